@@ -1,13 +1,14 @@
 //! The TOML form of an I/O node, used in a query node's configuration and in a file of members.
 
 use placement::MembersError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::list::{Entry, MemberList, Presence};
 
 /// One I/O node.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IoNodeConfig {
     /// The address it listens on, such as `http://10.0.0.7:7071`.

@@ -9,6 +9,7 @@ use connections::idle;
 use connections::tls::{ClientTlsConfig, ServerTlsConfig};
 use lake::{AlsoReads, LakeOptions, StoreLimits, TableUri, UriPrefix, shown};
 use membership::{IoNodeConfig, MemberList, Source};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use telemetry::{Identity, TelemetryConfig};
 
@@ -16,10 +17,11 @@ use crate::error::{QueryError, Result};
 use crate::memory::metadata_cache_bytes;
 
 /// A query node's configuration. Durations and sizes are written with units: `2s`, `64GiB`.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueryConfig {
     /// The address to listen on for gRPC; port 0 takes a free one.
+    #[schemars(extend("format" = "address"))]
     pub listen: SocketAddr,
     /// TLS for clients' connections. Without it they are unencrypted.
     pub tls: Option<ServerTlsConfig>,
@@ -33,6 +35,7 @@ pub struct QueryConfig {
     /// polls, and 1s is the maximum. Waking a thread takes longer than much of the work of a request. Polling saves
     /// that time if answers or further requests arrive soon, but keeps the CPU busy.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub idle_poll: Duration,
     /// The tables to serve, by the name that requests use.
     pub tables: BTreeMap<String, TableConfig>,
@@ -44,9 +47,11 @@ pub struct QueryConfig {
     /// How long an I/O node keeps its chunks after it has left DNS or is no longer ready in Kubernetes. In the meantime
     /// the table answers for it.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub member_hold: Duration,
     /// How long it takes until a new I/O node owns its whole share of the chunks; they move over gradually.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub slow_start: Duration,
     /// Limits for requests to object stores.
     pub store: StoreLimits,
@@ -55,14 +60,18 @@ pub struct QueryConfig {
     /// Memory that the node may use in total. What the caches leave is divided between callers' requests with their
     /// answers, and the working memory of searches; requests that exceed their part are refused. 0 uses 80 % of the
     /// memory of the machine or control group.
+    #[schemars(with = "String", extend("format" = "size"))]
     pub memory: ByteSize,
     /// The part of `memory` for index partitions, over all tables.
+    #[schemars(with = "String", extend("format" = "size"))]
     pub index_cache: ByteSize,
     /// How often a table is checked for a new version.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub refresh_interval: Duration,
     /// The timeout of requests that set no deadline.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub timeout: Duration,
     /// Index partitions that a vector search searches, unless the request sets `nprobes`.
     pub nprobes: u32,
@@ -109,7 +118,7 @@ pub struct QueryConfig {
 }
 
 /// The configuration of one table.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TableConfig {
     /// The table's location: a local path, `s3://`, `gs://` or `az://`.
@@ -123,11 +132,12 @@ pub struct TableConfig {
     /// Other locations that the table may read: tables, or prefixes that end in `/`, such as base paths of a shallow
     /// clone and external blobs.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub also_reads: Vec<UriPrefix>,
 }
 
 /// Limits of one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Maximum number of rows that a Search returns. At most ten times as many candidates are scored

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The settings for the use of each object store.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreLimits {
     /// The maximum number of requests in progress to one store. More wait.
@@ -51,7 +52,7 @@ impl Default for StoreLimits {
 
 /// The prices of a store, in dollars. The defaults are the list prices of S3 Standard in us-east-1, read within its
 /// region (aws.amazon.com/s3/pricing, November 2026).
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StorePrices {
     /// The price of a million reads.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::HEADERS_PROBLEM;
@@ -15,10 +16,11 @@ const INTERVAL_VARIABLE: &str = "OTEL_METRIC_EXPORT_INTERVAL";
 const INTERVAL_MIN_MS: u64 = 100;
 
 /// The `telemetry` section of a node's configuration.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetryConfig {
     /// The address on which `/metrics`, `/live` and `/ready` are served over plain HTTP. Unset: they are not served.
+    #[schemars(extend("format" = "address"))]
     pub metrics_listen: Option<SocketAddr>,
     /// The endpoint of an OTLP receiver for metrics and traces over gRPC, such as `http://collector:4317`. Unset: the
     /// value of `OTEL_EXPORTER_OTLP_ENDPOINT`; without it nothing is sent.
@@ -28,6 +30,7 @@ pub struct TelemetryConfig {
     pub trace_ratio: f64,
     /// Requests that take at least this long are traced in any case, as are requests that fail.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub trace_slow: Duration,
     /// The format of log lines.
     pub log_format: LogFormat,
@@ -39,7 +42,7 @@ pub struct TelemetryConfig {
 }
 
 /// The format of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// Text for people.

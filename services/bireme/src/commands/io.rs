@@ -20,7 +20,7 @@ use crate::serve::{
     NODE_LOG_LEVEL, SettingNames, Signals, check_machine, drain, exit_at_second_signal,
     start_io_node, start_log, telemetry_help,
 };
-use crate::settings::{environment, io_scalars, layered};
+use crate::settings::{environment, layered};
 
 /// The prefix of the variables of its settings.
 pub const PREFIX: &str = "BIREME_IO_";
@@ -118,8 +118,7 @@ pub fn engines() -> impl TypedValueParser<Value = EngineChoice> {
 
 impl IoArgs {
     fn settings(&self, variables: &[(String, String)]) -> Result<IoConfig> {
-        let mut config: IoConfig =
-            layered(self.config.as_deref(), PREFIX, &io_scalars(), variables)?;
+        let mut config: IoConfig = layered(self.config.as_deref(), PREFIX, variables)?;
         config.listen = self.listen.unwrap_or(config.listen);
         config.cores = self.cores.unwrap_or(config.cores);
         config.engine = self.engine.unwrap_or(config.engine);

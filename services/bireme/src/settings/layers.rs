@@ -3,12 +3,13 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use spelling::nearest;
 use toml::{Table, Value};
 
 use super::removed::{Removed, removed};
-use super::scalar::Scalar;
+use super::scalar::{Scalar, scalars};
 use crate::arguments::{ADDRESS_EXPECTED, DURATION_EXPECTED, SIZE_EXPECTED};
 use crate::error::{CliError, Result};
 
@@ -24,12 +25,12 @@ pub fn environment(prefix: &str) -> Vec<(String, String)> {
 }
 
 /// Returns the configuration in `file`, overridden by `variables` (with their names without `prefix`).
-pub fn layered<T: DeserializeOwned + Removed>(
+pub fn layered<T: DeserializeOwned + JsonSchema + Removed>(
     file: Option<&Path>,
     prefix: &str,
-    scalars: &[Scalar],
     variables: &[(String, String)],
 ) -> Result<T> {
+    let scalars = scalars::<T>();
     let (mut settings, misfit) = match file {
         Some(file) => read::<T>(file)?,
         None => (Table::new(), None),
@@ -38,12 +39,12 @@ pub fn layered<T: DeserializeOwned + Removed>(
     for (name, text) in variables {
         let fault = |why: &str| CliError::usage(format!("{prefix}{name}: {why}"));
         let scalar = scalars.iter().find(|scalar| scalar.variable() == *name);
-        let scalar = scalar.ok_or_else(|| fault(&unknown::<T>(prefix, name, scalars)))?;
+        let scalar = scalar.ok_or_else(|| fault(&unknown::<T>(prefix, name, &scalars)))?;
         let value = scalar.value(text).map_err(|why| fault(&why))?;
         let mut one = Table::new();
-        put(&mut one, scalar.field, value.clone());
-        alone.push((name, scalar.field, one));
-        put(&mut settings, scalar.field, value);
+        put(&mut one, &scalar.field, value.clone());
+        alone.push((name, &scalar.field, one));
+        put(&mut settings, &scalar.field, value);
     }
     let merged = match typed(settings.clone()) {
         Ok(configuration) => return Ok(configuration),
@@ -156,7 +157,6 @@ mod tests {
     use io_node::{EngineChoice, IoConfig};
     use query_node::QueryConfig;
 
-    use super::super::{io_scalars, query_scalars};
     use super::*;
 
     fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -170,8 +170,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
         }
         let file = file.map(|_| path.as_path());
-        layered(file, "BIREME_IO_", &io_scalars(), &variables(pairs))
-            .map_err(|error| error.message().to_owned())
+        layered(file, "BIREME_IO_", &variables(pairs)).map_err(|error| error.message().to_owned())
     }
 
     #[test]
@@ -190,8 +189,7 @@ mod tests {
     #[test]
     fn variables_set_fields_of_sections() {
         let variables = variables(&[("LIMITS_K_MAX", "7"), ("TIMEOUT", "5s")]);
-        let config: QueryConfig =
-            layered(None, "BIREME_QUERY_", &query_scalars(), &variables).unwrap();
+        let config: QueryConfig = layered(None, "BIREME_QUERY_", &variables).unwrap();
         assert_eq!((config.limits.k_max, config.timeout.as_secs()), (7, 5));
         assert_eq!(config.limits.keys_max, 10_000);
     }
@@ -241,12 +239,8 @@ mod tests {
         let said = io(None, &[("TELEMETRY_OTLP_INTERVAL", "5s")]).unwrap_err();
         assert!(said.contains("OTEL_METRIC_EXPORT_INTERVAL"), "{said}");
         // A former setting of the other node is an unknown one here.
-        let said = layered::<QueryConfig>(
-            None,
-            "BIREME_QUERY_",
-            &query_scalars(),
-            &variables(&[("READ_MAX", "64KiB")]),
-        );
+        let said =
+            layered::<QueryConfig>(None, "BIREME_QUERY_", &variables(&[("READ_MAX", "64KiB")]));
         let said = said.unwrap_err();
         assert!(said.message().starts_with("BIREME_QUERY_READ_MAX: no such setting"));
         let said = io(Some("slots = \n"), &[]).unwrap_err();
@@ -270,8 +264,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let missing = Path::new("/nonexistent/io.toml");
-        let error =
-            layered::<IoConfig>(Some(missing), "BIREME_IO_", &io_scalars(), &[]).unwrap_err();
+        let error = layered::<IoConfig>(Some(missing), "BIREME_IO_", &[]).unwrap_err();
         assert!(error.message().contains("/nonexistent/io.toml"));
         assert_eq!(error.exit().number(), 3);
     }
