@@ -115,7 +115,7 @@ def _telemetry_settings(tier: str, ratio: float | None, metrics: str, endpoint: 
     return {
         f"{prefix}_METRICS_LISTEN": metrics,
         f"{prefix}_OTLP_ENDPOINT": endpoint,
-        f"{prefix}_OTLP_INTERVAL": f"{EXPORT_SECONDS}s",
+        "OTEL_METRIC_EXPORT_INTERVAL": str(EXPORT_SECONDS * 1000),
         f"{prefix}_TRACE_RATIO": str(ratio),
     }
 

@@ -10,7 +10,7 @@ from tiers.counters import FALLBACK, IO_FROM_TABLE
 from . import load, watch
 from .audit import Audit
 from .check import Checks, say
-from .nodes import TIMEOUT_SECONDS, Make, Nodes, io_name
+from .nodes import REFRESH_SECONDS, TIMEOUT_SECONDS, Make, Nodes, io_name
 
 IO, QUERY = 4, 2
 VICTIM = io_name(1)
@@ -20,6 +20,8 @@ CALM_SECONDS, AFTER_SECONDS = 4, 10
 # Latency has recovered once its median over this many seconds is at most this many times what it was before.
 BACK_FACTOR, BACK_SECONDS = 2.0, 1.0
 DOWN_SECONDS, CUT_SECONDS, SLOW_SECONDS = 6, 12, 10
+# All query nodes have read the list by then.
+LEAVE_SECONDS = REFRESH_SECONDS + 1
 DELAY_MS, JITTER_MS, LOSS = 20, 5, 0.02
 
 
@@ -95,7 +97,7 @@ def left(fault: RunningFault) -> None:
     """Takes the node off the list, then stops it."""
     fault.event("taken off the list")
     fault.nodes.write_list(fault.nodes.io_nodes(*(io_name(it) for it in range(IO) if io_name(it) != VICTIM)))
-    time.sleep(1)
+    time.sleep(LEAVE_SECONDS)
     fault.event(f"stopped, exit code {fault.nodes.running[VICTIM].stop()}")
 
 
@@ -139,7 +141,7 @@ def _run(nodes: Nodes, name: str, seed: int) -> dict:
     say(f"fault: {name}")
     # This short load opens the table, so that the measurement does not include it.
     load.Load(nodes, load.TAKE, 1, rate=RATE, seed=seed + 100).end()
-    lasts = {"cut off": CUT_SECONDS, "killed": DOWN_SECONDS, "stopped": DOWN_SECONDS + 1, "joined": 2, "left": 2}
+    lasts = {"cut off": CUT_SECONDS, "killed": DOWN_SECONDS, "stopped": DOWN_SECONDS + 1, "joined": LEAVE_SECONDS + 1, "left": LEAVE_SECONDS + 1}
     seconds = CALM_SECONDS + lasts.get(name, SLOW_SECONDS) + AFTER_SECONDS
     with watch.Watch(nodes) as watching, Audit(nodes, seed) as audit:
         began = time.monotonic()

@@ -22,6 +22,8 @@ CLIENT = "client"
 TIERS = ["io", "query", "stranger"]
 # The deadline of the callers' requests.
 TIMEOUT_SECONDS = 15
+# The interval at which query nodes read the list.
+REFRESH_SECONDS = 5
 QUERY_SETTINGS = arguments.QUERY_SETTINGS | {"SLOW_START": "4s"}
 
 

@@ -14,7 +14,7 @@ DONE = {
     "lossy": f"as delayed, and {faults.LOSS:.0%} of the frames lost each way",
     "stopped": f"SIGTERM; started again on its slab {faults.DOWN_SECONDS} s later",
     "joined": "a fifth node with an empty slab is listed",
-    "left": "it is taken off the list, and stopped 1 s later",
+    "left": f"it is taken off the list, and stopped {faults.LEAVE_SECONDS} s later",
 }
 NOT_RELEASE = "**Not a release build**: a sector's checksum alone takes 3 µs in it. `make network` measures a release build.\n\n"
 SLOWED = {

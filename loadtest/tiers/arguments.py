@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-# Members are refreshed often, so that tests need not wait for it.
-IO_SETTINGS = {"MEMORY": "1GiB", "TRAFFIC_MEMORY": "256MiB", "LAKE_CACHE": "64MiB", "SEGMENT": "8MiB"}
-QUERY_SETTINGS = {"CORES": "1", "INDEX_CACHE": "128MiB", "METADATA_CACHE": "64MiB", "MEMBER_REFRESH": "200ms"}
+IO_SETTINGS = {"MEMORY": "1GiB", "SEGMENT": "8MiB"}
+QUERY_SETTINGS = {"CORES": "1", "INDEX_CACHE": "128MiB"}
 
 
 def io(name: str, listen: str, metrics: str, drive: Path, size: str, table: str) -> list[str]:

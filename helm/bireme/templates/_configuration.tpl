@@ -48,7 +48,6 @@ metrics_listen = "{{ (index $root.Values $tier).listenAddress }}:{{ .metrics.por
 {{- with .otlp.endpoint }}
 otlp_endpoint = {{ toJson . }}
 {{- end }}
-otlp_interval = {{ toJson .otlp.interval }}
 trace_ratio = {{ include "bireme.toml.scalar" .traces.ratio }}
 trace_slow = {{ toJson .traces.slow }}
 log_format = {{ toJson $root.Values.logFormat }}

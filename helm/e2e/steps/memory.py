@@ -11,8 +11,7 @@ MIB = 1 << 20
 LIMITS = {"io": 64, "query": 80}
 TIGHT = [f'{tier}.resources.{which}.memory="{mib}Mi"'
          for tier, mib in LIMITS.items() for which in ("requests", "limits")]
-PARTS = ['io.settings.traffic_memory="16MiB"', 'io.settings.lake_cache="16MiB"', 'query.settings.index_cache="16MiB"',
-         'query.settings.metadata_cache="16MiB"']
+PARTS = ['query.settings.index_cache="16MiB"']
 # Another segment size empties the slab, so that the memory of fills is tested too.
 EMPTIED = 'io.settings.segment="4MiB"'
 

@@ -14,6 +14,7 @@ use address::SECTOR_BYTES;
 use bytesize::ByteSize;
 use connections::idle;
 use connections::tls::ServerTlsConfig;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stores::StoreLimits;
 use tables::UriPrefix;
@@ -27,10 +28,11 @@ pub use share::{Share, ShareConfig, shares};
 pub use start_warm::StartWarmConfig;
 
 /// An I/O node's configuration. Sizes and durations are written as people write them: `64GiB`, `500ms`.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IoConfig {
     /// The address to listen on for gRPC; port 0 takes a free one.
+    #[schemars(extend("format" = "address"))]
     pub listen: SocketAddr,
     /// TLS for clients' connections. Without it they are unencrypted.
     pub tls: Option<ServerTlsConfig>,
@@ -38,6 +40,7 @@ pub struct IoConfig {
     pub name: String,
     /// The tables that are served: their URIs, or prefixes that end in `/`, such as `s3://bucket/tables/`. Any other is
     /// refused, whether it exists or not; without any the node does not start.
+    #[schemars(with = "Vec<String>")]
     pub serve: Vec<UriPrefix>,
     /// Locations that some tables may read in addition to their own folders. All others read nothing else.
     pub also_reads: Vec<AlsoReadsConfig>,
@@ -51,6 +54,7 @@ pub struct IoConfig {
     /// at all, at most a second. Waking a thread takes longer than serving a small batch. Polling avoids that if
     /// batches follow each other closely, but keeps the CPU busy.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub idle_poll: Duration,
     /// How reads and writes are executed.
     pub engine: EngineChoice,
@@ -59,22 +63,18 @@ pub struct IoConfig {
     /// Whether a drive that holds anything else than a slab is overwritten.
     pub overwrite: bool,
     /// The RAM tier over all cores; 0 turns it off.
+    #[schemars(with = "String", extend("format" = "size"))]
     pub ram_tier: ByteSize,
     /// The maximum number of reads in flight per core.
     pub slots: u32,
-    /// How long a drive may take to answer a read before the rows are read from the table instead.
-    #[serde(with = "humantime_serde")]
-    pub read_timeout: Duration,
     /// The size of a segment of the slab, which is reclaimed whole; also the longest extent.
+    #[schemars(with = "String", extend("format" = "size"))]
     pub segment: ByteSize,
-    /// The memory that the node may use in total. The directory gets what the other settings leave. 0 for 80 % of the
-    /// memory of the machine or the control group.
+    /// The memory that the node may use in total. Connections, streams and batches get half of what the other parts
+    /// leave, from 32 to 512 MiB per core; the directory gets the rest. 0 for 80 % of the memory of the machine or the
+    /// control group.
+    #[schemars(with = "String", extend("format" = "size"))]
     pub memory: ByteSize,
-    /// The part of it for connections, streams, and batches with their rows and replies, over all cores; requests
-    /// beyond it are refused. 0 for half of what the other parts leave, from 32 to 512 MiB per core.
-    pub traffic_memory: ByteSize,
-    /// The maximum number of concurrent fills.
-    pub fills: usize,
     /// Which misses fill their chunk.
     pub admission: Admission,
     /// Guarantees and quotas of tables on the drives.
@@ -83,24 +83,21 @@ pub struct IoConfig {
     pub warm_at_start: Vec<StartWarmConfig>,
     /// The maximum time that it waits for these fills.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub warm_at_start_max: Duration,
     /// The share of requested rows, 0 to 1, that must come from its own drives and memory before the node's health
     /// reports serving; 0 for no wait.
     pub hit_ratio_at_start: f64,
     /// The maximum time that it waits for this ratio.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub hit_ratio_at_start_max: Duration,
     /// Names of the I/O nodes, all of the same weight. At the start, only the chunks that this node owns among them are
     /// filled. Empty for all chunks.
     pub warm_members: Vec<String>,
     /// The maximum number of bytes that fills write per second, over all drives; 0 for no maximum.
+    #[schemars(with = "String", extend("format" = "size"))]
     pub fill_rate: ByteSize,
-    /// Bytes per second that the scrubber reads to find extents that the drives have lost; 0 for none.
-    pub scrub_rate: ByteSize,
-    /// The maximum number of batches that are answered from tables at the same time.
-    pub table_reads: usize,
-    /// Memory for the tables' own indexes and metadata.
-    pub lake_cache: ByteSize,
     /// Limits for requests to object stores.
     pub store: StoreLimits,
     /// Options for object stores, such as `aws_endpoint`.
@@ -112,6 +109,22 @@ pub struct IoConfig {
     /// The longest read; a multiple of 4 KiB, at most 256 KiB.
     #[serde(skip)]
     pub read_max: ByteSize,
+    /// How long a drive may take to answer a read before the rows are read from the table instead.
+    #[serde(skip)]
+    pub read_timeout: Duration,
+    /// The part of `memory` for connections, streams, and batches with their rows and replies, over all cores; requests
+    /// beyond it are refused. 0 for half of what the other parts leave, from 32 to 512 MiB per core.
+    #[serde(skip)]
+    pub traffic_memory: ByteSize,
+    /// The maximum number of concurrent fills.
+    #[serde(skip)]
+    pub fills: usize,
+    /// Bytes per second that the scrubber reads to find extents that the drives have lost; 0 for none.
+    #[serde(skip)]
+    pub scrub_rate: ByteSize,
+    /// The maximum number of batches that are answered from tables at the same time.
+    #[serde(skip)]
+    pub table_reads: usize,
     /// The maximum number of rows that one stream may have outstanding.
     #[serde(skip)]
     pub credit_rows: u32,
@@ -136,18 +149,20 @@ pub struct IoConfig {
 }
 
 /// One drive.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DriveConfig {
     /// A file, which is created if it does not exist, or a raw block device.
+    #[schemars(extend("format" = "path"))]
     pub path: PathBuf,
     /// The slab's size. By default that of the existing file or device, or 4 GiB if there is no file.
     #[serde(default)]
+    #[schemars(with = "Option<String>", extend("format" = "size"))]
     pub size: Option<ByteSize>,
 }
 
 /// How reads and writes are executed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineChoice {
     /// io_uring if it is available, or else a pool of threads with pread.
@@ -161,7 +176,7 @@ pub enum EngineChoice {
 }
 
 /// Which misses fill their chunk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Admission {
     /// Every miss.
@@ -212,7 +227,6 @@ impl Default for IoConfig {
             table_queue_max: 1024,
             tables_max: 64,
             background_threads: 2,
-            lake_cache: ByteSize::mib(256),
             store: StoreLimits::default(),
             storage: HashMap::new(),
             telemetry: TelemetryConfig::default(),

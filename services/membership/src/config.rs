@@ -1,16 +1,14 @@
 //! The TOML form of an I/O node, used in a query node's configuration and in a file of members.
 
 use placement::MembersError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{MembershipError, Result};
+use crate::error::Result;
 use crate::list::{Entry, MemberList, Presence};
 
-/// The only protocol that query nodes speak with I/O nodes.
-const PROTOCOL: &str = "bireme.fetch.v1";
-
 /// One I/O node.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IoNodeConfig {
     /// The address it listens on, such as `http://10.0.0.7:7071`.
@@ -21,15 +19,9 @@ pub struct IoNodeConfig {
     /// Its share of the chunks, relative to the weights of the other nodes.
     #[serde(default = "one")]
     pub weight: f64,
-    /// Its location, such as an availability zone. Shown in status; placement ignores it.
-    #[serde(default)]
-    pub zone: Option<String>,
     /// Set before a restart: the node keeps its chunks but receives no requests.
     #[serde(default)]
     pub draining: bool,
-    /// The protocol it speaks. Only `bireme.fetch.v1`, the default, is supported.
-    #[serde(default)]
-    pub protocol: Option<String>,
 }
 
 fn one() -> f64 {
@@ -40,7 +32,7 @@ impl IoNodeConfig {
     /// Returns a node of weight 1 that is named after its endpoint.
     pub fn at(endpoint: impl Into<String>) -> Self {
         let endpoint = endpoint.into();
-        Self { endpoint, name: None, weight: 1.0, zone: None, draining: false, protocol: None }
+        Self { endpoint, name: None, weight: 1.0, draining: false }
     }
 
     /// Sets the name.
@@ -51,23 +43,14 @@ impl IoNodeConfig {
     /// Converts this to a member list entry.
     ///
     /// # Errors
-    /// [`MembershipError::Endpoint`] if the endpoint is invalid, [`MembershipError::Protocol`] if the protocol is
-    /// not supported.
+    /// [`MembershipError::Endpoint`](crate::MembershipError::Endpoint) if the endpoint is invalid.
     pub fn entry(&self) -> Result<Entry> {
         let name = self.name.clone().unwrap_or_else(|| self.endpoint.clone());
-        if let Some(protocol) = self.protocol.as_ref().filter(|supported| *supported != PROTOCOL) {
-            return Err(MembershipError::Protocol {
-                name,
-                protocol: protocol.clone(),
-                supported: PROTOCOL,
-                advice: "list only nodes that speak it",
-            });
-        }
         Ok(Entry {
             name,
             endpoint: self.endpoint.parse()?,
             weight: self.weight,
-            zone: self.zone.clone(),
+            zone: None,
             presence: if self.draining { Presence::Draining } else { Presence::Ready },
         })
     }
@@ -77,7 +60,7 @@ impl MemberList {
     /// Converts and validates a list from a configuration or a file.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and for an empty list, an invalid endpoint or an unsupported protocol.
+    /// As [`new`](Self::new), and for an empty list or an invalid endpoint.
     pub fn written(nodes: &[IoNodeConfig]) -> Result<Self> {
         if nodes.is_empty() {
             return Err(MembersError::Empty.into());

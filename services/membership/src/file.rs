@@ -90,13 +90,12 @@ mod tests {
 
     #[test]
     fn every_field_of_a_file_is_read() {
-        let text = "[[io_nodes]]\nname = \"b\"\nendpoint = \"h:2\"\nweight = 2.5\nzone = \"eu-1a\"\n\
+        let text = "[[io_nodes]]\nname = \"b\"\nendpoint = \"h:2\"\nweight = 2.5\n\
                     draining = true\n[[io_nodes]]\nendpoint = \"http://h:1\"\n";
         let list = parse(Path::new("x"), text).unwrap();
         let [b, by_endpoint] = list.entries() else { panic!("{list:?}") };
         assert_eq!((b.name.as_str(), b.endpoint.to_string().as_str()), ("b", "http://h:2"));
-        assert_eq!((b.weight, b.zone.as_deref()), (2.5, Some("eu-1a")));
-        assert_eq!(b.presence, Presence::Draining);
+        assert_eq!((b.weight, b.presence), (2.5, Presence::Draining));
         assert_eq!((by_endpoint.name.as_str(), by_endpoint.weight), ("http://h:1", 1.0));
     }
 

@@ -98,10 +98,6 @@ mod tests {
     fn errors_of_invalid_lists_name_the_offending_value() {
         let node = |name: &str, port: u32| IoNodeConfig::at(format!("h:{port}")).named(name);
         let weighing = |weight| IoNodeConfig { weight, ..node("a", 1) };
-        let speaking = |protocol: &str| {
-            let protocol = Some(protocol.into());
-            IoNodeConfig { protocol, ..node("a", 1) }
-        };
         for (message, expected) in [
             (refusal(&[]), "there is no I/O node"),
             (refusal(&[node("a", 1), node("a", 2)]), "two I/O nodes are named `a`"),
@@ -113,11 +109,9 @@ mod tests {
             (refusal(&[node("a", 70_000)]), "`h:70000` is not an endpoint"),
             (refusal(&[node(" ", 1)]), "has an empty name"),
             (refusal(&[IoNodeConfig::at("ftp://h:1")]), "only `http` and `https`"),
-            (refusal(&[speaking("bireme.fetch.v2")]), "`a` speaks `bireme.fetch.v2`"),
         ] {
             assert!(message.contains(expected), "{message}");
         }
-        assert!(MemberList::written(&[speaking("bireme.fetch.v1")]).is_ok());
         let many: Vec<_> = (1..=1025).map(|port| node(&port.to_string(), port)).collect();
         assert!(refusal(&many).contains("1025 I/O nodes are listed, and 1024"));
         assert!(MemberList::written(&many[..1024]).is_ok());

@@ -9,16 +9,19 @@ use connections::idle;
 use connections::tls::{ClientTlsConfig, ServerTlsConfig};
 use lake::{AlsoReads, LakeOptions, StoreLimits, TableUri, UriPrefix, shown};
 use membership::{IoNodeConfig, MemberList, Source};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use telemetry::{Identity, TelemetryConfig};
 
 use crate::error::{QueryError, Result};
+use crate::memory::metadata_cache_bytes;
 
 /// A query node's configuration. Durations and sizes are written with units: `2s`, `64GiB`.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueryConfig {
     /// The address to listen on for gRPC; port 0 takes a free one.
+    #[schemars(extend("format" = "address"))]
     pub listen: SocketAddr,
     /// TLS for clients' connections. Without it they are unencrypted.
     pub tls: Option<ServerTlsConfig>,
@@ -32,6 +35,7 @@ pub struct QueryConfig {
     /// polls, and 1s is the maximum. Waking a thread takes longer than much of the work of a request. Polling saves
     /// that time if answers or further requests arrive soon, but keeps the CPU busy.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub idle_poll: Duration,
     /// The tables to serve, by the name that requests use.
     pub tables: BTreeMap<String, TableConfig>,
@@ -40,15 +44,14 @@ pub struct QueryConfig {
     /// The source of a list of I/O nodes that is followed: `dns:HOST:PORT`, `file:PATH` or
     /// `kubernetes:[NAMESPACE/]SERVICE[,SERVICE][:PORT]`.
     pub io_nodes_from: Option<Source>,
-    /// How often the file or DNS is read for the list of I/O nodes.
-    #[serde(with = "humantime_serde")]
-    pub member_refresh: Duration,
     /// How long an I/O node keeps its chunks after it has left DNS or is no longer ready in Kubernetes. In the meantime
     /// the table answers for it.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub member_hold: Duration,
     /// How long it takes until a new I/O node owns its whole share of the chunks; they move over gradually.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub slow_start: Duration,
     /// Limits for requests to object stores.
     pub store: StoreLimits,
@@ -57,19 +60,18 @@ pub struct QueryConfig {
     /// Memory that the node may use in total. What the caches leave is divided between callers' requests with their
     /// answers, and the working memory of searches; requests that exceed their part are refused. 0 uses 80 % of the
     /// memory of the machine or control group.
+    #[schemars(with = "String", extend("format" = "size"))]
     pub memory: ByteSize,
     /// The part of `memory` for index partitions, over all tables.
+    #[schemars(with = "String", extend("format" = "size"))]
     pub index_cache: ByteSize,
-    /// The part of `memory` for manifests and file footers, over all tables.
-    pub metadata_cache: ByteSize,
-    /// Maximum number of searches that run concurrently: as many that Lance plans, and as many others; 0 uses the
-    /// number of cores.
-    pub search_concurrency: usize,
     /// How often a table is checked for a new version.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub refresh_interval: Duration,
     /// The timeout of requests that set no deadline.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub timeout: Duration,
     /// Index partitions that a vector search searches, unless the request sets `nprobes`.
     pub nprobes: u32,
@@ -81,6 +83,13 @@ pub struct QueryConfig {
     pub telemetry: TelemetryConfig,
 
     // The fields below are no settings, but fixed for all users. Tests and simulations choose other values.
+    /// How often the file or DNS is read for the list of I/O nodes.
+    #[serde(skip)]
+    pub member_refresh: Duration,
+    /// Maximum number of searches that run concurrently: as many that Lance plans, and as many others; 0 uses the
+    /// number of cores.
+    #[serde(skip)]
+    pub search_concurrency: usize,
     /// Consecutive failures after which a connected I/O node is ejected: it gets no requests for a while; 0 never
     /// ejects.
     #[serde(skip)]
@@ -109,7 +118,7 @@ pub struct QueryConfig {
 }
 
 /// The configuration of one table.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TableConfig {
     /// The table's location: a local path, `s3://`, `gs://` or `az://`.
@@ -123,26 +132,36 @@ pub struct TableConfig {
     /// Other locations that the table may read: tables, or prefixes that end in `/`, such as base paths of a shallow
     /// clone and external blobs.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub also_reads: Vec<UriPrefix>,
 }
 
 /// Limits of one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Maximum number of rows that a Search returns.
+    /// Maximum number of rows that a Search returns. At most ten times as many candidates are scored
+    /// exactly.
     pub k_max: u32,
     /// Maximum number of keys of a Get.
     pub keys_max: usize,
     /// Maximum number of addresses of a Take.
     pub take_rows_max: usize,
-    /// Maximum number of candidates that a Search scores exactly: k times the refine factor.
-    pub candidates_max: u64,
+}
+
+/// The maximum number of candidates that a Search scores exactly, as a multiple of `k_max`.
+const CANDIDATES_PER_ROW: u64 = 10;
+
+impl Limits {
+    /// Returns the maximum number of candidates that a Search scores exactly: k times the refine factor.
+    pub(crate) fn candidates_max(&self) -> u64 {
+        u64::from(self.k_max) * CANDIDATES_PER_ROW
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { k_max: 10_000, keys_max: 10_000, take_rows_max: 1_000_000, candidates_max: 100_000 }
+        Self { k_max: 10_000, keys_max: 10_000, take_rows_max: 1_000_000 }
     }
 }
 
@@ -168,7 +187,6 @@ impl Default for QueryConfig {
             storage: HashMap::new(),
             memory: ByteSize::b(0),
             index_cache: ByteSize::gib(1),
-            metadata_cache: ByteSize::mib(256),
             versions_max: 16,
             search_concurrency: 0,
             search_queue_max: 1024,
@@ -216,20 +234,15 @@ impl QueryConfig {
         if let Some((field, _)) = counts.iter().find(|(_, count)| *count == 0) {
             return Err(bad(field, "must be at least 1".into()));
         }
-        for (field, time) in [
-            ("refresh_interval", self.refresh_interval),
-            ("timeout", self.timeout),
-            ("member_refresh", self.member_refresh),
-        ] {
+        for (field, time) in
+            [("refresh_interval", self.refresh_interval), ("timeout", self.timeout)]
+        {
             if time < Duration::from_millis(1) {
                 return Err(bad(field, "must be at least 1ms".into()));
             }
         }
         if let Some(problem) = idle::fault(self.idle_poll) {
             return Err(bad("idle_poll", problem.into()));
-        }
-        if limits.candidates_max < u64::from(limits.k_max) {
-            return Err(bad("limits.candidates_max", "must be at least limits.k_max".into()));
         }
         Ok(())
     }
@@ -291,7 +304,7 @@ impl QueryConfig {
             storage: self.storage.clone(),
             also_reads: also_reads.collect(),
             index_cache_bytes: bytes(self.index_cache),
-            metadata_cache_bytes: bytes(self.metadata_cache),
+            metadata_cache_bytes: metadata_cache_bytes(self) as usize,
             store: self.store,
             ..Default::default()
         }
@@ -358,7 +371,7 @@ mod tests {
                 "`io_nodes_from` is given beside",
             ),
             (problem(|c| c.nprobes = 0), "`nprobes` must be at least 1"),
-            (problem(|c| c.limits.candidates_max = 5), "`limits.candidates_max`"),
+            (problem(|c| c.limits.k_max = 0), "`limits.k_max` must be at least 1"),
             (problem(|c| c.idle_poll = Duration::from_secs(2)), "`idle_poll` must be at most 1s"),
             (problem(|c| c.timeout = Duration::ZERO), "`timeout` must be at least 1ms"),
             (problem(|c| c.tables.get_mut("words").unwrap().uri.clear()), "`tables.words`"),

@@ -1,7 +1,7 @@
 //! Divides a query node's memory among its parts.
 //!
 //! ```text
-//! memory = base + index_cache + metadata_cache + buffer pools + traffic + searches' working memory
+//! memory = base + index_cache + metadata cache + buffer pools + traffic + searches' working memory
 //! ```
 //!
 //! Traffic is what callers can make the node hold: connections, requests as they arrive, rows as they are fetched, and
@@ -21,6 +21,10 @@ const SPARE_BYTES: u64 = 32 << 20;
 /// Default of `memory`, in percent of the memory that this process may use.
 const DEFAULT_PERCENT: u64 = 80;
 
+/// The cache of manifests and file footers: this part of `memory`, at most this many bytes.
+const METADATA_CACHE_PART: u64 = 8;
+const METADATA_CACHE_MAX: u64 = 256 << 20;
+
 /// Maximum traffic memory of a core: enough for thousands of replies.
 const TRAFFIC_MAX: u64 = 512 << 20;
 
@@ -34,26 +38,23 @@ const TRAFFIC_MIN: u64 = 32 << 20;
 /// [`QueryError::Config`] if the configured `memory` is less than the sum of its parts.
 pub fn core_traffic(config: &QueryConfig, cores: usize, available: Option<u64>) -> Result<u64> {
     let cores = cores as u64;
+    let bound = bound(config, available);
     let parts = [
         ("the program itself", BASE_BYTES),
         ("`index_cache`", config.index_cache.as_u64()),
-        ("`metadata_cache`", config.metadata_cache.as_u64()),
+        ("tables' metadata", metadata_cache(bound)),
         ("rows' buffers", cores.saturating_mul(SPARE_BYTES)),
         ("callers", cores.saturating_mul(TRAFFIC_MIN)),
     ];
     let least = parts.iter().fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
-    let bound = match (config.memory.as_u64(), available) {
-        (0, None) => u64::MAX,
-        (0, Some(available)) => available / 100 * DEFAULT_PERCENT,
-        (bound, _) => bound,
-    };
     if bound < least && config.memory.as_u64() > 0 {
         let parts = parts.iter().map(|(name, bytes)| format!("{name} {}", ByteSize::b(*bytes)));
         let problem = format!(
-            "is {}, and its parts take {} ({}): lower `index_cache` or `metadata_cache`, or give at least that",
+            "is {}, and its parts take {} ({}): lower `index_cache`, or give at least {}",
             config.memory,
             ByteSize::b(least),
             parts.collect::<Vec<_>>().join(", "),
+            ByteSize::b(least + (METADATA_CACHE_MAX - metadata_cache(bound))),
         );
         return Err(QueryError::Config { field: "memory".into(), problem });
     }
@@ -62,11 +63,29 @@ pub fn core_traffic(config: &QueryConfig, cores: usize, available: Option<u64>) 
         tracing::warn!(
             memory = %ByteSize::b(bound),
             parts = %ByteSize::b(least),
-            "memory is short: lower `index_cache` or `metadata_cache`"
+            "memory is short: lower `index_cache`"
         );
     }
     let left = bound.saturating_sub(least) / 2 / cores.max(1);
     Ok((TRAFFIC_MIN + left).min(TRAFFIC_MAX))
+}
+
+/// Returns the bytes of the cache of manifests and file footers, over all tables.
+pub fn metadata_cache_bytes(config: &QueryConfig) -> u64 {
+    metadata_cache(bound(config, process::memory_bytes()))
+}
+
+fn metadata_cache(bound: u64) -> u64 {
+    (bound / METADATA_CACHE_PART).min(METADATA_CACHE_MAX)
+}
+
+/// Returns the memory that the node may use in total.
+fn bound(config: &QueryConfig, available: Option<u64>) -> u64 {
+    match (config.memory.as_u64(), available) {
+        (0, None) => u64::MAX,
+        (0, Some(available)) => available / 100 * DEFAULT_PERCENT,
+        (bound, _) => bound,
+    }
 }
 
 #[cfg(test)]
@@ -80,22 +99,22 @@ mod tests {
         core_traffic(&config, 2, available)
     }
 
-    /// 192 + 1024 + 256 + 2 * 32 + 2 * 32.
-    const LEAST: u64 = 1600;
+    /// 192 + 1024 + an eighth of all, which is 192, + 2 * 32 + 2 * 32.
+    const LEAST: u64 = 1536;
 
     #[test]
     fn traffic_gets_half_of_what_the_other_parts_leave() {
         assert_eq!(traffic(LEAST, None).unwrap(), 32 * MIB);
-        assert_eq!(traffic(LEAST + 400, None).unwrap(), 132 * MIB);
+        assert_eq!(traffic(2048, None).unwrap(), 144 * MIB);
         assert_eq!(traffic(1 << 20, None).unwrap(), 512 * MIB);
         assert_eq!(traffic(0, None).unwrap(), 512 * MIB);
-        assert_eq!(traffic(0, Some(2500 * MIB)).unwrap(), 132 * MIB);
+        assert_eq!(traffic(0, Some(2500 * MIB)).unwrap(), 267 * MIB / 2);
     }
 
     #[test]
     fn a_bound_below_the_parts_is_refused_and_a_small_machine_is_not() {
         let error = traffic(LEAST - 1, None).unwrap_err().to_string();
-        assert!(error.contains("`memory` is 1.6 GiB, and its parts take 1.6 GiB"), "{error}");
+        assert!(error.contains("`memory` is 1.5 GiB, and its parts take 1.5 GiB"), "{error}");
         assert!(error.contains("`index_cache` 1.0 GiB"), "{error}");
         assert_eq!(traffic(0, Some(512 * MIB)).unwrap(), 32 * MIB);
     }

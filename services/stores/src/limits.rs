@@ -2,21 +2,23 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The settings for the use of each object store.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreLimits {
     /// The maximum number of requests in progress to one store. More wait.
     pub requests_max: usize,
-    /// Whether a read that takes longer than 99 % of the last ones is sent a second time, and the first response used.
-    /// At most one read in twenty is.
-    pub hedge: bool,
     /// The store's prices of requests.
     pub prices: StorePrices,
 
     // The fields below are no settings, but fixed for all users. Tests choose other values.
+    /// Whether a read that takes longer than 99 % of the last ones is sent a second time, and the first response used.
+    /// At most one read in twenty is.
+    #[serde(skip)]
+    pub hedge: bool,
     /// The maximum time that a request waits while no request in progress ends.
     #[serde(skip)]
     pub wait_max: Duration,
@@ -50,7 +52,7 @@ impl Default for StoreLimits {
 
 /// The prices of a store, in dollars. The defaults are the list prices of S3 Standard in us-east-1, read within its
 /// region (aws.amazon.com/s3/pricing, November 2026).
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StorePrices {
     /// The price of a million reads.

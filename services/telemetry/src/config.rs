@@ -3,35 +3,46 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::HEADERS_PROBLEM;
 use crate::receiver::{ENDPOINT_VARIABLE, Headers, is_endpoint, variable};
 
+/// The environment variable in which OpenTelemetry's SDKs look for the interval of metrics, in milliseconds.
+const INTERVAL_VARIABLE: &str = "OTEL_METRIC_EXPORT_INTERVAL";
+
+/// The shortest interval, in milliseconds.
+const INTERVAL_MIN_MS: u64 = 100;
+
 /// The `telemetry` section of a node's configuration.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetryConfig {
     /// The address on which `/metrics`, `/live` and `/ready` are served over plain HTTP. Unset: they are not served.
+    #[schemars(extend("format" = "address"))]
     pub metrics_listen: Option<SocketAddr>,
     /// The endpoint of an OTLP receiver for metrics and traces over gRPC, such as `http://collector:4317`. Unset: the
     /// value of `OTEL_EXPORTER_OTLP_ENDPOINT`; without it nothing is sent.
     pub otlp_endpoint: Option<String>,
-    /// The interval at which metrics are sent to the OTLP receiver.
-    #[serde(with = "humantime_serde")]
-    pub otlp_interval: Duration,
     /// The fraction of requests that are traced, 0 to 1. A request with a `traceparent` follows the decision of its
     /// caller instead, up to 500 such requests a second.
     pub trace_ratio: f64,
     /// Requests that take at least this long are traced in any case, as are requests that fail.
     #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "time"))]
     pub trace_slow: Duration,
     /// The format of log lines.
     pub log_format: LogFormat,
+
+    // The field below is no setting. `OTEL_METRIC_EXPORT_INTERVAL` has precedence over it; tests choose another value.
+    /// The interval at which metrics are sent to the OTLP receiver.
+    #[serde(skip)]
+    pub otlp_interval: Duration,
 }
 
 /// The format of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// Text for people.
@@ -68,15 +79,18 @@ impl TelemetryConfig {
             let problem = format!("is {}; give a fraction from 0 to 1", self.trace_ratio);
             return Some(("telemetry.trace_ratio", problem));
         }
-        if self.otlp_interval < Duration::from_millis(100) {
-            return Some(("telemetry.otlp_interval", "must be at least 100ms".into()));
-        }
         let (field, endpoint) = match &self.otlp_endpoint {
             Some(endpoint) => ("telemetry.otlp_endpoint", endpoint.clone()),
             None => (ENDPOINT_VARIABLE, variable(ENDPOINT_VARIABLE)?),
         };
         if !is_endpoint(&endpoint) {
             return Some((field, format!("is `{endpoint}`; write it like http://collector:4317")));
+        }
+        if let Some(text) = variable(INTERVAL_VARIABLE)
+            && interval(&text).is_none()
+        {
+            let problem = format!("is `{text}`; give milliseconds, at least {INTERVAL_MIN_MS}");
+            return Some((INTERVAL_VARIABLE, problem));
         }
         Headers::fault(variable).map(|variable| (variable, HEADERS_PROBLEM.into()))
     }
@@ -85,6 +99,18 @@ impl TelemetryConfig {
     pub fn receiver(&self) -> Option<String> {
         self.otlp_endpoint.clone().or_else(|| variable(ENDPOINT_VARIABLE))
     }
+
+    /// Returns the interval at which metrics are sent, from the environment, or else the default.
+    pub(crate) fn export_interval(&self) -> Duration {
+        let set = variable(INTERVAL_VARIABLE).and_then(|text| interval(&text));
+        set.unwrap_or(self.otlp_interval)
+    }
+}
+
+/// Returns the interval in a text of milliseconds, unless it is too short.
+fn interval(text: &str) -> Option<Duration> {
+    let millis = text.trim().parse().ok().filter(|&millis| millis >= INTERVAL_MIN_MS)?;
+    Some(Duration::from_millis(millis))
 }
 
 #[cfg(test)]
@@ -101,7 +127,6 @@ mod tests {
         assert_eq!(field(|_| {}), None);
         assert_eq!(field(|it| it.trace_ratio = 1.5), Some("telemetry.trace_ratio"));
         assert_eq!(field(|it| it.trace_ratio = f64::NAN), Some("telemetry.trace_ratio"));
-        assert_eq!(field(|it| it.otlp_interval = Duration::ZERO), Some("telemetry.otlp_interval"));
         let endpoint = |text: &str| {
             TelemetryConfig { otlp_endpoint: Some(text.into()), ..Default::default() }.fault()
         };
@@ -125,6 +150,9 @@ mod tests {
         let (field, problem) = with_environment(&[(there.0, "collector:4317")]).unwrap();
         assert_eq!(field, there.0);
         assert!(problem.contains("is `collector:4317`"), "{problem}");
+        assert_eq!(with_environment(&[there, (INTERVAL_VARIABLE, "1000")]), None);
+        let (field, problem) = with_environment(&[there, (INTERVAL_VARIABLE, "1s")]).unwrap();
+        assert_eq!((field, problem.contains("is `1s`")), (INTERVAL_VARIABLE, true));
         let token = ("OTEL_EXPORTER_OTLP_HEADERS", "secret");
         let (field, problem) = with_environment(&[there, token]).unwrap();
         assert_eq!(field, token.0);

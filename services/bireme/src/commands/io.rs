@@ -20,7 +20,7 @@ use crate::serve::{
     NODE_LOG_LEVEL, SettingNames, Signals, check_machine, drain, exit_at_second_signal,
     start_io_node, start_log, telemetry_help,
 };
-use crate::settings::{environment, io_scalars, layered};
+use crate::settings::{environment, layered};
 
 /// The prefix of the variables of its settings.
 pub const PREFIX: &str = "BIREME_IO_";
@@ -118,8 +118,7 @@ pub fn engines() -> impl TypedValueParser<Value = EngineChoice> {
 
 impl IoArgs {
     fn settings(&self, variables: &[(String, String)]) -> Result<IoConfig> {
-        let mut config: IoConfig =
-            layered(self.config.as_deref(), PREFIX, &io_scalars(), variables)?;
+        let mut config: IoConfig = layered(self.config.as_deref(), PREFIX, variables)?;
         config.listen = self.listen.unwrap_or(config.listen);
         config.cores = self.cores.unwrap_or(config.cores);
         config.engine = self.engine.unwrap_or(config.engine);
@@ -220,7 +219,7 @@ mod tests {
     fn flags_win_over_the_environment_and_it_over_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("io.toml");
-        let text = "name = \"file\"\nslots = 7\nfills = 5\ncores = 9\nlisten = \"1.1.1.1:1\"\n\
+        let text = "name = \"file\"\nslots = 7\npin = true\nsegment = \"5MiB\"\ncores = 9\nlisten = \"1.1.1.1:1\"\n\
                     [[drives]]\npath = \"/file\"\n[storage]\nregion = \"file\"\ntimeout = \"file\"\n";
         std::fs::write(&file, text).unwrap();
         let line = format!(
@@ -232,12 +231,15 @@ mod tests {
             .into();
         let config = args(&line).settings(&variables).unwrap();
         assert_eq!((config.name.as_str(), config.cores, config.slots), ("flag", 4, 8));
-        assert_eq!((config.fills, config.listen.port(), config.pin), (5, 1, false));
+        assert_eq!(
+            (config.segment, config.listen.port(), config.pin),
+            (ByteSize::mib(5), 1, false)
+        );
         assert_eq!(config.drives.len(), 1);
         assert_eq!(config.drives[0].size, Some(ByteSize::gib(1)));
         let stored = |name: &str| config.storage[name].as_str();
         assert_eq!((stored("region"), stored("timeout")), ("file", "flag"));
-        assert_eq!(config.table_reads, IoConfig::default().table_reads);
+        assert_eq!(config.ram_tier, IoConfig::default().ram_tier);
     }
 
     #[test]

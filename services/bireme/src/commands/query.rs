@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::output::{Output, counted};
 use crate::runtime::runtime;
 use crate::serve::{NODE_LOG_LEVEL, Signals, exit_at_second_signal, start_log, telemetry_help};
-use crate::settings::{environment, layered, query_scalars};
+use crate::settings::{environment, layered};
 
 /// The prefix of the variables of its settings.
 pub const PREFIX: &str = "BIREME_QUERY_";
@@ -47,7 +47,7 @@ removed without a restart:
   dns:HOST:PORT
       SRV records of _grpc._tcp.HOST, else the addresses of HOST
   file:PATH
-      a TOML file of [[io_nodes]] with name, endpoint, weight, zone and
+      a TOML file of [[io_nodes]] with name, endpoint, weight and
       draining; to replace it, rename another file over it";
 
 /// Arguments of `bireme query`.
@@ -85,8 +85,7 @@ pub struct QueryArgs {
 
 impl QueryArgs {
     fn settings(&self, variables: &[(String, String)]) -> Result<QueryConfig> {
-        let mut config: QueryConfig =
-            layered(self.config.as_deref(), PREFIX, &query_scalars(), variables)?;
+        let mut config: QueryConfig = layered(self.config.as_deref(), PREFIX, variables)?;
         config.listen = self.listen.unwrap_or(config.listen);
         if let Some(name) = &self.name {
             config.name.clone_from(name);

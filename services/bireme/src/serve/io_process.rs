@@ -8,7 +8,7 @@ use lake::{AlsoReads, Lake, LakeOptions};
 
 /// Starts a node and blocks until it serves.
 pub fn start_io_node(config: IoConfig) -> Result<IoNode, NodeError> {
-    let cache = config.lake_cache.as_u64() as usize;
+    let cache = config.lake_cache_bytes();
     let options = LakeOptions::for_row_reads(cache, config.storage.clone(), config.store);
     let lake = Lake::new(LakeOptions { also_reads: also_reads(&config)?, ..options });
     IoNode::start(config, Arc::new(lake))

@@ -3,12 +3,13 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use spelling::nearest;
 use toml::{Table, Value};
 
-use super::removed::removed;
-use super::scalar::Scalar;
+use super::removed::{Removed, removed};
+use super::scalar::{Scalar, scalars};
 use crate::arguments::{ADDRESS_EXPECTED, DURATION_EXPECTED, SIZE_EXPECTED};
 use crate::error::{CliError, Result};
 
@@ -24,12 +25,12 @@ pub fn environment(prefix: &str) -> Vec<(String, String)> {
 }
 
 /// Returns the configuration in `file`, overridden by `variables` (with their names without `prefix`).
-pub fn layered<T: DeserializeOwned>(
+pub fn layered<T: DeserializeOwned + JsonSchema + Removed>(
     file: Option<&Path>,
     prefix: &str,
-    scalars: &[Scalar],
     variables: &[(String, String)],
 ) -> Result<T> {
+    let scalars = scalars::<T>();
     let (mut settings, misfit) = match file {
         Some(file) => read::<T>(file)?,
         None => (Table::new(), None),
@@ -38,24 +39,24 @@ pub fn layered<T: DeserializeOwned>(
     for (name, text) in variables {
         let fault = |why: &str| CliError::usage(format!("{prefix}{name}: {why}"));
         let scalar = scalars.iter().find(|scalar| scalar.variable() == *name);
-        let scalar = scalar.ok_or_else(|| fault(&unknown(prefix, name, scalars)))?;
+        let scalar = scalar.ok_or_else(|| fault(&unknown::<T>(prefix, name, &scalars)))?;
         let value = scalar.value(text).map_err(|why| fault(&why))?;
         let mut one = Table::new();
-        put(&mut one, scalar.field, value.clone());
-        alone.push((name, scalar.field, one));
-        put(&mut settings, scalar.field, value);
+        put(&mut one, &scalar.field, value.clone());
+        alone.push((name, &scalar.field, one));
+        put(&mut settings, &scalar.field, value);
     }
     let merged = match typed(settings.clone()) {
         Ok(configuration) => return Ok(configuration),
-        Err(error) => message_of(&error),
+        Err(error) => message_of::<T>(&error),
     };
     for (name, field, one) in alone {
         // A setting may be invalid without others of its section, and these may be the file's fault.
         if typed::<T>(one).is_err()
             && let Err(error) = typed::<T>(section_of(&settings, field))
-            && misfit.as_ref().is_none_or(|misfit| misfit.why != message_of(&error))
+            && misfit.as_ref().is_none_or(|misfit| misfit.why != message_of::<T>(&error))
         {
-            return Err(CliError::usage(format!("{prefix}{name}: {}", message_of(&error))));
+            return Err(CliError::usage(format!("{prefix}{name}: {}", message_of::<T>(&error))));
         }
     }
     Err(CliError::usage(misfit.map_or(merged, |Misfit { at, why }| format!("{at}: {why}"))))
@@ -84,7 +85,7 @@ fn typed<T: DeserializeOwned>(settings: Table) -> std::result::Result<T, toml::d
 
 /// Returns the error's message. An example is added where the library gives none, and the list of all keys is replaced
 /// by the one that was likely meant.
-fn message_of(error: &toml::de::Error) -> String {
+fn message_of<T: Removed>(error: &toml::de::Error) -> String {
     let examples = [
         ("expected parsable string", SIZE_EXPECTED),
         ("expected a duration", DURATION_EXPECTED),
@@ -92,7 +93,7 @@ fn message_of(error: &toml::de::Error) -> String {
     ];
     let message = error.message().to_owned();
     if let Some((unknown, known)) = unknown_field(&message) {
-        if let Some(why) = removed(unknown) {
+        if let Some(why) = removed::<T>(unknown) {
             return why;
         }
         if let Some(meant) = nearest(unknown, known) {
@@ -108,7 +109,7 @@ fn unknown_field(message: &str) -> Option<(&str, impl Iterator<Item = &str>)> {
     Some((unknown, known.split('`').skip(1).step_by(2)))
 }
 
-fn read<T: DeserializeOwned>(file: &Path) -> Result<(Table, Option<Misfit>)> {
+fn read<T: DeserializeOwned + Removed>(file: &Path) -> Result<(Table, Option<Misfit>)> {
     let shown = file.display();
     let text = std::fs::read_to_string(file).map_err(|error| {
         let doing = format!("the configuration {shown} can't be read");
@@ -116,7 +117,7 @@ fn read<T: DeserializeOwned>(file: &Path) -> Result<(Table, Option<Misfit>)> {
     })?;
     let misfit = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-        Misfit { at: format!("{shown}:{line}"), why: message_of(&error) }
+        Misfit { at: format!("{shown}:{line}"), why: message_of::<T>(&error) }
     };
     let settings = text.parse().map_err(|error| {
         let Misfit { at, why } = misfit(error);
@@ -137,8 +138,8 @@ fn put(settings: &mut Table, field: &str, value: Value) {
     }
 }
 
-fn unknown(prefix: &str, name: &str, scalars: &[Scalar]) -> String {
-    if let Some(why) = removed(&name.to_ascii_lowercase()) {
+fn unknown<T: Removed>(prefix: &str, name: &str, scalars: &[Scalar]) -> String {
+    if let Some(why) = removed::<T>(&name.to_ascii_lowercase()) {
         return why;
     }
     let known: Vec<String> = scalars.iter().map(Scalar::variable).collect();
@@ -156,7 +157,6 @@ mod tests {
     use io_node::{EngineChoice, IoConfig};
     use query_node::QueryConfig;
 
-    use super::super::{io_scalars, query_scalars};
     use super::*;
 
     fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -170,8 +170,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
         }
         let file = file.map(|_| path.as_path());
-        layered(file, "BIREME_IO_", &io_scalars(), &variables(pairs))
-            .map_err(|error| error.message().to_owned())
+        layered(file, "BIREME_IO_", &variables(pairs)).map_err(|error| error.message().to_owned())
     }
 
     #[test]
@@ -190,8 +189,7 @@ mod tests {
     #[test]
     fn variables_set_fields_of_sections() {
         let variables = variables(&[("LIMITS_K_MAX", "7"), ("TIMEOUT", "5s")]);
-        let config: QueryConfig =
-            layered(None, "BIREME_QUERY_", &query_scalars(), &variables).unwrap();
+        let config: QueryConfig = layered(None, "BIREME_QUERY_", &variables).unwrap();
         assert_eq!((config.limits.k_max, config.timeout.as_secs()), (7, 5));
         assert_eq!(config.limits.keys_max, 10_000);
     }
@@ -220,9 +218,8 @@ mod tests {
         let said = io(Some(half), &[key, ("SLOTS", "-1")]).unwrap_err();
         assert!(said.starts_with("BIREME_IO_SLOTS: "), "{said}");
         // The variable at fault is named, not another one of its section.
-        let said =
-            io(None, &[("TELEMETRY_LOG_FORMAT", "json"), ("TELEMETRY_OTLP_INTERVAL", "soon")]);
-        assert!(said.unwrap_err().starts_with("BIREME_IO_TELEMETRY_OTLP_INTERVAL: "));
+        let said = io(None, &[("TELEMETRY_LOG_FORMAT", "json"), ("TELEMETRY_TRACE_SLOW", "soon")]);
+        assert!(said.unwrap_err().starts_with("BIREME_IO_TELEMETRY_TRACE_SLOW: "));
     }
 
     #[test]
@@ -234,11 +231,18 @@ mod tests {
         let said = io(Some("[tls]\ncrt = \"/x\"\n"), &[]).unwrap_err();
         assert!(said.ends_with("io.toml:2: unknown field `crt`; did you mean `cert`?"), "{said}");
         // A former setting gets its own answer, in a file and as a variable.
-        let fixed = "`read_max` is no longer a setting, its value is fixed (32KiB); remove it";
+        let fixed = "`read_max` is no longer a setting: its value is fixed (32KiB); remove it";
         let said = io(Some("slots = 8\nread_max = \"64KiB\"\n"), &[]).unwrap_err();
         assert!(said.ends_with(&format!("io.toml:2: {fixed}")), "{said}");
         let said = io(None, &[("READ_MAX", "64KiB")]).unwrap_err();
         assert_eq!(said, format!("BIREME_IO_READ_MAX: {fixed}"));
+        let said = io(None, &[("TELEMETRY_OTLP_INTERVAL", "5s")]).unwrap_err();
+        assert!(said.contains("OTEL_METRIC_EXPORT_INTERVAL"), "{said}");
+        // A former setting of the other node is an unknown one here.
+        let said =
+            layered::<QueryConfig>(None, "BIREME_QUERY_", &variables(&[("READ_MAX", "64KiB")]));
+        let said = said.unwrap_err();
+        assert!(said.message().starts_with("BIREME_QUERY_READ_MAX: no such setting"));
         let said = io(Some("slots = \n"), &[]).unwrap_err();
         assert!(said.contains("io.toml:1: "), "{said}");
         let said = io(None, &[("RAM_TEER", "1")]).unwrap_err();
@@ -251,7 +255,7 @@ mod tests {
         assert!(said.starts_with("BIREME_IO_LISTEN: expected an address"), "{said}");
         let said = io(None, &[("RAM_TIER", "much")]).unwrap_err();
         assert!(said.starts_with("BIREME_IO_RAM_TIER: ") && said.contains("512MiB"), "{said}");
-        let said = io(Some("read_timeout = \"soon\"\n"), &[]).unwrap_err();
+        let said = io(Some("idle_poll = \"soon\"\n"), &[]).unwrap_err();
         assert!(said.contains("io.toml:1: ") && said.contains("500ms"), "{said}");
         let said = io(None, &[("SLOTS", "-1")]).unwrap_err();
         assert!(said.starts_with("BIREME_IO_SLOTS: "), "{said}");
@@ -260,8 +264,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let missing = Path::new("/nonexistent/io.toml");
-        let error =
-            layered::<IoConfig>(Some(missing), "BIREME_IO_", &io_scalars(), &[]).unwrap_err();
+        let error = layered::<IoConfig>(Some(missing), "BIREME_IO_", &[]).unwrap_err();
         assert!(error.message().contains("/nonexistent/io.toml"));
         assert_eq!(error.exit().number(), 3);
     }

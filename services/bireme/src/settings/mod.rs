@@ -5,6 +5,6 @@ mod documented;
 mod layers;
 mod removed;
 mod scalar;
+mod schema;
 
 pub use layers::{environment, layered};
-pub use scalar::{io_scalars, query_scalars};

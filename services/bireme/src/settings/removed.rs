@@ -1,33 +1,73 @@
 //! Names that were settings in earlier versions, so that a configuration which still has one gets an answer that helps.
 
-/// Each former setting with its value, which is fixed now.
-const REMOVED: [(&str, &str); 20] = [
-    ("background_threads", "2 threads"),
-    ("batch_rows_max", "4,096 rows"),
-    ("breaker_failures", "8 failures"),
-    ("breaker_pause", "1s"),
-    ("credit_rows", "65,536 rows"),
-    ("ejection_failures", "5 failures"),
-    ("ejection_time", "5s"),
-    ("ejection_time_max", "1m"),
-    ("fetch_queue_max", "1,024 batches"),
-    ("fill_queue_max", "4,096 fills"),
-    ("gets_in_flight", "16 Gets"),
-    ("queue_rows_max", "1,048,576 rows per core"),
-    ("read_max", "32KiB"),
-    ("search_queue_max", "1,024 searches"),
-    ("stall_max", "10s"),
-    ("streams_per_io_node", "2 streams per core"),
-    ("table_queue_max", "1,024 batches"),
-    ("tables_max", "64 versions"),
-    ("versions_max", "16 versions"),
-    ("wait_max", "1m"),
+use io_node::IoConfig;
+use query_node::QueryConfig;
+
+/// A former setting: its name, and what holds now.
+type Former = (&'static str, &'static str);
+
+/// The configuration of a node, whose former settings are known.
+pub trait Removed {
+    /// The former settings of this node alone, by their keys within sections.
+    const REMOVED: &[Former];
+}
+
+impl Removed for IoConfig {
+    const REMOVED: &[Former] = &[
+        ("background_threads", "its value is fixed (2 threads)"),
+        ("batch_rows_max", "its value is fixed (4,096 rows)"),
+        ("credit_rows", "its value is fixed (65,536 rows)"),
+        ("fill_queue_max", "its value is fixed (4,096 fills)"),
+        ("fills", "its value is fixed (2 fills)"),
+        ("lake_cache", "it is an eighth of `memory`, at most 256MiB"),
+        ("queue_rows_max", "its value is fixed (1,048,576 rows per core)"),
+        ("read_max", "its value is fixed (32KiB)"),
+        ("read_timeout", "its value is fixed (500ms)"),
+        ("scrub_rate", "its value is fixed (8MiB per second)"),
+        ("table_queue_max", "its value is fixed (1,024 batches)"),
+        ("table_reads", "its value is fixed (4 batches)"),
+        ("tables_max", "its value is fixed (64 versions)"),
+        (
+            "traffic_memory",
+            "it is half of what the other parts leave of `memory`, from 32MiB to 512MiB per core",
+        ),
+    ];
+}
+
+impl Removed for QueryConfig {
+    const REMOVED: &[Former] = &[
+        ("candidates_max", "it is ten times `limits.k_max`"),
+        ("ejection_failures", "its value is fixed (5 failures)"),
+        ("ejection_time", "its value is fixed (5s)"),
+        ("ejection_time_max", "its value is fixed (1m)"),
+        ("fetch_queue_max", "its value is fixed (1,024 batches)"),
+        ("gets_in_flight", "its value is fixed (16 Gets)"),
+        ("member_refresh", "its value is fixed (5s)"),
+        ("metadata_cache", "it is an eighth of `memory`, at most 256MiB"),
+        ("protocol", "all I/O nodes speak bireme.fetch.v1"),
+        ("search_concurrency", "it is the number of `cores`"),
+        ("search_queue_max", "its value is fixed (1,024 searches)"),
+        ("streams_per_io_node", "its value is fixed (2 streams per core)"),
+        ("versions_max", "its value is fixed (16 versions)"),
+        ("zone", "placement ignored it; `kubernetes:` in `io_nodes_from` finds the zones"),
+    ];
+}
+
+/// The former settings of both nodes.
+const OF_BOTH: &[Former] = &[
+    ("breaker_failures", "its value is fixed (8 failures)"),
+    ("breaker_pause", "its value is fixed (1s)"),
+    ("hedge", "reads are always hedged"),
+    ("otlp_interval", "it is 15s, or what OTEL_METRIC_EXPORT_INTERVAL says in milliseconds"),
+    ("stall_max", "its value is fixed (10s)"),
+    ("wait_max", "its value is fixed (1m)"),
 ];
 
-/// Returns what is wrong with a configuration that has the key `name`, if that was a setting once. A variable of the
-/// section `store` has the section's name before the key.
-pub fn removed(name: &str) -> Option<String> {
-    let key = name.strip_prefix("store_").unwrap_or(name);
-    let (_, value) = REMOVED.iter().find(|(removed, _)| *removed == key)?;
-    Some(format!("`{key}` is no longer a setting, its value is fixed ({value}); remove it"))
+/// Returns what is wrong with a configuration that has the key `name`, if that was a setting of the node once. A
+/// variable has the section's name before the key.
+pub fn removed<T: Removed>(name: &str) -> Option<String> {
+    let sections = ["store_", "telemetry_", "limits_"];
+    let key = sections.iter().find_map(|section| name.strip_prefix(section)).unwrap_or(name);
+    let (_, now) = T::REMOVED.iter().chain(OF_BOTH).find(|(removed, _)| *removed == key)?;
+    Some(format!("`{key}` is no longer a setting: {now}; remove it"))
 }

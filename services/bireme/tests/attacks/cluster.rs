@@ -40,19 +40,12 @@ impl Default for Settings {
         };
         Self {
             io: set(&[
-                ("MEMORY", "768MiB"),
-                ("TRAFFIC_MEMORY", "192MiB"),
+                ("MEMORY", "896MiB"),
                 ("RAM_TIER", "32MiB"),
-                ("LAKE_CACHE", "64MiB"),
                 ("SEGMENT", "16MiB"),
                 ("CORES", "2"),
             ]),
-            query: set(&[
-                ("CORES", "2"),
-                ("INDEX_CACHE", "128MiB"),
-                ("METADATA_CACHE", "64MiB"),
-                ("REFRESH_INTERVAL", "200ms"),
-            ]),
+            query: set(&[("CORES", "2"), ("INDEX_CACHE", "128MiB"), ("REFRESH_INTERVAL", "200ms")]),
             io_arguments: Vec::new(),
             query_arguments: Vec::new(),
             address_space_kib: 5 << 20,

@@ -24,9 +24,8 @@ use wire::{FETCH_PATH, Reason};
 use super::io_process::IoProcess;
 use super::{folder, run, text};
 
-/// The node's limit on memory, and the part of it for traffic.
+/// The node's limit on memory.
 const MEMORY_MIB: u64 = 768;
-const TRAFFIC: &str = "192MiB";
 
 const ROWS: u32 = 1000;
 const ROW_BYTES: usize = 64 << 10;
@@ -142,13 +141,7 @@ fn memory_is_bounded_under_ten_thousand_slow_readers_of_wide_rows() {
     run(&["ingest", text(&rows), "--table", text(&table)]);
     let io = IoProcess::start(
         &format!("{}:256MiB", text(&folder.path().join("slab"))),
-        &[
-            ("MEMORY", &format!("{MEMORY_MIB}MiB")),
-            ("TRAFFIC_MEMORY", TRAFFIC),
-            ("RAM_TIER", "32MiB"),
-            ("LAKE_CACHE", "64MiB"),
-            ("SEGMENT", "16MiB"),
-        ],
+        &[("MEMORY", &format!("{MEMORY_MIB}MiB")), ("RAM_TIER", "32MiB"), ("SEGMENT", "16MiB")],
     );
     // On a runtime of their own, whose shutdown closes all connections at once.
     let hostile = tokio::runtime::Runtime::new().unwrap();

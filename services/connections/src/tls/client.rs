@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -17,14 +18,17 @@ use super::reload::{LoadedConfig, Reloaded};
 use crate::Carrier;
 
 /// The TLS settings for connecting. The files are PEM, and are read again when they change.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientTlsConfig {
     /// The authorities of servers' certificates. If left out, those that the system trusts.
+    #[schemars(extend("format" = "path"))]
     pub ca: Option<PathBuf>,
     /// The client certificate, for servers that ask for one.
+    #[schemars(extend("format" = "path"))]
     pub cert: Option<PathBuf>,
-    /// Its private key.
+    /// The private key of `cert`.
+    #[schemars(extend("format" = "path"))]
     pub key: Option<PathBuf>,
     /// The name that servers' certificates must have. If left out, the host that is connected to. Needed where nodes
     /// are found by address.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -22,16 +23,19 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The `tls` section of a node's configuration. With it, the node accepts only TLS connections. The files are PEM, and
 /// are read again when they change.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServerTlsConfig {
     /// The node's certificate, with those between it and its authority.
+    #[schemars(extend("format" = "path"))]
     pub cert: PathBuf,
-    /// Its private key.
+    /// The private key of `cert`.
+    #[schemars(extend("format" = "path"))]
     pub key: PathBuf,
     /// The authorities of clients' certificates. A client without a certificate of theirs is refused. If left out, any
     /// client may connect.
     #[serde(default)]
+    #[schemars(extend("format" = "path"))]
     pub client_ca: Option<PathBuf>,
 }
 

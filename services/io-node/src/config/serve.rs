@@ -1,5 +1,6 @@
 //! The configuration of the tables that a node serves.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tables::{TableUri, Tables, UriPrefix, shown};
 
@@ -8,13 +9,14 @@ use crate::error::NodeError;
 use crate::table::ServedTables;
 
 /// The locations that one table may read in addition to its own folder.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AlsoReadsConfig {
     /// The table.
     pub uri: String,
     /// Other tables, or prefixes that end in `/`: base paths of a shallow clone, external blobs.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub prefixes: Vec<UriPrefix>,
 }
 

@@ -2,6 +2,7 @@
 
 use address::{SECTOR_BYTES, TableTag};
 use bytesize::ByteSize;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::IoConfig;
@@ -22,16 +23,18 @@ pub struct Share {
 }
 
 /// One table's share of the drives, over all its versions.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShareConfig {
     /// The table.
     pub uri: String,
     /// Guarantee: bytes of the table that fills of other tables do not evict once they are on the drives.
     #[serde(default)]
+    #[schemars(with = "String", extend("format" = "size"))]
     pub minimum: ByteSize,
     /// Quota: the maximum bytes of the table on the drives.
     #[serde(default)]
+    #[schemars(with = "Option<String>", extend("format" = "size"))]
     pub maximum: Option<ByteSize>,
     /// Whether the table is never evicted. It needs a `maximum`, beyond which it is not filled.
     #[serde(default)]

@@ -1,5 +1,6 @@
 //! The configuration of the fills that must end before a node reports serving.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tables::TableUri;
 
@@ -9,7 +10,7 @@ use crate::error::NodeError;
 use crate::table::label;
 
 /// Columns of one version of a table.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartWarmConfig {
     /// The table.

@@ -1,7 +1,7 @@
 //! Divides a node's memory: one bound, and the part of it that each consumer may use.
 //!
 //! ```text
-//! memory = base + rings + traffic + buffer pools + fills + writes + lake_cache + RAM tier + directory
+//! memory = base + rings + traffic + buffer pools + fills + writes + lake cache + RAM tier + directory
 //! ```
 //!
 //! All parts but the directory have their own sizes; the directory may use the rest. When the directory is full,
@@ -31,12 +31,13 @@ const DEFAULT_PERCENT: u64 = 80;
 /// The directory's memory in thousandths of the drives' capacity: three times what rows of 4 KiB need.
 const DIRECTORY_THOUSANDTHS: u64 = 3;
 
-/// The bounds of the default of `traffic_memory`, per core.
-const TRAFFIC_DEFAULT_MAX: u64 = 512 << 20;
-const TRAFFIC_DEFAULT_MIN: u64 = 32 << 20;
+/// The cache of tables' indexes and metadata: this part of `memory`, at most this many bytes.
+const LAKE_CACHE_PART: u64 = 8;
+const LAKE_CACHE_MAX: u64 = 256 << 20;
 
-/// The minimum with which a core can serve: a few connections, streams and batches.
-const TRAFFIC_MIN: u64 = 4 << 20;
+/// The bounds of the traffic memory, per core.
+const TRAFFIC_MAX: u64 = 512 << 20;
+const TRAFFIC_MIN: u64 = 32 << 20;
 
 /// The sizes, in bytes, of the parts that have no setting or fixed size of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,35 +61,26 @@ impl MemoryPlan {
         available: Option<u64>,
     ) -> Result<Self, NodeError> {
         let cores = cores as u64;
-        let bound = match (config.memory.as_u64(), available) {
-            (0, None) => u64::MAX,
-            (0, Some(available)) => available / 100 * DEFAULT_PERCENT,
-            (bound, _) => bound,
-        };
+        let bound = bound(config, available);
         let segments = config.fills as u64 * COPIES_A_FILL + RECLAIMED;
         let drives = config.drives.len() as u64;
         let mut parts = vec![
             ("the program itself", BASE_BYTES),
-            ("`slots` of `read_max`", cores * u64::from(config.slots) * config.read_max.as_u64()),
+            ("buffers of `slots`", cores * u64::from(config.slots) * config.read_max.as_u64()),
             ("replies' buffers", cores * SPARE_BYTES),
             ("`drives`' writes", drives * TRANSFERS_BYTES_MAX as u64),
-            ("`fills` of a `segment`, and one reclaimed", segments * config.segment.as_u64()),
-            ("`lake_cache`", config.lake_cache.as_u64()),
+            ("`segment`s that are filled or reclaimed", segments * config.segment.as_u64()),
+            ("tables' metadata", lake_cache(bound)),
             ("`ram_tier`", config.ram_tier.as_u64()),
         ];
         let sum = |parts: &[(&str, u64)]| parts.iter().map(|(_, bytes)| bytes).sum::<u64>();
         let wanted = capacity / 1000 * DIRECTORY_THOUSANDTHS;
         let traffic = match config.traffic_memory.as_u64() {
             0 => (bound.saturating_sub(sum(&parts) + wanted) / 2)
-                .clamp(cores * TRAFFIC_DEFAULT_MIN, cores * TRAFFIC_DEFAULT_MAX),
+                .clamp(cores * TRAFFIC_MIN, cores * TRAFFIC_MAX),
             configured => configured,
         };
-        if traffic < cores * TRAFFIC_MIN {
-            let least = ByteSize::b(cores * TRAFFIC_MIN);
-            let problem = format!("must be at least {least} for {cores} cores");
-            return Err(NodeError::Config { field: "traffic_memory", problem });
-        }
-        parts.push(("`traffic_memory`", traffic));
+        parts.push(("clients", traffic));
         let others = sum(&parts);
         let directory = bound.saturating_sub(others);
         if directory >= wanted {
@@ -102,7 +94,7 @@ impl MemoryPlan {
                 config.memory,
                 ByteSize::b(others),
                 parts.collect::<Vec<_>>().join(", "),
-                ByteSize::b(others + wanted),
+                ByteSize::b(others + wanted + (LAKE_CACHE_MAX - lake_cache(bound))),
             );
             return Err(NodeError::Config { field: "memory", problem });
         }
@@ -116,6 +108,26 @@ impl MemoryPlan {
             "memory is short: the directory may not have room for all that the drives can hold"
         );
         Ok(Self { traffic, directory })
+    }
+}
+
+/// Returns the memory that the node may use in total, on a machine or in a control group with `available` bytes.
+fn bound(config: &IoConfig, available: Option<u64>) -> u64 {
+    match (config.memory.as_u64(), available) {
+        (0, None) => u64::MAX,
+        (0, Some(available)) => available / 100 * DEFAULT_PERCENT,
+        (bound, _) => bound,
+    }
+}
+
+fn lake_cache(bound: u64) -> u64 {
+    (bound / LAKE_CACHE_PART).min(LAKE_CACHE_MAX)
+}
+
+impl IoConfig {
+    /// Returns the bytes of the cache of tables' indexes and metadata.
+    pub fn lake_cache_bytes(&self) -> usize {
+        lake_cache(bound(self, process::memory_bytes())) as usize
     }
 }
 
@@ -151,21 +163,23 @@ mod tests {
     #[test]
     fn a_bound_below_the_sum_of_the_parts_is_refused_with_a_list_of_them() {
         let error = plan(GIB, 100 * GIB, None).unwrap_err().to_string();
-        assert!(error.contains("`traffic_memory` 64.0 MiB"), "{error}");
-        assert!(error.contains("`lake_cache` 256.0 MiB"), "{error}");
+        assert!(error.contains("clients 64.0 MiB"), "{error}");
+        assert!(error.contains("tables' metadata 128.0 MiB"), "{error}");
         assert!(error.contains("give at least 1.4 GiB"), "{error}");
     }
 
     #[test]
     fn a_small_machine_has_less_traffic_and_starts() {
         // Half of what the other parts leave.
-        let small = plan(0, GIB, Some(2 * GIB)).unwrap();
-        assert_eq!(small.traffic / MIB, (2 * 1024 * 80 / 100 - FIXED.div_ceil(MIB) - 3) / 2);
+        let small = plan(0, GIB, Some(3 * GIB)).unwrap();
+        assert_eq!(small.traffic / MIB, (3 * 1024 * 80 / 100 - FIXED.div_ceil(MIB) - 3) / 2);
         let wanted = 100 * GIB / 1000 * 3;
         let tiny = plan(0, 100 * GIB, Some(GIB)).unwrap();
         assert_eq!(tiny, MemoryPlan { traffic: 64 * MIB, directory: wanted });
         // A configured bound is not exceeded.
-        let short = plan(FIXED + 64 * MIB + 1000, 100 * GIB, None).unwrap();
-        assert_eq!(short, MemoryPlan { traffic: 64 * MIB, directory: 1000 });
+        let bound = FIXED + 64 * MIB + 1000;
+        let short = plan(bound, 100 * GIB, None).unwrap();
+        let directory = 1000 + 256 * MIB - bound / 8;
+        assert_eq!(short, MemoryPlan { traffic: 64 * MIB, directory });
     }
 }

@@ -158,7 +158,7 @@ pub fn key_column(open: &OpenTable, named: &str) -> Result<String> {
 
 /// Returns the refine factor. A requested factor must be within the limit of candidates; the default is lowered to it.
 fn refine_factor(k: u32, asked: Option<u32>, config: &QueryConfig) -> Result<usize> {
-    let fitting = config.limits.candidates_max / u64::from(k);
+    let fitting = config.limits.candidates_max() / u64::from(k);
     let factor = u64::from(asked.unwrap_or(config.refine_factor));
     match asked {
         Some(asked) if factor > fitting => bad(
@@ -167,7 +167,7 @@ fn refine_factor(k: u32, asked: Option<u32>, config: &QueryConfig) -> Result<usi
                 "is {asked}, which makes {} candidates for k = {k}; at most {} are scored, so ask \
                  for at most {fitting}",
                 factor * u64::from(k),
-                config.limits.candidates_max
+                config.limits.candidates_max()
             ),
         ),
         _ => Ok(factor.min(fitting) as usize),
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(refine_factor(10, None, &config).unwrap(), 10);
         assert_eq!(refine_factor(10, Some(0), &config).unwrap(), 0);
         assert_eq!(refine_factor(10_000, Some(10), &config).unwrap(), 10);
-        let small = crate::config::Limits { candidates_max: 1000, ..config.limits };
+        let small = crate::config::Limits { k_max: 100, ..config.limits };
         let small = QueryConfig { limits: small, ..config };
         assert_eq!(refine_factor(300, None, &small).unwrap(), 3);
         let error = refine_factor(300, Some(4), &small).unwrap_err().to_string();

@@ -238,7 +238,6 @@ fn config(dice: &mut Dice, name: &str) -> IoConfig {
         fill_queue_max: [2, 64][dice.below(2)],
         table_reads: 1 + dice.below(4),
         table_queue_max: [8, 64][dice.below(2)],
-        lake_cache: ByteSize::b(0),
         ..IoConfig::default()
     }
 }

@@ -53,7 +53,7 @@ fn served() -> Vec<UriPrefix> {
 
 /// Opens Lance as the source of tables.
 pub fn lake_of(config: &IoConfig) -> Arc<Lake> {
-    let cache = config.lake_cache.as_u64() as usize;
+    let cache = config.lake_cache_bytes();
     Arc::new(Lake::new(LakeOptions::for_row_reads(cache, config.storage.clone(), config.store)))
 }
 

@@ -53,7 +53,7 @@ impl Telemetry {
             let headers =
                 Headers::of(variable).map_err(|variable| TelemetryError::Headers { variable })?;
             let client = MetricsServiceClient::with_interceptor(channel, headers);
-            let interval = config.otlp_interval;
+            let interval = config.export_interval();
             let pushing = otlp::push(client, endpoint, interval, source, identity.clone());
             tasks.push(tokio::spawn(pushing));
         }
