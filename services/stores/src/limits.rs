@@ -17,9 +17,6 @@ pub struct StoreLimits {
     pub prices: StorePrices,
 
     // The fields below are no settings, but fixed for all users. Tests choose other values.
-    /// The maximum time that a request waits while no request in progress ends.
-    #[serde(skip)]
-    pub wait_max: Duration,
     /// The maximum time without a byte of a response's body while its reader waits for one.
     #[serde(skip)]
     pub stall_max: Duration,
@@ -36,8 +33,6 @@ impl Default for StoreLimits {
     fn default() -> Self {
         Self {
             requests_max: 128,
-            // Longer than clients let a request take, so that their timeouts are what the breaker counts.
-            wait_max: Duration::from_secs(60),
             // Less than opening a table may take, so that there is time for another try.
             stall_max: Duration::from_secs(10),
             hedge: true,
