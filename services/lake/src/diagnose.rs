@@ -232,7 +232,7 @@ mod tests {
     use object_store::path::Path;
 
     use super::*;
-    use crate::store::{BreakerOpen, NoPermit, Stalled, damaged, generic};
+    use crate::store::{BreakerOpen, Stalled, damaged, generic};
 
     #[test]
     fn locations_and_line_breaks_are_removed() {
@@ -274,18 +274,15 @@ mod tests {
 
     #[test]
     fn own_errors_are_recognised_even_if_only_their_text_is_left() {
-        let (store, waited) = (|| "s3://b".to_owned(), Duration::from_secs(10));
-        let stalled =
-            Stalled { store: store(), path: "t/x".into(), received: 1, expected: 2, waited };
-        let no_permit = NoPermit { store: store(), requests_max: 2, waited };
+        let (store, waited) = ("s3://b".to_owned(), Duration::from_secs(10));
+        let stalled = Stalled { store, path: "t/x".into(), received: 1, expected: 2, waited };
         let damaged = || damaged(&Path::from("t/x"), "its footer is impossible".into());
-        let own: [(&str, Mark, &dyn Fn() -> StoreError); 5] = [
+        let own: [(&str, Mark, &dyn Fn() -> StoreError); 4] = [
             ("t/x is damaged: its footer", Mark::Damaged, &damaged),
             ("also_reads", Mark::Forbidden, &|| ForbiddenPath::outside("s3://c/x").into()),
             ("after 8 failures in a row", Mark::Unanswered, &|| {
                 generic(BreakerOpen { failures: 8, probe_in: waited })
             }),
-            ("store.requests_max", Mark::Unanswered, &|| generic(no_permit.clone())),
             ("the network to it hangs", Mark::Unanswered, &|| generic(stalled.clone())),
         ];
         for (said, mark, error) in own {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreLimits {
-    /// The maximum number of requests in progress to one store. More wait.
+    /// The maximum number of reads and listings in progress to one store. More wait.
     pub requests_max: usize,
     /// The store's prices of requests.
     pub prices: StorePrices,
@@ -19,9 +19,6 @@ pub struct StoreLimits {
     /// At most one read in twenty is.
     #[serde(skip)]
     pub hedge: bool,
-    /// The maximum time that a request waits while no request in progress ends.
-    #[serde(skip)]
-    pub wait_max: Duration,
     /// The maximum time without a byte of a response's body while its reader waits for one.
     #[serde(skip)]
     pub stall_max: Duration,
@@ -38,8 +35,6 @@ impl Default for StoreLimits {
     fn default() -> Self {
         Self {
             requests_max: 128,
-            // Longer than clients let a request take, so that their timeouts are what the breaker counts.
-            wait_max: Duration::from_secs(60),
             // Less than opening a table may take, so that there is time for another try.
             stall_max: Duration::from_secs(10),
             hedge: true,

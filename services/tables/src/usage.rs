@@ -13,8 +13,7 @@ pub struct StoreUse {
     pub bytes_written: u64,
     /// Requests that failed after the store client's retries.
     pub failed: u64,
-    /// Requests that were not sent, because the store's circuit breaker was open, or because all requests that may run
-    /// at a time were stuck.
+    /// Requests that were not sent, because the store's circuit breaker was open.
     pub refused: u64,
     /// Reads that were sent a second time, because they took longer than 99 % of the reads before.
     pub hedged: u64,

@@ -60,7 +60,7 @@ const OF_BOTH: &[Former] = &[
     ("hedge", "reads are always hedged"),
     ("otlp_interval", "it is 15s, or what OTEL_METRIC_EXPORT_INTERVAL says in milliseconds"),
     ("stall_max", "its value is fixed (10s)"),
-    ("wait_max", "its value is fixed (1m)"),
+    ("wait_max", "a request waits until its deadline, or until the circuit breaker opens"),
 ];
 
 /// Returns what is wrong with a configuration that has the key `name`, if that was a setting of the node once. A

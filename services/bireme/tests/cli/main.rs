@@ -441,7 +441,7 @@ fn impossible_ingests_and_indexes_are_bad_arguments() {
         (&["--scalar", "v"], "\"v\""),
         (&["--key", "v"], "\"v\""),
         (&["--key", "_rowid"], "Lance"),
-        (&["--vector", "v", "--partitions", "x"], "a whole number is expected"),
+        (&["--vector", "v", "--partitions", "x"], "invalid digit found in string"),
     ] {
         names(&[&["index", "--table", text(&table)], options].concat(), 2, name);
     }

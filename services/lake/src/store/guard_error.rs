@@ -3,23 +3,8 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use object_store::Error as StoreError;
-
 use super::breaker::BreakerOpen;
 use super::mark::{Mark, unmarked};
-
-/// A request was not sent, because all permits are held by requests that hang, or whose answers nobody reads.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{}{store} has {requests_max} requests in flight, the maximum, and none has ended for {waited:?}; check whether \
-     the store hangs, or raise store.requests_max",
-    Mark::Unanswered
-)]
-pub struct NoPermit {
-    pub store: String,
-    pub requests_max: usize,
-    pub waited: Duration,
-}
 
 /// The body of an answer made no progress for `stall_max`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,15 +31,6 @@ pub fn causes<'a>(
 /// The message of `error`, without its mark, if it is one of the guard's own.
 pub fn guard_message(error: &(dyn StdError + 'static)) -> Option<String> {
     let breaker_open = error.downcast_ref::<BreakerOpen>().map(ToString::to_string);
-    let no_permit = || error.downcast_ref::<NoPermit>().map(ToString::to_string);
     let stalled = || error.downcast_ref::<Stalled>().map(ToString::to_string);
-    breaker_open.or_else(no_permit).or_else(stalled).map(|text| unmarked(&text))
-}
-
-/// Whether a request failed without having been sent.
-pub fn is_not_sent(error: &StoreError) -> bool {
-    matches!(
-        error,
-        StoreError::Generic { source, .. } if source.is::<BreakerOpen>() || source.is::<NoPermit>()
-    )
+    breaker_open.or_else(stalled).map(|text| unmarked(&text))
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use async_trait::async_trait;
 use futures::future::{Either, select};
@@ -15,14 +14,18 @@ use object_store::{
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::body::watched;
 use super::bucket_fence::BucketFence;
 use super::limiter::StoreLimiter;
 use super::streams::guarded;
-use super::usage::count;
+use super::usage::{StoreUsage, count};
 
 /// A store as Lance sees it. Each read of a range is a call of [`get_opts`](ObjectStore::get_opts).
+///
+/// Reads and listings pass the limiter. Writes and deletes are checked against the fence and counted: nodes make none,
+/// and a command that writes a table is better served by its client's retries than by a breaker.
 #[derive(Debug)]
 pub struct GuardedStore {
     inner: Arc<dyn ObjectStore>,
@@ -128,12 +131,9 @@ impl ObjectStore for GuardedStore {
         options: PutOptions,
     ) -> Result<PutResult> {
         self.fence.check(location)?;
-        let mut request = self.limiter.acquire().await?;
         count(&self.limiter.usage.writes, 1);
         count(&self.limiter.usage.bytes_written, payload.content_length() as u64);
-        let put = self.inner.put_opts(location, payload, options).await;
-        request.judge(&put);
-        put
+        self.inner.put_opts(location, payload, options).await
     }
 
     async fn put_multipart_opts(
@@ -142,12 +142,9 @@ impl ObjectStore for GuardedStore {
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         self.fence.check(location)?;
-        let mut request = self.limiter.acquire().await?;
         count(&self.limiter.usage.writes, 1);
-        let upload = self.inner.put_multipart_opts(location, options).await;
-        request.judge(&upload);
-        let limiter = Arc::clone(&self.limiter);
-        Ok(Box::new(GuardedUpload { inner: upload?, limiter }))
+        let inner = self.inner.put_multipart_opts(location, options).await?;
+        Ok(Box::new(CountedUpload { inner, usage: Arc::clone(&self.limiter.usage) }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -167,15 +164,11 @@ impl ObjectStore for GuardedStore {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        // The locations mostly come from a listing of this store, which holds a permit meanwhile.
-        let (limiter, fence) = (Arc::clone(&self.limiter), self.fence.clone());
+        let fence = self.fence.clone();
         let locations = locations.and_then(move |location| {
             std::future::ready(fence.check(&location).map(|()| location))
         });
-        guarded(
-            async move { limiter.acquire_beyond_limit() },
-            self.inner.delete_stream(locations.boxed()),
-        )
+        self.inner.delete_stream(locations.boxed())
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -202,43 +195,29 @@ impl ObjectStore for GuardedStore {
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.fence.check(from)?;
         self.fence.check(to)?;
-        let mut request = self.limiter.acquire().await?;
         count(&self.limiter.usage.writes, 1);
-        let copied = self.inner.copy_opts(from, to, options).await;
-        request.judge(&copied);
-        copied
+        self.inner.copy_opts(from, to, options).await
     }
 }
 
 /// An upload in parts, each of which is a request.
 #[derive(Debug)]
-struct GuardedUpload {
+struct CountedUpload {
     inner: Box<dyn MultipartUpload>,
-    limiter: Arc<StoreLimiter>,
+    usage: Arc<StoreUsage>,
 }
 
 #[async_trait]
-impl MultipartUpload for GuardedUpload {
+impl MultipartUpload for CountedUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        let limiter = Arc::clone(&self.limiter);
-        let bytes = data.content_length() as u64;
-        let part = self.inner.put_part(data);
-        Box::pin(async move {
-            let mut request = limiter.acquire().await?;
-            count(&limiter.usage.writes, 1);
-            count(&limiter.usage.bytes_written, bytes);
-            let put = part.await;
-            request.judge(&put);
-            put
-        })
+        count(&self.usage.writes, 1);
+        count(&self.usage.bytes_written, data.content_length() as u64);
+        self.inner.put_part(data)
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        let mut request = self.limiter.acquire().await?;
-        count(&self.limiter.usage.writes, 1);
-        let completed = self.inner.complete().await;
-        request.judge(&completed);
-        completed
+        count(&self.usage.writes, 1);
+        self.inner.complete().await
     }
 
     async fn abort(&mut self) -> Result<()> {
@@ -256,7 +235,6 @@ mod tests {
     use super::*;
     use crate::store::breaker::BreakerOpen;
     use crate::store::scripted::{Act, BYTES, Scripted, store};
-    use crate::store::usage::StoreUsage;
     use stores::StoreLimits;
     use tokio::runtime::Builder;
 
@@ -392,45 +370,39 @@ mod tests {
         assert_eq!(store.used().refused, 5);
     }
 
-    #[tokio::test]
-    async fn listed_objects_are_deleted_with_a_single_permit() {
-        let limits = StoreLimits { requests_max: 1, ..Default::default() };
-        let (store, path) = store(limits, |_| Act::Answer).await;
-        let found = store.list(None).map_ok(|it| it.location).boxed();
-        let deleted: Vec<_> = store.delete_stream(found).try_collect().await.unwrap();
-        assert_eq!(deleted, [path]);
-    }
-
     /// First while the breaker is closed, then once it is open.
     #[tokio::test]
-    async fn listings_and_deletes_fail_and_are_refused_like_reads() {
+    async fn listings_fail_and_are_refused_like_reads() {
         let limits = StoreLimits {
             breaker_failures: 4,
             breaker_pause: Duration::from_secs(3600),
             ..Default::default()
         };
-        let (store, path) = store(limits, |n| if n < 2 { Act::Answer } else { Act::Fail }).await;
+        let (store, path) = store(limits, |n| if n == 0 { Act::Answer } else { Act::Fail }).await;
         let list = async || store.list(None).collect::<Vec<_>>().await;
-        let delete = async || {
-            let paths = futures::stream::iter([Ok(path.clone())]).boxed();
-            store.delete_stream(paths).collect::<Vec<_>>().await
-        };
         assert!(list().await.iter().all(Result::is_ok));
-        assert!(delete().await.iter().all(Result::is_ok));
-        for _ in 0..2 {
+        for _ in 0..4 {
             assert!(list().await[0].is_err());
-            assert!(delete().await[0].is_err());
         }
         let now = store.used();
         assert_eq!((now.failed, now.refused, now.under_way, now.breakers_open), (4, 0, 0, 1));
-        for answer in
-            [list().await.pop().unwrap().map(drop), delete().await.pop().unwrap().map(drop)]
-        {
-            let Err(Error::Generic { source, .. }) = answer else { panic!("{answer:?}") };
-            assert!(source.is::<BreakerOpen>(), "{source}");
-        }
+        let Err(Error::Generic { source, .. }) = list().await.pop().unwrap() else {
+            panic!("it was listed")
+        };
+        assert!(source.is::<BreakerOpen>(), "{source}");
         assert!(store.list_with_offset(None, &path).next().await.unwrap().is_err());
-        assert_eq!(store.used().refused, 3);
+        assert_eq!(store.used().refused, 2);
+    }
+
+    #[tokio::test]
+    async fn writes_and_deletes_pass_an_open_breaker() {
+        let limits = StoreLimits { breaker_failures: 1, ..Default::default() };
+        let (store, path) = store(limits, |n| if n == 0 { Act::Fail } else { Act::Answer }).await;
+        assert!(store.get(&path).await.is_err());
+        assert_eq!(store.used().breakers_open, 1);
+        store.put(&path, BYTES.into()).await.unwrap();
+        store.delete(&path).await.unwrap();
+        assert_eq!((store.used().writes, store.used().refused), (2, 0));
     }
 
     #[tokio::test]

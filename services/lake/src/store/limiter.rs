@@ -2,17 +2,16 @@
 
 use std::error::Error as StdError;
 use std::fmt::Display;
-use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use object_store::Error as StoreError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, timeout_at};
 
 use super::breaker::{Breaker, BreakerOpen, Probe};
-use super::guard_error::{NoPermit, causes, is_not_sent};
+use super::guard_error::causes;
 use super::hedge::Hedge;
 use super::mark::unmarked;
 use super::usage::{StoreUsage, count};
@@ -39,10 +38,6 @@ pub struct StoreLimiter {
     hedge: Option<Mutex<Hedge>>,
     /// The concurrency limit.
     permits: Arc<Semaphore>,
-    requests_max: usize,
-    wait_max: Duration,
-    /// When a permit was last taken or released.
-    permits_changed_at: Mutex<Instant>,
     pub usage: Arc<StoreUsage>,
 }
 
@@ -54,8 +49,7 @@ pub struct AdmittedRequest {
     /// Since when the caller waits for the store; `None` while the caller works on what it received.
     waits_since: Option<Instant>,
     judged: bool,
-    /// `None` if the request does not count against the concurrency limit.
-    permit: Option<OwnedSemaphorePermit>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl StoreLimiter {
@@ -68,26 +62,29 @@ impl StoreLimiter {
             breaker_changed: Notify::new(),
             hedge: limits.hedge.then(Mutex::default),
             permits: Arc::new(Semaphore::new(limits.requests_max)),
-            requests_max: limits.requests_max,
-            wait_max: limits.wait_max,
-            permits_changed_at: Mutex::new(Instant::now()),
             usage,
         }
     }
 
-    /// Waits for a permit, and for the outcome of a probe that began just now.
+    /// Waits for a permit, and for the outcome of a probe that began just now. If the breaker opens meanwhile, all who
+    /// wait are refused one after another: each passes on the permit that it gets.
     ///
     /// # Errors
-    /// [`BreakerOpen`]; [`NoPermit`] if no permit was taken or released for `wait_max`, at once if that time has
-    /// passed already.
+    /// [`BreakerOpen`].
     pub async fn acquire(self: &Arc<Self>) -> object_store::Result<AdmittedRequest> {
         loop {
-            let permit = self.permit().await?;
-            if let Ok(request) = self.admit(Some(permit)) {
+            // Created before the breaker is checked, so that no later change is missed.
+            let breaker_changed = self.breaker_changed.notified();
+            // Before the wait for a permit, which requests that hang may hold.
+            if let Some(until) = self.check_breaker(Instant::now())? {
+                let _ = timeout_at(until, breaker_changed).await;
+                continue;
+            }
+            let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(generic)?;
+            // The breaker may have opened, or another request may have become the probe.
+            if let Ok(request) = self.admit(permit) {
                 return Ok(request);
             }
-            // Another waiting request may have become the probe.
-            self.check_breaker(Instant::now())?;
         }
     }
 
@@ -105,67 +102,20 @@ impl StoreLimiter {
         }
     }
 
-    async fn permit(&self) -> object_store::Result<OwnedSemaphorePermit> {
-        let mut permit = pin!(Arc::clone(&self.permits).acquire_owned());
-        loop {
-            // Created before the breaker is checked, so that no later change is missed.
-            let breaker_changed = self.breaker_changed.notified();
-            // Checked after each wait too: requests that hang may hold all permits.
-            let now = Instant::now();
-            if let Some(until) = self.check_breaker(now)? {
-                tokio::select! {
-                    () = breaker_changed => {}
-                    () = sleep_until(until) => {}
-                }
-                continue;
-            }
-            let changed_at = {
-                let mut changed_at = locked(&self.permits_changed_at);
-                // Under the lock: whoever finds no permit also reads when the last one was taken.
-                if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
-                    *changed_at = now;
-                    return Ok(permit);
-                }
-                *changed_at
-            };
-            tokio::select! {
-                biased;
-                permit = &mut permit => return permit.map_err(generic),
-                () = breaker_changed => {}
-                () = sleep(self.wait_max.saturating_sub(changed_at.elapsed())) => {
-                    if *locked(&self.permits_changed_at) == changed_at {
-                        let (store, requests_max) = (self.store.clone(), self.requests_max);
-                        let waited = changed_at.elapsed();
-                        return Err(self.refused(NoPermit { store, requests_max, waited }));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Admits a request that does not count against the concurrency limit: a delete of what a listing finds. The
-    /// listing holds a permit meanwhile, so the two could wait for each other.
-    ///
-    /// # Errors
-    /// [`BreakerOpen`].
-    pub fn acquire_beyond_limit(self: &Arc<Self>) -> object_store::Result<AdmittedRequest> {
-        self.admit(None).map_err(|open| self.refused(open))
-    }
-
     fn admit(
         self: &Arc<Self>,
-        permit: Option<OwnedSemaphorePermit>,
+        permit: OwnedSemaphorePermit,
     ) -> Result<AdmittedRequest, BreakerOpen> {
         let now = Instant::now();
         let probe = locked(&self.breaker).admit(now.into_std())?;
         count(&self.usage.under_way, 1);
         let (limiter, waits_since) = (Arc::clone(self), Some(now));
-        Ok(AdmittedRequest { limiter, probe, waits_since, judged: false, permit })
+        Ok(AdmittedRequest { limiter, probe, waits_since, judged: false, _permit: permit })
     }
 
-    fn refused(&self, why: impl StdError + Send + Sync + 'static) -> StoreError {
+    fn refused(&self, open: BreakerOpen) -> StoreError {
         count(&self.usage.refused, 1);
-        generic(why)
+        generic(open)
     }
 
     /// Counts a read that begins. Returns the delay after which it may be hedged.
@@ -207,19 +157,11 @@ impl AdmittedRequest {
 
     /// Reports the request's outcome to the circuit breaker.
     pub fn judge<T>(&mut self, outcome: &object_store::Result<T>) {
-        let Err(error) = outcome else {
-            self.judged = true;
-            return self.answered();
-        };
-        // Another request that this one is made of was refused here: the store was not asked.
-        if is_not_sent(error) {
-            return;
-        }
         self.judged = true;
-        if !is_store_failure(error) {
-            return self.answered();
+        match outcome {
+            Err(error) if is_store_failure(error) => self.failed(error),
+            _ => self.answered(),
         }
-        self.failed(error);
     }
 
     fn failed(&self, why: &dyn Display) {
@@ -249,9 +191,6 @@ impl AdmittedRequest {
 impl Drop for AdmittedRequest {
     fn drop(&mut self) {
         self.limiter.usage.under_way.fetch_sub(1, Ordering::Relaxed);
-        if self.permit.is_some() {
-            *locked(&self.limiter.permits_changed_at) = Instant::now();
-        }
         if self.judged {
             return;
         }

@@ -10,9 +10,10 @@
 //!
 //! Requests, their bytes and their cost at list prices are counted. A hedge needs no permit of its own, and is only for
 //! answers that don't begin: a body that has begun is not hedged. If a body fails, Lance reads the rest again
-//! (`download_retry_count`), through the guard like any other read. Unpaged listings and deletions, which only writers
-//! make, are admitted once per stream, however many requests the store's client sends for them. Folders have no
-//! limiter: they have no tail latency to hedge and no price.
+//! (`download_retry_count`), through the guard like any other read. An unpaged listing is admitted once, however many
+//! requests the store's client sends for it. Writes and deletes, which nodes don't make, are only counted. Folders have
+//! no limiter: they have no tail latency to hedge and no price. `docs/decisions/store-guards.md` says what each part
+//! adds to the stores' clients; `comparison.rs` measures it.
 //!
 //! Before all of that, each request is checked against its table's fence (`fence.rs`), which names what the table may
 //! read: stores are made per table, by providers that refuse other URIs (`providers.rs`), and folders are read without
@@ -23,6 +24,8 @@ mod body;
 mod breaker;
 mod bucket_fence;
 mod checked;
+#[cfg(test)]
+mod comparison;
 mod fence;
 mod folder;
 mod guard_error;
@@ -46,9 +49,4 @@ pub(crate) use providers::{FENCE_OPTION, registry};
 pub(crate) use usage::StoreUsage;
 pub(crate) use wrapper::{Guard, TableGuard};
 #[cfg(test)]
-pub(crate) use {
-    breaker::BreakerOpen,
-    checked::damaged,
-    guard_error::{NoPermit, Stalled},
-    limiter::generic,
-};
+pub(crate) use {breaker::BreakerOpen, checked::damaged, guard_error::Stalled, limiter::generic};

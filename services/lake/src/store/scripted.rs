@@ -29,6 +29,8 @@ pub enum Act {
     Answer,
     Fail,
     Hang,
+    /// Answers after a while.
+    Late(Duration),
     /// Sends half a body, then an error.
     Break,
     /// Sends half a body, then nothing.
@@ -51,6 +53,11 @@ impl Scripted {
     pub fn new(script: fn(usize) -> Act) -> Self {
         let (inner, asked) = (InMemory::new(), AtomicUsize::new(0));
         Self { inner, script, asked, last_runtime: Mutex::default() }
+    }
+
+    /// The number of requests so far.
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// The runtime that sent the last read.
@@ -100,6 +107,7 @@ impl ObjectStore for Scripted {
         match act {
             Act::Fail => return Err(failure()),
             Act::Hang => return std::future::pending().await,
+            Act::Late(time) => tokio::time::sleep(time).await,
             _ => {}
         }
         let answer = self.inner.get_opts(at, how).await?;
@@ -151,12 +159,13 @@ pub const BYTES: &[u8] = b"0123456789";
 
 /// A guarded, scripted store with one object, and the object's path.
 pub async fn store(limits: StoreLimits, script: fn(usize) -> Act) -> (GuardedStore, Path) {
-    let inner = Scripted::new(script);
-    let limiter = StoreLimiter::new("s3$bucket", &limits, Arc::new(StoreUsage::default()));
-    let (store, path) = (
-        GuardedStore::new(Arc::new(inner), Arc::new(limiter), BucketFence::unrestricted()),
-        Path::from("x"),
-    );
+    let (store, path) = (guarded(Arc::new(Scripted::new(script)), &limits), Path::from("x"));
     store.put(&path, BYTES.into()).await.unwrap();
     (store, path)
+}
+
+/// A store with a guard of its own.
+pub fn guarded(inner: Arc<dyn ObjectStore>, limits: &StoreLimits) -> GuardedStore {
+    let limiter = StoreLimiter::new("s3$bucket", limits, Arc::new(StoreUsage::default()));
+    GuardedStore::new(inner, Arc::new(limiter), BucketFence::unrestricted())
 }

@@ -27,7 +27,7 @@ use tracing::debug;
 
 use super::format::{Format, wanted};
 use super::liveness::{Life, Liveness};
-use super::prometheus::{to_plain_text, to_protobuf, to_text};
+use super::prometheus::{to_protobuf, to_text};
 use super::samples::Samples;
 use super::source::Source;
 use crate::resource::Identity;
@@ -53,7 +53,6 @@ const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROTOBUF: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
@@ -302,8 +301,7 @@ fn encode(samples: Samples, format: Format, identity: &Identity) -> Response<Ful
         Format::Protobuf => {
             to_protobuf(samples, identity).map(|bytes| (PROTOBUF, Bytes::from(bytes)))
         }
-        Format::OpenMetrics => to_text(samples, identity).map(|text| (TEXT, Bytes::from(text))),
-        Format::Plain => to_plain_text(samples, identity).map(|text| (PLAIN, Bytes::from(text))),
+        Format::Text => to_text(samples, identity).map(|text| (TEXT, Bytes::from(text))),
     };
     match encoded {
         Ok((content_type, body)) => {

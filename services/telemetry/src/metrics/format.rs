@@ -6,16 +6,14 @@ use mime::Mime;
 /// A format of metrics, in ascending order of preference. The order decides between formats of equal weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
-    /// Prometheus' text format, which is older than OpenMetrics.
-    Plain,
     /// OpenMetrics text.
-    OpenMetrics,
+    Text,
     /// Length-delimited protobuf messages.
     Protobuf,
 }
 
 /// Returns the format with the highest weight in `Accept` (RFC 9110, section 12.5.1). If the header names none, returns
-/// plain text, which every reader supports.
+/// text, which every reader supports.
 pub fn wanted(headers: &HeaderMap) -> Format {
     let accepts = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     let ranges = accepts.flat_map(|accept| accept.split(','));
@@ -23,7 +21,7 @@ pub fn wanted(headers: &HeaderMap) -> Format {
     let accepted = ranges.filter_map(|range| Some((weight(&range), format_of(&range)?)));
     let accepted = accepted.filter(|(weight, _)| *weight > 0.0);
     let best = accepted.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    best.map_or(Format::Plain, |(_, format)| format)
+    best.map_or(Format::Text, |(_, format)| format)
 }
 
 fn weight(range: &Mime) -> f32 {
@@ -38,8 +36,7 @@ fn format_of(range: &Mime) -> Option<Format> {
             let is_supported = is("proto", "io.prometheus.client.MetricFamily") && is_delimited;
             is_supported.then_some(Format::Protobuf)
         }
-        ("application", "openmetrics-text") => Some(Format::OpenMetrics),
-        ("text" | "*", "plain" | "*") => Some(Format::Plain),
+        ("application", "openmetrics-text") | ("text" | "*", "plain" | "*") => Some(Format::Text),
         _ => None,
     }
 }
@@ -56,23 +53,17 @@ mod tests {
                                 proto=io.prometheus.client.MetricFamily; encoding=delimited";
         let protobuf = |more: &str| format!("{PROTOBUF}{more}");
         for (accepts, expected) in [
-            (vec![], Format::Plain),
-            (vec!["*/*".to_owned()], Format::Plain),
-            (vec!["application/openmetrics-text".into()], Format::OpenMetrics),
-            (vec!["application/openmetrics-text;q=0".into()], Format::Plain),
-            (vec!["application/openmetrics-text;q=0.2, text/plain;q=0.3".into()], Format::Plain),
-            (
-                vec!["application/openmetrics-text;q=0.5,text/plain;q=0.2,*/*;q=0.1".into()],
-                Format::OpenMetrics,
-            ),
+            (vec![], Format::Text),
+            (vec!["*/*".to_owned()], Format::Text),
+            (vec!["text/plain;version=0.0.4;q=0.3".into()], Format::Text),
+            (vec!["application/openmetrics-text".into()], Format::Text),
             (vec![protobuf(""), "application/openmetrics-text".into()], Format::Protobuf),
-            (
-                vec![protobuf(";q=0.4"), "application/openmetrics-text;q=0.6".into()],
-                Format::OpenMetrics,
-            ),
-            (vec![PROTOBUF.replace("delimited", "compact-text")], Format::Plain),
-            (vec!["application/vnd.google.protobuf".into()], Format::Plain),
-            (vec!["what is this, application/openmetrics-text".into()], Format::OpenMetrics),
+            (vec![protobuf(";q=0.4"), "application/openmetrics-text;q=0.6".into()], Format::Text),
+            (vec![protobuf(";q=0.4"), "text/plain;q=0.3,*/*;q=0.1".into()], Format::Protobuf),
+            (vec![protobuf(";q=0")], Format::Text),
+            (vec![PROTOBUF.replace("delimited", "compact-text")], Format::Text),
+            (vec!["application/vnd.google.protobuf".into()], Format::Text),
+            (vec![format!("what is this, {PROTOBUF}")], Format::Protobuf),
         ] {
             let mut headers = HeaderMap::new();
             for accept in &accepts {

@@ -1,6 +1,5 @@
 //! Encodes samples in Prometheus' formats: text, and protobuf with native histograms.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,53 +15,14 @@ use super::histogram::{Buckets, SCALE};
 use super::samples::{Family, Metric, MetricKind, Samples, Value};
 use crate::resource::Identity;
 
-/// The number of histogram buckets that are merged into one in the text formats, which spell out each bound. It
-/// leaves one bucket for each doubling.
+/// The number of histogram buckets that are merged into one in the text format, which spells out each bound. It leaves
+/// one bucket for each doubling.
 const TEXT_STEP: i32 = 1 << SCALE;
 
-/// Encodes samples in Prometheus' text format, version 0.0.4, which every reader of metrics supports.
-///
-/// The series have the same names as in OpenMetrics. HELP and TYPE lines name a counter's series, with the suffix
-/// `_total`. There are no UNIT and EOF lines.
-///
-/// # Errors
-/// As [`to_text`].
-pub fn to_plain_text(samples: Arc<Samples>, identity: &Identity) -> Result<String, fmt::Error> {
-    Ok(openmetrics_to_plain(&to_text(samples, identity)?))
-}
-
-fn openmetrics_to_plain(openmetrics: &str) -> String {
-    let types =
-        openmetrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-    let types: HashMap<&str, &str> = types.collect();
-    let mut out = String::with_capacity(openmetrics.len());
-    for line in openmetrics.lines() {
-        let metadata = line.strip_prefix("# ").and_then(|line| line.split_once(' '));
-        let Some((keyword, (name, text))) =
-            metadata.and_then(|(keyword, rest)| Some((keyword, rest.split_once(' ')?)))
-        else {
-            if !line.starts_with('#') {
-                out += line;
-                out.push('\n');
-            }
-            continue;
-        };
-        let (suffix, kind) = match types.get(name) {
-            Some(&"counter") => ("_total", "counter"),
-            Some(&"info") => ("_info", "gauge"),
-            Some(&kind) => ("", kind),
-            None => ("", "untyped"),
-        };
-        match keyword {
-            "HELP" => out += &format!("# HELP {name}{suffix} {text}\n"),
-            "TYPE" => out += &format!("# TYPE {name}{suffix} {kind}\n"),
-            _ => {}
-        }
-    }
-    out
-}
-
 /// Encodes samples as OpenMetrics text.
+///
+/// Readers of Prometheus' older text format (0.0.4) understand it too: units and the end are comments to them, they know
+/// all types, and the series have the same names.
 ///
 /// # Errors
 /// If a metric has a name that the format does not allow, which is a defect.
@@ -94,11 +54,12 @@ struct SamplesCollector {
 
 impl Collector for SamplesCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        // A gauge, because the type `info` is unknown to readers of the older text format.
         let help = "Which node this is";
-        let mut info = encoder.encode_descriptor("target", help, None, MetricType::Info)?;
+        let mut info = encoder.encode_descriptor("target_info", help, None, MetricType::Gauge)?;
         let labels: Vec<_> =
             self.identity.attributes().map(|(key, value)| (name_of(key), value)).collect();
-        info.encode_info(&labels)?;
+        info.encode_family(&labels)?.encode_gauge(&1_u64)?;
         for Family { metric, points } in self.samples.families() {
             let unit = unit_of(metric);
             let name = name_of(metric.name);
@@ -172,7 +133,7 @@ fn encode_buckets(encoder: &mut MetricEncoder<'_>, buckets: &Buckets) -> Result<
     )
 }
 
-/// Returns the bounds and counts of the text formats. The bounds never change, even if their buckets are empty.
+/// Returns the bounds and counts of the text format. The bounds never change, even if their buckets are empty.
 fn text_buckets(buckets: &Buckets) -> Vec<(f64, u64)> {
     let mut coarse = Vec::new();
     let mut count = buckets.zeros;
@@ -224,41 +185,5 @@ impl EncodeLabelSet for Labels<'_> {
             .map(|(&key, value)| (name_of(key), value.as_str()))
             .collect();
         labels.encode(encoder)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plain_text_metadata_names_the_series() {
-        let openmetrics = "\
-# HELP target Which node this is.
-# TYPE target info
-target_info{service_name=\"x\"} 1
-# HELP shop_rows Rows sold.
-# TYPE shop_rows counter
-shop_rows_total 7
-# HELP shop_wait_seconds How long.
-# TYPE shop_wait_seconds histogram
-# UNIT shop_wait_seconds seconds
-shop_wait_seconds_sum 0.5
-shop_wait_seconds_bucket{le=\"+Inf\"} 2
-# EOF
-";
-        let expected = "\
-# HELP target_info Which node this is.
-# TYPE target_info gauge
-target_info{service_name=\"x\"} 1
-# HELP shop_rows_total Rows sold.
-# TYPE shop_rows_total counter
-shop_rows_total 7
-# HELP shop_wait_seconds How long.
-# TYPE shop_wait_seconds histogram
-shop_wait_seconds_sum 0.5
-shop_wait_seconds_bucket{le=\"+Inf\"} 2
-";
-        assert_eq!(openmetrics_to_plain(openmetrics), expected);
     }
 }
