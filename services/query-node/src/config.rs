@@ -7,14 +7,13 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use connections::idle;
 use connections::tls::{ClientTlsConfig, ServerTlsConfig};
-use lake::{AlsoReads, LakeOptions, StoreLimits, TableUri, UriPrefix, shown};
+use lake::{StoreLimits, TableUri, UriPrefix, shown};
 use membership::{IoNodeConfig, MemberList, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use telemetry::{Identity, TelemetryConfig};
 
 use crate::error::{QueryError, Result};
-use crate::memory::metadata_cache_bytes;
 
 /// A query node's configuration. Durations and sizes are written with units: `2s`, `64GiB`.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -290,24 +289,6 @@ impl QueryConfig {
         }
         let list = MemberList::written(&self.io_nodes);
         list.map_err(|error| QueryError::members("io_nodes", error))
-    }
-
-    /// Returns the options for the [`lake::Lake`] with which this node is started.
-    pub fn lake_options(&self) -> LakeOptions {
-        let bytes = |size: ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
-        let also_reads = self.tables.values().filter_map(|table| {
-            // `validate` reports a URI that is invalid.
-            let uri = TableUri::of_config(&table.uri).ok()?;
-            Some(AlsoReads { table: uri, prefixes: table.also_reads.clone() })
-        });
-        LakeOptions {
-            storage: self.storage.clone(),
-            also_reads: also_reads.collect(),
-            index_cache_bytes: bytes(self.index_cache),
-            metadata_cache_bytes: metadata_cache_bytes(self) as usize,
-            store: self.store,
-            ..Default::default()
-        }
     }
 }
 

@@ -25,6 +25,7 @@ mod error;
 mod get;
 mod io_tier;
 mod ipc;
+mod lake_options;
 mod memory;
 mod message_limits;
 mod metrics;
