@@ -12,8 +12,8 @@
 //! of a node, `simulate.rs` those of `bireme bench eviction`.
 //!
 //! Invariants: every extent in `placed` is counted in its segment and its table; sectors of a segment are reused only
-//! after its journal was ended; an extent's place is recorded after its bytes. Counts that would fall below zero are a
-//! defect, and panic: whoever runs the books ends with them.
+//! after its journal was ended; an extent's place is recorded after its bytes. A count that would fall below zero is a
+//! defect: the books panic, and the task that runs them ends.
 
 mod allocate;
 mod count;
@@ -58,7 +58,8 @@ const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
 const FULL: &str =
     "its table is pinned and has its `maximum` of the drives: raise `maximum` in `shares`";
 
-/// Failed chunks that are remembered. When there are more, all are forgotten and may be tried again.
+/// The maximum number of failed chunks that are remembered, and of chunks that are too long. When there are more, all
+/// are forgotten and may be tried again.
 const FAILED_MAX: usize = 1 << 16;
 
 /// Why a chunk can't be filled once no drive takes writes.
@@ -67,9 +68,9 @@ const NO_DRIVE: &str = "no drive takes writes";
 /// The limits of fills.
 #[derive(Clone, Copy, Debug)]
 pub struct FillLimits {
-    /// Fills that run at the same time.
+    /// The maximum number of fills that run at the same time.
     pub fills_max: usize,
-    /// Fills that wait.
+    /// The maximum number of fills that wait.
     pub queue_max: usize,
     /// Which misses request a fill.
     pub admission: Admission,
@@ -109,7 +110,7 @@ pub struct CacheBooks {
     segments: Segments,
     segment_sectors: u64,
     counts: Counts,
-    /// What the current event requires to be done.
+    /// The actions that the current event requires.
     actions: Vec<Action>,
     /// Fills that wait to be scanned.
     waiting: WaitingFills,
@@ -142,8 +143,8 @@ pub struct CacheBooks {
 
 impl CacheBooks {
     /// Opens the books of a node with `cores` cores over these slabs, which are all divided into segments of the same
-    /// length. `epoch_min` is higher than any epoch this node has given out: the epochs of journals that can't be read
-    /// are unknown.
+    /// length. `epoch_min` must be higher than any epoch that this node has given out, because the epochs of journals
+    /// that can't be read are unknown.
     pub fn new(
         cores: usize,
         slabs: Vec<Superblock>,
@@ -219,9 +220,9 @@ impl CacheBooks {
         std::mem::take(&mut self.actions)
     }
 
-    /// Handles a request for a chunk that takes about `scan_bytes` in the table, if it can be scanned together with its
-    /// neighbours. `is_awaited` distinguishes a warm, whose caller waits for the outcome, from a miss. The scan comes
-    /// out of a later [`apply`](Self::apply).
+    /// Handles a request for a chunk. `scan_bytes` is about what the chunk takes in the table; `None` if it can't be
+    /// scanned together with its neighbours. `is_awaited` distinguishes a warm, whose caller waits for the outcome,
+    /// from a miss. The scan comes out of a later [`apply`](Self::apply).
     pub fn request(
         &mut self,
         key: ExtentKey,
@@ -265,7 +266,7 @@ impl CacheBooks {
     pub fn apply(&mut self, event: Event, now: Instant) -> Vec<Action> {
         self.enter(event, now);
         if !self.is_stopped {
-            // Placing comes first: it may end fills and so allow scans that no event would start.
+            // Allocating comes first: it may end fills, and so allow scans that no later event would start.
             self.allocate(now);
             self.start_scans(now);
             self.start_scrub(now);
@@ -303,7 +304,7 @@ impl CacheBooks {
     }
 
     fn start_scans(&mut self, now: Instant) {
-        // An extent counts from its scan until it is written, because it is in memory that long.
+        // An extent counts towards `fills_max` from its scan until it is written, because it is in memory that long.
         while self.scanning + self.awaiting_space.len() + self.writing.iter().sum::<usize>()
             < self.limits.fills_max
         {
@@ -411,7 +412,7 @@ impl CacheBooks {
         self.end(key, FillOutcome::Failed(too_long(bytes, self.segment_bytes()).into()), now);
     }
 
-    /// Delays the next attempt of a chunk that can't be filled, so that misses do not scan it again at once.
+    /// Delays the next attempt to fill a chunk that could not be filled, so that misses do not scan it again at once.
     fn hold_off(&mut self, key: ExtentKey, now: Instant) {
         if self.failed.len() >= FAILED_MAX {
             self.failed.clear();
@@ -462,12 +463,12 @@ impl CacheBooks {
         self.under_way.len()
     }
 
-    /// Fills of them that wait to be scanned.
+    /// The number of fills among [`running`](Self::running) that wait to be scanned.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Extents on the drives.
+    /// The number of extents on the drives.
     pub fn extents(&self) -> usize {
         self.placed.len()
     }

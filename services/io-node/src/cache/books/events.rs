@@ -1,4 +1,4 @@
-//! The language between the books and whoever carries out what they decide: events go in, actions come out.
+//! The interface between the books and the code that carries out their decisions: events go in, actions come out.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ pub enum Event {
     Woken,
 }
 
-/// Something to be done, in the order in which actions come.
+/// Something to be done. Actions are started in the order in which the books return them.
 pub enum Action {
     /// Read these chunks, which are neighbours or only one, from the table and encode them.
     Scan(Vec<ExtentKey>),
@@ -180,8 +180,8 @@ pub enum RequestOutcome {
     Queued,
     /// The chunk is being filled already.
     Joined,
-    /// There is nothing to fill, or it can't be.
+    /// The chunk is on a drive already, or can't be filled.
     Ended(FillOutcome),
-    /// The chunk is not filled for a mere miss: the first one, or one soon after a fill that failed.
+    /// A miss does not fill the chunk: it is the chunk's first one, or comes soon after a fill that failed.
     Ignored,
 }

@@ -1,5 +1,6 @@
-//! The cache's books: space on the drives, what is on them, whose it is, and what to keep. [`CacheBooks`] has all of
-//! them, and the other modules are its parts. Pure: no I/O, no tasks, and every time is passed in.
+//! The cache's books: the space on the drives, the extents in it, the tables' shares of it, and which extents to keep.
+//! [`CacheBooks`] combines them, and the other modules are its parts. Pure: no I/O, no tasks, and every time is passed
+//! in.
 
 mod cache_books;
 #[cfg(test)]
