@@ -1,4 +1,4 @@
-//! A warm's chunks, and filling them.
+//! Finds the chunks of a warm, and fills them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,15 +17,15 @@ use super::io::{FillHandle, FillKey};
 use crate::error::fault_of;
 use crate::table::{OpenFragment, OpenTable, Projection};
 
-/// Fills that a warm requests at a time, per fill slot: enough that no slot is idle, and that neighbours wait together
-/// and are scanned together.
+/// The number of fills that a warm has requested at a time, per slot (a fill that may run). It is high enough that no
+/// slot is idle, and that neighbours wait together and are scanned together.
 const REQUESTS_PER_SLOT: usize = 8;
 
-/// This limit if fills have a rate to keep. It is lower, because fills requested before the first one ends exceed the
-/// rate.
+/// The same number if the rate of fills is limited. It is lower, because a fill counts towards the rate only when it
+/// ends, so that those requested before the first one ends exceed the rate.
 const REQUESTS_PER_SLOT_LIMITED: usize = 2;
 
-/// Neighbouring chunks of a pack that are requested before those of the next pack.
+/// The number of neighbouring chunks of a pack that are requested before the same chunks of the next pack.
 const NEIGHBOURS: u32 = 4;
 
 /// The chunks that a warm selects.
@@ -38,7 +38,7 @@ pub enum ChunkSelection {
     Rows(Vec<RowRange>),
 }
 
-/// Chunks of some packs of a table, as runs: the memory does not grow with the number of chunks.
+/// Chunks of some packs of a table, as runs, so that consecutive chunks take no more memory than one.
 pub struct WarmPlan {
     table: Arc<OpenTable>,
     packs: Vec<usize>,
@@ -193,7 +193,7 @@ async fn in_its_time(pace: &Mutex<Pace>, key: FillKey) -> FillKey {
     key
 }
 
-/// Only one task uses it, so this never waits.
+/// Locks the pace. Only one task uses it, so this never waits.
 fn locked(pace: &Mutex<Pace>) -> MutexGuard<'_, Pace> {
     pace.lock().unwrap_or_else(PoisonError::into_inner)
 }

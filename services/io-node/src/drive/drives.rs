@@ -16,7 +16,7 @@ const SLAB_BYTES_DEFAULT: u64 = 4 << 30;
 
 /// All drives of a node.
 pub struct Drives {
-    /// Open and locked.
+    /// The slabs, open and locked.
     pub slabs: Vec<SlabFile>,
     /// The claim of each slab.
     pub claims: Vec<Claim>,

@@ -107,7 +107,7 @@ fn segment(rng: &mut StdRng) -> (Vec<u8>, Vec<Entry>, Vec<usize>) {
     (bytes, entries, starts)
 }
 
-/// Reads as a start does: as many more bytes as the journal needs.
+/// Reads a journal as a starting node does: reads more bytes until the journal is whole.
 fn journal(bytes: &[u8]) -> Journal {
     let mut wanted = SECTOR_BYTES;
     loop {

@@ -84,7 +84,7 @@ const WRITE_FAILURES_MAX: u32 = 3;
 pub struct Health {
     state: DriveState,
     read_failures: VecDeque<Instant>,
-    /// The first late read of each second that had one.
+    /// The time of the first late answer in each second that had one.
     late: VecDeque<Instant>,
     /// The start of each second in which all reads were slow.
     slow: VecDeque<Instant>,
@@ -112,7 +112,7 @@ impl Health {
         }
     }
 
-    /// Counts late reads. Returns whether the drive's state changed.
+    /// Counts a late answer to a read or write. Returns whether the drive's state changed.
     pub fn was_late(&mut self, now: Instant) -> bool {
         are_too_many(&mut self.late, now) && self.retire()
     }
@@ -152,8 +152,8 @@ impl Health {
         }
     }
 
-    /// Handles a failed write or flush of the journal. It is unknown what the drive has of the journal, so nothing is
-    /// added to it. Returns whether the drive's state changed.
+    /// Handles a failed write or flush of the journal. It is then unknown which of the journal's blocks the drive has,
+    /// so no more are written. Returns whether the drive's state changed.
     pub fn journal_failed(&mut self, error: &JournalError) -> bool {
         match error {
             JournalError::Panicked => self.become_state(DriveState::ReadOnly),

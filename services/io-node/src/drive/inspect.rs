@@ -31,7 +31,7 @@ pub struct SegmentState {
     pub index: u32,
     /// Its journal, or why it can't be read.
     journal: std::io::Result<Journal>,
-    /// Extents that were rewritten since, here or elsewhere.
+    /// The number of extents in the journal that were written again later, in this segment or another one.
     superseded: usize,
 }
 
@@ -52,7 +52,7 @@ impl Inspection {
     /// Opens a slab and reads its journals.
     ///
     /// # Errors
-    /// The slab can't be opened, a node has it open, or it is none ([`NodeError::NoSlab`]).
+    /// The slab can't be opened, a node has it open, or there is no slab ([`NodeError::NoSlab`]).
     pub fn open(path: &Path) -> Result<Self, NodeError> {
         let options = OpenOptions { size: None, direct: Direct::Prefer, read_only: true };
         let no_slab = |why: &str| NodeError::NoSlab { path: path.into(), why: why.into() };
@@ -154,8 +154,9 @@ impl Inspection {
     }
 }
 
-/// Keeps each extent only where a start would find it, as it was written last. An extent that was found damaged and
-/// filled again is in two journals; so is one that was moved out of a segment, until that segment is emptied.
+/// Keeps only the last entry of each extent, which is the one that a starting node would use. An extent that was found
+/// damaged and filled again is in two journals; so is one that was moved out of a segment, until that segment is
+/// emptied.
 fn supersede(segments: &mut [SegmentState]) {
     segments.sort_by_key(|segment| std::cmp::Reverse(segment.epoch()));
     let mut seen = HashSet::new();

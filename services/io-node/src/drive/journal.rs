@@ -38,7 +38,7 @@ const MAGIC: [u8; 8] = *b"BIREMEJ1";
 const TRAILER_BYTES: usize = 64;
 const RECORD_HEAD_BYTES: usize = 28;
 
-/// The most sectors of a block of several extents: one write.
+/// The maximum number of sectors of a block that describes several extents. A block is written in one operation.
 pub const BLOCK_SECTORS_MAX: u64 = 256;
 
 /// Identifies a block of a journal.

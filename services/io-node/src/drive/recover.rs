@@ -12,14 +12,14 @@ use super::journal::{Journal, Reading, read};
 use super::superblock::Superblock;
 use crate::extent::{segment_start, segments};
 
-/// Threads that read one drive.
+/// The maximum number of threads that read one drive.
 const READERS: u32 = 8;
 
-/// The first read of a segment is one in so many of its sectors: more than the journal of a segment of large extents
-/// has.
+/// The first read of a segment covers one in this many of its sectors: more than its journal has if its extents are
+/// large.
 const FIRST_READ_SHARE: u64 = 512;
 
-/// The least and most sectors of the first read.
+/// The minimum and maximum number of sectors of the first read.
 const FIRST_READ_SECTORS: (u64, u64) = (4, 256);
 
 /// A segment and its journal.

@@ -1,4 +1,4 @@
-//! Slabs: whether a drive's slab belongs to this node, and taking it.
+//! Checks whether a drive's slab belongs to this node, and takes possession of it.
 
 use std::fs::File;
 use std::io::{self, Read};

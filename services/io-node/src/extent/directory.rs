@@ -19,14 +19,14 @@ use super::{Extent, KeyHasher};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentNo(u32);
 
-/// The most batches counted as readers of an extent.
+/// The maximum number of batches that are counted as readers of an extent.
 pub const HEAT_MAX: u8 = 3;
 
 /// The number of heats: an extent was read by 0 to [`HEAT_MAX`] batches.
 pub const HEATS: usize = HEAT_MAX as usize + 1;
 
-/// The most bytes that an extent takes in one replica: its entry, and its index in the hash table. Either vector may
-/// have just doubled.
+/// The most bytes that an extent takes in one replica: its entry, and its index in the hash table. Each of the two may
+/// have just doubled its capacity.
 pub const REPLICA_ENTRY_BYTES: usize = 2 * (size_of::<ReplicaEntry>() + 2 * size_of::<ExtentNo>());
 
 /// One core's replica.
@@ -71,7 +71,8 @@ impl Directory {
         self.entries.get(no.0 as usize)?.extent.as_ref()
     }
 
-    /// The extent of an entry, for a batch that reads it. A batch counts once, however many rows it reads.
+    /// Returns the extent of an entry, and counts the batch with this serial number as a reader of it. A batch counts
+    /// once, however many rows it reads.
     pub fn read_by(&self, no: ExtentNo, serial: u64) -> Option<&Arc<Extent>> {
         let entry = self.entries.get(no.0 as usize)?;
         // A vacant entry has no heat to count.
@@ -103,8 +104,8 @@ impl Directory {
         self.find(key).map_or(0, |no| self.entries[no.0 as usize].heat.get())
     }
 
-    /// Adds an extent. If there is one with its name, requests can still use that one's entry; its index is returned,
-    /// to be vacated once they have ended.
+    /// Adds an extent. If it replaces one with the same name, returns the index of the old entry, which must be vacated
+    /// once the requests that use it have ended.
     pub fn insert(&mut self, extent: Arc<Extent>) -> Option<ExtentNo> {
         let key = extent.key;
         self.shared_bytes += shared_bytes_of(&extent);

@@ -59,9 +59,9 @@ const NO_DRIVE: &str = "no drive takes writes";
 /// The limits of fills.
 #[derive(Clone, Copy, Debug)]
 pub struct FillLimits {
-    /// Fills that run at the same time.
+    /// The maximum number of fills that run at the same time.
     pub fills_max: usize,
-    /// Fills that wait.
+    /// The maximum number of fills that wait.
     pub queue_max: usize,
     /// Which misses request a fill.
     pub admission: Admission,
@@ -101,7 +101,7 @@ pub struct CacheBooks {
     segments: Segments,
     segment_sectors: u64,
     counts: CacheCounts,
-    /// What the current event requires to be done.
+    /// The actions that the current event requires.
     actions: Vec<Action>,
     /// Fills that wait to be scanned.
     waiting: WaitingFills,
@@ -134,8 +134,8 @@ pub struct CacheBooks {
 
 impl CacheBooks {
     /// Opens the books of a node with `cores` cores over these slabs, which are all divided into segments of the same
-    /// length. `epoch_min` is higher than any epoch this node has given out: the epochs of journals that can't be read
-    /// are unknown.
+    /// length. `epoch_min` must be higher than any epoch that this node has given out, because the epochs of journals
+    /// that can't be read are unknown.
     pub fn new(
         cores: usize,
         slabs: Vec<Superblock>,
@@ -216,7 +216,7 @@ impl CacheBooks {
         self.enter(event, now);
         self.retry_out_of_space(now);
         if !self.is_stopped {
-            // Placing comes first: it may end fills and so allow scans that no event would start.
+            // Allocating comes first: it may end fills, and so allow scans that no later event would start.
             self.allocate(now);
             self.start_scans(now);
             self.start_scrub(now);
@@ -367,7 +367,7 @@ impl CacheBooks {
         self.waiting.len()
     }
 
-    /// Extents on the drives.
+    /// The number of extents on the drives.
     pub fn extents(&self) -> usize {
         self.placed.len()
     }

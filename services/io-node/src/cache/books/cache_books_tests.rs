@@ -79,7 +79,7 @@ fn lines(actions: &[Action]) -> Vec<String> {
     actions.iter().map(line).collect()
 }
 
-/// The event of an action that succeeds. Nothing was read since it was placed.
+/// Returns the event in which an action ends if it succeeds. The heat of every extent is 0.
 fn success(action: Action) -> Option<Event> {
     let extent = || trial_extent(3).unwrap();
     Some(match action {
@@ -126,7 +126,7 @@ impl Cache {
         self.succeed(actions)
     }
 
-    /// Requests a fill and returns its extent, which is ready to be written.
+    /// Requests a fill. Returns its extent, which is ready to be written, and the event of a successful write.
     fn scanned(&mut self, chunk: u32) -> (Arc<Extent>, Event) {
         assert!(matches!(self.request(chunk, true), RequestOutcome::Queued));
         let scan = self.apply(Event::Woken).remove(0);

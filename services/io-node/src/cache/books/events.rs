@@ -180,8 +180,8 @@ pub enum RequestOutcome {
     Queued,
     /// The chunk is being filled already.
     Joined,
-    /// There is nothing to fill, or it can't be.
+    /// The chunk is on a drive already, or can't be filled.
     Ended(FillOutcome),
-    /// The chunk is not filled for a mere miss: the first one, or one soon after a fill that failed.
+    /// A miss does not fill the chunk: it is the chunk's first one, or comes soon after a fill that failed.
     Ignored,
 }

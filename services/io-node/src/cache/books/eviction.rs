@@ -91,7 +91,7 @@ impl Eviction {
         if self.ghosts.names.contains(&key) { Log::Main } else { Log::Small }
     }
 
-    /// Whether a chunk was missed before, recently; notes this miss.
+    /// Notes a miss of a chunk. Returns whether the chunk was missed recently before.
     pub fn is_second_touch(&mut self, key: ExtentKey, extents: usize) -> bool {
         // An evicted chunk had been on a drive, and so was missed before.
         let seen = [&self.ghosts, &self.touched].iter().any(|names| names.names.contains(&key));
@@ -112,8 +112,8 @@ impl Eviction {
     }
 
     /// Chooses which of a segment's extents to keep, as indexes: first the due ones, then the hottest as far as the
-    /// allowance goes. The others become ghosts if they were in the small log. As many ghosts are remembered as there
-    /// are `extents`.
+    /// allowance goes. The others become ghosts if they were in the small log. `extents` is the number of extents on
+    /// the drives, and so of the ghosts that are remembered, if it is at least `GHOSTS_MIN`.
     pub fn keep(&mut self, log: Log, candidates: &[Candidate], extents: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..candidates.len()).collect();
         order.sort_by_key(|&at| std::cmp::Reverse((candidates[at].is_due, candidates[at].heat)));
@@ -133,7 +133,7 @@ impl Eviction {
     }
 }
 
-/// Names of extents that were evicted recently.
+/// Names of chunks that were recently evicted, or missed and not filled.
 #[derive(Debug, Default)]
 struct Ghosts {
     names: HashSet<ExtentKey, BuildHasherDefault<KeyHasher>>,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A rate that is kept on average: bytes may be spent at once, and later ones wait for as long as these take.
+/// A rate that is kept on average: bytes may be spent all at once, and the next ones then wait for the time that these
+/// bytes take at the rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     bytes_per_s: u64,

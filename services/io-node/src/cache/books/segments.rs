@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Pure bookkeeping with one owner. A segment is free, open (one per log and drive, being filled) or sealed. When a
-//! drive is full, the oldest sealed segment of one of its logs is reclaimed: of the small log if that is longer than
-//! its share. The caller moves the extents worth keeping ([`super::eviction`]), makes every core forget the others,
-//! empties the segment's journal on the drive ([`Segments::empty`]), and then gives the segment back with
-//! [`Segments::release`].
+//! drive is full, the oldest sealed segment of one of its logs is reclaimed: of the small log if that has its share of
+//! the segments, otherwise of the main log. The caller moves the extents worth keeping ([`super::eviction`]), makes
+//! every core forget the others, empties the segment's journal on the drive ([`Segments::empty`]), and then gives the
+//! segment back with [`Segments::release`].
 //!
 //! A segment of the held log is reclaimed when at most half of it is held. The held log may have all segments of a
 //! drive but [`OTHERS_MIN`]; when it has them, a segment of which at most three quarters are held is reclaimed. There
@@ -50,7 +50,7 @@ pub struct BlockRoom {
 /// The purpose of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// A fill, which leaves one segment of a drive free for the others.
+    /// A fill, which leaves one segment of each drive free for the other purposes.
     Fill,
     /// An extent that is kept from a reclaimed segment; it may take that free segment.
     Kept,
@@ -200,7 +200,7 @@ impl Segments {
         drive.sealed[Log::Small as usize].push_front(segment.index);
     }
 
-    /// Allocates nothing on a drive any more, and reclaims none of its segments.
+    /// Closes a drive: no more space is allocated on it, and none of its segments is reclaimed.
     pub fn close(&mut self, drive: DriveNo) {
         self.drives[usize::from(drive.0)].is_closed = true;
     }
@@ -307,9 +307,9 @@ impl Segments {
         self.segment(segment).log = Log::Held;
     }
 
-    /// Whether a segment with that many due sectors should be given to the held log instead of being reclaimed. Not if
-    /// it is in the held log already, which reclaims it because the other segments have less to gain, nor if that log
-    /// is full.
+    /// Whether a segment with that many due sectors should be given to the held log instead of being reclaimed. It
+    /// should not if it is in the held log already, which reclaims it because the log's other segments would free even
+    /// less space, nor if that log has as many segments of the drive as it may have.
     pub fn is_to_be_held(&self, segment: SegmentNo, due_sectors: u64) -> bool {
         let has_room = !self.drives[usize::from(segment.drive.0)].has_held_max();
         2 * due_sectors > self.segment_sectors && self.log_of(segment) != Log::Held && has_room
@@ -350,8 +350,8 @@ impl Segments {
         self.segment(segment).sum = sum;
     }
 
-    /// Ends `extents` extents under way in `segment`, recorded or given up, and the reservation of `record_sectors` for
-    /// them.
+    /// Stops counting `extents` extents as under way in `segment`, because they were recorded or given up, and ends the
+    /// reservation of `record_sectors` for them.
     pub fn settle(&mut self, segment: SegmentNo, extents: u32, record_sectors: u64) {
         let place = self.segment(segment);
         place.under_way = less(place.under_way.into(), extents.into(), "extents under way") as u32;
@@ -426,17 +426,19 @@ impl Segments {
 /// Sectors of a block without records.
 pub const EMPTY_BLOCK_SECTORS: u64 = 1;
 
-/// A full drive's small log has one in so many segments.
+/// On a full drive, the small log has one in this many of the segments that are not in the held log.
 const SMALL_SHARE: usize = 10;
 
-/// A segment of which at most one in so many sectors is still served is reclaimed before others, so that a table that
+/// A segment of which at most one in this many sectors is still served is reclaimed before others, so that a table that
 /// evicts for its quota takes nothing from other tables.
 const NEARLY_EMPTY_SHARE: u64 = 8;
 
-/// Drives with fewer segments keep nothing of what they reclaim: they have no segment to spare.
+/// The minimum number of segments of a drive on which fills leave one free for extents that are kept. A drive with
+/// fewer has no segment to spare.
 const SEGMENTS_TO_KEEP: usize = 4;
 
-/// Segments of a drive that the held log leaves to the others: an open one for each, and spare ones.
+/// The minimum number of segments of a drive that the held log leaves to the other logs: an open one for each, and
+/// spare ones.
 pub const OTHERS_MIN: usize = 4;
 
 /// The most sectors that tables' guarantees may sum to, on slabs of that many sectors: two thirds of what the held log
@@ -449,7 +451,8 @@ pub fn held_max_sectors(segment_sectors: u64, drive_sectors: &[u64]) -> u64 {
 }
 
 impl DriveSegments {
-    /// Allocates in the log's open segment, or in a free one that becomes it. Returns the segment and the sector in it.
+    /// Allocates in the log's open segment, or in a free one, which becomes the open one. Returns the segment and the
+    /// sector in it.
     fn append(
         &mut self,
         log: Log,
@@ -493,9 +496,9 @@ impl DriveSegments {
         usize::from(self.segments.len() >= SEGMENTS_TO_KEEP)
     }
 
-    /// Returns the segment to reclaim: one that is nearly empty, or one of the held log that is mostly not held.
-    /// Otherwise the oldest one without extents under way of the log whose turn it is, or else of the other log. An
-    /// open one if there is no sealed one.
+    /// Returns the segment to reclaim, which must not have extents under way: one that is nearly empty, or one of the
+    /// held log of which at most half is held. Otherwise it is the oldest sealed segment of the small or the main log,
+    /// whichever log's turn it is, or else of the other one. If neither has a sealed one, it is an open one.
     fn next_reclaimed(&self, segment_sectors: u64) -> Option<u32> {
         let is_idle = |index: &u32| self.segments[*index as usize].under_way == 0;
         let is_nearly_empty = |index: &u32| {
@@ -545,14 +548,14 @@ impl DriveSegments {
         })
     }
 
-    /// The one among them with the fewest held sectors.
+    /// Returns the segment with the fewest held sectors among those worth reclaiming that have no extents under way.
     fn least_held(&self, segment_sectors: u64) -> Option<u32> {
         let idle = self.worth_reclaiming(segment_sectors);
         let idle = idle.filter(|&index| self.segments[index as usize].under_way == 0);
         idle.min_by_key(|&index| self.segments[index as usize].held_sectors)
     }
 
-    /// Whether the held log can get no more of this drive.
+    /// Whether the held log can get no more space on this drive.
     fn is_held(&self, segment_sectors: u64) -> bool {
         self.has_held_max() && self.worth_reclaiming(segment_sectors).next().is_none()
     }

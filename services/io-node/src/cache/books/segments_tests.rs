@@ -147,7 +147,8 @@ fn a_segment_of_the_held_log_is_not_given_to_it_again_nor_one_beyond_its_maximum
         );
     }
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 4, 40));
-    // Between a half and three quarters are due. The held log reclaims it; otherwise it would be chosen again forever.
+    // Segment 1 has between a half and three quarters due. The held log reclaims it; if the log got it again instead,
+    // it would be chosen forever.
     assert!(!segments.is_to_be_held(segment(0, 1), 7));
     assert!(segments.is_to_be_held(segment(0, 4), 6));
     assert!(!segments.is_to_be_held(segment(0, 4), 5));
@@ -173,7 +174,7 @@ fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_its_space_tha
     assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Kept), Allocation::AllHeld);
     // The space is free for the other logs.
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 5, 50));
-    // At most three quarters are held: enough for the held log to reclaim it, but not for others.
+    // At most three quarters of segment 3 are held: it may be reclaimed for the held log, but not yet for other logs.
     segments.release_held(segment(0, 3), 1);
     let third = Allocation::Reclaim(segment(0, 3));
     assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Fill), third);

@@ -27,7 +27,7 @@ use crate::extent::{ByKey, SegmentNo};
 pub enum SpaceDecision {
     /// The chunk gets space.
     Room {
-        /// Whether in the held log.
+        /// Whether the space is in the held log.
         is_held: bool,
     },
     /// The chunk gets space after these extents of its table have been evicted.
@@ -38,7 +38,7 @@ pub enum SpaceDecision {
     Full,
 }
 
-/// The segment and sectors of an extent that is not held any more, but still there.
+/// The segment in which an extent was held until now, and the extent's sectors.
 pub type Unheld = (SegmentNo, u64);
 
 /// A table's extents on the drives.
@@ -46,7 +46,7 @@ pub type Unheld = (SegmentNo, u64);
 pub struct Holding {
     /// Extents, including those that are being written.
     pub extents: u64,
-    /// Their sectors.
+    /// Sectors of these extents.
     pub sectors: u64,
     /// Sectors of extents that are held.
     pub held_sectors: u64,
@@ -63,9 +63,9 @@ pub struct Shares {
 #[derive(Debug, Default)]
 struct Table {
     holding: Holding,
-    /// A fill was refused, and nothing was evicted since.
+    /// Whether a fill was refused, and no extent was removed since.
     is_full: bool,
-    /// This and the following fields are used only for tables with a share.
+    /// The extents, by name. This and the following fields are used only for tables with a share.
     extents: ByKey<TableExtent>,
     /// Names in the order in which the extents came; some may be stale.
     order: VecDeque<ExtentKey>,
@@ -80,7 +80,7 @@ struct TableExtent {
     held_in: Option<SegmentNo>,
 }
 
-/// A list is compacted when it has more than twice as many names as there are extents, and these.
+/// A list is compacted when it has more names than twice the number of extents plus this.
 const STALE_NAMES_MAX: usize = 64;
 
 impl Shares {
@@ -132,7 +132,7 @@ impl Shares {
         if freed < over { SpaceDecision::Wait } else { SpaceDecision::Evict(first) }
     }
 
-    /// The extents to evict because their tables exceed their quotas: after a restart with other shares.
+    /// The extents to evict because their tables exceed their quotas, as happens after a restart with other shares.
     pub fn over(&self) -> Vec<ExtentKey> {
         let over = |(tag, table): (&TableTag, &Table)| {
             let quota = self.shares.get(tag).map_or(u64::MAX, |share| share.quota);
@@ -174,7 +174,8 @@ impl Shares {
     }
 
     /// Records that an extent was moved, or its segment was given to another log: it is held in `held_in`, or not held.
-    /// Returns where it was held before, and the extents that are not held any more in its place.
+    /// Returns what is not held any more: this extent at its old place, and the extents that it replaces in the table's
+    /// guarantee.
     pub fn moved(&mut self, key: ExtentKey, held_in: Option<SegmentNo>) -> Vec<Unheld> {
         let Some(table) = self.tables.get_mut(&key.pack.table()) else { return Vec::new() };
         let mut unheld: Vec<_> = table.release(key).into_iter().collect();
@@ -185,7 +186,7 @@ impl Shares {
         unheld
     }
 
-    /// Releases the extents that were held first while the table still holds its guarantee without them.
+    /// Releases the extents that have been held longest, as long as the table holds its guarantee without them.
     pub fn trim(&mut self, table: TableTag) -> Vec<Unheld> {
         let guarantee = self.shares.get(&table).map_or(0, |share| share.guarantee);
         let Some(table) = self.tables.get_mut(&table) else { return Vec::new() };
@@ -232,8 +233,8 @@ impl Shares {
         due.map(|candidate| candidate.sectors).sum()
     }
 
-    /// Which of a segment's extents must be kept: those that are held in it, and, the hottest first, as many as their
-    /// tables need to hold their guarantees.
+    /// Returns for each of a segment's extents whether it must be kept: those that are held, and the hottest others, as
+    /// many as their tables need to reach their guarantees.
     fn due(&self, candidates: &[Candidate]) -> Vec<bool> {
         let mut due = vec![false; candidates.len()];
         let mut order: Vec<usize> = (0..candidates.len()).collect();
@@ -259,7 +260,8 @@ impl Shares {
 }
 
 impl Table {
-    /// The table's oldest written extents that together have at least that many sectors, and their sectors.
+    /// Returns the table's oldest written extents, as many as are needed for that many sectors or as there are, and the
+    /// sum of their sectors.
     fn first_written(&self, sectors: u64) -> (Vec<ExtentKey>, u64) {
         let (mut first, mut freed) = (Vec::new(), 0);
         for &key in &self.order {
@@ -379,7 +381,7 @@ mod tests {
         assert_eq!(shares.decide(key(1, 3), 36), SpaceDecision::Full);
         shares.remove(key(1, 0), 10);
         assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Room { is_held: false });
-        // With a lower quota after a restart.
+        // As after a restart with a lower quota.
         shares.shares.insert(TableTag(1), Share { guarantee: 0, quota: 15, is_pinned: false });
         assert_eq!(shares.over(), [key(1, 1)]);
     }

@@ -39,7 +39,7 @@ pub struct Capacity {
 /// Sectors of an extent; its record takes one more.
 const SECTORS: u64 = 64;
 
-/// Bireme's policy. `first_touch` says whether the first read of a chunk fills it, or only the second.
+/// Simulates Bireme's policy. `first_touch` says whether the first read of a chunk fills it, or only the second.
 ///
 /// # Errors
 /// [`NodeError::Pack`] if the extents' index can't be made.
@@ -66,7 +66,7 @@ struct Cache {
     index: Box<dyn Fn(ExtentKey) -> ExtentIndex>,
     /// The number of reads of each extent since it was placed, up to [`HEAT_MAX`].
     heats: HashMap<ExtentKey, u8>,
-    /// Nothing depends on the time.
+    /// The time of all events; nothing depends on it.
     now: Instant,
 }
 
@@ -192,7 +192,8 @@ impl Capacity {
         self.extents() as u64 * SECTORS * SECTOR_BYTES as u64
     }
 
-    /// A segment has room for its extents, their records, and the block with which its journal begins.
+    /// The length of a segment: it has room for its extents, their records, and the block with which its journal
+    /// begins.
     fn segment_sectors(self) -> u64 {
         (SECTORS + 1) * u64::from(self.extents_per_segment) + 1
     }
@@ -308,7 +309,7 @@ mod tests {
         let two = Capacity { segments: 2, extents_per_segment: 1 };
         let trace = [1, 2, 1, 3, 1, 2, 4, 1];
         let hits = |outcome: Outcome| (outcome.hit_ratio * 8.0).round() as u32;
-        // 1 2 *1 3 1! 2 4 1!: FIFO evicts 1 for 3, LRU keeps it.
+        // Both hit 1 at its second read. FIFO then evicts 1 for 3; LRU keeps 1, and hits it at its third read.
         assert_eq!(hits(fifo(&trace, two)), 1);
         assert_eq!(hits(lru(&trace, two)), 2);
         // 3 and 4 are never cached.

@@ -34,7 +34,8 @@ impl Unrecorded {
         self.waiting.len()
     }
 
-    /// Takes the extents of the next block: all of one segment, and as many as fit.
+    /// Takes the extents of the next block: the oldest one, and the next ones of its segment up to the first that does
+    /// not fit.
     pub fn take(&mut self) -> Option<(SegmentNo, Vec<Arc<Extent>>)> {
         let segment = self.waiting.front()?.segment;
         let mut room = BLOCK_SECTORS_MAX as usize * SECTOR_BYTES;

@@ -22,7 +22,8 @@ pub struct FillKey {
 
 /// A chunk's data; the only thing the filler knows of tables.
 pub trait Chunk: Send {
-    /// Returns the chunk's encoded rows. A blob column is read only as far as its rows fit `bytes_max`, a segment.
+    /// Returns the chunk's encoded rows. `bytes_max` is the length of a segment: the reading of a blob column stops
+    /// with an error once its rows take more.
     fn encoded(
         self: Box<Self>,
         bytes_max: u64,

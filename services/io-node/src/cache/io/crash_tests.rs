@@ -32,7 +32,7 @@ pub(super) const SEGMENT_SECTORS: u64 = 32;
 const SEGMENTS: u64 = 6;
 pub(super) const DRIVES: usize = 2;
 const CORES: usize = 2;
-/// More than fit on the drives.
+/// The number of names of extents: more extents than fit on the drives.
 pub(super) const NAMES: u32 = 60;
 
 pub(super) const LIMITS: FillLimits = FillLimits {
@@ -130,7 +130,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// Call it within a `LocalSet`.
+    /// Starts a node on the disk's drives, with [`LIMITS`]. Call it within a `LocalSet`.
     pub(super) async fn begin(disk: &SimDisk) -> Self {
         Self::begin_with(disk, LIMITS).await
     }
@@ -194,7 +194,7 @@ impl Life {
         holding.map_or(0, |(_, holding)| holding.sectors)
     }
 
-    /// The extents that the cores find, each with the right bytes.
+    /// Returns the drive and first sector of each extent that the cores find, by chunk. Checks their bytes.
     pub(super) fn found(&self, disk: &SimDisk) -> BTreeMap<u32, (u16, u64)> {
         let slabs = disk.slabs();
         let mut replicas = self.directories.iter().map(|directory| {
@@ -239,7 +239,7 @@ fn assert_whole(slabs: &[SlabFile], extent: &Extent) {
     assert!(bytes.as_slice() == truth.bytes, "{:?} is damaged", extent.key);
 }
 
-/// Follows the clock, as in a node.
+/// Returns a number that no epoch has reached yet. It follows the clock, as in a node.
 fn epoch_min() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.unwrap_or_default().as_micros() as u64
@@ -367,7 +367,7 @@ fn a_full_directory_makes_room_like_a_full_drive() {
             assert!(found.contains_key(&chunk));
             most = most.max(found.len());
         }
-        // Each extent takes at least 200 bytes, and the drives have space for more extents than these.
+        // Each extent takes at least 200 bytes, so at most 40 fit in the directory; the drives have space for more.
         assert!((2..=40).contains(&most), "{most}");
         life.stop().await;
     });
@@ -421,7 +421,8 @@ fn a_damaged_journal_loses_only_its_own_extents() {
     });
 }
 
-/// Each drive has twelve segments, of which the held log may have eight; guarantees may be two thirds of these.
+/// Returns a disk whose drives have twelve segments each. The held log may have eight of them, and guarantees may sum
+/// to two thirds of those.
 fn larger_disk(seed: u64) -> SimDisk {
     let bytes = (HEAD_SECTORS + 12 * SEGMENT_SECTORS) * SECTOR_BYTES as u64;
     SimDisk::new(SimConfig { seed, drives: vec![bytes; DRIVES], ..SimConfig::default() })
@@ -492,9 +493,9 @@ fn shares_hold_through_scans_restarts_and_changes_of_the_shares() {
         live(async || {
             let life = Life::begin_sharing(&disk, LIMITS, shares(GUARANTEE, PINNED, 20)).await;
             assert!(life.sectors_of(3).await <= 20);
-            // Without shares, only reads decide what is kept.
             life.stop().await;
         });
+        // Without shares, only reads decide what is kept.
         live(async || {
             let life = Life::begin(&disk).await;
             for chunk in 0..300 {
@@ -527,7 +528,7 @@ fn guaranteed_extents_survive_failed_writes_while_they_are_moved() {
             disk.set_faults(SimFaults { failed_writes_per_mille: 10, ..Default::default() });
             for at in 0..200 {
                 life.fill(name_of(0, 1000 + at)).await;
-                // With a drive less, there may be less space than is guaranteed.
+                // With one drive fewer, there may be less space than is guaranteed.
                 if (0..DRIVES as u16).any(|it| life.state(it) != DriveState::Serving) {
                     break;
                 }

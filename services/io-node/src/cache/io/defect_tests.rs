@@ -41,7 +41,7 @@ fn a_step_that_panics_fails_and_fills_and_reclaims_continue() {
         live(async || {
             let life = Life::begin(&disk).await;
             for chunk in 0..150 {
-                // Once more when the drives are full.
+                // A step panics at the start, and once more when the drives are full.
                 if chunk == 0 || chunk == 100 {
                     defect::plan(step, 1);
                 }
@@ -49,7 +49,8 @@ fn a_step_that_panics_fails_and_fills_and_reclaims_continue() {
                 life.found(&disk);
             }
             assert_eq!(defect::left(), 0, "no step {step} panicked");
-            // A journal whose end is unknown closes its drive, and there are two drives.
+            // A panic while a journal is written closes its drive, because the journal's end is unknown. Two panics can
+            // close both drives.
             let is_closed = matches!(step, "record" | "empty");
             for chunk in 150..250 {
                 let outcome = fill(&life, chunk).await;
@@ -67,7 +68,7 @@ fn a_step_that_panics_fails_and_fills_and_reclaims_continue() {
     }
 }
 
-/// Runs a node on two drives under a paused clock that advances while they are waited for.
+/// Runs `test` on a node with two drives, under a paused clock that advances while tasks wait for the drives.
 fn timed(test: impl AsyncFnOnce(&SimDisk, &Life)) {
     let bytes = (HEAD_SECTORS + 12 * SEGMENT_SECTORS) * SECTOR_BYTES as u64;
     let (drives, tick) = (vec![bytes; 2], Duration::from_micros(100));

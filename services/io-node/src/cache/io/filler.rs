@@ -25,17 +25,17 @@ use crate::drive::{FoundJournal, JournalError, Superblock};
 use crate::extent::{ByKey, Extent};
 use crate::shard::mailbox::Mailbox;
 
-/// Restored extents that the filler enters into the books before it yields to other tasks.
+/// The number of restored extents that the filler enters into the books before it yields to other tasks.
 const TAKEN_OVER_AT_ONCE: usize = 16 << 10;
 
 /// The filler; [`Filler::run`] is its task.
 pub struct Filler {
     books: CacheBooks,
-    /// Fills from request to end.
+    /// Fills that were requested and have not ended.
     fills: ByKey<Fill>,
     requests: mpsc::Receiver<FillRequest>,
     messages: mpsc::Receiver<FillerMessage>,
-    /// For the filler's own steps.
+    /// A sender for the filler's own steps.
     own_messages: mpsc::WeakSender<FillerMessage>,
     cores: Arc<[Mailbox]>,
     stats: Arc<FillStats>,
@@ -101,7 +101,7 @@ impl Filler {
 
     /// Enters all extents on the slabs into every core's directory, and returns how many there are. Call it first.
     ///
-    /// The books follow in [`run`](Self::run): rows can be served without them.
+    /// The extents are entered into the books only in [`run`](Self::run), because rows can be served without the books.
     pub async fn restore(&mut self, found: Vec<Vec<FoundJournal>>) -> usize {
         let restored = restore::plan(found, self.books.segment_sectors());
         self.books.restore_segments(restored.segments, restored.unreadable);
@@ -125,7 +125,7 @@ impl Filler {
             self.books.restore_counts(extents);
             tokio::task::yield_now().await;
         }
-        // Tables over their quota have had extents evicted.
+        // Makes the cores forget the extents that were evicted from tables that exceed their quota.
         let actions = self.books.restored(Instant::now());
         self.carry_out(actions);
     }
@@ -190,7 +190,7 @@ impl Filler {
     }
 
     fn carry_out(&mut self, actions: Vec<Action>) {
-        // Steps look at the drives' states.
+        // Steps read the drives' states, so these are made current first.
         self.report();
         for action in actions {
             match action {
@@ -224,7 +224,7 @@ impl Filler {
                 }
                 Action::AskHeat { segment, extents } => {
                     let heat = task::heat(Arc::clone(&self.cores), segment, extents.clone());
-                    // If that fails, all extents count as cold. Due extents are kept all the same.
+                    // If the step panics, all extents count as cold. Due extents are kept nevertheless.
                     let cold = |extent| (extent, 0);
                     let instead = move || Event::Heated {
                         segment,
@@ -255,7 +255,8 @@ impl Filler {
                     let instead = move || Event::Scrubbed { extent, outcome };
                     self.steps.spawn_on(self.threads.next(), "scrub", scrub, instead);
                 }
-                // The space becomes free with its segment, so nothing waits for this.
+                // The extents' space becomes free when their segments are reclaimed, so nothing has to wait for the
+                // cores to forget them.
                 Action::Forget(keys) => drop(forget(&self.cores, keys)),
                 Action::End(key, outcome) => {
                     let fill = self.fills.remove(&key).expect("a fill ends once");

@@ -19,7 +19,7 @@ pub struct FillStats {
     pub extents: AtomicU64,
     /// Fills waiting or under way.
     pub running: AtomicU64,
-    /// Fills of them that wait to be scanned.
+    /// The fills among `running` that wait to be scanned.
     pub waiting: AtomicU64,
     /// Scans of tables since the start; neighbours share one.
     pub scans: AtomicU64,
@@ -66,7 +66,7 @@ impl FillStats {
 pub struct DriveGauges {
     /// Bytes of extents and journals.
     pub used_bytes: AtomicU64,
-    /// A [`DriveState`].
+    /// The drive's [`DriveState`], as its number.
     pub state: AtomicU8,
 }
 
@@ -102,7 +102,8 @@ pub enum FillerMessage {
     Stop(oneshot::Sender<()>),
 }
 
-/// Messages that wait at most. A message beyond that is dropped; whoever sent it will send another.
+/// The maximum number of messages that wait. A message beyond it is dropped. Events are sent again when their cause
+/// recurs; for other messages, see the methods that send them.
 const MESSAGES_MAX: usize = 1024;
 
 impl FillHandle {

@@ -11,7 +11,8 @@ use crate::extent::{Extent, SegmentNo, segment_start};
 
 /// Extents and segments found on the drives.
 pub struct Restored {
-    /// In the order in which they were written. Of two with the same name, the later one counts.
+    /// The extents, in the order of their segments' epochs and, within a segment, of their records. Of two with the
+    /// same name, the later one counts.
     pub extents: Vec<Arc<Extent>>,
     /// Segments that have a journal.
     pub segments: Vec<RestoredSegment>,
@@ -57,7 +58,7 @@ pub fn plan(found: Vec<Vec<FoundJournal>>, segment_sectors: u64) -> Restored {
             }
         }
     }
-    // An extent that was found damaged and filled again occurs twice.
+    // An extent that was found damaged and filled again is in two journals; the later one counts.
     journals.sort_by_key(|(_, journal)| journal.epoch);
     Restored { extents: extents_of(journals, segment_sectors), segments, unreadable }
 }

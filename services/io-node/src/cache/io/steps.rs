@@ -13,7 +13,8 @@ use crate::cache::books::Event;
 pub struct Steps(JoinSet<Event>);
 
 impl Steps {
-    /// Starts a step. If it panics, which is a defect, `instead` makes its event: mostly that it failed.
+    /// Starts a step. If it panics, which is a defect, `instead` makes the event in which the step ends, usually a
+    /// failure.
     pub fn spawn(
         &mut self,
         what: &'static str,
@@ -41,7 +42,7 @@ impl Steps {
                 Ok(event) => return Some(event),
                 // The node is shutting down.
                 Err(error) if error.is_cancelled() => tracing::debug!(%error, "a step is given up"),
-                // Making the event panicked, although it only moves values.
+                // `instead` panicked, although it only moves values.
                 Err(error) => tracing::error!(%error, "a step of a fill is lost"),
             }
         }
@@ -63,7 +64,7 @@ async fn guarded(
     })
 }
 
-/// Only tests plan defects.
+/// Does nothing: only tests plan defects.
 #[cfg(not(test))]
 mod defect {
     pub(super) const fn strike(_: &str) {}

@@ -132,7 +132,8 @@ pub fn publish(cores: &[Mailbox], extent: &Arc<Extent>) -> Broadcast {
     broadcast(cores, |done| Message::Filled { extent: Arc::clone(extent), done })
 }
 
-/// Adds the extents found on the drives at the start to every core's directory. Returns how many a core has then.
+/// Adds the extents found on the drives at the start to every core's directory. Returns the number of extents that a
+/// core's directory has then.
 pub async fn restore(cores: &[Mailbox], extents: &Arc<[Arc<Extent>]>) -> usize {
     let send = |core: &Mailbox| {
         let (done, found) = oneshot::channel();
@@ -161,7 +162,7 @@ impl Broadcast {
     }
 }
 
-/// Sends each core a message. A core has handled it when it drops its `done`.
+/// Sends each core a message. A core has handled its message when it drops the message's `done`.
 fn broadcast(cores: &[Mailbox], message: impl Fn(mpsc::Sender<()>) -> Message) -> Broadcast {
     let (done, all_done) = mpsc::channel(1);
     for core in cores {

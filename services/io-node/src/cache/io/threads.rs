@@ -165,7 +165,8 @@ impl Insisting {
             self.taken.send_replace(true);
             let ended = self.ended.notify.notified();
             self.runtime.block_on(async {
-                // Runs once the other thread has left, after the task that it is polling.
+                // This task runs once the yielding thread has ended the task that it is polling and has left the
+                // runtime.
                 let _ = tokio::spawn(async {}).await;
                 let _ = tokio::time::timeout(taken_for, ended).await;
             });
@@ -186,7 +187,7 @@ impl Insisting {
 mod tests {
     use super::*;
 
-    /// Long enough for a machine without idle CPUs, where a thread may wait that long to be scheduled.
+    /// Longer than a thread waits to be scheduled on a machine without idle CPUs.
     const DEADLINE: Duration = TAKEN_MAX.saturating_mul(3);
 
     fn this_thread() -> String {

@@ -41,7 +41,7 @@ impl TransferBufs {
     /// Lends a buffer of `len` bytes with any content, whole sectors and at most [`TRANSFER_BYTES`], once one is free.
     pub async fn lend(&self, len: usize) -> (Loan<'_>, AlignedBuf) {
         let permit = self.permits.acquire().await.expect("the semaphore is never closed");
-        // A buffer that was lost with a ring or a step that panicked is replaced.
+        // Replaces a buffer that was lost: its ring ended, or its step panicked.
         let mut buf = self.free.pop().unwrap_or_else(|| AlignedBuf::zeroed(TRANSFER_BYTES));
         buf.resize(len);
         (Loan { free: &self.free, _permit: permit }, buf)

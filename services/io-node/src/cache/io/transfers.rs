@@ -15,17 +15,17 @@ use crate::cache::books::Event;
 use crate::drive::DriveState;
 use crate::shard::mailbox::{Mailbox, Message};
 
-/// The delay before a transfer is tried again that a core's ring had no space for.
+/// The delay before a transfer is tried again if the core's ring or the kernel had no space for it.
 const RETRY: Duration = Duration::from_millis(5);
 
 /// A transfer that takes longer than this, including the wait behind others, counts as late. Even a very slow drive has
-/// written its buffers by then.
+/// written all its [`TransferBufs`] by then.
 const LATE_AFTER: Duration = Duration::from_secs(5);
 
-/// A late transfer counts again after each such interval.
+/// A transfer that is still not done counts as late once more after each interval of this length.
 const LATE_AGAIN: Duration = Duration::from_secs(1);
 
-/// A drive, and the core whose ring is used.
+/// Transfers to and from a drive, through the ring of one core.
 pub struct Transfers {
     pub core: Mailbox,
     pub drive: DriveNo,
@@ -103,8 +103,9 @@ impl Transfers {
         self.transfer(buf, |buf, done| Message::Write { drive, offset, buf, done }).await
     }
 
-    /// Sends a core the message that `ask` makes of a buffer, again if its ring had no space for it. The buffer always
-    /// comes back if the outcome is good; it is lost if the core is shutting down or the drive hangs.
+    /// Sends the core the message that `ask` makes of the buffer, and sends it again while the ring has no space.
+    /// Returns the outcome and the buffer. The buffer is always returned after a success; it is lost if the core is
+    /// shutting down or the drive hangs.
     async fn transfer<E: TransferError>(
         &self,
         mut buf: AlignedBuf,
@@ -128,7 +129,7 @@ impl Transfers {
 
     /// Waits for a core's answer; `None` if the core has ended, or if the drive was retired before it answered.
     async fn answer<T>(&self, mut answer: oneshot::Receiver<T>) -> Option<T> {
-        // On a retired drive, the answer would only wait behind others that never come.
+        // On a retired drive, the operation may be queued behind others that never end.
         let mut patience = if self.is_retired() { Duration::ZERO } else { LATE_AFTER };
         loop {
             match tokio::time::timeout(patience, &mut answer).await {
@@ -136,7 +137,7 @@ impl Transfers {
                 Err(_) if self.is_retired() => return None,
                 Err(_) => {
                     if let Some(filler) = self.filler.upgrade() {
-                        // If too many messages wait, another one reports it.
+                        // If too many messages wait, this one is dropped, and a later one reports the drive.
                         let _ = filler.try_send(FillerMessage::Event(Event::Late(self.drive)));
                     }
                     patience = LATE_AGAIN;

@@ -14,7 +14,7 @@ use crate::cache::books::unrecorded::record_sectors;
 use crate::extent::Extent;
 
 /// Why a chunk of a pinned table is not filled when the held log is full. Tables' guarantees sum to at most two thirds
-/// of that log, so drives were lost since, or chunks are nearly as long as segments.
+/// of that log, so this happens only if drives were lost since, or if chunks are nearly as long as segments.
 const ALL_HELD: &str = "the space for tables' guaranteed shares is full, and all of it is held: see `shares`, and the drives' state";
 
 /// Why a chunk is not filled when the drives are full and no segment can be reclaimed.
@@ -24,7 +24,7 @@ const NO_ROOM: &str = "the drives that take writes are full, and no segment of t
 const DIRECTORY_FULL: &str = "the directory has all the memory that `memory` leaves it, and no segment can be reclaimed to make room in it: raise `memory`, and see the drives' state";
 
 impl CacheBooks {
-    /// Places the extents that await space, and reclaims a segment if there is none.
+    /// Allocates space for the extents that await it, and starts to reclaim a segment if there is no space.
     pub(super) fn allocate(&mut self, now: Instant) {
         while let Some((key, extent)) = self.awaiting_space.front() {
             if self.pace.wait(now).is_some() {

@@ -54,8 +54,9 @@ impl CacheBooks {
             tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %error, "an extent is dropped; its rows come from the table until it is filled again");
             self.unplace(extent.key);
             self.counts.dropped += 1;
-            // The space becomes free with its segment, so nothing waits for this. The journal still has the extent:
-            // after a restart it is found again, and its checksum fails again.
+            // The extent's space becomes free when its segment is reclaimed, so nothing has to wait for the cores to
+            // forget it. The journal still has the extent: after a restart it is found again, and its checksum fails
+            // again.
             self.forget(vec![extent.key]);
             if self.health[usize::from(drive.0)].read_failed(error, now) {
                 self.degrade(drive, &error);
@@ -95,7 +96,8 @@ impl CacheBooks {
         self.segments.close(drive);
         // Extents that are not in its journal yet stay unrecorded.
         self.unrecorded[usize::from(drive.0)].0 = Unrecorded::default();
-        // The freed space could not be used, and the extents in it can still be served.
+        // Gives up reclaiming a segment of this drive: its space could not be used, and if the drive is not retired,
+        // the extents in it are still served.
         self.reclaiming.take_if(|reclaim| reclaim.segment.drive == drive);
         if state != DriveState::Retired {
             tracing::error!(drive = drive.0, %why, "the drive takes no more writes; the extents on it are served");

@@ -16,13 +16,14 @@ const HOLD_OFF_MIN: Duration = Duration::from_secs(1);
 /// The longest such delay.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
 
-/// Failed chunks that are remembered. When there are more, all are forgotten and may be tried again.
+/// The maximum number of failed chunks that are remembered, and of chunks that are too long. When there are more, all
+/// are forgotten and may be tried again.
 const FAILED_MAX: usize = 1 << 16;
 
 impl CacheBooks {
-    /// Handles a request for a chunk that takes about `scan_bytes` in the table, if it can be scanned together with its
-    /// neighbours. `is_awaited` distinguishes a warm, whose caller waits for the outcome, from a miss. The scan comes
-    /// out of a later [`apply`](Self::apply).
+    /// Handles a request for a chunk. `scan_bytes` is about what the chunk takes in the table; `None` if it can't be
+    /// scanned together with its neighbours. `is_awaited` distinguishes a warm, whose caller waits for the outcome,
+    /// from a miss. The scan comes out of a later [`apply`](Self::apply).
     pub fn request(
         &mut self,
         key: ExtentKey,
@@ -64,7 +65,7 @@ impl CacheBooks {
 
     /// Starts to scan chunks that wait, as far as the maximum of fills allows.
     pub(super) fn start_scans(&mut self, now: Instant) {
-        // An extent counts from its scan until it is written, because it is in memory that long.
+        // An extent counts towards `fills_max` from its scan until it is written, because it is in memory that long.
         while self.scanning + self.awaiting_space.len() as u64 + self.writing.iter().sum::<u64>()
             < self.limits.fills_max as u64
         {
@@ -90,7 +91,7 @@ impl CacheBooks {
         self.end(key, FillOutcome::Failed(too_long(bytes, self.segment_bytes()).into()), now);
     }
 
-    /// Delays the next attempt of a chunk that can't be filled, so that misses do not scan it again at once.
+    /// Delays the next attempt to fill a chunk that could not be filled, so that misses do not scan it again at once.
     fn hold_off(&mut self, key: ExtentKey, now: Instant) {
         if self.failed.len() >= FAILED_MAX {
             self.failed.clear();

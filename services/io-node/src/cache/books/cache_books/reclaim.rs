@@ -16,7 +16,7 @@ use crate::drive::journal::{sum_of, to_block};
 use crate::drive::{ExtentError, JournalError};
 use crate::extent::{Extent, SegmentNo};
 
-/// Extents of a segment that are moved at the same time.
+/// The maximum number of a segment's extents that are moved at the same time.
 const MOVING_MAX: u64 = 4;
 
 /// A segment that is being reclaimed.
@@ -199,8 +199,8 @@ impl CacheBooks {
         let room = self.segments.empty(segment);
         let block = to_block(&self.block_id(segment, &room), &[]);
         self.segments.chain(segment, sum_of(&block));
-        // Cores forget `keys` even if there are none: they then have also ended the requests that hold the old place of
-        // an extent that was moved, because those requests began earlier.
+        // The cores are asked to forget `keys` even if there are none: when they have answered, all requests that began
+        // earlier have ended, also those that read a moved extent at its old place.
         self.actions.push(Action::Empty { segment, forgotten: keys, first: room.first, block });
     }
 

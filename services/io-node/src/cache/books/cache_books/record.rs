@@ -52,8 +52,8 @@ impl CacheBooks {
         BlockId { uuid, segment: segment.index, epoch, number, log, previous }
     }
 
-    /// Handles the outcome of a journal write, and returns whether it succeeded. A drive on which it fails takes no
-    /// more writes.
+    /// Handles the outcome of a journal write, and returns whether it succeeded. After a failure that is the drive's
+    /// fault, or a panic, the drive takes no more writes.
     pub(super) fn journal_written(
         &mut self,
         drive: DriveNo,
