@@ -19,7 +19,7 @@ pub struct ChunkId {
 pub struct ChunkRows(NonZeroU32);
 
 impl ChunkRows {
-    /// Returns `None` if `rows` is 0.
+    /// Creates chunks of `rows` rows. Returns `None` if `rows` is 0.
     pub const fn new(rows: u32) -> Option<Self> {
         match NonZeroU32::new(rows) {
             Some(rows) => Some(Self(rows)),

@@ -17,8 +17,8 @@ impl fmt::Debug for TableTag {
 ///
 /// ```text
 /// bits 96..128  the table's tag
-/// bits  0..96   BLAKE3 of the table's URI, the fragment's id, its chunk size, and the data file that holds
-///               each of the pack's columns
+/// bits  0..96   BLAKE3 of the table's URI, the fragment's id, its chunk size, and the name and the data files
+///               of each of the pack's columns
 /// ```
 ///
 /// Data files are immutable and their names are never reused, so the bytes stored under a key never become

@@ -27,7 +27,7 @@ pub enum Metric {
     Dot,
 }
 
-/// A query vector, with the values that do not depend on the rows computed in advance.
+/// A query vector, with precomputed values that do not depend on the rows.
 #[derive(Clone, Debug)]
 pub struct Query {
     values: Vec<f32>,

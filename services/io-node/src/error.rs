@@ -34,7 +34,7 @@ pub enum NodeError {
         /// The version.
         version: u64,
     },
-    /// The node is not configured to serve the table, or the text is no table's URI.
+    /// The node is not configured to serve the table, or the requested URI is invalid or not canonical.
     #[error(
         "this node does not serve that table, or its URI is not in canonical form; the node's setting `serve` lists \
          the tables that it serves, by absolute paths or s3://, gs:// and az:// URIs"
@@ -77,7 +77,7 @@ pub enum NodeError {
     NoSlab {
         /// The drive.
         path: PathBuf,
-        /// The contents of the drive.
+        /// The reason why it is no slab.
         why: String,
     },
     /// A ring cannot start.
@@ -118,7 +118,7 @@ pub enum NodeError {
     },
 }
 
-/// Why a drive's beginning is no valid superblock.
+/// The reason why the first sector of a drive is no valid superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotOurs {
     /// The bytes were written by another program.
@@ -127,20 +127,20 @@ pub enum NotOurs {
     /// The sector can't be read.
     #[error("its beginning can't be read")]
     Unreadable,
-    /// The sector was a superblock.
+    /// The sector is a superblock, but a damaged one.
     #[error("its superblock is damaged")]
     Damaged,
     /// The superblock was written by a newer version of Bireme.
     #[error("its format is {found}, and this version of Bireme reads format {known}")]
     Version {
-        /// The format.
+        /// The format of the superblock.
         found: u32,
         /// The newest format that this version reads.
         known: u32,
     },
 }
 
-/// Returns a function that wraps an I/O error of what was being done.
+/// Returns a function that wraps an I/O error of the action `doing` in [`NodeError::Os`].
 pub fn os_error(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {
     move |source| NodeError::Os { doing, source }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-/// One turn in so many is for batch work, if any waits.
+/// One turn in this many is for batch work, if any waits.
 pub const BATCH_TURN: usize = 8;
 
 /// The class of a piece of work.
@@ -53,8 +53,8 @@ impl<T> TwoClassQueue<T> {
         self.class_mut(priority).push_back(work);
     }
 
-    /// Adds `work`. If its class would have to grow for that, first removes what `is_wanted` refuses: a pass over a long
-    /// queue is expensive, and growing it is as expensive.
+    /// Adds `work`. If the queue of its class would have to grow, first removes the work for which `is_wanted` is
+    /// false: a pass over a long queue is expensive, but so is growing it.
     pub fn push_after_cleaning(
         &mut self,
         work: T,

@@ -1,8 +1,8 @@
-//! Object stores as a node uses them: the settings and prices, and the metrics and the message of their use and of the
-//! caches in front of them.
+//! The use of object stores by a node: the settings, the prices, and the metrics and the message that report it. The
+//! metrics also report the caches in front of the stores.
 //!
-//! Both tiers have these. `lake` enforces the limits and counts the requests; this crate depends
-//! on no client of a store.
+//! Both tiers use this crate. `lake` enforces the limits and counts the requests; this crate depends on no client of a
+//! store.
 
 mod limits;
 mod message;

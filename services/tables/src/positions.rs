@@ -60,7 +60,8 @@ pub async fn rows_at<'a>(
     Ok(found)
 }
 
-/// Returns the physical offset of a fragment's live row number `live`, which must exist.
+/// Returns the physical offset of a fragment's row number `live`, which must exist. Rows are numbered from 0, without
+/// deleted ones.
 fn offset_of(info: &FragmentInfo, deleted: &DeletedRows, live: u64) -> u32 {
     if deleted.is_empty() {
         return live as u32;

@@ -8,7 +8,7 @@ use crate::{FragmentRows, Table};
 /// The maximum number of row ranges of a Warm.
 pub const RANGES_MAX: usize = 1024;
 
-/// Returns the rows of all `ranges`, by fragment.
+/// Returns the rows of all `ranges`, by fragment. An end of 0 stands for the table's end.
 ///
 /// # Errors
 /// The errors of [`Table::rows_at`](crate::Table::rows_at).

@@ -1,7 +1,7 @@
 //! The body of a request, counted as it arrives until its messages have been processed.
 //!
-//! HTTP/2's windows bound only bytes that have not been read. tonic reads at once, into a message whose sender may take
-//! as long as it likes. So the arrived part of each message is counted.
+//! HTTP/2's windows bound only bytes that have not been read. tonic reads bytes as soon as they arrive, into a message
+//! whose sender may take as long as it likes. So the arrived part of each message is counted.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -32,8 +32,9 @@ pub struct RequestBody<B> {
     waits: Option<WaitingStream>,
 }
 
-/// The bytes of messages that have arrived and have not been processed. It is in a request's extensions, for services
-/// that take several messages of one request. It gives back all remaining bytes when it is dropped with the request.
+/// The account of a request's bytes that have arrived and have not been processed. It is in the request's extensions,
+/// for services that take several messages of one request. It gives back all remaining bytes when it is dropped with
+/// the request.
 ///
 /// All clones are on one thread, so the lock is never contended. It is there because bodies must be `Send`.
 #[derive(Clone, Default)]
@@ -114,7 +115,7 @@ impl<B: http_body::Body> RequestBody<B> {
         (body, arriving)
     }
 
-    /// Makes the body part of a stream that has `room`. The stream may lose its memory until the request is complete.
+    /// Attaches the body to the stream that has `room`. The stream may lose its memory until the request is complete.
     /// `is_talk` is whether the caller may send messages for as long as it likes.
     pub fn in_room(mut self, room: &Arc<StreamRoom>, is_talk: bool) -> Self {
         self.is_talk = is_talk;
@@ -146,7 +147,7 @@ impl<B: http_body::Body> RequestBody<B> {
         Ok(())
     }
 
-    /// The request is complete. Its bytes now wait for the node, not for the caller.
+    /// Notes that the request is complete. Its bytes now wait for the node, not for the caller.
     fn ended(&mut self) {
         self.waits = None;
         self.arriving.unfinished().complete();

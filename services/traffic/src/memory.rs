@@ -3,7 +3,8 @@
 //! Credits bound the rows of a stream, but neither their bytes nor the number of streams. This module bounds the memory
 //! that a core holds for all of them.
 //!
-//! A [`Holder`] is one connection's account of it. A stream that waits for its caller ([`StreamRoom`]) may lose its part.
+//! A [`Holder`] is the account of one connection's part of that memory. A stream that waits for its caller may lose its
+//! memory ([`StreamRoom`]).
 
 pub(crate) mod holder;
 pub(crate) mod waiting;
@@ -21,12 +22,13 @@ use self::waiting::{StreamRoom, WAITING_KEPT};
 /// The memory for the state of one HTTP/2 connection: hyper's and h2's structures, read and write buffers.
 const CONNECTION_BYTES: u64 = 32 << 10;
 
-/// The smallest HTTP/2 window, which is the protocol's default, and the largest. 256 KiB carry 250 MB/s at a round trip
-/// of 1 ms, and a request is seldom larger.
+/// The minimum and the maximum of an HTTP/2 window, in bytes. The minimum is one byte more than the protocol's default.
+/// 256 KiB carry 250 MB/s at a round trip of 1 ms, and a request is seldom larger.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
 const WINDOW_BYTES_MAX: u64 = 256 << 10;
 
-/// A window is at most one part in so many of a core's memory, so that hundreds of connections fit into a small memory.
+/// A window above the minimum is at most one part in this many of a core's memory, so that hundreds of connections fit
+/// into a small memory.
 const WINDOW_PART: u64 = 2048;
 
 /// A stalled connection is ended only if it holds at least this much. Less would not help others.
@@ -43,7 +45,8 @@ pub fn window_bytes(max: u64) -> u32 {
     (max / WINDOW_PART).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX) as u32
 }
 
-/// Returns the bytes that a connection is charged on such a core: its state, and a full window of unread data.
+/// Returns the bytes that a connection is charged on a core whose callers may hold `max` bytes: its state, and a full
+/// window of unread data.
 pub fn connection_bytes(max: u64) -> u64 {
     CONNECTION_BYTES + u64::from(window_bytes(max))
 }
@@ -52,7 +55,7 @@ pub fn connection_bytes(max: u64) -> u64 {
 #[derive(Debug)]
 pub struct TrafficMemory {
     used: AtomicU64,
-    /// The part of `used` that open connections, requests and streams take, without their messages.
+    /// The part of `used` that open connections, requests, streams and projections take, without messages.
     overhead: AtomicU64,
     /// The peak of `used` since the last peak that [`has_passed_a_peak`](Self::has_passed_a_peak) reported.
     peak: AtomicU64,
@@ -86,7 +89,7 @@ impl TrafficMemory {
     }
 
     /// Takes `bytes` for a message of a request or reply that holds `own` bytes already. Returns `None` if others hold
-    /// too much. A request without others beside it always gets its bytes, so that none is refused forever.
+    /// too much. If no other message holds memory, the bytes are always granted, so that no request is refused forever.
     pub fn hold(self: &Arc<Self>, bytes: u64, own: u64) -> Option<HeldBytes> {
         let (used, overhead) = (self.used(), self.overhead.load(Ordering::Relaxed));
         let is_alone = used <= overhead.saturating_add(own);
@@ -97,7 +100,8 @@ impl TrafficMemory {
         has_room.then(|| self.take(bytes, 0))
     }
 
-    /// Takes `bytes` for a connection, a request or a stream, without its messages: at most half of the memory in all.
+    /// Takes `bytes` of overhead: for a connection, a request or a stream, without its messages. Returns `None` if all
+    /// overhead would exceed half of the memory, or the memory is full.
     pub fn hold_overhead(self: &Arc<Self>, bytes: u64) -> Option<HeldBytes> {
         let overhead = self.overhead.load(Ordering::Relaxed);
         let has_room = overhead.saturating_add(bytes) <= self.max / 2
@@ -105,11 +109,11 @@ impl TrafficMemory {
         has_room.then(|| self.take(bytes, bytes))
     }
 
-    /// Takes `bytes` for a new stream. If streams hold all memory that they may, it gets that of a stream that waits
-    /// for its caller.
+    /// Takes `bytes` for a new stream. If there is no room for more overhead, the new stream gets the memory of a
+    /// stream that waits for its caller.
     pub fn open_stream(self: &Arc<Self>, bytes: u64) -> Option<Arc<StreamRoom>> {
         let held = self.hold_overhead(bytes).or_else(|| {
-            // More than one may have to end, because connections are charged whether there is room or not.
+            // More than one stream may have to end, because connections are charged whether there is room or not.
             let lacks =
                 || self.overhead.load(Ordering::Relaxed).saturating_add(bytes) > self.max / 2;
             while lacks() && self.end_waiting() {}
@@ -121,7 +125,8 @@ impl TrafficMemory {
         held.map(StreamRoom::new)
     }
 
-    /// Ends a waiting stream: the oldest of the connection that has most of them. Returns whether there was one.
+    /// Ends the oldest waiting stream of the connection that has the most of them, unless it has at most
+    /// [`WAITING_KEPT`]. Returns whether a stream was ended.
     fn end_waiting(&self) -> bool {
         let holders = self.holders();
         let all = holders.all.iter().filter_map(Weak::upgrade);
@@ -147,7 +152,8 @@ impl TrafficMemory {
         }
     }
 
-    /// Counts a connection, whether there is room or not. The number of connections is bounded elsewhere.
+    /// Takes `bytes` of overhead, whether there is room or not. Callers bound their sum themselves: by the number of
+    /// connections, or the memory for projections.
     pub fn charge(self: &Arc<Self>, bytes: u64) -> HeldBytes {
         self.take(bytes, bytes)
     }
@@ -161,7 +167,7 @@ impl TrafficMemory {
         HeldBytes { bytes, overhead, memory: Some(Arc::clone(self)), holder: None }
     }
 
-    /// Considers the connection of `holder` when memory is short.
+    /// Adds the connection of `holder` to those that may be ended when memory is short.
     pub fn watch(&self, holder: &Arc<Holder>) {
         let mut holders = self.holders();
         if holders.all.len() == holders.all.capacity() {
@@ -258,7 +264,7 @@ impl HeldBytes {
         self
     }
 
-    /// Joins both. They must be of one core, and of one holder or none.
+    /// Adds the bytes of `other`. Both must be of the same core, and have the same holder or none.
     pub fn and(mut self, mut other: Self) -> Self {
         self.bytes += std::mem::take(&mut other.bytes);
         self.overhead += std::mem::take(&mut other.overhead);

@@ -2,8 +2,8 @@
 //!
 //! Pure. Pieces that share a sector share its read, and pieces in neighbouring sectors become one read of up to a
 //! slot's size, whichever requests they belong to. Only pieces that wait already are considered; none is delayed to
-//! meet others. Unrequested sectors are never read: with reads of 4 KiB the drive's IOPS are the limit, not its
-//! bandwidth, but a gap would occupy space in a slot.
+//! meet others. Unrequested sectors are never read. Reading across a gap would save a read, and IOPS, not bandwidth,
+//! limit a drive with reads of 4 KiB; but the gap would occupy space in a slot.
 
 use std::ops::Range;
 

@@ -8,7 +8,7 @@ use super::Core;
 use super::requests::{Request, RowSource};
 use crate::cache::FillKey;
 
-/// Finds the source of every row. Rows of chunks that no drive has come from the table, and fills of these chunks are
+/// Finds the source of every row. If a chunk is on no drive, its rows come from the table, and a fill of the chunk is
 /// requested.
 pub fn locate(core: &Core, request: &mut Request) {
     let directory = core.directory.borrow();

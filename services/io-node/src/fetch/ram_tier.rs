@@ -83,8 +83,8 @@ impl SectorName {
 }
 
 fn fold(word: u64) -> u64 {
-    // The multiplier is PCG's. The XOR with an odd number is for words that are 0, which are frequent. Both halves of
-    // the product count.
+    // The multiplier is PCG's. The XOR with an odd number is for words that are 0, which are frequent. The result
+    // combines both halves of the product.
     let product = u128::from(word ^ 0x9e37_79b9_7f4a_7c15) * 0x5851_f42d_4c95_7f2d_u128;
     product as u64 ^ (product >> 64) as u64
 }

@@ -1,5 +1,5 @@
-//! The events of reads: free slots, completions and timeouts. Each drives the core's reader, and settles or fails the
-//! requests that the reader returns.
+//! The events of reads: free slots, completions and timeouts. Each event is passed to the core's reader, and the
+//! requests that the reader returns are settled or failed.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -36,8 +36,8 @@ impl ReadSink for Completions {
     }
 }
 
-/// Submits the waiting pieces of this core, for as long as the core runs. After each wake it runs behind the tasks that
-/// are ready, so that their pieces are included, and behind a whole batch of completions.
+/// Submits the waiting pieces of this core, for as long as the core runs. A woken loop runs after all tasks that were
+/// ready before it, so their pieces are included, and after a whole batch of completions.
 pub async fn submit_loop() {
     let work = here().reader.work();
     loop {

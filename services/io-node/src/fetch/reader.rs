@@ -53,9 +53,9 @@ struct InFlight {
     drive: DriveNo,
     first: SectorNo,
     since: Instant,
-    /// Whether it was found late once.
+    /// Whether the read was found late once.
     is_suspect: bool,
-    /// Empty once the read was abandoned.
+    /// The pieces that the read serves. Empty once the read was abandoned.
     wants: Vec<Want<Piece>>,
 }
 
@@ -69,11 +69,11 @@ pub struct Reader {
     sink: Rc<dyn ReadSink>,
     /// Notified when pieces wait and slots may be free.
     work: Arc<Notify>,
-    /// Whether it was notified, and the task that waits for it has not run since.
+    /// Whether `work` was notified and the task that waits for it has not run since.
     woken: Cell<bool>,
     /// The number of abandoned reads in flight, by drive.
     stuck: RefCell<Vec<u32>>,
-    /// The reads of each drive.
+    /// The counts of each drive's reads.
     drives: RefCell<Vec<DriveCounts>>,
     /// These three are kept to reuse their allocations.
     pieces: RefCell<Vec<(Piece, SectorName)>>,
@@ -99,7 +99,7 @@ pub struct ReadContext<'a> {
     pub fills: &'a FillHandle,
 }
 
-/// Requests that a submission has found to be over.
+/// The requests that a submission has found to be late or without pieces left.
 pub struct Submission {
     /// Requests whose deadline has passed before their rows were read, each once.
     pub late: Vec<RequestNo>,
@@ -116,7 +116,7 @@ struct Popped {
     stuck: Vec<Piece>,
 }
 
-/// The reads in flight. A read's tag is its place.
+/// The reads in flight. A read's tag is its index in `places`.
 #[derive(Default)]
 struct InFlightTable {
     places: Vec<InFlight>,
@@ -182,7 +182,7 @@ impl Reader {
         self.waiting.borrow().len()
     }
 
-    /// The reads of each drive.
+    /// Returns the counts of each drive's reads.
     pub fn drives(&self) -> Vec<DriveCounts> {
         self.drives.borrow().clone()
     }
@@ -192,7 +192,8 @@ impl Reader {
         self.waiting.borrow().wait(priority)
     }
 
-    /// Hands waiting pieces to the ring as far as slots are free. Returns `None` if no piece waits or no slot is free.
+    /// Hands at most as many waiting pieces to the ring as slots are free. Returns `None` if no piece waits or no slot
+    /// is free.
     pub fn submit(&self, core: &ReadContext<'_>) -> Option<Submission> {
         if self.busy.get() >= self.slots || self.waiting.borrow().is_empty() {
             return None;
@@ -298,7 +299,8 @@ impl Reader {
         core.histograms.reads[at].record_time(ended - since);
     }
 
-    /// Handles the completion of a read at `at`. Adds requests that have no pieces left to `ended`.
+    /// Handles the completion of the read with this tag, at the time `at`. Adds requests that have no pieces left to
+    /// `ended`.
     pub fn done(
         &self,
         core: &ReadContext<'_>,

@@ -30,7 +30,7 @@ pub fn restore(core: &Core, extents: &[Arc<Extent>]) -> usize {
     directory.len()
 }
 
-/// Returns how many batches have read each of these extents.
+/// Returns how many batches have read each of these extents, up to `HEAT_MAX`.
 pub fn heats(core: &Core, keys: &[ExtentKey]) -> Vec<u8> {
     let directory = core.directory.borrow();
     keys.iter().map(|&key| directory.heat(key)).collect()

@@ -104,12 +104,12 @@ fn end(core: &Core, no: RequestNo) -> Option<Box<Request>> {
 }
 
 /// Returns the credits that a batch takes and its reply returns. An empty batch, which is always refused, takes one
-/// too, so that credits bound their number.
+/// too, so that credits also bound the number of empty batches.
 pub fn credits_for(rows: usize) -> u32 {
     u32::try_from(rows.max(1)).unwrap_or(u32::MAX)
 }
 
-/// Sends a reply. The batch's credits are returned when it is handed to the connection.
+/// Sends a reply. The batch's credits are returned when the reply is handed to the connection.
 fn send(core: &Core, session: SessionNo, rows: usize, reply: Reply, held: Option<HeldBytes>) {
     core.activity.add();
     if let Some(session) = core.sessions.borrow_mut().get_mut(session) {

@@ -89,7 +89,7 @@ pub struct RequestTimes {
     pub drive_bytes: u64,
     /// The number of sectors found in RAM.
     pub ram_hits: u32,
-    /// The number of rows read from the table.
+    /// The number of rows requested from the table, once per part.
     pub table_rows: u32,
 }
 

@@ -31,14 +31,15 @@ impl Outgoing {
 /// The maximum number of projections that one stream may have open.
 pub const HANDLES_MAX: usize = 256;
 
-/// The number of unread messages that hold no memory at which the stream ends instead of refusing another batch. A
-/// refusal takes less than 512 bytes, so this many fit into the 16 KiB that every open stream is charged.
+/// A stream with this many unread messages that hold no memory is ended, instead of refusing another batch without
+/// memory for the refusal. A refusal takes less than 512 bytes, so this many fit into the 16 KiB that every open stream
+/// is charged.
 pub const UNCOUNTED_MAX: usize = 32;
 
 /// One stream.
 pub struct Session {
-    /// Outgoing messages. The channel is bounded by the core's traffic memory, and by [`UNCOUNTED_MAX`] once that is
-    /// full, so sending never waits.
+    /// Outgoing messages. The channel is bounded by the core's traffic memory and, once that memory is full, by
+    /// [`UNCOUNTED_MAX`]. So sending never waits.
     pub replies: mpsc::UnboundedSender<Outgoing>,
     /// Rows that the client may still request.
     pub credit_rows: u32,
@@ -105,14 +106,15 @@ impl Session {
         let _ = self.replies.send(Outgoing::new(kind, credit_rows, held));
     }
 
-    /// Notes that a message was handed to the connection, which returns `credit_rows`; `is_counted` if it held memory.
+    /// Notes that a message was handed to the connection, and returns the message's `credit_rows` to the client.
+    /// `is_counted` is whether the message held memory.
     pub fn has_left(&mut self, credit_rows: u32, is_counted: bool) {
         self.credit_rows += credit_rows;
         // Saturates because the Welcome is sent before the session exists, and was never counted.
         self.uncounted = self.uncounted.saturating_sub(usize::from(!is_counted));
     }
 
-    /// Returns whether the client has left [`UNCOUNTED_MAX`] messages without memory unread.
+    /// Returns whether [`UNCOUNTED_MAX`] messages that hold no memory are unread.
     pub fn reads_too_slowly(&self) -> bool {
         self.uncounted >= UNCOUNTED_MAX
     }

@@ -21,7 +21,7 @@ const READS_MIN: u64 = 16;
 /// How many times the usual duration the fastest read must take for a drive to count as slow.
 const SLOW_FACTOR: f64 = 30.0;
 
-/// A duration that never counts as slow, in seconds: it is shorter than a read from object storage.
+/// The longest duration that never counts as slow, in seconds: it is shorter than a read from object storage.
 const SLOW_MIN_S: f64 = 0.005;
 
 /// Reports slow drives to the filler, for as long as the core runs.

@@ -1,4 +1,4 @@
-//! Reads rows of tables for the batches of all cores, a bounded number of batches at a time.
+//! Reads rows of tables for the batches of all cores, a bounded number of reads at a time.
 //!
 //! The rows are encoded like a chunk, so that the same code assembles rows from drives and tables.
 
@@ -19,7 +19,8 @@ use crate::shard::mailbox::{Mailbox, Message};
 use crate::shard::{HeldBytes, RequestNo};
 use crate::table::{BoundedRows, Pack, Projection};
 
-/// Reads rows from tables for all cores, for a bounded number of batches at a time.
+/// Reads rows from tables for all cores, a bounded number of reads at a time. A batch needs one read for each part of
+/// which drives lack rows.
 pub struct TableReader {
     runtime: Handle,
     running: Arc<Semaphore>,
@@ -45,18 +46,19 @@ pub struct TableRead {
     pub rows: PartRows,
     /// The request's deadline.
     pub deadline: Instant,
-    /// Sent back to the core that reserved it, which releases it even if the request has ended.
+    /// The memory of the read. It is sent back to the core that reserved it, which releases it even if the request has
+    /// ended.
     pub held: HeldBytes,
 }
 
 impl TableReader {
-    /// Creates a reader that serves at most `running` batches at a time, with at most `waiting_max` waiting.
+    /// Creates a reader that does at most `running` reads at a time, while at most `waiting_max` wait.
     pub fn new(runtime: Handle, running: usize, waiting_max: usize) -> Self {
         let running = Arc::new(Semaphore::new(running));
         Self { runtime, running, waiting: Arc::default(), waiting_max }
     }
 
-    /// Returns the number of waiting batches.
+    /// Returns the number of waiting reads.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -64,7 +66,7 @@ impl TableReader {
     /// Starts to read rows, and sends their image to a core.
     ///
     /// # Errors
-    /// Too many batches wait.
+    /// Too many reads wait.
     pub fn take(&self, wanted: TableRead, request: RequestNo, to: Mailbox) -> Result<(), Fault> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.waiting_max {
             self.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -105,8 +105,8 @@ pub async fn event_loop(shared: Arc<ServiceState>, mut mail: mpsc::UnboundedRece
                 is_stopping = true;
                 stop.cancel();
             }
-            // Return without draining: callers that keep sending could delay it for ever. Their streams end when the
-            // thread's runtime is dropped.
+            // Return without draining: clients that keep sending could delay the end for ever. Their streams end when
+            // the thread's runtime is dropped.
             Some(Message::End) => return,
             Some(other) => handle_message(&core, other),
         }

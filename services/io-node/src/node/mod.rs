@@ -151,7 +151,8 @@ impl IoNode {
         let cpus = cpus(&config)?;
         let count = config.background_threads;
         let background = background(count)?;
-        // Half as many, because the kernel does not take the CPU from a thread within a long system call.
+        // Start half as many lanes as background threads, because the kernel does not take the CPU from a lane's thread
+        // that is within a long system call.
         let fills: std::io::Result<Vec<_>> =
             (0..count.div_ceil(2)).map(|_| FillLane::start()).collect();
         let fills = fills.map_err(os_error("starting the threads of fills"))?;
@@ -166,7 +167,7 @@ impl IoNode {
         let background = Some(background);
         let mut running = RunningTasks { fills, background, mailboxes: Arc::new([]) };
         let tracer = Tracer::start(&config.telemetry, &identity, &handle)?;
-        // Derived from the clock, so that no epoch repeats.
+        // Derive the lowest epoch from the clock, so that no epoch is used twice.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch_min = since.as_micros() as u64;
         let (config, served) = resolved(config, Arc::clone(&tables), &handle)?;

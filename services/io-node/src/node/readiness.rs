@@ -1,9 +1,9 @@
 //! Makes the node ready: its health reports serving once its start warm has ended and its hit ratio is high enough.
 //!
 //! A StatefulSet's update or a disruption budget takes nodes one after another and waits for readiness before the next,
-//! so a node that came back without enough of its cache delays the others. It answers requests in the meantime, and
-//! query nodes do ask a member that is away but can be reached. A node does not know its hit ratio before the restart,
-//! so the operator sets the ratio to wait for.
+//! so a node that came back without enough of its cache delays the others. It answers requests in the meantime: query
+//! nodes also ask members that are not ready, if they can reach them. A node does not know its hit ratio before the
+//! restart, so the operator sets the ratio to wait for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ async fn wait_for_hits(node: &NodeState) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     rows: u64,
-    /// The rows that came from the table.
+    /// The rows requested from the table, once per part of a batch.
     table_rows: u64,
     /// Batches received, whatever their outcome.
     batches: u64,
@@ -93,7 +93,7 @@ enum Verdict {
     Enough(f64),
     /// No batch arrived for [`IDLE_SAMPLES`] intervals.
     Idle,
-    /// Neither; with the current ratio, or 0 if no rows were requested.
+    /// Neither is the case. Contains the current ratio, or 0 if no rows were requested.
     Wait(f64),
 }
 
@@ -180,7 +180,7 @@ mod tests {
     fn an_idle_node_is_ready_after_half_a_minute() {
         let all = verdicts(0.9, [(0, 0); 40]);
         assert_eq!(first(&all), Some((IDLE_SAMPLES, Verdict::Idle)));
-        // A row within the first half minute restarts it.
+        // A row within the first half minute restarts the wait.
         let looks = [(0, 0)].repeat(25).into_iter().chain([(1, 1)]).chain([(0, 0)].repeat(60));
         let all = verdicts(0.9, looks);
         assert_eq!(first(&all), Some((25 + IDLE_SAMPLES, Verdict::Idle)));

@@ -18,12 +18,12 @@ use crate::serve::{ServiceState, StartWarms};
 /// The time between log lines about the progress.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// The delay before a table that can't be opened is tried again: at first, and at most.
+/// The first and the longest delay before a table that can't be opened is tried again. The delay doubles each time.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// Fills what is configured, and lets the node report that it is ready once that is done or `warm_at_start_max` has
-/// passed.
+/// Fills the chunks that `warm_at_start` selects. Lets the node report that it is ready once they are filled, or
+/// `warm_at_start_max` has passed.
 pub async fn run_at_start(shared: Arc<ServiceState>) {
     let ServiceState { node, start_warms, .. } = &*shared;
     let configs = &node.config.warm_at_start;
@@ -83,7 +83,7 @@ async fn warm(node: &NodeState, start_warms: &StartWarms, at: usize, config: &St
     warms[at].done = true;
 }
 
-/// Opens the table, trying again until it succeeds, and returns what there is to fill.
+/// Opens the table, trying again until it succeeds, and returns the plan of its fills.
 async fn opened(
     node: &NodeState,
     start_warms: &StartWarms,

@@ -4,12 +4,12 @@
 //! running clock are missing.
 //!
 //! ```text
-//! step(0) ─► core 0: its runtime runs, as the core of this thread, until all waits and 1 ms has passed
+//! step(0) ─► core 0: its runtime runs, as the core of this thread, until 1 ms has passed and all its tasks wait
 //! step(1) ─► core 1 ...                       step(cores) ─► the background: tables, fills
 //! ```
 //!
-//! Each has a runtime with its own paused clock. Cores send deadlines to the background as instants, so the clocks must
-//! differ by less than a millisecond, the resolution of timers.
+//! Each core and the background have a runtime with a paused clock of its own. Cores send deadlines to the background
+//! as instants, so the clocks must differ by less than a millisecond, the resolution of timers.
 
 use std::io;
 use std::rc::Rc;
@@ -90,7 +90,7 @@ pub struct SteppedState {
     pub credit_rows: Vec<Vec<u32>>,
     /// Batches under way, by core.
     pub requests: Vec<usize>,
-    /// Whether places in the directory wait for batches to end, by core.
+    /// Whether places in the directory wait for batches to end before they are reused, by core.
     pub graces: Vec<bool>,
     /// Extents on the drives, as the filler counts them.
     pub extents: u64,
@@ -138,7 +138,7 @@ impl SteppedNode {
         let handle = background.runtime().handle().clone();
         let threads =
             Threads { background: handle.clone(), fills: FillThreads::shared(handle.clone()) };
-        // The parts read the clock of the current runtime, which must be this one.
+        // The parts read the clock of the current runtime, which must be the background's.
         let entered = handle.enter();
         // Simulated tables have no symbolic links.
         let served = ServedTables::new(&config.serve);

@@ -18,7 +18,7 @@ use crate::shard::totals::{batch_times, directory_bytes, read_times};
 pub async fn describe(shared: &ServiceState) -> DescribeResponse {
     let node = &shared.node;
     let cores = node.snapshots().await;
-    // Read before the state of drives and fills, so that the reason for a loss that tables show is included.
+    // Read the tables first: if they show a loss of extents, the state of drives and fills read later shows the reason.
     let tables = tables(node).await;
     let fills = node.fills.stats();
     let process = (shared.usage)();

@@ -19,7 +19,7 @@ pub enum ReadinessState {
 pub struct Readiness(watch::Sender<ReadinessState>);
 
 impl Readiness {
-    /// Returns the readiness of a new node, which is ready at once if nothing is configured to wait for.
+    /// Returns the readiness of a new node. The node is ready at once, unless `config` makes it wait.
     pub fn new(config: &IoConfig) -> Self {
         let waits = !config.warm_at_start.is_empty() || config.hit_ratio_at_start > 0.0;
         let state = if waits { ReadinessState::Starting } else { ReadinessState::Ready };

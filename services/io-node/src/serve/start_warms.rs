@@ -9,7 +9,7 @@ use crate::config::StartWarmConfig;
 
 /// The progress of the start's warms, for other threads.
 pub struct StartWarms {
-    /// In the configuration's order. Only Describe reads it.
+    /// The progress of each warm, in the configuration's order.
     warms: Mutex<Vec<StartWarm>>,
     ready: watch::Sender<bool>,
 }
@@ -26,7 +26,7 @@ impl StartWarms {
         Self { warms: Mutex::new(warms), ready: watch::Sender::new(configs.is_empty()) }
     }
 
-    /// Becomes true when the node may report that it is ready.
+    /// Returns a receiver whose value becomes true when the node may report that it is ready.
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
@@ -36,7 +36,7 @@ impl StartWarms {
         let _ = self.ready.send(true);
     }
 
-    /// The progress of each warm.
+    /// Returns the progress of each warm.
     pub fn warms(&self) -> Vec<StartWarm> {
         self.locked().clone()
     }
@@ -46,7 +46,7 @@ impl StartWarms {
         self.warms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Extents that are not filled yet, of tables that were opened.
+    /// Returns the number of extents that are not filled, including failed ones, of tables that were opened.
     pub fn extents_left(&self) -> u64 {
         let warms = self.locked();
         let progress = warms.iter().filter_map(|warm| warm.progress.as_ref());

@@ -117,7 +117,7 @@ impl Drop for End {
     }
 }
 
-/// Waits until every batch of a stream is answered, or the client is gone.
+/// Waits until every batch and every Open of a stream is answered, or the client is gone.
 async fn finish(no: SessionNo) {
     while let Some(replies) = unfinished(no) {
         tokio::select! {
@@ -128,7 +128,7 @@ async fn finish(no: SessionNo) {
     }
 }
 
-/// Returns the sender of a stream's replies if it has batches under way.
+/// Returns the sender of a stream's replies if the stream has batches or openings under way.
 fn unfinished(no: SessionNo) -> Option<mpsc::UnboundedSender<Outgoing>> {
     let core = here();
     let mut sessions = core.sessions.borrow_mut();
@@ -215,7 +215,7 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
         match session.handle_mut(batch.handle) {
             Some(ProjectionHandle::Opening { waiting, .. }) => {
                 if let Some(rerank) = &mut batch.rerank {
-                    // The vector is a slice of its message, all of which it would keep in memory.
+                    // The vector is a slice of the received message, and would keep the whole message in memory.
                     rerank.vector = Bytes::copy_from_slice(&rerank.vector);
                 }
                 waiting.push((batch, held));
@@ -265,7 +265,7 @@ fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
         let projection = AssertUnwindSafe(project(&tables, &open)).catch_unwind().await;
         let panicked = |_| Err(Fault::new(Reason::Internal, "opening the table panicked"));
         let projection = projection.unwrap_or_else(panicked);
-        // Fails if the core has stopped.
+        // Sending fails if the core has stopped.
         let opening = Opening { projection, held, answer_held };
         let _ = mailbox.send(Message::Opened { session: no, handle: open.handle, serial, opening });
         drop(under_way);

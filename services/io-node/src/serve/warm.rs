@@ -17,7 +17,7 @@ use crate::fetch::NodeState;
 /// Starts to fill. The stream reports progress, and its last message is sent when all fills have ended.
 ///
 /// # Errors
-/// A table, version, column, chunk or row does not exist.
+/// A table, version, column, chunk or row does not exist, or the request names both chunks and rows.
 pub async fn begin(
     shared: &Arc<NodeState>,
     request: WarmRequest,
@@ -47,7 +47,7 @@ async fn work(shared: Arc<NodeState>, request: WarmRequest) -> Result<WarmPlan, 
     WarmPlan::new(table.map_err(|error| fault_of(&error))?, &columns, which).await
 }
 
-/// Fills the chunks and reports progress. Stops if the caller is gone.
+/// Fills the chunks and reports progress. Ends early if the caller is gone or the node stops.
 async fn fill(
     shared: Arc<NodeState>,
     work: WarmPlan,

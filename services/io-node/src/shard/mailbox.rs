@@ -64,7 +64,7 @@ pub enum Message {
         /// Receives the number of extents in the directory afterwards.
         done: oneshot::Sender<usize>,
     },
-    /// Report how many batches have read each of these extents.
+    /// Report how many batches have read each of these extents, up to `HEAT_MAX`.
     Heat {
         /// Their names.
         keys: Arc<Vec<ExtentKey>>,

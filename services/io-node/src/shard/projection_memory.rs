@@ -5,9 +5,9 @@ use std::sync::Arc;
 use traffic::{HeldBytes, TrafficMemory};
 use wire::fetch::Open;
 
-/// Projections may use one part in so many of a core's traffic memory. Streams keep projections as long as they like,
-/// so most of the memory must be left to batches. An eighth of 32 MiB, the default minimum, holds some 2,000
-/// projections of ten columns.
+/// Projections may use one part in this many of a core's traffic memory. Streams keep projections as long as they like,
+/// so most of the memory must be left to batches. An eighth of 32 MiB, the minimum of the default, holds some
+/// 1,600 projections of ten columns.
 const PART: u64 = 8;
 
 /// Bytes of a projection without its columns: its entry in the stream's table, and its parts or the reason why it
@@ -22,7 +22,8 @@ const OPENING_BYTES: u64 = 8 << 10;
 
 /// A core's memory for projections, a part of its traffic memory.
 pub struct ProjectionMemory {
-    /// Twice as large as the part, because standing memory may use at most half of a `TrafficMemory`.
+    /// Counts the projections' part. It is twice as large as that part, because [`TrafficMemory::hold_overhead`] uses
+    /// at most half of it.
     part: Arc<TrafficMemory>,
     all: Arc<TrafficMemory>,
 }
@@ -52,8 +53,8 @@ impl ProjectionMemory {
 
     fn hold_bytes(&self, bytes: u64) -> Option<HeldProjection> {
         let part = self.part.hold_overhead(bytes)?;
-        // Charged as standing memory, so that a batch beside nothing but projections counts as alone. The part is the
-        // bound.
+        // `part` is the bound, so `all` is charged without a check. The charge is overhead, so that a batch counts as
+        // alone if only projections hold memory.
         Some(HeldProjection { _part: part, _all: self.all.charge(bytes) })
     }
 }

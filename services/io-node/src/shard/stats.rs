@@ -26,7 +26,7 @@ macro_rules! counters {
             pub engine: &'static str,
             /// Pieces that wait for a read.
             pub queued: usize,
-            /// Bytes held for clients.
+            /// Bytes of the core's traffic memory in use.
             pub reply_bytes: u64,
             /// Bytes of RAM of the directory's replica, without the data that replicas share.
             pub replica_bytes: usize,
@@ -71,7 +71,7 @@ counters! {
     ram_admitted,
     /// Sectors evicted from the RAM tier to admit others.
     ram_evicted,
-    /// Rows answered from the table itself.
+    /// Rows requested from the table itself, counted once per part.
     table_rows,
     /// Sectors with a wrong checksum, and failed reads.
     bad_sectors,
@@ -87,7 +87,8 @@ counters! {
     extent_misses,
     /// Batches dropped because their deadline had passed or their caller had gone.
     dropped,
-    /// Batches refused because a queue was full.
+    /// Batches, projections and streams refused because the read queue or the memory for them was full, or a deadline
+    /// could not be kept.
     shed,
 }
 

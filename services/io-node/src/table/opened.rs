@@ -12,7 +12,7 @@ use tables::{DeletedRows, Table, TableUri};
 
 use crate::error::NodeError;
 
-/// Deletion vectors that are read at the same time when a table is opened.
+/// The maximum number of deletion vectors that are read at the same time when a table is opened.
 const DELETIONS_LOADING_MAX: usize = 16;
 
 /// One version of a table. Immutable, and shared by all cores.
@@ -48,7 +48,7 @@ pub struct Pack {
     pub is_blob: bool,
 }
 
-/// A fragment, with the names of its extents.
+/// A fragment, with the keys of its packs.
 pub struct OpenFragment {
     /// Its id.
     pub id: u32,
@@ -64,7 +64,7 @@ pub struct OpenFragment {
 }
 
 impl OpenTable {
-    /// Reads the deletion vectors of all fragments and names all packs.
+    /// Plans the packs of `table`, reads the deletion vectors of all fragments, and derives the keys of their packs.
     ///
     /// # Errors
     /// Errors of the store, and a column of a type that cannot be packed (Lance stores no such types).

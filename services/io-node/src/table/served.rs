@@ -51,7 +51,7 @@ fn covers(prefixes: &[UriPrefix], uri: &TableUri) -> bool {
 async fn resolved_prefix(prefix: &UriPrefix, tables: &dyn Tables) -> UriPrefix {
     let (uri, is_below) = match prefix {
         UriPrefix::Table(uri) => (Some(uri.clone()), false),
-        // Fails for a whole bucket, which is no table and has no links.
+        // `parse` fails for a whole bucket, which is no table and has no symbolic links.
         UriPrefix::Below(text) => (TableUri::parse(text).ok(), true),
     };
     let Some(uri) = uri else { return prefix.clone() };

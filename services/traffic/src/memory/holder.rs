@@ -54,7 +54,7 @@ impl Holder {
     }
 
     pub(crate) fn add(&self, bytes: u64) {
-        // The time of a connection that held nothing starts now.
+        // A connection that held nothing could not stall, so its time starts now.
         if self.bytes.fetch_add(bytes, Ordering::Relaxed) == 0 {
             self.moved();
         }

@@ -23,7 +23,8 @@ pub const WAITING_KEPT: usize = 8;
 /// The time in which a request must arrive. The largest usual requests, of 4 MiB, arrive in time over 1 Mbit/s.
 pub const ARRIVAL_MAX: Duration = Duration::from_secs(60);
 
-/// The memory of one open stream. The stream holds it until its reply has been sent, or until it loses it to others.
+/// The memory of one open stream. The stream holds it until its reply has been sent, or until it is taken for another
+/// stream or because the request is late.
 #[derive(Debug)]
 pub struct StreamRoom {
     began: Instant,

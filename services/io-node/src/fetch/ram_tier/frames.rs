@@ -18,7 +18,7 @@ impl Frames {
     /// Reserves address space for `room` frames.
     ///
     /// # Errors
-    /// The error of the system if it cannot.
+    /// The error of the system if it cannot reserve the address space.
     pub fn new(room: usize) -> io::Result<Self> {
         let bytes = AlignedBuf::reserved(room * SECTOR_BYTES)?;
         Ok(Self { names: Vec::with_capacity(room), bytes })

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use super::{FrameNo, bucket_of};
 
-/// The small queue has one frame in so many.
+/// The next frame to examine comes from the small queue while that queue has more than one frame in this many.
 const SMALL_PART: usize = 10;
 
 /// The maximum number of frames examined per eviction.

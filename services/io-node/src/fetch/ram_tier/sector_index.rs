@@ -1,8 +1,8 @@
 //! The index from sectors to frames: sets of ten ways, each set one cache line of the CPU.
 //!
-//! A way stores 16 bits of its sector's hash, so that all but one look-up in 6,000 find the frame, or that there is
-//! none, with this line alone. There are two and a half times as many ways as sectors, so that only one sector in a
-//! thousand meets a full set.
+//! A way stores 16 bits of its sector's hash. So a look-up needs only this line to find the frame, or to find that
+//! there is none; one in 6,000 has to try another frame. There are two and a half times as many ways as sectors, so
+//! that only one sector in a thousand meets a full set.
 
 use std::cell::Cell;
 

@@ -8,7 +8,8 @@ use crate::drive::ExtentError;
 use crate::fetch::coalesce::Want;
 use crate::shard::RequestNo;
 
-/// Checks the sectors of a read and puts its pieces. Adds requests that have no more pieces left to `ended`.
+/// Checks the sectors of a read, and puts its pieces into the replies of their requests. Adds requests that have no
+/// pieces left to `ended`.
 pub(super) fn deliver(
     core: &ReadContext<'_>,
     first: SectorNo,

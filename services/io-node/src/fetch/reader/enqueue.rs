@@ -11,12 +11,12 @@ use crate::fetch::ram_tier::SectorName;
 use crate::fetch::requests::{Gather, Request, RowSource};
 use crate::shard::RequestNo;
 
-/// How many pieces ahead bytes of the RAM tier are prefetched: scoring a piece takes a tenth of the time that memory
-/// takes to answer.
+/// The distance, in pieces, from the piece that is put to the piece whose bytes in the RAM tier are prefetched. Scoring
+/// a piece takes a tenth of the time that memory takes to answer.
 const RAM_AHEAD: usize = 8;
 
 impl Reader {
-    /// Queues the pieces of a request. Pieces in the RAM tier are put at once.
+    /// Queues the pieces of a request. Pieces that are in the RAM tier are put into the reply immediately instead.
     ///
     /// # Errors
     /// A row cannot be decoded.

@@ -12,7 +12,7 @@ const MEASURED_MIN: Duration = Duration::from_millis(20);
 /// The minimum number of pieces over which the speed is measured.
 const LEFT_MIN: usize = 64;
 
-/// The factor by which a speed decays at each measurement that finds less.
+/// The factor by which the remembered speed decays at each measurement that is lower.
 const REMEMBERED: f64 = 0.9;
 
 /// The age at which a measured speed is forgotten, because the cause of a low speed may be over.
@@ -90,7 +90,7 @@ impl<P> Queue<P> {
 }
 
 impl Speed {
-    /// Counts only time in which more pieces waited: an idle drive shows nothing of its speed.
+    /// Measures the speed only while more pieces wait, because an idle drive does not show its speed.
     fn submitted(&mut self, left: usize, more: bool, now: Instant) {
         let Some(since) = self.since else {
             (self.since, self.left, self.is_first) = (more.then_some(now), 0, true);

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{ReadContext, Reader, refuse, refuse_piece};
 use crate::shard::RequestNo;
 
-/// A drive gets no more reads once abandoned reads occupy more than one slot in so many.
+/// A drive gets no more reads once its abandoned reads occupy more than one slot in this many.
 const STUCK_SHARE: u32 = 8;
 
 impl Reader {
@@ -44,7 +44,7 @@ impl Reader {
             }
             stuck.iter().sum::<u32>() >= self.slots
         };
-        // Reported for as long as a read hangs, also if its drive gets no more reads.
+        // Report a drive for as long as one of its reads hangs, also if the drive gets no more reads.
         for (drive, &reads) in (0..).zip(self.stuck.borrow().iter()) {
             if reads > 0 {
                 core.fills.late(DriveNo(drive));
