@@ -1,4 +1,4 @@
-//! Canonical URIs: folders by their absolute path, with symbolic links resolved.
+//! Makes URIs canonical: a folder is named by its absolute path, with symbolic links resolved.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

@@ -17,7 +17,7 @@ use futures::FutureExt;
 use crate::diagnose::one_line;
 use crate::error::{LakeError, Result};
 
-/// Characters of a panic's message that an error repeats.
+/// The maximum number of characters of a panic's message that an error repeats.
 const MESSAGE_MAX: usize = 200;
 
 /// Awaits `work` on the table at `uri`. Errors: those of `work`, and `Corrupt` if it panics.

@@ -12,8 +12,8 @@ use crate::table::Table;
 
 impl Table {
     /// Reads the rows at the physical offsets `rows` of `fragment`: exactly `rows.len()` of them, in order, including
-    /// deleted rows (with their old values, or nulls). Columns are top-level names, in the order wanted; a column
-    /// without data in the fragment is null.
+    /// deleted rows (with their old values, or nulls). `columns` are names of top-level columns, in the wanted order; a
+    /// column without data in the fragment is null.
     ///
     /// Errors: `FragmentNotFound`, `RangeOutOfBounds`, `ColumnNotFound`, `Corrupt`, and those of
     /// the store.

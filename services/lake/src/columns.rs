@@ -16,9 +16,9 @@ pub(crate) struct Columns {
     pub served: SchemaRef,
     /// The fields as the table stores them.
     pub stored: LanceSchema,
-    /// The stored fields with blobs by their contents, as a fragment's reader takes them.
+    /// The stored fields in the form that a fragment's reader takes: blobs as contents, not as descriptors.
     pub readable: LanceSchema,
-    /// Whether a blob of version 2 is among them: only Lance's scanner can read the contents of those.
+    /// Whether any field, nested ones included, holds blobs of version 2, whose contents only Lance's scanner can read.
     pub blob_v2: bool,
 }
 

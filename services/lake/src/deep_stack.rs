@@ -4,12 +4,12 @@ use std::future::{Future, poll_fn};
 
 use futures::future::BoxFuture;
 
-/// The stack size of threads that plan and evaluate filters. Filters are limited to what needs at most a quarter of it
-/// (`search/filter/tokens.rs` has the figures). Untouched pages of a stack take no memory.
+/// The stack size of threads that plan and evaluate filters. Filters are limited so that they need at most a quarter of
+/// it (`search/filter/limits.rs` has the figures). Untouched pages of a stack take no memory.
 pub const STACK_BYTES: usize = 16 << 20;
 
-/// A thread with less stack left than this gets a new one of [`STACK_BYTES`] while the work runs, which costs about
-/// 10 µs.
+/// The minimum of free stack for the work. A thread with less gets a new stack of [`STACK_BYTES`] while the work runs,
+/// which costs about 10 µs.
 const LEFT_BYTES_MIN: usize = 12 << 20;
 
 /// Runs `work` with at least [`LEFT_BYTES_MIN`] of stack.

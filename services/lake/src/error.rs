@@ -84,7 +84,7 @@ pub enum LakeError {
         start: u32,
         /// One past the last requested row.
         end: u32,
-        /// Rows the fragment has, deleted ones counted.
+        /// The number of rows in the fragment, including deleted ones.
         physical_rows: u32,
     },
     /// Row addresses that this version doesn't have: out of range, or deleted.
@@ -186,9 +186,9 @@ pub enum LakeError {
         column: String,
         /// The kind of index.
         kind: String,
-        /// Rows there are.
+        /// The number of live rows.
         rows: u64,
-        /// Rows needed.
+        /// The minimum number of rows.
         needed: u64,
         /// The advice.
         instead: String,
@@ -215,7 +215,7 @@ pub enum LakeError {
         /// The column.
         column: String,
     },
-    /// A file that can't be read as what it claims to be, or whose contents don't fit.
+    /// A file that can't be read in the format that its name says, or whose contents don't fit the table.
     #[error("{}: {why}", path.display())]
     BadFile {
         /// The file.
@@ -230,7 +230,7 @@ pub enum LakeError {
         path: PathBuf,
         /// The column at fault.
         column: String,
-        /// The difference, and from which schema.
+        /// The difference, and the schema that it differs from.
         why: String,
     },
     /// The store doesn't answer: wrong endpoint, no network, name not resolved, or timeouts.
@@ -260,9 +260,9 @@ pub enum LakeError {
     /// An option was given that no object store has.
     #[error("object stores have no option `{name}`; {}", option_hint(*nearest))]
     UnknownOption {
-        /// Its name.
+        /// The option's name, as given.
         name: String,
-        /// The name that is likely meant.
+        /// The known name that is likely meant, if any.
         nearest: Option<&'static str>,
     },
     /// An endpoint with a user name or password before its host.
@@ -282,9 +282,9 @@ pub enum LakeError {
     AnotherKey {
         /// The table.
         uri: String,
-        /// The key column that it has.
+        /// The table's key column.
         present: String,
-        /// The one that was requested.
+        /// The requested key column.
         column: String,
     },
     /// The column can't be the key: it is null in some rows.
@@ -329,7 +329,7 @@ pub enum LakeError {
     OutsideTable {
         /// The table.
         uri: String,
-        /// Which file, and why not.
+        /// The file, and why it may not be read.
         why: String,
     },
     /// Another writer committed at the same time; trying again may work.
@@ -356,7 +356,7 @@ pub enum LakeError {
         /// Which file, and how.
         why: String,
     },
-    /// Ended by [`Stop`](crate::Stop) before anything was committed.
+    /// [`Stop`](crate::Stop) interrupted the work before anything was committed.
     #[error("interrupted: nothing was committed")]
     Interrupted {
         /// The table.

@@ -5,7 +5,8 @@ use lance_core::datatypes::Field;
 use lance_table::format::{DataFile, Fragment};
 use tables::FragmentInfo;
 
-/// Reads the counts from the manifest. Asks the store only for those that an old writer omitted.
+/// Loads the metadata of a fragment. The counts are in the manifest; only those that an old writer omitted are read
+/// from the store.
 pub(crate) async fn load(fragment: &FileFragment) -> lance::Result<FragmentInfo> {
     let metadata = fragment.metadata();
     let info = FragmentInfo {
@@ -29,8 +30,9 @@ fn u32_of(number: u64, what: &str) -> lance::Result<u32> {
         .map_err(|_| lance::Error::not_supported(format!("{what} {number} is over 2^32")))
 }
 
-/// The size of the first data file, which must not change while the table is open. Lance fills in unknown sizes of a
-/// cached manifest as it reads the files, so an unknown size is requested here, once, when the table is opened.
+/// Returns the size of the first data file. The result must not change while the table is open, but Lance fills in
+/// unknown sizes of a cached manifest as it reads the files. So an unknown size is requested from the store here, once,
+/// when the table is opened.
 async fn first_file_bytes(fragment: &FileFragment) -> Option<u64> {
     let file = fragment.metadata().files.first()?;
     if let Some(bytes) = file.file_size_bytes.get() {
@@ -41,10 +43,10 @@ async fn first_file_bytes(fragment: &FileFragment) -> Option<u64> {
     store.size(&dataset.data_dir().join(file.path.as_str())).await.ok()
 }
 
-/// Names the files of `column` (a top-level field with all that is nested in it) in `fragment`: for each of its fields
-/// `id:type:path`, or `id:type:absent` where the fragment has no data for it, then each overlay that replaces some of
-/// its values. Two packs with equal identities have equal bytes: data files never change and their names are never
-/// reused.
+/// Names the files of `column` (a top-level field with all that is nested in it) in `fragment`: for each of the
+/// column's fields `id:type:path`, or `id:type:absent` if the fragment has no data for the field, then each overlay
+/// that replaces some of the column's values. Two packs with equal identities have equal bytes: data files never change
+/// and their names are never reused.
 pub(crate) fn file_identity(fragment: &Fragment, column: &Field) -> String {
     let mut fields = Vec::new();
     collect_fields(column, &mut fields);

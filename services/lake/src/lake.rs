@@ -93,12 +93,12 @@ impl Lake {
         &self.stop
     }
 
-    /// The requests to object stores since the start.
+    /// Returns the use of object stores since the lake was created.
     pub fn store_use(&self) -> StoreUse {
         self.opener.store_use()
     }
 
-    /// The use of Lance's caches.
+    /// Returns the use of Lance's caches.
     pub async fn cache_use(&self) -> Vec<CacheUse> {
         self.opener.cache_use().await
     }

@@ -6,10 +6,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 
-/// Polls `work` on the current thread, in the context of `runtime`: the tasks that it spawns run there.
+/// Polls `work` on the current thread, in the context of `runtime`: tasks that `work` spawns run on `runtime`.
 ///
-/// Opening a table or an index starts tasks and connections that live as long as it does and serve all who share it.
-/// They belong on a runtime that outlives the caller's and never waits for the caller's core.
+/// Opening a table or an index starts tasks and connections that live as long as the table or index and serve all its
+/// users. They belong on a runtime that outlives the caller's and never waits for the caller's core.
 pub fn on_runtime<'a, T: 'a>(runtime: &'a Handle, mut work: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
     poll_fn(move |cx| {
         let _entered = runtime.enter();

@@ -87,7 +87,7 @@ impl Opener {
         self.session.clone()
     }
 
-    /// The requests to object stores since the start.
+    /// Returns the use of object stores since the opener was created.
     pub(crate) fn store_use(&self) -> StoreUse {
         self.usage.at(&self.prices)
     }
@@ -124,7 +124,7 @@ impl Opener {
         })
     }
 
-    /// The fence of one table: its own folder, and what it may also read.
+    /// Returns the fence of one table: its own folder, and the prefixes that it may also read.
     async fn fence(&self, uri: &TableUri) -> Result<Fence> {
         let mut also = Vec::new();
         for AlsoReads { table, prefixes } in &self.also_reads {
@@ -139,7 +139,7 @@ impl Opener {
 
     /// Lance's builder of the dataset at `uri`.
     pub(crate) async fn builder(&self, uri: &TableUri) -> Result<DatasetBuilder> {
-        // Lance forgets the names of stores that are no longer used only when it lists those that are.
+        // Lance removes unused stores from its registry only when it lists the active ones.
         self.session.store_registry().active_stores();
         Ok(DatasetBuilder::from_uri(uri.as_str())
             .with_session(self.session.clone())

@@ -23,7 +23,7 @@ const LANCE_OPTIONS: [&str; 11] = [
     "use_opendal",
 ];
 
-/// The beginnings of names that are free after it: HTTP headers, options of one of a table's base paths, Lance's
+/// The prefixes after which any name is accepted: for HTTP headers, options of one of a table's base paths, and Lance's
 /// throttle.
 const PREFIXES: [&str; 3] = ["headers.", "base_", "lance_"];
 

@@ -28,8 +28,8 @@ pub struct LakeOptions {
     pub storage: HashMap<String, String>,
     /// The files that some tables may read in addition to their own folders. All others read only their folders.
     pub also_reads: Vec<AlsoReads>,
-    /// The largest size of the cache of indexes and their partitions, in bytes, over all tables. What a running query
-    /// holds comes on top.
+    /// The largest size of the cache of indexes and their partitions, in bytes, over all tables. The memory of running
+    /// queries is additional.
     pub index_cache_bytes: usize,
     /// The largest size of the cache of manifests, file footers and deletion vectors, in bytes.
     pub metadata_cache_bytes: usize,
@@ -40,7 +40,7 @@ pub struct LakeOptions {
     pub connect_timeout: Duration,
     /// Longest time for one request to the store, including its body.
     pub request_timeout: Duration,
-    /// The number of retries of a failed request or of a body that breaks off.
+    /// The maximum number of retries of a failed request or of a body that breaks off.
     pub retries_max: usize,
     /// After this time a failed request is not retried any more.
     pub retry_timeout: Duration,
@@ -83,7 +83,7 @@ impl Default for LakeOptions {
 }
 
 impl LakeOptions {
-    /// Options for a process that reads rows and searches no index, with `cache` bytes for both caches.
+    /// Options for a process that reads rows and searches no index, with `cache` bytes for both caches together.
     pub fn for_row_reads(
         cache: usize,
         storage: HashMap<String, String>,

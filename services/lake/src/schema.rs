@@ -22,8 +22,9 @@ use lance_core::datatypes::{BlobHandling, Schema as LanceSchema};
 
 use crate::error::LakeError;
 
-/// The largest fixed-width part of a row: mostly vectors. A column of nulls takes no space in its file but its full
-/// width in memory, so without this bound a schema alone could request any amount.
+/// The maximum fixed width of a value of one column, in bytes; the widest are vectors. A column of nulls takes no space
+/// in its file but its full width in memory, so without this bound a schema alone could request any amount of memory
+/// for one column.
 const FIXED_ROW_BYTES_MAX: u64 = 16 << 20;
 
 /// Checks the width of the columns. Errors: `UnsupportedType`, naming the first column that is too wide.
@@ -51,7 +52,7 @@ fn fixed_bytes(data_type: &DataType) -> u64 {
         DataType::Struct(fields) => {
             fields.iter().map(|field| fixed_bytes(field.data_type())).fold(0, u64::saturating_add)
         }
-        // Offsets, views and keys are no wider than a number.
+        // Offsets, views and keys take at most 16 bytes.
         other => other.primitive_width().unwrap_or(16) as u64,
     }
 }
@@ -65,7 +66,7 @@ pub(crate) fn served_schema(dataset: &Arc<Dataset>) -> Result<SchemaRef, ArrowEr
     Ok(Arc::new(ArrowSchema::new_with_metadata(fields, dataset.schema().metadata.clone())))
 }
 
-/// `columns` as Lance's readers take them: blobs by their contents, not their descriptors.
+/// Returns `columns` in the form that Lance's readers take: blobs as contents, not as descriptors.
 pub(crate) fn stored_view(dataset: &Arc<Dataset>, columns: &LanceSchema) -> LanceSchema {
     dataset
         .empty_projection()

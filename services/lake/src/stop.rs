@@ -30,8 +30,8 @@ impl Stop {
         let _ = self.0.subscribe().wait_for(|pulled| *pulled).await;
     }
 
-    /// Awaits `work` on the table at `uri`, or drops it when the stop is pulled, so it must not be used for commits.
-    /// Errors: `Interrupted`, and those of `work`.
+    /// Awaits `work` on the table at `uri`, or drops it when the stop is pulled, so `work` must not commit. Errors:
+    /// `Interrupted`, and those of `work`.
     pub(crate) async fn unless<T>(
         &self,
         uri: &str,

@@ -29,7 +29,7 @@ use crate::opener::Opener;
 use crate::schema::{check_width, is_blob, served_schema};
 use crate::search::DirectIndexes;
 
-/// Fragments whose counts are loaded concurrently when a table is opened.
+/// The maximum number of fragments whose counts are loaded concurrently when a table is opened.
 const FRAGMENTS_OPENING_MAX: usize = 16;
 
 /// The entry of the table's configuration that names its key column. Lance's own field metadata can't always do so: it
@@ -48,12 +48,12 @@ struct Inner {
     uri: TableUri,
     schema: SchemaRef,
     positions: HashMap<String, usize>,
-    /// By ascending id; the three lists are parallel.
+    /// By ascending id. `infos`, `fragments` and `deleted` are parallel lists.
     infos: Vec<FragmentInfo>,
     fragments: Vec<FileFragment>,
     deleted: Vec<OnceCell<Arc<DeletedRows>>>,
     indexes: OnceCell<Arc<Vec<IndexInfo>>>,
-    /// One per column.
+    /// The indexes that are searched directly, one item per column.
     direct: Vec<DirectIndexes>,
     /// The runtime of the tasks that Lance starts for this table: the one that opened it.
     runtime: Handle,
@@ -256,7 +256,7 @@ impl Table {
 
     /// Returns the table's indexes. The first call reads them from the store.
     pub async fn indexes(&self) -> Result<Arc<Vec<IndexInfo>>> {
-        // Boxed, since its state is large and would be part of every search's.
+        // Boxed, since the state of this future is large and would be part of every search's state.
         let load = || {
             let loading = IndexInfo::load_all(self.dataset(), self.fragments());
             self.on_own_runtime(self.caught(loading).boxed())

@@ -1,4 +1,4 @@
-//! Reads rows by address from the table itself. This is slow, and for rows whose chunks are not filled yet.
+//! Reads rows by address from the table itself. This is slow; it serves rows whose chunks are not filled yet.
 
 use address::RowAddr;
 use arrow::array::{RecordBatch, UInt32Array};
@@ -11,12 +11,12 @@ use crate::error::{LakeError, Result};
 use crate::read::{read_offsets, scan_addresses};
 use crate::table::Table;
 
-/// Fragments that one take reads concurrently.
+/// The maximum number of fragments that one take reads concurrently.
 const FRAGMENTS_READ_MAX: usize = 16;
 
 impl Table {
-    /// Reads the rows at `addresses`, in the order given; an address may occur several times. Columns are top-level
-    /// names, in the order wanted.
+    /// Reads the rows at `addresses`, in the order given; an address may occur several times. `columns` are names of
+    /// top-level columns, in the wanted order.
     ///
     /// Errors: `RowNotFound` naming all addresses that this version doesn't have, `ColumnNotFound`, `Corrupt`, and
     /// those of the store.
@@ -43,7 +43,7 @@ impl Table {
         take_record_batch(&batch, &indices).map_err(|error| self.blame(error.into()))
     }
 
-    /// Returns the positions in `addresses` of those that this version doesn't have: the fragment is unknown, the
+    /// Returns the positions in `addresses` of the rows that this version doesn't have: the fragment is unknown, the
     /// offset is past its end, or the row is deleted. Loads the deletion vectors of these fragments once. Errors: those
     /// of the store.
     pub async fn missing(&self, addresses: &[RowAddr]) -> Result<Vec<usize>> {

@@ -2,10 +2,10 @@
 
 use address::RowAddr;
 
-/// The number of row addresses, columns or candidates that a message lists; it counts the others.
+/// The maximum number of row addresses, columns or candidates that a message lists. It says how many more there are.
 const NAMES_SHOWN: usize = 8;
 
-/// `"a", "b" and 3 more`
+/// Lists `names`: `"a", "b" and 3 more`.
 pub(crate) fn listed(names: &[String]) -> String {
     let shown: Vec<_> = names.iter().take(NAMES_SHOWN).map(|name| format!("{name:?}")).collect();
     match names.len().saturating_sub(NAMES_SHOWN) {
@@ -14,7 +14,7 @@ pub(crate) fn listed(names: &[String]) -> String {
     }
 }
 
-/// `one of "a", "b"`, or that there is none.
+/// Lists `candidates`: `one of "a", "b"`, or says that there is none.
 pub(crate) fn listed_candidates(candidates: &[String]) -> String {
     if candidates.is_empty() {
         "the table has none".to_owned()
@@ -23,7 +23,7 @@ pub(crate) fn listed_candidates(candidates: &[String]) -> String {
     }
 }
 
-/// `row address 7 (0:7)`, or several.
+/// Lists one or several row addresses: `row address 7 (0:7)`.
 pub(crate) fn listed_addresses(addresses: &[RowAddr]) -> String {
     let shown: Vec<_> =
         addresses.iter().take(NAMES_SHOWN).map(|addr| format!("{addr} ({addr:?})")).collect();
@@ -34,14 +34,14 @@ pub(crate) fn listed_addresses(addresses: &[RowAddr]) -> String {
     }
 }
 
-/// The number of characters of a caller's text that a message repeats.
+/// The maximum number of characters of a caller's text that a message repeats.
 const QUOTED_CHARS_MAX: usize = 120;
 
-/// The number of characters of a library's message about a caller's text, which it may repeat.
+/// The maximum number of characters of a library's message, which is limited because it may repeat a caller's text.
 const MESSAGE_CHARS_MAX: usize = 480;
 
-/// Quotes a caller's text in backquotes, on one line and shortened if it is long: it must not fill answers and logs,
-/// nor forge lines of them.
+/// Quotes a caller's text in backquotes, on one line and shortened if it is long: it must neither fill answers and logs
+/// nor forge lines in them.
 pub fn quoted(text: &str) -> String {
     match cut(text, QUOTED_CHARS_MAX) {
         (shown, false) => format!("`{shown}`"),

@@ -39,7 +39,7 @@ struct Row {
     /// The bytes put so far.
     received: u32,
     form: Form,
-    /// Whether the index says that the row is null. Nothing needs to be put then.
+    /// Whether the index says that the row is null. No bytes need to be put for such a row.
     is_null: bool,
     is_staged: bool,
 }
@@ -51,8 +51,9 @@ enum Target {
 }
 
 impl Assembler {
-    /// Creates an assembler. `projection` has the indices of the wanted fields of the layout, in order and without
-    /// repeats. Each item of `rows` becomes one position, in order. A row may be given more than once.
+    /// Creates an assembler. `projection` has the indices of the wanted fields of the layout, without repeats, in the
+    /// order of the resulting columns. Each item of `rows` becomes one position, in order. A row may be given more than
+    /// once.
     ///
     /// # Errors
     /// [`PackError::Projection`], [`PackError::NoSuchRow`], [`PackError::CorruptIndex`] for the index of another
@@ -65,8 +66,8 @@ impl Assembler {
         Self::in_memory(layout, projection, rows, &mut zeroed)
     }
 
-    /// Like [`new`](Self::new), with buffers from `allocate`, which gets a length and may return used memory. It is
-    /// called only for columns of which every byte is put before [`finish`](Self::finish).
+    /// Like [`new`](Self::new), with buffers from `allocate`, which gets a length and may return memory with earlier
+    /// contents. It is called only for columns of which every byte is put before [`finish`](Self::finish).
     ///
     /// # Errors
     /// As [`new`](Self::new).

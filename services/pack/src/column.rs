@@ -1,7 +1,7 @@
 //! Columns of a chunk in a form that can be written row by row.
 //!
-//! A [`Column`] has the buffers of an Arrow array, sliced to its offset, and its nulls. Writing a value then costs
-//! one match on its kind and no look-up. It writes the bytes that [`crate::shape`] describes. [`crate::encode`]
+//! A [`Column`] has the buffers of an Arrow array, sliced to its offset, and its nulls. Writing a value then costs one
+//! match on its kind and no look-up. A column writes the bytes that [`crate::shape`] describes. [`crate::encode`]
 //! decides where they go.
 
 use std::ops::Range;

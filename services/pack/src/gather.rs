@@ -123,7 +123,7 @@ impl Gather {
         }
     }
 
-    /// Sets consecutive slots from `first` on from their plain encodings, which `bytes` has one after another.
+    /// Sets consecutive slots, beginning with `first`. `bytes` has their plain encodings, one after another.
     pub fn set_plain(&mut self, first: usize, bytes: &[u8]) {
         match &mut self.values {
             GatheredValues::Plain(width, buffer) => write_at(buffer, first * *width, bytes),

@@ -8,7 +8,7 @@
 //! The index knows neither the columns' types, which are in [`crate::PackLayout`], nor where on a drive the extent is.
 //!
 //! RAM, in addition to a constant: 4 bytes for each sector (0.1 % of the extent), 2.25 bytes for each row of variable
-//! width (10.25 for a row of 64 KiB or more), and 1 bit for each row of a single-column pack with nulls.
+//! width (10.25 for a row of 65,535 bytes or more), and 1 bit for each row of a single-column pack with nulls.
 
 use address::SECTOR_BYTES;
 
@@ -137,8 +137,8 @@ impl ExtentIndex {
         }
     }
 
-    /// Loads a sector's checksum into the CPU's cache. Prefetching those of several sectors overlaps their memory
-    /// latencies, where [`check`](Self::check) waits for each.
+    /// Loads a sector's checksum into the CPU's cache. Prefetching the checksums of several sectors overlaps their
+    /// memory latencies, whereas [`check`](Self::check) waits for each.
     pub fn prefetch_sum(&self, sector: u32) {
         std::hint::black_box(self.checksums.get(sector as usize).copied());
     }

@@ -17,8 +17,8 @@ use crate::column::Column;
 use crate::shape::column_shape;
 use crate::wire::{encoded_type, wire_type};
 
-/// Converts an array of a field's wire type to the field's own type. Rebuilds dictionaries, with the values present in
-/// order of first occurrence, and views, at every depth. Returns other arrays unchanged.
+/// Converts an array of a field's wire type to the field's own type. Rebuilds dictionaries and views at every depth. A
+/// dictionary has the values that occur, in the order of their first occurrence. Returns other arrays unchanged.
 ///
 /// # Errors
 /// [`PackError::DictionaryOverflow`] if there are more distinct values than the key type can count, which can only

@@ -69,7 +69,7 @@ pub(crate) struct FixedRows {
 }
 
 impl FixedRows {
-    /// `None` for a width of 0 or more than 1 GiB.
+    /// Places rows of `width` bytes. Returns `None` for a width of 0 or more than 1 GiB.
     pub fn new(width: u32) -> Option<Self> {
         if width == 0 || width > 1 << 30 {
             return None;
@@ -156,8 +156,8 @@ impl VariableRows {
         }
     }
 
-    /// Returns the row's range. Adds up to 15 lengths, or places up to 16 rows one after another. This takes about
-    /// 20 ns; the read that follows takes microseconds.
+    /// Returns the row's range. It adds at most 15 lengths, or places at most 16 rows one after another. This takes
+    /// about 20 ns; the read that follows takes microseconds.
     pub fn span(&self, row: u32) -> Option<RowSpan> {
         let (first, row) = (row as usize / GROUP_ROWS * GROUP_ROWS, row as usize);
         let base = *self.bases.get(row / GROUP_ROWS)?;

@@ -1,7 +1,7 @@
 //! Builds indexes.
 //!
 //! A build first writes files under its own id and then commits them. An interruption has no effect on the commit. If a
-//! build fails or is interrupted before, its files are found by that id and removed.
+//! build fails or is interrupted before the commit, the files with its id are removed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,19 +33,19 @@ pub struct IndexSummary {
     pub column: String,
     /// Lance's name of its kind.
     pub kind: String,
-    /// The live rows that the index covers.
+    /// The number of live rows that the index covers.
     pub rows: u64,
     /// The first version of the table with the index.
     pub version: u64,
-    /// Keys that aren't unique; `None` if all are unique, or if this is no index of keys.
+    /// The keys that aren't unique; `None` if all are unique, or if the index is not on a key column.
     pub duplicates: Option<DuplicateKeys>,
     /// The duration.
     pub took: Duration,
 }
 
-/// Builds an index over all rows of the latest version of the table at `uri` and commits it as a new version. It
-/// replaces an index of the same category on the same column. `progress` is called often, from Lance's threads; it must
-/// not block.
+/// Builds an index over all rows of the latest version of the table at `uri` and commits it as a new version. The new
+/// index replaces one of the same category on the same column. `progress` is called often, from Lance's threads; it
+/// must not block.
 ///
 /// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex` (settings), `AnotherKey`,
 /// `NullKeys`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
@@ -135,8 +135,8 @@ async fn remove_files(dataset: &Dataset, id: Uuid) {
     }
 }
 
-/// Returns the name of the column's index of the same category, so that it is replaced whoever made it; otherwise a
-/// name made of column and category.
+/// Returns the name of the column's existing index of the same category, so that the new one replaces it, whoever made
+/// it. If there is none, the name consists of column and category.
 async fn index_name(table: &Table, plan: &Plan) -> Result<String> {
     let same_category = |kind: &str, vector: bool, text: bool| match plan.category {
         "vector" => vector,
@@ -152,7 +152,7 @@ async fn index_name(table: &Table, plan: &Plan) -> Result<String> {
         .map_or_else(|| format!("{}_{}", plan.column, plan.category), |index| index.name.clone()))
 }
 
-/// Converts an error of the build: what Lance reports as bad input while training is about the column's contents.
+/// Converts an error of the build. If Lance reports bad input while training, the column's contents are at fault.
 fn build_fault(table: &Table, plan: &Plan, error: lance::Error) -> LakeError {
     match &error {
         lance::Error::InvalidInput { .. }
@@ -167,8 +167,8 @@ fn build_fault(table: &Table, plan: &Plan, error: lance::Error) -> LakeError {
     }
 }
 
-/// Records the key column in the table's configuration, which wins and can be changed later; also as Lance's unenforced
-/// primary key, if there is none and the column is declared non-null.
+/// Records the key column in the table's configuration, which takes precedence and can be changed later. Records it as
+/// Lance's unenforced primary key too, if the table has none and the column is declared non-null.
 async fn record_key(dataset: &mut Dataset, column: &str) -> lance::Result<()> {
     dataset.update_config([(KEY_COLUMN_CONFIG, column)]).await?;
     let declared = dataset.schema().unenforced_primary_key().is_empty();

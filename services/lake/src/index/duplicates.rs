@@ -21,7 +21,7 @@ use super::progress::Reporter;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
 
-/// Memory of the sort; the rest goes to temporary files.
+/// The maximum memory of the sort, in bytes. Keys that don't fit go to temporary files.
 const SORT_BYTES: usize = 256 << 20;
 
 /// The name of this step in progress reports, in the style of Lance's names.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use lance_index::progress::IndexBuildProgress;
 
-/// The progress of one step. Steps follow each other; some overlap.
+/// The progress of one step. Most steps run one after another; some overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexProgress {
     /// Lance's name of the step: `train_ivf`, `shuffle`, `build_partitions`, ...

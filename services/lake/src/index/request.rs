@@ -10,8 +10,8 @@ use super::metric::Metric;
 pub enum IndexRequest {
     /// For nearest-neighbour search.
     Vector(VectorIndex),
-    /// For full-text search, on a column of strings or lists of strings. Lower case, ASCII folding, English stems and
-    /// stop words, no positions (so no phrases).
+    /// For full-text search, on a column of strings or lists of strings. The text is converted to lower case and ASCII,
+    /// English words are stemmed, and stop words are dropped. Positions are not stored, so phrases can't be searched.
     Text {
         /// The column.
         column: String,
@@ -23,10 +23,10 @@ pub enum IndexRequest {
     },
     /// For look-ups: a BTREE. The column is recorded as the table's key.
     Key {
-        /// The column; never null. Its values should be unique: of several rows with the same key, a look-up finds the
-        /// first, and [`IndexSummary`](crate::IndexSummary) has the number of such keys.
+        /// The column, which must have no nulls. Its values should be unique: of several rows with the same key, a
+        /// look-up finds the first, and [`IndexSummary`](crate::IndexSummary) has the number of such keys.
         column: String,
-        /// Whether it replaces another key column of the table.
+        /// Whether the column may replace another key column of the table.
         replace: bool,
     },
 }
@@ -52,8 +52,8 @@ pub struct VectorIndex {
 /// Kinds of vector index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VectorIndexKind {
-    /// Partitions of RaBitQ codes. A search of 1 M × 768 costs less than half of IVF_PQ's for the same recall after
-    /// refinement.
+    /// Partitions of RaBitQ codes. A search among 1 million vectors of 768 dimensions costs less than half as much as
+    /// with IVF_PQ, for the same recall after refinement.
     #[default]
     IvfRq,
     /// Partitions of product-quantization codes.
@@ -63,7 +63,7 @@ pub enum VectorIndexKind {
 }
 
 impl VectorIndexKind {
-    /// All of them, the default first.
+    /// All kinds, the default first.
     pub const ALL: [Self; 3] = [Self::IvfRq, Self::IvfPq, Self::IvfHnswSq];
 }
 
@@ -101,7 +101,8 @@ pub(crate) fn default_partitions(rows: u64) -> usize {
     (rows.isqrt() / 2).clamp(1, PARTITIONS_MAX) as usize
 }
 
-/// The default number of codes for a vector of `dimension`: its smallest divisor that is at least a sixteenth of it.
+/// The default number of codes for a vector of `dimension`: the smallest divisor of the dimension that is at least a
+/// sixteenth of it.
 pub(crate) fn default_sub_vectors(dimension: usize) -> usize {
     let wanted = dimension.div_ceil(16).max(1);
     (wanted..=dimension).find(|codes| dimension.is_multiple_of(*codes)).unwrap_or(dimension)

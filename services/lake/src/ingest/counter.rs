@@ -18,7 +18,7 @@ impl BytesRead {
     }
 }
 
-/// Adds the bytes that are read from `inner` to a count.
+/// A reader that adds the number of bytes read from `inner` to a count.
 pub(crate) struct Counter<R> {
     inner: R,
     bytes: BytesRead,

@@ -1,6 +1,6 @@
 //! CSV and TSV with a header line. Lists, and so vectors, are possible in the other formats only.
 //!
-//! Types are inferred from the first [`ROWS_SAMPLED`] rows: whole numbers, decimals, booleans, dates, timestamps, and
+//! Types are inferred from the first [`ROWS_SAMPLED`] rows: whole numbers, floats, booleans, dates, timestamps, and
 //! text for everything else. Empty fields are nulls. A later value that doesn't fit the inferred type is an error that
 //! names the line.
 
@@ -23,7 +23,7 @@ use super::counter::{BytesRead, Counter};
 use super::file::{Batches, bad_file, open_file};
 use crate::error::Result;
 
-/// The number of rows from which types are inferred.
+/// The maximum number of rows from which types are inferred.
 const ROWS_SAMPLED: usize = 10_000;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -58,7 +58,7 @@ pub(crate) fn header(path: &Path, delimiter: u8) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Reads batches with the types of `target`, in the order of the file's own header.
+/// Reads batches. Their columns have the types of `target` and the order of the file's header.
 pub(crate) fn batches(
     path: &Path,
     delimiter: u8,

@@ -1,4 +1,4 @@
-//! A file that is read: how it is opened, its batches, and its errors.
+//! Source files: opens them, and defines their batches and the error of a bad one.
 
 use std::fs::File;
 use std::path::Path;

@@ -13,7 +13,7 @@ pub(crate) struct NotFinite {
     pub column: usize,
     /// The row in the batch.
     pub row: usize,
-    /// For a vector: the position in it.
+    /// The position in the vector, if the column is one of vectors.
     pub element: Option<usize>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn find_in_vectors(array: &ArrayRef) -> Option<(usize, usize)> {
     })
 }
 
-/// The rows of a plain column that are infinite.
+/// Returns the rows of a column of plain floats in which the number is infinite.
 pub(crate) fn infinite_rows(array: &ArrayRef) -> Vec<usize> {
     match array.data_type() {
         DataType::Float16 => rows_of::<Float16Type>(array, |x| x.is_infinite()),

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::file::bad_file;
 use crate::error::Result;
 
-/// The part of a file's beginning that is checked.
+/// The number of bytes at a file's beginning that are checked.
 const HEAD_BYTES: u64 = 4096;
 
 /// The formats that can be ingested.

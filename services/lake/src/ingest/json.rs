@@ -2,9 +2,10 @@
 //!
 //! Types are inferred from the first rows ([`Sample`]). Columns have the order in which the file first names them. Keys
 //! that a row omits are nulls; keys that no sampled row has are an error, so that no data is lost silently. Whole
-//! numbers are `int64`, or `uint64` if a sampled row exceeds `int64` and none is below 0; numbers beyond both are
-//! floats, as with other readers of JSON. JSON has no fixed-size lists: lists of decimals that have the same length, at
-//! least [`VECTOR_DIMENSION_MIN`], in all sampled rows become vectors (`float32`).
+//! numbers are `int64`, or `uint64` if a sampled number exceeds `int64`; a number below 0 in the same column is then an
+//! error. Numbers beyond both types are floats, as with other readers of JSON. JSON has no fixed-size lists, so lists
+//! of floats that have the same length, at least [`VECTOR_DIMENSION_MIN`], in all sampled rows become vectors
+//! (`float32`).
 
 mod fault;
 mod key_order;
@@ -84,7 +85,7 @@ fn check_finite(path: &Path, batch: &RecordBatch, rows_before: u64) -> Result<()
     }
 }
 
-/// Replaces the type of what was null in all sampled rows by text.
+/// Replaces the types of columns, fields and items that were null in all sampled rows by text.
 fn typed(inferred: &DataType) -> DataType {
     match inferred {
         DataType::Null => DataType::Utf8,

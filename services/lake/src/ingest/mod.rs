@@ -1,10 +1,10 @@
 //! Writes files of rows into a table: Parquet, CSV, JSON lines, Arrow IPC.
 //!
 //! In the order data flows: `format.rs` (detects a file's format), `parquet.rs`, `csv.rs`, `json.rs`, `ipc.rs` (read
-//! batches from one file), `finite.rs` (finds numbers that were too large in text), `target.rs` (the columns of the
-//! table, and the conversion of batches to them), `pump.rs` (a thread that reads ahead of the writer), `write.rs`
-//! (writes into Lance, all or nothing). Everything streams: memory holds a few batches of about [`BATCH_BYTES`], and
-//! the buffers of Lance's writer.
+//! batches from one file), `finite.rs` (finds numbers that are not finite), `target.rs` (the columns of the table, and
+//! the conversion of batches to them), `pump.rs` (a thread that reads ahead of the writer), `write.rs` (writes into
+//! Lance, all or nothing). Everything streams: memory holds a few batches of about [`BATCH_BYTES`], and the buffers of
+//! Lance's writer.
 
 mod counter;
 mod csv;
@@ -23,7 +23,7 @@ mod write;
 pub use options::{IngestMode, IngestOptions, IngestProgress, IngestSummary};
 pub use write::ingest;
 
-/// The approximate size of a batch. Its number of rows follows from their size.
+/// The approximate size of a batch, in bytes. It determines the number of rows.
 const BATCH_BYTES: u64 = 8 << 20;
 
 /// The most rows in a batch.

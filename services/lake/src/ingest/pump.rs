@@ -27,7 +27,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Takes the reader's error, if it stopped the writer: it is more specific than the writer's.
+    /// Takes the error of the reading thread, if any. It is more specific than the error that it causes in the writer.
     pub(crate) fn take_fault(&self) -> Option<LakeError> {
         self.fault.lock().ok().and_then(|mut fault| fault.take())
     }

@@ -21,7 +21,7 @@ use crate::table::Table;
 pub(crate) struct Target {
     schema: SchemaRef,
     key: Option<String>,
-    /// Whether files may omit nullable columns: when rows are added to a table.
+    /// Whether files may omit nullable columns. They may if rows are added to an existing table.
     may_lack: bool,
 }
 
@@ -181,7 +181,7 @@ impl Target {
     }
 }
 
-/// `row 1` or `rows 1 to 7`: the numbers of the `rows` that follow the first `before`.
+/// Formats the numbers of the `rows` rows that follow the first `before` rows: `row 1` or `rows 1 to 7`.
 fn row_numbers(before: u64, rows: u64) -> String {
     match rows {
         1 => format!("row {}", before + 1),

@@ -67,8 +67,8 @@ pub async fn ingest(
     };
     let table = Table::new(Arc::clone(lake.opener()), canonical, dataset.clone()).await?;
     let key = options.key.as_deref().or(table.key_column());
-    // A new table has the key in its schema already. The configuration of an older one may name another, which would
-    // win.
+    // A new table has the key in its schema already. The configuration of an existing table may name another key, which
+    // would take precedence.
     if let Some(key) = key.filter(|key| table.key_column() != Some(*key)) {
         let update = dataset.update_config([(KEY_COLUMN_CONFIG, key)]).await;
         update.map_err(|error| table.blame(error))?;
@@ -84,7 +84,8 @@ pub async fn ingest(
     })
 }
 
-/// Opens the table if it exists. Errors: it exists and must not, or the reverse.
+/// Opens the table if it exists. Errors: the table exists and the mode is `Create`, or it does not and the mode is
+/// `Append`.
 async fn existing(lake: &Lake, uri: &str, mode: IngestMode) -> Result<Option<Table>> {
     match (lake.open(uri).await, mode) {
         (Ok(_), IngestMode::Create) => Err(LakeError::TableExists { uri: uri.to_owned() }),
@@ -184,7 +185,7 @@ fn write_fault(uri: &str, error: lance::Error) -> LakeError {
 struct Leftovers {
     /// The table's folder; `None` for object stores, which have no folders, and for tables that existed before.
     folder: Option<PathBuf>,
-    /// The folder and its parents, innermost first, as far as they did not exist before the ingest.
+    /// Those of the folder and its parents that did not exist before the ingest, innermost first.
     made: Vec<PathBuf>,
 }
 
@@ -199,7 +200,7 @@ impl Leftovers {
         Self { folder: Some(folder.to_owned()), made: made.collect() }
     }
 
-    /// Removes empty folders only, so that a table stays that someone else has made meanwhile.
+    /// Removes only empty folders, so that a table that someone else has made meanwhile stays.
     fn remove(&self) {
         let Some(folder) = &self.folder else { return };
         for sub in ["data", "_transactions", "_versions", "_deletions", "_indices"] {

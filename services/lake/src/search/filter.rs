@@ -1,4 +1,4 @@
-//! Search by a filter, and the filters of other searches.
+//! Searches by a filter, and sets the filters of other searches.
 
 mod example;
 mod functions;
@@ -22,7 +22,7 @@ use crate::words::shortened;
 
 impl Table {
     /// Returns the first `limit` rows, in address order, for which the SQL expression `filter` is true. Uses the scalar
-    /// indexes of the filter's columns; other rows are scanned.
+    /// indexes of the filter's columns, and scans the rows that they don't cover.
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub async fn search_filter(&self, filter: &str, limit: usize) -> Result<Vec<RowAddr>> {

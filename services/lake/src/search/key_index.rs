@@ -40,8 +40,8 @@ impl KeyIndex {
         Ok(None)
     }
 
-    /// Returns the rows that have `value`, which must not be null. The index still has rows that were deleted after it
-    /// was built.
+    /// Returns the rows that have `value`, which must not be null. The result may have rows that were deleted after the
+    /// index was built.
     pub async fn search(&self, value: &ScalarValue) -> Result<SearchResult> {
         let query = SargableQuery::Equals(value.clone());
         // Null is not a key, so the pages with nulls are not read.

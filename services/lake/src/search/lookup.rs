@@ -61,8 +61,8 @@ impl Table {
     /// opens it).
     ///
     /// The future waits for no I/O if Lance's cache has the index's pages and the deletions of the fragments concerned
-    /// are loaded; it only yields now and then. The tasks and connections of other reads belong to the runtime that
-    /// opened the table.
+    /// are loaded; it only yields now and then. If it has to read, the tasks and connections of those reads belong to
+    /// the runtime that opened the table.
     ///
     /// Errors: as `lookup`.
     pub fn direct_lookup(
@@ -107,7 +107,7 @@ impl Table {
     /// through the scanner, which reports the fault, or succeeds because it does not need the part that is missing.
     async fn open_key_index(&self, position: usize) {
         let direct = self.direct_of(position);
-        // Boxed, since its state is large and every look-up would carry it.
+        // Boxed, since the state of this future is large and every look-up would carry it.
         let open =
             || self.on_own_runtime(self.caught(KeyIndex::open(self.dataset(), position)).boxed());
         if let Err(error) = direct.key_index.get_or_try_init(open).await {

@@ -27,7 +27,7 @@ use super::sole_segment::sole_segment;
 pub(crate) struct Partitions {
     column: String,
     index: Arc<dyn VectorIndex>,
-    /// Selects the live rows. It is loaded.
+    /// Selects the live rows. It is already loaded.
     live: Arc<dyn PreFilter>,
 }
 
@@ -42,7 +42,8 @@ impl Partitions {
     }
 
     /// Returns the `k` rows nearest to `vector` (of the column's element type) in the `nprobes` nearest partitions, in
-    /// no order. The columns are `_distance` and `_rowid`, which holds row addresses. `ef` applies to HNSW only.
+    /// no particular order. The columns are `_distance` and `_rowid`, which holds row addresses. `ef` applies to HNSW
+    /// only.
     pub async fn search(
         &self,
         vector: ArrayRef,

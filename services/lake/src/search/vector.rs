@@ -1,4 +1,5 @@
-//! Vector search by the index alone, which returns addresses and approximate distances. No vector is read.
+//! Vector search, which returns addresses and distances. Distances from an index are approximate, because no vector is
+//! read; rows that no index covers are compared exactly.
 
 use std::sync::Arc;
 
@@ -124,7 +125,7 @@ impl Table {
             DataType::FixedSizeList(item, _) if item.data_type().is_floating() => {}
             _ => return Ok(()),
         }
-        // Runs once per version. Boxed, because its state is large and every search would carry it.
+        // Runs once per version. Boxed, because the state of this future is large and every search would carry it.
         let open = async {
             let indexes = self.indexes().await?;
             match indexes.iter().find(|it| it.is_vector() && it.columns == [column]) {

@@ -20,8 +20,9 @@ const PROBE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Breaker {
     failures_max: u32,
-    /// Before jitter. It does not grow: one request per pause is no load for a store, and rows that are on no drive
-    /// keep failing for up to a pause after the store has recovered.
+    /// The time for which the breaker is open, before jitter. It does not grow with further failures: one request per
+    /// pause is no load for a store, and rows that are on no drive keep failing for up to a pause after the store has
+    /// recovered.
     pause: Duration,
     failures: u32,
     open_until: Option<Instant>,
@@ -30,15 +31,15 @@ pub struct Breaker {
     probes: u64,
 }
 
-/// A request that finds out whether a store has recovered. Once another has replaced it, its failure counts no more
-/// than that of a request from before the breaker opened.
+/// A request that finds out whether a store has recovered. Once another probe has replaced it, its failure does not
+/// start a new pause, like the failure of a request that was sent before the breaker opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe(u64);
 
 #[derive(Debug)]
 struct Probing {
     probe: Probe,
-    /// When it began or last made progress.
+    /// The time at which the probe began or last made progress.
     active_at: Instant,
 }
 
@@ -91,7 +92,7 @@ impl Breaker {
         }
     }
 
-    /// When the probe in progress began or last made progress; `None` if there is none.
+    /// Returns when the probe in progress began or last made progress; `None` if there is none.
     pub fn probe_active_at(&self) -> Option<Instant> {
         self.probing.as_ref().map(|it| it.active_at)
     }

@@ -72,12 +72,13 @@ pub struct CheckedStore {
 }
 
 impl CheckedStore {
-    /// Checks what is read from `inner`.
+    /// Wraps `inner`, and checks the objects that are read from it.
     pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
         Self { inner }
     }
 
-    /// Checks an answer if it includes the file's footer; its body is collected for that. Other answers pass unchanged.
+    /// Checks an answer if it includes the file's footer; the answer's body is collected for that. Other answers pass
+    /// unchanged.
     async fn checked(&self, kind: FileKind, answer: GetResult) -> Result<GetResult> {
         let (size, range) = (answer.meta.size, answer.range.clone());
         let bytes_max = kind.bytes_max();
@@ -166,7 +167,7 @@ impl FileKind {
         }
     }
 
-    /// The largest size of such a file.
+    /// Returns the maximum size of a file of this kind, in bytes.
     fn bytes_max(self) -> u64 {
         match self {
             Self::Manifest => manifest::BYTES_MAX,

@@ -16,7 +16,7 @@ use super::mark::Mark;
 /// The paths that one table may read. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Fence {
-    /// They have no slash at their end.
+    /// The prefixes, without a slash at their end.
     prefixes: Arc<[Box<str>]>,
 }
 

@@ -178,7 +178,7 @@ fn open_nofollow(location: &Path, flags: OFlag) -> Result<OwnedFd> {
     Ok(at)
 }
 
-/// A name of an open file or folder, whatever is at its path by now.
+/// Returns a path to an open file or folder, even if its original path leads to another one by now.
 fn in_proc(fd: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
@@ -202,7 +202,8 @@ fn io_error(location: &Path, source: io::Error) -> Error {
 }
 
 fn read(location: Path, options: GetOptions) -> Result<GetResult> {
-    // Its type is checked before it is opened for reading: a FIFO would wait for its writer, and a device may act.
+    // The file's type is checked before the file is opened for reading: a FIFO would wait for its writer, and a device
+    // may act.
     let found = File::from(open_nofollow(&location, OFlag::O_PATH)?);
     let metadata = found.metadata().map_err(|error| io_error(&location, error))?;
     if !metadata.is_file() {
@@ -225,7 +226,7 @@ fn read(location: Path, options: GetOptions) -> Result<GetResult> {
     let payload = if options.head || options.range.is_none() {
         GetResultPayload::File(file, absolute(&meta.location).into())
     } else {
-        // Read here: this thread may block, and the reader would need another one.
+        // The range is read here, because this thread may block. A later read would need another such thread.
         let mut bytes = vec![0; (range.end - range.start) as usize];
         file.read_exact_at(&mut bytes, range.start)
             .map_err(|error| io_error(&meta.location, error))?;

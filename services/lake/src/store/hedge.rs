@@ -2,30 +2,30 @@
 
 use std::time::Duration;
 
-/// Latencies from which the 99th percentile is computed.
+/// The number of latencies from which the 99th percentile is computed.
 const REMEMBERED: usize = 1000;
 
-/// Answers after which the percentile is computed again. There is no hedging before the first of them.
+/// The number of answers after which the percentile is computed again. No read is hedged before the first computation.
 const UPDATE_EVERY: usize = 100;
 
 /// The shortest delay of a hedge: below it a second request costs more than it gains.
 const WAIT_MIN: Duration = Duration::from_millis(5);
 
-/// Reads per hedge, so that a store that is slow as a whole does not get twice the work.
+/// The number of reads that earn one hedge, so that a store that is slow as a whole does not get twice the work.
 const READS_A_HEDGE: u32 = 20;
 
-/// Hedges that can be saved up.
+/// The maximum number of hedges that can be saved up.
 const SAVED_MAX: u32 = 10;
 
 /// The latencies of a store's reads, and the budget of hedges.
 #[derive(Debug, Default)]
 pub struct Hedge {
-    /// Microseconds to the first byte of the last answers. The oldest is overwritten.
+    /// The latencies to the first byte of the last answers, in microseconds. The oldest one is overwritten.
     took: Vec<u32>,
     next: usize,
     since_update: usize,
     wait: Option<Duration>,
-    /// The budget, in reads.
+    /// The budget of hedges, in reads: a hedge costs [`READS_A_HEDGE`].
     saved: u32,
 }
 

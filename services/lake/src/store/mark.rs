@@ -13,7 +13,7 @@ pub enum Mark {
     Damaged,
     /// A table names a path that it may not read.
     Forbidden,
-    /// The store does not answer, or is not asked.
+    /// The store does not answer, or the request is not sent.
     Unanswered,
 }
 

@@ -46,7 +46,7 @@ pub fn registry() -> Arc<ObjectStoreRegistry> {
 #[derive(Debug)]
 struct Fenced<P> {
     inner: P,
-    /// By Lance's name of the store. At most one per bucket that some table may read.
+    /// The stores by Lance's names for them. There is at most one for each bucket that some table may read.
     stores: Mutex<HashMap<String, Arc<OnceCell<ObjectStore>>>>,
 }
 

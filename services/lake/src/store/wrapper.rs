@@ -22,7 +22,8 @@ use stores::StoreLimits;
 pub struct Guard {
     limits: StoreLimits,
     usage: Arc<StoreUsage>,
-    /// By Lance's name of the store. Lance may wrap a store several times, and all wrappers share one limiter.
+    /// The limiters by Lance's names for the stores. Lance may wrap a store several times, and all wrappers of a store
+    /// share one limiter.
     limiters: Mutex<HashMap<String, Arc<StoreLimiter>>>,
 }
 
@@ -58,7 +59,7 @@ fn is_local(store: &str) -> bool {
     store.starts_with("file")
 }
 
-/// The beginning of a store's URIs, from Lance's name of the store: `s3$bucket`, `az$container@account`.
+/// Returns the beginning of a store's URIs. `store` is Lance's name of the store: `s3$bucket`, `az$container@account`.
 fn root(store: &str) -> String {
     let (scheme, bucket) = store.split_once('$').unwrap_or((store, ""));
     let (bucket, _) = bucket.split_once('@').unwrap_or((bucket, ""));

@@ -270,7 +270,8 @@ fn every_construct_grows_until_it_is_refused() {
                 refused *= 4;
                 assert!(refused <= 1 << 20, "{name} is never refused");
             }
-            // The largest filter that passes is the deepest. An eighth of a size makes no difference.
+            // The largest filter that passes is the deepest. Its size is found only to within an eighth, which is
+            // enough.
             while refused - passed > 1 + passed / 8 {
                 let middle = passed.midpoint(refused);
                 match tried(middle).await {

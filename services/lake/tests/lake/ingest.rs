@@ -269,7 +269,7 @@ async fn views_are_stored_as_plain_strings() {
     );
 }
 
-/// Run it alone, with `cargo test -p lake -- --ignored memory`, because it reads the process's peak memory.
+/// Run this test alone, with `cargo test -p lake -- --ignored memory`, because it reads the process's peak memory.
 #[tokio::test]
 #[ignore = "writes 2.4 GB"]
 async fn memory_stays_flat() {

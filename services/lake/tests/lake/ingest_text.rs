@@ -125,7 +125,7 @@ async fn vectors_of_parquet_and_arrow_files_hold_finite_numbers_too() {
     };
     let bad = vectors(vec![1.0, 2.0, 3.0, f32::NAN], vec![true, true]);
     let infinite = vectors(vec![f32::NEG_INFINITY, 2.0], vec![true]);
-    // Values below a null vector are ignored.
+    // Values in the place of a null vector are ignored.
     let good = vectors(vec![1.0, 2.0, f32::NAN, f32::NAN], vec![true, false]);
     for (name, write) in [
         ("a.parquet", write_parquet as fn(&std::path::Path, &[RecordBatch])),

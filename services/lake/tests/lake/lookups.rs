@@ -106,7 +106,7 @@ async fn compare_to_scanner(table: &Table, column: &str, is_direct: bool) -> Vec
     let mut all = Vec::new();
     for group in keys.chunks(KEYS).chain([&keys[..1], &keys[..0]]) {
         let planned = table.planned_lookup(Some(column), group).await.unwrap();
-        // This opens the index, and may be direct or not.
+        // This look-up opens the index, and may be direct or not.
         assert_eq!(table.lookup(Some(column), group).await.unwrap(), planned, "{column}");
         let direct = table.direct_lookup(Some(column), group).unwrap();
         assert_eq!(direct.is_some(), is_direct, "{column}");
@@ -194,7 +194,7 @@ async fn after_any_change_of_the_table_keys_are_found_as_by_the_scanner() {
     let first = opened().await;
     let before = compare_to_scanner(&first, "text", true).await;
 
-    // New rows that the index does not cover, with keys that no row had.
+    // Add two rows that the index does not cover. The first has a key that no row had.
     let batch = rows(9_000..9_000);
     let more =
         RecordBatch::try_from_iter_with_nullable(batch.schema().fields().iter().map(|field| {
@@ -320,7 +320,7 @@ async fn a_segment_of_removed_fragments_is_ignored() {
 async fn keys_in_memory_are_found_without_waiting_and_a_key_with_many_rows_yields() {
     let place = TablePlace::new();
     let uri = place.uri();
-    // Three pages of "b"; all rows of the first but one are deleted.
+    // The rows with "b" are on three pages. Of the first 4,990 of them, all but row 4444 are deleted.
     let texts = ["a"; 10].into_iter().chain(["b"; 12_000]).chain(["c"; 10]);
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
     let lines: ArrayRef = Arc::new(UInt32Array::from_iter_values(0..12_020));

@@ -217,7 +217,7 @@ async fn positions_are_those_of_a_scan_after_deletes_and_compaction() {
             let read = rows["id"].as_primitive::<Int32Type>();
             let live = found.offsets.clone().filter(|&offset| !deleted.contains(offset));
             ids.extend(live.map(|offset| read.value((offset - found.offsets.start) as usize)));
-            // The range does not begin with rows that were not requested.
+            // A range that is not a whole fragment begins with a requested row, not with deleted ones.
             let whole =
                 found.offsets.len() as u32 == table.fragment(found.fragment).unwrap().physical_rows;
             assert!(whole || !deleted.contains(found.offsets.start));

@@ -85,7 +85,7 @@ async fn recall(table: &Table, exact: &Table, nprobes: Option<usize>) -> f64 {
         let row = table.take(&[RowAddr::new(1, offset)], &names(&["vector"])).await.unwrap();
         let vector = row.column(0).as_fixed_size_list().value(0);
         let vector = vector.as_primitive::<Float32Type>().values().to_vec();
-        // The rows are normalised, so L2, the metric of version 1, gives the same order as cosine.
+        // The vectors are normalised, so L2, the metric of version 1, gives the same order as cosine.
         let query = VectorQuery { vector, k: 100, nprobes, ..Default::default() };
         let hits = table.search_vector(&query).await.unwrap();
         let nearest = exact.search_vector(&VectorQuery { k: 10, ..query }).await.unwrap();

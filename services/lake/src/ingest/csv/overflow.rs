@@ -71,7 +71,7 @@ impl Overflow {
         bad_file(&self.path, why)
     }
 
-    /// Reads the batch that is being checked as text.
+    /// Reads the batch that is being checked once more, as text.
     fn written(&mut self) -> Result<RecordBatch> {
         let (mut reader, read) = match self.written.take() {
             Some(opened) => opened,

@@ -15,8 +15,8 @@ use crate::error::{LakeError, Result};
 use crate::ingest::file::bad_file;
 use crate::ingest::finite::NotFinite;
 
-/// The fault for `error`, which occurred after the first `rows_before` rows: it names the first line there that can't
-/// be read as `schema` on its own.
+/// Returns the fault for `error`, which occurred after the first `rows_before` rows. The fault names the first line
+/// after them that can't be read as `schema` on its own.
 pub(super) fn line_fault(
     path: &Path,
     schema: &SchemaRef,
@@ -128,13 +128,13 @@ fn decode(decoder: &mut Decoder, line: &str) -> std::result::Result<(), ArrowErr
     Ok(())
 }
 
-/// Reads the object of row `row`, from 0. Returns the number of its line with it.
+/// Reads the object of row `row`, which counts from 0. Returns it with the number of its line.
 fn row_of(path: &Path, row: u64) -> Result<Option<(u64, Value)>> {
     let mut lines = Lines::open(path)?;
     let mut rows = 0;
     while let Some((number, line)) = lines.next()? {
         if rows == row {
-            // Null if the number is too large even for JSON's parser.
+            // The object is null if a number in it is too large even for JSON's parser.
             return Ok(Some((number, serde_json::from_str(line).unwrap_or_default())));
         }
         rows += 1;

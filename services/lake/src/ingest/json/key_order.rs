@@ -1,4 +1,4 @@
-//! The order in which a file first names its keys, which `serde_json` loses: its objects are sorted.
+//! The order in which a file first names its keys, which `serde_json` loses because it sorts the keys of objects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use arrow::datatypes::{DataType, Field, Fields};
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
-/// The keys of the objects at one position of the rows, each with the keys of the objects in it.
+/// The keys of the objects at one position in the rows (at the top, or below some key), in the order of their first
+/// occurrence. Each key comes with the order of the keys below it.
 #[derive(Debug, Default)]
 pub(super) struct KeyOrder(Vec<(String, KeyOrder)>);
 
@@ -17,7 +18,7 @@ impl KeyOrder {
         self.deserialize(&mut serde_json::Deserializer::from_str(json))
     }
 
-    /// Sorts `fields` by that order, and the fields nested in them.
+    /// Sorts `fields`, and the fields nested in them, by this order.
     pub(super) fn sorted(&self, fields: &Fields) -> Fields {
         let mut sorted: Vec<(usize, Field)> =
             fields.iter().map(|field| self.placed(field)).collect();

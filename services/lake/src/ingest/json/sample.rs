@@ -10,10 +10,10 @@ use super::lines::Lines;
 use crate::error::Result;
 use crate::ingest::file::bad_file;
 
-/// The number of rows from which types are inferred, if they have at most [`BYTES_SAMPLED`].
+/// The maximum number of rows from which types are inferred.
 const ROWS_SAMPLED: usize = 1_000;
 
-/// The number of bytes from which types are inferred.
+/// No more rows are sampled once the sampled rows have this number of bytes.
 const BYTES_SAMPLED: u64 = 64 << 20;
 
 /// The first rows of a file.
@@ -83,7 +83,7 @@ impl Sample {
         }
     }
 
-    /// Returns the length of the lists of each key that has some; `None` if it isn't the same in all rows.
+    /// Returns the length of the lists of each key that has lists; `None` if their lengths differ.
     pub(super) fn list_lengths(&self) -> HashMap<&str, Option<usize>> {
         let mut lengths: HashMap<&str, Option<usize>> = HashMap::new();
         for (key, value) in self.rows.iter().filter_map(Value::as_object).flatten() {
@@ -96,8 +96,8 @@ impl Sample {
     }
 }
 
-/// Converts the parser's message. It was given one line, so its line number, always 1, is replaced by the position in
-/// the line.
+/// Converts the parser's message. The parser was given one line, so the line number in its message is always 1. It is
+/// replaced by the position in the line.
 fn not_an_object(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);

@@ -2,8 +2,8 @@
 //!
 //! A caller chooses the function and its arguments, and a running kernel can't be interrupted. So a filter may call
 //! only functions whose cost is linear in the bytes that they read, and whose output is no larger than a small multiple
-//! of their input (`upper` of some letters has three times their bytes, no other function more). Joining strings is
-//! linear too, and is bounded by [`JOINS_MAX`](super::limits::JOINS_MAX).
+//! of their input (`upper` makes three times the bytes of some letters; no other function makes more). Joining strings
+//! is linear too, and is bounded by [`JOINS_MAX`](super::limits::JOINS_MAX).
 //!
 //! Every function that Lance and DataFusion register is in one of the two lists; a test fails if an upgrade brings
 //! one that is in neither.

@@ -1,12 +1,12 @@
 //! Checks a filter's tokens before any parser sees them.
 //!
 //! The SQL parser, Lance's planner and DataFusion's planner recurse once per level of an expression (lance#7510,
-//! datafusion#22229, datafusion#22936), and `a + a + a` is as deep as it has operators: 948 bytes overflowed a stack of
-//! 2 MiB, which ends the process. This check reads the tokens of the parser's own tokenizer from left to right, without
-//! recursion, in time and memory linear in the filter's bytes. It refuses filters that are too deep, too long, or cost
-//! more than their length shows. It accepts only the grammar that Lance's planner accepts: alternating operands and
-//! operators, groups, calls of [allowed](super::functions) functions, casts and lists. It refuses everything else and
-//! names it, so a construct that a new parser adds does not pass unnoticed.
+//! datafusion#22229, datafusion#22936), and `a + a + a` has as many levels as operators: 948 bytes overflowed a stack
+//! of 2 MiB, which ends the process. This check reads the tokens of the parser's own tokenizer from left to right,
+//! without recursion, in time and memory linear in the filter's bytes. It refuses filters that are too deep, too long,
+//! or cost more than their length shows. It accepts only the grammar that Lance's planner accepts: alternating operands
+//! and operators, groups, calls of [allowed](super::functions) functions, casts and lists. It refuses everything else
+//! and names it, so a construct that a new parser adds does not pass unnoticed.
 //!
 //! The height of an expression is counted in the tree that the parser builds: an operator or a group adds one, and
 //! `AND`s and `OR`s add the logarithm of their number (Lance builds balanced trees of them). `IS DISTINCT FROM` takes
@@ -124,7 +124,8 @@ impl TokenChecker {
     }
 
     fn check_counts(&self) -> Result<(), String> {
-        // Refuses a filter before it ends: the operators so far of all open groups count as nested in each other.
+        // Refuses a filter before its end: the operators that all open groups have so far count as nested in each
+        // other.
         check_height(self.groups.iter().map(|group| 1 + group.operators + group.distincts).sum())?;
         for (count, max, what) in [
             (self.passes, PASSES_MAX, "operators and calls"),

@@ -5,8 +5,8 @@ use object_store::path::Path;
 
 use super::{Checked, byte_range, u32_at};
 
-/// The largest file. Lance writes up to 5,000 offsets as an array, and more as a bitmap, which has at most 8 KiB for
-/// 65,536 rows.
+/// The maximum size of a file, in bytes. Lance writes up to 5,000 offsets as an array, and more as a bitmap, which has
+/// at most 8 KiB for 65,536 rows.
 pub const BYTES_MAX: u64 = 64 << 20;
 
 /// The largest number of containers in a bitmap. Each has 65,536 rows, so this is a fragment of 536 million rows. Six
@@ -28,8 +28,8 @@ pub fn check(location: &Path, bytes: &[u8]) -> Checked {
 }
 
 fn bitmap(bytes: &[u8]) -> Checked {
-    // Without runs: this cookie, then the number of containers. With runs: that number less one in the cookie's upper
-    // half.
+    // A bitmap without run containers begins with this cookie and the number of containers. In a bitmap with run
+    // containers, the upper half of the cookie is the number of containers minus one.
     const NO_RUNS: u32 = 12_346;
     let cookie = u32_at(bytes, 0).ok_or("it is shorter than a bitmap")?;
     let containers = match cookie == NO_RUNS {

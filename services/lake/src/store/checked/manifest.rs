@@ -8,7 +8,8 @@
 use super::message::{Field, Fields, SchemaCheck};
 use super::{Checked, MAGIC, byte_range, u32_at, u64_at};
 
-/// The largest manifest. A fragment takes about 100 bytes, so this is enough for two million.
+/// The maximum size of a manifest, in bytes. A fragment takes about 100 bytes, so this is enough for two million
+/// fragments.
 pub const BYTES_MAX: u64 = 256 << 20;
 
 /// The largest number of entries: fragments, their fields, and everything else that a manifest lists. An empty entry
@@ -17,7 +18,7 @@ const ENTRIES_MAX: u64 = 1 << 22;
 
 const FOOTER_LEN: usize = 16;
 
-/// The offset at which the message begins, with its length.
+/// Returns the offset of the message's length, which the message follows.
 pub fn metadata_start(tail: &[u8], size: u64) -> Checked<Option<u64>> {
     // Lance's first read of a manifest includes the whole footer, so this is another read.
     if tail.len() < FOOTER_LEN || !tail.ends_with(MAGIC) {

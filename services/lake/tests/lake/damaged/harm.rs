@@ -107,7 +107,8 @@ fn is_manifest(file: &Path) -> bool {
     file.extension().is_some_and(|it| it == "manifest")
 }
 
-/// Replaces a number written in digits: the settings of indexes are JSON.
+/// Replaces a number that is written in digits, as in the settings of indexes, which are JSON. Returns whether there is
+/// one.
 fn digits(rng: &mut StdRng, bytes: &mut [u8]) -> bool {
     let mut runs: Vec<Range<usize>> = Vec::new();
     let mut from = None;
