@@ -1,5 +1,5 @@
-//! The fetch client against a small I/O node that keeps the protocol over real TCP, and tells what
-//! reached it. Rows are their own addresses; those of fragment 9 are missing.
+//! Tests the fetch client over real TCP with a small I/O node, which records what it receives. The value of each row is
+//! its address. The rows of fragment 9 are missing.
 
 mod node;
 

@@ -37,8 +37,8 @@ enum Answer {
     Addresses(Vec<IpAddr>),
 }
 
-/// Sends the list that the records make, now and after each change, until the receiver is dropped. Uses the
-/// system's resolver if `resolver` is `None`.
+/// Sends the list made from the records, now and after each change, until the receiver is dropped. Uses the system's
+/// resolver if `resolver` is `None`.
 pub(crate) async fn follow(
     lookup: Lookup,
     resolver: Option<TokioResolver>,

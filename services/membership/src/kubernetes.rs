@@ -46,8 +46,8 @@ impl Services {
     }
 }
 
-/// Sends the list that the Services' pods make, now and after each change, until the receiver is dropped. Without
-/// a `config`, uses the cluster that this node runs in, or the kubeconfig.
+/// Sends the list made from the Services' pods, now and after each change, until the receiver is dropped. Without a
+/// `config`, uses the cluster that this node runs in, or the kubeconfig.
 pub(crate) async fn follow(services: Services, config: Option<Config>, lists: ListSender) {
     // Two crypto providers are compiled in, so rustls can't pick one: kube's client needs a process default.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! source (file, DNS, Kubernetes, or the configuration itself)
-//!    └─ entries ─► MemberList (validated) ─► Roster (hold, slow start) ─► View ─► the router
+//!    └─ entries ─► MemberList (validated) ─► Roster (hold, slow start) ─► View ─► routing
 //!                       └─ refused: counted and logged; the last View stays in use
 //! ```
 //!

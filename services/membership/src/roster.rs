@@ -42,7 +42,8 @@ pub struct Policy {
 pub struct Roster {
     policy: Policy,
     members: BTreeMap<String, Tracked>,
-    /// Whether the roster was empty before the current list. Members of a first list get their full share at once.
+    /// Whether the roster has no members. The members of the next list are then members of a first list, and get their
+    /// full share at once.
     is_empty: bool,
 }
 
@@ -52,7 +53,7 @@ struct Tracked {
     entry: Entry,
     /// The time at which the member joined, while its share still grows.
     joined: Option<Instant>,
-    /// The time since when the member has been away, if it is.
+    /// The time at which the hold of a member that is away began. `None` if it is not away.
     away: Option<Instant>,
 }
 

@@ -4,8 +4,8 @@
 //! slice are of one family, IPv4 or IPv6. While the controller moves an endpoint, two slices may contain it.
 //!
 //! A member is named after the endpoint's host name, which pods of a StatefulSet have and keep when they restart.
-//! Without one it is named after its pod, and without a pod after its address. A member's weight is its Service's:
-//! Kubernetes copies a Service's labels to its slices.
+//! Without one it is named after its pod, and without a pod after its address. A member's weight is a label of its
+//! Service. Kubernetes copies a Service's labels to its slices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,8 +35,7 @@ pub(crate) struct Slices {
 }
 
 impl Slices {
-    /// Applies an event. Returns whether the list may have changed, which it never does in the middle of a
-    /// listing.
+    /// Applies an event. Returns whether the list may have changed. It does not change in the middle of a listing.
     pub fn apply(&mut self, event: Event<EndpointSlice>) -> bool {
         let name = |slice: &EndpointSlice| slice.metadata.name.clone().unwrap_or_default();
         match event {
@@ -69,7 +68,7 @@ impl Slices {
     /// Merges all slices into a list.
     ///
     /// # Errors
-    /// A port that is missing or ambiguous, an unsupported protocol, an invalid weight, or two pods of one name.
+    /// A port that is missing or ambiguous, an unsupported protocol, an invalid weight, or two pods with the same name.
     pub fn list(&self, port: Option<&Port>) -> Result<MemberList> {
         let mut entries: BTreeMap<(String, String), Entry> = BTreeMap::new();
         for slice in self.one_family() {
@@ -143,8 +142,8 @@ fn name_of(pod: &Pod) -> Option<&String> {
     pod.hostname.as_ref().or(of_pod)
 }
 
-/// Derives the presence from the `serving` condition. `ready` does not tell it: `ready` is always true if the Service
-/// publishes addresses that are not ready (`publishNotReadyAddresses`). Such an endpoint that is not serving yet is
+/// Derives the presence from the `serving` condition. The `ready` condition is always true if the Service publishes
+/// addresses that are not ready (`publishNotReadyAddresses`). An endpoint of such a Service that is not serving yet is
 /// [`Presence::Starting`], because it may answer.
 fn presence(pod: &Pod) -> Presence {
     let Some(conditions) = &pod.conditions else { return Presence::Ready };

@@ -117,7 +117,7 @@ impl AdmissionQueue {
     /// Runs `work` on this core once it has a permit. Work whose deadline has passed is not begun.
     ///
     /// # Errors
-    /// [`QueryError::Overloaded`] if too many requests wait, [`QueryError::DeadlinePassed`].
+    /// [`QueryError::Overloaded`] if too many requests wait, [`QueryError::DeadlinePassed`], or the error of `work`.
     pub async fn run_on_core<T>(
         &self,
         during: &'static str,
@@ -148,9 +148,9 @@ impl AdmissionQueue {
     }
 
     /// Polls `work` once on this core when it has a permit. If the work is not finished then, it continues in the
-    /// background. This is for work that needs little CPU and rarely I/O, but cannot tell beforehand: handing a look-up
-    /// to the background took 0.2 ms on an idle node, longer than the look-up itself. A panic becomes a
-    /// [`QueryError::Server`], as in the background.
+    /// background. This is for work that needs little CPU and rarely waits for I/O, if it is not known beforehand
+    /// whether it will wait. Handing a look-up to the background took 0.2 ms on an idle node, longer than the look-up
+    /// itself. A panic becomes a [`QueryError::Server`], as in the background.
     ///
     /// # Errors
     /// The errors of [`run_on_core`](Self::run_on_core).
@@ -218,7 +218,7 @@ impl Lane {
 }
 
 /// The permit of work that has begun. If it is dropped before [`ended`](Self::ended), because the deadline passed or
-/// the caller stopped waiting, it releases the permit only when the work has really ended.
+/// the caller stopped waiting, it releases the permit only when Lance's CPU pool has worked off its queue.
 ///
 /// A computation cannot be interrupted: an aborted task runs until its next await, and Lance's CPU pool finishes
 /// what the task has given to it. If permits were released earlier, callers with short deadlines could start any number
@@ -405,7 +405,7 @@ mod tests {
             has_moved.recv().unwrap();
             answer.send(7).unwrap();
         });
-        // Polled first here, then in the background. Only then a third thread wakes it.
+        // The work is polled first here and then in the background. Only then does a third thread wake it.
         let mut polls = 0;
         let waits = poll_fn(move |cx| {
             polls += 1;

@@ -38,7 +38,7 @@ pub struct Call {
     /// The stages that have ended, if there is a recording.
     stage_records: StageRecords,
     attributes: Vec<Attribute>,
-    /// The memory that its rows hold.
+    /// The memory that the call's rows hold.
     held: HeldBytes,
     is_answered: bool,
 }
@@ -66,7 +66,8 @@ impl Call {
         }
     }
 
-    /// Raises the call's memory to what rows of `bytes` bytes need, as they arrive and as they become an answer.
+    /// Raises the memory that the call holds to what its rows, `bytes` bytes in total, need: [`ROW_COPIES`] times their
+    /// size.
     ///
     /// # Errors
     /// [`QueryError::OutOfMemory`] if callers hold all memory.
@@ -79,7 +80,7 @@ impl Call {
         Ok(())
     }
 
-    /// Collects the stages for the caller.
+    /// Makes the call collect its stages for the caller.
     pub fn explain(&mut self) {
         self.explains = true;
     }

@@ -1,4 +1,4 @@
-//! One core's counters and histograms, and the names that divide them: rpcs, stages, kinds of searches.
+//! One core's counters and histograms, and the values of their labels: rpcs, stages, kinds of searches.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,8 +78,8 @@ impl Rpc {
         Self::NAMES[self as usize]
     }
 
-    /// Returns whether the rpc counts as work in progress. Streams last for as long as their callers read, and say
-    /// nothing of the node's load.
+    /// Returns whether the rpc counts as work in progress. Takes and Warms last for as long as their callers read, so
+    /// they say nothing about the node's load.
     fn is_short(self) -> bool {
         matches!(self, Self::Search | Self::Get | Self::GetStream)
     }
@@ -207,7 +207,8 @@ impl ShardMetrics {
         self.stages[stage as usize].record_time(took);
     }
 
-    /// Records a search of an index of kind `kind`, in `nprobes` partitions if it has any, that returned `rows` rows.
+    /// Records a search of an index of kind `kind` that returned `rows` rows. `nprobes` is the number of partitions to
+    /// search, if the index has partitions.
     pub fn searched(
         &self,
         by: SearchBy,
@@ -225,7 +226,7 @@ impl ShardMetrics {
         nprobes.into_iter().for_each(|nprobes| record(&self.nprobes, nprobes));
     }
 
-    /// Records an I/O node's answer.
+    /// Records a fetch of `rows` rows from an I/O node, whether it succeeded or failed.
     pub fn fetched(&self, rows: usize, took: Duration) {
         self.fetch_times.record_time(took);
         self.fetch_rows.record(rows as u64);

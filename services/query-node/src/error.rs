@@ -15,7 +15,7 @@ pub type Result<T> = std::result::Result<T, QueryError>;
 /// An error that prevents a query node from starting or from answering a request.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// The configuration contradicts itself.
+    /// A field of the configuration is invalid, or contradicts another field.
     #[error("configuration: `{field}` {problem}")]
     Config {
         /// The field, as it is written in the file.
@@ -70,7 +70,7 @@ pub enum QueryError {
     /// A fault from an I/O node, or of an earlier attempt to open the table.
     #[error("{0}")]
     Fault(Fault),
-    /// A field of the request is out of its bounds.
+    /// A field of the request is missing or has an invalid value.
     #[error("`{field}` {problem}")]
     BadRequest {
         /// The field, as in the proto file.

@@ -83,7 +83,8 @@ fn verify(
     Ok((filter_record_batch(&fetched.rows, &BooleanArray::from(right))?, kept))
 }
 
-/// Returns the positions of the keys without a row. `kept` are the positions in `places` that have one.
+/// Returns the positions of the keys without a row. `places` has the positions of the keys that the look-up found, and
+/// `kept` the positions in `places` whose rows have the requested key.
 fn not_among(kept: &[usize], places: &[usize], keys: usize) -> Vec<u32> {
     let mut found = kept.iter().map(|&at| places[at]).peekable();
     let not_found = (0..keys).filter(|key| found.next_if_eq(key).is_none());
@@ -103,7 +104,7 @@ mod tests {
     fn a_row_with_another_key_counts_as_not_found() {
         let column: ArrayRef = Arc::new(StringArray::from(vec!["a", "x"]));
         let rows = RecordBatch::try_from_iter([("key", column)]).unwrap();
-        // Keys 0, 1 and 3 were looked up; the row of key 1 is gone, that of key 3 has another key.
+        // The look-up found keys 0, 1 and 3. The row of key 1 is missing, and the row of key 3 has another key.
         let fetched = Fetched { rows, missing: vec![1], cost: Cost::default() };
         let keys = ["a", "b", "c", "d"].map(str::to_owned);
         let places = [0, 1, 3];

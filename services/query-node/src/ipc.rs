@@ -15,7 +15,7 @@ const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 #[derive(Debug)]
 pub struct IpcHead {
     bytes: Vec<u8>,
-    /// Number of dictionaries: columns and nested fields.
+    /// The number of dictionaries of columns and nested fields.
     dictionaries: usize,
 }
 

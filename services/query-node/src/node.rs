@@ -45,11 +45,12 @@ pub struct QueryNode {
 
 impl QueryNode {
     /// Validates the configuration, binds the port, and serves on threads of its own. Tables are opened in the
-    /// background: one that cannot be opened is listed with its error, and tried again. Must be called within a
-    /// multi-threaded Tokio runtime, which runs the work that Lance plans and reads.
+    /// background. A table that cannot be opened is listed with its error and tried again. Must be called within a
+    /// multi-threaded Tokio runtime, on which Lance plans and reads.
     ///
-    /// The health service (`grpc.health.v1`) reports `SERVING` once each table has been tried and a first list of I/O
-    /// nodes has been read, and then until shutdown: without I/O nodes the tables answer.
+    /// The health service (`grpc.health.v1`) reports `SERVING` once the node has tried to open each table and has read
+    /// a first list of I/O nodes. It then reports `SERVING` until shutdown, even if no I/O node answers: rows are then
+    /// read from the tables.
     ///
     /// # Errors
     /// [`QueryError::Config`], [`QueryError::Members`] or [`QueryError::Listen`], among others.
@@ -109,7 +110,7 @@ impl QueryNode {
         self.telemetry.metrics_addr()
     }
 
-    /// Waits until the node is ready: each table has been tried, and a first list of I/O nodes has been read.
+    /// Waits until the node is ready: it has tried to open each table, and has read a first list of I/O nodes.
     pub async fn ready(&self) {
         // The sender is dropped only with the node.
         let _ = self.ready.clone().wait_for(|&ready| ready).await;
@@ -122,7 +123,8 @@ impl QueryNode {
         (io_nodes.source(), count)
     }
 
-    /// Returns the number of rows answered from the tables since the start, because an I/O node could not.
+    /// Returns the number of rows that were read from the tables since the start because an I/O node could not return
+    /// them.
     pub fn fallback_rows(&self) -> u64 {
         self.shared.fallback_rows()
     }
@@ -132,7 +134,7 @@ impl QueryNode {
         self.shared.catalog.refresh().await;
     }
 
-    /// Reports that the node no longer serves, accepts no more connections, and lets requests finish. Requests that
+    /// Reports that the node no longer serves, stops accepting connections, and lets requests finish. Requests that
     /// have not finished after `patience` are dropped.
     ///
     /// # Errors

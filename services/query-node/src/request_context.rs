@@ -16,7 +16,7 @@ use crate::error::{QueryError, Result};
 pub struct RequestContext {
     /// The moment after which the answer is of no use.
     deadline: Instant,
-    /// The request's priority among those that wait.
+    /// The request's priority among the waiting requests.
     priority: Priority,
     /// The parent of spans made for the request: the caller's span, or the request's own if this node exports
     /// spans. `None` if the request is not traced.
@@ -54,7 +54,7 @@ impl RequestContext {
         Self { span, ..self }
     }
 
-    /// Returns this context with the priority and the span of `call`, of which it is for a piece.
+    /// Returns this context, which is for a piece of a call, with the priority and the span of `call`.
     pub fn for_piece_of(self, call: Self) -> Self {
         Self { priority: call.priority, span: call.span, ..self }
     }
@@ -87,13 +87,13 @@ impl RequestContext {
         Self { priority: Priority::Batch, ..self }
     }
 
-    /// Returns the request's priority among those that wait.
+    /// Returns the request's priority among the waiting requests.
     pub fn priority(self) -> Priority {
         self.priority
     }
 
-    /// Returns the context for a request to an I/O node, whose span is a child of `span`. The node gets three quarters
-    /// of the remaining time; the rest is for reading the table if the node does not answer.
+    /// Returns the context for a request to an I/O node. `span` is the parent of the node's spans. The node gets three
+    /// quarters of the remaining time; the rest is for reading the table if the node does not answer.
     pub fn for_io_nodes(self, span: Option<ParentSpan>) -> fetch::FetchContext {
         let now = Instant::now();
         let deadline = now + (self.deadline.saturating_duration_since(now)) * 3 / 4;

@@ -27,7 +27,7 @@ use crate::state::{NodeState, ShardState};
 /// The service's name, for health and reflection.
 const SERVICE: &str = "bireme.query.v1.QueryService";
 
-/// Requests that one connection may have outstanding.
+/// Maximum number of outstanding requests on one connection.
 const CONNECTION_REQUESTS_MAX: u32 = 4096;
 
 /// Interval of HTTP/2 pings on an idle connection.

@@ -27,7 +27,7 @@ pub struct ShardState {
     pub tier: IoTier,
     /// The core's counters and histograms.
     pub metrics: ShardMetrics,
-    /// Counts the requests that arrive and end, for a thread that polls while idle.
+    /// Counts begins and ends of requests. The thread keeps polling for a while after each of them (`idle_poll`).
     pub activity: Arc<ActivityCounter>,
     /// The memory that the core's callers may hold.
     pub memory: Arc<TrafficMemory>,
@@ -100,7 +100,7 @@ impl NodeState {
         self.cores.get().into_iter().flatten().filter_map(Weak::upgrade).collect()
     }
 
-    /// Runs an empty task on each core. Returns whether all cores that were started finished theirs.
+    /// Runs an empty task on each core. Returns whether every core that was started has finished its task.
     pub async fn cores_answer(&self) -> bool {
         let cores = self.cores();
         for core in &cores {
@@ -121,12 +121,13 @@ impl NodeState {
         self.ready.store(ready, Ordering::Relaxed);
     }
 
-    /// Counts rows that were answered from the table because an I/O node could not.
+    /// Counts rows that are read from the table because an I/O node cannot return them.
     pub fn count_fallback(&self, rows: usize) {
         self.fallback_rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
-    /// Returns the number of rows answered from the tables since the start, because an I/O node could not.
+    /// Returns the number of rows that were read from the tables since the start because an I/O node could not return
+    /// them.
     pub fn fallback_rows(&self) -> u64 {
         self.fallback_rows.load(Ordering::Relaxed)
     }

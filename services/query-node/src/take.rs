@@ -154,12 +154,13 @@ impl Take {
     }
 }
 
-/// Returns the number of rows in a message if their columns take `row_bytes` each; each also has an address.
+/// Returns the number of rows that fit a message if the columns of a row have `row_bytes` bytes. Each row also has an
+/// address.
 fn rows_of_fixed_width(row_bytes: usize) -> usize {
     rows_of_message(row_bytes.saturating_add(size_of::<u64>()))
 }
 
-/// Returns the number of rows of `row_bytes` each in a message.
+/// Returns the number of rows of `row_bytes` bytes that fit a message: at least 1, at most [`ROWS_MAX`].
 fn rows_of_message(row_bytes: usize) -> usize {
     (MESSAGE_ROWS_BYTES / row_bytes.max(1)).clamp(1, ROWS_MAX)
 }

@@ -1,7 +1,7 @@
-//! Records the stages of a call until it has ended. Only then it is decided whether the call is exported, and spans are
-//! made.
+//! Records the stages of a call until it has ended. Only then does the tracer decide whether the call is exported;
+//! spans are made only for a call that is.
 //!
-//! For a call of an I/O node, only the timestamps and counts of its answer are kept. Nothing is collected, formatted or
+//! For a call to an I/O node, only the timestamps and counts of the answer are kept. Nothing is collected, formatted or
 //! numbered in advance.
 
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::counters::Stage;
 #[derive(Debug, Default)]
 pub struct StageRecords {
     stages: Vec<StageRecord>,
-    /// The maximum number of spans that the stages become.
+    /// The maximum number of spans that are made from these stages.
     spans: usize,
-    /// Spans that were left out because the request has too many.
+    /// The number of spans that were left out because the request has too many.
     left_out: usize,
 }
 
@@ -40,13 +40,13 @@ const _: () = assert!(4 * size_of::<StageRecord>() < 1024 && size_of::<NodeCall>
 pub struct StageWork {
     /// When the rows were assigned to I/O nodes: begin and end.
     pub planned: Option<(Instant, Instant)>,
-    /// The calls of I/O nodes.
+    /// The calls to I/O nodes.
     pub calls: Vec<NodeCall>,
     /// The reads of the table by this node.
     pub reads: Vec<TableRead>,
 }
 
-/// A call of an I/O node.
+/// A call to an I/O node.
 #[derive(Clone, Debug)]
 pub struct NodeCall {
     /// The id of the call's span, which was sent to the node.
@@ -61,7 +61,7 @@ pub struct NodeCall {
     pub began: Instant,
     /// When it was answered.
     pub ended: Instant,
-    /// The batches that it took, or the error message.
+    /// The trips of the call's batches, or the error message.
     pub answer: Result<Trips, String>,
 }
 
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(exported(&trip), [&trips[..], &stages].concat());
         trip.times.exported = true;
         assert_eq!(exported(&trip), trips);
-        // A node may claim anything.
+        // A node may report any times.
         trip.times = StageTimes { read_us: 500, queue_us: u32::MAX, ..times };
         trip.timeline.without_credit = None;
         let exported = exported(&trip);

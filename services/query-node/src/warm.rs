@@ -85,7 +85,7 @@ impl Warm {
     }
 
     /// Runs on all I/O nodes concurrently and reports the sum of their progress. A node that fails does not stop the
-    /// others; its fault ends the report.
+    /// others. The last message is one of the faults, or the final sum if no node failed.
     pub async fn run(self, progress: &Progress, context: RequestContext) {
         let nodes = self.requests.len();
         let routes = &self.routes;
@@ -122,7 +122,7 @@ impl Warm {
                 faults = &mut runs => break faults,
             }
         };
-        // Reports that arrived at the same moment as the last node's end.
+        // Take the reports that arrived at the same moment as the last node's end.
         while let Ok((node, report)) = stepped.try_recv() {
             latest[node] = report;
         }
@@ -134,7 +134,7 @@ impl Warm {
     }
 }
 
-/// Returns the chunks that hold the rows at these positions.
+/// Returns the chunks that hold the rows at the positions `ranges`.
 async fn runs_holding(open: Arc<OpenTable>, ranges: Vec<RowRange>) -> Result<Vec<ChunkRun>> {
     if ranges.len() > RANGES_MAX {
         let problem = format!("has {} ranges; give at most {RANGES_MAX}", ranges.len());

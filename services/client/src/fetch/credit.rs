@@ -12,7 +12,7 @@ impl Credits {
         Self { limit_rows, used_rows: 0 }
     }
 
-    /// Takes credit for `rows`, if there is enough.
+    /// Takes credit for `rows` rows if there is enough. Returns whether it did.
     #[must_use]
     pub fn take(&mut self, rows: usize) -> bool {
         let fits = self.fits(rows);
@@ -22,12 +22,12 @@ impl Credits {
         fits
     }
 
-    /// Returns whether there is credit for `rows`.
+    /// Returns whether there is credit for `rows` rows.
     pub fn fits(&self, rows: usize) -> bool {
         rows <= self.limit_rows - self.used_rows
     }
 
-    /// Returns the credit of an answered batch of `rows`.
+    /// Gives back the credit of an answered batch of `rows` rows.
     pub fn give_back(&mut self, rows: usize) {
         self.used_rows -= rows;
     }

@@ -28,7 +28,7 @@ pub(super) struct Driver {
     pub shared: Arc<StreamState>,
     pub outage: Arc<Outage>,
     pub backoff: Backoff,
-    /// Bounded by the places of [`StreamState`].
+    /// Its batches are bounded by the queue places of [`StreamState`].
     pub commands: UnboundedReceiver<Command>,
     /// Bounded by the number of batches that wait or are outstanding.
     pub cancels: UnboundedReceiver<u64>,
@@ -102,9 +102,9 @@ impl Driver {
         }
     }
 
-    /// Uses a stream until it ends. Returns `None` if the next one should be dialled at once, which is so if the node
-    /// has answered anything on this one or has asked for a new one. Otherwise returns the fault, as if the stream had
-    /// not been connected.
+    /// Uses a stream until it ends. Returns `None` if the next stream should be dialled at once, because the node has
+    /// answered a request on this stream or has asked for a new stream. Otherwise returns the fault, as if the stream
+    /// had not been connected.
     async fn use_link(&mut self, link: Link) -> Result<Option<Fault>, Abandoned> {
         self.shared.connections.fetch_add(1, Ordering::Relaxed);
         let mut ledger = Ledger::new(&link.welcome, self.options.projections_max);

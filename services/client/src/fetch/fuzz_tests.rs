@@ -27,7 +27,8 @@ const CREDIT_ROWS: u32 = 40;
 
 type Answered = oneshot::Receiver<Result<RawReply, Fault>>;
 
-/// A ledger that has sent batches of one to nine rows, by their ids.
+/// Returns a ledger with waiting batches of one to nine rows, and the id, the number of rows and the answer of each
+/// batch.
 fn busy(rng: &mut StdRng) -> (Ledger, Vec<(u64, usize, Answered)>) {
     let welcome = Welcome { credit_rows: CREDIT_ROWS, batch_rows_max: 10, ..Default::default() };
     let mut ledger = Ledger::new(&welcome, 2);

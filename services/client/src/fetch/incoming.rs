@@ -1,7 +1,7 @@
 //! Receives the messages of an I/O node on a Fetch stream.
 //!
-//! tonic carries the call, but its messages are joined and decoded here ([`ResponseDecoder`]), because tonic's decoder copies
-//! all rows a second time.
+//! tonic carries the call, but its messages are joined and decoded here ([`ResponseDecoder`]), because tonic's decoder
+//! copies all rows a second time.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Begins a stream that sends `requests`. Large replies use memory of `buffers`.
+    /// Begins a stream that sends `requests`. Large replies use memory from `buffers`.
     pub async fn begin(
         mut channel: Channel,
         requests: mpsc::Receiver<FetchRequest>,

@@ -42,7 +42,7 @@ struct Outstanding {
     asked: Instant,
     without_credit: Option<(Instant, Instant)>,
     sent: Instant,
-    /// `None` once it is cancelled: its credit still comes back with its reply.
+    /// `None` once the batch is cancelled. Its credit is still given back when the reply arrives.
     answer: Option<oneshot::Sender<Result<RawReply, Fault>>>,
 }
 
@@ -222,8 +222,9 @@ impl Ledger {
         Some((since, until))
     }
 
-    /// Returns the next message: control messages first, then as many batches, in order, as there is credit and room
-    /// for. A batch for which there is no credit blocks those behind it, or large batches would starve.
+    /// Returns the next message: a control message if there is one, otherwise the first ready batches, up to the credit
+    /// and the size of a message. A batch for which there is no credit blocks the batches behind it, because large
+    /// batches would starve otherwise.
     pub fn next_message(&mut self, now: Instant) -> Option<Kind> {
         if let Some(kind) = self.control.pop_front() {
             return Some(kind);
@@ -311,7 +312,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns whether a caller still waits for a reply of the node.
+    /// Returns whether a caller still waits for a reply from the node.
     pub fn has_outstanding(&self) -> bool {
         let waits = |batch: &Outstanding| batch.answer.as_ref().is_some_and(|it| !it.is_closed());
         self.outstanding.values().any(waits)

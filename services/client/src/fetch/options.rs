@@ -8,7 +8,7 @@ use wire::{BufferPool, Fault, Reason};
 use super::outage::Outage;
 use crate::network::Network;
 
-/// HTTP/2 allows windows up to this.
+/// The maximum size of an HTTP/2 window, in bytes.
 const WINDOW_BYTES_LIMIT: u32 = (1 << 31) - 1;
 
 /// Settings of the client of one I/O node. Every maximum is per stream.

@@ -122,10 +122,10 @@ impl FetchClient {
         self.batch_rows_max_now().is_some()
     }
 
-    /// CreditWaits until a stream is connected.
+    /// Waits until a stream is connected.
     ///
     /// # Errors
-    /// `NODE_UNAVAILABLE` if the last attempts of all streams failed, `DEADLINE_EXCEEDED`.
+    /// `NODE_UNAVAILABLE` if the last attempts of all streams failed, or `DEADLINE_EXCEEDED`.
     pub async fn ready(&self, deadline: Instant) -> Result<(), Fault> {
         self.batch_rows_max(deadline).await.map(drop)
     }
@@ -266,7 +266,8 @@ impl FetchClient {
         Reply::decode(answer?, ask.addrs.len())
     }
 
-    /// Picks the least loaded stream, preferring connected ones to those that are connecting, and others to `tried`.
+    /// Picks the least loaded stream. Prefers connected streams to connecting ones, and then other streams to `tried`.
+    /// Fails if no stream is connected or connecting.
     fn pick(&self, tried: Option<usize>) -> Result<usize, Fault> {
         let rank = |(at, stream): &(usize, &Stream)| {
             let link = match *stream.shared.link() {

@@ -16,7 +16,7 @@ use crate::transport::why;
 /// A Warm's progress, until it is done. Dropping it cancels the Warm.
 pub type WarmStream = std::pin::Pin<Box<dyn Stream<Item = Result<WarmProgress, Fault>> + Send>>;
 
-/// A connection for unary calls. Cheap to clone.
+/// A connection for Describe and Warm. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Unary {
     endpoint: Endpoint,

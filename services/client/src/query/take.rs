@@ -25,7 +25,7 @@ pub struct TakenStream {
     client: QueryClient,
     parts: Streaming<TakeResponse>,
     rows: RowStream,
-    /// The schema, after the end.
+    /// The schema, once the stream has ended.
     ended: Option<SchemaRef>,
 }
 

@@ -1,4 +1,4 @@
-//! A small I/O node: keeps the protocol, checks the client's side of it, and remembers.
+//! A small I/O node that follows the protocol, checks that the client follows it, and records what it receives.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use wire::{ArrowBatch, Fault, Reason, schema_to_bytes};
 pub struct Settings {
     pub credit_rows: u32,
     pub batch_rows_max: u32,
-    /// A batch of more is too large to be answered.
+    /// Maximum number of rows in a reply. A larger batch fails with `TOO_LARGE`.
     pub reply_rows_max: usize,
 }
 
@@ -40,13 +40,13 @@ pub struct Seen {
     pub opens: usize,
     pub cancelled: usize,
     pub batches_of_messages: Vec<usize>,
-    /// A multiset, as sizes and how often they came.
+    /// The numbers of rows of the batches.
     pub batch_rows: Multiset,
     pub outstanding_rows_max: usize,
     pub timeout_us_max: u64,
 }
 
-/// Numbers without an order.
+/// A multiset of numbers: how often each number occurs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Multiset(BTreeMap<usize, usize>);
 
@@ -117,19 +117,19 @@ impl Node {
         self.inner.seen.lock().unwrap().clone()
     }
 
-    /// Whether answers are held back.
+    /// Sets whether answers are held back.
     pub fn hold(&self, held: bool) {
         self.inner.held.send_replace(held);
     }
 
-    /// Instead of answering the next batches, their streams break.
+    /// Breaks the streams of the next `batches` batches instead of answering them.
     pub fn break_next(&self, batches: usize) {
         *self.inner.breaks.lock().unwrap() = batches;
     }
 }
 
 impl Drop for Node {
-    /// Every connection is reset.
+    /// Resets every connection.
     fn drop(&mut self) {
         self.runtime.take().unwrap().shutdown_background();
     }
@@ -171,7 +171,7 @@ impl FetchService for Service {
     }
 }
 
-/// Rows by batch id, with what cancels the batch.
+/// The number of rows of each outstanding batch, and the sender that cancels the batch, by id.
 type Outstanding = Arc<Mutex<HashMap<u64, (usize, watch::Sender<bool>)>>>;
 
 /// One stream.

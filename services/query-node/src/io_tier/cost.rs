@@ -16,9 +16,9 @@ use crate::trace::{NodeCall, StageWork, TableRead};
 pub struct Cost {
     /// Number of I/O nodes that answered.
     pub nodes: usize,
-    /// The sums of their counts. Times are not added.
+    /// The sums of these nodes' counts. Their times are not added.
     pub times: StageTimes,
-    /// Number of rows that this node read from the table, because an I/O node could not answer.
+    /// Number of rows that this query node read from the table.
     pub fallback_rows: usize,
     /// The slowest I/O node, and the times of its stages.
     pub slowest: Option<(Arc<str>, StageTimes)>,
@@ -84,7 +84,7 @@ impl Cost {
 pub struct SliceSource {
     /// The I/O node's duration and stage times; `None` if the table answered.
     pub node: Option<(Duration, StageTimes)>,
-    /// The call of the I/O node, answered or failed, for the request's trace.
+    /// The call to the I/O node, answered or failed, for the request's trace.
     pub call: Option<NodeCall>,
     /// The read of the table, for the request's trace.
     pub table: Option<TableRead>,

@@ -99,8 +99,8 @@ impl Ejection {
         true
     }
 
-    /// Returns the duration of an ejection: between half of the due time and all of it, so that query nodes do not all
-    /// try the node at the same moment.
+    /// Returns the duration of an ejection after `times` others without a success: between half of the due time and all
+    /// of it, so that query nodes do not all try the node at the same moment.
     fn pause(&self, times: u32) -> Duration {
         let EjectionPolicy { time, time_max, .. } = self.policy;
         let due = time.saturating_mul(1 << times.min(16)).min(time_max);

@@ -62,7 +62,7 @@ pub fn present(rows: usize, missing: &[u32]) -> impl Iterator<Item = usize> {
     (0..rows).filter(move |&at| missing.next_if(|&&gone| gone as usize == at).is_none())
 }
 
-/// Replaces the schema of `batch`. Its types must be the same, but nodes may have other metadata.
+/// Replaces the schema of `batch` by `schema`. The types must be equal, but the metadata of an I/O node may differ.
 fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     with_columns(schema, batch.columns().to_vec(), batch.num_rows())
 }

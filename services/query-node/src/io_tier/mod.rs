@@ -7,7 +7,7 @@
 //! fetch.rs, rerank.rs ─► slices.rs ─► plan.rs: the rows of each owner
 //!        │                  ▲ one slice per owner
 //!        ├─► slice_fetch.rs ┴─► I/O node ── fails (faults.rs) ──► table_rows.rs
-//!        └─► join.rs, score.rs: rows in the request's order, distances; cost.rs: what it took
+//!        └─► join.rs, score.rs: rows in the request's order, distances; cost.rs: what the fetch cost
 //!
 //! owners.rs  the owners of a table's chunks, for Warm and Placement
 //! ```

@@ -39,8 +39,9 @@ impl Node {
         }
     }
 
-    /// Returns why the node should not be asked now, or `None` if it should. When an ejection is over, the caller that
-    /// gets `None` must ask the node: its request is the one that tries it.
+    /// Returns why the node should not be asked now, or `None` if it should. When an ejection is over, only one caller
+    /// gets `None`. This caller must ask the node: the outcome of its request decides whether the node is ejected
+    /// again.
     pub fn reason_to_skip(&self) -> Option<&'static str> {
         match self.member.state {
             MemberState::Draining => return Some("it is draining"),

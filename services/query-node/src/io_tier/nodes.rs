@@ -1,4 +1,5 @@
-//! The state of the I/O nodes that all cores share: the list, which is followed, and each node's health.
+//! The state of the I/O nodes, shared by all cores: the list of members, which is kept up to date, and each node's
+//! health.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +74,7 @@ impl IoNodes {
         self.membership.views()
     }
 
-    /// Returns the result of following the source so far.
+    /// Returns the counters and the current error of the source.
     pub fn report(&self) -> Report {
         self.membership.reports().borrow().clone()
     }

@@ -10,7 +10,8 @@ use wire::fetch::ChunkRange;
 use super::routes::Routes;
 use crate::tables::OpenTable;
 
-/// Number of chunks after which other tasks of the thread may run. With hundreds of nodes they take milliseconds.
+/// Number of chunks after which other tasks of the thread may run. With hundreds of nodes, finding the owners of so
+/// many chunks takes milliseconds.
 const CHUNKS_AT_ONCE: usize = 4096;
 
 /// Returns all chunks of a table.

@@ -140,7 +140,7 @@ impl Routes {
         Ok(Self { members, nodes })
     }
 
-    /// Returns the node with the same name and endpoint.
+    /// Returns the node that has the name and endpoint of `member`.
     fn find(&self, member: &ViewMember) -> Option<&Arc<Node>> {
         let is_same = |node: &&Arc<Node>| {
             node.member.name == member.name && node.member.endpoint == member.endpoint

@@ -1,5 +1,5 @@
-//! Table: reads rows from the table instead of an I/O node that does not answer. Slow but correct; the rows are
-//! counted.
+//! Table: reads rows from the table instead of an I/O node that does not answer. This is slow but correct. Callers
+//! count the rows.
 
 use address::RowAddr;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};

@@ -14,9 +14,9 @@ use crate::tables::OpenTable;
 /// Returns the address of each key's row, if it has one.
 ///
 /// If the index of the table's own key is open and needs no plan, the look-up begins on this core: with the index's
-/// pages in memory, looking up a few keys takes less time than handing them to the background, and the first page that
-/// has to be read moves the look-up there. A key of another column may have any number of rows, and one with many would
-/// occupy the core for long.
+/// pages in memory, looking up a few keys takes less time than handing them to the background. If a page has to be
+/// read, the look-up moves to the background. In another column a key may have any number of rows, and a look-up of a
+/// key with many rows would occupy the core for long.
 pub async fn look_up(
     state: &ShardState,
     open: &Arc<OpenTable>,

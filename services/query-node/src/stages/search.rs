@@ -19,7 +19,7 @@ use crate::tables::{Measure, OpenTable};
 /// The rows that an index found, best first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hits {
-    /// Addresses with distances or scores (0 if there are none).
+    /// Addresses with distances or scores (0 if the search gives neither).
     pub rows: Vec<(RowAddr, f32)>,
     /// The meaning of the numbers in `rows`.
     pub measure: Measure,
@@ -83,8 +83,8 @@ pub async fn search(
     }
 }
 
-/// Searches on this core if the index's partitions are open and need no plan, because Lance compares vectors on its own
-/// threads; otherwise in the background.
+/// Searches by vector. If the index's partitions are open and the search needs no plan, it runs on this core, because
+/// Lance compares vectors on its own threads. Otherwise it runs in the background.
 async fn by_vector(
     state: &ShardState,
     open: Arc<OpenTable>,
@@ -124,7 +124,7 @@ async fn by_vector(
     Ok(Hits { rows, measure: Measure::Distance, refine, exhaustive })
 }
 
-/// Opens the index's partitions and searches them, or runs a planned search if it needs a plan.
+/// Opens the index's partitions and searches them, or runs a planned search if the query needs a plan.
 async fn open_and_search(
     open: &OpenTable,
     query: &VectorQuery,

@@ -1,7 +1,7 @@
 //! The catalog: maps names to open tables.
 //!
-//! The latest version of each table is kept open. New versions are followed in the background, and requests never wait
-//! for that. Other versions are opened on request, and a bounded number of them is cached. A table that cannot be
+//! The latest version of each table is kept open. New versions are opened in the background, and requests never wait
+//! for them. Other versions are opened on request, and a bounded number of them is cached. A table that cannot be
 //! opened is listed with its error and tried again.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub struct Catalog {
     entries: BTreeMap<String, Entry>,
     /// Versions other than the current ones, by name, generation and version.
     versions: Cache<(String, u64, u64), Arc<OpenTable>>,
-    /// The runtime that opens tables: what they spawn must outlive the core that asked first.
+    /// The runtime that opens tables. Tasks that a table spawns must outlive the core whose request opened it.
     background: Handle,
 }
 
@@ -54,7 +54,7 @@ struct TableState {
     generation: u64,
 }
 
-/// A table as it is listed.
+/// An entry of [`Catalog::list`].
 pub struct Listed<'a> {
     /// The table's name.
     pub name: &'a str,
@@ -75,7 +75,7 @@ impl Catalog {
         Self { lake, entries, versions: Cache::new(config.versions_max), background }
     }
 
-    /// Returns the requests to object stores since the start.
+    /// Returns counters of the requests to object stores since the start.
     pub fn store_use(&self) -> StoreUse {
         self.lake.store_use()
     }
@@ -210,8 +210,8 @@ impl Catalog {
     }
 }
 
-/// The purpose of opening a table. A request accepts the failure of an attempt that another one has just made; a
-/// refresh makes its own.
+/// The purpose of opening a table. If another attempt has just failed, a request fails with the same fault, and a
+/// refresh tries again.
 #[derive(Clone, Copy)]
 enum OpenedFor {
     Request,

@@ -1,4 +1,4 @@
-//! One version of a table, with everything that requests need of it.
+//! One version of a table, with everything that requests need from it.
 
 use std::sync::Arc;
 
@@ -147,7 +147,7 @@ impl OpenTable {
         Ok(columns)
     }
 
-    /// Returns whether requests that name no columns get this one: it is neither a vector nor a blob.
+    /// Returns whether requests that name no columns get the column `field`: it is neither a vector nor a blob.
     ///
     /// # Errors
     /// `ColumnNotFound`.

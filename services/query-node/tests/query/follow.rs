@@ -47,7 +47,7 @@ async fn the_interval_is_kept_without_being_asked() {
 async fn a_pinned_version_stays() {
     let table = TestTable::plain().await;
     let mut config = config(&[("t", &table)]);
-    // The first fragment alone.
+    // Version 1 has only the first fragment.
     config.tables.get_mut("t").unwrap().version = Some(1);
     let (node, client) = serve_with(config).await;
     node.refresh().await;

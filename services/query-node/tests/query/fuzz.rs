@@ -35,7 +35,7 @@ const WORDS: [&str; 16] = [
     "no such thing",
 ];
 
-/// Answers of a call's stream that are looked at; a caller may go before the last.
+/// Maximum number of answers that are read from a call's stream. A caller may leave before the last answer.
 const ANSWERS_MAX: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +45,7 @@ async fn fuzz_every_call() {
     let messages = Messages::of(DESCRIPTORS, &WORDS);
     let methods = messages.methods("/bireme.query.");
     assert!(methods.len() >= 8, "{methods:?}");
-    // Made before, as a case can't wait.
+    // The calls are generated first and sent below, because a case is not async.
     let mut calls = Vec::new();
     cases("fuzz_every_call", 400, |rng| {
         let method = methods[rng.random_range(0..methods.len())].clone();
@@ -92,7 +92,7 @@ async fn channel(node: &QueryNode) -> Channel {
     endpoint.connect().await.unwrap()
 }
 
-/// Asks, and takes what is answered.
+/// Calls `method` with the messages `asked`, and reads at most [`ANSWERS_MAX`] answers.
 async fn call(channel: Channel, method: &Method, asked: Vec<Vec<u8>>) -> Result<(), Status> {
     let mut grpc = tonic::client::Grpc::new(channel);
     grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;

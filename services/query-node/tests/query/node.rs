@@ -1,4 +1,4 @@
-//! A running node with a client, and rows read back.
+//! Starts nodes with clients, and reads the rows of their answers.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub async fn serve_with(config: QueryConfig) -> (QueryNode, QueryClient) {
     (node, client)
 }
 
-/// A table `t` with IVF_RQ and the other indexes.
+/// Serves a table `t` that has an IVF_RQ index on its vectors, and the other indexes.
 pub async fn served() -> (TestTable, QueryNode, QueryClient) {
     let table = TestTable::indexed(Default::default(), Metric::L2).await;
     let (node, client) = serve(&[("t", &table)]).await;

@@ -75,7 +75,7 @@ async fn metric(node: &QueryNode, name: &str) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_wait_for_anything_are_under_way_until_they_are_answered() {
-    // It says nothing of what it is asked for.
+    // This I/O node answers no request.
     let io = fake_io::serve(|_| Vec::new()).await;
     let table = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
     let (node, client) = serve_with(QueryConfig {
@@ -95,7 +95,7 @@ async fn requests_that_wait_for_anything_are_under_way_until_they_are_answered()
             tokio::spawn(async move { client.search(near(vector(7), 3)).await.map(drop) })
         })
         .collect();
-    // The index is searched, and no request waits for a permit any more.
+    // Returns false once all searches are in progress and none of them waits for a permit.
     let waits = async || {
         metric(&node, UNDER_WAY).await < 3.0 || metric(&node, "bireme_query_queue").await > 0.0
     };
@@ -147,7 +147,7 @@ async fn every_chunk_has_one_owner_that_is_told() {
     assert!(fault.message.contains("names fragment 9, which version"), "{fault}");
 }
 
-/// The chunks that are named, by whomever they are owned: fragment and number, ascending.
+/// Returns the fragment and number of each chunk that the response names, ascending, whoever owns it.
 fn owned(placed: &PlacementResponse) -> Vec<(u32, u32)> {
     let ranges = placed.nodes.iter().flat_map(|node| &node.ranges);
     let ids = ranges.flat_map(|range| {
@@ -174,7 +174,7 @@ async fn health(node: &QueryNode) -> [i32; 2] {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_is_ready_once_it_has_a_list_and_answers_before() {
     let table = TestTable::plain().await;
-    // Never a list: the name is nobody's, and where no DNS answers there is none either.
+    // This source never gives a list: the name does not exist, or no DNS server answers.
     let nowhere = QueryConfig {
         io_nodes: Vec::new(),
         io_nodes_from: Some("dns:io.bireme.invalid:7071".parse().unwrap()),
@@ -239,7 +239,7 @@ async fn a_shut_down_node_lets_requests_end_and_then_nobody_answers() {
     });
     tokio::time::sleep(Duration::from_millis(2)).await;
     node.shutdown(Duration::from_secs(10)).await.unwrap();
-    // Either it was there before the shutdown, and is answered, or it is told what to do.
+    // Either the search arrived before the shutdown and is answered, or it fails with `NODE_UNAVAILABLE`.
     if let Err(fault) = running.await.unwrap() {
         assert_eq!(fault.reason, Reason::NodeUnavailable);
     }

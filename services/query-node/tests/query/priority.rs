@@ -69,7 +69,7 @@ async fn a_priority_is_carried_to_the_io_nodes_and_none_is_interactive() {
         let take = TakeRequest { table: "t".into(), row_addrs, priority, ..Default::default() };
         client.take(take).await.unwrap().collect().await.unwrap();
         assert_eq!(node.noted(), [expected], "take");
-        // The row that it is to be like, the rerank, the winners.
+        // The node is asked for the vector of the row, for the rerank, and for the winners.
         let like = SearchRequest { priority, ..by(By::Like(crate::table::key(7)), 3) };
         let found = client.search(like).await;
         let noted = node.noted();

@@ -94,7 +94,7 @@ async fn without_refinement_the_index_has_its_say() {
         ..near(vector(5), 100)
     };
     let answer = client.search(request).await.unwrap();
-    // Only the payload was fetched.
+    // Only the columns of the answer were fetched, no vectors.
     assert_eq!((answer.rows.num_rows(), node.fallback_rows()), (100, 100));
     assert!(numbers(&answer.rows, "_distance").is_sorted());
     let truth = nearest(&vector(5), Metric::L2, 100, live());

@@ -16,10 +16,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 
-/// 320 bytes: a pack of its own.
+/// A vector has 320 bytes, so its column has a pack of its own.
 pub const DIMENSION: usize = 80;
 
-/// Rows of the first fragment. The second one has the remaining rows.
+/// The number of rows in the first fragment. The second one has the remaining rows.
 pub const FIRST: i64 = 2000;
 pub const ROWS: i64 = 3000;
 
@@ -43,7 +43,7 @@ pub fn key(id: i64) -> String {
     format!("row-{id}")
 }
 
-/// Rows in fifty loose heaps.
+/// Returns the vector of a row. The vectors form fifty loose clusters.
 pub fn vector(id: i64) -> Vec<f32> {
     let mut heap = StdRng::seed_from_u64(id as u64 % 50);
     let mut own = StdRng::seed_from_u64(1000 + id as u64);
@@ -61,7 +61,7 @@ pub fn tag(id: i64) -> String {
     format!("tag-{}", id % 3)
 }
 
-/// `id`, `key`, `text`, `tag` (a dictionary), `vector`.
+/// Returns rows with the columns `id`, `key`, `text`, `tag` (a dictionary) and `vector`.
 pub fn rows(ids: impl Iterator<Item = i64> + Clone) -> RecordBatch {
     let keys: StringArray = ids.clone().map(|id| Some(key(id))).collect();
     let texts: StringArray = ids.clone().map(|id| Some(text(id))).collect();
@@ -93,7 +93,7 @@ impl TestTable {
         Self { _folder: folder, uri }
     }
 
-    /// Two fragments, with deletions, without an index.
+    /// Creates a table of two fragments with deleted rows and no index.
     pub async fn plain() -> Self {
         let table = Self::nowhere();
         table.fill().await;
@@ -106,7 +106,7 @@ impl TestTable {
         Dataset::open(&self.uri).await.unwrap().delete("id % 10 = 7").await.unwrap();
     }
 
-    /// Creates such a table with indexes on vector, text and key.
+    /// Creates a table like [`plain`](Self::plain), with indexes on vector, text and key.
     pub async fn indexed(kind: VectorIndexKind, metric: Metric) -> Self {
         let table = Self::plain().await;
         let vector = VectorIndex {
@@ -122,7 +122,7 @@ impl TestTable {
         table
     }
 
-    /// Other rows than those.
+    /// Creates a table with the rows of `batch`.
     pub async fn of(batch: RecordBatch) -> Self {
         let table = Self::nowhere();
         table.write(batch).await;

@@ -44,7 +44,7 @@ async fn many_rows_come_in_the_order_given_in_messages_of_bounded_size() {
 async fn missing_rows_are_an_error_or_left_out() {
     let (_table, _node, client) = served().await;
     let mut request = take(&[5, 7, 2999, 8], &["id"]);
-    // Past the end of a fragment, and of a fragment that isn't there.
+    // The first address is past the end of its fragment. The fragment of the second one does not exist.
     request.row_addrs.extend([1 << 32 | 1000, 9 << 32]);
     let fault = client.take(request.clone()).await.err().unwrap();
     assert_eq!(fault.reason, Reason::RowNotFound);
