@@ -36,19 +36,20 @@ impl CliError {
         Self { exit, reason, message: one_line(&message.into()), metadata: BTreeMap::new() }
     }
 
-    /// A bad argument or setting.
+    /// Returns the error for a bad argument or setting.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, Reason::BadArgument.as_str(), message)
     }
 
-    /// An error of the operating system. `doing` says what failed; `mend`, if not empty, says what to do.
+    /// Returns the `CliError` for an error of the operating system. `doing` says what failed; `mend`, if not empty,
+    /// says what to do.
     pub fn os(doing: &str, error: &io::Error, mend: &str) -> Self {
         let (exit, reason) = exit_and_reason(error.kind());
         let mend = if mend.is_empty() { String::new() } else { format!("; {mend}") };
         Self::new(exit, reason, format!("{doing}: {error}{mend}"))
     }
 
-    /// An address that can't be listened on; `flag` chooses another.
+    /// Returns the error for an address that can't be listened on; `flag` chooses another one.
     pub fn listen(address: &str, source: &io::Error, flag: &str) -> Self {
         let message = format!("can't listen on {address}: {source}; choose another with {flag}");
         let (exit, reason) = match source.kind() {
@@ -61,22 +62,22 @@ impl CliError {
         Self::new(exit, reason, message)
     }
 
-    /// A folder that can't be used.
+    /// Returns the error for a folder that can't be used.
     pub fn folder(message: impl Into<String>) -> Self {
         Self::new(Exit::Refused, "FOLDER_UNUSABLE", message)
     }
 
-    /// A disk without enough free space.
+    /// Returns the error for a disk without enough free space.
     pub fn disk_full(message: impl Into<String>) -> Self {
         Self::new(Exit::Refused, "DISK_FULL", message)
     }
 
-    /// A drive that returns other data than was written to it.
+    /// Returns the error for a drive that returns other data than was written to it.
     pub fn damaged(message: impl Into<String>) -> Self {
         Self::new(Exit::Other, "DRIVE_DAMAGED", message)
     }
 
-    /// Output that can't be written. A closed pipe is no failure.
+    /// Returns the error for output that can't be written. A closed pipe is no failure.
     pub fn output(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::new(Exit::OutputClosed, "OUTPUT_CLOSED", ""),

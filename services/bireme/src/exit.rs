@@ -46,14 +46,14 @@ impl Exit {
         ExitCode::from(self.number())
     }
 
-    /// Returns how a command ends that a fault with this reason ended.
+    /// Returns how a command ends if it fails with this reason.
     pub const fn for_reason(reason: Reason) -> Self {
         match reason {
             Reason::ColumnNotFound
             | Reason::BadVector
             | Reason::BadFilter
             | Reason::BadArgument
-            // Another argument would do, or building the index, for which the message names the command.
+            // The user can give another argument, or build the index: the message names the command for that.
             | Reason::NoIndex
             | Reason::TooLarge => Self::Usage,
             Reason::TableNotFound

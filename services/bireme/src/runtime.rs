@@ -31,7 +31,7 @@ pub fn runtime(threads: Option<usize>) -> Result<Runtime> {
 pub fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = runtime(None)?;
     let done = runtime.block_on(work);
-    // Tasks that are left, such as a table's prefetches, are of no more use.
+    // Tasks that are left, such as a table's prefetches, are no longer needed.
     runtime.shutdown_background();
     done
 }

@@ -24,7 +24,7 @@ use crate::slots::{ConnectionSlot, ConnectionSlots, caller};
 use crate::socket::{Socket, Wire};
 use crate::tls::ServerTls;
 
-/// The pause after a failed accept. The usual reason is a lack of descriptors, of which one is freed first.
+/// The pause after a failed accept. The usual reason is a lack of descriptors; one is freed before the pause.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The minimum time between two log lines with the same message, so that a flood of connections does not flood the log.

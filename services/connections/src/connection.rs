@@ -48,7 +48,7 @@ pub struct Connection {
     grace: Duration,
     /// The number of open streams, without watch streams.
     streams: AtomicU32,
-    /// The number of those that may outlast the connection's grace.
+    /// The number of open streams that may outlast the connection's grace.
     lasting: AtomicU32,
     /// The number of watch streams.
     watches: AtomicU32,
@@ -97,7 +97,7 @@ impl Connection {
         })
     }
 
-    /// Returns the account of its memory on its core.
+    /// Returns the account of the connection's memory on its core.
     pub fn holder(&self) -> &Arc<Holder> {
         &self.holder
     }
@@ -129,7 +129,7 @@ impl Connection {
         self.retires.clone()
     }
 
-    /// Returns the time since when it has had no stream. Returns `None` while it has one.
+    /// Returns the time since which the connection has had no stream. Returns `None` while it has one.
     pub fn idle_since(&self) -> Option<Instant> {
         let is_idle = self.streams.load(Ordering::Relaxed) == 0;
         let since = Duration::from_millis(self.idle_since_ms.load(Ordering::Relaxed));
@@ -156,7 +156,7 @@ impl Connection {
         self.retires.cancel();
     }
 
-    /// Returns the time at which it ends by its age, by the client's certificate, or because it is idle.
+    /// Returns the time at which the connection ends by its age, by the client's certificate, or because it is idle.
     pub fn ends(&self) -> Instant {
         match self.idle_since() {
             Some(since) => self.ends.min(since + self.idle_max),

@@ -20,8 +20,8 @@ use crate::connection::Connection;
 /// One address may hold at most the number of slots divided by this.
 const PEER_PART: usize = 2;
 
-/// One in so many file descriptors is reserved for other uses than clients' connections: drives, tables, object stores,
-/// connections to other nodes, probes.
+/// The number of file descriptors divided by this is the number reserved for other uses than clients' connections:
+/// drives, tables, object stores, connections to other nodes, probes.
 const RESERVED_PART: u64 = 4;
 
 /// The minimum number of reserved descriptors.
@@ -120,7 +120,7 @@ pub struct ConnectionCounts {
 }
 
 /// Returns the address by which a caller's connections are counted: the IPv4 address, or the /64 network of an IPv6
-/// address, because one host may use all addresses of it.
+/// address, because one host may use all addresses of such a network.
 pub fn caller(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(it) => Ipv6Addr::from_bits(it.to_bits() >> 64 << 64).into(),

@@ -6,8 +6,8 @@
 const NICE: i32 = 10;
 
 /// The time slice of background threads: the longest that Linux allows. Since Linux 6.12 a thread that wakes up
-/// preempts a thread with a longer time slice at once. It waits for the end of a slice as long as its own, whatever the
-/// nice values. The usual slice is 3 ms.
+/// preempts a thread with a longer time slice at once. If the slices are equally long, it waits for the end of the
+/// other thread's slice, whatever the nice values. The usual slice is 3 ms.
 #[cfg(target_os = "linux")]
 const SLICE_NS: u64 = 100_000_000;
 

@@ -76,8 +76,8 @@ pub struct ConfigError {
     pub rule: &'static str,
 }
 
-/// Read slots of a ring whose drives are all in memory. A sector for each of them fits in the first-level
-/// cache.
+/// Maximum number of read slots of a ring whose drives are all in memory. A sector for each of them fits in the
+/// first-level cache.
 const IN_PLACE_SLOTS: u32 = 8;
 
 /// Maximum length of a transfer in bytes: below 2,147,479,552, the most that Linux moves in one call.

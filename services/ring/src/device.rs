@@ -28,7 +28,7 @@ const NESTING_MAX: u32 = 8;
 /// A queue depth and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueDepth {
-    /// Operations in flight at a time, over all cores.
+    /// Maximum number of operations in flight at a time, over all cores.
     pub depth: u32,
     /// The origin of the depth.
     pub source: DepthSource,
@@ -97,7 +97,8 @@ fn device_of(file: &Metadata) -> (u32, u32) {
     (libc::major(device), libc::minor(device))
 }
 
-/// Returns `None` if the file does not exist, or is not visible in this process's mount namespace.
+/// Returns the major and minor number of the device that holds the file at `path`, or `None` if the file does not exist
+/// or is not visible in this process's mount namespace.
 fn device_at(path: &Path) -> Option<(u32, u32)> {
     fs::metadata(path).ok().map(|file| device_of(&file))
 }

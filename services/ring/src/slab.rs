@@ -103,7 +103,7 @@ impl SlabFile {
             Err(error) => return Err(SlabError::of(path, "open", 0, error)),
         };
         let (len, is_preallocated) = prepare(path, &file, options)?;
-        // Once it is locked: a slab of another node is left as it is.
+        // Narrow the mode only after locking, so that the slab of another node is left as it is.
         let narrowed_from = match options.read_only {
             true => None,
             false => narrow(&file)
@@ -182,13 +182,13 @@ impl SlabFile {
         self.0.is_read_only
     }
 
-    /// The permissions that its file had when it was opened, if they let others than its owner read or write it; since
-    /// then it has mode 0600. `None` for a block device, whose mode is its administrator's.
+    /// Returns the permissions that the slab's file had before it was opened, if they exceeded mode 0600; opening the
+    /// slab removed the excess. Returns `None` for a block device, whose mode is left to its administrator.
     pub fn narrowed_from(&self) -> Option<u32> {
         self.0.narrowed_from
     }
 
-    /// Whether it lies in a filesystem that is memory.
+    /// Returns whether the slab lies in a filesystem that is in memory.
     pub fn is_memory(&self) -> bool {
         self.0.is_memory
     }
@@ -287,7 +287,7 @@ fn open_file(path: &Path, options: OpenOptions, direct: bool) -> io::Result<File
         .open(path)
 }
 
-/// Takes from others what a file's mode lets them do. Returns the permissions that it had, if they were wider.
+/// Removes the permissions of a file that exceed `FILE_MODE`. Returns the previous permissions if any were removed.
 fn narrow(file: &File) -> io::Result<Option<u32>> {
     let metadata = file.metadata()?;
     let mode = metadata.permissions().mode() & 0o7777;

@@ -81,8 +81,8 @@ impl<E: From<Failure>> Pending<E> {
 impl<E> Drop for Pending<E> {
     fn drop(&mut self) {
         if let Self::Accepted(reply) = self {
-            // The ring may keep the reply for long, and may drop it while its tables are borrowed. Dropping a
-            // waker can run foreign code, so the waker must not stay in the reply.
+            // The ring may keep the reply for long, and may drop it while its ledger is borrowed. Dropping a waker can
+            // run foreign code, so the waker must not stay in the reply.
             let waker = reply.waker.borrow_mut().take();
             drop(waker);
         }

@@ -6,8 +6,8 @@ use strsim::osa_distance;
 /// enough. Swapping two adjacent letters counts as one edit, and case is ignored. A known name qualifies if
 /// the distance is at most a third of its length.
 ///
-/// `name` may be of any length: no more of it is examined than a third more than the length of each known
-/// name.
+/// `name` may be of any length: for each known name, at most about a third more letters than that name has are
+/// examined.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let candidates =
         known.into_iter().filter_map(|known| Some((edit_distance(name, known)?, known)));

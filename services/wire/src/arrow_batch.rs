@@ -56,8 +56,8 @@ pub struct BatchError(String);
 impl ArrowBatch {
     /// Creates a batch of `columns`, each of which has `rows` rows and no offset.
     ///
-    /// A column may have the physical type of the type that its schema declares (binary for text). The bytes are the
-    /// same, and the receiver validates the text.
+    /// A column may have the physical type behind the type that its schema declares (binary for text). The bytes are
+    /// the same, and the receiver validates the text.
     ///
     /// # Errors
     /// If a column has an offset or an unsupported type: dictionaries, views, unions and run-end encoding.

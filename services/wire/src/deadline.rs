@@ -1,4 +1,4 @@
-//! The time for which a caller may have a node work.
+//! The maximum time for which a caller may have a node work.
 
 use std::time::Duration;
 

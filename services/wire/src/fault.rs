@@ -20,14 +20,15 @@ pub const ERROR_DOMAIN: &str = "bireme";
 /// queue takes about this long to drain.
 pub const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// Bytes of a message. It travels in a header, twice, where a byte may take three, and clients take 16 KiB of headers.
+/// The maximum length of a message, in bytes. A message is sent twice in headers, where one byte may take three, and
+/// clients accept 16 KiB of headers.
 pub const MESSAGE_BYTES_SHOWN: usize = 2048;
 
-/// Bytes of a metadatum. A URI has less.
+/// The maximum length of a metadata value, in bytes. URIs are shorter.
 pub const METADATUM_BYTES_SHOWN: usize = 1024;
 
-/// Returns the beginning of `text` on one line: with control characters in it, its white space becomes
-/// single spaces, and the others are escaped.
+/// Returns the first `bytes_max` bytes of `text` on one line. If the text contains control characters, its white space
+/// becomes single spaces, and all other control characters are escaped.
 fn shown(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         let end = (0..=bytes_max).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
@@ -224,8 +225,9 @@ impl From<Fault> for Status {
     }
 }
 
-/// `google.rpc.ErrorInfo` with sorted metadata. That of `tonic_types` has a hash map, so its bytes would be in another
-/// order in each run, and a header of other bytes has another length on the wire: a simulation would not repeat.
+/// `google.rpc.ErrorInfo` with sorted metadata. The type of `tonic_types` has a hash map, whose order differs from run
+/// to run. Then the header's bytes and their compressed length would differ too, and a simulation would not be
+/// reproducible.
 #[derive(Clone, PartialEq, Message)]
 struct ErrorInfo {
     #[prost(string, tag = "1")]

@@ -63,7 +63,7 @@ pub const BATCH_STAGES: [&str; 4] = ["locate", "queue", "read", "assemble"];
 /// far smaller.
 pub const REQUEST_BYTES_MAX: usize = 16 << 20;
 
-/// Bytes of batches after which a client adds no more to a message.
+/// A client adds no further batch to a message that has at least this many bytes.
 pub const REQUEST_BYTES_FILLED: usize = 1 << 20;
 
 /// The largest other message that either side accepts, in bytes: a reply of `batch_rows_max` wide rows.

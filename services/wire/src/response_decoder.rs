@@ -27,8 +27,8 @@ pub struct ResponseDecoder {
     messages: VecDeque<FetchResponse>,
 }
 
-/// The most memory that a message gets before its data arrives. Nearly every message fits. For a larger one the buffer
-/// doubles as data arrives, so that a sender which announces much and sends little takes no memory.
+/// The maximum memory that a message gets before its data arrives, in bytes. Nearly every message fits. For a larger
+/// one the buffer doubles as data arrives, so that a sender that announces much and sends little does not take more.
 const INITIAL_BYTES_MAX: usize = 8 << 20;
 
 /// A message that is partly received.

@@ -10,7 +10,7 @@ use client::{ClientTlsConfig, Endpoint, Network};
 use super::duration::parse_duration;
 use crate::error::Result;
 
-/// The time limit of a request without --timeout.
+/// The time limit of a request if --timeout is not given.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// Names the query node.

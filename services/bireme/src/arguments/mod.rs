@@ -1,4 +1,5 @@
-//! Parsers of arguments. Pure, but for host names, drives that exist, and files of vectors.
+//! Parsers of arguments. They do no I/O, except to look up host names, to see whether a drive exists, and to read files
+//! of vectors.
 
 mod at_least_1;
 mod column;

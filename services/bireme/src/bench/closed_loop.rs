@@ -1,5 +1,5 @@
 //! A fixed number of callers, each of which sends its next request once the last is answered. The rate drops when the
-//! endpoint is slow, so the latencies are those of these callers, not those of a crowd that keeps coming.
+//! endpoint is slow, so the latencies don't show how long requests would wait that arrive at a constant rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,7 +82,7 @@ mod tests {
         assert!(tally.requests() >= 8, "{}", tally.requests());
         assert_eq!(tally.rows(), 5 * tally.requests());
         let errors = tally.errors()["OVERLOADED"];
-        // Numbers are given out in order: of n requests ⌊(n + 0) / 3⌋ are the third of three.
+        // Numbers are given out in order, so ⌊n / 3⌋ of n requests fail.
         assert_eq!(errors, (errors + tally.requests()) / 3);
         assert!(tally.latency().unwrap().p50 >= 1000.0);
 

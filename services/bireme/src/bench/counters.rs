@@ -4,7 +4,8 @@ use client::query::StatusResponse;
 use wire::fetch::{Core, DescribeResponse};
 use wire::query::IoNode;
 
-/// CPU times that differ by less are those of one process. They are not equal, because the tiers are asked in turn.
+/// If the CPU times of both tiers differ by less than this, in microseconds, the tiers are one process. They are not
+/// equal even then, because the tiers are asked one after the other.
 const SAME_PROCESS_US: u64 = 100_000;
 
 /// Counters of the I/O nodes together, and of the query node.
@@ -65,7 +66,8 @@ impl Counters {
         }
     }
 
-    /// Returns what was counted since `before`; 0 if the counter has decreased, because a node was restarted.
+    /// Returns the increase of each counter since `before`; 0 for a counter that has decreased, because its node was
+    /// restarted.
     pub fn since(&self, before: &Self) -> Self {
         let delta = |count: fn(&Self) -> u64| count(self).saturating_sub(count(before));
         let query = self.query_cpu_us.zip(before.query_cpu_us);

@@ -19,19 +19,19 @@ const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The settings of a load of fetches.
 #[derive(Clone, Debug)]
 pub struct FetchPlan {
-    /// Addresses in a batch.
+    /// The number of addresses in a batch.
     pub batch_rows: usize,
     /// The table's URI, as the I/O node serves it.
     pub uri: String,
-    /// Columns; all but vectors and blobs if empty.
+    /// The columns to fetch; if empty, all but vectors and blobs.
     pub columns: Vec<String>,
-    /// If given, the I/O node scores the rows and returns so many.
+    /// If given, the I/O node scores the rows and returns only this many, the nearest ones.
     pub rerank: Option<u32>,
-    /// Streams; as many as the node has cores if not given.
+    /// The number of streams; if not given, one for each core of the node.
     pub streams: Option<usize>,
-    /// The draws' seed.
+    /// The seed with which addresses are drawn.
     pub seed: u64,
-    /// Batches at the same time at most.
+    /// The maximum number of batches at the same time.
     pub concurrency: usize,
     /// The network over which to connect to the I/O node.
     pub network: Network,

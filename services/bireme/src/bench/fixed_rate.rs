@@ -13,7 +13,7 @@ use tokio::task::JoinError;
 use super::tally::Tally;
 use super::workload::Workload;
 
-/// A start counts as late if it is later than this.
+/// A request counts as late if it starts later than this after it was due.
 const LATE: Duration = Duration::from_millis(1);
 
 /// The number of tallies. Requests use them in turn, so that they rarely wait for each other.
@@ -53,7 +53,7 @@ pub async fn fixed_rate<W: Workload>(
     // On a thread of its own, because tokio's timer is only exact to a millisecond.
     let unstarted = tokio::task::spawn_blocking(move || pace.run(&runtime)).await?;
     let all = u32::try_from(in_flight_max).unwrap_or(u32::MAX);
-    // It fails only if the semaphore is closed, which nobody does.
+    // Wait until all requests have ended. This fails only if the semaphore is closed, which nobody does.
     let _ = permits.acquire_many(all).await;
     let mut total = Tally::new();
     for tally in tallies.iter() {
@@ -83,7 +83,7 @@ impl<W: Workload> Pace<W> {
         0
     }
 
-    /// Waits until one more request may start, but no longer than `end`.
+    /// Waits until one more request may start, but at most until `end`.
     fn permit(&self, runtime: &Handle, end: Instant) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             return Some(permit);
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::bench::workload::Done;
 
-    /// A request that takes so long.
+    /// A workload whose requests take this long.
     struct Takes(Duration);
 
     impl Workload for Takes {

@@ -9,7 +9,7 @@ use super::workload::{Done, Workload, random};
 use crate::error::{CliError, Result};
 use crate::output::key_text;
 
-/// Keys that are drawn from the table.
+/// The number of keys that are drawn from the table.
 const KEYS: usize = 20_000;
 
 /// The settings of a load of look-ups.
@@ -17,13 +17,13 @@ const KEYS: usize = 20_000;
 pub struct GetPlan {
     /// The key column; the table's own if not given.
     pub column: Option<String>,
-    /// Keys of each request.
+    /// The number of keys in each request.
     pub keys: usize,
-    /// Columns; all but vectors and blobs if empty.
+    /// The columns to return; if empty, all but vectors and blobs.
     pub columns: Vec<String>,
     /// Whether rows come back as JSON.
     pub json_rows: bool,
-    /// The draws' seed.
+    /// The seed with which keys are drawn.
     pub seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Row addresses in random order, each once before one is repeated.
+//! Draws row addresses in random order. Every address is drawn once before any is drawn again.
 //!
 //! With independent draws, as many draws as rows would reach only 63 % of the rows, and a cache would look better than
 //! it is.
@@ -8,7 +8,7 @@ use wire::query::Fragment;
 
 use super::permutation::Permutation;
 
-/// The rows of one version. Deleted rows of a fragment are drawn as well, and come back as missing.
+/// The rows of one version of a table. Deleted rows of a fragment are drawn as well, and come back as missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveRows {
     /// For each fragment, the number of rows up to its end, and its id.
@@ -16,7 +16,7 @@ pub struct LiveRows {
 }
 
 impl LiveRows {
-    /// Takes the rows of the fragments that have a live row; `None` if no fragment has one.
+    /// Returns the rows of the fragments that have a live row; `None` if no fragment has one.
     pub fn new(fragments: &[Fragment]) -> Option<Self> {
         let mut end = 0;
         let live = fragments.iter().filter(|it| it.physical_rows > it.deleted_rows).map(|it| {
@@ -32,7 +32,7 @@ impl LiveRows {
         self.fragments.last().map_or(0, |(end, _)| *end)
     }
 
-    /// Returns the address of row number `place` of all.
+    /// Returns the address of the row at `place`, counted over all fragments.
     fn at(&self, place: u64) -> RowAddr {
         let fragment = self.fragments.partition_point(|(end, _)| *end <= place);
         let before = if fragment == 0 { 0 } else { self.fragments[fragment - 1].0 };
@@ -40,8 +40,8 @@ impl LiveRows {
         RowAddr::new(self.fragments[fragment].1, (place - before) as u32)
     }
 
-    /// Draws `from` to `from + count` of the endless sequence that belongs to `seed`: all rows in random
-    /// order, then all in another.
+    /// Returns `count` addresses, from position `from` on, of the endless sequence that belongs to `seed`: all rows in
+    /// a random order, then all rows in another order, and so on.
     pub fn draw(&self, seed: u64, from: u64, count: usize) -> Vec<RowAddr> {
         let len = self.len();
         let (mut addrs, mut number) = (Vec::with_capacity(count), from);

@@ -1,4 +1,4 @@
-//! Arguments of load, and putting it on.
+//! The arguments of a load, and how it is put on an endpoint.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use super::workload::Workload;
 use crate::arguments::parse_duration;
 use crate::error::{CliError, Result};
 
-/// Requests at the same time by default, in a closed loop.
+/// The default number of requests at the same time in a closed loop.
 const CONCURRENCY_CLOSED: usize = 16;
 
-/// Requests at the same time by default, at a fixed rate.
+/// The default maximum number of requests at the same time at a fixed rate.
 const CONCURRENCY_FIXED_RATE: usize = 1024;
 
 /// Arguments of load.
@@ -52,7 +52,7 @@ fn positive(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// Parses a whole number above 0.
+/// Parses a whole number from 1 to 1,048,576.
 pub fn at_least_1(text: &str) -> std::result::Result<usize, String> {
     match text.parse() {
         Ok(number) if (1..=1 << 20).contains(&number) => Ok(number),
@@ -61,7 +61,7 @@ pub fn at_least_1(text: &str) -> std::result::Result<usize, String> {
 }
 
 impl LoadArgs {
-    /// Returns the most requests at the same time.
+    /// Returns the maximum number of requests at the same time.
     pub fn concurrency(&self) -> usize {
         let default = if self.rate.is_some() { CONCURRENCY_FIXED_RATE } else { CONCURRENCY_CLOSED };
         self.concurrency.unwrap_or(default)
@@ -85,15 +85,15 @@ impl LoadArgs {
 pub struct Measured {
     /// Counts and latencies.
     pub tally: Tally,
-    /// From the first request's start to the last one's end, in seconds.
+    /// The time from the first request's start to the last one's end, in seconds.
     pub seconds: f64,
-    /// CPU time of this process meanwhile, in microseconds.
+    /// The CPU time of this process during the load, in microseconds.
     pub client_cpu_us: u64,
     /// Samples of the nodes' queues.
     pub queues: Vec<Queues>,
 }
 
-/// Puts load on. `watch` is the node whose queues are sampled.
+/// Puts the load on the endpoint. `watch` is the node whose queues are sampled.
 ///
 /// # Errors
 /// Fails if all requests failed, with the first fault, or if a task of the load ended early.

@@ -1,7 +1,7 @@
 //! Numbers in random order, each once: a keyed bijection, so that no list has to be stored.
 //!
-//! A Feistel network of four rounds over the next power of two, walked until it lands in range (Black
-//! and Rogaway, "Ciphers with arbitrary finite domains", 2002). Not meant to keep secrets.
+//! A Feistel network of four rounds over the next power of two, applied again until its output is in range (Black and
+//! Rogaway, "Ciphers with arbitrary finite domains", 2002). Not meant to keep secrets.
 
 const ROUNDS: usize = 4;
 

@@ -1,4 +1,5 @@
-//! Query vectors: the table's vectors with noise, so that they are where its vectors are and no row is at distance 0.
+//! Query vectors: vectors of the table plus noise, so that they are distributed like the table's vectors, but no row is
+//! at distance 0.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
@@ -11,7 +12,7 @@ use rand::rngs::StdRng;
 use super::target::Target;
 use crate::error::{CliError, Result};
 
-/// Vectors that are drawn from the table.
+/// The number of vectors that are drawn from the table.
 const VECTORS: usize = 1000;
 
 /// The largest noise, as a fraction of the vector's root mean square.

@@ -13,7 +13,7 @@ use wire::fetch::DescribeResponse;
 /// The time that a node has to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most samples of one run.
+/// The maximum number of samples of one run.
 const SAMPLES_MAX: usize = 100_000;
 
 /// The lengths of the queues at one moment.

@@ -13,7 +13,7 @@ use super::tally::Latency;
 /// The report of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The workload: `fetch`, `search` or `get`.
+    /// The workload: `fetch`, `take`, `search` or `get`.
     pub workload: &'static str,
     /// The table.
     pub table: String,
@@ -23,13 +23,13 @@ pub struct Report {
     pub request: serde_json::Value,
     /// `closed` or `fixed_rate`.
     pub load: &'static str,
-    /// Requests at the same time at most.
+    /// The maximum number of requests at the same time.
     pub concurrency: usize,
     /// Requests per second that were scheduled.
     pub rate: Option<f64>,
-    /// The draws' seed.
+    /// The seed with which requests are drawn.
     pub seed: u64,
-    /// From the first request's start to the last one's end.
+    /// The time from the first request's start to the last one's end, in seconds.
     pub seconds: f64,
     /// Requests that were answered.
     pub requests: u64,
@@ -115,7 +115,7 @@ fn ratio(sum: u64, count: u64) -> Option<f64> {
 
 /// The workload and its table.
 pub struct Subject {
-    /// fetch, search or get.
+    /// The workload: `fetch`, `take`, `search` or `get`.
     pub workload: &'static str,
     /// The table.
     pub table: String,

@@ -13,17 +13,17 @@ use crate::error::Result;
 pub struct SearchPlan {
     /// The vector column, if given.
     pub column: Option<String>,
-    /// Rows of each answer.
+    /// The number of rows in each answer.
     pub k: u32,
-    /// Index partitions; 0 for the node's default.
+    /// The number of index partitions to search; 0 for the node's default.
     pub nprobes: u32,
     /// Candidates to score exactly for each requested row; the node's default if not given.
     pub refine: Option<u32>,
     /// The predicate that rows must match; empty for none.
     pub filter: String,
-    /// Columns; all but vectors and blobs if empty.
+    /// The columns to return; if empty, all but vectors and blobs.
     pub columns: Vec<String>,
-    /// The draws' seed.
+    /// The seed with which query vectors are drawn.
     pub seed: u64,
 }
 

@@ -10,11 +10,11 @@ use super::workload::{Done, Workload};
 /// The settings of a load of takes.
 #[derive(Clone, Debug)]
 pub struct TakePlan {
-    /// Addresses of each request.
+    /// The number of addresses in each request.
     pub rows: usize,
-    /// Columns; all but vectors and blobs if empty.
+    /// The columns to return; if empty, all but vectors and blobs.
     pub columns: Vec<String>,
-    /// The draws' seed.
+    /// The seed with which addresses are drawn.
     pub seed: u64,
 }
 

@@ -76,14 +76,14 @@ impl Tally {
         }
     }
 
-    /// Requests that were due and never started.
+    /// Adds requests that were due and never started.
     pub fn add_unstarted(&mut self, requests: u64) {
         self.unstarted += requests;
     }
 
     /// Adds all requests of another tally.
     pub fn merge(&mut self, other: &Self) {
-        // Equal bounds, so that nothing can be out of range.
+        // Both histograms have the same bounds, so that no value can be out of range.
         let _ = self.latency_ns.add(&other.latency_ns);
         self.rows += other.rows;
         self.missing += other.missing;
@@ -97,42 +97,42 @@ impl Tally {
         }
     }
 
-    /// Requests that were answered.
+    /// Returns the number of requests that were answered.
     pub fn requests(&self) -> u64 {
         self.latency_ns.len()
     }
 
-    /// Rows that came back.
+    /// Returns the number of rows that came back.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Requested rows that do not exist.
+    /// Returns the number of requested rows that do not exist.
     pub fn missing(&self) -> u64 {
         self.missing
     }
 
-    /// Requests that were started more than a millisecond after they were due.
+    /// Returns the number of requests that were started more than a millisecond after they were due.
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// Requests that were due and never started.
+    /// Returns the number of requests that were due and never started.
     pub fn unstarted(&self) -> u64 {
         self.unstarted
     }
 
-    /// Failed requests by reason.
+    /// Returns the number of failed requests, by reason.
     pub fn errors(&self) -> &BTreeMap<&'static str, u64> {
         &self.errors
     }
 
-    /// The first failure.
+    /// Returns the first failure.
     pub fn first_fault(&self) -> Option<&Fault> {
         self.first_fault.as_ref()
     }
 
-    /// The latencies; `None` without an answered request.
+    /// Returns the latencies; `None` if no request was answered.
     pub fn latency(&self) -> Option<Latency> {
         let at = |quantile| self.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
         (!self.latency_ns.is_empty()).then(|| Latency {

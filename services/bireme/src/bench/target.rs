@@ -9,7 +9,7 @@ use super::live_rows::LiveRows;
 use crate::arguments::Connection;
 use crate::error::{CliError, Result};
 
-/// Samples are drawn in another order than requests.
+/// A bit mask for the seed of samples, so that they are drawn in another order than requests.
 const SAMPLE: u64 = u64::MAX;
 
 /// A table to put load on.
@@ -27,7 +27,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Asks the query node.
+    /// Asks the query node for the description of a table.
     pub async fn find(connection: &Connection, table: &str, version: u64) -> Result<Self> {
         let client = connection.open().await?;
         let TableDescription { response, schema } = client.describe(table, version).await?;
@@ -80,7 +80,8 @@ impl Target {
         Ok(self.client.take(request).await?.collect().await?.batches)
     }
 
-    /// Opens more connections to the same node, because a connection carries no more than one core's worth of HTTP/2.
+    /// Returns `count` clients of the query node, each with its own connection, because one connection's HTTP/2 uses at
+    /// most one core.
     pub async fn connections(
         &self,
         connection: &Connection,

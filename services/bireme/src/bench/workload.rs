@@ -23,6 +23,6 @@ pub trait Workload: Send + Sync + 'static {
 
 /// Returns the random numbers of request `number`.
 pub fn random(seed: u64, number: u64) -> StdRng {
-    // An odd constant far from small numbers keeps neighbouring requests apart.
+    // Multiplying by a large odd constant gives consecutive requests seeds that are far apart.
     StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

@@ -8,7 +8,7 @@ use crate::arguments::{Connection, PriorityArgs, TableArgs, parse_column};
 use crate::error::Result;
 use crate::output::{Output, RowLayout};
 
-/// Keys that an error names.
+/// The maximum number of keys that an error names.
 const KEYS_NAMED: usize = 8;
 
 const EXAMPLES: &str = "\

@@ -13,7 +13,8 @@ use crate::output::{self, Output, index_commands};
 use crate::progress::{Unit, bar};
 use crate::runtime;
 
-/// Caches of a table that is only written to, in bytes: the memory is for the rows in transit.
+/// The size of each cache of a table that is only written to, in bytes. It is small, because rows in transit need the
+/// memory.
 const CACHE_BYTES: usize = 64 << 20;
 
 const EXAMPLES: &str = "\

@@ -21,7 +21,8 @@ unavailable, and always with --json. With `bireme up` both tiers are one
 process, and both show its CPU time and memory. If an I/O node does not answer,
 the exit code is 4.";
 
-/// The name of the source if the configuration has the list. Nothing is shown about that source.
+/// The name of the source of the list of I/O nodes, if the list is in the configuration. Nothing is shown about this
+/// source.
 const FIXED: &str = "configuration";
 
 /// Arguments of `bireme status`.
@@ -255,7 +256,7 @@ pub fn state_of(state: MemberState) -> &'static str {
 /// Returns the name of the state of a node that does not answer.
 pub fn state_without_answer(state: MemberState) -> &'static str {
     match state {
-        // Its source may not have noticed yet.
+        // The source of the list may not have noticed yet that the node is gone.
         MemberState::Ready => "unreachable",
         state => state_of(state),
     }

@@ -20,7 +20,7 @@ FRAGMENT:OFFSET. Rows are printed in the order of the addresses. Addresses
 without a row are named on stderr, and the exit code is 3; the other rows are
 still printed.";
 
-/// Addresses that an error names.
+/// The maximum number of addresses that an error names.
 const ADDRESSES_NAMED: usize = 8;
 
 /// Arguments of `bireme take`.

@@ -1,4 +1,4 @@
-//! `bireme top`: shows the nodes' rates and latencies, again and again.
+//! `bireme top`: shows the nodes' rates and latencies, updated at an interval.
 
 use std::time::Duration;
 

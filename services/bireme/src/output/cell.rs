@@ -6,10 +6,10 @@ use arrow_cast::cast;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::DataType;
 
-/// Elements of a vector that are shown.
+/// The number of elements of a vector that are shown.
 const ELEMENTS_SHOWN: usize = 3;
 
-/// Bytes of a binary value that are shown.
+/// The number of bytes of a binary value that are shown.
 const BYTES_SHOWN: usize = 8;
 
 /// Returns the value at `row` without control characters. Vectors and binaries are shown by their beginning and length.
@@ -35,7 +35,7 @@ fn plain(array: &ArrayRef, row: usize) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Returns the whole value at `row` as a user types a key; `None` for null and for values without a text.
+/// Returns the whole value at `row` as a user types a key; `None` for null, and for values that have no text form.
 pub fn key_text(array: &ArrayRef, row: usize) -> Option<String> {
     let formatter = ArrayFormatter::try_new(array.as_ref(), &FormatOptions::default()).ok()?;
     if array.is_null(row) { None } else { formatter.value(row).try_to_string().ok() }

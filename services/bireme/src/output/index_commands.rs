@@ -4,16 +4,16 @@ use lake::{IndexInfo, Metric, VectorIndexKind};
 
 use super::shell_word;
 
-/// Returns the commands for a table at `uri` that has `columns`, of which `key` is the key column, and had `indexes`.
-/// One command builds vector indexes of one kind, so several kinds need several commands. Numbers of partitions and
-/// the like get their defaults. Indexes on columns that are gone are left out.
+/// Returns the commands that build `indexes` again for a table at `uri` that has `columns`, of which `key` is the key
+/// column. One command builds vector indexes of one kind, so several kinds need several commands. Numbers of partitions
+/// and the like get their defaults. Indexes on columns that are gone are left out.
 pub fn index_commands(
     uri: &str,
     columns: &[String],
     key: Option<&str>,
     indexes: &[IndexInfo],
 ) -> Vec<String> {
-    // Columns by the settings that their indexes have in common.
+    // The settings of vector indexes, each with the columns whose indexes have these settings.
     let mut vectors: Vec<(String, String)> = Vec::new();
     let (mut texts, mut scalars, mut keys) = (String::new(), String::new(), String::new());
     for index in indexes {

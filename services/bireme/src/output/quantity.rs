@@ -2,7 +2,7 @@
 
 use bytesize::ByteSize;
 
-/// Formats like `117,659`.
+/// Formats a count, like `117,659`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -15,12 +15,12 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// Formats like `1 row` or `117,659 rows`.
+/// Formats a count with its noun, like `1 row` or `117,659 rows`.
 pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-/// Formats like `1.5 MiB`.
+/// Formats a number of bytes, like `1.5 MiB`.
 pub fn bytes(bytes: u64) -> String {
     ByteSize::b(bytes).display().iec().to_string()
 }
@@ -35,7 +35,7 @@ pub fn micros(us: f64) -> String {
     format!("{} {unit}", three_digits(number))
 }
 
-/// Formats like `512,345`, or with three digits, like `12.3`, below 1,000.
+/// Formats a rate: rounded to a whole number, like `512,345`, or with three digits below 1,000, like `12.3`.
 pub fn rate(number: f64) -> String {
     if number >= 999.5 { count(number.round() as u64) } else { three_digits(number) }
 }

@@ -18,13 +18,13 @@ const WIDTH_ELSEWHERE: usize = 120;
 /// Stdout, as text or as JSON.
 pub struct Output {
     json: bool,
-    /// The width of the terminal, or that of the variable COLUMNS; `None` if there is neither.
+    /// The number in the variable COLUMNS, else the width of the terminal; `None` if there is neither.
     width: Option<usize>,
     stdout: BufWriter<Stdout>,
 }
 
 impl Output {
-    /// Writes text for people, or with `json` JSON for programs.
+    /// Creates an output that writes text for people, or JSON for programs if `json` is set.
     pub fn stdout(json: bool) -> Self {
         let stdout = std::io::stdout();
         let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());

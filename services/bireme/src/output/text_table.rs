@@ -7,7 +7,7 @@ use crate::escape::one_line;
 /// Spaces between columns.
 const GAP: &str = "  ";
 
-/// A column that has to be cut keeps at least so many characters.
+/// The minimum width of a column that has to be cut, in characters.
 const WIDTH_MIN: usize = 8;
 
 /// The alignment of a column.
@@ -41,7 +41,7 @@ impl TextTable {
         self.rows.push(cells);
     }
 
-    /// Returns the text with no line wider than `width`; `None` if the columns can't be cut so far.
+    /// Returns the text with no line wider than `width`; `None` if the columns can't be made that narrow.
     pub fn fitted(&self, width: usize) -> Option<String> {
         let natural: Vec<usize> =
             (0..self.headers.len()).map(|at| self.natural_width(at)).collect();
@@ -50,7 +50,7 @@ impl TextTable {
         Some(self.lines(&widths))
     }
 
-    /// Returns the text, cut to `width` if the columns can be cut so far.
+    /// Returns the text, cut to `width` if the columns can be made that narrow.
     pub fn text(&self, width: usize) -> String {
         self.fitted(width).unwrap_or_else(|| {
             let natural: Vec<usize> =

@@ -11,19 +11,19 @@ use bytesize::ByteSize;
 use crate::error::{CliError, Result};
 use crate::machine::free_bytes;
 
-/// Left free on the disk, beside a twentieth of its free space.
+/// The bytes that are left free on the disk, in addition to a twentieth of its free space.
 const RESERVE_BYTES: u64 = 64 << 20;
 
-/// The smallest cache: seven segments that hold an extent each, and the superblock.
+/// The minimum size of a cache, in bytes: seven segments that hold an extent each, and the superblock.
 const CACHE_BYTES_MIN: u64 = 64 << 20;
 
-/// A small slab's size divided by its segments' size. The superblock leaves room for one segment less.
+/// The size of a small slab, in segments. One segment less fits, because the superblock takes space too.
 const SEGMENTS_MIN: u64 = 8;
 
-/// The longest segment.
+/// The maximum size of a segment, in bytes.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
-/// The unit of sizes.
+/// Sizes are multiples of this, in bytes.
 const MIB: u64 = 1 << 20;
 
 /// A folder for the cache.
@@ -41,7 +41,7 @@ pub struct Slab {
     pub segment: ByteSize,
     /// Whether it is smaller than requested, because the disk has no room for more.
     pub is_smaller: bool,
-    /// Free space on the disk, beside what the file has already.
+    /// Free space on the disk, without the space that the file takes already.
     pub free: ByteSize,
 }
 
@@ -77,7 +77,7 @@ impl CacheFolder {
             CliError::os(&doing, &error, "name another folder with --cache-dir")
         })?;
         let path = self.0.join("slab");
-        // The file's blocks need no free space.
+        // The blocks that the file has already need no free space.
         let held = std::fs::metadata(&path).map_or(0, |found| found.blocks() * 512);
         let Some(size) = size(wanted.as_u64(), free, held) else {
             return Err(too_small(&self.0, wanted, free));
@@ -123,7 +123,8 @@ fn too_small(folder: &Path, wanted: ByteSize, free: u64) -> CliError {
     ))
 }
 
-/// Returns as much of `wanted` as there is room for, in whole MiB; `None` if that is too small for a cache.
+/// Returns as many of the `wanted` bytes as there is room for, rounded down to a whole MiB; `None` if that is too small
+/// for a cache.
 fn size(wanted: u64, free: u64, held: u64) -> Option<u64> {
     let room = held + (free - free / 20).saturating_sub(RESERVE_BYTES);
     let size = wanted.min(room) / MIB * MIB;

@@ -10,10 +10,11 @@ const CACHE_BYTES_MIN: u64 = 256 << 20;
 /// The largest default. More of a laptop's disk is used only on request.
 const CACHE_BYTES_MAX: u64 = 4 << 30;
 
-/// Sizes are whole segments.
+/// Sizes are multiples of this, in bytes: the size of a segment.
 const UNIT_BYTES: u64 = 64 << 20;
 
-/// Returns twice the size of `tables`, within the limits: rows are on the drive decoded and in whole sectors.
+/// Returns twice the size of `tables`, within the limits. Rows take more space on the drive than in the table, because
+/// they are decoded and fill whole sectors.
 pub fn cache_size_for<'a>(tables: impl IntoIterator<Item = &'a Table>) -> ByteSize {
     let tables: Option<Vec<u64>> = tables.into_iter().map(table_bytes).collect();
     ByteSize::b(tables.map_or(CACHE_BYTES_MAX, |tables| default_bytes(tables.into_iter().sum())))

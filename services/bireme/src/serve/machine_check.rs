@@ -6,7 +6,7 @@ use io_node::IoConfig;
 use crate::error::{CliError, Result};
 use crate::machine;
 
-/// Names of the settings, for errors: those of the flags or of the file.
+/// The names of the settings in error messages: those of the flags, or those of the file.
 #[derive(Clone, Copy, Debug)]
 pub struct SettingNames {
     /// The name of the setting for cores.

@@ -7,7 +7,7 @@ use crate::output::shell_word;
 /// The number of commands that are shown.
 const STEPS: usize = 3;
 
-/// The facts of a table that commands to try on it are made of.
+/// The facts about a table from which commands to try on it are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableFacts {
     /// The table's name.
@@ -20,7 +20,7 @@ pub struct TableFacts {
     pub has_vector: bool,
 }
 
-/// Returns three commands of `program`, those that show most first.
+/// Returns three commands of `program` to try on the table, the most instructive one first.
 pub fn next_steps(facts: &TableFacts, program: &str, endpoint: Option<&str>) -> Vec<String> {
     let name = shell_word(&facts.name);
     let mut steps = Vec::new();

@@ -1,7 +1,8 @@
 //! The ready file, which exists while a process serves, so that scripts need not poll its ports.
 //!
-//! Others may be able to write to its folder, such as `/tmp`. So the file is created under a name that nobody can
-//! guess, never through a link, and then renamed; and only files that this user's processes created are removed.
+//! Other users may be able to write to the file's folder, such as `/tmp`. So the file is created under a name that
+//! nobody can guess, never through a link, and then renamed; and only files that this user's processes created are
+//! removed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -133,13 +134,13 @@ mod tests {
             assert!(path.symlink_metadata().unwrap().is_symlink());
             std::fs::remove_file(&path).unwrap();
         }
-        // Planted after the process began: replaced, not followed.
+        // A link planted after the process began is replaced, not followed.
         let mut ready = ReadyFile::prepare(&path).unwrap();
         symlink(&target, &path).unwrap();
         ready.write(&serde_json::json!({"a": 1})).unwrap();
         assert!(path.symlink_metadata().unwrap().is_file());
         assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
-        // And after it was written: not this process's to remove.
+        // A link planted after the file was written is not removed, because this process did not create it.
         std::fs::remove_file(&path).unwrap();
         symlink(&target, &path).unwrap();
         drop(ready);

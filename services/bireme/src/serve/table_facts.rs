@@ -1,4 +1,4 @@
-//! Finds out what commands to try on a table, by reading one of its rows.
+//! Finds out the facts about a table that commands to try on it need, by reading one of its rows.
 
 use address::RowAddr;
 use lake::Table;
@@ -6,16 +6,17 @@ use lake::Table;
 use super::next_steps::TableFacts;
 use crate::output::key_text;
 
-/// Rows that are tried to find one that is not deleted.
+/// The number of rows that are tried to find one that is not deleted.
 const ROWS_TRIED: u32 = 64;
 
-/// Words of a text that are suggested.
+/// The number of words of a text that are suggested.
 const WORDS: usize = 2;
 
-/// Shorter words are mostly stop words, which a text index leaves out.
+/// The minimum length of a suggested word, in bytes. Shorter words are mostly stop words, which a text index leaves
+/// out.
 const WORD_BYTES_MIN: usize = 5;
 
-/// Returns what could be found out. Errors are ignored: without facts, other commands are suggested.
+/// Returns the facts that could be found out. Errors are ignored: without facts, other commands are suggested.
 pub async fn table_facts(name: &str, table: &Table) -> TableFacts {
     let indexes = table.indexes().await.unwrap_or_default();
     let text = indexes.iter().find(|index| index.is_text()).and_then(|index| index.columns.first());

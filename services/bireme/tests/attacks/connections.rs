@@ -20,7 +20,7 @@ use super::report::held;
 /// The first bytes of an HTTP/2 client: the preface and an empty SETTINGS frame.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// The limits on each node's memory, in MiB. Callers of the query node get 128 of it at most.
+/// The limits on each node's memory, in MiB. Callers of the query node may use at most 128 MiB of its memory.
 const QUERY_MEMORY_MIB: u64 = 640;
 const IO_MEMORY_MIB: u64 = 768;
 
@@ -395,7 +395,7 @@ fn a_flood_of_streams_and_resets_leaves_others_answered() {
     cluster.assert_healthy();
 }
 
-/// Opens `count` streams on each of `connections`, which send their headers and nothing else.
+/// Makes `connections` connections and opens `count` streams on each. The streams send their headers and nothing else.
 async fn open_silent(
     node: &Node,
     calls: &[&'static str],
@@ -424,7 +424,8 @@ fn streams_that_send_nothing_close_no_core_to_others() {
     let caller = GoodCaller::start(&cluster);
     let fetch = "/bireme.fetch.v1.FetchService/Fetch";
     let (warm, check) = ("/bireme.fetch.v1.FetchService/Warm", "/grpc.health.v1.Health/Check");
-    // As many as fill the room for streams on both cores: of 64 MiB each at the query node, of 96 at the I/O node.
+    // Enough streams to fill the part of the cores' memory that streams may take. Both cores have 64 MiB each at the
+    // query node, and 96 MiB each at the I/O node.
     let attacks = [
         (
             &cluster.query,
@@ -485,14 +486,14 @@ fn silent_tls_connections_keep_no_handshake_waiting() {
     process::raise_descriptors();
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let stopped = std::sync::Arc::clone(&stop);
-    // 700 a second, as long as handshakes are tried.
+    // Open 700 connections a second, as long as handshakes are tried.
     let silent = std::thread::spawn(move || {
         let mut all = std::collections::VecDeque::new();
         let mut count = 0;
         while !stopped.load(std::sync::atomic::Ordering::Relaxed) && count < 20_000 {
             all.extend((0..70).filter_map(|_| TcpStream::connect_timeout(&to, PATIENCE).ok()));
             count += 70;
-            // The node closes them; this side need not keep more.
+            // The node closes the older ones, so this side need not keep more.
             all.drain(..all.len().saturating_sub(4000));
             std::thread::sleep(Duration::from_millis(100));
         }

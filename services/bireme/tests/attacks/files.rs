@@ -11,8 +11,8 @@ use super::good_caller::GoodCaller;
 use super::report::held;
 use super::{binary, folder, text, words_table};
 
-/// The limit on a node's memory while damaged tables are requested, in MiB: a fifth of its address space, which shows
-/// that no announced length was believed.
+/// The limit on a node's memory while damaged tables are requested, in MiB: a fifth of its address space. A node that
+/// stays below it has not allocated the lengths that the damaged files announce.
 const PEAK_MIB_MAX: u64 = 1024;
 
 /// The number of times that each damaged table is requested.
@@ -65,7 +65,7 @@ fn cut_in_half(folder: &Path) {
     }
 }
 
-/// Replaces numbers near the beginning of pages, where their lengths are.
+/// Overwrites four of every 64 bytes, except in the last tenth of each file, so that lengths in pages become too large.
 fn lengthen(folder: &Path) {
     for file in files(folder) {
         let mut bytes = fs::read(&file).unwrap();
@@ -87,7 +87,7 @@ fn varint(number: u64) -> Vec<u8> {
 fn nest(table: &Path) {
     let mut message = Vec::new();
     for id in 0..100_000u64 {
-        // Its id, and its parent's; the first has none, which is -1.
+        // The field's id and its parent's id, which is -1 for the first field, because it has no parent.
         let field = [&[0x18][..], &varint(id), &[0x20], &varint(id.wrapping_sub(1))].concat();
         message.extend([&[0x0a][..], &varint(field.len() as u64), &field].concat());
     }
@@ -98,7 +98,7 @@ fn nest(table: &Path) {
     file.extend(b"LANC");
     let versions = table.join("_versions");
     let stem = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u64>().ok();
-    // Versions are counted down from the highest number.
+    // A manifest's name is the highest number minus its version.
     let latest = files(&versions).iter().filter_map(stem).min().unwrap();
     fs::write(versions.join(format!("{:020}.manifest", latest - 1)), file).unwrap();
 }
@@ -131,7 +131,7 @@ fn damaged_tables_stop_no_node() {
     for (name, harm) in harms {
         harm(&cluster.folder().join(name));
     }
-    // Until the node has looked for new versions.
+    // Wait until the node has looked for new versions.
     std::thread::sleep(Duration::from_secs(1));
     let mut refused = 0;
     for _ in 0..ROUNDS {
@@ -180,7 +180,7 @@ fn nobody_else_reads_what_a_node_writes() {
     let mode = fs::metadata(&slab).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode, 0o600);
     assert!(cluster.io.log().contains("0644"), "{}", cluster.io.log());
-    // Its path is not exposed.
+    // The slab's path is not exposed.
     let metrics = cluster.io.scrape();
     let status = command(&["status", "--json", "--endpoint", &cluster.query.endpoint]);
     let status = String::from_utf8(status.stdout).unwrap();

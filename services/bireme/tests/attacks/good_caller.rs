@@ -11,7 +11,8 @@ use client::query::{GetRequest, GottenRows, QueryClient};
 
 use super::cluster::Cluster;
 
-/// Between one request and the next: a light load, so that what it sees is what the attack does.
+/// The pause between two requests. The caller's load is light, so that the effects that it sees are those of the
+/// attack.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Asks for one row by its key, again and again, each time within `TIMEOUT`.
@@ -27,13 +28,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Seen {
     /// Requests answered with the right row.
     pub answered: u64,
-    /// Errors, by their text, with how often they came. A wrong row is a panic.
+    /// The number of errors by their text. A wrong row is a panic.
     pub refused: BTreeMap<String, u64>,
 }
 
 impl GoodCaller {
-    /// Calls the query node of `cluster` until it is stopped. It connects first, and has one right answer before this
-    /// returns, which does not count: all that it reports came later, while the node was attacked.
+    /// Calls the query node of `cluster` until it is stopped. It connects and gets one right answer before this
+    /// returns. That answer does not count: all that the caller reports came later, while the node was attacked.
     pub fn start(cluster: &Cluster) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (endpoint, stopped) = (cluster.query.endpoint.clone(), Arc::clone(&stop));

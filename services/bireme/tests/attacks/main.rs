@@ -15,8 +15,8 @@
 //! | `growth.rs` | makes an attack larger until it is refused |
 //! | `report.rs` | what a test found, for the table |
 //!
-//! `make attacks` runs them against the development and the release build, because their stack frames differ sixfold:
-//! `BIREME_ATTACKED` names another binary than the one that was built with the tests.
+//! `make attacks` runs them against the development and the release build, because their stack frames differ sixfold.
+//! `BIREME_ATTACKED` names the binary, if it is not the one that was built with the tests.
 //!
 //! Every load is bounded in count and time, and goes to 127.0.0.1 alone.
 

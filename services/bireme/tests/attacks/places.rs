@@ -94,7 +94,7 @@ fn only_configured_tables_are_opened_and_all_others_are_refused_alike() {
     let table = words_table(folder.path());
     let another = folder.path().join("another");
     std::fs::create_dir(&another).unwrap();
-    // A table that is there, beside the one that is served.
+    // A table that exists beside the one that is served.
     let another = words_table(&another);
     std::fs::write(folder.path().join("file"), SECRET).unwrap();
     symlink(&another, folder.path().join("link")).unwrap();
@@ -149,7 +149,7 @@ fn only_configured_tables_are_opened_and_all_others_are_refused_alike() {
     held(14, "probing of paths", "existing, absent and forbidden paths have one refusal");
 }
 
-/// Creates a table at `uri` with rows 0, 1, …, and a column of blobs at these URIs.
+/// Creates a table at `uri` with a row for each of `blobs`: an id (0, 1, …), and an external blob at that URI.
 fn external_blobs(uri: &Path, blobs: &[String]) {
     let mut array = BlobArrayBuilder::new(blobs.len());
     blobs.iter().for_each(|blob| array.push_uri(blob).unwrap());

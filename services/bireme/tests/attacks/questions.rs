@@ -1,6 +1,6 @@
 //! Filters, words and requests that cost too much.
 //!
-//! Rows 4, 5 and 6 of the table, and that a bad filter is shown once (row 14).
+//! Tests rows 4, 5 and 6 of the table of attacks, and that an error shows a bad filter only once (row 14).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::growth::{Outcome, until_refused};
 use super::report::held;
 
 /// The limit on a query node's resident memory with the sample, in MiB: its caches, Lance's buffers, and what a
-/// development build adds to both. The attacks took gigabytes.
+/// development build adds to both. Without the defences, the attacks took gigabytes.
 const RESIDENT_MIB_MAX: u64 = 1024;
 
 /// A cluster with a caller who behaves, and one who doesn't.
@@ -72,7 +72,7 @@ fn by_words(words: impl Into<String>) -> SearchRequest {
     SearchRequest { by, ..by_filter("") }
 }
 
-/// A filter of size `n`.
+/// A function that returns a filter of size `n`.
 type Construct = fn(usize) -> String;
 
 fn chain(n: usize, first: &str, next: &str) -> String {
@@ -113,7 +113,7 @@ const CONSTRUCTS: &[(&str, Construct)] = &[
     ("a long text", |n| format!("gloss = '{}'", "x".repeat(n))),
 ];
 
-/// Constructs that are refused whatever their size, and one size of each that would overflow, hang or swell.
+/// Constructs that are refused whatever their size. Large ones would overflow the stack, hang, or take gigabytes.
 const NOT_OFFERED: &[(&str, Construct)] = &[
     ("CASE", |n| nested(n, "CASE WHEN ", "true", " THEN true ELSE false END")),
     ("subqueries", |n| nested(n, "(SELECT ", "1", ")")),
@@ -217,7 +217,7 @@ fn row_6_costly_functions_are_refused_and_late_work_does_not_pile_up() {
         let found = outcome(attack.search(by_filter(filter)));
         assert!(matches!(found, Outcome::Refused(_)), "{filter}");
     }
-    // The costliest allowed filters, by callers who don't wait for the answer.
+    // The costliest allowed filters, by callers most of whom don't wait for the answer.
     let costly =
         list(40, " OR ", |k| format!("lower(upper(gloss)) = '{k}' OR gloss LIKE '%a_{k}%b_%'"));
     let mut outcomes: BTreeMap<String, u64> = BTreeMap::new();
@@ -296,7 +296,7 @@ fn row_14_what_a_caller_sends_is_shown_once_and_shortened() {
     let log = attack.cluster.query.log();
     assert!(!log.contains("\n2026-01-01T00:00:00Z ERROR forged"), "{log}");
     assert!(!log.contains('\u{1b}') && log.len() < 1 << 20, "{} bytes of log", log.len());
-    // All partitions, with and without a filter: as many as there are.
+    // Search all partitions, with and without a filter. An `nprobes` beyond their number searches all of them.
     for filter in ["", "domain >= 0"] {
         let by = Some(By::Like("n02503517".into()));
         let found = attack.search(SearchRequest { by, nprobes: u32::MAX, ..by_filter(filter) });

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-/// Says that the defence against attack `row` (its number in `docs/security.md`) held, and what was seen, such as
+/// Reports that the defence against attack `row` (its number in `docs/security.md`) held, and what was seen, such as
 /// `refused from 65 terms`. Call it last: a test that fails reports nothing.
 ///
 /// The line goes to stdout and, where `BIREME_ATTACKS_RESULTS` names a file, is added to it as JSON.

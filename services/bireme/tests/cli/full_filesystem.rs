@@ -93,7 +93,7 @@ fn start(folder: &Path, log: &Path) -> Option<(Node, String)> {
     if line.is_empty() {
         let status = process.0.wait().unwrap();
         let log = std::fs::read_to_string(log).unwrap();
-        // `unshare` itself exits with 1.
+        // `unshare` exits with 1 if it fails itself.
         assert!(
             matches!(status.code(), Some(NO_MOUNT | 1)),
             "the node does not start: {status}: {log}"
@@ -104,7 +104,7 @@ fn start(folder: &Path, log: &Path) -> Option<(Node, String)> {
     Some((process, serving["endpoint"].as_str().unwrap().to_owned()))
 }
 
-/// Writes to stderr directly, which the test harness doesn't capture.
+/// Reports that the test is skipped. Writes to stderr directly, which the test harness doesn't capture.
 fn skipped<T>(why: &str) -> Option<T> {
     assert!(std::env::var_os("BIREME_REQUIRE_MOUNT").is_none(), "no small filesystem: {why}");
     let text =
@@ -161,7 +161,7 @@ fn a_full_filesystem_is_reported_and_rows_stay_right() {
     let line = line.unwrap_or_else(|| panic!("{log}"));
     assert!(line.to_lowercase().contains("no space"), "{line}");
 
-    // The status of the query tier shows it.
+    // The status of the query tier shows the read-only drive.
     let mut query = Command::new(env!("CARGO_BIN_EXE_bireme"))
         .args(["query", "--listen", "127.0.0.1:0", "--json", "--io-node", &endpoint])
         .args(["--table", &format!("t={uri}")])

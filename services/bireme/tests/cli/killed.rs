@@ -16,7 +16,7 @@ use super::{folder, json, run, text};
 const FRAGMENTS: u32 = 8;
 const ROWS_PER_FRAGMENT: u32 = 4000;
 const CALLERS: u64 = 4;
-/// The test fails after so many lives in a row that cache nothing, each longer than the one before.
+/// The test fails after this many lives of the node in a row that cache nothing. Each is longer than the one before.
 const LIFETIME_MAX: u32 = 10;
 
 /// Returns the content of a row: bytes that don't compress, so that a chunk is as large as it looks.
@@ -66,18 +66,19 @@ fn a_killed_node_recovers_its_cache_and_never_serves_a_wrong_row() {
     let _entered = runtime.enter();
     let mut random = StdRng::seed_from_u64(1);
     let (mut rows, mut found) = (0, 0);
-    // On a busy machine a life may be too short to cache anything: the next is longer then.
+    // On a busy machine a life may be too short to cache anything. The next one is then longer.
     let mut lifetime = 1;
     for kill in 0..kills + LIFETIME_MAX {
         if kill >= kills && lifetime == 1 {
             break;
         }
-        // Room for some of the table.
+        // The drive has room for only a part of the table.
         let settings = [("RAM_TIER", "0"), ("SEGMENT", "3MiB")];
         let mut io = IoProcess::start(&format!("{}:19MiB", text(&drive)), &settings);
         let endpoint = io.endpoint.parse().unwrap();
         let client = FetchClient::new(endpoint, FetchOptions::default()).unwrap();
-        // An extent that was on its way to the main log may be in two journals, and counts once.
+        // An extent that was on its way to the main log may be in two journals. `inspect` counts it in both, the node
+        // counts it once.
         let expected = found.min(1)..=found;
         assert!(expected.contains(&io.extents), "{} of {found} after {kill} kills", io.extents);
         let callers: Vec<_> = (0..CALLERS)

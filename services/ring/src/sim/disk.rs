@@ -200,12 +200,12 @@ impl SimDisk {
         self.lock().drive(drive).bytes[at.0 as usize] ^= 1 << bit;
     }
 
-    /// While `held` is true, nothing completes. Dropping a ring does not wait for it.
+    /// While `held` is true, nothing completes, except the operations of a ring that is dropped.
     pub fn hold(&self, held: bool) {
         self.lock().held = held;
     }
 
-    /// While `is_hung` is true, no operation of the drive completes. Dropping a ring does not wait for it.
+    /// While `is_hung` is true, no operation of the drive completes, except those of a ring that is dropped.
     pub fn hang(&self, drive: DriveNo, is_hung: bool) {
         let mut state = self.lock();
         match is_hung {

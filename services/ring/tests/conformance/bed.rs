@@ -120,7 +120,7 @@ impl TestBed {
     }
 }
 
-/// Every 8 bytes contain their own index.
+/// Returns the contents of the drive, in which every 8 bytes contain their own index.
 pub fn contents() -> Vec<u8> {
     let words = SECTORS * SECTOR_BYTES as u64 / 8;
     (0..words).flat_map(u64::to_le_bytes).collect()

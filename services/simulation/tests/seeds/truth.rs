@@ -36,7 +36,7 @@ pub struct Version {
 pub struct Fragment {
     /// All of its rows, including deleted ones.
     rows: RecordBatch,
-    /// Which form of its values each column has: a column that is rewritten gets another form.
+    /// For each column, the number of the form that its values have. Rewriting a column gives it another form.
     forms: Vec<u32>,
     deleted: Arc<DeletedRows>,
 }

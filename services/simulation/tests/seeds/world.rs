@@ -223,7 +223,7 @@ impl World {
             last.is_empty()
         });
         assert!(is_quiet, "nodes hold something without any request: {last}");
-        // A scrub or an eviction may still run; cores are told a moment later.
+        // A scrub or an eviction may still run; cores learn its results a moment later.
         self.until("cores find what the filler knows", 1_000, |world| {
             let agree = |node: &mut Node| {
                 let state = node.up().map(|up| up.state());

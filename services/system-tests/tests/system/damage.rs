@@ -114,7 +114,7 @@ async fn a_drive_smaller_than_the_table_returns_right_rows() {
     let lists: Vec<Vec<u32>> = (0..60).map(|_| (0..50).map(|_| next()).collect()).collect();
     let checks = lists.iter().map(|ids| check(&io, &uri, ids));
     futures::future::join_all(checks).await;
-    // Requests do not wait for fills, so these may be behind.
+    // Requests do not wait for fills, so the fills may lag behind.
     let deadline = soon();
     let described = loop {
         for ids in &lists {
@@ -188,7 +188,7 @@ async fn a_dropped_node_releases_its_drives_whatever_is_in_progress() {
     while !asked.iter().any(JoinHandle::is_finished) {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
-    // Its client stays connected.
+    // The node's client stays connected.
     let Io { node, folder, client: _client } = io;
     tokio::task::spawn_blocking(move || drop(node)).await.unwrap();
     stop_io(start_io_again(io_config(folder.path())).await).await;
@@ -278,7 +278,7 @@ async fn drives_that_become_a_hundred_times_slower_are_retired_except_the_last()
     io.warm(&uri, 1).await;
     let ids: Vec<u32> = (0..3000).step_by(17).collect();
     let states = async |seconds: u64| {
-        // Longer than the node takes to judge a drive.
+        // `seconds` is longer than the time that the node takes to judge a drive.
         let until = std::time::Instant::now() + Duration::from_secs(seconds);
         loop {
             check(&io, &uri, &ids).await;
@@ -291,7 +291,7 @@ async fn drives_that_become_a_hundred_times_slower_are_retired_except_the_last()
         }
     };
     assert_eq!(states(3).await, [DriveState::Serving; 2]);
-    // The delay is shorter than that after which a read is given up.
+    // The delay is shorter than the time after which a read is given up.
     disk.set_latency(100..=110);
     let slow = states(120).await;
     assert!(slow.contains(&DriveState::Retired) && slow.contains(&DriveState::Serving), "{slow:?}");

@@ -108,7 +108,7 @@ async fn the_table_answers_for_unreadable_sectors() {
     let whole = io.describe().await;
     assert_eq!((total(&whole, |c| c.bad_sectors), total(&whole, |c| c.table_rows)), (0, 0));
 
-    // A part is unreadable. Its extents are dropped, and filled again where there is room.
+    // A part of the device is unreadable. Its extents are dropped, and filled again where there is room.
     let used = whole.drives[0].used_bytes;
     device.cut(HEAD_BYTES + used - used / 5);
     for part in some.chunks(250) {
@@ -118,7 +118,7 @@ async fn the_table_answers_for_unreadable_sectors() {
     assert!(total(&cut, |c| c.bad_sectors) > 0, "{cut:?}");
     assert!(total(&cut, |c| c.table_rows) > 0 && cut.extents_dropped > 0, "{cut:?}");
 
-    // All of it is unreadable. The drive is retired, and the node goes on.
+    // The whole device is unreadable. The drive is retired, and the node goes on.
     device.cut(HEAD_BYTES);
     let began = std::time::Instant::now();
     loop {

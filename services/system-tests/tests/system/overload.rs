@@ -1,4 +1,4 @@
-//! Overload: a node refuses with a reason what it may not hold, and loses nothing.
+//! Overload: a node refuses requests that it can't hold or finish in time, with a reason, and loses none.
 
 use std::sync::Arc;
 
@@ -103,7 +103,7 @@ async fn a_batch_that_would_wait_past_its_deadline_is_refused_at_once() {
     io.warm(&uri, 1).await;
     let projection = io.open(&uri, 1, &["id"]).await;
     let row = |n: u32| RowAddr::new(0, n * 997 % ROWS as u32);
-    // More reads than a drive has in flight.
+    // Request more reads than a drive can have in flight.
     let patient = Instant::now() + std::time::Duration::from_secs(3600);
     let long = (0..40u32).map(|batch| {
         let addrs = (0..4000).map(|n| row(batch * 4000 + n)).collect();
@@ -143,7 +143,7 @@ async fn a_batch_that_would_wait_past_its_deadline_is_refused_at_once() {
     io.stop().await;
 }
 
-/// Fewer than the queue holds.
+/// The deadline of batches that arrive while reads are queued. It is shorter than the time that these reads take.
 const HURRY: std::time::Duration = std::time::Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread")]

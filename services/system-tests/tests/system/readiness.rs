@@ -50,7 +50,7 @@ async fn an_empty_node_is_ready_once_its_drives_answer() {
             assert_eq!((status, said.as_str()), (200, "ready"));
             break;
         }
-        // It may have become ready in between.
+        // The node may have become ready in between.
         assert!(status == 200 || said == "not ready", "{status} {said}");
         assert_eq!(probed(metrics, "/live").await, (200, "live".into()));
         assert!(began.elapsed() < Duration::from_secs(40));

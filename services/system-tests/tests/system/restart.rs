@@ -30,7 +30,7 @@ async fn table(folder: &Path) -> (String, RecordBatch) {
     (uri, batch)
 }
 
-/// Enough for all of the table.
+/// The size of a slab that has room for the whole table.
 const SLAB: ByteSize = ByteSize::mib(128);
 
 /// Starts a node over the folder of a stopped node.

@@ -91,7 +91,7 @@ async fn a_scan_evicts_nothing_pinned_and_nothing_guaranteed() {
     let shares = || {
         vec![
             share(&pinned, 0, Some(4), true),
-            // With a slash at the end it is the same table.
+            // A URI with a slash at its end names the same table.
             share(&format!("{least}/"), 4, None, false),
             share(&most, 0, Some(3), false),
         ]

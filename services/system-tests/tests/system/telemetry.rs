@@ -400,7 +400,7 @@ async fn metrics_equal_status() {
         value(&text, "bireme_io_batch_duration_seconds_count{stage=\"all\"}"),
         sum(|core| core.batches)
     );
-    // Metrics with another unit of time have it in their names.
+    // The metrics of the process are exported too.
     assert!(value(&text, "process_cpu_time_seconds_total") > 0.0);
     let protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7";
     let (head, bytes) = scrape(io, "/metrics", protobuf).await;

@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, folder, soon};
 use crate::members::{check, write};
 use crate::telemetry::scrape;
 
-/// An authority, a certificate that it issued, and one that it did not issue.
+/// The files of an authority, of a certificate that it issued, and of the certificate's key.
 struct Files {
     ca: PathBuf,
     cert: PathBuf,
@@ -86,7 +86,8 @@ async fn both_tiers_use_tls_and_check_clients() {
         assert_eq!(text.contains(&expires("client")), shows, "{text}");
     }
 
-    // Clients are refused that do not trust the authority, that have no certificate or another's, or that use no TLS.
+    // Clients are refused if they do not trust the authority, have no certificate, have one of another authority, or
+    // use no TLS.
     let query = format!("https://{}", cluster.query.local_addr()).parse::<Endpoint>().unwrap();
     let unknown = ClientTlsConfig { ca: Some(theirs.ca.clone()), ..client.clone() };
     let nobody = ClientTlsConfig { cert: None, key: None, ..client.clone() };

@@ -81,7 +81,7 @@ async fn a_node_is_ready_once_its_start_is_warm_and_answers_before() {
     assert_eq!(health(&io.node).await, ServingStatus::NotServing);
     let described = io.describe().await;
     assert!(!described.ready && !io.node.is_ready());
-    // It answers nevertheless.
+    // The node answers requests nevertheless.
     let projection = io.open(&uri, 1, &["text"]).await;
     let addrs = vec![address::RowAddr::new(11, 3)];
     io.client.fetch(&projection, addrs, None, crate::cluster::soon()).await.unwrap();

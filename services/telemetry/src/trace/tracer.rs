@@ -81,8 +81,8 @@ impl Tracer {
         self.0.is_some()
     }
 
-    /// Returns `parent` as it is to be followed: if callers sample more requests than the node exports for them, the
-    /// node's own ratio decides instead.
+    /// Returns `parent`. If callers sample more requests per second than the node exports for them, the node's own
+    /// ratio decides whether the returned parent is sampled.
     pub fn admit(&self, parent: ParentSpan) -> ParentSpan {
         match &self.0 {
             Some(inner) if parent.is_sampled && !inner.allowance.take() => {
@@ -242,7 +242,7 @@ mod tests {
         let sampled = (0..20_000).filter(sampled).count() as u64;
         let seconds = began.elapsed().as_secs() + 2;
         assert!((1..=seconds * u64::from(CALLERS_SAMPLED_PER_S)).contains(&sampled), "{sampled}");
-        // Which trace it is, is never lost.
+        // The id of the trace is kept in any case.
         assert_eq!(tracer.admit(parent).trace, 1);
         let unsampled = ParentSpan { is_sampled: false, ..parent };
         assert_eq!(tracer.admit(unsampled), unsampled);

@@ -119,7 +119,7 @@ fn traces(args: &EvictionArgs) -> Vec<(&'static str, Vec<u32>)> {
     let mut scanned = chunks;
     let with_scan =
         zipf(random, chunks, 0.9, reads).into_iter().enumerate().flat_map(|(at, chunk)| {
-            // A tenth of the time a scan reads as many new chunks, once each.
+            // During a tenth of the trace, each read is followed by a scan's read of a new chunk.
             let scans = at % 10_000 < 1000;
             scanned += u32::from(scans);
             [Some(chunk), scans.then_some(scanned)].into_iter().flatten()
@@ -135,7 +135,7 @@ fn traces(args: &EvictionArgs) -> Vec<(&'static str, Vec<u32>)> {
     ]
 }
 
-/// Returns reads of chunks by rank. Which chunk has which rank is random.
+/// Returns `reads` chunks that follow a Zipf distribution. Which chunk has which rank is random.
 fn zipf(random: &mut StdRng, chunks: u32, exponent: f64, reads: usize) -> Vec<u32> {
     let mut sum = 0.0;
     let weights = (1..=chunks).map(|rank| {

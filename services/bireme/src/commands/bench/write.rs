@@ -75,7 +75,7 @@ pub fn run(args: &WriteArgs, out: &mut Output) -> Result<()> {
 
 fn through_a_node(drive: &Path, extents: u32) -> Result<Duration> {
     let trial = TrialFile::new(drive)?;
-    // A twentieth more, for journals, and so that no segment is reclaimed.
+    // Add a twentieth and four segments, for journals, and so that no segment is reclaimed.
     let bytes = u64::from(extents) * u64::from(EXTENT_SECTORS) * SECTOR_BYTES as u64;
     let spare = 4 * IoConfig::default().segment.as_u64();
     let size = ByteSize::b((bytes + bytes / 20 + spare) >> 20 << 20);
@@ -90,7 +90,7 @@ fn through_a_node(drive: &Path, extents: u32) -> Result<Duration> {
 async fn through_tokio(path: &Path, extents: u32, extent: usize) -> Result<Duration> {
     let _trial = TrialFile::new(path)?;
     let failed = |error| CliError::os("writing failed", &error, "name another file with --drive");
-    // These bytes are also those of the node's extents.
+    // The node's extents have the same bytes.
     let piece: Vec<u8> = (0..extent as u64 / 8).flat_map(u64::to_le_bytes).collect();
     let began = Instant::now();
     let mut file = File::options()

@@ -19,7 +19,7 @@ impl<'writer> FormatFields<'writer> for EscapedFields {
         mut writer: Writer<'writer>,
         fields: R,
     ) -> fmt::Result {
-        // A text of its own has no colours, so that its only escape sequences are those of its fields.
+        // Format into a string, which gets no colours: all escape sequences in it are the fields' own.
         let mut text = String::new();
         self.0.format_fields(Writer::new(&mut text), fields)?;
         writer.write_str(&one_line(&text))

@@ -1,7 +1,7 @@
 //! Limits the log lines of each callsite, so that a fault of every request can't fill a disk.
 //!
-//! The number of lines that were left out is a field of the callsite's next line, and no line of its own: programs that
-//! read the log find its time, level and target as in all other lines.
+//! The number of lines that were left out is a field of the callsite's next line, not a separate line, so that every
+//! line has a time, a level and a target for programs that read the log.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -23,7 +23,7 @@ pub const NODE_LOG_LEVEL: &str = "info";
 /// The default level of `bireme up`, which prints the important messages itself.
 pub const UP_LOG_LEVEL: &str = "warn";
 
-/// Characters of a panic's message that are logged.
+/// The maximum number of characters of a panic's message that are logged.
 const PANIC_MAX: usize = 500;
 
 /// Whether the log was started as JSON lines.
@@ -81,7 +81,7 @@ pub fn start_log(level: &str, json: bool) -> Result<()> {
             .try_init(),
     };
     IS_JSON.store(json, Ordering::Relaxed);
-    // It fails only if a subscriber is set already, which is as good.
+    // Starting fails only if a subscriber is set already, which is then used.
     drop(started);
     log_panics();
     Ok(())
