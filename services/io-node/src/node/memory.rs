@@ -172,7 +172,7 @@ mod tests {
     fn a_small_machine_has_less_traffic_and_starts() {
         // Half of what the other parts leave.
         let small = plan(0, GIB, Some(3 * GIB)).unwrap();
-        assert_eq!(small.traffic / MIB, (3 * 1024 * 80 / 100 - FIXED.div_ceil(MIB) - 3) / 2);
+        assert_eq!(small.traffic, (3 * GIB / 100 * 80 - FIXED - GIB / 1000 * 3) / 2);
         let wanted = 100 * GIB / 1000 * 3;
         let tiny = plan(0, 100 * GIB, Some(GIB)).unwrap();
         assert_eq!(tiny, MemoryPlan { traffic: 64 * MIB, directory: wanted });

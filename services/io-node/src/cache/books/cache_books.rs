@@ -120,6 +120,8 @@ pub struct CacheBooks {
     eviction: Eviction,
     shares: Shares,
     pace: Pace,
+    /// The time until which `pace` delays the first of the extents that await space.
+    paced_until: Option<Instant>,
     scrub: Scrub,
     reclaiming: Option<Reclaim>,
     /// Extents that every core's directory has.
@@ -163,6 +165,7 @@ impl CacheBooks {
             eviction: Eviction::new(segment_sectors * SEGMENTS_SAVED),
             shares,
             pace: Pace::new(limits.fill_rate, now),
+            paced_until: None,
             scrub: Scrub::new(limits.scrub_rate, now),
             reclaiming: None,
             placed,
@@ -338,12 +341,11 @@ impl CacheBooks {
     }
 
     /// The time at which an [`Event::Woken`] is needed, if no other event comes first.
-    pub fn wake(&self, now: Instant) -> Option<Instant> {
-        if self.is_stopped {
-            return None;
+    pub fn wake(&self) -> Option<Instant> {
+        match self.is_stopped {
+            true => None,
+            false => [self.paced_until, self.scrub.wait()].into_iter().flatten().min(),
         }
-        let fill = self.awaiting_space.front().and_then(|_| self.pace.wait(now));
-        [fill, self.scrub.wait()].into_iter().flatten().min()
     }
 
     /// Whether an extent is being written, or waits to be recorded.

@@ -135,7 +135,7 @@ impl Filler {
         self.take_over().await;
         while self.stopping.is_none() || self.books.is_busy() {
             let takes = self.stopping.is_none() && !self.books.is_queue_full();
-            let wake = self.books.wake(Instant::now());
+            let wake = self.books.wake();
             // Polled in this order so that a simulated run repeats. Steps are few, so requests do not wait long.
             let event = tokio::select! {
                 biased;

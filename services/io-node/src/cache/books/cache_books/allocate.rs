@@ -26,8 +26,10 @@ const DIRECTORY_FULL: &str = "the directory has all the memory that `memory` lea
 impl CacheBooks {
     /// Allocates space for the extents that await it, and starts to reclaim a segment if there is no space.
     pub(super) fn allocate(&mut self, now: Instant) {
+        self.paced_until = None;
         while let Some((key, extent)) = self.awaiting_space.front() {
-            if self.pace.wait(now).is_some() {
+            self.paced_until = self.pace.wait(now);
+            if self.paced_until.is_some() {
                 return;
             }
             let record = record_sectors(&extent.index);
