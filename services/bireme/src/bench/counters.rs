@@ -25,7 +25,7 @@ pub struct Counters {
     pub ram_hits: u64,
     /// Rows that I/O nodes answered from the table.
     pub table_rows: u64,
-    /// Rows that the query node took from the table, because no I/O node could answer.
+    /// Rows that the query node read from the table because their I/O node could not answer.
     pub fallback_rows: u64,
     /// Whether both tiers are one process.
     pub one_process: bool,

@@ -82,7 +82,7 @@ pub struct Nodes {
     pub ram_hits: u64,
     /// Rows answered from the table because their chunk was not filled.
     pub table_rows: u64,
-    /// Rows that the query node took from the table, because no I/O node could answer.
+    /// Rows that the query node read from the table because their I/O node could not answer.
     pub fallback_rows: u64,
     /// Bytes of the RAM tier, if known.
     pub ram_tier_bytes: Option<u64>,

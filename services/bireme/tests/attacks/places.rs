@@ -216,7 +216,7 @@ fn external_blobs_bring_nothing_out_that_is_not_the_tables() {
         let id = fetch("id", row as u32).unwrap().into_rows().unwrap();
         assert_eq!(id.num_rows(), 1);
     }
-    // Fills read the blobs as well, and so do requests of the query node.
+    // Fills read the blobs as well, and so do requests to the query node.
     let _ = runtime.block_on(warm(&client, text(&table)));
     let queried = runtime.block_on(async {
         let query = QueryClient::connect(&cluster.query.endpoint.parse().unwrap()).await.unwrap();

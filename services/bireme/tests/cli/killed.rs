@@ -66,7 +66,7 @@ fn a_killed_node_recovers_its_cache_and_never_serves_a_wrong_row() {
     let _entered = runtime.enter();
     let mut random = StdRng::seed_from_u64(1);
     let (mut rows, mut found) = (0, 0);
-    // On a busy machine a life may be too short to cache anything. The next one is then longer.
+    // On a busy machine the node may be killed before it has cached anything. Its next life is then longer.
     let mut lifetime = 1;
     for kill in 0..kills + LIFETIME_MAX {
         if kill >= kills && lifetime == 1 {

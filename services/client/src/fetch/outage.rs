@@ -40,7 +40,7 @@ impl Outage {
 pub(super) struct Connected(Arc<Outage>);
 
 impl Connected {
-    /// Adds a stream to `node`.
+    /// Counts a new stream to `node`, and logs it.
     pub(super) fn to(outage: &Arc<Outage>, endpoint: &Endpoint, node: &str) -> Self {
         match outage.add() {
             true => info!(%endpoint, node, "connected"),

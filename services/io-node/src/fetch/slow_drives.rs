@@ -117,7 +117,8 @@ mod tests {
     fn longer_queues_busy_cores_and_too_few_reads_do_not_count_as_slow() {
         let mut drive = Drive::new();
         assert!(!drive.second(1000, 80, 1));
-        // A queue far longer than any before: reading one after the other at the known rate would take as long.
+        // The queue is far longer than before. At the rate seen so far, 1,000 reads in flight take 80 ms, so 10 ms each
+        // is not slow.
         assert!(!drive.second(100_000, 10_000, 1000));
         // One fast read is enough; the core had no CPU time for the others.
         (0..99).for_each(|_| drive.0.record_time(Duration::from_millis(60)));

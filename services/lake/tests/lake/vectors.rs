@@ -269,7 +269,7 @@ async fn invalid_index_requests_are_refused() {
         assert!(error.to_string().contains(&format!("are a setting of {kind}")), "{error}");
     }
     assert_eq!(lake.latest_version(&place.uri()).await.unwrap(), 1, "nothing was committed");
-    // An index on a small table can be built.
+    // An index of the default kind can be built even on a table this small.
     let request = IndexRequest::Vector(on("vector"));
     let stages = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = stages.clone();

@@ -116,7 +116,7 @@ impl Fragment {
         format!("{column}:{id}-{}.data", self.forms[column])
     }
 
-    /// Returns the rows that this version has deleted.
+    /// Returns the fragment's rows that are deleted in this version.
     pub fn deleted(&self) -> &Arc<DeletedRows> {
         &self.deleted
     }

@@ -86,8 +86,8 @@ async fn both_tiers_use_tls_and_check_clients() {
         assert_eq!(text.contains(&expires("client")), shows, "{text}");
     }
 
-    // Clients are refused if they do not trust the authority, have no certificate, have one of another authority, or
-    // use no TLS.
+    // A client cannot connect if it does not trust the authority, has no certificate or one from another authority, or
+    // does not use TLS.
     let query = format!("https://{}", cluster.query.local_addr()).parse::<Endpoint>().unwrap();
     let unknown = ClientTlsConfig { ca: Some(theirs.ca.clone()), ..client.clone() };
     let nobody = ClientTlsConfig { cert: None, key: None, ..client.clone() };

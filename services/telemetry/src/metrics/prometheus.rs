@@ -21,8 +21,8 @@ const TEXT_STEP: i32 = 1 << SCALE;
 
 /// Encodes samples as OpenMetrics text.
 ///
-/// Readers of Prometheus' older text format (0.0.4) understand it too: units and the end are comments to them, they know
-/// all types, and the series have the same names.
+/// Readers of Prometheus' older text format (0.0.4) understand it too: to them, the lines `# UNIT` and `# EOF` are
+/// comments. They know all types that are used here, and the series have the same names.
 ///
 /// # Errors
 /// If a metric has a name that the format does not allow, which is a defect.

@@ -173,7 +173,7 @@ pub enum FillOutcome {
     Failed(Arc<str>),
 }
 
-/// What becomes of a request for a fill.
+/// The outcome of a request for a fill.
 #[derive(Clone, Debug)]
 pub enum RequestOutcome {
     /// The fill waits to be scanned.

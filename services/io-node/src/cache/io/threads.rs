@@ -42,13 +42,13 @@ pub struct FillThreads {
 }
 
 impl FillThreads {
-    /// Uses these lanes, of which there is at least one.
+    /// Runs steps on `lanes` in turn. There must be at least one.
     pub fn from_lanes(lanes: &[FillLane]) -> Self {
         let handles = lanes.iter().map(|lane| lane.handle.clone()).collect();
         Self { handles, next: 0 }
     }
 
-    /// Uses a runtime that also does everything else.
+    /// Runs all steps on a runtime that also does everything else.
     pub fn shared(handle: Handle) -> Self {
         Self { handles: vec![handle], next: 0 }
     }

@@ -17,8 +17,8 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Returns whether all of a piece's sectors are right; the first is sector number `skipped` of the read. Each
-    /// sector is checked once, and admitted to RAM if it is right.
+    /// Returns whether all of a piece's sectors match their checksums; the first is sector number `skipped` of the
+    /// read. Each sector is checked once. If it matches, it is offered to the RAM tier; if not, it is reported.
     pub fn verify(
         &mut self,
         core: &ReadContext<'_>,

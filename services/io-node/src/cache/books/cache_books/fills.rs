@@ -63,7 +63,7 @@ impl CacheBooks {
         RequestOutcome::Queued
     }
 
-    /// Starts to scan chunks that wait, as far as the maximum of fills allows.
+    /// Starts to scan waiting chunks, up to the maximum number of fills.
     pub(super) fn start_scans(&mut self, now: Instant) {
         // An extent counts towards `fills_max` from its scan until it is written, because it is in memory that long.
         while self.scanning + self.awaiting_space.len() as u64 + self.writing.iter().sum::<u64>()
