@@ -141,8 +141,14 @@ def _cache_goals(cache: dict) -> list[dict]:
         _goal("p99 of reads while the cache fills at full speed, relative to no fill", mid(p99("reads_filling")), 2, False),
         _goal("p99 of reads while the cache fills at 50 MiB/s, relative to no fill", mid(p99("reads_budgeted")), 1.2, False),
         _goal("rows/s in time at 3 times the capacity, relative to the capacity", mid(lambda it: it["overload"]["rows_per_s"] / it["capacity"]["rows_per_s"]), 0.9, True),
+        _goal("hit ratio of the eviction policy less that of LRU, worst trace", min(_over_lru(it) for it in cache["eviction"]["traces"]), 0, True),
         _goal("bytes written per byte cached, worst trace", max(it["written_ratio"] for it in bireme), 1.3, False),
     ]
+
+
+def _over_lru(trace: dict) -> float:
+    ratios = {it["policy"]: it["hit_ratio"] for it in trace["policies"]}
+    return ratios["bireme"] - ratios["LRU"]
 
 
 def _telemetry_goal(load: str, turns: dict) -> dict:

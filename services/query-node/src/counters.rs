@@ -226,10 +226,11 @@ impl ShardMetrics {
         nprobes.into_iter().for_each(|nprobes| record(&self.nprobes, nprobes));
     }
 
-    /// Records a fetch of `rows` rows from an I/O node, whether it succeeded or failed.
-    pub fn fetched(&self, rows: usize, took: Duration) {
+    /// Records a fetch from an I/O node that took `took`, and the number of rows that it returned; `None` if it failed,
+    /// because its rows are then counted as fallbacks or not at all.
+    pub fn fetched(&self, rows: Option<usize>, took: Duration) {
         self.fetch_times.record_time(took);
-        self.fetch_rows.record(rows as u64);
+        rows.into_iter().for_each(|rows| self.fetch_rows.record(rows as u64));
     }
 
     fn calls(&self) -> impl Iterator<Item = &Histogram> {

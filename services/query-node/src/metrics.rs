@@ -29,8 +29,8 @@ telemetry::metrics! {
     CONNECTIONS_EVICTED = Counter "bireme.query.connections.evicted" "{connection}" [] "Idle connections that were closed for new ones";
     CONNECTIONS_REFUSED = Counter "bireme.query.connections.refused" "{connection}" [] "New connections that were refused: all others had streams, or half of all were from the same address";
     FETCH_DURATION = Histogram "bireme.query.fetch.duration" "s" [] "Duration of an I/O node's answer to its part of a request's rows";
-    FETCH_ROWS = Histogram "bireme.query.fetch.rows" "{row}" [] "Rows that a request asks of one I/O node";
-    FALLBACK_ROWS = Counter "bireme.query.fallback.rows" "{row}" [] "Rows answered from the table, because an I/O node could not";
+    FETCH_ROWS = Histogram "bireme.query.fetch.rows" "{row}" [] "Rows of a request that one I/O node returned";
+    FALLBACK_ROWS = Counter "bireme.query.fallback.rows" "{row}" [] "Rows that this node read from the table itself, because no I/O node could be asked or it did not answer";
     IO_NODES = Gauge "bireme.query.io_nodes" "{node}" ["state"] "I/O nodes by state: `ready`, `joining`, `draining`, `away`, `ejected`";
     STREAMS = Gauge "bireme.query.io_node.streams" "{stream}" ["io_node"] "Connected streams to an I/O node";
     OUTSTANDING = Gauge "bireme.query.io_node.outstanding" "{row}" ["io_node"] "Rows requested from an I/O node and not yet answered";

@@ -8,8 +8,9 @@ use super::Core;
 use super::requests::{Request, RowSource};
 use crate::cache::FillKey;
 
-/// Finds the source of every row. If a chunk is on no drive, its rows come from the table, and a fill of the chunk is
-/// requested.
+/// Finds the source of every row. A row comes from the table if its chunk is on no drive, and a fill of the chunk is
+/// requested then; or if its drive has failed to deliver it to this request ([`Request::refused`]), whose extent may
+/// still be good.
 pub fn locate(core: &Core, request: &mut Request) {
     let directory = core.directory.borrow();
     let table = &request.projection.table;

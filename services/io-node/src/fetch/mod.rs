@@ -3,7 +3,8 @@
 //! ```text
 //! decode ─► locate ─┬─ all on drives ──────────────► prepare ─► RAM tier ─► coalesce ─► read
 //!                   └─ some not: from the table ─► (image) ─┘                             │
-//!                                                  reply ◄─ assemble or score ◄───────────┘
+//!                                                  reply ◄─ assemble or score ◄───────────┤
+//!             locate again, these rows from the table ◄── a drive failed to deliver rows ◄─┘
 //! ```
 //!
 //! No stage waits: each leaves the request in a state from which the next event continues. The events are a batch

@@ -24,8 +24,9 @@ const ROW_BYTES: u64 = 16;
 pub(super) fn reply(core: &Core, no: RequestNo) {
     let Some(mut request) = end(core, no) else { return };
     let began = Instant::now();
-    let outcome = outcome(&mut request);
     core.stats.rows.add(request.rows() as u64);
+    core.stats.table_rows.add(request.rows_from_table() as u64);
+    let outcome = outcome(&mut request);
     core.stats.batches.add(1);
     let timeline = BatchTimeline::new(&request.times, began, Instant::now());
     timeline.record(&core.histograms);

@@ -121,6 +121,20 @@ impl Request {
         self.present.as_ref().map_or(self.addrs.len(), Vec::len)
     }
 
+    /// Returns the number of rows of which at least one part came from the table.
+    pub fn rows_from_table(&self) -> usize {
+        let is_table = |source: &RowSource| matches!(source, RowSource::Table(_));
+        match self.sources.as_slice() {
+            _ if self.images.iter().all(Option::is_none) => 0,
+            [sources] => sources.iter().filter(|source| is_table(source)).count(),
+            parts => {
+                let is_from_table =
+                    |row: &usize| parts.iter().any(|sources| is_table(&sources[*row]));
+                (0..self.rows()).filter(is_from_table).count()
+            }
+        }
+    }
+
     /// Returns the address of the row at `position`.
     pub fn addr(&self, position: usize) -> u64 {
         match &self.present {

@@ -33,7 +33,6 @@ pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
             .map(|(position, _)| RowAddr::from_u64(request.addr(position)))
             .collect();
         request.times.table_rows += addrs.len() as u32;
-        core.stats.table_rows.add(addrs.len() as u64);
         let columns = &request.projection.parts[part];
         let bytes: u64 =
             addrs.iter().map(|&addr| read_bytes(&request.projection, columns, addr)).sum();

@@ -29,7 +29,7 @@ telemetry::metrics! {
         "Duration of each stage of a batch: `locate`, `queue` (until the first read is submitted to a drive), `read`, `assemble`; `all` is from arrival to reply";
     SHED = Counter "bireme.io.batches.shed" "{batch}" [] "Batches, streams and connections refused because a queue or the memory for them was full, or a deadline could not be kept";
     DROPPED = Counter "bireme.io.batches.dropped" "{batch}" [] "Batches dropped because their deadline had passed or their caller had gone";
-    TABLE_ROWS = Counter "bireme.io.rows.from_table" "{row}" [] "Rows answered from the table itself, because no drive had them";
+    TABLE_ROWS = Counter "bireme.io.rows.from_table" "{row}" [] "Rows answered for which the table was read, because no drive had them or a drive failed to deliver them";
     TABLE_QUEUE = Gauge "bireme.io.table.queue" "{batch}" [] "Batches that wait for the table to be read";
     STREAMS = Gauge "bireme.io.streams" "{stream}" [] "Fetch streams that are open";
     UNDER_WAY = Gauge "bireme.io.batches.under_way" "{batch}" [] "Batches under way";
@@ -237,7 +237,9 @@ async fn shares(samples: &mut Samples, node: &NodeState) {
     if configs.is_empty() {
         return;
     }
-    let holdings: HashMap<_, _> = node.fills.tables().await.into_iter().collect();
+    // Without an answer there are no samples: 0 would read as if all extents were gone.
+    let Some(holdings) = node.fills.tables().await else { return };
+    let holdings: HashMap<_, _> = holdings.into_iter().collect();
     // The shares were checked when the node started.
     for (config, (tag, _)) in configs.iter().zip(config::shares(&node.config).unwrap_or_default()) {
         let holding = holdings.get(&tag).copied().unwrap_or_default();

@@ -120,7 +120,6 @@ impl HitRatio {
         let table_rows = now.table_rows.saturating_sub(since.table_rows);
         let ratio = match rows {
             0 => 0.0,
-            // Rows of the table are counted when the table is asked, all rows only when they are answered.
             rows => rows.saturating_sub(table_rows) as f64 / rows as f64,
         };
         if last >= IDLE_SAMPLES && self.samples[0].batches == now.batches {

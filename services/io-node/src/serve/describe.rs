@@ -54,7 +54,8 @@ pub async fn describe(shared: &ServiceState) -> DescribeResponse {
 
 /// Returns the tables that have extents or a share, the largest first.
 async fn tables(node: &NodeState) -> Vec<TableUse> {
-    let mut holdings: HashMap<_, _> = node.fills.tables().await.into_iter().collect();
+    let mut holdings: HashMap<_, _> =
+        node.fills.tables().await.unwrap_or_default().into_iter().collect();
     let mut tables = Vec::with_capacity(holdings.len());
     // The shares were checked when the node started.
     for (config, (tag, _)) in

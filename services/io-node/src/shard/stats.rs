@@ -71,7 +71,7 @@ counters! {
     ram_admitted,
     /// Sectors evicted from the RAM tier to admit others.
     ram_evicted,
-    /// Rows requested from the table itself, counted once per part.
+    /// Rows served of which the table had to be read for at least one part.
     table_rows,
     /// Sectors with a wrong checksum, and failed reads.
     bad_sectors,

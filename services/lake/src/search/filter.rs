@@ -41,8 +41,8 @@ impl Table {
         self.caught(polled_on_deep_stack(scan.boxed())).await
     }
 
-    /// Sets `filter` on `scanner`. The filter is parsed here, so that errors in it are distinguished from errors of the
-    /// search.
+    /// Checks `filter` on its tokens, parses it, and sets it on `scanner`. It is parsed here so that errors in it are
+    /// distinguished from errors of the search.
     pub(crate) fn set_filter(&self, scanner: &mut Scanner, filter: Option<&str>) -> Result<()> {
         let Some(filter) = filter else { return Ok(()) };
         let bad =
@@ -50,11 +50,11 @@ impl Table {
         if filter.trim().is_empty() {
             return Err(bad("it is empty".into()));
         }
+        tokens::check(filter).map_err(bad)?;
         let mut parsed = |text: &str| {
             let parsed = on_deep_stack(|| scanner.filter(text)?.get_expr_filter());
             parsed.map_err(|error| bad(self.filter_error(filter, &one_line(&error.to_string()))))
         };
-        tokens::check(filter).map_err(bad)?;
         // Lance parses the first complete expression and ignores the text after it. In parentheses, such text is an
         // error.
         let expr = parsed(filter)?;

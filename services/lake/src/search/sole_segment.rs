@@ -1,4 +1,5 @@
-//! Decides whether an index alone answers a search, so that it can be searched without the scanner.
+//! Decides whether one segment of an index holds every row of a version, so that the index can be searched without the
+//! scanner.
 
 use lance::Dataset;
 use lance::index::DatasetIndexExt;

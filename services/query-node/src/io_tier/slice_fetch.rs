@@ -1,6 +1,6 @@
 //! Fetches one slice: from its I/O node, or from the table.
 //!
-//! If the I/O node cannot answer, or should not be asked now, the table answers within the same deadline: correct is
+//! If the I/O node cannot answer, or should not be asked now (`slices.rs` decides that), the table answers within the same deadline: correct is
 //! more important than fast. The exceptions are in `faults.rs`. For example, if the I/O node is overloaded, the caller
 //! gets the error, because reading the table would not help.
 
@@ -94,7 +94,7 @@ impl SliceFetch<'_> {
         let span = self.context.span.map(|span| if is_traced { child_of(span) } else { span });
         let answer = self.ask(node, span).await;
         let took = began.elapsed();
-        self.state.metrics.fetched(self.slice.addrs.len(), took);
+        self.state.metrics.fetched(answer.as_ref().ok().map(|_| self.slice.addrs.len()), took);
         if let Some(span) = span.filter(|_| is_traced) {
             let answer = match &answer {
                 Ok(reply) => Ok(reply.trips.clone()),

@@ -51,6 +51,10 @@ pub const SEGMENTS_SAVED: u64 = 4;
 /// For every 100 sectors filled, this many may be rewritten to keep hot extents.
 const KEPT_PERCENT: u64 = 25;
 
+/// The minimum number of batches that must have read an extent since it was placed, summed over all cores, so that it is
+/// kept. The read whose miss filled the extent does not count.
+const KEPT_HEAT_MIN: u32 = 1;
+
 /// The minimum capacity of a list of ghosts. Its capacity is the number of extents, if that is larger.
 const GHOSTS_MIN: usize = 1024;
 
@@ -122,7 +126,7 @@ impl Eviction {
             let Candidate { key, sectors, heat, is_due } = candidates[at];
             if is_due {
                 kept.push(at);
-            } else if heat > 0 && sectors * 100 <= self.allowance {
+            } else if heat >= KEPT_HEAT_MIN && sectors * 100 <= self.allowance {
                 self.allowance -= sectors * 100;
                 kept.push(at);
             } else if log == Log::Small {

@@ -177,11 +177,11 @@ impl FillHandle {
         done
     }
 
-    /// Each table's extents on the drives; empty while the filler is too busy to answer.
-    pub async fn tables(&self) -> Vec<(TableTag, Holding)> {
+    /// Each table's extents on the drives; `None` if too many messages wait for the filler, or it has ended.
+    pub async fn tables(&self) -> Option<Vec<(TableTag, Holding)>> {
         let (to, tables) = oneshot::channel();
-        let _ = self.messages.try_send(FillerMessage::Tables(to));
-        tables.await.unwrap_or_default()
+        self.messages.try_send(FillerMessage::Tables(to)).ok()?;
+        tables.await.ok()
     }
 
     /// The filler's counters.

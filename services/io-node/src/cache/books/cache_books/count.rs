@@ -88,10 +88,16 @@ impl CacheBooks {
     }
 
     /// Evicts extents. Their space becomes free when their segments are reclaimed.
-    pub(super) fn evict(&mut self, mut keys: Vec<ExtentKey>) {
+    pub(super) fn evict(&mut self, keys: Vec<ExtentKey>) {
+        let evicted = self.unplace_evicted(keys);
+        self.forget(evicted);
+    }
+
+    /// Removes evicted extents from the books and counts them. Returns those that were there.
+    pub(super) fn unplace_evicted(&mut self, mut keys: Vec<ExtentKey>) -> Vec<ExtentKey> {
         keys.retain(|&key| self.unplace(key));
         self.counts.evicted += keys.len() as u64;
-        self.forget(keys);
+        keys
     }
 
     /// Makes every core forget extents that were removed from the books.

@@ -190,18 +190,14 @@ impl CacheBooks {
     /// Evicts what is left in a segment, and ends its journal.
     fn empty_segment(&mut self, segment: SegmentNo) {
         let extents = self.by_segment.remove(&segment).unwrap_or_default();
-        let keys: Vec<_> =
-            extents.iter().filter(|extent| self.placed.has(extent)).map(|it| it.key).collect();
-        for &key in &keys {
-            self.unplace(key);
-        }
-        self.counts.evicted += keys.len() as u64;
+        let left = extents.iter().filter(|extent| self.placed.has(extent)).map(|it| it.key);
+        let forgotten = self.unplace_evicted(left.collect());
         let room = self.segments.empty(segment);
         let block = to_block(&self.block_id(segment, &room), &[]);
         self.segments.chain(segment, sum_of(&block));
-        // The cores are asked to forget `keys` even if there are none: when they have answered, all requests that began
+        // The cores are asked even if there is nothing to forget: when they have answered, all requests that began
         // earlier have ended, also those that read a moved extent at its old place.
-        self.actions.push(Action::Empty { segment, forgotten: keys, first: room.first, block });
+        self.actions.push(Action::Empty { segment, forgotten, first: room.first, block });
     }
 
     /// Handles the end of a segment's journal, after which the segment is free.
