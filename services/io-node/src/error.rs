@@ -47,10 +47,10 @@ pub enum NodeError {
     RowsTooLarge {
         /// The number of rows.
         rows: usize,
-        /// The maximum.
+        /// The maximum number of bytes.
         bytes_max: u64,
     },
-    /// The configuration contradicts itself.
+    /// A setting is invalid, or contradicts another one.
     #[error("configuration: `{field}` {problem}")]
     Config {
         /// The field, as written in the file.
@@ -69,7 +69,7 @@ pub enum NodeError {
     NotOurs {
         /// The drive.
         path: PathBuf,
-        /// The contents of the drive.
+        /// The reason why the drive is left alone.
         why: NotOurs,
     },
     /// A drive to be inspected has no slab.

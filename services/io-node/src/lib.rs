@@ -18,8 +18,8 @@
 //!
 //! Modules import only from folders further down in this drawing. `.ci/imports` checks that there are no circles.
 //!
-//! A batch is served entirely on the core whose connection it arrived on. Cores communicate only through
-//! mailboxes, and a fetch takes no lock.
+//! A batch is served on the core whose connection it arrived on; other threads only read rows from tables for it. Cores
+//! communicate only through mailboxes, and a fetch takes no lock.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -21,8 +21,9 @@ use crate::table::{OpenFragment, OpenTable, Projection};
 /// slot is idle, and that neighbours wait together and are scanned together.
 const REQUESTS_PER_SLOT: usize = 8;
 
-/// The same number if the rate of fills is limited. It is lower, because a fill counts towards the rate only when it
-/// ends, so that those requested before the first one ends exceed the rate.
+/// The number of fills that a warm has requested at a time, per slot, if the rate of fills is limited. It is lower,
+/// because a fill counts towards the rate only when it ends: the fills that are requested before the first one ends are
+/// not delayed.
 const REQUESTS_PER_SLOT_LIMITED: usize = 2;
 
 /// The number of neighbouring chunks of a pack that are requested before the same chunks of the next pack.

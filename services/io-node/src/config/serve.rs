@@ -44,7 +44,7 @@ pub fn table_uri(field: &'static str, uri: &str) -> Result<TableUri, NodeError> 
 /// Checks that the node serves at least one table, and every table that its other settings name.
 ///
 /// # Errors
-/// [`NodeError::Config`] with the missing line.
+/// [`NodeError::Config`] with what to add to `serve`, or with a URI that names no table.
 pub fn check(config: &IoConfig) -> Result<(), NodeError> {
     let bad = |problem| Err(NodeError::Config { field: "serve", problem });
     let mut named = Vec::new();
@@ -76,8 +76,8 @@ pub fn check(config: &IoConfig) -> Result<(), NodeError> {
     }
 }
 
-/// Replaces the URI of each configured table by its canonical form, without symbolic links, and returns the served
-/// tables. A path that cannot be looked up now is left unchanged.
+/// Replaces the URIs of the tables in `shares` and `warm_at_start` by their canonical form, without symbolic links, and
+/// returns the served tables. A path that cannot be looked up now keeps its symbolic links.
 pub async fn resolve(config: &mut IoConfig, tables: &dyn Tables) -> ServedTables {
     let served = ServedTables::resolved(&config.serve, tables).await;
     let uris = config.shares.iter_mut().map(|share| &mut share.uri);

@@ -79,7 +79,7 @@ pub fn drive_name(number: DriveNo, path: &Path) -> String {
     format!("{}:{file}", number.0)
 }
 
-/// Opens all drives or none: if one can't be used, the files created for those before it are removed.
+/// Opens all drives or none: if one can't be used, all files that were created are removed.
 fn open_all(config: &IoConfig) -> Result<Vec<SlabFile>, NodeError> {
     let mut slabs: Vec<SlabFile> = Vec::with_capacity(config.drives.len());
     for drive in &config.drives {

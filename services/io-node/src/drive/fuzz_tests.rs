@@ -153,7 +153,7 @@ fn fuzz_journals() {
                 otherwise += usize::from(read.entries != entries);
                 continue;
             }
-            // Only entries that were written, up to the damaged block.
+            // The journal has only entries that were written, up to the damaged block.
             assert!(read.blocks as usize <= starts.len());
             assert_eq!(read.entries[..], entries[..read.entries.len()]);
             shorter += usize::from(read.entries.len() < entries.len());
@@ -171,7 +171,7 @@ fn fuzz_journals_of_noise() {
         let sectors = rng.random_range(1..4usize);
         let (end, len) = (bytes.len(), sectors * SECTOR_BYTES);
         bytes[end - len..].fill_with(|| rng.random());
-        // The segment and checksum are right; everything else is arbitrary.
+        // The block's identity, length, previous checksum and own checksum are right; everything else is arbitrary.
         bytes[end - 64..end - 24].copy_from_slice(&trailer[..40]);
         bytes[end - 24..end - 20].copy_from_slice(&(sectors as u32).to_le_bytes());
         bytes[end - 8..end - 4].fill(0);
@@ -182,7 +182,7 @@ fn fuzz_journals_of_noise() {
     });
 }
 
-/// Damages slabs anywhere: an inspection must refuse a slab or report what is wrong.
+/// Damages slabs anywhere: an inspection must refuse a slab, naming its path, or return plausible counts.
 #[test]
 fn fuzz_slabs() {
     let folder = tempfile::tempdir().unwrap();
@@ -212,7 +212,8 @@ fn fuzz_slabs() {
     assert!(opened > 0 && refused > 0, "{opened} {refused}");
 }
 
-/// Damages the superblock, some sectors of journals, or both; damaged sectors may have valid checksums.
+/// Damages the superblock, some sectors of segments, both or neither, and sometimes cuts off the file. Damaged sectors
+/// may have valid checksums.
 fn damage_slab(rng: &mut StdRng, path: &Path) {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
     let sectors = file.metadata().unwrap().len() / SECTOR_BYTES as u64;

@@ -33,7 +33,7 @@ pub enum ExtentError {
     Read(#[from] ReadError),
 }
 
-/// Why a block is permanently missing from a journal.
+/// Why a block may be missing from a journal for good.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The block could not be written.
@@ -86,7 +86,7 @@ pub struct Health {
     read_failures: VecDeque<Instant>,
     /// The time of the first late answer in each second that had one.
     late: VecDeque<Instant>,
-    /// The start of each second in which all reads were slow.
+    /// The time of the first report of slow reads in each second that had one.
     slow: VecDeque<Instant>,
     write_failures: u32,
 }
@@ -97,7 +97,7 @@ impl Health {
         self.state
     }
 
-    /// Counts a failed extent. Returns whether the drive's state changed.
+    /// Counts a failed extent, unless its bytes are as written. Returns whether the drive's state changed.
     pub fn read_failed(&mut self, error: ExtentError, now: Instant) -> bool {
         if error == ExtentError::Undecodable {
             return false;
@@ -152,8 +152,8 @@ impl Health {
         }
     }
 
-    /// Handles a failed write or flush of the journal. It is then unknown which of the journal's blocks the drive has,
-    /// so no more are written. Returns whether the drive's state changed.
+    /// Handles a failed write or flush of a journal. After a panic or a fault of the drive, it is unknown which of the
+    /// journal's blocks the drive has, so no more are written. Returns whether the drive's state changed.
     pub fn journal_failed(&mut self, error: &JournalError) -> bool {
         match error {
             JournalError::Panicked => self.become_state(DriveState::ReadOnly),

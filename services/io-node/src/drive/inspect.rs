@@ -172,12 +172,12 @@ fn supersede(segments: &mut [SegmentState]) {
 }
 
 impl SegmentState {
-    /// Why the segment's journal can't be read.
+    /// The reason why the segment's journal can't be read; `None` if it was read.
     pub fn error(&self) -> Option<String> {
         self.journal.as_ref().err().map(ToString::to_string)
     }
 
-    /// The epoch of the segment's use; a later use has a higher one.
+    /// The epoch of the segment's use; a later use has a higher one. 0 if the journal can't be read.
     pub fn epoch(&self) -> u64 {
         self.journal.as_ref().map_or(0, |journal| journal.epoch)
     }

@@ -116,7 +116,7 @@ pub struct Journal {
 pub enum Reading {
     /// The whole journal.
     Whole(Journal),
-    /// The journal starts before the given bytes: at least this many of the segment's last bytes are needed.
+    /// The journal extends to before the given bytes: at least this many of the segment's last bytes are needed.
     More(usize),
 }
 
@@ -427,7 +427,7 @@ mod tests {
         fn no_bytes_make_it_panic(mut tail in prop::collection::vec(any::<u8>(), 4096..=8192)) {
             let len = tail.len() / SECTOR_BYTES * SECTOR_BYTES;
             let _ = read(UUID, 3, SEGMENT_SECTORS, &tail[..len]);
-            // The checksum and identity are right; everything else is arbitrary.
+            // The checksum, identity and length are right; everything else is arbitrary.
             let good = to_block(&id(1, 0, 0), &[]);
             for at in (0..24).chain(32..40) {
                 tail[len - TRAILER_BYTES + at] = good[good.len() - TRAILER_BYTES + at];

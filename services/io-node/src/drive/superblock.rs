@@ -26,7 +26,7 @@ const CHECKED_BYTES: usize = 48;
 /// A slab's identity and division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Chosen when the slab was made.
+    /// The slab's identity, chosen anew each time the slab begins empty.
     pub uuid: Uuid,
     /// The length of a segment.
     pub segment_sectors: u64,
@@ -59,7 +59,7 @@ impl Superblock {
     /// Decodes what [`to_sector`](Self::to_sector) encoded.
     ///
     /// # Errors
-    /// [`NotOurs`].
+    /// The reason why the sector is no valid superblock.
     pub fn from_sector(sector: &[u8; SECTOR_BYTES]) -> Result<Self, NotOurs> {
         if sector[..8] != MAGIC {
             return Err(NotOurs::Foreign);

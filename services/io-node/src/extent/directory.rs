@@ -110,7 +110,7 @@ impl Directory {
         let key = extent.key;
         self.shared_bytes += shared_bytes_of(&extent);
         self.heats[0].set(self.heats[0].get() + 1);
-        // No request has this serial number.
+        // Only one request in 2^32 has a serial number with these low bits; it would not be counted.
         let new =
             ReplicaEntry { extent: Some(extent), heat: Cell::new(0), reader: Cell::new(u32::MAX) };
         let no = match self.free.pop() {

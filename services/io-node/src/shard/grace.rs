@@ -13,7 +13,7 @@ use crate::extent::ExtentNo;
 /// Places that wait for older requests to end.
 #[derive(Default)]
 pub struct Grace {
-    /// In ascending order of serial numbers.
+    /// The places, in ascending order of serial numbers.
     waiting: VecDeque<Waiting>,
 }
 

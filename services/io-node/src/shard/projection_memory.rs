@@ -41,7 +41,8 @@ impl ProjectionMemory {
         Self { part: TrafficMemory::new(all.max() / PART * 2), all: Arc::clone(all) }
     }
 
-    /// Reserves memory for the projection that `open` requests. Returns `None` if other projections hold too much.
+    /// Reserves memory for the projection that `open` requests. Returns `None` if all projections together would hold
+    /// too much.
     pub fn hold(&self, open: &Open) -> Option<HeldProjection> {
         self.hold_bytes(projection_bytes(open))
     }

@@ -77,7 +77,7 @@ counters! {
     bad_sectors,
     /// Reads abandoned because the drive did not answer in time.
     late_reads,
-    /// Pieces that shared a read with another piece.
+    /// Pieces that another piece's read served too: all pieces of a read but one.
     shared_pieces,
     /// Pieces among them whose sectors were all read for other pieces anyway.
     duplicate_pieces,
@@ -103,9 +103,9 @@ pub struct DriveCounts {
     pub read_bytes: u64,
     /// Reads that failed.
     pub failed: u64,
-    /// How long the drive had reads in flight, not counting the time since `busy_since`.
+    /// The total time in which the drive had reads in flight, without the time since `busy_since`.
     pub busy: Duration,
-    /// Since when the drive has had reads in flight without a break.
+    /// The time since which the drive has had reads in flight without a break.
     pub busy_since: Option<Instant>,
 }
 

@@ -19,7 +19,7 @@ const DELETIONS_LOADING_MAX: usize = 16;
 pub struct OpenTable {
     table: Arc<dyn Table>,
     packs: Vec<Pack>,
-    /// In ascending order of ids.
+    /// The fragments, in ascending order of ids.
     fragments: Vec<OpenFragment>,
     /// Bytes of a row in all columns of fixed width.
     fixed_bytes: u64,
@@ -54,7 +54,7 @@ pub struct OpenFragment {
     pub id: u32,
     /// Rows in its files, deleted ones counted.
     pub rows: u32,
-    /// How the rows are divided into chunks.
+    /// The division of the rows into chunks.
     pub chunk_rows: ChunkRows,
     /// Average bytes of a row in its first file; 0 if unknown.
     pub row_bytes: u64,
@@ -129,8 +129,8 @@ impl OpenTable {
         &self.fragments
     }
 
-    /// Returns the average bytes of a fragment's row in columns of variable width, derived from the size of its file; 0
-    /// if unknown.
+    /// Returns the average bytes of a fragment's row in columns of variable width, derived from the size of its first
+    /// file; 0 if unknown.
     pub fn variable_bytes(&self, fragment: u32) -> u64 {
         let row_bytes = self.fragment(fragment).map_or(0, |fragment| fragment.row_bytes);
         row_bytes.saturating_sub(self.fixed_bytes)

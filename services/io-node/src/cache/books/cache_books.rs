@@ -1,5 +1,5 @@
 //! The cache's books: which chunks are cached, which are being filled, and which space is free. They decide what is
-//! scanned, written, kept and evicted; others carry it out.
+//! scanned, written, kept and evicted, but do no I/O themselves.
 //!
 //! ```text
 //! request ─► waiting ─► Scan ─► awaiting space ─► Write ─► Publish ─► End
@@ -8,12 +8,12 @@
 //! ```
 //!
 //! An [`Event`] says what happened, and the [`Action`]s that [`CacheBooks::apply`] returns say what to do next. The
-//! outcome depends on nothing but what was passed in, in its order. The filler (`cache/io/filler.rs`) carries out the actions
-//! of a node, `simulate.rs` those of `bireme bench eviction`.
+//! actions depend only on the arguments of all calls and on the order of the calls. The filler (`cache/io/filler.rs`)
+//! carries out the actions of a node, `simulate.rs` those of `bireme bench eviction`.
 //!
 //! Invariants: every extent in `placed` is counted in its segment and its table; sectors of a segment are reused only
 //! after its journal was ended; an extent's place is recorded after its bytes. A count that would fall below zero is a
-//! defect and panics (`checked.rs`), and the node ends: after a restart, its journals say what is there.
+//! defect and panics (`checked.rs`), and the node ends: after a restart, the journals say which extents there are.
 
 mod allocate;
 mod count;
@@ -65,9 +65,10 @@ pub struct FillLimits {
     pub queue_max: usize,
     /// Which misses request a fill.
     pub admission: Admission,
-    /// Bytes that fills write per second; 0 for no limit.
+    /// The maximum number of bytes per second that fills write; 0 for no limit. Extents that are moved count too, but
+    /// are not delayed.
     pub fill_rate: u64,
-    /// Bytes that the scrubber reads per second; 0 turns it off.
+    /// The maximum number of bytes per second that the scrubber reads; 0 turns it off.
     pub scrub_rate: u64,
     /// Bytes of RAM that the directory may use.
     pub directory_bytes_max: u64,
@@ -76,7 +77,7 @@ pub struct FillLimits {
 /// Sums since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Scans of tables; neighbours share one.
+    /// Scans of tables. Neighbouring chunks may share one.
     pub scans: u64,
     /// Fills done.
     pub done: u64,
@@ -105,13 +106,14 @@ pub struct CacheBooks {
     actions: Vec<Action>,
     /// Fills that wait to be scanned.
     waiting: WaitingFills,
-    /// Fills from request to end.
+    /// Chunks whose fill was requested and has not ended.
     under_way: HashSet<ExtentKey>,
-    /// Scans under way; neighbours share one.
+    /// The number of scans under way. Neighbouring chunks may share one.
     scanning: u64,
     /// Writes under way on each drive.
     writing: Vec<u64>,
-    /// Chunks that could not be filled: when they may be tried again, and how long that delay was.
+    /// For each chunk that could not be filled, the time until which misses do not request it again, and the length of
+    /// that delay.
     failed: HashMap<ExtentKey, (Instant, Duration)>,
     /// Chunks that are longer than a segment, and their bytes. They are not scanned again, since they can never fit.
     too_long: HashMap<ExtentKey, u64>,
@@ -270,7 +272,8 @@ impl CacheBooks {
             self.writing[drive] = less(self.writing[drive], 1, "writes of a drive");
         }
         match (outcome, purpose) {
-            // An extent that was evicted while it was being moved stays evicted, also if it has been filled anew.
+            // An extent that was evicted or dropped while it was being moved is not placed again. If the chunk has been
+            // filled anew, the new extent stays.
             (Ok(()), Purpose::Keep { from, .. })
                 if self.placed.get(extent.key).is_none_or(|old| old.segment != from) =>
             {
@@ -348,23 +351,23 @@ impl CacheBooks {
         }
     }
 
-    /// Whether an extent is being written, or waits to be recorded.
+    /// Whether an extent is being written or recorded, or waits to be recorded.
     pub fn is_busy(&self) -> bool {
         self.writing.iter().any(|&writes| writes > 0)
             || self.unrecorded.iter().any(|(waiting, busy)| *busy || waiting.len() > 0)
     }
 
-    /// Whether the queue of fills takes no more.
+    /// Whether the queue of fills takes no more fills.
     pub fn is_queue_full(&self) -> bool {
         self.waiting.len() >= self.limits.queue_max
     }
 
-    /// Fills from request to end.
+    /// The number of fills that were requested and have not ended.
     pub fn running(&self) -> usize {
         self.under_way.len()
     }
 
-    /// Fills that wait to be scanned; [`running`](Self::running) counts them too.
+    /// The number of fills that wait to be scanned; [`running`](Self::running) counts them too.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -411,7 +414,7 @@ impl CacheBooks {
 
 #[cfg(test)]
 impl CacheBooks {
-    /// The books after a restart with other shares. Everything was recorded before.
+    /// Returns the books after a restart with other shares, as if all placed extents had been recorded.
     pub fn restarted(self, shares: Shares, now: Instant) -> Self {
         let mut extents: Vec<_> = self.by_segment.into_values().flatten().collect();
         extents.retain(|extent| self.placed.has(extent));

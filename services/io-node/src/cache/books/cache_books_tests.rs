@@ -1,4 +1,4 @@
-//! The actions of each event, exactly. An action is shown as one line.
+//! Tests exactly which actions each event returns. An action is shown as one line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -313,7 +313,7 @@ fn an_extent_that_was_read_again_is_moved_to_the_main_log() {
     assert_eq!(line(&reread), "reread 0");
     let Action::Reread(extent) = reread else { unreachable!() };
     let copy = Ok(trial_extent(3).unwrap());
-    // It takes the segment that is left free for that.
+    // The copy takes the segment that is left free for kept extents.
     let write = cache.apply(Event::Reread { extent, copy });
     assert_eq!(lines(&write), ["write 0 at 0:64"]);
     let expected = [

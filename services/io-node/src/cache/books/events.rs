@@ -33,7 +33,7 @@ pub enum Event {
     },
     /// A block of a segment's journal was written, or failed ([`Action::Record`]).
     Recorded {
-        /// What the block describes.
+        /// The extents that the block describes.
         of: BlockOf,
         /// The outcome.
         outcome: Result<(), JournalError>,
@@ -71,7 +71,7 @@ pub enum Event {
     BadExtent(Arc<Extent>, ExtentError),
     /// A drive did not answer in time.
     Late(DriveNo),
-    /// All reads of a drive in one second took many times longer than usual.
+    /// All of one core's reads of a drive in one second took many times longer than usual.
     Slow(DriveNo),
     /// The node stops: what is written is recorded, and nothing more is started.
     Stopped,
@@ -101,7 +101,7 @@ pub enum Action {
     },
     /// Flush the extents that a block of a journal describes, and then write the block.
     Record {
-        /// What the block describes.
+        /// The extents that the block describes.
         of: BlockOf,
         /// The block's first sector on the drive.
         first: SectorNo,
@@ -133,7 +133,7 @@ pub enum Action {
     Scrub(Arc<Extent>),
     /// Make every core forget extents.
     Forget(Vec<ExtentKey>),
-    /// Report a fill's outcome to those who wait for it.
+    /// Report a fill's outcome to the callers that wait for it.
     End(ExtentKey, FillOutcome),
 }
 

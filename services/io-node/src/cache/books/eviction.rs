@@ -45,10 +45,10 @@ impl Log {
     }
 }
 
-/// The allowance for rewriting hot extents accumulates up to this many segments.
+/// The maximum of the allowance for rewriting hot extents, in segments.
 pub const SEGMENTS_SAVED: u64 = 4;
 
-/// For every 100 sectors filled, this many may be rewritten to keep hot extents.
+/// The number of sectors that may be rewritten to keep hot extents, per 100 sectors filled.
 const KEPT_PERCENT: u64 = 25;
 
 /// The minimum number of batches that must have read an extent since it was placed, summed over all cores, so that it is
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(eviction.keep(Log::Small, &candidates(&[1, 0, 3, 2]), 0), [2, 3]);
         assert_eq!(eviction.log_for(key(0)), Log::Main);
         assert_eq!(eviction.log_for(key(2)), Log::Small);
-        // 5 are left; a quarter of 20 adds 5.
+        // An allowance of 5 sectors is left, and filling 20 sectors adds 5.
         assert!(eviction.keep(Log::Main, &candidates(&[1]), 0).is_empty());
         eviction.filled(key(0), 20);
         assert_eq!(eviction.log_for(key(0)), Log::Small);

@@ -1,6 +1,6 @@
-//! The cache's books: space on the drives, what is on them, whose it is, and what to keep. [`CacheBooks`] has all of
-//! them. Pure: no I/O, no tasks, and times are passed in; only log lines are written. `simulate` runs the books for
-//! `bireme bench eviction`.
+//! The cache's books: the space on the drives, the extents in it, the tables' shares, and the eviction policy.
+//! [`CacheBooks`] combines them. Pure: no I/O, no tasks, and times are passed in; only log lines are written.
+//! `simulate` runs the books for `bireme bench eviction`.
 
 mod cache_books;
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Starts at `now`; a rate of 0 is no limit.
+    /// Creates a pace whose first bytes may be spent at `now`. A rate of 0 is no limit.
     pub fn new(bytes_per_s: u64, now: Instant) -> Self {
         Self { bytes_per_s, next: now }
     }
@@ -23,7 +23,7 @@ impl Pace {
         self.bytes_per_s > 0
     }
 
-    /// When the next bytes may be spent; `None` if now.
+    /// The time at which the next bytes may be spent; `None` if they may be spent now.
     pub fn wait(&self, now: Instant) -> Option<Instant> {
         (self.bytes_per_s > 0 && self.next > now).then_some(self.next)
     }

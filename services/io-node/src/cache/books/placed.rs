@@ -7,16 +7,16 @@ use address::{DriveNo, ExtentKey};
 use super::checked::less;
 use crate::extent::{ByKey, Extent, REPLICA_ENTRY_BYTES};
 
-/// The filler's own maps and lists take this many bytes per extent.
+/// The bytes per extent that the maps and lists of the filler and its books take.
 const OWN_ENTRY_BYTES: usize = 96;
 
-/// An extent of a table with a share takes this many bytes more.
+/// The bytes that an extent of a table with a share takes in addition.
 const SHARE_ENTRY_BYTES: usize = 256;
 
 /// The extents that are served, by name.
 pub struct Placed {
     by_key: ByKey<Arc<Extent>>,
-    /// Bytes per extent without its index.
+    /// Bytes that each extent takes in maps and replicas, without the [`Extent`] and its index.
     entry_bytes: u64,
     bytes: u64,
 }

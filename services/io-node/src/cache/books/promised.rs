@@ -1,4 +1,4 @@
-//! Checks that drives have space for what tables are promised.
+//! Checks that drives have space for the guarantees of tables.
 
 use address::{SECTOR_BYTES, TableTag};
 use bytesize::ByteSize;

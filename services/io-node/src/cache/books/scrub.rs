@@ -18,7 +18,7 @@ pub struct Scrub {
     began: Instant,
     /// Segments still to come in this pass, the next one last.
     segments: Vec<SegmentNo>,
-    /// The index of the next extent in the last of them.
+    /// The index of the next extent in the last one of `segments`.
     extent: usize,
     is_reading: bool,
 }
@@ -43,7 +43,7 @@ impl Scrub {
         (self.segments, self.extent, self.began) = (segments, 0, now);
     }
 
-    /// When the next extent or pass is due; `None` if the scrubber is off or an extent is being read.
+    /// The time at which the next extent or pass is due; `None` if the scrubber is off or an extent is being read.
     pub fn wait(&self) -> Option<Instant> {
         let next = match self.segments.is_empty() {
             true => self.began + PASS_MIN,

@@ -52,7 +52,7 @@ pub struct BlockRoom {
 pub enum Use {
     /// A fill, which leaves one segment of each drive free for the other purposes.
     Fill,
-    /// An extent that is kept from a reclaimed segment; it may take that free segment.
+    /// An extent that is kept from a reclaimed segment. It may take the segment that fills leave free.
     Kept,
     /// An extent that is kept for its table's guarantee: for a while, the held log may be one segment longer.
     Due,
@@ -65,7 +65,8 @@ pub enum Allocation {
     Room(Room),
     /// There is no space until this segment is emptied and released.
     Reclaim(SegmentNo),
-    /// There is no space, and every segment has extents under way: try again after one has ended.
+    /// There is no space, and no segment can be reclaimed as long as some have extents under way. Try again after one
+    /// of these extents has ended.
     Busy,
     /// The extent and its record are longer than a segment.
     TooLong,
@@ -100,7 +101,7 @@ struct DriveSegments {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Segment {
-    /// 0 before its first use.
+    /// The epoch of the segment's current use, or of its next use if it was emptied; 0 before its first use.
     epoch: u64,
     /// The segment's log, unless it is free.
     log: Log,
@@ -331,7 +332,8 @@ impl Segments {
         }
     }
 
-    /// Allocates a block of `sectors` in a segment with extents under way, out of the space reserved for their records.
+    /// Allocates a block of `sectors` in a segment with extents under way, out of the space reserved for their records,
+    /// or in a segment that was just emptied.
     pub fn next_block(&mut self, segment: SegmentNo, sectors: u64) -> BlockRoom {
         let segment_sectors = self.segment_sectors;
         let end = extent::segment_start(segment.index, segment_sectors).plus(segment_sectors);

@@ -172,7 +172,7 @@ fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_its_space_tha
     }
     assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Fill), Allocation::AllHeld);
     assert_eq!(segments.allocate(Log::Held, 8, 1, Use::Kept), Allocation::AllHeld);
-    // The space is free for the other logs.
+    // The other logs can still use the remaining segments.
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 5, 50));
     // At most three quarters of segment 3 are held: it may be reclaimed for the held log, but not yet for other logs.
     segments.release_held(segment(0, 3), 1);

@@ -158,7 +158,7 @@ impl Shares {
         }
     }
 
-    /// Notes that an extent is written.
+    /// Notes that the write of an extent has succeeded.
     pub fn written(&mut self, key: ExtentKey) {
         let table = self.tables.get_mut(&key.pack.table());
         if let Some(extent) = table.and_then(|table| table.extents.get_mut(&key)) {
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(shares.decide(key(1, 3), 36), SpaceDecision::Full);
         shares.remove(key(1, 0), 10);
         assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Room { is_held: false });
-        // As after a restart with a lower quota.
+        // The quota is lower now, as after a restart with other shares.
         shares.shares.insert(TableTag(1), Share { guarantee: 0, quota: 15, is_pinned: false });
         assert_eq!(shares.over(), [key(1, 1)]);
     }

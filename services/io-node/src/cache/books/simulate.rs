@@ -187,7 +187,7 @@ impl Capacity {
         (self.segments * self.extents_per_segment) as usize
     }
 
-    /// The bytes of those extents.
+    /// The bytes of the extents that fit.
     pub fn bytes(self) -> u64 {
         self.extents() as u64 * SECTORS * SECTOR_BYTES as u64
     }
@@ -203,7 +203,7 @@ impl Capacity {
     }
 }
 
-/// Evicts the extent that was filled first.
+/// Simulates FIFO, which evicts the extent that was filled first.
 pub fn fifo(trace: &[u32], capacity: Capacity) -> Outcome {
     let (mut order, mut held) = (VecDeque::new(), HashMap::new());
     let mut hits = 0;
@@ -223,7 +223,8 @@ pub fn fifo(trace: &[u32], capacity: Capacity) -> Outcome {
     outcome(trace, hits, trace.len() as u64 - hits, 0)
 }
 
-/// Evicts the extent that was read longest ago. A log of segments can't do that, since it evicts whole segments.
+/// Simulates LRU, which evicts the extent that was read longest ago. A log of segments can't do that, since it evicts
+/// whole segments.
 pub fn lru(trace: &[u32], capacity: Capacity) -> Outcome {
     let (mut last, mut by_age) = (HashMap::new(), BTreeMap::new());
     let mut hits = 0;
@@ -245,8 +246,8 @@ pub fn lru(trace: &[u32], capacity: Capacity) -> Outcome {
     outcome(trace, hits, trace.len() as u64 - hits, 0)
 }
 
-/// The best that a policy with knowledge of the future could do: it evicts the extent that is read again last, and does
-/// not fill one that is read again later than all cached extents.
+/// Simulates the best policy that knowledge of the future allows: it evicts the extent that is read again last, and
+/// does not fill one that is read again later than all cached extents.
 pub fn optimum(trace: &[u32], capacity: Capacity) -> Outcome {
     let mut next = vec![usize::MAX; trace.len()];
     let mut seen = HashMap::new();
@@ -354,7 +355,7 @@ mod tests {
         ExtentKey { pack: PackKey::new(TableTag(table), 1), chunk }
     }
 
-    /// Several lengths, none more than a fifth of a segment.
+    /// The length of an extent in sectors: one of four, none more than a fifth of a segment.
     fn mixed(key: ExtentKey) -> u64 {
         SMALL_EXTENT * (1 + u64::from(key.chunk % 4))
     }

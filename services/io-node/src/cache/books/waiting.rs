@@ -65,7 +65,7 @@ impl WaitingFills {
                 places.push(at);
             }
         }
-        // From the back, so that the other indexes stay valid.
+        // Removes fills from the back, so that the other indexes stay valid.
         places.sort_unstable_by_key(|&at| std::cmp::Reverse(at));
         let taken = places.into_iter().filter_map(|at| self.queue.remove(at));
         let mut run: Vec<_> = taken.map(|it| it.name).collect();

@@ -70,12 +70,12 @@ pub(super) fn name(chunk: u32) -> ExtentKey {
     ExtentKey { pack: PackKey(77), chunk }
 }
 
-/// The name of an extent of another table.
+/// The name of an extent of `table`.
 pub(super) fn name_of(table: u32, chunk: u32) -> ExtentKey {
     ExtentKey { pack: PackKey::new(TableTag(table), 77), chunk }
 }
 
-/// A core as the filler sees it: its ring and its replica of the directory.
+/// Runs a core as the filler sees it, with a ring and a replica of the directory.
 async fn core(
     ring: Ring,
     directory: Rc<RefCell<Directory>>,
@@ -250,7 +250,7 @@ pub(super) fn disk(seed: u64) -> SimDisk {
     SimDisk::new(SimConfig { seed, drives: vec![bytes; DRIVES], ..SimConfig::default() })
 }
 
-/// Runs one life in a runtime of its own, so that nothing of it remains afterwards.
+/// Runs one life in a runtime of its own, so that none of its tasks remain afterwards.
 pub(super) fn live<T>(life: impl AsyncFnOnce() -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, life())
@@ -445,7 +445,7 @@ fn shares_hold_through_scans_restarts_and_changes_of_the_shares() {
     for seed in 0..8 {
         let disk = larger_disk(seed);
         let mut random = StdRng::seed_from_u64(seed);
-        // Without shares at first, so that these extents are in the other logs.
+        // Without shares at first, so that these extents are not in the held log.
         live(async || {
             let life = Life::begin(&disk).await;
             for chunk in 0..30 {

@@ -85,7 +85,7 @@ fn timed(test: impl AsyncFnOnce(&SimDisk, &Life)) {
 fn a_drive_that_finishes_no_write_is_retired_and_its_fills_fail() {
     timed(async |disk, life| {
         disk.hold(true);
-        // The drives have as many writes under way as is allowed, so that all others wait for them.
+        // No write ends, so each fill can only end when its drive is retired.
         let (first, second) = tokio::join!(fill(life, 1), fill(life, 2));
         assert_eq!([why(first), why(second)], ["its drive is retired"; 2]);
         let states = [0, 1].map(|drive| life.state(drive));

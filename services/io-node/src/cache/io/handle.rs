@@ -21,7 +21,7 @@ pub struct FillStats {
     pub running: AtomicU64,
     /// The fills among `running` that wait to be scanned.
     pub waiting: AtomicU64,
-    /// Scans of tables since the start; neighbours share one.
+    /// Scans of tables since the start. Neighbouring chunks may share one.
     pub scans: AtomicU64,
     /// Fills done since the start.
     pub done: AtomicU64,
@@ -79,7 +79,7 @@ pub struct FillHandle {
     drives: Arc<[DriveGauges]>,
 }
 
-/// Receives a fill's outcome.
+/// The sender of a fill's outcome to a caller that waits for it.
 pub type Waiter = oneshot::Sender<FillOutcome>;
 
 /// A request to fill a chunk.
@@ -88,7 +88,7 @@ pub struct FillRequest {
     pub name: ExtentKey,
     /// The chunk's data.
     pub chunk: Box<dyn Chunk>,
-    /// Receives the outcome; `None` for a miss.
+    /// The sender for the outcome; `None` for a miss.
     pub waiter: Option<Waiter>,
 }
 
@@ -118,7 +118,8 @@ impl FillHandle {
         (Self { requests, messages, stats, drives }, requested, received)
     }
 
-    /// Requests a fill without waiting. If too many requests wait, it is dropped; the next miss requests it again.
+    /// Requests a fill without waiting. If too many requests wait, this one is dropped, and the next miss of the chunk
+    /// requests the fill again.
     pub fn request(&self, table: &Arc<OpenTable>, key: FillKey) {
         if let Some((name, chunk)) = TableChunk::new(table, key) {
             let _ =
@@ -158,7 +159,7 @@ impl FillHandle {
         self.messages.downgrade()
     }
 
-    /// Reports that all reads of a drive in one second took many times longer than before.
+    /// Reports that all of one core's reads of a drive in one second took many times longer than usual.
     pub fn slow(&self, drive: DriveNo) {
         let _ = self.messages.try_send(FillerMessage::Event(Event::Slow(drive)));
     }

@@ -16,7 +16,7 @@ pub struct Restored {
     pub extents: Vec<Arc<Extent>>,
     /// Segments that have a journal.
     pub segments: Vec<RestoredSegment>,
-    /// Segments whose journal can't be read.
+    /// Segments whose journal can't be read, or contradicts itself.
     pub unreadable: Vec<SegmentNo>,
 }
 
@@ -58,7 +58,7 @@ pub fn plan(found: Vec<Vec<FoundJournal>>, segment_sectors: u64) -> Restored {
             }
         }
     }
-    // An extent that was found damaged and filled again is in two journals; the later one counts.
+    // An extent that was moved, or found damaged and filled again, may be in two journals. The later one counts.
     journals.sort_by_key(|(_, journal)| journal.epoch);
     Restored { extents: extents_of(journals, segment_sectors), segments, unreadable }
 }

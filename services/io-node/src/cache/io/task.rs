@@ -1,4 +1,4 @@
-//! The steps of a fill that take time. Each ends in an event for the books.
+//! The work of the filler's steps. Each step ends in an event for the books.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub async fn scrub(drive: Transfers, extent: Arc<Extent>) -> Event {
     Event::Scrubbed { extent, outcome }
 }
 
-/// Passes the extent's bytes to `piece`, in order, in whole sectors that match their checksums.
+/// Reads an extent, and passes its bytes to `piece`, in order, in whole sectors that match their checksums.
 async fn read_checked(
     drive: &Transfers,
     extent: &Extent,

@@ -71,7 +71,8 @@ pub struct FillLane {
 #[derive(Default)]
 struct Ended {
     flag: AtomicBool,
-    /// Wakes the thread that drives the runtime. The insisting thread is unparked when it does not drive.
+    /// Wakes the insisting thread while it drives the runtime; otherwise that thread is unparked. The yielding thread
+    /// ends after the insisting one.
     notify: Notify,
 }
 

@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Bytes of one transfer: long enough for nearly all of a drive's bandwidth with one transfer per core at a time, short
 /// enough that reads never wait long behind it (`docs/performance.md`).
 ///
-/// In tests it is so short that even short extents need several.
+/// In tests, a transfer is so short that even short extents need several.
 pub const TRANSFER_BYTES: usize = if cfg!(test) { 8 << 10 } else { 256 << 10 };
 
 /// The most transfers of one drive at a time: enough to keep several rings busy.
@@ -18,8 +18,8 @@ pub const TRANSFERS_BYTES_MAX: usize = TRANSFERS_MAX * TRANSFER_BYTES;
 
 /// A drive's buffers of [`TRANSFER_BYTES`], made once and lent for one write or read at a time.
 ///
-/// Newly allocated memory would cost a page fault per 4 KiB, and reach the drive as one segment per page. Freeing it on
-/// another core would take a lock of the allocator.
+/// Newly allocated memory would cost a page fault per 4 KiB, and reach the drive as one scatter-gather entry per page.
+/// Freeing it on another core would take a lock of the allocator.
 pub struct TransferBufs {
     free: ArrayQueue<AlignedBuf>,
     /// One permit per buffer, lent ones included.
@@ -38,7 +38,8 @@ impl TransferBufs {
         Self { free, permits: Semaphore::new(count) }
     }
 
-    /// Lends a buffer of `len` bytes with any content, whole sectors and at most [`TRANSFER_BYTES`], once one is free.
+    /// Lends a buffer of `len` bytes once one is free. `len` is a multiple of a sector's length, at most
+    /// [`TRANSFER_BYTES`]. The content of the buffer is arbitrary.
     pub async fn lend(&self, len: usize) -> (Loan<'_>, AlignedBuf) {
         let permit = self.permits.acquire().await.expect("the semaphore is never closed");
         // Replaces a buffer that was lost: its ring ended, or its step panicked.
@@ -55,9 +56,9 @@ pub struct Loan<'a> {
 }
 
 impl Loan<'_> {
-    /// Returns the buffer, unless it was lost.
+    /// Puts the buffer back, to be lent again. `buf` is `None` if the buffer was lost.
     pub fn give_back(self, buf: Option<AlignedBuf>) {
-        // There is space: no more buffers are lent than there were.
+        // There is space: the queue holds as many buffers as are ever lent.
         let _ = buf.map(|buf| self.free.push(buf));
     }
 }

@@ -13,8 +13,9 @@ use crate::cache::books::shares::SpaceDecision;
 use crate::cache::books::unrecorded::record_sectors;
 use crate::extent::Extent;
 
-/// Why a chunk of a pinned table is not filled when the held log is full. Tables' guarantees sum to at most two thirds
-/// of that log, so this happens only if drives were lost since, or if chunks are nearly as long as segments.
+/// Why a chunk of a pinned table is not filled when the held log is full. When the node starts, tables' guarantees sum
+/// to at most two thirds of that log, so this happens only if drives failed afterwards, or if chunks are nearly as long
+/// as segments.
 const ALL_HELD: &str = "the space for tables' guaranteed shares is full, and all of it is held: see `shares`, and the drives' state";
 
 /// Why a chunk is not filled when the drives are full and no segment can be reclaimed.
@@ -105,7 +106,7 @@ impl CacheBooks {
         }
     }
 
-    /// Writes an extent into the space it was allocated.
+    /// Starts to write an extent to the space that was allocated for it.
     pub(super) fn write(
         &mut self,
         key: ExtentKey,

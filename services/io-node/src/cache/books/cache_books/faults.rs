@@ -94,10 +94,10 @@ impl CacheBooks {
     pub(super) fn degrade(&mut self, drive: DriveNo, why: &dyn Display) {
         let state = self.health[usize::from(drive.0)].state();
         self.segments.close(drive);
-        // Extents that are not in its journal yet stay unrecorded.
+        // The drive's extents that are not in a journal yet stay unrecorded.
         self.unrecorded[usize::from(drive.0)].0 = Unrecorded::default();
-        // Gives up reclaiming a segment of this drive: its space could not be used, and if the drive is not retired,
-        // the extents in it are still served.
+        // Gives up reclaiming a segment of this drive: the segment's space could not be used, and if the drive is not
+        // retired, the extents in the segment are still served.
         self.reclaiming.take_if(|reclaim| reclaim.segment.drive == drive);
         if state != DriveState::Retired {
             tracing::error!(drive = drive.0, %why, "the drive takes no more writes; the extents on it are served");

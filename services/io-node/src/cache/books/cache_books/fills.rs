@@ -13,7 +13,7 @@ use crate::config::Admission;
 /// failure.
 const HOLD_OFF_MIN: Duration = Duration::from_secs(1);
 
-/// The longest such delay.
+/// The maximum of that delay.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
 
 /// The maximum number of failed chunks that are remembered, and of chunks that are too long. When there are more, all
@@ -21,9 +21,9 @@ const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
 const FAILED_MAX: usize = 1 << 16;
 
 impl CacheBooks {
-    /// Handles a request for a chunk. `scan_bytes` is about what the chunk takes in the table; `None` if it can't be
-    /// scanned together with its neighbours. `is_awaited` distinguishes a warm, whose caller waits for the outcome,
-    /// from a miss. The scan comes out of a later [`apply`](Self::apply).
+    /// Handles a request to fill a chunk. `scan_bytes` is the approximate number of bytes that the chunk takes in the
+    /// table; `None` if it can't be scanned together with its neighbours. `is_awaited` distinguishes a warm, whose
+    /// caller waits for the outcome, from a miss. A later [`apply`](Self::apply) returns the action to scan the chunk.
     pub fn request(
         &mut self,
         key: ExtentKey,
@@ -51,7 +51,7 @@ impl CacheBooks {
         if !is_awaited && self.failed.get(&key).is_some_and(|(until, _)| *until > now) {
             return RequestOutcome::Ignored;
         }
-        // The first touch only counts; the second one fills the chunk.
+        // The first miss of a chunk is only noted; the second one fills the chunk.
         if !is_awaited
             && self.limits.admission == Admission::SecondTouch
             && !self.eviction.is_second_touch(key, self.placed.len())
@@ -65,7 +65,8 @@ impl CacheBooks {
 
     /// Starts to scan waiting chunks, up to the maximum number of fills.
     pub(super) fn start_scans(&mut self, now: Instant) {
-        // An extent counts towards `fills_max` from its scan until it is written, because it is in memory that long.
+        // A scan counts once towards `fills_max`, however many chunks it has. Afterwards each extent counts until it is
+        // written, because it is in memory that long.
         while self.scanning + self.awaiting_space.len() as u64 + self.writing.iter().sum::<u64>()
             < self.limits.fills_max as u64
         {

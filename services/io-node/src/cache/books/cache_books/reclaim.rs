@@ -31,7 +31,7 @@ pub struct Reclaim {
     /// The extents, waiting or moving, that must be kept for their table's guarantee: the due ones. The others wait
     /// until none of these is left, because they might take the space that the due ones need.
     due: HashSet<ExtentKey>,
-    /// Due extents that were read and found no space. They are tried again once the current block is recorded.
+    /// Due extents that were read and found no space. Every event tries them again.
     out_of_space: Vec<(ExtentKey, pack::Extent)>,
 }
 
@@ -150,8 +150,8 @@ impl CacheBooks {
         }
     }
 
-    /// Tries again to allocate for due extents that found no space: a recorded block takes less than was reserved for it,
-    /// and once nothing is under way, they can only be evicted.
+    /// Tries again to allocate space for due extents that found none. A block that was recorded since may have freed
+    /// some, because it takes less than was reserved for it. Once nothing is under way, they can only be evicted.
     pub(super) fn retry_out_of_space(&mut self, now: Instant) {
         let Some(reclaim) = &mut self.reclaiming else { return };
         let from = reclaim.segment;
