@@ -9,7 +9,7 @@ use super::requests::{Request, RowSource};
 use crate::cache::FillKey;
 
 /// Finds the source of every row. If a chunk is on no drive, its rows come from the table, and a fill of the chunk is
-/// requested.
+/// requested. Rows that a drive failed to deliver come from the table too.
 pub fn locate(core: &Core, request: &mut Request) {
     let directory = core.directory.borrow();
     let table = &request.projection.table;
