@@ -19,7 +19,7 @@ pub struct ChunkId {
 pub struct ChunkRows(NonZeroU32);
 
 impl ChunkRows {
-    /// Creates chunks of `rows` rows. Returns `None` if `rows` is 0.
+    /// Creates the size of chunks with `rows` rows. Returns `None` if `rows` is 0.
     pub const fn new(rows: u32) -> Option<Self> {
         match NonZeroU32::new(rows) {
             Some(rows) => Some(Self(rows)),
@@ -37,7 +37,7 @@ impl ChunkRows {
         ChunkId { fragment: addr.fragment(), index: addr.offset() / self.0.get() }
     }
 
-    /// Returns the row's index within its chunk.
+    /// Returns the index, within its chunk, of the row at `addr`.
     pub const fn row_in_chunk(self, addr: RowAddr) -> u32 {
         addr.offset() % self.0.get()
     }

@@ -1,4 +1,4 @@
-//! The address types that all other crates share: where a row is, and where bytes are on a drive.
+//! The address types that other crates share: where a row is, and where bytes are on a drive.
 //!
 //! Pure newtypes without I/O. They keep the compiler from accepting one kind of number for another: a row
 //! address is not an offset, and a sector number is not a byte offset.

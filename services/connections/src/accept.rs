@@ -1,6 +1,6 @@
 //! Accepts connections on a thread of its own, and deals established connections to a node's cores.
 //!
-//! Handshakes are the only work of clients that this thread does. So a busy core does not delay new connections, and
+//! Handshakes are the only work that this thread does for clients. So a busy core does not delay new connections, and
 //! silent clients do not delay a core. A connection is established once its TLS handshake is done and its client has
 //! sent HTTP/2's preface. Until then it holds a descriptor and a task. The number of such connections is bounded
 //! ([`Caps::waiting`](crate::Caps)): if there are too many, the oldest one of the address that has most of them is
@@ -24,7 +24,8 @@ use crate::slots::{ConnectionSlot, ConnectionSlots, caller};
 use crate::socket::{Socket, Wire};
 use crate::tls::ServerTls;
 
-/// The pause after a failed accept. The usual reason is a lack of descriptors; one is freed before the pause.
+/// The pause after a failed accept. The usual reason is a lack of descriptors, so a connection is closed before the
+/// pause if one can be.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The minimum time between two log lines with the same message, so that a flood of connections does not flood the log.

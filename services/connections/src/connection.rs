@@ -42,7 +42,7 @@ pub const WATCHES_MAX: u32 = 8;
 #[derive(Debug)]
 pub struct Connection {
     began: Instant,
-    /// The time at which its age or its client's certificate ends it. The grace comes after this.
+    /// The time at which the connection ends by its age or its client's certificate. The grace comes after this.
     ends: Instant,
     idle_max: Duration,
     grace: Duration,
@@ -52,7 +52,7 @@ pub struct Connection {
     lasting: AtomicU32,
     /// The number of watch streams.
     watches: AtomicU32,
-    /// The time at which its last stream ended, in milliseconds since `began`.
+    /// The time at which a stream last ended, in milliseconds since `began`. 0 if none has ended.
     idle_since_ms: AtomicU64,
     retires: CancellationToken,
     evicted: Notify,
@@ -102,14 +102,14 @@ impl Connection {
         &self.holder
     }
 
-    /// Counts a stream. `lasts` is whether it may outlast the connection's grace.
+    /// Counts a new stream. `lasts` is whether it may outlast the connection's grace.
     pub fn open(self: &Arc<Self>, lasts: bool) -> OpenStream {
         self.streams.fetch_add(1, Ordering::Relaxed);
         self.lasting.fetch_add(u32::from(lasts), Ordering::Relaxed);
         OpenStream { connection: Arc::clone(self), lasts }
     }
 
-    /// Counts a watch stream. Returns `None` if there are [`WATCHES_MAX`] already.
+    /// Counts a new watch stream. Returns `None` if there are [`WATCHES_MAX`] already.
     pub fn watch(self: &Arc<Self>) -> Option<OpenWatch> {
         if self.watches.fetch_add(1, Ordering::Relaxed) >= WATCHES_MAX {
             self.watches.fetch_sub(1, Ordering::Relaxed);
@@ -123,8 +123,8 @@ impl Connection {
         self.lasting.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns a token that is cancelled when the connection is about to end. Streams that would outlast its grace tell
-    /// their clients.
+    /// Returns a token that is cancelled when the connection is about to end by its age, its client's certificate or
+    /// because it is idle. A stream that would outlast the grace then tells its client.
     pub fn retires(&self) -> CancellationToken {
         self.retires.clone()
     }
@@ -141,7 +141,7 @@ impl Connection {
         self.grace
     }
 
-    /// Closes the connection, because another one needs its slot.
+    /// Asks the connection to close, because another one needs its slot.
     pub fn evict(&self) {
         self.evicted.notify_one();
     }
@@ -157,6 +157,7 @@ impl Connection {
     }
 
     /// Returns the time at which the connection ends by its age, by the client's certificate, or because it is idle.
+    /// While the connection has a stream, the time may be too early, so the caller has to call this again at that time.
     pub fn ends(&self) -> Instant {
         match self.idle_since() {
             Some(since) => self.ends.min(since + self.idle_max),

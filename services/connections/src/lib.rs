@@ -32,8 +32,8 @@ pub trait Carrier: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Carrier for T {}
 
-/// A core's memory divided by this is the maximum for its connections. Streams may take as much, and twice as much is
-/// left for their requests and replies.
+/// A core's memory divided by this is the maximum for its connections. As much is left for streams and projections, and
+/// twice as much for requests and replies.
 const MEMORY_PART: u64 = 4;
 
 /// The minimum number of connections for each core. They take 1.5 MiB of a core's memory, which is at least 4 MiB.

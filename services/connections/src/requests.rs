@@ -49,7 +49,7 @@ pub enum Streams {
     Watch,
 }
 
-/// Returns the rules of a method by its path.
+/// A function that returns the rules of a method by its path.
 pub type CallRules = dyn Fn(&str) -> CallRule + Send + Sync;
 
 /// The size of the largest message of health checks and reflection. They carry a name.

@@ -66,8 +66,8 @@ pub struct Served {
     pub slot: Option<ConnectionSlot>,
 }
 
-/// Serves the connections received over `connections` with `routes` until `stopping` completes, and then until all open
-/// streams have ended.
+/// Serves the connections received over `connections` with `routes` until `stopping` completes, and then until all
+/// connections have ended.
 pub async fn serve(
     mut connections: mpsc::UnboundedReceiver<Served>,
     routes: Routes,

@@ -24,13 +24,13 @@ pub enum Wire {
     Detached(Option<std::net::TcpStream>),
 }
 
-/// A connection's byte stream, with or without TLS. Later reads return the bytes again that were read to check the
+/// A connection's byte stream, with or without TLS. Its reads first return the bytes that were read to check the
 /// preface.
 #[derive(Debug)]
 pub struct Socket {
     transport: Transport,
     head: [u8; PREFACE.len()],
-    /// The number of bytes of `head` that were read, and of those that were returned again.
+    /// The number of bytes of `head` that were read to check the preface, and of those that were returned (`given`).
     read: usize,
     given: usize,
 }

@@ -243,7 +243,7 @@ async fn an_expired_certificate_ends_its_connection_and_silent_clients_delay_no_
     node.stop().await;
 }
 
-/// Opens a stream to `path` that sends nothing, and waits for its end.
+/// Opens a stream to `path` that sends nothing, and waits for the answer. Returns the status in the answer's headers.
 async fn silent_stream(mut channel: Channel, path: &'static str) -> Option<tonic::Status> {
     use tonic::codegen::Service;
     let body = http_body_util::StreamBody::new(futures::stream::pending::<

@@ -1,5 +1,5 @@
-//! Distances between vectors. I/O nodes (in the ring's buffers) and query nodes (for rows that no I/O node
-//! answered) compute them with the same code.
+//! Distances between vectors. I/O nodes (in the ring's buffers) and query nodes (for rows whose I/O nodes did not
+//! answer) compute them with the same code.
 //!
 //! The definitions match Lance's `_distance`, so exact distances can be compared with those of an index. Each
 //! sum is kept in 32 lanes of f32. That is more accurate than a single running sum, and the compiler turns it
@@ -44,9 +44,9 @@ impl Query {
         Self { values, norm, metric, level: Level::new() }
     }
 
-    /// Returns the distance to `vector`, which must be as long as the query. `element` converts an element of
-    /// the vector to f32. Returns `None` if the distance is not a number: if the vector contains a NaN, or if
-    /// it is all zeros and the metric is cosine.
+    /// Returns the distance to `vector`, which must be as long as the query. `element` converts an element of the
+    /// vector to f32. Returns `None` if the distance is not a number, such as for a vector that contains a NaN, or for
+    /// a vector or query of zeros if the metric is cosine.
     pub fn to<T: Copy>(&self, vector: &[T], element: impl Fn(T) -> f32 + Copy) -> Option<f32> {
         let distance = dispatch!(self.level, _simd => self.distance(vector, element));
         Some(distance).filter(|distance| !distance.is_nan())

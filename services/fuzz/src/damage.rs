@@ -25,9 +25,9 @@ pub fn noise(rng: &mut StdRng, len_max: usize) -> Vec<u8> {
     (0..len).map(|_| rng.random()).collect()
 }
 
-/// Corrupts `bytes` in one to five places. Each corruption flips a bit, overwrites a byte or a word, or
-/// truncates, removes, duplicates, moves or inserts bytes. Half of the places are within the first 64 bytes,
-/// where headers and lengths are.
+/// Corrupts `bytes` in one to five places. Each corruption flips a bit, overwrites a byte or a word, truncates the
+/// bytes, or removes, inserts, duplicates or overwrites a range of them. At least half of the places are within the
+/// first 64 bytes, where headers and lengths are.
 pub fn damage(rng: &mut StdRng, bytes: &mut Vec<u8>) {
     for _ in 0..rng.random_range(1..=5) {
         if bytes.is_empty() {
@@ -63,8 +63,7 @@ pub fn damage(rng: &mut StdRng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Returns a random range within `0..len`. Most ranges are short, so that most of the bytes after them
-/// survive.
+/// Returns a random range within `0..len`. Most ranges are short, so that most bytes survive a corruption.
 fn short_range(rng: &mut StdRng, len: usize) -> std::ops::Range<usize> {
     let from = rng.random_range(0..len);
     let len_max = if rng.random_bool(0.8) { (len - from).min(16) } else { len - from };

@@ -1,6 +1,6 @@
 //! Settings of the C library's allocator.
 
-/// The free memory at the top of a heap that glibc does not return to the system, in bytes.
+/// The maximum free memory at the top of a heap that glibc keeps instead of returning it to the system, in bytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const KEPT_BYTES: i32 = 256 << 20;
 

@@ -1,5 +1,5 @@
-//! Operating system facilities of this process: CPU and memory usage, the memory limit, allocator settings, cache
-//! prefetch and thread priorities.
+//! Operating system facilities of this process: CPU and memory usage, the limits of memory and of open files, allocator
+//! settings, cache prefetch and thread priorities.
 
 mod allocator;
 mod descriptors;

@@ -1,7 +1,8 @@
 //! Lowers the scheduling priority of background threads.
 
 /// The nice value of background threads. It gives them a tenth of the CPU time of a normal thread when both want to
-/// run. Not less, because other threads may wait for what a background thread holds, such as an arena of the allocator.
+/// run. The share is not smaller, because other threads may wait for what a background thread holds, such as an arena
+/// of the allocator.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
 
@@ -12,8 +13,8 @@ const NICE: i32 = 10;
 const SLICE_NS: u64 = 100_000_000;
 
 /// Lowers the priority of the calling thread and of the threads that it starts later. Threads that have not called this
-/// preempt it. If they leave no CPU idle, it gets a tenth of the CPU time of each of them. Has no effect on systems
-/// other than Linux, where threads have no priorities of their own.
+/// preempt it. If they leave no CPU idle, it gets a tenth of the CPU time of each of them. Has no effect on other
+/// systems than Linux: their threads have no priorities of their own.
 pub fn step_back() {
     #[cfg(target_os = "linux")]
     {

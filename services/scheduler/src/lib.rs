@@ -1,8 +1,8 @@
 //! The order in which waiting work gets its turn, the same on both tiers. Pure.
 //!
 //! There are two classes. While interactive work waits, batch work gets one turn in [`BATCH_TURN`], so that neither
-//! starves: a backfill slows searches by an eighth at most, and still ends. The queue has no bound of its own: its owner
-//! refuses work before it is queued.
+//! starves: a backfill takes at most an eighth of the turns from searches, and still ends. The queue has no bound of
+//! its own: its owner refuses work before it is queued.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub enum Priority {
     Batch,
 }
 
-/// Waiting work of both classes, each in the order of its arrival.
+/// Waiting work of both classes. The work of each class is in the order of its arrival.
 #[derive(Debug)]
 pub struct TwoClassQueue<T> {
     interactive: VecDeque<T>,
@@ -68,7 +68,7 @@ impl<T> TwoClassQueue<T> {
         class.push_back(work);
     }
 
-    /// Removes the work whose turn it is.
+    /// Removes and returns the work whose turn it is.
     pub fn pop(&mut self) -> Option<T> {
         self.turn = (self.turn + 1) % BATCH_TURN;
         match self.turn {

@@ -1,8 +1,8 @@
-//! The rows of a fragment that a version has deleted.
+//! The rows of a fragment that are deleted in a version.
 
 use roaring::RoaringBitmap;
 
-/// The rows of one fragment that one version has deleted, as a compressed bitmap.
+/// The rows of one fragment that are deleted in one version, as a compressed bitmap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeletedRows(RoaringBitmap);
 

@@ -8,7 +8,7 @@ pub struct FragmentInfo {
     pub id: u32,
     /// The number of rows in its files, including deleted ones. Offsets are below this number.
     pub physical_rows: u32,
-    /// The number of rows that this version has deleted.
+    /// The number of rows that are deleted in this version.
     pub deleted_rows: u32,
     /// The size of its first data file in bytes. Added columns do not change it, because they are in further files.
     /// `None` if the table does not record it (Lance before 0.25), and the store did not report it either.

@@ -111,8 +111,8 @@ pub trait Table: Send + Sync {
     ) -> BoxFuture<'a, Result<RecordBatch, Fault>>;
 
     /// Returns the rows at `positions`, by fragment. Positions count from 0 in the order of a scan, without deleted
-    /// rows. The end `u64::MAX` stands for the table's end. Reads the deletion vectors of the first and the last
-    /// fragment, if they have any.
+    /// rows. The end `u64::MAX` stands for the table's end. Reads the deletion vectors of at most the first and the
+    /// last of these fragments.
     ///
     /// # Errors
     /// `BAD_ARGUMENT` for positions that the version does not have, and errors of the store.

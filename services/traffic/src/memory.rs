@@ -31,10 +31,10 @@ const WINDOW_BYTES_MAX: u64 = 256 << 10;
 /// into a small memory.
 const WINDOW_PART: u64 = 2048;
 
-/// A stalled connection is ended only if it holds at least this much. Less would not help others.
+/// The minimum bytes that a stalled connection must hold to be ended. Fewer would not help others.
 const STALLED_BYTES_MIN: u64 = 64 << 10;
 
-/// After a lower peak than this, returning memory to the system is not worth the allocator's time.
+/// The minimum peak, in bytes, after which returning memory to the system is worth the allocator's time.
 const PEAK_BYTES_MIN: u64 = 64 << 20;
 
 /// The minimum time between two searches for stalled connections, so that a flood of refusals does not cost one each.
@@ -100,8 +100,8 @@ impl TrafficMemory {
         has_room.then(|| self.take(bytes, 0))
     }
 
-    /// Takes `bytes` of overhead: for a connection, a request or a stream, without its messages. Returns `None` if all
-    /// overhead would exceed half of the memory, or the memory is full.
+    /// Takes `bytes` of overhead: for a stream or a projection, without its messages. Returns `None` if all overhead
+    /// would exceed half of the memory, or the memory is full.
     pub fn hold_overhead(self: &Arc<Self>, bytes: u64) -> Option<HeldBytes> {
         let overhead = self.overhead.load(Ordering::Relaxed);
         let has_room = overhead.saturating_add(bytes) <= self.max / 2
@@ -176,8 +176,8 @@ impl TrafficMemory {
         holders.all.push(Arc::downgrade(holder));
     }
 
-    /// Ends stalled connections, the largest first, until `bytes` would be free. They are closed once their tasks run.
-    /// So the caller that asked for memory is still refused, and finds room when it tries again.
+    /// Ends stalled connections, the largest first, until more than `bytes` would be free. They are closed once their
+    /// tasks run. So the caller that asked for memory is still refused, and finds room when it tries again.
     fn end_stalled(&self, bytes: u64) {
         let mut holders = self.holders();
         if holders.searched.is_some_and(|searched| searched.elapsed() < SEARCH_INTERVAL) {

@@ -1,8 +1,8 @@
 //! Arrow record batches in gRPC messages.
 //!
 //! `ArrowBatch` is a protobuf message of `proto/bireme/fetch/v1`. It is written by hand to avoid copies. When it is
-//! sent, its body is a list of Arrow buffers, which are never joined (`pieces.rs`). When it is received, the body
-//! stays in the received message, and Arrow arrays point into it.
+//! sent in a reply, its body is a list of Arrow buffers, and the large ones are not joined (`pieces.rs`). When it is
+//! received, the body stays in the received message, and Arrow arrays point into it.
 //!
 //! ```text
 //! field 1  header  flatbuffer Message { RecordBatch { nodes, buffers } }
@@ -72,7 +72,7 @@ impl ArrowBatch {
     /// Creates a batch of a record batch's columns.
     ///
     /// # Errors
-    /// As [`from_columns`](Self::from_columns).
+    /// The errors of [`from_columns`](Self::from_columns).
     pub fn from_record_batch(batch: &RecordBatch) -> Result<Self, BatchError> {
         let columns: Vec<_> = batch.columns().iter().map(|c| c.to_data()).collect();
         Self::from_columns(batch.num_rows(), &columns)
@@ -177,7 +177,8 @@ fn check_bounds(batch: &ipc::RecordBatch<'_>, body: usize) -> Result<(), BatchEr
 }
 
 /// Checks a received batch's nodes and buffers against its schema. Arrow's reader panics if a validity bitmap is too
-/// short for its rows, or a count is negative. It reports all other mismatches as errors.
+/// short for its rows, a buffer of offsets ends within an offset, or a count is impossible. It reports other mismatches
+/// as errors.
 struct NodeChecker<'a> {
     nodes: Vec<&'a ipc::FieldNode>,
     buffers: Vec<&'a ipc::Buffer>,

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_buffer::{Buffer, MutableBuffer};
 use bytes::Bytes;
 
-/// The minimum size of a buffer in the pool.
+/// The minimum size of a buffer in the pool, in bytes.
 pub(crate) const POOLED_BYTES_MIN: usize = 64 << 10;
 
-/// The maximum total size of the buffers in the pool.
+/// The maximum total size of the buffers in the pool, in bytes.
 const BYTES_MAX: usize = 32 << 20;
 /// The maximum number of buffers in the pool.
 const COUNT_MAX: usize = 64;

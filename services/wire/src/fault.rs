@@ -27,8 +27,8 @@ pub const MESSAGE_BYTES_SHOWN: usize = 2048;
 /// The maximum length of a metadata value, in bytes. URIs are shorter.
 pub const METADATUM_BYTES_SHOWN: usize = 1024;
 
-/// Returns the first `bytes_max` bytes of `text` on one line. If the text contains control characters, its white space
-/// becomes single spaces, and all other control characters are escaped.
+/// Returns `text` on one line, cut after `bytes_max` bytes if it is longer, and then with `…` at the end. If the text
+/// contains control characters, its white space becomes single spaces, and all other control characters are escaped.
 fn shown(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         let end = (0..=bytes_max).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
@@ -98,13 +98,14 @@ reasons! {
     UnsupportedType = "UNSUPPORTED_TYPE" => FailedPrecondition,
     /// The object store does not answer.
     StoreUnreachable = "STORE_UNREACHABLE" => Unavailable,
-    /// The object store refuses the credentials, or the table names a file that it may not read.
+    /// The object store refuses the request, such as for its credentials, or the table names a file that it may not
+    /// refer to.
     StoreRefused = "STORE_REFUSED" => PermissionDenied,
     /// The table's files are damaged or missing.
     TableDamaged = "TABLE_DAMAGED" => DataLoss,
     /// The stream's protocol was broken.
     BadProtocol = "BAD_PROTOCOL" => InvalidArgument,
-    /// A queue is full. The caller should retry later.
+    /// A queue or the memory for requests is full. The caller should retry later.
     Overloaded = "OVERLOADED" => ResourceExhausted,
     /// The response would exceed the maximum message size.
     TooLarge = "TOO_LARGE" => ResourceExhausted,

@@ -39,7 +39,7 @@ const MEMORY_BASE: usize = 64 << 10;
 /// The additional memory if Arrow may panic, because the test harness captures the panic messages.
 const MEMORY_PANICS: usize = 2 << 20;
 
-/// Decodes a message's bytes. The flag says whether they are valid.
+/// Decodes a message's bytes. The flag is true if the bytes are known to be valid.
 type Try = fn(&[u8], bool);
 
 /// Checks that a message decodes or gives an error, and that a decoded message round-trips.

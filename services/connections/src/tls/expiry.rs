@@ -11,7 +11,7 @@ use der::asn1::{AnyRef, GeneralizedTime, UtcTime};
 use der::{Decode, Reader, Result, SliceReader, Tag};
 use rustls::pki_types::CertificateDer;
 
-/// The number of fields before the validity: serial number, signature algorithm, issuer.
+/// The number of fields between the version and the validity: serial number, signature algorithm, issuer.
 const FIELDS_BEFORE: usize = 3;
 
 /// Returns the earliest expiry of a chain's certificates, in seconds since 1970. A certificate that can't be read here,

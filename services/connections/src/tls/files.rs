@@ -56,7 +56,7 @@ fn pem_error(path: &Path) -> impl Fn(pem::Error) -> TlsError {
     }
 }
 
-/// Reads a chain of certificates. The node's own is the first.
+/// Reads the certificates in a file, at least one. A node's chain begins with the node's own certificate.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let read = CertificateDer::pem_file_iter(path).map_err(pem_error(path))?;
     let certificates = read.collect::<Result<Vec<_>, _>>().map_err(pem_error(path))?;

@@ -20,7 +20,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 pub struct LoadedConfig<C> {
     /// The configuration for rustls.
     pub config: Arc<C>,
-    /// The expiry of the presented certificate, in seconds since 1970. `None` if none is presented.
+    /// The earliest expiry of the presented certificate and its chain, in seconds since 1970. `None` if no certificate
+    /// is presented, or if the expiry can't be read.
     pub expires: Option<u64>,
 }
 
@@ -51,9 +52,10 @@ impl<T> Reloaded<T> {
         Ok(Self { now, make: Box::new(make), files, checked })
     }
 
-    /// Returns the current value. Makes it again if the files have changed; if they can't be used, the old value stays.
+    /// Returns the current value. Checks the files at most once in `CHECK_INTERVAL`, and makes the value again if they
+    /// have changed; if they can't be used, the old value stays.
     pub fn current(&self) -> Arc<T> {
-        // One thread checks the files while the others use the value that there is.
+        // One thread checks the files while the others use the old value.
         if let Ok(mut checked) = self.checked.try_lock()
             && checked.at.elapsed() >= CHECK_INTERVAL
         {

@@ -1,4 +1,4 @@
-//! Tests both sides against each other, with certificates made for the tests.
+//! Tests the connecting and the accepting side of TLS against each other, with certificates made for the tests.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};

@@ -1,7 +1,7 @@
 //! Admit: decides whether a batch can be answered in time, before it costs anything.
 //!
-//! If the queue is longer than the deadlines, every batch is started and then misses its deadline. A batch that
-//! would spend most of its time in the queue is therefore shed on arrival, with a hint to try again, so that the
+//! If the queue takes longer than the deadlines allow, every batch is started and then misses its deadline. A batch
+//! that would spend most of its time in the queue is therefore shed on arrival, with a hint to try again, so that the
 //! admitted batches are answered.
 
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use super::Core;
 use super::reader::Priority;
 
 /// The share of a batch's time that it may spend in the queue, in tenths. The rest is for its reads, its reply, and a
-/// drive that becomes slower: reads for a batch that misses its deadline delay the others for nothing.
+/// drive that becomes slower: reads for a batch that misses its deadline delay other batches for nothing.
 const WAIT_TENTHS: u32 = 6;
 
 /// Admits a batch of `rows` rows, or sheds it.

@@ -1,7 +1,8 @@
 //! Assemble: puts rows, as they arrive, into the columns of a reply, or scores them.
 //!
 //! Bytes are copied once, from the ring's buffer to their place in an Arrow buffer (rows of variable width a second
-//! time, once the row before them is known). Scored rows are not copied.
+//! time, once the row before them is known). Scored rows are copied only if the batch has nulls or a row longer than a
+//! read, or if a row spans several sectors of the RAM tier.
 
 use address::SECTOR_BYTES;
 use arrow_data::ArrayData;
@@ -14,7 +15,8 @@ use super::rerank::{Scorer, score_columns};
 use crate::error::{NodeError, fault_of};
 use crate::shard::{HeldBytes, RequestNo};
 
-/// Allocates memory for a request's rows, whose sources are known.
+/// Creates the columns or the scorer for a request's rows, whose sources are known. Reserves memory for the rows,
+/// unless they are scored without being copied.
 ///
 /// # Errors
 /// The rows do not fit a reply, or the node has no memory for them.

@@ -1,9 +1,9 @@
 //! Coalescing: combines waiting pieces into physical reads.
 //!
-//! Pure. Pieces that share a sector share its read, and pieces in neighbouring sectors become one read of up to a
-//! slot's size, whichever requests they belong to. Only pieces that wait already are considered; none is delayed to
-//! meet others. Unrequested sectors are never read. Reading across a gap would save a read, and IOPS, not bandwidth,
-//! limit a drive with reads of 4 KiB; but the gap would occupy space in a slot.
+//! Pure. Pieces that share a sector share its read, and pieces in neighbouring sectors become one read, unless the read
+//! would be longer than a slot, whichever requests they belong to. Only pieces that wait already are considered; none
+//! is delayed to meet others. Unrequested sectors are never read. Reading across a gap would save a read, and IOPS, not
+//! bandwidth, limit a drive with reads of 4 KiB; but the gap would occupy space in a slot.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ pub struct PlannedRead {
     pub first: SectorNo,
     /// The number of sectors.
     pub sectors: u32,
-    /// The wants that it serves, as a range of the sorted list.
+    /// The wants that the read serves, as a range of the sorted list.
     pub wants: Range<usize>,
     /// The number of these wants that did not extend the read, because all of their sectors were read for others
     /// anyway.

@@ -17,11 +17,11 @@ use crate::shard::{CoreHistograms, CoreStats, ProjectionMemory, TrafficMemory};
 /// The parameters with which each core of a node is built.
 #[derive(Clone, Debug)]
 pub struct CorePlan {
-    /// The configuration of its ring.
+    /// The configuration of each core's ring.
     pub ring: RingConfig,
-    /// Bytes of its RAM tier.
+    /// Bytes of each core's RAM tier.
     pub ram_tier_bytes: u64,
-    /// Bytes of its memory for traffic.
+    /// Bytes of each core's memory for traffic.
     pub traffic_bytes: u64,
 }
 

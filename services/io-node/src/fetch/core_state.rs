@@ -31,7 +31,7 @@ pub struct Core {
     pub shared: Arc<NodeState>,
     /// The core's ring.
     pub ring: Ring,
-    /// Its replica of the directory.
+    /// The core's replica of the directory.
     pub directory: RefCell<Directory>,
     /// Places in the directory that are freed once older requests have ended.
     pub grace: RefCell<Grace>,

@@ -77,7 +77,7 @@ pub fn fetch(
     }
 }
 
-/// Continues a request whose rows arrived from the table.
+/// Continues a request once all of its rows from the table have arrived, or fails it if they could not be read.
 pub fn image(
     core: &Core,
     no: RequestNo,
@@ -95,7 +95,8 @@ pub fn image(
     }
 }
 
-/// Continues a request whose sources are known: requests the rows that only the table has, or else reads the others.
+/// Continues a request whose sources are known: requests its rows from the table, or, if these have arrived or there
+/// are none, reads its rows from the drives.
 fn proceed(core: &Core, no: RequestNo) {
     let started = table_rows::request_rows(core, no).and_then(|waits| {
         if !waits {

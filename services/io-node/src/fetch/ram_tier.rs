@@ -4,11 +4,11 @@
 //! admitted after its checksum was found right.
 //!
 //! A look-up waits for memory three times: for the index entry, the sector's name, and its bytes. A batch prefetches
-//! all of its sectors first (`prefetch_entry`, `prefetch_bytes`), so that these waits overlap. With a library's cache,
-//! whose hash table and entries can only be read one after the other, a look-up took 0.8 µs per sector, more than
-//! scoring it (`docs/performance.md`). A sector's index entry (`sector_index.rs`) is therefore within one cache line of
-//! the CPU, its bytes (`frames.rs`) are in huge pages, and a hit changes only two bits of the entry. S3-FIFO selects
-//! the sector to evict (`queues.rs`).
+//! the index entries of all its pieces first (`prefetch_entry`), and names and bytes some pieces ahead
+//! (`prefetch_bytes`), so that these waits overlap. With a library's cache, whose hash table and entries can only be
+//! read one after the other, a look-up took 0.8 µs per sector, more than scoring it (`docs/performance.md`). A sector's
+//! index entry (`sector_index.rs`) is therefore within one cache line of the CPU, its bytes (`frames.rs`) are in huge
+//! pages, and a hit changes only two bits of the entry. S3-FIFO selects the sector to evict (`queues.rs`).
 
 mod frames;
 mod queues;

@@ -41,9 +41,9 @@ pub struct Piece {
     extent: ExtentNo,
     part: u16,
     position: u32,
-    /// The offset of its first byte in the row.
+    /// The offset of the piece's first byte in the row.
     row_offset: u32,
-    /// The offset of its first byte in the extent.
+    /// The offset of the piece's first byte in the extent.
     offset: u32,
     len: u32,
 }
@@ -75,7 +75,7 @@ pub struct Reader {
     stuck: RefCell<Vec<u32>>,
     /// The counts of each drive's reads.
     drives: RefCell<Vec<DriveCounts>>,
-    /// These three are kept to reuse their allocations.
+    /// `pieces`, `wants` and `planned` are kept to reuse their allocations.
     pieces: RefCell<Vec<(Piece, SectorName)>>,
     wants: RefCell<Vec<Want<Piece>>>,
     planned: RefCell<Vec<PlannedRead>>,
@@ -132,7 +132,7 @@ impl Piece {
         (self.offset % SECTOR_BYTES as u32 + self.len).div_ceil(SECTOR_BYTES as u32)
     }
 
-    /// Returns the range of bytes that it needs of its first sector.
+    /// Returns the range of bytes of its first sector that the piece needs.
     fn in_first_sector(&self) -> Range<usize> {
         let start = self.offset as usize % SECTOR_BYTES;
         start..(start + self.len as usize).min(SECTOR_BYTES)
@@ -170,7 +170,7 @@ impl Reader {
         self.woken.set(false);
     }
 
-    /// Notifies [`work`](Self::work), once for any number of completions.
+    /// Notifies [`work`](Self::work), unless it was notified since the last [`woke_up`](Self::woke_up).
     fn wake(&self) {
         if !self.woken.replace(true) {
             self.work.notify_one();

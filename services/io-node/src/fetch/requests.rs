@@ -32,9 +32,9 @@ pub enum Gather {
 
 /// A batch under way.
 pub struct Request {
-    /// The stream it came over.
+    /// The stream over which the batch arrived.
     pub session: SessionNo,
-    /// The client's id for it.
+    /// The client's id of the batch.
     pub batch_id: u64,
     /// The requested columns.
     pub projection: Arc<Projection>,
@@ -46,11 +46,11 @@ pub struct Request {
     pub missing: Vec<u32>,
     /// The query to score the rows by, if distances are requested instead of rows.
     pub rerank: Option<RerankBy>,
-    /// The priority of its waiting pieces.
+    /// The priority of the batch's waiting pieces.
     pub priority: Priority,
     /// The caller's span, if the call is traced.
     pub span: Option<ParentSpan>,
-    /// When the answer stops being useful.
+    /// The batch's deadline. Pieces that still wait then are not read.
     pub deadline: Instant,
     /// The source of each row, by part and position.
     pub sources: Vec<Vec<RowSource>>,
@@ -62,9 +62,9 @@ pub struct Request {
     pub gather: Option<Gather>,
     /// The memory that the batch itself holds. It passes to the reply.
     pub held: HeldBytes,
-    /// The memory that its rows from the table hold.
+    /// The memory that the batch's rows from the table hold.
     pub images_held: HeldBytes,
-    /// The memory that its reply holds.
+    /// The memory that the batch's reply holds.
     pub reply_held: Option<HeldBytes>,
     /// The number of pieces that have not arrived yet.
     pub pieces_left: u32,
@@ -74,16 +74,16 @@ pub struct Request {
     pub times: RequestTimes,
 }
 
-/// When a request's stages began, and what the request cost.
+/// The times at which a request's stages began, and the costs of the request.
 #[derive(Clone, Debug)]
 pub struct RequestTimes {
-    /// When it arrived.
+    /// The time at which the request arrived.
     pub arrived: Instant,
-    /// When its rows were located, and its pieces began to wait.
+    /// The time at which the request's rows were located, and its pieces began to wait.
     pub located: Option<Instant>,
-    /// When its first read was submitted to a drive.
+    /// The time at which the first read was submitted to a drive.
     pub reading: Option<Instant>,
-    /// The number of physical reads that it caused.
+    /// The number of physical reads that the request caused.
     pub drive_reads: u32,
     /// The bytes of these reads.
     pub drive_bytes: u64,

@@ -15,7 +15,7 @@ use crate::table::Projection;
 pub struct Outgoing {
     /// The message.
     pub response: FetchResponse,
-    /// Credits that it returns to the client.
+    /// Credits that the message returns to the client.
     pub credit_rows: u32,
     /// The memory, released when this is dropped.
     pub held: Option<HeldBytes>,
@@ -60,7 +60,7 @@ pub enum ProjectionHandle {
     Opening {
         /// The serial number of the opening: the handle may be closed and reused in the meantime.
         serial: u64,
-        /// Batches that wait for it, with the memory that they hold.
+        /// Batches that wait for the projection, with the memory that they hold.
         waiting: Vec<(Batch, HeldBytes)>,
     },
     /// Open.

@@ -18,7 +18,7 @@ const JUDGED_EVERY: Duration = Duration::from_secs(1);
 /// The minimum number of reads within an interval to judge a drive by.
 const READS_MIN: u64 = 16;
 
-/// How many times the usual duration the fastest read must take for a drive to count as slow.
+/// The factor by which the fastest read must exceed the usual duration for a drive to count as slow.
 const SLOW_FACTOR: f64 = 30.0;
 
 /// The longest duration that never counts as slow, in seconds: it is shorter than a read from object storage.

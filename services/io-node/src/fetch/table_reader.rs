@@ -63,7 +63,7 @@ impl TableReader {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Starts to read rows, and sends their image to a core.
+    /// Starts to read rows. Sends their image to the core with the mailbox `to` once they are read.
     ///
     /// # Errors
     /// Too many reads wait.
@@ -125,7 +125,7 @@ async fn run_to_end<T: Send + 'static>(
     answer(done);
     if is_late {
         task.abort();
-        // The result is only that it was aborted.
+        // The result is too late to be used.
         let _ = task.await;
     }
 }

@@ -1,4 +1,5 @@
-//! Rows that no drive has: they are requested from the table itself, which is slow but correct, and counted.
+//! Rows that no drive has or could deliver: they are requested from the table itself, which is slow but correct, and
+//! counted.
 
 use std::sync::Arc;
 

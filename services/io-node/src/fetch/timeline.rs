@@ -1,4 +1,4 @@
-//! The timeline of a batch: when each of its stages began.
+//! The timeline of a batch: the times at which its stages began.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::shard::CoreHistograms;
 /// The moments between a batch's stages, in order of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchTimeline {
-    /// When the batch arrived.
+    /// The time at which the batch arrived.
     pub arrived: Instant,
-    /// When its rows were located.
+    /// The time at which the batch's rows were located.
     pub located: Instant,
-    /// When its first read was submitted to a drive; equal to `located` if it needed none.
+    /// The time at which the first read was submitted to a drive; equal to `located` if the batch needed none.
     pub reading: Instant,
-    /// When its last row arrived.
+    /// The time at which the last row arrived.
     pub assembling: Instant,
-    /// When its reply was made.
+    /// The time at which the reply was made.
     pub replied: Instant,
 }
 

@@ -24,7 +24,7 @@ pub fn answered(
     export_spans(core, request, timeline, fault).is_some()
 }
 
-/// Logs a batch that ended early with a fault, and exports its spans by the same rule.
+/// Logs a batch that ended early with a fault, unless its caller cancelled it, and exports its spans by the same rule.
 pub fn failed(core: &Core, request: &Request, fault: &Fault) {
     let now = Instant::now();
     // A cancellation by the caller is not a failure.

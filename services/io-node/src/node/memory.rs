@@ -22,7 +22,8 @@ const SPARE_BYTES: u64 = 32 << 20;
 /// A fill holds its chunk twice: as the table's columns, and encoded.
 const COPIES_A_FILL: u64 = 2;
 
-/// The extents that are kept when a segment is reclaimed, which may be all of it, are read before they are written.
+/// The number of segments in memory for reclaiming. The extents that are kept when a segment is reclaimed, which may be
+/// all of it, are read before they are written.
 const RECLAIMED: u64 = 1;
 
 /// The default of `memory`, in percent of what this process may use.
@@ -31,11 +32,12 @@ const DEFAULT_PERCENT: u64 = 80;
 /// The directory's memory in thousandths of the drives' capacity: three times what rows of 4 KiB need.
 const DIRECTORY_THOUSANDTHS: u64 = 3;
 
-/// The cache of tables' indexes and metadata: this part of `memory`, at most this many bytes.
+/// The bounds of the cache of tables' indexes and metadata: `memory` divided by the first, and at most the second, in
+/// bytes.
 const LAKE_CACHE_PART: u64 = 8;
 const LAKE_CACHE_MAX: u64 = 256 << 20;
 
-/// The bounds of the traffic memory, per core.
+/// The bounds of each core's traffic memory if `traffic_memory` is not configured, in bytes.
 const TRAFFIC_MAX: u64 = 512 << 20;
 const TRAFFIC_MIN: u64 = 32 << 20;
 
@@ -53,7 +55,7 @@ impl MemoryPlan {
     /// group with `available` bytes, if that is known.
     ///
     /// # Errors
-    /// [`NodeError::Config`] if a configured bound is less than the sum of the parts.
+    /// [`NodeError::Config`] if a configured bound leaves nothing for the directory.
     pub fn new(
         config: &IoConfig,
         cores: usize,

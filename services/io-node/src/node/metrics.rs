@@ -231,7 +231,8 @@ fn fills(samples: &mut Samples, metrics: &NodeMetrics, cores: &[CoreSnapshot]) {
     samples.add(&BYTES_KEPT, &[], now(&stats.bytes_kept));
 }
 
-/// Adds series for the tables of the configuration only, so that its entries bound the number of series.
+/// Adds series only for the tables that have a share in the configuration, so that its entries bound the number of
+/// series.
 async fn shares(samples: &mut Samples, node: &NodeState) {
     let configs = &node.config.shares;
     if configs.is_empty() {

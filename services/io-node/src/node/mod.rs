@@ -83,7 +83,7 @@ impl Drop for RunningTasks {
     }
 }
 
-/// What a node found on its drives when it started.
+/// The extents that a node found on its drives when it started, and the time that this took.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
     /// The number of extents.
@@ -198,17 +198,17 @@ impl IoNode {
         Ok(Self { local_addr, engine, shared, cores, acceptor, running, recovery, telemetry })
     }
 
-    /// Returns the address that it listens on.
+    /// Returns the address that the node listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Describes how its rings work.
+    /// Returns a description of the engine of the node's rings.
     pub fn engine(&self) -> &str {
         &self.engine
     }
 
-    /// Returns its configuration.
+    /// Returns the node's configuration.
     pub fn config(&self) -> &IoConfig {
         &self.shared.node.config
     }
@@ -218,12 +218,12 @@ impl IoNode {
         self.shared.node.slabs.iter().map(|slab| (slab.path(), slab.len()))
     }
 
-    /// Returns the address at which Prometheus can read its metrics, if there is one.
+    /// Returns the address at which Prometheus can read the node's metrics, if there is one.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.telemetry.metrics_addr()
     }
 
-    /// Returns what was found on its drives at the start.
+    /// Returns the extents that were found on the node's drives at the start.
     pub fn recovery(&self) -> Recovery {
         self.recovery
     }
@@ -234,12 +234,13 @@ impl IoNode {
         self.shared.readiness.is_ready()
     }
 
-    /// Returns the number of extents on its drives.
+    /// Returns the number of extents on the node's drives.
     pub fn extents(&self) -> u64 {
         self.shared.node.fills.stats().extents.load(Ordering::Relaxed)
     }
 
-    /// Fills its drives with extents that are encoded already, to measure writing alone. Returns how long that took.
+    /// Fills the node's drives with extents that are encoded already, to measure writing alone. Returns the time that
+    /// this took.
     ///
     /// # Errors
     /// The reason why an extent could not be filled.
@@ -288,7 +289,7 @@ async fn run_filler(filler: Filler) {
     }
 }
 
-/// How often [`IoNode::stop`] checks whether something has stopped.
+/// The interval at which [`IoNode::stop`] checks whether something has stopped.
 const POLL: Duration = Duration::from_millis(2);
 
 fn bind(address: SocketAddr) -> Result<std::net::TcpListener, NodeError> {

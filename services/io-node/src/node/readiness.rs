@@ -1,9 +1,9 @@
 //! Makes the node ready: its health reports serving once its start warm has ended and its hit ratio is high enough.
 //!
-//! A StatefulSet's update or a disruption budget takes nodes one after another and waits for readiness before the next,
-//! so a node that came back without enough of its cache delays the others. It answers requests in the meantime: query
-//! nodes also ask members that are not ready, if they can reach them. A node does not know its hit ratio before the
-//! restart, so the operator sets the ratio to wait for.
+//! A StatefulSet's update, or a drain under a disruption budget, takes nodes down one after another and waits for
+//! readiness before the next, so a node that came back without enough of its cache delays the others. It answers
+//! requests in the meantime: query nodes also ask members that are not ready, if they can reach them. A node does not
+//! know its hit ratio before the restart, so the operator sets the ratio to wait for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of intervals over which the ratio is computed.
 const RATIO_SAMPLES: usize = 10;
 
-/// After this many intervals without a batch the node counts as idle, with no ratio to wait for.
+/// The number of intervals without a batch after which the node counts as idle, with no ratio to wait for.
 const IDLE_SAMPLES: usize = 30;
 
 /// Waits for the start warm, then for the hit ratio, and makes the node ready.

@@ -1,5 +1,5 @@
-//! The warm at the start: chunks that are filled before the node reports that it is ready. Until then it answers from
-//! the table.
+//! The warm at the start: chunks that are filled before the node reports that it is ready. Rows of chunks that are not
+//! filled yet come from the table.
 
 use std::sync::Arc;
 use std::time::Duration;

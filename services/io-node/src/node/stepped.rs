@@ -63,7 +63,7 @@ pub struct SteppedNode {
 
 /// The progress of a node that is stopping.
 enum Stopping {
-    /// The filler records what was written. The receiver is told when that is done.
+    /// The filler records what was written. The receiver completes when that is done.
     Recording(oneshot::Receiver<()>),
     /// The cores end their streams.
     Draining,
@@ -77,7 +77,7 @@ struct SteppedRuntime {
     /// The core's event loop.
     event_loop: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
-    /// The time up to which it has run.
+    /// The time up to which the runtime has run.
     now: Instant,
 }
 
@@ -198,7 +198,7 @@ impl SteppedNode {
         }
     }
 
-    /// Returns the number of extents that were found on the drives, or `None` until the node serves.
+    /// Returns the number of extents that were found on the drives, or `None` until they are in the directory.
     pub fn found(&self) -> Option<usize> {
         self.extents_found
     }
@@ -242,7 +242,7 @@ impl SteppedNode {
         matches!(self.stopped, Some(Stopping::Draining))
     }
 
-    /// Returns whether its health reports serving.
+    /// Returns whether the node's health reports serving.
     pub fn is_ready(&self) -> bool {
         self.shared.readiness.is_ready()
     }
@@ -269,7 +269,7 @@ impl SteppedNode {
         read.is_err() || sectors.all(|(number, sector)| extent.index.check(number, sector).is_ok())
     }
 
-    /// Returns its counters and gauges.
+    /// Returns the node's counters and gauges.
     pub fn state(&self) -> SteppedState {
         let cores = || self.cores.iter().filter_map(|stepped| stepped.core.as_deref());
         let fills = self.shared.node.fills.stats();

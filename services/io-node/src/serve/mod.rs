@@ -35,7 +35,7 @@ const STREAMS_A_CONNECTION: u32 = 1024;
 /// The service's full name.
 const FETCH_SERVICE: &str = "bireme.fetch.v1.FetchService";
 
-/// Serves the connections dealt to this core. Returns after `stopping` is cancelled and all streams have ended.
+/// Serves the connections dealt to this core. Returns after `stopping` is cancelled and all connections have ended.
 pub async fn serve(
     shared: Arc<ServiceState>,
     connections: mpsc::UnboundedReceiver<Served>,

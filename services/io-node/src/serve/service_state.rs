@@ -17,6 +17,6 @@ pub struct ServiceState {
     /// Returns the CPU time and memory of the process. For a simulated node, zeros: its process runs several nodes, and
     /// its runs must repeat exactly.
     pub usage: fn() -> process::Usage,
-    /// Returns freed memory to the operating system. `None` for a simulated node, whose process runs others.
+    /// Returns freed memory to the operating system. `None` for a simulated node, whose process runs other nodes too.
     pub give_back: Option<fn()>,
 }

@@ -15,7 +15,7 @@ pub struct StartWarms {
 }
 
 impl StartWarms {
-    /// Creates the progress of the configured warms; the node is ready at once if there are none.
+    /// Creates the progress of the configured warms. If there are none, the wait for them is over at once.
     pub fn new(configs: &[StartWarmConfig]) -> Self {
         let warm = |config: &StartWarmConfig| StartWarm {
             table: config.label(),
@@ -26,12 +26,12 @@ impl StartWarms {
         Self { warms: Mutex::new(warms), ready: watch::Sender::new(configs.is_empty()) }
     }
 
-    /// Returns a receiver whose value becomes true when the node may report that it is ready.
+    /// Returns a receiver whose value becomes true when the node no longer waits for the warms.
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
 
-    /// Lets the node report that it is ready.
+    /// Ends the node's wait for the warms.
     pub fn end(&self) {
         let _ = self.ready.send(true);
     }

@@ -57,13 +57,14 @@ pub fn begin(
     let session = Session::new(replies, config.credit_rows, Arc::clone(connection.holder()));
     let core = here();
     let no = core.sessions.borrow_mut().add(session);
-    // Carries the status that ends the response if the client violates the protocol.
+    // Carries the status that ends the response if the stream fails, such as by a violation of the protocol.
     let (ending, ended) = mpsc::channel(1);
     tokio::spawn(listen(no, asked, arriving, ending, [stopping, connection.retires()]));
     ReplyBody::new(no, answers, ended)
 }
 
-/// Handles the client's messages until it closes the stream, and then removes everything that belongs to the stream.
+/// Handles the client's messages until the client closes the stream, the stream fails or the node stops, and then
+/// removes everything that belongs to the stream.
 async fn listen(
     no: SessionNo,
     mut asked: Streaming<FetchRequest>,
@@ -135,7 +136,7 @@ fn unfinished(no: SessionNo) -> Option<mpsc::UnboundedSender<Outgoing>> {
     sessions.get_mut(no).filter(|session| session.is_busy()).map(|s| s.replies.clone())
 }
 
-/// How often a closing stream checks whether its last batches are answered.
+/// The interval at which a closing stream checks whether its last batches are answered.
 const FINISH_POLL: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// Handles one message of the client. An error ends the stream.

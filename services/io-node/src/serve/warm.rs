@@ -14,7 +14,8 @@ use crate::cache::{ChunkSelection, Pace, WarmPlan};
 use crate::error::fault_of;
 use crate::fetch::NodeState;
 
-/// Starts to fill. The stream reports progress, and its last message is sent when all fills have ended.
+/// Starts to fill the chunks that a Warm request selects. The stream reports progress, and its last message is sent
+/// when all fills have ended or the node stops.
 ///
 /// # Errors
 /// A table, version, column, chunk or row does not exist, or the request names both chunks and rows.

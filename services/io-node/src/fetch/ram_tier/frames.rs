@@ -29,7 +29,7 @@ impl Frames {
         self.names.len()
     }
 
-    /// Adds a frame. Returns `None` if all are in use. Its content is undefined until [`Frames::put`].
+    /// Adds a frame. Returns `None` if all are in use. The frame's content is undefined until [`Frames::put`].
     pub fn add(&mut self) -> Option<FrameNo> {
         let number = self.names.len();
         if number * SECTOR_BYTES == self.bytes.len() {

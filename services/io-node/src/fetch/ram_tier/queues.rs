@@ -1,10 +1,10 @@
 //! S3-FIFO selects the sector to evict when the tier is full.
 //!
 //! New sectors enter a small queue. At its end, sectors that were used in the meantime move to the large queue; the
-//! others are evicted, and their hashes are remembered as ghosts: a ghost that returns enters the large queue at once.
-//! In the large queue a sector returns to the back once for each of its uses. If the first frames examined were all
-//! used, the next one is evicted nevertheless, because requests wait for the search. (Yang et al., "FIFO queues are all
-//! you need for cache eviction", SOSP 2023.)
+//! others are evicted, and their hashes are remembered as ghosts. A sector whose hash is a ghost enters the large queue
+//! at once. In the large queue a sector returns to the back once for each of its uses. If the first frames examined
+//! were all used, the next one is evicted nevertheless, because requests wait for the search. (Yang et al., "FIFO
+//! queues are all you need for cache eviction", SOSP 2023.)
 
 use std::collections::VecDeque;
 
@@ -52,7 +52,7 @@ impl Queues {
     /// returns whether it was above 0; `hash` returns the hash of a frame's sector.
     ///
     /// # Panics
-    /// If no frame was ever pushed.
+    /// If the queues are empty.
     pub fn pop(
         &mut self,
         take_use: impl Fn(FrameNo) -> bool,

@@ -1,8 +1,9 @@
 //! The index from sectors to frames: sets of ten ways, each set one cache line of the CPU.
 //!
 //! A way stores 16 bits of its sector's hash. So a look-up needs only this line to find the frame, or to find that
-//! there is none; one in 6,000 has to try another frame. There are two and a half times as many ways as sectors, so
-//! that only one sector in a thousand meets a full set.
+//! there is none; at most one look-up in 6,000 has to try another frame. There are two and a half times as many ways as
+//! sectors, so that few sectors meet a full set: one in a thousand while the tier fills, and one in 200 once it is
+//! full.
 
 use std::cell::Cell;
 
@@ -10,7 +11,7 @@ use super::{FrameNo, bucket_of};
 
 const WAYS: usize = 10;
 
-/// Sectors per set when the tier is full.
+/// The average number of sectors in a set when the tier is full.
 const SECTORS_A_SET: usize = 4;
 
 /// Bytes of the index per sector.
@@ -28,7 +29,7 @@ const USES_MAX: u32 = 3;
 struct Set {
     frames: [FrameNo; WAYS],
     tags: [u16; WAYS],
-    /// Hits of each way, up to [`USES_MAX`].
+    /// The use counter of each way, of [`USE_BITS`] bits.
     uses: Cell<u32>,
 }
 

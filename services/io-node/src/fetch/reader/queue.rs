@@ -24,7 +24,7 @@ pub struct Queue<P> {
     speed: Speed,
 }
 
-/// The speed at which pieces leave while more wait.
+/// The speed at which pieces leave the queue while more pieces wait.
 #[derive(Default)]
 struct Speed {
     since: Option<Instant>,
@@ -49,7 +49,7 @@ impl<P> Queue<P> {
         self.pieces.push(piece, priority);
     }
 
-    /// Removes the piece whose turn it is.
+    /// Removes and returns the piece whose turn it is.
     pub fn pop(&mut self) -> Option<P> {
         self.pieces.pop()
     }
