@@ -4,8 +4,8 @@
 //! index took 0.84 ms, of which planning took 0.6 ms (1 M × 768, Lance 14). Here the index is opened once, with the
 //! mask of deleted rows, and a query only ranks the partitions and searches the nearest.
 //!
-//! The result is that of the scanner for a fixed number of partitions and no filter, so this module serves only tables
-//! for which those searches need nothing else (`sole_segment.rs` decides which).
+//! This module serves only searches of a fixed number of partitions without a filter, on tables where they need nothing
+//! but the partitions (`sole_segment.rs` decides which). Their results are those of the scanner.
 
 use std::sync::Arc;
 
