@@ -1,4 +1,4 @@
-//! Chunks of a fragment, read for filling.
+//! Reads chunks of a fragment, to fill the cache.
 
 use std::ops::Range;
 

@@ -2,8 +2,8 @@
 //!
 //! Lance wraps errors in several layers, and its messages have source locations and line breaks. This module walks the
 //! chain to the most specific error (an `object_store::Error`, an `io::Error`), and cuts the message to one line
-//! without locations. It looks at the text only where Lance itself kept nothing else. This crate's own errors have a
-//! [`Mark`] there.
+//! without locations. It looks at the text only where Lance itself kept nothing else. The texts of this crate's own
+//! errors have a [`Mark`] for that.
 
 use std::error::Error as StdError;
 use std::io::ErrorKind;
@@ -14,8 +14,8 @@ use object_store::Error as StoreError;
 use crate::error::LakeError;
 use crate::store::{Damaged, ForbiddenPath, Mark, causes, guard_message, unmarked};
 
-/// Lance's messages for a URI whose scheme has no store. A table's own URI was checked before, so it is that of a base
-/// path or a blob.
+/// Lance's messages for a URI whose scheme has no store. A table's own URI was checked before, so the URI at fault is
+/// that of a base path or a blob.
 const NO_SUCH_SCHEME: [&str; 2] = ["No object store provider found for scheme", "Unknown scheme:"];
 
 /// Converts an error of Lance about the table at `uri`.
@@ -66,8 +66,8 @@ fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
     if let Some(why) = outside(error, &text) {
         return Some(LakeError::OutsideTable { uri: uri.to_owned(), why });
     }
-    // Before the chain is walked: a machine without credentials is refused by, or can't reach, the service that would
-    // issue them, and the chain would report that.
+    // Missing credentials are recognised before the chain is walked: a machine without credentials is refused by, or
+    // can't reach, the service that would issue them, and the chain would report that.
     if credentials_missing(uri, &text) {
         return Some(LakeError::CredentialsMissing { uri: uri.to_owned() });
     }
@@ -157,7 +157,7 @@ fn credentials_missing(uri: &str, text: &str) -> bool {
 }
 
 /// Recognises errors by their text, where Lance kept only that: those of the guard by their mark, and those of the
-/// clouds' HTTP clients when they can't connect or sign.
+/// cloud stores and their clients (no region, no bucket, refused, not reached) by their words.
 fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
     const UNREACHABLE: [&str; 8] = [
         "error sending request",
@@ -262,7 +262,7 @@ mod tests {
         assert!(matches!(error, LakeError::Corrupt { .. }), "{error:?}");
     }
 
-    /// The kind of an own error, as the error that callers get.
+    /// Returns the mark of the own errors that callers get as `error`.
     fn kind(error: &LakeError) -> Option<Mark> {
         match error {
             LakeError::Corrupt { .. } => Some(Mark::Damaged),

@@ -21,7 +21,7 @@ pub enum LakeError {
     /// There is no table at the URI.
     #[error("no table at {uri}: check the URI, or make it with `bireme ingest FILE --table {uri}`")]
     TableNotFound {
-        /// The URI as given.
+        /// The table's URI.
         uri: String,
     },
     /// There is a table already, and the mode says to create one.
@@ -29,7 +29,7 @@ pub enum LakeError {
         "a table exists at {uri}: add to it with --mode append, replace its rows with --mode overwrite"
     )]
     TableExists {
-        /// The URI as given.
+        /// The table's URI.
         uri: String,
     },
     /// The table exists, but the version doesn't (never made, or cleaned up).
@@ -67,7 +67,7 @@ pub enum LakeError {
     /// A request left out the column, and the table has none or several to choose from.
     #[error("name the {purpose} column: {}", listed_candidates(candidates))]
     ColumnNotNamed {
-        /// `vector`, `text` or `key`.
+        /// The purpose of the column, such as `vector`.
         purpose: &'static str,
         /// The columns of a suitable type.
         candidates: Vec<String>,
@@ -303,7 +303,7 @@ pub enum LakeError {
     /// The URI or the store's options can't be understood.
     #[error("can't use {uri}: {why}")]
     BadUri {
-        /// The table's URI as given.
+        /// The table's URI.
         uri: String,
         /// The reason, in the URI or the store options.
         why: String,

@@ -45,8 +45,8 @@ async fn first_file_bytes(fragment: &FileFragment) -> Option<u64> {
 
 /// Names the files of `column` (a top-level field with all that is nested in it) in `fragment`: for each of the
 /// column's fields `id:type:path`, or `id:type:absent` if the fragment has no data for the field, then each overlay
-/// that replaces some of the column's values. Two packs with equal identities have equal bytes: data files never change
-/// and their names are never reused.
+/// that replaces some of the column's values. Equal identities mean equal data, because data files never change and
+/// their names are never reused.
 pub(crate) fn file_identity(fragment: &Fragment, column: &Field) -> String {
     let mut fields = Vec::new();
     collect_fields(column, &mut fields);

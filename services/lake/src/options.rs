@@ -42,7 +42,7 @@ pub struct LakeOptions {
     pub request_timeout: Duration,
     /// The maximum number of retries of a failed request or of a body that breaks off.
     pub retries_max: usize,
-    /// After this time a failed request is not retried any more.
+    /// The time after which a failed request is not retried any more.
     pub retry_timeout: Duration,
     /// The limits of each object store.
     pub store: StoreLimits,

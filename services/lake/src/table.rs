@@ -29,7 +29,7 @@ use crate::opener::Opener;
 use crate::schema::{check_width, is_blob, served_schema};
 use crate::search::DirectIndexes;
 
-/// The maximum number of fragments whose counts are loaded concurrently when a table is opened.
+/// The maximum number of fragments whose metadata is loaded concurrently when a table is opened.
 const FRAGMENTS_OPENING_MAX: usize = 16;
 
 /// The entry of the table's configuration that names its key column. Lance's own field metadata can't always do so: it
@@ -48,7 +48,7 @@ struct Inner {
     uri: TableUri,
     schema: SchemaRef,
     positions: HashMap<String, usize>,
-    /// By ascending id. `infos`, `fragments` and `deleted` are parallel lists.
+    /// The metadata of the fragments, by ascending id. `infos`, `fragments` and `deleted` are parallel lists.
     infos: Vec<FragmentInfo>,
     fragments: Vec<FileFragment>,
     deleted: Vec<OnceCell<Arc<DeletedRows>>>,
@@ -273,7 +273,8 @@ impl Table {
         Ok(())
     }
 
-    /// Loads data that is kept with the table. Tasks that Lance starts for it run on the table's runtime.
+    /// Awaits `load`, which loads or uses data that is kept with the table. Tasks that Lance starts for it run on the
+    /// table's runtime.
     pub(crate) fn on_own_runtime<'a, T: 'a>(&'a self, load: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
         on_runtime(&self.inner.runtime, load)
     }

@@ -1,4 +1,4 @@
-//! Formats names and quotes for messages.
+//! Formats names, addresses and quoted texts for messages.
 
 use address::RowAddr;
 

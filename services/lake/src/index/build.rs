@@ -35,7 +35,8 @@ pub struct IndexSummary {
     pub kind: String,
     /// The number of live rows that the index covers.
     pub rows: u64,
-    /// The first version of the table with the index.
+    /// The last version of the table that the build committed. It has the index and, for a key, the record of the key
+    /// column.
     pub version: u64,
     /// The keys that aren't unique; `None` if all are unique, or if the index is not on a key column.
     pub duplicates: Option<DuplicateKeys>,
@@ -43,9 +44,9 @@ pub struct IndexSummary {
     pub took: Duration,
 }
 
-/// Builds an index over all rows of the latest version of the table at `uri` and commits it as a new version. The new
-/// index replaces one of the same category on the same column. `progress` is called often, from Lance's threads; it
-/// must not block.
+/// Builds an index over all rows of the latest version of the table at `uri` and commits it as a new version. A key
+/// column is recorded in a further version. The new index replaces one of the same category on the same column.
+/// `progress` is called often, from Lance's threads; it must not block.
 ///
 /// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex` (settings), `AnotherKey`,
 /// `NullKeys`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
@@ -135,8 +136,8 @@ async fn remove_files(dataset: &Dataset, id: Uuid) {
     }
 }
 
-/// Returns the name of the column's existing index of the same category, so that the new one replaces it, whoever made
-/// it. If there is none, the name consists of column and category.
+/// Returns the name of the column's existing vector index, full-text index, or scalar index of the same kind, so that
+/// the new index replaces it, whoever made it. If there is none, the name consists of column and category.
 async fn index_name(table: &Table, plan: &Plan) -> Result<String> {
     let same_category = |kind: &str, vector: bool, text: bool| match plan.category {
         "vector" => vector,
@@ -167,8 +168,9 @@ fn build_fault(table: &Table, plan: &Plan, error: lance::Error) -> LakeError {
     }
 }
 
-/// Records the key column in the table's configuration, which takes precedence and can be changed later. Records it as
-/// Lance's unenforced primary key too, if the table has none and the column is declared non-null.
+/// Records the key column in the table's configuration, which takes precedence over Lance's unenforced primary key and
+/// can be changed later. Also records it as that primary key, if the table has none and the column is declared
+/// non-null.
 async fn record_key(dataset: &mut Dataset, column: &str) -> lance::Result<()> {
     dataset.update_config([(KEY_COLUMN_CONFIG, column)]).await?;
     let declared = dataset.schema().unenforced_primary_key().is_empty();

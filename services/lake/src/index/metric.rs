@@ -1,4 +1,4 @@
-//! Metrics: measures of the distance of two vectors.
+//! Metrics: measures of the distance between two vectors.
 
 use std::fmt;
 use std::str::FromStr;

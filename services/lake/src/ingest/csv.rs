@@ -1,8 +1,8 @@
 //! CSV and TSV with a header line. Lists, and so vectors, are possible in the other formats only.
 //!
-//! Types are inferred from the first [`ROWS_SAMPLED`] rows: whole numbers, floats, booleans, dates, timestamps, and
-//! text for everything else. Empty fields are nulls. A later value that doesn't fit the inferred type is an error that
-//! names the line.
+//! Types are inferred from the first [`ROWS_SAMPLED`] rows, unless the rows are added to a table that exists: whole
+//! numbers, floats, booleans, dates, timestamps, and text for everything else. Empty fields are nulls. A later value
+//! that doesn't fit the column's type is an error that names the line.
 
 mod fault;
 mod overflow;

@@ -1,11 +1,11 @@
 //! JSON lines: one object per line.
 //!
-//! Types are inferred from the first rows ([`Sample`]). Columns have the order in which the file first names them. Keys
-//! that a row omits are nulls; keys that no sampled row has are an error, so that no data is lost silently. Whole
-//! numbers are `int64`, or `uint64` if a sampled number exceeds `int64`; a number below 0 in the same column is then an
-//! error. Numbers beyond both types are floats, as with other readers of JSON. JSON has no fixed-size lists, so lists
-//! of floats that have the same length, at least [`VECTOR_DIMENSION_MIN`], in all sampled rows become vectors
-//! (`float32`).
+//! Types are inferred from the first rows ([`Sample`]), unless the rows are added to a table that exists. Columns have
+//! the order in which the file first names them. Keys that a row omits are nulls; keys that are not among the columns
+//! of the table or of the sampled rows are an error, so that no data is lost silently. Whole numbers are `int64`, or
+//! `uint64` if a sampled number exceeds `int64`; a number below 0 in the same column is then an error. Numbers beyond
+//! both types are floats, as with other readers of JSON. JSON has no fixed-size lists, so lists of floats that have the
+//! same length, at least [`VECTOR_DIMENSION_MIN`], in all sampled rows become vectors (`float32`).
 
 mod fault;
 mod key_order;

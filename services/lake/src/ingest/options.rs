@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::index::IndexInfo;
 
-/// What to do if the table exists, or doesn't.
+/// The action of an ingest if the table exists, or doesn't.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IngestMode {
     /// Make a new table; fail if it exists.
@@ -45,7 +45,7 @@ impl FromStr for IngestMode {
 /// The options of an ingest.
 #[derive(Clone, Debug)]
 pub struct IngestOptions {
-    /// What to do if the table exists.
+    /// The action if the table exists, or doesn't.
     pub mode: IngestMode,
     /// The column whose values identify rows. It must exist and never be null. Whether its values are unique is checked
     /// when the key is indexed, not here: of several rows with the same key, look-ups find the first.
@@ -97,7 +97,7 @@ pub struct IngestSummary {
     pub rows: u64,
     /// Size of the files.
     pub bytes: u64,
-    /// The first version of the table with the rows.
+    /// The last version of the table that the ingest committed. It has the rows, and the key column if there is one.
     pub version: u64,
     /// The table's columns.
     pub columns: Vec<String>,

@@ -48,8 +48,8 @@ impl Outcome {
 
 type Sent = std::result::Result<RecordBatch, DataFusionError>;
 
-/// Starts reading `sources` one after another; dropping the stream ends it. When `stop` is pulled, the stream fails, so
-/// that the writer removes what it has written of the table at `uri`.
+/// Starts reading `sources` one after another. Dropping the returned stream ends the reading. When `stop` is pulled,
+/// the stream fails, so that the writer removes what it has written of the table at `uri`.
 pub(crate) fn pump(
     sources: Vec<Source>,
     target: Target,

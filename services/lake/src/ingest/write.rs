@@ -21,13 +21,14 @@ use crate::index::IndexInfo;
 use crate::lake::Lake;
 use crate::table::{KEY_COLUMN_CONFIG, Table};
 
-/// Writes the rows of `files`, one file after another, into the table at `uri`, as one new
-/// version. `progress` is called from the reading thread after each batch.
+/// Writes the rows of `files`, one file after another, into the table at `uri`, as one new version. If that version has
+/// another key column or none, the requested one is recorded in a further version. `progress` is called from the
+/// reading thread after each batch.
 ///
-/// Errors: `BadFile`, `SchemaMismatch`, `UnsupportedType`, `ColumnNotFound` (key, vectors),
-/// `ReservedColumn`, `TableExists`, `TableNotFound` (append), `BadQuery` (options), `Conflict`,
-/// `StoreFull`, `StoreRefuses` (read-only), `Interrupted`, and those of [`Lake::open`]. A failed
-/// ingest commits nothing.
+/// Errors: `BadFile`, `SchemaMismatch`, `UnsupportedType`, `ColumnNotFound` (key, vectors), `ReservedColumn`,
+/// `TableExists`, `TableNotFound` (append), `BadQuery` (options), `Conflict`, `StoreFull`, `StoreRefuses` (read-only),
+/// `Interrupted`, and those of [`Lake::open`]. An ingest that fails commits nothing, unless it fails after the rows are
+/// committed, when it opens the new version or records the key column.
 pub async fn ingest(
     lake: &Lake,
     files: &[PathBuf],
@@ -185,7 +186,7 @@ fn write_fault(uri: &str, error: lance::Error) -> LakeError {
 struct Leftovers {
     /// The table's folder; `None` for object stores, which have no folders, and for tables that existed before.
     folder: Option<PathBuf>,
-    /// Those of the folder and its parents that did not exist before the ingest, innermost first.
+    /// The folder and its parents, as far as they did not exist before the ingest, innermost first.
     made: Vec<PathBuf>,
 }
 

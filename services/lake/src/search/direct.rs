@@ -17,6 +17,6 @@ use super::partitions::Partitions;
 pub(crate) struct DirectIndexes {
     pub partitions: OnceCell<Option<Partitions>>,
     pub key_index: OnceCell<Option<KeyIndex>>,
-    /// Whether a failure to open `key_index` was logged. Opening is retried, but logged only once.
+    /// Whether a failure to open `key_index` was logged. Opening is retried, but its failure is logged only once.
     pub key_index_failed: AtomicBool,
 }

@@ -44,7 +44,7 @@ pub(crate) fn parse_key(text: &str, data_type: &DataType) -> Result<ScalarValue,
     }
 }
 
-/// Returns whether rows can be looked up by a column of `data_type`.
+/// Returns whether a column of `data_type` can be a table's key column.
 pub(crate) fn can_be_key(data_type: &DataType) -> bool {
     let integer_or_text =
         data_type.is_integer() || matches!(data_type, DataType::Utf8 | DataType::LargeUtf8);
@@ -55,7 +55,7 @@ pub(crate) fn can_be_key(data_type: &DataType) -> bool {
     integer_or_text || binary
 }
 
-/// Checks that rows can be looked up by a column of `data_type`. Errors: `UnsupportedType`.
+/// Checks that a column of `data_type` can be a table's key column. Errors: `UnsupportedType`.
 pub(crate) fn check_key_type(column: &str, data_type: &DataType) -> Result<(), LakeError> {
     match can_be_key(data_type) {
         true => Ok(()),

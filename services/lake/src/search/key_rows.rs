@@ -28,7 +28,7 @@ const KEYS_AT_ONCE: usize = 16;
 const ROWS_AT_ONCE: usize = 1024;
 
 impl Table {
-    /// Returns the first row that has each value, by the column's BTREE. No value may be null.
+    /// Returns for each value the first live row that has it, by the column's BTREE `index`. No value may be null.
     pub(crate) async fn first_rows(
         &self,
         index: &KeyIndex,

@@ -1,7 +1,7 @@
-//! Searches that return only row addresses and approximate scores; rows are fetched elsewhere.
+//! Searches that return row addresses, with distances or scores, but no rows; rows are fetched elsewhere.
 //!
-//! Searches run on Lance's scanner without a projection. Vector searches (`partitions.rs`) and look-ups
-//! (`key_rows.rs`) that need no plan bypass the scanner.
+//! Searches run on Lance's scanner, which returns no column of the table (for look-ups, only the key column). Vector
+//! searches (`partitions.rs`) and look-ups (`key_rows.rs`) that need no plan bypass the scanner.
 
 mod direct;
 mod filter;

@@ -14,12 +14,13 @@ use crate::table::Table;
 /// Lance's name for the column of BM25 scores.
 const SCORE: &str = "_score";
 
-/// Maximum number of different words in a search, each a run of letters and digits. Lance takes about 16 KiB for each
-/// word, repetitions included: 400,000 words took 6.5 GB.
+/// Maximum number of words in a search, each a run of letters and digits. Repetitions count too, unless
+/// [`bounded_words`] drops them. Lance takes about 16 KiB for each word, repetitions included: 400,000 words took 6.5
+/// GB.
 const WORDS_MAX: usize = 512;
 
-/// Maximum bytes of the different words of a search. Text with few spaces may still be many words to a tokenizer that
-/// makes n-grams, or splits Chinese.
+/// Maximum bytes of the words that [`bounded_words`] leaves of a search. Text with few spaces may still be many words
+/// to a tokenizer that makes n-grams, or splits Chinese.
 const WORDS_BYTES_MAX: usize = 8 << 10;
 
 /// Up to this many words, repeated words are kept, because a repetition gives a word more weight.

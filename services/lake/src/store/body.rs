@@ -1,4 +1,5 @@
-//! Watches the bodies of answers: the circuit breaker counts an answer once its last byte has arrived, not its headers.
+//! Watches the bodies of answers: the circuit breaker counts an answer when its last byte arrives, not when its headers
+//! do.
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
@@ -10,9 +11,9 @@ use super::guard_error::Stalled;
 use super::limiter::{AdmittedRequest, generic};
 use super::usage::count;
 
-/// Wraps an answer so that its bytes are counted, and its request's permit is held until the last byte, or until none
-/// arrives for `stall_max`. A body that its reader drops before the end does not count for or against the store,
-/// unless the reader has waited for long.
+/// Wraps an answer so that its bytes are counted, and its request's permit is held until the body ends or is dropped,
+/// or until no byte arrives for `stall_max`. A body that its reader drops before the end does not count for or against
+/// the store, unless the reader has waited for long.
 pub fn watched(answer: GetResult, mut request: AdmittedRequest) -> GetResult {
     let GetResult { payload, meta, range, attributes, extensions } = answer;
     let GetResultPayload::Stream(pieces) = payload else {
@@ -31,9 +32,9 @@ struct Body<T> {
     pieces: BoxStream<'static, Result<T>>,
     request: AdmittedRequest,
     path: Path,
-    /// In bytes.
+    /// The length of the body, in bytes.
     expected: u64,
-    /// In bytes.
+    /// The number of bytes received so far.
     received: u64,
 }
 
@@ -195,7 +196,7 @@ mod tests {
         assert_eq!(store.used().failed, 0);
     }
 
-    /// Whether or not the failures open the breaker.
+    /// Permits are released whether or not the failures open the breaker.
     #[tokio::test(start_paused = true)]
     async fn stalled_bodies_release_their_permits_to_waiting_requests() {
         for breaker_failures in [2, 3] {
@@ -238,15 +239,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_is_dropped_half_read_counts_neither_way() {
-        // It is no failure ...
+        // A body that is dropped half read is no failure ...
         let (good, path) = store(limits(), |_| Act::Dawdle(Duration::from_secs(1))).await;
         for _ in 0..10 {
             read_half(&good, &path).await;
-            // Nor is it if the reader was waiting for the next bytes.
+            // It is no failure either if the reader has waited for the next bytes, for less than 5 s.
             let mut body = good.get(&path).await.unwrap().into_stream();
             body.next().await.unwrap().unwrap();
             assert!(poll!(body.next()).is_pending());
-            // Nor if the reader does not poll for a long time.
+            // It is no failure either if the reader has not polled.
             let unread = good.get(&path).await.unwrap();
             sleep(Duration::from_secs(2)).await;
             drop((body, unread));

@@ -139,7 +139,7 @@ impl Breaker {
         // Requests that were in flight when the breaker opened say nothing new.
         let opens = if was_open { self.is_live(probe) } else { self.failures >= self.failures_max };
         if opens {
-            // With jitter, so that nodes which lost the same store don't all return at once.
+            // The pause has jitter, so that nodes which lost the same store don't all send a probe at once.
             self.open_until = Some(now + self.pause.mul_f64(0.5 + jitter));
             self.probing = None;
         }
@@ -203,7 +203,7 @@ mod tests {
             breaker.admit(later),
             Err(BreakerOpen { failures: 3, probe_in: Duration::ZERO })
         );
-        // A request that was sent before the breaker opened.
+        // The answer to any request closes the breaker, even if the request was sent before the breaker opened.
         assert!(breaker.answered());
         assert_eq!(breaker.admit(later), Ok(None));
     }

@@ -6,7 +6,7 @@ use object_store::path::Path;
 
 use super::fence::Fence;
 
-/// A table's fence, for one bucket: which of its objects the table may use.
+/// A table's fence, for one bucket: which of the bucket's objects the table may use.
 #[derive(Clone, Debug)]
 pub struct BucketFence {
     fence: Fence,

@@ -16,7 +16,7 @@
 //! - a deletion file (`deletions.rs`), which is read whole: the lengths of its compressed parts.
 //!
 //! The checks cause no requests to the store, unless the metadata is longer than the tail that Lance reads first (4 KiB
-//! of a file, 64 KiB of an object): then one for the metadata each time the file is opened.
+//! of a file, 64 KiB of an object): then one or two for the metadata each time the file is opened.
 //!
 //! The contents of pages are not checked, such as the offsets of variable-width values: Lance's scheduler splits long
 //! reads before a store sees them (lance-io's `FileScheduler::submit_request`). Decoders are bounded by the rows that

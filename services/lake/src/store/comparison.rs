@@ -77,8 +77,9 @@ impl ScriptedHttp {
         })
     }
 
-    /// A bucket whose requests end with [`CLIENT_TIMEOUT`]. The client does not retry them, because `retry_timeout` is
-    /// shorter. It measures that by the real clock, so this bucket's client has no retries instead.
+    /// A bucket whose requests end with [`CLIENT_TIMEOUT`]. The client of a node does not retry them, because
+    /// `retry_timeout` is shorter. A client measures `retry_timeout` by the real clock, not in virtual time, so this
+    /// bucket's client has no retries instead.
     fn bucket_that_times_out(&self) -> Arc<dyn ObjectStore> {
         assert!(LakeOptions::default().retry_timeout < CLIENT_TIMEOUT);
         self.bucket_with(RetryConfig { max_retries: 0, ..RetryConfig::default() })
@@ -163,8 +164,8 @@ fn with_guard(inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
     Arc::new(guarded(inner, &StoreLimits::default()))
 }
 
-/// Each read alone is 48 HTTP requests: three of the client, four times for Lance's throttle, four times for Lance's
-/// reader.
+/// Without the guard, each read is 48 HTTP requests: three by the client, four times for Lance's throttle, four times
+/// for Lance's reader.
 #[tokio::test(start_paused = true)]
 async fn twenty_reads_of_a_failing_store_are_96_requests_instead_of_960() {
     let http = ScriptedHttp::new(|_| Reply::Unavailable);
@@ -207,7 +208,7 @@ async fn twenty_callers_of_a_hanging_store_wait_48_s_instead_of_120() {
     }
 }
 
-/// `open_timeout` is 20 s.
+/// Only with the guard, a read whose body stalls once ends within `open_timeout`, which is 20 s.
 #[tokio::test(start_paused = true)]
 async fn a_stalled_body_is_read_again_after_10_s_instead_of_30() {
     let once = |n| if n == 0 { Reply::Stall } else { Reply::Answer };

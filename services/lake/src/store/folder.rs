@@ -32,7 +32,7 @@ use object_store::{
 
 use super::fence::{Fence, ForbiddenPath};
 
-/// The folders that one table may read.
+/// A store of the folders that one table may read.
 #[derive(Debug)]
 pub struct FolderStore {
     inner: Arc<dyn ObjectStore>,

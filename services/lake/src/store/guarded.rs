@@ -24,8 +24,8 @@ use super::usage::{StoreUsage, count};
 
 /// A store as Lance sees it. Each read of a range is a call of [`get_opts`](ObjectStore::get_opts).
 ///
-/// Reads and listings pass the limiter. Writes and deletes are checked against the fence and counted: nodes make none,
-/// and a command that writes a table is better served by its client's retries than by a breaker.
+/// Reads and listings pass the limiter. Writes and deletes are only checked against the fence, and writes are counted:
+/// nodes make none, and a command that writes a table is better served by its client's retries than by a breaker.
 #[derive(Debug)]
 pub struct GuardedStore {
     inner: Arc<dyn ObjectStore>,
@@ -58,8 +58,8 @@ impl GuardedStore {
             return self.inner.get_opts(location, options).await;
         };
         let (inner, location) = (Arc::clone(&self.inner), location.clone());
-        // Spawned there, and not only polled in its context: the thread that looks up the host name would inherit and
-        // keep the caller's priority. Dropping the set ends the request.
+        // Spawned on `runtime`, and not only polled in its context: otherwise the thread that looks up the host name
+        // would inherit and keep the caller's priority. Dropping the set ends the request.
         let mut asked = JoinSet::new();
         asked.spawn_on(async move { inner.get_opts(&location, options).await }, runtime);
         asked.join_next().await.expect("one was asked")?
@@ -290,7 +290,7 @@ mod tests {
             assert_eq!(store.get_range(&path, 0..4).await.unwrap(), &BYTES[..4], "{n}");
         }
         let used = store.used();
-        // More than one on a slow machine.
+        // On a slow machine, more than one hedge may answer first.
         assert!((1..=10).contains(&used.hedges_won), "{used:?}");
         assert_eq!((used.reads, used.failed, used.under_way), (200 + used.hedged, 0, 0));
     }
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(store.used().refused, 5);
     }
 
-    /// First while the breaker is closed, then once it is open.
+    /// Listings fail while the breaker is closed, and are refused once it is open.
     #[tokio::test]
     async fn listings_fail_and_are_refused_like_reads() {
         let limits = StoreLimits {

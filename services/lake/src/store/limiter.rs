@@ -17,7 +17,7 @@ use super::mark::unmarked;
 use super::usage::{StoreUsage, count};
 use stores::StoreLimits;
 
-/// A request that is dropped counts as failed if the store was waited for this long.
+/// A request that is dropped counts as failed if its caller has waited for the store for this long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Requests wait for a probe's outcome for this long after the probe began or made progress: a store that has recovered
@@ -41,12 +41,12 @@ pub struct StoreLimiter {
     pub usage: Arc<StoreUsage>,
 }
 
-/// A request that may be sent. It holds its permit until the last byte of the answer.
+/// A request that may be sent. It holds its permit until the answer's body ends or is dropped.
 #[derive(Debug)]
 pub struct AdmittedRequest {
     limiter: Arc<StoreLimiter>,
     probe: Option<Probe>,
-    /// Since when the caller waits for the store; `None` while the caller works on what it received.
+    /// The time at which the caller began to wait for the store; `None` while the caller works on what it received.
     waits_since: Option<Instant>,
     judged: bool,
     _permit: OwnedSemaphorePermit,
@@ -66,8 +66,8 @@ impl StoreLimiter {
         }
     }
 
-    /// Waits for a permit, and for the outcome of a probe that began just now. If the breaker opens meanwhile, all who
-    /// wait are refused one after another: each passes on the permit that it gets.
+    /// Waits for a permit, and for the outcome of a probe that has just begun or made progress. If the breaker opens
+    /// meanwhile, all waiting requests are refused one after another: each passes on the permit that it gets.
     ///
     /// # Errors
     /// [`BreakerOpen`].
@@ -75,7 +75,7 @@ impl StoreLimiter {
         loop {
             // Created before the breaker is checked, so that no later change is missed.
             let breaker_changed = self.breaker_changed.notified();
-            // Before the wait for a permit, which requests that hang may hold.
+            // The breaker is checked before the wait for a permit, because requests that hang may hold all permits.
             if let Some(until) = self.check_breaker(Instant::now())? {
                 let _ = timeout_at(until, breaker_changed).await;
                 continue;
@@ -142,12 +142,12 @@ impl AdmittedRequest {
         &self.limiter
     }
 
-    /// Notes that the caller waits for the store from now on. It does so from the start.
+    /// Notes that the caller waits for the store from now on. A request begins in this state.
     pub fn waits(&mut self) {
         self.waits_since = Some(Instant::now());
     }
 
-    /// Notes that something arrived. Until the next wait, time passes on the caller's account.
+    /// Notes that something arrived. Until the caller waits again, time does not count against the store.
     pub fn received(&mut self) {
         self.waits_since = None;
         if let Some(probe) = self.probe {

@@ -28,7 +28,7 @@ impl Mark {
         }
     }
 
-    /// Returns whether the text of an error contains that of an own error of this kind.
+    /// Returns whether `text`, the text of an error, contains this mark.
     pub fn is_in(self, text: &str) -> bool {
         text.contains(self.text())
     }

@@ -10,11 +10,10 @@
 //!
 //! Requests, their bytes and their cost at the configured prices are counted. A hedge needs no permit of its own, and
 //! is only for answers that don't begin: a body that has begun is not hedged. If a body fails, Lance reads the rest
-//! again (`download_retry_count`), through the guard like any other read. An unpaged listing is admitted once, however
-//! many requests the store's client sends for it. Nodes make no writes and deletes: writes are only checked and
-//! counted, deletes only checked. Folders have no limiter and are not counted: they have no tail latency to hedge and
-//! no price. `docs/decisions/store-guards.md` says what each part adds to the stores' clients; `comparison.rs` measures
-//! it.
+//! again (`download_retry_count`), through the guard like any other read. An unpaged listing is admitted and counted
+//! once, however many requests the store's client sends for it. Nodes make no writes or deletes: writes are only
+//! counted, and deletes are not. Folders have no limiter: they have no tail latency to hedge and no price.
+//! `docs/decisions/store-guards.md` says what each part adds to the stores' clients; `comparison.rs` measures it.
 //!
 //! Before all of that, each request is checked against its table's fence (`fence.rs`), which names what the table may
 //! read: stores are made per table, by providers that refuse other URIs (`providers.rs`), and folders are read without

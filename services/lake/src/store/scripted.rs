@@ -39,7 +39,7 @@ pub enum Act {
     Dawdle(Duration),
 }
 
-/// A store whose script says what happens to each read, listing and delete.
+/// A store whose script says how it responds to each read, and to each call of `list` and of `delete_stream`.
 #[derive(Debug)]
 pub struct Scripted {
     inner: InMemory,

@@ -1,4 +1,4 @@
-//! Listings and deletes: streams, for which a store sends as many requests as it needs.
+//! Unpaged listings: streams, for which a store's client sends as many requests as it needs.
 
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};

@@ -15,7 +15,8 @@ use crate::fixture::{TableKind, TablePlace, lake, names, write};
 
 const ROWS: usize = 60;
 
-/// Returns null, empty, small and large contents, above the thresholds for storing blobs inline and packed.
+/// Returns the contents of the blob in `row`: null, empty, small, or above the thresholds for storing blobs inline and
+/// packed.
 fn contents(row: usize) -> Option<Vec<u8>> {
     match row % 6 {
         0 => None,

@@ -147,7 +147,7 @@ impl ChildRun {
         }
     }
 
-    /// Returns the lines on stderr that report an abort.
+    /// Returns the last two lines on stderr that report an abort.
     fn abort_message(&mut self) -> String {
         let none = std::thread::spawn(Vec::new);
         let lines = std::mem::replace(&mut self.stderr, none).join().unwrap();
@@ -167,7 +167,8 @@ fn record_failure(found: &mut BTreeMap<String, Vec<u64>>, what: &str, number: u6
     found.entry(failure_kind(what)).or_default().push(number);
 }
 
-/// Returns the failure `what` without the numbers of its table, so that equal failures are counted together.
+/// Returns the failure `what` without the numbers that vary from case to case, so that equal failures are counted
+/// together.
 fn failure_kind(what: &str) -> String {
     // Panics are grouped by their location.
     let what = what.split_once(".rs:").filter(|_| what.starts_with("panics")).map_or_else(

@@ -1,4 +1,4 @@
-//! Numbers in text that no column can hold.
+//! Tests that an ingest refuses values that their column can't hold, above all numbers in text.
 
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ async fn whole_numbers_beyond_int64_keep_their_digits_or_are_refused() {
         said,
         "column \"id\" has -1 and numbers beyond 9223372036854775807, for which there is no type; write them as text"
     );
-    // The rows before set the column's type, so the error names the line.
+    // The earlier rows set the column's type, so the error names the line of the row that does not fit.
     let lines = "{\"id\": 1}\n".repeat(2000) + "{\"id\": 9223372036854775808}\n";
     let said = refused(&lake, &other, "late.jsonl", &lines, IngestMode::Create).await;
     assert!(said.starts_with("line 2001: ") && said.contains("9223372036854775808"), "{said}");

@@ -32,8 +32,8 @@ const KEYS: usize = 40;
 /// The key columns. In each, a row has `number_of(row)` in the column's form, or null.
 const COLUMNS: [&str; 6] = ["text", "large", "number", "small", "binary", "uuid"];
 
-/// Returns the key number of `row`. Most numbers occur in two rows, of different fragments or pages. Every eleventh row
-/// has none.
+/// Returns the key number of `row`. Most numbers occur in two rows, which are in different fragments. Every eleventh
+/// row has none.
 fn number_of(row: u32) -> Option<u32> {
     (!row.is_multiple_of(11)).then_some(row * 7919 % 5_000)
 }
@@ -320,7 +320,8 @@ async fn a_segment_of_removed_fragments_is_ignored() {
 async fn keys_in_memory_are_found_without_waiting_and_a_key_with_many_rows_yields() {
     let place = TablePlace::new();
     let uri = place.uri();
-    // The rows with "b" are on three pages. Of the first 4,990 of them, all but row 4444 are deleted.
+    // Of the first 4,990 rows with "b", all but row 4444 are deleted before the index is built. The remaining ones are
+    // on two pages of the index.
     let texts = ["a"; 10].into_iter().chain(["b"; 12_000]).chain(["c"; 10]);
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
     let lines: ArrayRef = Arc::new(UInt32Array::from_iter_values(0..12_020));

@@ -1,4 +1,4 @@
-//! Values of every type that Lance stores are read as Lance's own take returns them.
+//! Values of every kind of type that Lance stores are read as Lance's own take returns them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

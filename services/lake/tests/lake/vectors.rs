@@ -84,7 +84,7 @@ async fn recall(
 ) -> f64 {
     let (mut found, mut all) = (0, 0);
     for seed in 0..20 {
-        // Like a refined search, which requests ten times the candidates and ranks them exactly afterwards.
+        // Searches as for a refined search, which requests ten times the candidates and ranks them exactly afterwards.
         let query = VectorQuery {
             nprobes: Some(8),
             ef: Some(200),
@@ -112,7 +112,8 @@ async fn recall(
     f64::from(found as u32) / f64::from(all as u32)
 }
 
-/// Checks that a direct search of the partitions finds what Lance's own plan for the same query finds.
+/// Checks that a search finds what Lance's own plan for the same query finds. The search reads the partitions directly,
+/// unless the table has stable row ids.
 async fn compare_to_scanner(table: &Table, uri: &str) {
     let dataset = lance::Dataset::open(uri).await.unwrap();
     for (seed, nprobes) in [(0, 1), (1, 3), (2, 10), (3, 99)] {

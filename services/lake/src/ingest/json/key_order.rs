@@ -64,7 +64,7 @@ impl<'de> DeserializeSeed<'de> for &mut KeyOrder {
     }
 }
 
-/// The elements of a list add their keys to the list's position. Other values have no keys.
+/// Adds the keys of objects. The elements of a list add their keys at the list's position; other values have no keys.
 impl<'de> Visitor<'de> for &mut KeyOrder {
     type Value = ();
 

@@ -26,7 +26,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Reads the first rows. Errors: `BadFile`, with the line that is no object.
+    /// Reads the first rows. Errors: `BadFile`, with the line that is no object, or if there are no rows.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let mut sample = Self { rows: Vec::new(), order: KeyOrder::default(), bytes: 0 };
         let mut lines = Lines::open(path)?;

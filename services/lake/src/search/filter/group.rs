@@ -82,7 +82,7 @@ impl Group {
         Ok(())
     }
 
-    /// Returns how deep operators whose operands the optimiser copies are nested in the group, once it is closed.
+    /// Returns the nesting depth, in the closed group, of operators whose operands the optimiser copies.
     pub(super) fn total_copies(&self) -> usize {
         self.copies_max + self.distincts
     }

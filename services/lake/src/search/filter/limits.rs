@@ -11,8 +11,8 @@ pub(super) const TOKENS_MAX: usize = 32_768;
 /// eighth of [`STACK_BYTES`](crate::STACK_BYTES).
 pub(super) const HEIGHT_MAX: usize = 24;
 
-/// Maximum number of terms joined by `AND` and `OR`. DataFusion's optimiser visits each term several times: 1,024 terms
-/// took a development build 0.6 to 2.2 s.
+/// Maximum number of `AND`s and `OR`s, which join terms. DataFusion's optimiser visits each term several times: 1,024
+/// terms took a development build 0.6 to 2.2 s.
 pub(super) const TERMS_MAX: usize = 1024;
 
 /// Maximum number of operators and calls: each is a pass over every batch of rows.
@@ -26,7 +26,7 @@ pub(super) const CALLS_MAX: usize = 128;
 /// value, so each level multiplies the levels below it. Planning a chain of 16 `BETWEEN`s took 85 s.
 pub(super) const COPIES_MAX: usize = 4;
 
-/// Maximum number of strings joined by `||` and `concat`, which bounds how large a batch of rows grows.
+/// Maximum number of `||`s and of arguments of `concat` together, which bounds how large a batch of rows grows.
 pub(super) const JOINS_MAX: usize = 16;
 
 /// Maximum bytes of all `LIKE` patterns, strings to search for, and JSON paths together: the cost of a row is the

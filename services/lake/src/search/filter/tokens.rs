@@ -9,8 +9,9 @@
 //! and names it, so a construct that a new parser adds does not pass unnoticed.
 //!
 //! The height of an expression is counted in the tree that the parser builds: an operator or a group adds one, and
-//! `AND`s and `OR`s add the logarithm of their number (Lance builds balanced trees of them). `IS DISTINCT FROM` takes
-//! everything that follows as its right operand, including `AND` and `OR`.
+//! `AND`s and `OR`s add twice the logarithm of their number (Lance builds balanced trees of them, and a tree of `AND`s
+//! may be in one of `OR`s). `IS DISTINCT FROM` takes everything that follows as its right operand, including `AND` and
+//! `OR`.
 
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer, Whitespace, Word};
@@ -401,7 +402,8 @@ impl TokenChecker {
         }
     }
 
-    /// Returns the next token, which has to be a text in quotes, followed by a keyword, one of `then` or the end.
+    /// Returns the next token, which has to be a text in quotes, followed by a keyword, by one of `then`, or by the
+    /// filter's end.
     fn pattern(&mut self, what: &str, then: &[Token]) -> Result<String, String> {
         let text = match self.peek(0) {
             Some(Token::SingleQuotedString(text) | Token::DoubleQuotedString(text)) => text.clone(),

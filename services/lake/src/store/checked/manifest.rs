@@ -20,7 +20,8 @@ const FOOTER_LEN: usize = 16;
 
 /// Returns the offset of the message's length, which the message follows.
 pub fn metadata_start(tail: &[u8], size: u64) -> Checked<Option<u64>> {
-    // Lance's first read of a manifest includes the whole footer, so this is another read.
+    // Lance's first read of a manifest includes the whole footer. So a tail without one is of another read, which needs
+    // no check.
     if tail.len() < FOOTER_LEN || !tail.ends_with(MAGIC) {
         return Ok(None);
     }

@@ -1,4 +1,4 @@
-//! The tables that are damaged. They are small, and together have every kind of file and index that nodes read.
+//! The tables that are damaged. They are small, and together have most kinds of files and indexes that nodes read.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Writes a table in two fragments with every kind of scalar index, and a full-text index.
+/// Writes a table in two fragments with scalar indexes of five kinds, and a full-text index.
 async fn indexed(uri: &str) {
     let more = |from: usize, to: usize| {
         let base = rows(from, to);
@@ -104,7 +104,8 @@ async fn indexed(uri: &str) {
         scalar(uri, column, kind).await;
     }
     let mut dataset = Dataset::open(uri).await.unwrap();
-    // One deletion file of each kind: an array of a few rows, and a bitmap of many.
+    // One deletion file for each fragment. Both are arrays, because Lance writes a bitmap only for about 5,000 deleted
+    // rows or more.
     dataset.delete("id < 5 OR (id >= 420 AND id < 590 AND id % 2 = 0)").await.unwrap();
 }
 

@@ -6,7 +6,7 @@
 //! ```text
 //! manifest   … | index section | transaction | u32 length, Manifest | u64 offset, u16 u16, "LANC"
 //! data,index pages | global buffers | column metadata … | (u64, u64) of each | (u64, u64) of each global buffer
-//!            | u64 u64 u64 offsets of those, u32 global buffers, u32 columns, u16 u16, "LANC"
+//!            | u64 u64 u64 offsets of the last three, u32 global buffers, u32 columns, u16 u16, "LANC"
 //! ```
 
 use std::collections::BTreeSet;
