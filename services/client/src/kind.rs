@@ -29,7 +29,8 @@ pub(crate) async fn is_query_node(channel: Channel) -> bool {
     client.list_tables(patiently(ListTablesRequest {})).await.is_ok()
 }
 
-/// Returns whether an endpoint, which was connected to over unencrypted TCP, speaks TLS. Gives up after `patience`.
+/// Returns whether an endpoint, which was connected to over unencrypted TCP, speaks TLS. Gives up after `patience`, at
+/// most [`PATIENCE`].
 pub(crate) async fn speaks_tls(endpoint: &Endpoint, patience: Duration) -> bool {
     let (host, port) = endpoint.host_and_port();
     let asked = async {

@@ -60,7 +60,7 @@ impl MemberList {
     /// Converts and validates a list from a configuration or a file.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and for an empty list or an invalid endpoint.
+    /// The errors of [`new`](Self::new), and errors for an empty list and for an invalid endpoint.
     pub fn written(nodes: &[IoNodeConfig]) -> Result<Self> {
         if nodes.is_empty() {
             return Err(MembersError::Empty.into());

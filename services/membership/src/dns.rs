@@ -65,8 +65,8 @@ pub(crate) async fn follow(
 struct Reader {
     lookup: Lookup,
     resolver: Option<TokioResolver>,
-    /// Set once SRV records were found. From then on addresses are not used, because they would be other names
-    /// for the same members.
+    /// Whether SRV records were found. From then on addresses are not used, because they would be other names for the
+    /// same members.
     has_services: bool,
     has_warned: bool,
 }

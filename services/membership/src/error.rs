@@ -38,7 +38,7 @@ pub enum MembershipError {
     /// The list has more than [`MEMBERS_MAX`](crate::MEMBERS_MAX) members.
     #[error("{count} I/O nodes are listed, and {max} can be used; list fewer")]
     TooMany {
-        /// Members in the list.
+        /// The number of members in the list.
         count: usize,
         /// The maximum.
         max: usize,
@@ -146,10 +146,10 @@ impl MembershipError {
     }
 }
 
-/// Prefixes the error with its source, unless the error names the source already.
+/// Returns the message of a failed start: the error, with its source unless the error names it, and advice.
 fn startup_message(source_name: &str, error: &MembershipError) -> String {
     match error {
-        // In practice a file: a start does not fail on a DNS or Kubernetes source that is out of reach.
+        // In practice the source is a file: a start does not fail on a DNS or Kubernetes source that is out of reach.
         MembershipError::FileUnreadable { .. } | MembershipError::Unreachable { .. } => {
             format!("{error}; this node does not start: write the file, or name another")
         }

@@ -15,8 +15,8 @@ use crate::source::Source;
 use crate::view::{View, ViewMember};
 use crate::{dns, file, kubernetes};
 
-/// The time that [`Membership::follow`] waits for the source's first result, so that an invalid list fails the start.
-/// If there is no result in time, the node starts without members.
+/// The maximum time that [`Membership::follow`] waits for the source's first result, so that an invalid list fails the
+/// start. If there is no result in time, the node starts without members.
 const FIRST_RESULT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Settings for following a source.

@@ -23,18 +23,18 @@ use crate::source::{ListSender, Port, Source};
 /// because the watcher lists again.
 const GONE: u16 = 410;
 
-/// A watch that failed counts as restored after this time without another error. It is longer than the watcher's
+/// The time without another error after which a watch that failed counts as restored. It is longer than the watcher's
 /// longest back-off and the time in which a connection attempt fails.
 const QUIET_TIME: Duration = Duration::from_secs(90);
 
 /// The Services to watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Services {
-    /// Their namespace. `None` is the namespace of this node.
+    /// The Services' namespace. `None` is the namespace of this node.
     pub namespace: Option<String>,
-    /// Their names.
+    /// The Services' names.
     pub names: Vec<String>,
-    /// Their port. `None` if they have only one.
+    /// The Services' port. `None` if each Service has only one.
     pub port: Option<Port>,
 }
 

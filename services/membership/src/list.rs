@@ -13,13 +13,13 @@ pub const MEMBERS_MAX: usize = 1024;
 /// A member's availability according to the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It serves.
+    /// The member serves.
     Ready,
-    /// It still serves but is about to stop.
+    /// The member still serves but is about to stop.
     Draining,
-    /// It is listed but not ready. It may answer already.
+    /// The member is listed but not ready. It may answer already.
     Starting,
-    /// It is known to the source but does not serve.
+    /// The member is known to the source but does not serve.
     Absent,
 }
 
@@ -28,13 +28,13 @@ pub enum Presence {
 pub struct Entry {
     /// The name that placement uses. It stays the same when the address changes.
     pub name: String,
-    /// The address it listens on.
+    /// The address on which the member listens.
     pub endpoint: Endpoint,
-    /// Its share of the chunks, relative to the weights of the other members. Above 0.
+    /// The member's share of the chunks, relative to the weights of the other members. Above 0.
     pub weight: f64,
-    /// Its location, such as an availability zone, if the source gives one.
+    /// The member's location, such as an availability zone, if the source gives one.
     pub zone: Option<String>,
-    /// Its availability.
+    /// The member's availability.
     pub presence: Presence,
 }
 

@@ -42,8 +42,8 @@ pub struct Policy {
 pub struct Roster {
     policy: Policy,
     members: BTreeMap<String, Tracked>,
-    /// Whether the roster has no members. The members of the next list are then members of a first list, and get their
-    /// full share at once.
+    /// Whether the roster has no members. The next list then counts as a first list: its members get their full share
+    /// at once.
     is_empty: bool,
 }
 
@@ -72,9 +72,9 @@ impl Roster {
         for entry in list.entries() {
             let member = self.members.get_mut(&entry.name);
             match (member, entry.presence) {
-                // It stays away, with its last known endpoint.
+                // The member is away, and keeps its last known endpoint.
                 (Some(_), Presence::Absent) => {}
-                // It stays away, but it can be reached at its new endpoint before it is ready.
+                // The member is away, but it can be reached at its new endpoint before it is ready.
                 (Some(member), Presence::Starting) => {
                     member.entry.endpoint.clone_from(&entry.endpoint);
                 }
@@ -98,7 +98,8 @@ impl Roster {
             }
         }
         if were_all_away && !self.are_all_away() {
-            // While all members were away, the source was not trusted. Their holds begin now.
+            // While all members were away, the source was not trusted. The holds of members that are still away begin
+            // now.
             for away in self.members.values_mut().filter_map(|member| member.away.as_mut()) {
                 *away = now;
             }
@@ -107,7 +108,7 @@ impl Roster {
         self.pass(now);
     }
 
-    /// Removes members whose hold has ended, and ends the slow start of those that have grown.
+    /// Removes members whose hold has ended, and ends the slow start of members whose share has fully grown.
     pub fn pass(&mut self, now: Instant) {
         let Policy { hold, slow_start } = self.policy;
         if !self.are_all_away() {
@@ -118,7 +119,7 @@ impl Roster {
         }
     }
 
-    /// Returns the next time at which [`pass`](Self::pass) changes the members.
+    /// Returns the next time at which the members change: a hold ends or a share grows. Call [`pass`](Self::pass) then.
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
         let hold = self.policy.hold;
         let leaves = |member: &Tracked| member.away.map(|away| away + hold);

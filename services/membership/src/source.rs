@@ -17,9 +17,9 @@ pub(crate) type ListSender = mpsc::Sender<Result<MemberList, MembershipError>>;
 /// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// By name.
+    /// The port's name.
     Named(String),
-    /// By number.
+    /// The port's number.
     Number(u16),
 }
 

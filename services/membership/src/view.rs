@@ -7,13 +7,13 @@ use endpoint::Endpoint;
 /// A member's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
-    /// It has its full share.
+    /// The member has its full share.
     Ready,
-    /// It joined recently and its share still grows.
+    /// The member joined recently and its share still grows.
     Joining,
-    /// It is about to stop. It keeps its share but receives no requests.
+    /// The member is about to stop. It keeps its share but receives no requests.
     Draining,
-    /// The source no longer lists it, or lists it as not ready. It keeps its share for [`hold`], and receives
+    /// The source no longer lists the member, or lists it as not ready. It keeps its share for [`hold`], and receives
     /// requests only while it is connected.
     ///
     /// [`hold`]: crate::Policy::hold
@@ -25,15 +25,15 @@ pub enum MemberState {
 pub struct ViewMember {
     /// The name that placement uses.
     pub name: String,
-    /// The address it listens on.
+    /// The address on which the member listens.
     pub endpoint: Endpoint,
-    /// Its weight according to the source.
+    /// The member's weight according to the source.
     pub weight: f64,
     /// The weight that placement uses now. Less than `weight` while the member joins.
     pub share: f64,
-    /// Its location, such as an availability zone, if the source gives one.
+    /// The member's location, such as an availability zone, if the source gives one.
     pub zone: Option<String>,
-    /// Its state.
+    /// The member's state.
     pub state: MemberState,
 }
 

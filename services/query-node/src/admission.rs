@@ -1,4 +1,4 @@
-//! Limits how many searches, table reads and placement requests run concurrently, and queues the others.
+//! Limits how many searches, look-ups, table reads and placement requests run concurrently, and queues the others.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -19,16 +19,17 @@ use crate::request_context::RequestContext;
 /// index partitions, and `planned` for work that Lance plans in the background. A filter may read a whole table. With a
 /// single lane, a few filters would block every look-up.
 ///
-/// A search keeps its permit while it waits for index partitions that are not cached, because Lance's search
-/// reads them. Abandoned work keeps its permit until it has ended ([`Running`]).
+/// A search keeps its permit while it waits for index partitions that are not cached, because Lance's search reads
+/// them. Abandoned work keeps its permit until its task has ended and Lance's CPU pool has begun the jobs of its queue
+/// ([`Running`]).
 pub struct AdmissionQueue {
     on_core: Lane,
     planned: Lane,
     background: Handle,
 }
 
-/// One lane. The number of permits limits how many requests run concurrently. A bounded number of others waits,
-/// ordered by priority and arrival.
+/// A lane of the queue. The number of permits limits how many requests run concurrently. A bounded number of further
+/// requests waits, ordered by priority and arrival.
 struct Lane {
     permits: Arc<Permits>,
     waiting: AtomicUsize,
@@ -41,7 +42,7 @@ struct Permits(Mutex<Queue>);
 
 struct Queue {
     free: usize,
-    /// A request that has stopped waiting has a closed channel and is skipped.
+    /// The senders of the waiting requests. A request that has stopped waiting has a closed channel and is skipped.
     waiting: TwoClassQueue<oneshot::Sender<Permit>>,
 }
 
@@ -71,7 +72,7 @@ impl Permits {
             drop(queue);
             let _ = next.send(Permit(Some(Arc::clone(self))));
         } else {
-            // Removes requests that have stopped waiting.
+            // If the queue would have to grow, this first removes requests that have stopped waiting.
             queue.waiting.push_after_cleaning(next, priority, |request| !request.is_closed());
         }
         permit
@@ -218,7 +219,7 @@ impl Lane {
 }
 
 /// The permit of work that has begun. If it is dropped before [`ended`](Self::ended), because the deadline passed or
-/// the caller stopped waiting, it releases the permit only when Lance's CPU pool has worked off its queue.
+/// the caller stopped waiting, it releases the permit only when Lance's CPU pool has begun all jobs of its queue.
 ///
 /// A computation cannot be interrupted: an aborted task runs until its next await, and Lance's CPU pool finishes
 /// what the task has given to it. If permits were released earlier, callers with short deadlines could start any number
@@ -256,7 +257,7 @@ fn panicked(panic: &(dyn Any + Send)) -> QueryError {
     QueryError::Server(format!("panicked: {}", text.unwrap_or("without a message")))
 }
 
-/// A request's place among those that wait in a lane. Dropping it frees the place.
+/// A request's place among the requests that wait in a lane. Dropping it frees the place.
 struct QueuePlace<'a> {
     lane: &'a Lane,
     is_batch: bool,

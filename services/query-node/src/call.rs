@@ -17,7 +17,7 @@ use crate::state::ShardState;
 use crate::tables::OpenTable;
 use crate::trace::{StageRecords, StageWork};
 
-/// Rows exist twice while they are assembled into an answer.
+/// The number of copies of the rows that exist while they are assembled into an answer.
 const ROW_COPIES: u64 = 2;
 
 /// Maximum number of attributes of a request's span.
@@ -163,7 +163,7 @@ impl Call {
 }
 
 impl Drop for Call {
-    /// A call that is dropped before [`end`](Call::end) was cancelled by its caller.
+    /// Counts the call as finished. A call that is dropped before [`end`](Call::end) was cancelled by its caller.
     fn drop(&mut self) {
         self.state.metrics.finished(self.rpc);
         self.state.activity.add();

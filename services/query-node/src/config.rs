@@ -152,7 +152,7 @@ pub struct Limits {
 const CANDIDATES_PER_ROW: u64 = 10;
 
 impl Limits {
-    /// Returns the maximum number of candidates that a Search scores exactly: k times the refine factor.
+    /// Returns the maximum number of candidates (k times the refine factor) that a Search may score exactly.
     pub(crate) fn candidates_max(&self) -> u64 {
         u64::from(self.k_max) * CANDIDATES_PER_ROW
     }

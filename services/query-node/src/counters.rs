@@ -51,7 +51,7 @@ names! {
         Text = "text",
         Filter = "filter",
     }
-    /// How an index was searched.
+    /// The way in which a search was run: over an index's partitions, or by Lance's scanner.
     SearchVia {
         Partitions = "partitions",
         Scanner = "scanner",
@@ -150,7 +150,7 @@ pub struct ShardMetrics {
     pub under_way: AtomicU64,
     pub stages: [Histogram; STAGES],
     pub searches: [[[AtomicU64; KINDS]; VIAS]; BYS],
-    /// Created when first used, as is `nprobes`.
+    /// The numbers of rows that searches returned, by kind of index. Created when first used, as is `nprobes`.
     pub candidates: [OnceLock<Histogram>; KINDS],
     pub nprobes: [OnceLock<Histogram>; KINDS],
     pub fetch_times: Histogram,
@@ -179,12 +179,12 @@ impl ShardMetrics {
         calls.get_or_init(|| Histogram::new(Scale::Seconds)).record_time(took);
     }
 
-    /// Counts an rpc that has begun.
+    /// Adds an rpc that has begun to the work in progress, if it is short.
     pub fn started(&self, rpc: Rpc) {
         self.under_way.fetch_add(u64::from(rpc.is_short()), Ordering::Relaxed);
     }
 
-    /// Counts an rpc that has ended, with or without an answer.
+    /// Removes an rpc that has ended, with or without an answer, from the work in progress.
     pub fn finished(&self, rpc: Rpc) {
         self.under_way.fetch_sub(u64::from(rpc.is_short()), Ordering::Relaxed);
     }

@@ -93,7 +93,7 @@ pub enum QueryError {
         /// The table.
         table: String,
     },
-    /// `like` names no row.
+    /// No row has the key that `like` names.
     #[error("no row of table `{table}` has the key `{key}` in column `{column}`")]
     KeyAbsent {
         /// The table.

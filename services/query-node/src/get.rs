@@ -1,4 +1,5 @@
-//! Get: returns rows by key, in the order of the keys. It only calls the stages.
+//! Get: returns rows by key, in the order of the keys. It calls the stages, and checks that each row has the requested
+//! key.
 
 use address::RowAddr;
 use arrow_array::{BooleanArray, RecordBatch};

@@ -1,4 +1,4 @@
-//! How a query node opens tables.
+//! The options with which a query node opens tables.
 
 use bytesize::ByteSize;
 use lake::{AlsoReads, LakeOptions, TableUri};

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Traffic is what callers can make the node hold: connections, requests as they arrive, rows as they are fetched, and
-//! replies until they are sent. Traffic gets half of what the first four parts leave, and searches the other half.
+//! replies until they are sent. Each core has a minimum of traffic memory. What this minimum and the first four parts
+//! leave is halved between traffic, up to a maximum for each core, and searches.
 
 use bytesize::ByteSize;
 
@@ -21,7 +22,7 @@ const SPARE_BYTES: u64 = 32 << 20;
 /// Default of `memory`, in percent of the memory that this process may use.
 const DEFAULT_PERCENT: u64 = 80;
 
-/// The cache of manifests and file footers: this part of `memory`, at most this many bytes.
+/// The divisor of `memory` for the cache of manifests and file footers, which has at most `METADATA_CACHE_MAX` bytes.
 const METADATA_CACHE_PART: u64 = 8;
 const METADATA_CACHE_MAX: u64 = 256 << 20;
 
@@ -35,7 +36,7 @@ const TRAFFIC_MIN: u64 = 32 << 20;
 /// group in bytes, if known.
 ///
 /// # Errors
-/// [`QueryError::Config`] if the configured `memory` is less than the sum of its parts.
+/// [`QueryError::Config`] if `memory` is configured and less than the minimum that its parts need.
 pub fn core_traffic(config: &QueryConfig, cores: usize, available: Option<u64>) -> Result<u64> {
     let cores = cores as u64;
     let bound = bound(config, available);
@@ -99,7 +100,7 @@ mod tests {
         core_traffic(&config, 2, available)
     }
 
-    /// 192 + 1024 + an eighth of all, which is 192, + 2 * 32 + 2 * 32.
+    /// The smallest accepted `memory` in MiB: 192 + 1024 + an eighth of all, which is 192, + 2 * 32 + 2 * 32.
     const LEAST: u64 = 1536;
 
     #[test]

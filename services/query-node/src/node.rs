@@ -25,7 +25,7 @@ use crate::service::Service;
 use crate::shard::{self, Phase, ShardStart};
 use crate::state::NodeState;
 
-/// How long shutdown waits for the last spans to be sent.
+/// The maximum time that shutdown waits for the last spans to be sent.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A query node that serves until it is shut down. Dropping it stops it at once.
@@ -129,7 +129,8 @@ impl QueryNode {
         self.shared.fallback_rows()
     }
 
-    /// Checks every table for a new version at once, without waiting for the interval.
+    /// Opens tables that are not open, and checks the others for a new version, without waiting for the interval.
+    /// Pinned tables are not checked.
     pub async fn refresh(&self) {
         self.shared.catalog.refresh().await;
     }

@@ -1,4 +1,4 @@
-//! Placement: which I/O nodes own a table's chunks now.
+//! Placement: answers which I/O nodes own a table's chunks now.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

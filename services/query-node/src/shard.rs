@@ -1,7 +1,7 @@
 //! A shard: one core's thread, with its own runtime, gRPC server and streams to the I/O nodes.
 //!
-//! A request stays on the core whose connection it arrived on, from socket to socket. Only planning and reading by
-//! Lance runs in the background (`admission.rs`).
+//! A request stays on the core whose connection it arrived on, from socket to socket. Only the opening of tables, work
+//! that Lance plans, table reads and long computations run in the background (`admission.rs`).
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -24,7 +24,7 @@ use crate::message_limits::MessageLimits;
 use crate::service::Service;
 use crate::state::{NodeState, ShardState};
 
-/// The service's name, for health and reflection.
+/// The query service's name, for reflection.
 const SERVICE: &str = "bireme.query.v1.QueryService";
 
 /// Maximum number of outstanding requests on one connection.

@@ -12,10 +12,10 @@ use crate::io_tier::{IoNodes, Node};
 use crate::metrics::calls;
 use crate::state::ShardState;
 
-/// How long an I/O node may take to describe itself.
+/// The maximum time that an I/O node may take to describe itself.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Describes this node and its I/O nodes. A node that does not answer is listed with the reason.
+/// Describes this node and its I/O nodes. An I/O node that does not answer is listed with the reason.
 pub async fn status(state: &ShardState) -> StatusResponse {
     let routes = state.tier.routes();
     let io_nodes = join_all(routes.nodes().iter().map(|node| describe(node))).await;

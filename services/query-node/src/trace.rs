@@ -1,8 +1,8 @@
 //! Records the stages of a call until it has ended. Only then does the tracer decide whether the call is exported;
 //! spans are made only for a call that is.
 //!
-//! For a call to an I/O node, only the timestamps and counts of the answer are kept. Nothing is collected, formatted or
-//! numbered in advance.
+//! For a call to an I/O node, only its span's id and the timestamps and counts of its answer are kept. The spans of its
+//! batches are made, formatted and numbered only at the export.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ pub struct NodeCall {
     pub rows: usize,
     /// When the call began.
     pub began: Instant,
-    /// When it was answered.
+    /// When the call was answered or failed.
     pub ended: Instant,
     /// The trips of the call's batches, or the error message.
     pub answer: Result<Trips, String>,

@@ -84,8 +84,8 @@ impl Warm {
         Ok(Self { routes, requests })
     }
 
-    /// Runs on all I/O nodes concurrently and reports the sum of their progress. A node that fails does not stop the
-    /// others. The last message is one of the faults, or the final sum if no node failed.
+    /// Runs on all I/O nodes that have chunks to fill, concurrently, and reports the sum of their progress. A node that
+    /// fails does not stop the other nodes. The last message is one of the faults, or the final sum if no node failed.
     pub async fn run(self, progress: &Progress, context: RequestContext) {
         let nodes = self.requests.len();
         let routes = &self.routes;

@@ -107,7 +107,8 @@ impl TelemetryConfig {
     }
 }
 
-/// Returns the interval in a text of milliseconds, unless it is too short.
+/// Returns the interval in a text of milliseconds. Returns `None` if the text is not a number or the interval is too
+/// short.
 fn interval(text: &str) -> Option<Duration> {
     let millis = text.trim().parse().ok().filter(|&millis| millis >= INTERVAL_MIN_MS)?;
     Some(Duration::from_millis(millis))

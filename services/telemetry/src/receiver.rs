@@ -15,7 +15,8 @@ const HEADER_VARIABLES: [&str; 2] =
 /// The environment variable for the headers of traces. OpenTelemetry's exporter reads it; here it is only validated.
 const TRACES_HEADERS: &str = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
 
-/// Returns an environment variable, or `None` if it is unset or empty. OpenTelemetry treats empty variables as unset.
+/// Returns the value of an environment variable, or `None` if it is unset or empty. OpenTelemetry treats empty
+/// variables as unset.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|it| !it.is_empty())
 }
@@ -70,7 +71,7 @@ impl Headers {
 
 impl Interceptor for Headers {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        // Keep gRPC's own headers.
+        // Add each header, so that gRPC's own headers stay.
         for header in self.0.iter() {
             if let KeyAndValueRef::Ascii(key, value) = header {
                 request.metadata_mut().insert(key.clone(), value.clone());

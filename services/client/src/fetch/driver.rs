@@ -28,9 +28,9 @@ pub(super) struct Driver {
     pub shared: Arc<StreamState>,
     pub outage: Arc<Outage>,
     pub backoff: Backoff,
-    /// Its batches are bounded by the queue places of [`StreamState`].
+    /// The callers' commands. The number of batches among them is bounded by the queue places of [`StreamState`].
     pub commands: UnboundedReceiver<Command>,
-    /// Bounded by the number of batches that wait or are outstanding.
+    /// The ids of batches to cancel; at most as many as wait or are outstanding.
     pub cancels: UnboundedReceiver<u64>,
     /// Commands that waited on a stream that the node asked to replace. They go first on the next stream.
     pub unsent: Vec<Command>,
@@ -175,7 +175,7 @@ impl Driver {
         }
     }
 
-    /// Also admits the commands of other tasks that are ready to run now: yields to them once, and waits for nothing
+    /// Admits the commands of other tasks that are ready to run now: yields to these tasks once, and waits for nothing
     /// else.
     async fn admit_waiting(&mut self, ledger: &mut Ledger) {
         tokio::task::yield_now().await;

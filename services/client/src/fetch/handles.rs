@@ -45,9 +45,9 @@ pub(super) struct Handles {
 
 /// The result of looking a projection up.
 pub(super) enum Lookup {
-    /// It is open or being opened, with this handle.
+    /// The projection is open or being opened, with this handle.
     Known(u32),
-    /// It must be opened with this handle, after `evicted` (if any) has been closed.
+    /// The projection must be opened with this handle, after `evicted` (if any) has been closed.
     New { handle: u32, evicted: Option<u32> },
     /// The maximum number of projections is open, and all are in use.
     Full,

@@ -14,7 +14,7 @@ use super::state::QueuePlace;
 
 /// One batch.
 pub(super) struct Job {
-    /// Unique within a client.
+    /// The batch's id, unique within a client.
     pub id: u64,
     pub projection: Arc<ProjectionKey>,
     pub row_addrs: Vec<u64>,
@@ -22,7 +22,7 @@ pub(super) struct Job {
     pub context: FetchContext,
     /// When the batch was handed to the stream.
     pub asked: Instant,
-    /// Freed when the batch is sent or dropped.
+    /// The batch's place in the stream's queue, freed when the batch is sent or dropped.
     pub _place: QueuePlace,
     pub answer: oneshot::Sender<Result<RawReply, Fault>>,
 }
@@ -34,7 +34,7 @@ pub(super) enum Command {
 }
 
 impl Command {
-    /// Answers with a fault.
+    /// Answers the command with a fault.
     pub fn fail(self, fault: Fault) {
         // The caller may be gone.
         match self {
@@ -47,7 +47,7 @@ impl Command {
 /// Cancels its batch when it is dropped before [`Ticket::done`].
 pub(super) struct Ticket<'a> {
     id: u64,
-    // Unbounded, but never longer than the batches that wait or are outstanding.
+    // The channel is unbounded, but never has more ids than there are batches that wait or are outstanding.
     cancels: Option<&'a mpsc::UnboundedSender<u64>>,
 }
 

@@ -42,7 +42,8 @@ struct Outstanding {
     asked: Instant,
     without_credit: Option<(Instant, Instant)>,
     sent: Instant,
-    /// `None` once the batch is cancelled. Its credit is still given back when the reply arrives.
+    /// The caller's channel; `None` once the batch is cancelled. The batch's credit is still given back when the reply
+    /// arrives.
     answer: Option<oneshot::Sender<Result<RawReply, Fault>>>,
 }
 
@@ -50,7 +51,7 @@ struct Outstanding {
 #[derive(Clone, Copy)]
 struct CreditShortage {
     since: Instant,
-    /// `None` while the shortage lasts. Afterwards the batch may still wait for the connection.
+    /// The end of the shortage; `None` while it lasts. Afterwards the batch may still wait for the connection.
     until: Option<Instant>,
 }
 

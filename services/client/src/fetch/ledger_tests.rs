@@ -110,7 +110,7 @@ fn a_cancelled_batch_is_cancelled_where_it_is() {
     ledger.cancel(2);
     ledger.cancel(3);
     assert_eq!(sent(&mut ledger, now), ["cancel 2"]);
-    // Its credit is returned with its reply, not before.
+    // The credit of batch 2 is returned with its reply, not before.
     assert_eq!(ledger.outstanding_rows(), 10);
     reply(&mut ledger, 2);
     assert_eq!((ledger.outstanding_rows(), ledger.has_message()), (0, false));

@@ -8,7 +8,7 @@
 //!
 //! Each stream has its own HTTP/2 connection and its own task ([`driver`]). Only that task uses the stream's
 //! [`ledger`]: credits, open projections, waiting and outstanding batches. When the connection takes the next message,
-//! all waiting batches for which there is credit and room leave in that message. Nothing ever waits for a timer.
+//! all waiting batches for which there is credit and room leave in that message. No batch waits for a timer.
 //!
 //! Invariants:
 //! - The rows outstanding on a stream never exceed its credit.

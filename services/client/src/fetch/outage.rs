@@ -27,7 +27,7 @@ impl Outage {
         is_news.is_ok()
     }
 
-    /// Adds a stream. Returns whether it is the first.
+    /// Counts a new stream. Returns whether it is the only connected one.
     fn add(&self) -> bool {
         let added = |count| Some(if count == LOST { 1 } else { count + 1 });
         let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);

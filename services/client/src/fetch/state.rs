@@ -109,7 +109,7 @@ pub struct Counters {
     pub credit_wait_us: u64,
     /// Batches sent since the start.
     pub batches: u64,
-    /// Messages that carried these batches. One message carries all batches that wait.
+    /// Messages that carried these batches. One message carries all waiting batches for which there is credit and room.
     pub messages: u64,
     /// Connections made since the start.
     pub connections: u64,

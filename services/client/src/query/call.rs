@@ -1,4 +1,4 @@
-//! The calls of a query node, except Take.
+//! The calls to a query node, except Take.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -17,13 +17,14 @@ use super::rows::{read_rows, read_schema};
 /// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// At most k rows, best first, with `_rowaddr` and `_distance` or `_score`.
+    /// At most k rows, best first, with `_rowaddr`, and with `_distance` or `_score` unless the search had only a
+    /// filter.
     pub rows: RecordBatch,
     /// The version that was searched.
     pub version: u64,
     /// The stages and their times, if `explain` was requested.
     pub stages: Vec<Stage>,
-    /// Whether the vector was compared with every row, because there is no index.
+    /// Whether the vector was compared with every row that passes the filter, because there is no index.
     pub exhaustive: bool,
 }
 
@@ -41,9 +42,9 @@ pub struct Gotten {
 /// Rows in the requested format.
 #[derive(Clone, Debug)]
 pub enum GottenRows {
-    /// As a record batch.
+    /// The rows as a record batch.
     Arrow(RecordBatch),
-    /// As JSON, one line per row.
+    /// The rows as JSON, one line per row.
     Json(String),
 }
 
@@ -98,7 +99,7 @@ impl QueryClient {
             .tables)
     }
 
-    /// Describes one table; `version` 0 is the latest.
+    /// Describes one table; `version` 0 is the one that the node serves by default: the latest, or the pinned one.
     pub async fn describe(&self, table: &str, version: u64) -> Result<TableDescription, Fault> {
         let request = DescribeTableRequest { table: table.into(), version };
         let response = self.answered(self.service().describe_table(self.request(request))).await?;

@@ -174,7 +174,7 @@ impl FetchService for Service {
 /// The number of rows of each outstanding batch, and the sender that cancels the batch, by id.
 type Outstanding = Arc<Mutex<HashMap<u64, (usize, watch::Sender<bool>)>>>;
 
-/// One stream.
+/// One stream with a client.
 struct Conversation {
     inner: Arc<Inner>,
     out: Out,

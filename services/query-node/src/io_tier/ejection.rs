@@ -99,8 +99,8 @@ impl Ejection {
         true
     }
 
-    /// Returns the duration of an ejection after `times` others without a success: between half of the due time and all
-    /// of it, so that query nodes do not all try the node at the same moment.
+    /// Returns the duration of an ejection after `times` earlier ones without a success in between: from half of the
+    /// due time to all of it, so that query nodes do not all try the node at the same moment.
     fn pause(&self, times: u32) -> Duration {
         let EjectionPolicy { time, time_max, .. } = self.policy;
         let due = time.saturating_mul(1 << times.min(16)).min(time_max);
@@ -151,7 +151,7 @@ mod tests {
         fail(&node, now, 3);
         let later = now + POLICY.time;
         assert_eq!([node.may_ask(later), node.may_ask(later)], [true, false]);
-        // The second time is longer: from 10 to 20 s.
+        // The second ejection is longer: from 10 to 20 s.
         assert!(node.failed(later, "x"));
         assert!(!node.may_ask(later + POLICY.time - Duration::from_millis(2)));
         let later = later + 2 * POLICY.time;

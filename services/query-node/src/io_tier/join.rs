@@ -8,7 +8,7 @@ use arrow_select::interleave::interleave_record_batch;
 
 use crate::error::Result;
 
-/// The rows fetched for one node's slice of a request.
+/// The rows fetched for one slice of a request, from an I/O node or the table.
 pub struct SliceRows {
     /// Positions of the slice's rows in the request.
     pub places: Vec<u32>,
@@ -55,14 +55,15 @@ pub fn join(
     Ok((batch, missing))
 }
 
-/// Returns the places of the rows that were found, out of `rows` requested ones. `missing` has the places of the
-/// others, ascending.
+/// Returns the places of the rows that were found, out of `rows` requested ones. `missing` has the places of the other
+/// rows, ascending.
 pub fn present(rows: usize, missing: &[u32]) -> impl Iterator<Item = usize> {
     let mut missing = missing.iter().peekable();
     (0..rows).filter(move |&at| missing.next_if(|&&gone| gone as usize == at).is_none())
 }
 
-/// Replaces the schema of `batch` by `schema`. The types must be equal, but the metadata of an I/O node may differ.
+/// Replaces the schema of `batch` by `schema`. The types must be equal, but the metadata in an I/O node's reply may
+/// differ.
 fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     with_columns(schema, batch.columns().to_vec(), batch.num_rows())
 }

@@ -34,7 +34,8 @@ pub struct IoNodes {
 pub struct NodeHealth {
     /// Whether the node is ejected.
     pub ejection: Ejection,
-    /// Shared by all cores' clients of the node, so that they log once that it was connected or lost.
+    /// The number of streams to the node, shared by all cores' clients, so that they log once that it was connected or
+    /// lost.
     pub outage: Arc<Outage>,
 }
 
@@ -42,7 +43,7 @@ impl IoNodes {
     /// Starts with the configured list, or follows the configured source and waits for its first result.
     ///
     /// # Errors
-    /// [`QueryError::Members`] if the list is refused.
+    /// [`QueryError::Members`] if the list is refused, or [`QueryError::Tls`] if the TLS files are invalid.
     pub async fn start(config: &QueryConfig) -> Result<Self> {
         let tls = config.io_tls.as_ref().map(ClientTls::load).transpose();
         let tls = tls.map_err(|error| QueryError::Tls { field: "io_tls", error })?;

@@ -29,7 +29,7 @@ pub struct Scoring<'a> {
     pub k: usize,
 }
 
-/// Returns exact distances of rows at `addrs`: at least the `k` nearest rows of each I/O node.
+/// Returns exact distances of rows at `addrs`: at least those of the `k` nearest rows of each slice.
 pub async fn score_rows(
     state: &ShardState,
     open: &Arc<OpenTable>,

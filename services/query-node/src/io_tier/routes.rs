@@ -1,8 +1,8 @@
 //! One core's routes to the I/O nodes, which follow the list of members.
 //!
 //! [`Routes`] map chunks to their owners and owners to clients, for one list of members. A new list makes new routes,
-//! which reuse the clients of members whose endpoint has not changed. Requests in progress finish on the routes with
-//! which they began. A client that is in no routes any more is dropped with the last of these requests.
+//! which reuse the clients of members whose name and endpoint have not changed. Requests in progress finish on the
+//! routes with which they began. A client that is in no routes any more is dropped with the last of these requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::config::QueryConfig;
 use crate::error::Result;
 use crate::tables::OpenTable;
 
-/// How long new routes wait for the connection to a new member before they are used.
+/// The maximum time that new routes wait for the connections to new members before they are used.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One core's routes to the I/O nodes, which follow the list of members.
@@ -35,7 +35,7 @@ pub struct IoTier {
 /// The owners of chunks, and their clients, for one list of members.
 #[derive(Default)]
 pub struct Routes {
-    /// `None` if the list is empty.
+    /// The members, which own the chunks; `None` if the list is empty.
     members: Option<Members>,
     /// The nodes, in the order of the members.
     nodes: Vec<Arc<Node>>,
@@ -46,7 +46,7 @@ impl IoTier {
     /// called within a Tokio runtime.
     ///
     /// # Errors
-    /// The first problem of the configuration.
+    /// If the members are refused, or the client of a member cannot be created.
     pub fn new(config: &QueryConfig, nodes: &IoNodes, view: &View) -> Result<Self> {
         let network = match &nodes.tls {
             None => Network::Tcp,

@@ -1,4 +1,4 @@
-//! Score: computes exact distances here, for rows that no I/O node could score. Pure.
+//! Score: computes exact distances here, for rows that their I/O node did not score. Pure.
 //!
 //! I/O nodes use the same code, so a row's distance does not depend on where it is computed.
 

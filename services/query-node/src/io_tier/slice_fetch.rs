@@ -137,7 +137,7 @@ impl SliceFetch<'_> {
         }
     }
 
-    /// Sends the slice to the I/O node.
+    /// Asks the I/O node for the slice's rows, or for their distances if there is a rerank.
     async fn ask(
         &self,
         node: &Node,

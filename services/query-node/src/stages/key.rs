@@ -1,7 +1,7 @@
 //! Key: checks that a row has the requested key. Pure.
 //!
-//! An index may return a row that has another key (a hash index sometimes does), so each result of a look-up is
-//! compared with the row itself.
+//! An index may return a row that has another key (a hash index sometimes does), so a Get compares each key with the
+//! row that the look-up found.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -11,7 +11,7 @@ use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 
 /// Returns whether a row of a key column (with wire types) has the key `text`. Text is compared as it is, numbers are
-/// parsed as decimal, binary as hexadecimal digits with or without a UUID's dashes.
+/// parsed as decimal, Booleans as `true` or `false`, and binary as hexadecimal digits with or without a UUID's dashes.
 pub fn has_key(column: &ArrayRef, row: usize, text: &str) -> bool {
     macro_rules! number {
         ($kind:ty) => {

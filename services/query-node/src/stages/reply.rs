@@ -9,7 +9,7 @@ use wire::MESSAGE_BYTES_MAX;
 use crate::error::{QueryError, Result};
 use crate::ipc::IpcHead;
 
-/// Maximum size in bytes of a message's other fields.
+/// Maximum size in bytes of a message's fields other than the rows.
 const MARGIN_BYTES: usize = 1 << 20;
 
 /// Encodes one batch as an Arrow IPC stream. `head` must be made from its schema.

@@ -16,7 +16,7 @@ use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable};
 
-/// The rows that an index found, best first.
+/// The rows that a search found, best first, before any refinement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hits {
     /// Addresses with distances or scores (0 if the search gives neither).
@@ -78,7 +78,7 @@ pub async fn search(
             state.metrics.searched(by, via, IndexKind::Planned, None, hits.rows.len());
             Ok(hits)
         }
-        // The caller has already replaced it.
+        // The caller has already replaced `Like`.
         By::Like { .. } => Ok(Hits::unrefined(Vec::new(), Measure::Distance)),
     }
 }

@@ -11,7 +11,7 @@ use crate::config::QueryConfig;
 use crate::error::{QueryError, Result};
 use crate::tables::{OpenTable, Projection};
 
-/// Maximum size of a key, in bytes: a BTREE compares it with many others, and an error message shows it.
+/// Maximum size of a key, in bytes: a BTREE compares it with many other keys, and an error message shows it.
 const KEY_BYTES_MAX: usize = 64 << 10;
 
 /// The criterion of a search.
@@ -54,11 +54,11 @@ pub struct Question {
     pub by: By,
     /// The filter that rows must pass.
     pub filter: Option<String>,
-    /// How many rows to return.
+    /// The number of rows to return.
     pub k: usize,
-    /// Index partitions to search.
+    /// The number of index partitions to search.
     pub nprobes: usize,
-    /// Candidates to score exactly for each requested row; 0 for none.
+    /// The number of candidates to score exactly for each requested row; 0 for none.
     pub refine_factor: usize,
     /// Columns to return.
     pub projection: Arc<Projection>,

@@ -27,7 +27,7 @@ const REFRESHES_MAX: usize = 8;
 pub struct Catalog {
     lake: Lake,
     entries: BTreeMap<String, Entry>,
-    /// Versions other than the current ones, by name, generation and version.
+    /// Versions other than the current ones, by the table's name, its generation and the version.
     versions: Cache<(String, u64, u64), Arc<OpenTable>>,
     /// The runtime that opens tables. Tasks that a table spawns must outlive the core whose request opened it.
     background: Handle,
@@ -37,9 +37,9 @@ pub struct Catalog {
 struct Entry {
     name: String,
     config: TableConfig,
-    /// Read by all cores with each request, and rarely changed.
+    /// The table's state. All cores read it with each request, and it rarely changes.
     state: ArcSwap<TableState>,
-    /// Held while the table is being opened, so that concurrent requests wait for one attempt.
+    /// A lock that is held while the table is being opened, so that concurrent requests wait for one attempt.
     opening: tokio::sync::Mutex<()>,
 }
 
@@ -48,7 +48,7 @@ struct Entry {
 struct TableState {
     /// The version for requests that name none: the latest, or the pinned one.
     current: Option<Arc<OpenTable>>,
-    /// Why there is no current version, or why the table cannot be followed.
+    /// The reason why there is no current version, or why the table cannot be followed.
     fault: Option<Fault>,
     /// Counts how often the table was dropped and recreated. Cached versions of an earlier generation are not used.
     generation: u64,
@@ -60,7 +60,7 @@ pub struct Listed<'a> {
     pub name: &'a str,
     /// The current version, if it is open.
     pub current: Option<Arc<OpenTable>>,
-    /// Why the table cannot be opened or followed.
+    /// The reason why the table cannot be opened or followed.
     pub fault: Option<Fault>,
 }
 
@@ -126,8 +126,8 @@ impl Catalog {
         self.entries.get(name)?.state().fault.clone()
     }
 
-    /// Opens tables that are not open, and updates the others to their latest version. Never fails: an error is kept
-    /// in the table's state, and logged when it changes.
+    /// Opens tables that are not open, and updates open tables to their latest version, unless their version is pinned.
+    /// Never fails: an error is kept in the table's state, and logged when it changes.
     pub async fn refresh(&self) {
         let refreshes = self.entries.values().map(|entry| self.refresh_one(entry).boxed());
         let refreshes: Vec<_> = refreshes.collect();
@@ -145,7 +145,7 @@ impl Catalog {
             return;
         }
         let newer = match current.table.newer().await {
-            // The manifests are gone. Opening the table anew tells whether it was dropped or recreated.
+            // The manifests are gone. Opening the table anew shows whether it was dropped or recreated.
             Err(LakeError::Corrupt { .. }) => self.lake.open(&entry.config.uri).await.map(Some),
             newer => newer,
         };

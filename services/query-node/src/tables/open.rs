@@ -12,7 +12,7 @@ use placement::{TableHash, chunk_rows};
 use super::projection::Projection;
 use crate::error::{QueryError, Result};
 
-/// Maximum number of cached projections per table. The oldest one is evicted.
+/// Maximum number of cached projections per open version of a table. The oldest one is evicted.
 const PROJECTIONS_MAX: usize = 64;
 
 /// A projection, with the column names that a request gave.
@@ -96,7 +96,7 @@ impl OpenTable {
     }
 
     /// Returns the table's columns that a request names, or all except vectors and blobs if it names none. Columns that
-    /// answers contain anyway (such as `_rowaddr`) may be named, but are left out of the result.
+    /// answers may contain in addition (such as `_rowaddr`) may be named, but are left out of the result.
     ///
     /// # Errors
     /// `ColumnNotFound`, or `BadRequest` for a column named twice.
@@ -180,7 +180,7 @@ impl OpenTable {
     }
 }
 
-/// Columns that answers contain in addition to the table's own.
+/// Columns that answers may contain in addition to the table's own.
 const CARRIED: [&str; 3] = ["_rowaddr", "_distance", "_score"];
 
 /// Returns whether a column has vectors or lists of vectors. People do not read vectors, and a wide one costs a read of

@@ -15,7 +15,7 @@ use crate::fake_io;
 use crate::node::{config, serve_with};
 use crate::table::{TestTable, address_of};
 
-/// Longer than the test takes on any machine.
+/// The maximum time of each wait: longer than the test takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,5 @@
-//! Calls every rpc of the query node with random and damaged messages. The result is an answer, or a fault that blames
-//! the caller, never the node.
+//! Calls every rpc of the query node with random and damaged messages. The result is an answer, or a fault that is no
+//! internal error of the node.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use wire::{DESCRIPTORS, Fault, Reason};
 use crate::node::{near, served};
 use crate::table::vector;
 
-/// Texts that mean something to the served table.
+/// Texts for the fields of messages. Most of them mean something to the served table.
 const WORDS: [&str; 16] = [
     "t",
     "t",

@@ -1,5 +1,5 @@
-//! Tests of the query node over real gRPC and real tables, without a working I/O node. Every answer is read from the
-//! tables, and is compared with a plain computation over the same rows.
+//! Tests of the query node over real gRPC and real tables, without a working I/O node. Rows are read from the tables,
+//! and searches are compared with a plain computation over the same rows.
 
 mod bad_input;
 mod cancel;

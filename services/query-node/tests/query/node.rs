@@ -40,7 +40,7 @@ pub async fn serve_with(config: QueryConfig) -> (QueryNode, QueryClient) {
     (node, client)
 }
 
-/// Serves a table `t` that has an IVF_RQ index on its vectors, and the other indexes.
+/// Serves a table `t` that has an IVF_RQ index on its vectors, and indexes on its texts and keys.
 pub async fn served() -> (TestTable, QueryNode, QueryClient) {
     let table = TestTable::indexed(Default::default(), Metric::L2).await;
     let (node, client) = serve(&[("t", &table)]).await;

@@ -105,7 +105,7 @@ async fn requests_that_wait_for_anything_are_under_way_until_they_are_answered()
     while_soon_over(async || metric(&node, UNDER_WAY).await > 0.0).await;
 }
 
-/// Waits while `is` returns true, up to a limit.
+/// Waits while `is` returns true. Panics if that takes too long.
 async fn while_soon_over(is: impl AsyncFn() -> bool) {
     let over = async {
         while is().await {

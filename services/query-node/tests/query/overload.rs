@@ -14,7 +14,7 @@ use wire::query::{PlacementRequest, WarmRequest};
 use crate::node::{config, ids, near, serve_with};
 use crate::table::{TestTable, address_of, key, vector};
 
-/// Longer than the test takes on any machine.
+/// The maximum time of each wait: longer than the test takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A script that holds a lease on each given file, so that opening one blocks. It ends when its input does.
@@ -61,7 +61,7 @@ fn take(id: i64) -> TakeRequest {
     TakeRequest { table: "t".into(), row_addrs, ..Default::default() }
 }
 
-/// Waits until exactly this many requests wait for a permit.
+/// Waits until exactly `expected` requests wait for a permit.
 async fn waiting(client: &QueryClient, expected: u32) {
     let waits = async {
         while client.status().await.unwrap().search_queue != expected {
@@ -88,7 +88,7 @@ async fn past_a_full_queue_every_call_is_refused_alike_and_answered_later() {
         tokio::spawn(async move { client.take(take(id)).await?.collect().await })
     };
     let first = taking(1);
-    // One of the two has the permit and no place in the queue; the other one waits.
+    // One of the two Takes has the permit and no place in the queue; the other one waits.
     let second = taking(2);
     waiting(&client, 1).await;
 

@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 
-/// A vector has 320 bytes, so its column has a pack of its own.
+/// The dimension of the vectors. A vector has 320 bytes, so its column has a pack of its own.
 pub const DIMENSION: usize = 80;
 
 /// The number of rows in the first fragment. The second one has the remaining rows.

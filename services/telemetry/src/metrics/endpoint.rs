@@ -1,8 +1,8 @@
 //! The HTTP endpoint: `/metrics` for Prometheus, `/live` and `/ready` for probes by a kubelet or a load balancer.
 //!
 //! The endpoint has a thread of its own, so that it answers probes whatever the node's cores do. Its connections can't
-//! be used up: if there are too many, an idle one is closed for a new one. Metrics are collected on the node's
-//! background threads, a few at a time.
+//! be used up: if there are too many, one of them is closed for a new one, preferably an idle one. Metrics are
+//! collected on the node's background threads, a few at a time.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -44,10 +44,11 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum age of a connection: long enough for several scrapes.
 const CONNECTION_MAX: Duration = Duration::from_secs(300);
 
-/// The maximum number of requests on one connection. Its client must connect again then, so that others get a turn.
+/// The maximum number of requests on one connection. The client must then connect again, so that other clients get a
+/// turn.
 const REQUESTS_MAX: u32 = 100;
 
-/// A new connection without a request counts as idle after this time. Probes send their request at once.
+/// The time after which a new connection without a request counts as idle. Probes send their request at once.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The pause after a failed accept.
@@ -62,7 +63,7 @@ pub fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     std::net::TcpListener::bind(address)
 }
 
-/// The thread that answers. It ends when this is dropped.
+/// The thread that answers requests. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Endpoint {
     ends: Option<oneshot::Sender<()>>,
@@ -158,13 +159,13 @@ struct Connection {
 /// The state of a connection.
 #[derive(Clone, Copy, Debug)]
 enum ConnectionState {
-    /// It has sent no request since it was accepted at this time.
+    /// The connection has sent no request since it was accepted at this time.
     New(Instant),
-    /// It waits for the answer to a probe.
+    /// The connection waits for the answer to a probe.
     Probes,
-    /// It waits for metrics.
+    /// The connection waits for metrics.
     Scrapes,
-    /// Its last request was answered.
+    /// The last request of the connection was answered.
     Idle,
 }
 
@@ -182,8 +183,8 @@ impl ConnectionState {
 
 impl Connections {
     /// Closes a connection for a new one: an idle one if there is one, else one that waits for metrics, else one that
-    /// waits for a probe. Among these, closes the oldest of the address with most connections. Returns whether there was
-    /// one.
+    /// waits for the answer to a probe or is new. If there are several, closes the oldest of the address with most
+    /// connections. Returns false if no connection is open.
     fn close_one(&mut self) -> bool {
         let of = |peer: IpAddr| self.0.iter().filter(|it| it.peer == peer).count();
         let rank = |at: &usize| {

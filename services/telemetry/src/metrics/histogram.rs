@@ -18,9 +18,9 @@ const BUCKETS: usize = (DOUBLINGS * PER_DOUBLING) as usize;
 /// The unit and range of a histogram's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Durations from 60 ns to 256 s. They are recorded in nanoseconds and exported in seconds.
+    /// Durations from 60 ns to 235 s, which is 2^(63/8) s. They are recorded in nanoseconds and exported in seconds.
     Seconds,
-    /// Counts or bytes from 1 to 2^32.
+    /// Counts or bytes from 1 to 2^(255/8), about 3.9 billion.
     Whole,
 }
 

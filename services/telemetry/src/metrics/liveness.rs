@@ -1,7 +1,7 @@
 //! Answers liveness probes: whether a node's cores still run.
 //!
 //! A busy core is not dead. A node that is restarted because it is busy loses its caches, which makes it slower. So a
-//! probe waits only briefly for the cores, and fails only once a core has not answered for a minute.
+//! probe waits only briefly for the cores, and fails only if a core has ended or has not answered for a minute.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,8 +16,8 @@ use super::source::Source;
 /// The time that a probe waits for the cores. Every prober waits longer.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A core that has not answered for this long is considered stuck. The longest work on a core takes milliseconds, but a
-/// machine that swaps or was paused may take many seconds.
+/// The time without an answer after which a core is considered stuck. The longest work on a core takes milliseconds,
+/// but a machine that swaps or was paused may take many seconds.
 const CORE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The result of a liveness probe.

@@ -35,7 +35,7 @@ pub fn to_text(samples: Arc<Samples>, identity: &Identity) -> Result<String, fmt
 /// Encodes samples as length-delimited `io.prometheus.client.MetricFamily` messages, with native histograms.
 ///
 /// # Errors
-/// As [`to_text`].
+/// The errors of [`to_text`].
 pub fn to_protobuf(samples: Arc<Samples>, identity: &Identity) -> Result<Vec<u8>, fmt::Error> {
     prometheus_protobuf::encode_to_vec(&registry(samples, identity)).map_err(|_| fmt::Error)
 }

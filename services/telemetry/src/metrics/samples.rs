@@ -73,7 +73,7 @@ pub struct Point {
 pub struct Family {
     /// The metric.
     pub metric: &'static Metric,
-    /// Its points.
+    /// The metric's points.
     pub points: Vec<Point>,
 }
 
@@ -82,7 +82,7 @@ pub struct Family {
 pub struct Samples(Vec<Family>);
 
 impl Samples {
-    /// Adds a metric's value for the label values `labels`, of which there must be as many as the metric has labels.
+    /// Adds a metric's value for the label values `labels`. There must be one for each of the metric's labels.
     pub fn add(
         &mut self,
         metric: &'static Metric,

@@ -1,4 +1,4 @@
-//! A limit per second.
+//! A limit on the number of requests per second.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -9,7 +9,7 @@ use std::time::Instant;
 pub(super) struct Allowance {
     began: Instant,
     per_s: u32,
-    /// The current second since `began`, and the number of requests granted in it, 32 bits each.
+    /// The second since `began` of the last grant, and the number of requests granted in that second, 32 bits each.
     given: AtomicU64,
 }
 

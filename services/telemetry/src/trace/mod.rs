@@ -2,7 +2,7 @@
 //!
 //! The stages of every request are timed. Spans are made from these times when the request has ended, and only if it is
 //! exported: because it was sampled here or by its caller, or it was slow, or it failed. A request that is not exported
-//! costs two random numbers and a few clock readings.
+//! costs a few random numbers and clock readings.
 
 mod allowance;
 mod recording;

@@ -31,7 +31,7 @@ impl Recording {
     }
 
     /// Returns whether the trace is sampled, so that it is exported in any case. Details that are useful only for
-    /// sampled requests need not be recorded for others.
+    /// sampled requests need not be recorded for other requests.
     pub fn is_sampled(&self) -> bool {
         self.own.is_sampled
     }

@@ -125,7 +125,7 @@ impl Tracer {
         is_sampled || has_failed || self.0.as_ref().is_some_and(slow)
     }
 
-    /// Sends the remaining spans. Waits for at most `limit`.
+    /// Sends the remaining spans and ends the export. Waits for at most `limit`.
     pub fn flush(&self, limit: Duration) {
         if let Some(inner) = &self.0
             && let Err(error) = inner.processor.shutdown_with_timeout(limit)
