@@ -22,7 +22,7 @@ use crate::output;
 /// The result of a command.
 pub type Result<T> = std::result::Result<T, CliError>;
 
-/// Why a command failed.
+/// The error of a command that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CliError {
     exit: Exit,

@@ -9,15 +9,15 @@ use wire::Reason;
 pub enum Exit {
     /// Nobody reads the output any more; not a failure.
     OutputClosed,
-    /// A signal ended the command before anything was committed.
+    /// A signal ended the command. Its unfinished work was not committed.
     Interrupted,
     /// Any other failure.
     Other,
     /// A bad argument, value or setting, or a search that needs an index that the table does not have.
     Usage,
-    /// No such table, version, row or key.
+    /// No such table, version, row, key or file.
     NotFound,
-    /// A node or a store can't be reached, or did not answer in time.
+    /// A node or a store can't be reached, did not answer in time, or is another kind of server.
     Unavailable,
     /// A queue is full.
     Overloaded,

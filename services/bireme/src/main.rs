@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of the output has closed it, which is no failure.
+        // The reader of the output has closed the pipe, which is no failure.
         Err(error) if error.exit() == Exit::OutputClosed => ExitCode::SUCCESS,
         Err(error) => {
             report::report(&error, json);

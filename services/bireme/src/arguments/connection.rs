@@ -13,7 +13,7 @@ use crate::error::Result;
 /// The time limit of a request if --timeout is not given.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
-/// Names the query node.
+/// The flags that name the query node and say how to connect to it.
 #[derive(Clone, Debug, Args)]
 pub struct Connection {
     /// The query node's endpoint
@@ -33,7 +33,7 @@ pub struct Connection {
     tls: TlsArgs,
 }
 
-/// Certificates for an `https` endpoint.
+/// The TLS settings for an `https` endpoint.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TlsArgs {
     /// The authorities (PEM) that vouch for an https endpoint's certificate [default: the system's]
@@ -88,7 +88,7 @@ impl Connection {
     }
 }
 
-/// Names a table and its version.
+/// A table's name and version.
 #[derive(Clone, Debug, Args)]
 pub struct TableArgs {
     /// The table's name (see `bireme tables`)

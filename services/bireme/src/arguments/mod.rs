@@ -1,5 +1,5 @@
-//! Parsers of arguments. They do no I/O, except to look up host names, to see whether a drive exists, and to read files
-//! of vectors.
+//! Parsers of arguments, and groups of arguments that several commands have. The parsers do no I/O, except to look up
+//! host names, to see whether a drive exists, and to read files of vectors.
 
 mod at_least_1;
 mod column;

@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use wire::fetch::Priority;
 
-/// Sets the priority.
+/// The flag that sets a request's priority.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct PriorityArgs {
     /// The request's priority; nodes of both tiers serve interactive requests before batch requests

@@ -19,7 +19,7 @@ impl StorageArgs {
     /// Adds the options to `storage`, where they replace those of the same name.
     ///
     /// # Errors
-    /// Fails if no object store has one of the options.
+    /// Fails if `storage` then has an option that no object store knows, or an endpoint with a user name.
     pub fn apply(&self, storage: &mut HashMap<String, String>) -> Result<()> {
         storage.extend(self.options.iter().cloned());
         Ok(lake::check_storage(storage)?)
@@ -28,7 +28,7 @@ impl StorageArgs {
     /// Returns the options as a map.
     ///
     /// # Errors
-    /// Fails if no object store has one of the options.
+    /// Fails if one of them is an option that no object store knows, or an endpoint with a user name.
     pub fn to_map(&self) -> Result<HashMap<String, String>> {
         let mut storage = HashMap::new();
         self.apply(&mut storage)?;

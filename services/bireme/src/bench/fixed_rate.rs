@@ -50,7 +50,7 @@ pub async fn fixed_rate<W: Workload>(
     let pace =
         Pace { workload, rate, time, permits: Arc::clone(&permits), tallies: Arc::clone(&tallies) };
     let runtime = Handle::current();
-    // On a thread of its own, because tokio's timer is only exact to a millisecond.
+    // The schedule runs on a thread of its own, because tokio's timer is only exact to a millisecond.
     let unstarted = tokio::task::spawn_blocking(move || pace.run(&runtime)).await?;
     let all = u32::try_from(in_flight_max).unwrap_or(u32::MAX);
     // Wait until all requests have ended. This fails only if the semaphore is closed, which nobody does.

@@ -9,7 +9,7 @@ use super::workload::{Done, Workload, random};
 use crate::error::{CliError, Result};
 use crate::output::key_text;
 
-/// The number of keys that are drawn from the table.
+/// The maximum number of keys that are drawn from the table.
 const KEYS: usize = 20_000;
 
 /// The settings of a load of look-ups.

@@ -19,7 +19,7 @@ const CONCURRENCY_CLOSED: usize = 16;
 /// The default maximum number of requests at the same time at a fixed rate.
 const CONCURRENCY_FIXED_RATE: usize = 1024;
 
-/// Arguments of load.
+/// The arguments of a load.
 #[derive(Clone, Debug, Args)]
 pub struct LoadArgs {
     /// The duration of the load
@@ -85,7 +85,8 @@ impl LoadArgs {
 pub struct Measured {
     /// Counts and latencies.
     pub tally: Tally,
-    /// The time from the first request's start to the last one's end, in seconds.
+    /// The time from the load's start until its last request has ended, in seconds. With --sample, it includes the end
+    /// of the sampling, which waits for a sample that has begun.
     pub seconds: f64,
     /// The CPU time of this process during the load, in microseconds.
     pub client_cpu_us: u64,

@@ -13,7 +13,7 @@ pub struct Permutation {
     low_bits: u32,
     low_mask: u64,
     high_mask: u64,
-    /// One per round.
+    /// One key for each round.
     keys: [u64; ROUNDS],
 }
 
@@ -27,7 +27,7 @@ impl Permutation {
         Self { len, low_bits, low_mask: mask(low_bits), high_mask: mask(bits - low_bits), keys }
     }
 
-    /// Returns the number at `place`, which is less than the length.
+    /// Returns the number at `place`. `place` must be less than the length.
     pub fn at(&self, place: u64) -> u64 {
         let mut number = place;
         loop {

@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use super::target::Target;
 use crate::error::{CliError, Result};
 
-/// The number of vectors that are drawn from the table.
+/// The maximum number of vectors that are drawn from the table.
 const VECTORS: usize = 1000;
 
 /// The largest noise, as a fraction of the vector's root mean square.

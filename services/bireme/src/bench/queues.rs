@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use wire::fetch::DescribeResponse;
 
-/// The time that a node has to answer.
+/// The time that an I/O node has to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The maximum number of samples of one run.
@@ -27,7 +27,8 @@ pub struct Queues {
     pub pieces_waiting: u64,
     /// Reads in flight.
     pub reads_in_flight: u64,
-    /// Bytes of replies that are gathered or wait to be sent.
+    /// Bytes that the I/O nodes hold for clients: connections, streams, batches under way, and replies until they are
+    /// sent.
     pub reply_bytes: u64,
 }
 
@@ -92,7 +93,7 @@ impl Watch {
 impl Sampling {
     /// Stops and returns the samples.
     pub async fn end(self) -> Vec<Queues> {
-        // Fails if the task has ended by itself.
+        // Sending fails if the task has ended by itself.
         let _ = self.stop.send(());
         self.task.await.unwrap_or_default()
     }

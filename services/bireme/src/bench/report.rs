@@ -15,25 +15,26 @@ use super::tally::Latency;
 pub struct Report {
     /// The workload: `fetch`, `take`, `search` or `get`.
     pub workload: &'static str,
-    /// The table.
+    /// The table's name.
     pub table: String,
-    /// Its version.
+    /// The table's version.
     pub version: u64,
     /// The arguments of each request.
     pub request: serde_json::Value,
-    /// `closed` or `fixed_rate`.
+    /// The kind of load: `closed` or `fixed_rate`.
     pub load: &'static str,
     /// The maximum number of requests at the same time.
     pub concurrency: usize,
-    /// Requests per second that were scheduled.
+    /// Requests per second that were scheduled; `None` in a closed loop.
     pub rate: Option<f64>,
     /// The seed with which requests are drawn.
     pub seed: u64,
-    /// The time from the first request's start to the last one's end, in seconds.
+    /// The time from the load's start until its last request has ended, in seconds. With --sample, it includes the end
+    /// of the sampling.
     pub seconds: f64,
     /// Requests that were answered.
     pub requests: u64,
-    /// Rows that came back, or were scored.
+    /// Rows that came back, or were scored on the I/O node.
     pub rows: u64,
     /// Requested rows that do not exist.
     pub missing_rows: u64,
@@ -45,7 +46,7 @@ pub struct Report {
     pub latency_us: Option<Latency>,
     /// Requests that failed, by reason.
     pub errors: BTreeMap<&'static str, u64>,
-    /// The first failure.
+    /// The message of the first failure.
     pub first_error: Option<String>,
     /// Requests started more than 1 ms after they were due.
     pub late: u64,
@@ -80,7 +81,7 @@ pub struct Nodes {
     pub drive_bytes_per_row: Option<f64>,
     /// Sectors found in RAM tiers.
     pub ram_hits: u64,
-    /// Rows answered from the table because their chunk was not filled.
+    /// Rows that I/O nodes answered from the table: their chunk was not filled, or a drive did not deliver them.
     pub table_rows: u64,
     /// Rows that the query node read from the table because their I/O node could not answer.
     pub fallback_rows: u64,
@@ -117,9 +118,9 @@ fn ratio(sum: u64, count: u64) -> Option<f64> {
 pub struct Subject {
     /// The workload: `fetch`, `take`, `search` or `get`.
     pub workload: &'static str,
-    /// The table.
+    /// The table's name.
     pub table: String,
-    /// Its version.
+    /// The table's version.
     pub version: u64,
     /// The arguments of each request.
     pub request: serde_json::Value,

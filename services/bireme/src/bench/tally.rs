@@ -31,16 +31,16 @@ pub struct Tally {
 pub struct Latency {
     /// Half of the requests took at most this long.
     pub p50: f64,
-    /// Nine of ten requests did.
+    /// Nine of ten requests took at most this long.
     pub p90: f64,
-    /// 99 of 100 requests did.
+    /// 99 of 100 requests took at most this long.
     pub p99: f64,
-    /// 999 of 1,000 requests did.
+    /// 999 of 1,000 requests took at most this long.
     #[serde(rename = "p99.9")]
     pub p99_9: f64,
-    /// All requests did.
+    /// The longest latency.
     pub max: f64,
-    /// The average.
+    /// The average latency.
     pub mean: f64,
 }
 
@@ -59,7 +59,8 @@ impl Tally {
         }
     }
 
-    /// Adds a request; `latency` counts from its scheduled start.
+    /// Adds a request. At a fixed rate, `latency` counts from its scheduled start; in a closed loop, from its actual
+    /// start.
     pub fn add(&mut self, latency: Duration, late: bool, outcome: Result<Done, Fault>) {
         self.late += u64::from(late);
         match outcome {

@@ -66,7 +66,7 @@ impl Target {
         }
     }
 
-    /// Returns one column of some rows drawn with `seed`, as batches.
+    /// Returns one column of `rows` rows drawn with `seed`, as batches. Deleted rows are left out.
     pub async fn sample(&self, column: &str, seed: u64, rows: usize) -> Result<Vec<RecordBatch>> {
         let addrs = self.rows.draw(seed ^ SAMPLE, 0, rows);
         let request = TakeRequest {

@@ -36,7 +36,7 @@ pub struct InspectArgs {
     segments: bool,
 }
 
-/// Prints the contents.
+/// Prints the slab's contents. Fails if a journal can't be read, or if a sector that was verified is wrong.
 pub fn run(args: &InspectArgs, out: &mut Output) -> Result<()> {
     let slab = Inspection::open(&args.drive)?;
     let bad = args.verify.then(|| verify(&slab, out));

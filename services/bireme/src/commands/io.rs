@@ -22,7 +22,7 @@ use crate::serve::{
 };
 use crate::settings::{environment, layered};
 
-/// The prefix of the variables of its settings.
+/// The prefix of the environment variables that set an I/O node's settings.
 pub const PREFIX: &str = "BIREME_IO_";
 
 const EXAMPLES: &str = "\
@@ -150,7 +150,7 @@ pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     check_machine(&config, SettingNames { cores: "`cores`", ram_tier: "`ram_tier`" })?;
     let runtime = runtime(Some(1))?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;
-    // Outside of the runtime: the node has its own.
+    // The node starts outside of this runtime, because it has its own.
     let node = start_io_node(config).map_err(fault)?;
     report(&node, out)?;
     runtime.block_on(async {
@@ -163,7 +163,7 @@ pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Adds the flag that fixes the error.
+/// Converts an error of the node. If a drive has no space, the message names the flag that sets the drive's size.
 fn fault(error: NodeError) -> CliError {
     match error {
         NodeError::Slab(SlabError::NoSpace { .. }) => {

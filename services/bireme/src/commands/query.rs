@@ -16,7 +16,7 @@ use crate::runtime::runtime;
 use crate::serve::{NODE_LOG_LEVEL, Signals, exit_at_second_signal, start_log, telemetry_help};
 use crate::settings::{environment, layered};
 
-/// The prefix of the variables of its settings.
+/// The prefix of the environment variables that set a query node's settings.
 pub const PREFIX: &str = "BIREME_QUERY_";
 
 const EXAMPLES: &str = "\

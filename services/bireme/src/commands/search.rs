@@ -139,7 +139,7 @@ impl SearchArgs {
 /// Searches.
 pub async fn run(args: SearchArgs, out: &mut Output) -> Result<()> {
     let connection = args.connection.clone();
-    // Before connecting, so that a bad file is reported without a connection.
+    // Make the request before connecting, so that a bad file is reported without a connection.
     let request = args.request()?;
     let explain = request.explain;
     let client = connection.open().await?;

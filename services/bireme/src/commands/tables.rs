@@ -54,7 +54,7 @@ pub async fn run(args: TablesArgs, out: &mut Output) -> Result<()> {
         text.row(vec![table.name.clone(), version, rows, state.into()]);
     }
     out.bytes(text.text(out.width()).as_bytes())?;
-    // Print the reasons below the list, because its columns would cut them off.
+    // Print the reasons below the list, because the columns of the list would cut them off.
     for table in tables.iter().filter(|table| !table.error.is_empty()) {
         out.line(format_args!("\ntable {} is unavailable: {}", table.name, table.error))?;
     }

@@ -230,7 +230,7 @@ fn plan_slab(
     Ok(slab)
 }
 
-/// Converts an error of the I/O node. The message names the flags of this command that fix the error.
+/// Converts an error of the I/O node. If flags of this command can fix the error, the message names them.
 fn io_fault(error: NodeError, slab: &Slab) -> CliError {
     match &error {
         NodeError::Slab(SlabError::InUse { path }) if *path == slab.path => CliError::from(error)

@@ -41,7 +41,7 @@ pub fn key_text(array: &ArrayRef, row: usize) -> Option<String> {
     if array.is_null(row) { None } else { formatter.value(row).try_to_string().ok() }
 }
 
-/// Returns `[0.12, -0.03, 0.4, … 384]`; `None` if `elements` is not a vector of floats or is short.
+/// Returns `[0.120, -0.030, 0.400, … 384]`; `None` if `elements` is not a vector of floats or is short.
 fn vector(elements: &ArrayRef) -> Option<String> {
     if !elements.data_type().is_floating() || elements.len() <= ELEMENTS_SHOWN {
         return None;

@@ -5,8 +5,8 @@ use lake::{IndexInfo, Metric, VectorIndexKind};
 use super::shell_word;
 
 /// Returns the commands that build `indexes` again for a table at `uri` that has `columns`, of which `key` is the key
-/// column. One command builds vector indexes of one kind, so several kinds need several commands. Numbers of partitions
-/// and the like get their defaults. Indexes on columns that are gone are left out.
+/// column. One command builds vector indexes of one kind and metric, so other kinds and metrics need further commands.
+/// Numbers of partitions and the like get their defaults. Indexes on columns that are gone are left out.
 pub fn index_commands(
     uri: &str,
     columns: &[String],

@@ -9,7 +9,8 @@ use super::text_table::{Align, TextTable};
 /// The width of the waterfall, in characters.
 const WATERFALL: usize = 24;
 
-/// Returns one line per stage: its time, when it ran, and what it did.
+/// Returns one line per stage, with its time, a bar that shows when it ran, and what it did. The last line is the
+/// total.
 pub fn stages_text(stages: &[Stage], width: usize) -> String {
     let total: u64 =
         stages.iter().filter(|stage| stage.depth == 0).map(|stage| stage.time_us).sum();

@@ -12,7 +12,7 @@ use super::rows::{RowLayout, json_rows, rows_text};
 use crate::error::{CliError, Result};
 use crate::escape::lines;
 
-/// The width of rows if stdout is not a terminal.
+/// The width of rows, in characters, if COLUMNS is not set and stdout is not a terminal.
 const WIDTH_ELSEWHERE: usize = 120;
 
 /// Stdout, as text or as JSON.
@@ -46,7 +46,7 @@ impl Output {
         self.json
     }
 
-    /// Returns the width of a line. Without a terminal nothing is cut.
+    /// Returns the width of a line. Without COLUMNS and without a terminal, nothing is cut.
     pub fn width(&self) -> usize {
         self.width.unwrap_or(usize::MAX)
     }

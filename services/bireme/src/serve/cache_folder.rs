@@ -39,7 +39,7 @@ pub struct Slab {
     pub size: ByteSize,
     /// The size of a segment.
     pub segment: ByteSize,
-    /// Whether it is smaller than requested, because the disk has no room for more.
+    /// Whether the file is smaller than requested, because the disk has no room for more.
     pub is_smaller: bool,
     /// Free space on the disk, without the space that the file takes already.
     pub free: ByteSize,

@@ -13,8 +13,8 @@ const CACHE_BYTES_MAX: u64 = 4 << 30;
 /// Sizes are multiples of this, in bytes: the size of a segment.
 const UNIT_BYTES: u64 = 64 << 20;
 
-/// Returns twice the size of `tables`, within the limits. Rows take more space on the drive than in the table, because
-/// they are decoded and fill whole sectors.
+/// Returns twice the size of `tables`, within the limits, or the maximum if a size is not known. Rows take more space
+/// on the drive than in the table, because they are decoded and fill whole sectors.
 pub fn cache_size_for<'a>(tables: impl IntoIterator<Item = &'a Table>) -> ByteSize {
     let tables: Option<Vec<u64>> = tables.into_iter().map(table_bytes).collect();
     ByteSize::b(tables.map_or(CACHE_BYTES_MAX, |tables| default_bytes(tables.into_iter().sum())))
@@ -34,7 +34,7 @@ fn table_bytes(table: &Table) -> Option<u64> {
 }
 
 /// Returns the bytes of a row's fixed-width columns. They are counted because columns that were added later are in
-/// other files than the first, and these are mostly vectors.
+/// other files than the first, and are mostly vectors.
 fn fixed_bytes(schema: &SchemaRef) -> u64 {
     schema.fields().iter().map(|field| width(field.data_type())).sum()
 }

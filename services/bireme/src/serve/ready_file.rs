@@ -18,13 +18,14 @@ use crate::error::{CliError, Result};
 /// A file that is written once the process serves, and removed when it stops.
 pub struct ReadyFile {
     path: PathBuf,
-    /// The file that was written: only this one is removed. It stays open, so that no other file gets its inode.
+    /// The file that was written. On drop, only this file is removed. It stays open, so that no other file gets its
+    /// inode.
     written: Option<File>,
 }
 
 impl ReadyFile {
-    /// Removes the file of an earlier process, so that it can't be taken for this one's, and checks that a file can be
-    /// created there, so that a bad path is reported before the process serves.
+    /// Removes the file of an earlier process, so that it can't be taken for this process's file. Then checks that a
+    /// file can be created in the folder, so that a bad path is reported before the process serves.
     ///
     /// # Errors
     /// Fails if no file can be created, or if anything but a regular file of this user is in its place: somebody

@@ -1,4 +1,4 @@
-//! Finds out the facts about a table that commands to try on it need, by reading one of its rows.
+//! Finds the facts about a table from which commands to try on it are made, by reading one of its rows.
 
 use address::RowAddr;
 use lake::Table;
@@ -9,7 +9,7 @@ use crate::output::key_text;
 /// The number of rows that are tried to find one that is not deleted.
 const ROWS_TRIED: u32 = 64;
 
-/// The number of words of a text that are suggested.
+/// The maximum number of words of a text that are suggested.
 const WORDS: usize = 2;
 
 /// The minimum length of a suggested word, in bytes. Shorter words are mostly stop words, which a text index leaves

@@ -11,7 +11,7 @@ Logs go to stderr. BIREME_LOG sets the level: error, warn, info, debug or trace
     )
 }
 
-/// Returns the help for the node whose variables begin with `prefix`.
+/// Returns the help about logs, metrics and traces, for the node whose variables begin with `prefix`.
 pub fn telemetry_help(prefix: &str) -> String {
     let logs = log_help(NODE_LOG_LEVEL);
     format!(

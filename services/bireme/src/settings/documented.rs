@@ -84,7 +84,7 @@ fn written(setting: &Value) -> String {
 
 /// A table of the settings of some sections.
 struct Table {
-    /// The prefix of the variables, and the settings that have one.
+    /// The prefix of the variables, and the settings that have a variable.
     variables: (String, Vec<Scalar>),
     flags: BTreeMap<String, String>,
     out: String,

@@ -51,7 +51,8 @@ pub fn layered<T: DeserializeOwned + JsonSchema + Removed>(
         Err(error) => message_of::<T>(&error),
     };
     for (name, field, one) in alone {
-        // A setting may be invalid without others of its section, and these may be the file's fault.
+        // The variable is at fault if its setting is invalid alone and within its merged section, unless the file alone
+        // has the same error. Alone, a setting may be invalid only because other settings of its section are missing.
         if typed::<T>(one).is_err()
             && let Err(error) = typed::<T>(section_of(&settings, field))
             && misfit.as_ref().is_none_or(|misfit| misfit.why != message_of::<T>(&error))
@@ -62,7 +63,7 @@ pub fn layered<T: DeserializeOwned + JsonSchema + Removed>(
     Err(CliError::usage(misfit.map_or(merged, |Misfit { at, why }| format!("{at}: {why}"))))
 }
 
-/// Why the file alone is not a valid configuration. Variables may correct that.
+/// The error of a file that is not a valid configuration by itself. Variables may correct it.
 struct Misfit {
     /// File and line.
     at: String,

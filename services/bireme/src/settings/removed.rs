@@ -63,8 +63,8 @@ const OF_BOTH: &[Former] = &[
     ("wait_max", "a request waits until its deadline, or until the circuit breaker opens"),
 ];
 
-/// Returns what is wrong with a configuration that has the key `name`, if that was a setting of the node once. A
-/// variable has the section's name before the key.
+/// Returns what is wrong with a configuration that has the key `name`, if that was once a setting of the node. In a
+/// variable's name, the section's name comes before the key.
 pub fn removed<T: Removed>(name: &str) -> Option<String> {
     let sections = ["store_", "telemetry_", "limits_"];
     let key = sections.iter().find_map(|section| name.strip_prefix(section)).unwrap_or(name);

@@ -83,12 +83,12 @@ impl Cluster {
         Self { io, query, table, folder }
     }
 
-    /// The folder of its files, removed with it.
+    /// Returns the folder of the cluster's files, which is removed with the cluster.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Both nodes run, say that they serve by gRPC and over HTTP, and a row is found.
+    /// Asserts that both nodes run, that their gRPC health and `/live` say so, and that a row is found.
     pub fn assert_healthy(&self) {
         for node in [&self.io, &self.query] {
             node.assert_alive();
@@ -103,7 +103,7 @@ impl Cluster {
 pub struct Node {
     process: std::sync::Mutex<Child>,
     pid: u32,
-    /// `http://127.0.0.1:PORT`, of its gRPC service.
+    /// The endpoint of its gRPC service, as `http://127.0.0.1:PORT`.
     pub endpoint: String,
     /// The address of `/metrics`, `/live` and `/ready`.
     pub metrics: SocketAddr,
@@ -174,12 +174,12 @@ impl Node {
         assert!(self.is_alive(), "the node has ended: {}", &log[end..]);
     }
 
-    /// Resident memory now, in MiB.
+    /// Returns the resident memory now, in MiB.
     pub fn resident_mib(&self) -> u64 {
         self.status_mib("VmRSS:")
     }
 
-    /// The most resident memory since the start, in MiB.
+    /// Returns the peak of the resident memory since the start, in MiB.
     pub fn peak_mib(&self) -> u64 {
         self.status_mib("VmHWM:")
     }
@@ -195,7 +195,7 @@ impl Node {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid)).unwrap().count()
     }
 
-    /// The first line of what the metrics port answers to `GET path`; `None` without an answer within `patience`.
+    /// Returns the first line of the metrics port's answer to `GET path`; `None` without an answer within `patience`.
     pub fn http(&self, path: &str, patience: Duration) -> Option<String> {
         let mut stream = TcpStream::connect_timeout(&self.metrics, patience).ok()?;
         stream.set_read_timeout(Some(patience)).ok()?;
@@ -206,7 +206,7 @@ impl Node {
         answer.lines().next().map(str::to_owned)
     }
 
-    /// The body that the metrics port answers to `GET /metrics`.
+    /// Returns the metrics port's answer to `GET /metrics`, with its headers.
     pub fn scrape(&self) -> String {
         let mut stream = TcpStream::connect_timeout(&self.metrics, PATIENCE).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -216,7 +216,7 @@ impl Node {
         answer
     }
 
-    /// Whether its gRPC health says that the process serves, asked over a new connection.
+    /// Returns the status of the process that its gRPC health service reports, over a new connection.
     pub async fn health(&self) -> Result<ServingStatus, String> {
         let endpoint = tonic::transport::Endpoint::from_shared(self.endpoint.clone()).unwrap();
         let asked = async {

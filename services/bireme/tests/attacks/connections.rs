@@ -20,7 +20,8 @@ use super::report::held;
 /// The first bytes of an HTTP/2 client: the preface and an empty SETTINGS frame.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// The limits on each node's memory, in MiB. Callers of the query node may use at most 128 MiB of its memory.
+/// The maximum resident memory of each node, in MiB. The query node's is also its setting `memory`, of which callers
+/// may use 120 MiB.
 const QUERY_MEMORY_MIB: u64 = 640;
 const IO_MEMORY_MIB: u64 = 768;
 
@@ -41,7 +42,7 @@ fn connections(to: SocketAddr, count: usize, first: &[u8]) -> Vec<TcpStream> {
     (0..count).filter_map(connect).collect()
 }
 
-/// The value of a metric without labels.
+/// Returns the value of a metric without labels.
 fn metric(node: &Node, name: &str) -> u64 {
     let scraped = node.scrape();
     let line = scraped.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -169,7 +170,7 @@ impl http_body::Body for Unfinished {
             return Poll::Pending;
         }
         self.left -= chunk;
-        // An unknown field that never ends.
+        // The tag of a field, which never ends.
         Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![0xff; chunk])))))
     }
 }
@@ -424,8 +425,8 @@ fn streams_that_send_nothing_close_no_core_to_others() {
     let caller = GoodCaller::start(&cluster);
     let fetch = "/bireme.fetch.v1.FetchService/Fetch";
     let (warm, check) = ("/bireme.fetch.v1.FetchService/Warm", "/grpc.health.v1.Health/Check");
-    // Enough streams to fill the part of the cores' memory that streams may take. Both cores have 64 MiB each at the
-    // query node, and 96 MiB each at the I/O node.
+    // Enough streams to fill the part of the cores' memory that streams may take. Each core has 60 MiB for callers at
+    // the query node, and 98 MiB at the I/O node.
     let attacks = [
         (
             &cluster.query,

@@ -103,7 +103,7 @@ fn nest(table: &Path) {
     fs::write(versions.join(format!("{:020}.manifest", latest - 1)), file).unwrap();
 }
 
-/// Damages the table in a folder.
+/// A function that damages the table in a folder.
 type Harm = fn(&Path);
 
 #[test]

@@ -15,7 +15,7 @@ use super::cluster::Cluster;
 /// attack.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Asks for one row by its key, again and again, each time within `TIMEOUT`.
+/// Asks for two rows by their keys, again and again, each time within `TIMEOUT`.
 pub struct GoodCaller {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Seen>,
@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The answers that a good caller got while the node was attacked.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Requests answered with the right row.
+    /// Requests answered with the right rows.
     pub answered: u64,
     /// The number of errors by their text. A wrong row is a panic.
     pub refused: BTreeMap<String, u64>,

@@ -33,13 +33,13 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// The binary that is attacked.
+/// Returns the path of the binary that is attacked.
 fn binary() -> PathBuf {
     let named = std::env::var_os("BIREME_ATTACKED");
     named.map_or_else(|| env!("CARGO_BIN_EXE_bireme").into(), PathBuf::from)
 }
 
-/// A folder on a real filesystem (`/tmp` may be a tmpfs, which has no O_DIRECT).
+/// Creates a folder on a real filesystem (`/tmp` may be a tmpfs, which has no O_DIRECT).
 fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -56,7 +56,7 @@ fn run(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A table of 1,000 synsets at `folder/words`, indexed by vector, gloss and key.
+/// Makes a table of 6,927 synsets at `folder/words`, indexed by vector, gloss and key. Returns its path.
 fn words_table(folder: &Path) -> PathBuf {
     let table = folder.join("words");
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/wordnet-sample.parquet");

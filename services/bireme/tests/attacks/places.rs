@@ -27,7 +27,7 @@ use super::cluster::{Cluster, Node, PATIENCE, Settings};
 use super::report::held;
 use super::{binary, folder, run, text, words_table};
 
-/// The content of a file that no table may expose.
+/// The content of a file, and the key of a store. No node may expose it.
 const SECRET: &str = "5ecret-of-the-node";
 
 fn soon() -> Instant {

@@ -40,7 +40,8 @@ impl Attack {
         Ok(found.rows.num_rows())
     }
 
-    /// Checks that the node is alive, within its memory, answers probes, and answered the good caller.
+    /// Checks that the node is alive, within its memory, answers probes, and answered the good caller. Returns the peak
+    /// of its resident memory, in MiB.
     fn end(self) -> u64 {
         let seen = self.good.stop();
         assert!(seen.answered > 0 && seen.refused.is_empty(), "{seen:?}");
@@ -217,7 +218,7 @@ fn row_6_costly_functions_are_refused_and_late_work_does_not_pile_up() {
         let found = outcome(attack.search(by_filter(filter)));
         assert!(matches!(found, Outcome::Refused(_)), "{filter}");
     }
-    // The costliest allowed filters, by callers most of whom don't wait for the answer.
+    // Send the costliest allowed filters, by callers most of whom don't wait for the answer.
     let costly =
         list(40, " OR ", |k| format!("lower(upper(gloss)) = '{k}' OR gloss LIKE '%a_{k}%b_%'"));
     let mut outcomes: BTreeMap<String, u64> = BTreeMap::new();

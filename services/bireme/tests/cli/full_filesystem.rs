@@ -1,7 +1,7 @@
 //! A sparse slab on a filesystem that fills up: the node stays up, rows are right, and the fault is reported.
 //!
-//! The filesystem is an ext4 image in a mount namespace of the node's own, so nothing of it is left, however the test
-//! ends. If the kernel doesn't allow that, the test is skipped and says so on stderr; with BIREME_REQUIRE_MOUNT it
+//! The filesystem is an ext4 image that is mounted in a namespace of the node's own, so no mount is left, however the
+//! test ends. If the kernel doesn't allow that, the test is skipped and says so on stderr; with BIREME_REQUIRE_MOUNT it
 //! fails.
 
 use std::fs::File;
@@ -28,7 +28,7 @@ const ROWS_PER_FRAGMENT: u32 = 4000;
 const FILESYSTEM_BYTES: u64 = 12 << 20;
 const SLAB_BYTES: u64 = 64 << 20;
 
-/// Mounts the image on a folder that only the node sees, makes a sparse slab there, and becomes the node.
+/// Mounts the image on a folder, where only the node sees it, makes a sparse slab there, and becomes the node.
 const SCRIPT: &str = r#"
     mount -t ext4 -o loop "$1" "$2" || exit 77
     truncate -s "$4" "$2/slab" && exec "$3" io --listen 127.0.0.1:0 --no-pin --json --drive "$2/slab" --serve "$5"
@@ -46,7 +46,7 @@ impl Drop for Node {
     }
 }
 
-/// 600 bytes that don't compress.
+/// Returns 600 hexadecimal digits of random bytes, which compress to no less than half.
 fn words(id: u32) -> String {
     let mut bytes = [0; 300];
     StdRng::seed_from_u64(id.into()).fill_bytes(&mut bytes);

@@ -1,4 +1,4 @@
-//! Everything at once that costs an I/O node memory: it stays within its limit, and serves callers who behave.
+//! Everything that costs an I/O node memory, at once: the node stays within its limit, and serves callers who behave.
 
 use std::fmt::Write as _;
 use std::future::poll_fn;
@@ -47,7 +47,7 @@ fn words(id: u32) -> String {
     words
 }
 
-/// Returns the most resident memory that a node has had.
+/// Returns the peak of a node's resident memory, in MiB.
 fn peak_mib(io: &IoProcess) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", io.process.id())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -122,7 +122,7 @@ async fn behaves(io: &IoProcess, uri: &str) {
                 assert!(got == ids.map(words), "wrong rows");
                 return;
             }
-            // It may not have noticed yet that the others are gone.
+            // The node may not have noticed yet that the hostile callers are gone.
             Err(fault) => assert!(
                 matches!(fault.reason, Reason::Overloaded | Reason::NodeUnavailable),
                 "{fault}"
@@ -143,7 +143,7 @@ fn memory_is_bounded_under_ten_thousand_slow_readers_of_wide_rows() {
         &format!("{}:256MiB", text(&folder.path().join("slab"))),
         &[("MEMORY", &format!("{MEMORY_MIB}MiB")), ("RAM_TIER", "32MiB"), ("SEGMENT", "16MiB")],
     );
-    // On a runtime of their own, whose shutdown closes all connections at once.
+    // The hostile callers have a runtime of their own, whose shutdown closes all their connections at once.
     let hostile = tokio::runtime::Runtime::new().unwrap();
     let streams = hostile.block_on(async {
         let mut held = Vec::new();
@@ -158,7 +158,7 @@ fn memory_is_bounded_under_ten_thousand_slow_readers_of_wide_rows() {
         let channel = connect(&io).await;
         let begun = (0..UNFINISHED).map(|_| unfinished(channel.clone(), &io.endpoint));
         let begun = futures::future::join_all(begun).await;
-        // Until what they send has arrived.
+        // Wait until the bytes that the callers send have arrived.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let streams = held.iter().flatten().flatten().count();
         println!("{streams} streams, {} unfinished, {} MiB", begun.len(), peak_mib(&io));

@@ -8,7 +8,7 @@ use serde_json::Value;
 pub struct IoProcess {
     pub process: Child,
     pub endpoint: String,
-    /// The extents that it found on its drive.
+    /// The number of extents that the node found on its drive.
     pub extents: u64,
 }
 

@@ -16,10 +16,11 @@ use super::{folder, json, run, text};
 const FRAGMENTS: u32 = 8;
 const ROWS_PER_FRAGMENT: u32 = 4000;
 const CALLERS: u64 = 4;
-/// The test fails after this many lives of the node in a row that cache nothing. Each is longer than the one before.
+/// The test fails after this many lives of the node in a row that cache nothing. On average, each is longer than the
+/// one before.
 const LIFETIME_MAX: u32 = 10;
 
-/// Returns the content of a row: bytes that don't compress, so that a chunk is as large as it looks.
+/// Returns the content of a row: 600 hexadecimal digits of random bytes, which compress to no less than half.
 fn words(id: u32) -> String {
     let mut bytes = [0; 300];
     StdRng::seed_from_u64(id.into()).fill_bytes(&mut bytes);
@@ -66,7 +67,7 @@ fn a_killed_node_recovers_its_cache_and_never_serves_a_wrong_row() {
     let _entered = runtime.enter();
     let mut random = StdRng::seed_from_u64(1);
     let (mut rows, mut found) = (0, 0);
-    // On a busy machine the node may be killed before it has cached anything. Its next life is then longer.
+    // On a busy machine the node may be killed before it has cached anything. Its next life is then longer on average.
     let mut lifetime = 1;
     for kill in 0..kills + LIFETIME_MAX {
         if kill >= kills && lifetime == 1 {

@@ -26,7 +26,7 @@ fn a_node_is_ready_once_it_has_warmed() {
     run(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
     let config = folder.path().join("io.toml");
     let uri = text(&table);
-    // Slow enough that the test sees the node before it is ready.
+    // The fill rate is so low that the test sees the node before it is ready.
     let settings = format!(
         "fill_rate = \"8MiB\"\nwarm_at_start_max = \"50s\"\n[[warm_at_start]]\nuri = \"{uri}\"\n\
          [[shares]]\nuri = \"{uri}\"\nminimum = \"16MiB\"\n"

@@ -1,4 +1,5 @@
-//! `bireme bench eviction`: the hit ratio of a full drive, with the eviction policy of nodes and with others.
+//! `bireme bench eviction`: the hit ratio of a full drive, with the eviction policy of I/O nodes and with other
+//! policies.
 
 use clap::Args;
 use io_node::simulate::{Capacity, Outcome, bireme, fifo, lru, optimum};

@@ -76,7 +76,7 @@ where
 #[derive(Debug)]
 struct LineBudget {
     lines: u32,
-    /// When `lines` was last brought up to date.
+    /// The time up to which refills are counted in `lines`.
     at: Instant,
     left_out: u64,
 }

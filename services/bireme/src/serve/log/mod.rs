@@ -49,7 +49,8 @@ const QUIETER: [&str; 10] = [
     "aws_config=error",
 ];
 
-/// Refuses a word that is not a level. It would be taken for the name of a module, and nothing would be logged.
+/// Refuses a word that is not a level. The filter would take it for the name of a module; if it is the only word,
+/// nothing of Bireme would be logged.
 fn check_levels(wanted: &str) -> Result<()> {
     let mut words = wanted.split(',').map(str::trim).filter(|word| !word.contains(['=', '[']));
     match words.find(|word| word.parse::<LevelFilter>().is_err()) {
