@@ -103,7 +103,7 @@ impl Assembler {
                 Target::Values(Some(values.ok_or(PackError::ReplyTooLarge { column })?))
             }
             Solo::Plain(_) | Solo::No => {
-                // Plain rows are copied byte by byte, and `finish` checks that all were put.
+                // Every byte of a plain row is copied to the buffer, and `finish` checks that all were put.
                 let are_plain = matches!(layout.solo, Solo::Plain(_))
                     && rows.iter().all(|row| row.form == Form::Plain);
                 let memory = if are_plain { allocate } else { &mut zeroed };
@@ -136,8 +136,8 @@ impl Assembler {
     /// [`ExtentIndex::is_null`] returns true.
     ///
     /// # Errors
-    /// [`PackError::Put`] if the length differs from the span's or the position was put before;
-    /// [`PackError::Corrupt`].
+    /// [`PackError::Put`] if there is no such position, the length differs from the span's or the position was put
+    /// before; [`PackError::Corrupt`].
     pub fn put(&mut self, position: usize, bytes: &[u8]) -> Result<(), PackError> {
         match self.rows.get(position) {
             Some(row) if row.len as usize == bytes.len() => self.put_piece(position, 0, bytes),
@@ -149,7 +149,8 @@ impl Assembler {
     /// order. They must not overlap, and together they must cover the span.
     ///
     /// # Errors
-    /// [`PackError::Put`] for bytes outside the span, or more bytes than it has; [`PackError::Corrupt`].
+    /// [`PackError::Put`] for a position that does not exist, bytes outside the span, or more bytes than it has;
+    /// [`PackError::Corrupt`].
     pub fn put_piece(
         &mut self,
         position: usize,

@@ -164,7 +164,8 @@ fn encode_placed(
     Some(Extent { index, bytes })
 }
 
-/// Returns the bytes of whole sectors that rows up to byte `end` need; `None` if that is too much for an extent.
+/// Returns the length in bytes of the whole sectors that rows up to byte `end` need; `None` if an extent cannot have
+/// that many.
 fn whole_sectors(end: u64) -> Option<usize> {
     let sectors = sectors_for(end);
     (sectors <= SECTORS_MAX).then_some(sectors as usize * SECTOR_BYTES)

@@ -47,7 +47,8 @@ pub enum PackError {
         /// The number of rows of this column.
         found: usize,
     },
-    /// The chunk doesn't fit into an extent, which has less than 4 GiB and fewer than 2^32 rows.
+    /// The chunk doesn't fit into an extent, which has less than 4 GiB and fewer than 2^32 rows, or has a list of 2^30
+    /// items or more.
     #[error("a chunk of {rows} rows does not fit an extent of 4 GiB: use fewer rows in a chunk")]
     TooLarge {
         /// The number of rows of the chunk.
@@ -110,13 +111,13 @@ pub enum PackError {
     Corrupt {
         /// The column.
         column: String,
-        /// Why the bytes are invalid.
+        /// The reason why the bytes are invalid.
         reason: String,
     },
     /// The bytes are not an extent index, or the index has another layout.
     #[error("corrupt extent index: {reason}")]
     CorruptIndex {
-        /// Why the index is invalid.
+        /// The reason why the index is invalid.
         reason: &'static str,
     },
     /// Arrow rejected a conversion.
@@ -136,7 +137,7 @@ impl PackError {
     }
 }
 
-/// Why bytes cannot be decoded.
+/// The reason why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
     Bytes(&'static str),

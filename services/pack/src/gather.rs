@@ -322,7 +322,7 @@ fn write_at(buffer: &mut MutableBuffer, at: usize, bytes: &[u8]) {
     match buffer.as_slice_mut().get_mut(at..at + bytes.len()) {
         Some(place) => place.copy_from_slice(bytes),
         None => {
-            // Happens only for items of lists. They are set in order, and null items are skipped.
+            // The buffer ends before `at` only for items of lists, which are set in order without null items.
             buffer.resize(at, 0);
             buffer.extend_from_slice(bytes);
         }

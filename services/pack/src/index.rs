@@ -8,7 +8,7 @@
 //! The index knows neither the columns' types, which are in [`crate::PackLayout`], nor where on a drive the extent is.
 //!
 //! RAM, in addition to a constant: 4 bytes for each sector (0.1 % of the extent), 2.25 bytes for each row of variable
-//! width (10.25 for a row of 65,535 bytes or more), and 1 bit for each row of a single-column pack with nulls.
+//! width (10.25 for a row of 65,535 bytes or more), and 1 bit for each row of an extent of [`Form::Plain`] with nulls.
 
 use address::SECTOR_BYTES;
 

@@ -11,7 +11,7 @@ use crate::wire::{wire_field, wire_type};
 ///
 /// A pack of one fixed-width column, such as a vector, uses [`Form::Plain`]. Its rows have no header, so a vector of
 /// 4,096 bytes takes exactly one sector. A pack of one binary or text column uses [`Form::Value`]. All other packs use
-/// [`Form::Row`], as do chunks of a fixed-width column with nulls that [`Form::Plain`] can't represent.
+/// [`Form::Row`], as do chunks of a fixed-width column with null elements, or with null values of less than 64 bytes.
 #[derive(Clone, Debug)]
 pub struct PackLayout {
     pub(crate) fields: Vec<FieldRef>,
@@ -19,14 +19,14 @@ pub struct PackLayout {
     pub(crate) solo: Solo,
 }
 
-/// Whether a pack has a single column with a special form.
+/// The special form of a pack's single column, if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Solo {
     /// One fixed-width column. The number is the width of a value in [`Form::Plain`]. Some chunks use [`Form::Row`].
     Plain(u32),
     /// One binary or text column, always in [`Form::Value`].
     Value,
-    /// Several columns or one nested column, always in [`Form::Row`].
+    /// Any other columns, always in [`Form::Row`].
     No,
 }
 
@@ -91,8 +91,8 @@ impl PackLayout {
     }
 
     /// Returns the type of the vectors if the pack has one column, of vectors. In an extent of [`Form::Plain`], the
-    /// bytes of a row are the vector unless [`ExtentIndex::is_null`] returns true. Extents of [`Form::Row`], which
-    /// have vectors with null elements, must be decoded by a [`crate::Assembler`].
+    /// bytes of a row are the vector unless [`ExtentIndex::is_null`] returns true. Extents of [`Form::Row`], which have
+    /// vectors with null elements or null vectors of less than 64 bytes, must be decoded by a [`crate::Assembler`].
     pub fn vector_type(&self) -> Option<VectorType> {
         let [field] = self.fields.as_slice() else { return None };
         let DataType::FixedSizeList(item, dimension) = field.data_type() else { return None };

@@ -1,9 +1,9 @@
 //! Measures how many reads per second one ring makes, and how much CPU time a read takes: `rate FILE
 //! READ_DEPTH [pread]`.
 //!
-//! Runs a closed loop of random 4,096-byte reads for 3 seconds: the sink of each read starts the next one.
-//! This measures the ring alone and is not a benchmark of a service. It does not drop caches: with O_DIRECT
-//! there is none, and a tmpfs is entirely a cache.
+//! Runs a closed loop of random 4,096-byte reads for 3 seconds: the sink of each read starts the next one. This
+//! measures the ring alone and is not a benchmark of a service. It does not drop caches: O_DIRECT bypasses the page
+//! cache, and a tmpfs is always in RAM.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Which CPU cores this process may use, and pinning a thread to one of them.
+//! The CPU cores that this process may use, and pinning a thread to one of them.
 
 use std::io;
 
@@ -20,7 +20,7 @@ pub fn allowed_cores() -> io::Result<Vec<usize>> {
 ///
 /// # Errors
 ///
-/// `EINVAL` if the machine has no such core or the process may not use it.
+/// `EINVAL` if the machine has no such core or the process's cpuset lacks it.
 pub fn pin_to(core: usize) -> io::Result<()> {
     let mut mask = CpuSet::new();
     mask.set(core)?;

@@ -15,7 +15,7 @@ use address::SECTOR_BYTES;
 /// Size of a huge page on x86-64, and on aarch64 with 4 KiB pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// A heap buffer whose address and length are multiples of 4,096.
+/// A buffer whose address and length are multiples of 4,096.
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
@@ -25,7 +25,7 @@ pub struct AlignedBuf {
     region: Option<Arc<Region>>,
 }
 
-/// Memory that several buffers share. It is freed with the last of them; only they point into it.
+/// Memory of one or several buffers. It is freed with the last of them; only they point into it.
 enum Region {
     /// Memory from the allocator.
     Allocated(NonNull<u8>, Layout),

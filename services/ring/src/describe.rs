@@ -27,18 +27,19 @@ pub struct RingDescription {
 pub enum EngineInUse {
     /// io_uring.
     IoUring {
-        /// When the kernel processes completions.
+        /// The mode in which the kernel processes completions.
         task_run: TaskRun,
-        /// Why buffers are not registered, if they are not. Each read then has to pin its pages.
+        /// The reason why buffers are not registered, or `None` if they are. Without registration, each read has to pin
+        /// its pages.
         buffers_unregistered: Option<String>,
-        /// Why files are not registered, if they are not.
+        /// The reason why files are not registered, or `None` if they are.
         files_unregistered: Option<String>,
     },
     /// The pread pool.
     Pread {
         /// Number of threads, including those for transfers.
         threads: u32,
-        /// Why io_uring is not used, if it was preferred.
+        /// The reason why io_uring is not used, or `None` if the pool was configured.
         instead_of_io_uring: Option<IoUringUnavailable>,
     },
     /// System calls on the ring's own thread.

@@ -1,9 +1,9 @@
 //! The queue depth of the device under a file, as sysfs reports it.
 //!
-//! The search starts at `/sys/dev/block/MAJOR:MINOR` of the device that holds the file. A partition leads to
-//! its disk, one folder up. A device made of others (md, LVM and everything else of device mapper) leads to
-//! its components, whose depths are added up. A loop device leads to the device that holds its file; since it
-//! has a queue of its own too, the smaller of the two depths counts.
+//! The search starts at `/sys/dev/block/MAJOR:MINOR` of the device that holds the file. A partition leads to its disk,
+//! one folder up. A device made of others (md, or LVM and everything else that uses device mapper) leads to its
+//! components, whose depths are added up. A loop device leads to the device that holds its file; since it has a queue
+//! of its own too, the smaller of the two depths counts.
 
 #![expect(clippy::disallowed_methods, reason = "sysfs is read once, when a drive is opened")]
 
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 pub const QUEUE_DEPTH_MIN: u32 = 16;
 /// Maximum depth: on any of today's drives, more operations at a time only add latency.
 pub const QUEUE_DEPTH_MAX: u32 = 2048;
-/// The depth that is assumed where there is not a block device to ask.
+/// The depth that is assumed if no block device reports one.
 pub const QUEUE_DEPTH_DEFAULT: u32 = 128;
 
 /// Maximum depth of nested devices that are followed. Thin LVM, RAID and encryption together nest less
@@ -45,7 +45,7 @@ pub enum DepthSource {
         /// Names as in `/sys/block`, each with its `nr_requests`.
         devices: Vec<(String, u32)>,
     },
-    /// There is not a block device (tmpfs, overlay, a network filesystem), or it does not report a depth.
+    /// There is no block device (tmpfs, overlay, a network filesystem), or it does not report a depth.
     Default {
         /// The reason, for the log.
         reason: String,
@@ -129,7 +129,7 @@ impl Underlying {
         self.disks.dedup();
     }
 
-    /// Replaces the queues by `queue` if that one is shallower than their sum.
+    /// Replaces the queues by `queue` if `queue` is shallower than their sum.
     fn narrow(&mut self, queue: Option<(String, u32)>) {
         self.queues = match queue {
             Some(queue) if queue.1 < sum(&self.queues) => vec![queue],
@@ -181,8 +181,9 @@ impl Sysfs<'_> {
         found
     }
 
-    /// Returns the device that holds the file of a loop device. Returns `None` if the file was deleted or is
-    /// not visible in this process's mount namespace.
+    /// Returns the sysfs folder of the device that holds a loop device's file. Returns `None` if `disk` is not a loop
+    /// device, if no block device holds the file, or if the file was deleted or is not visible in this process's mount
+    /// namespace.
     fn loop_backing_device(&self, disk: &Path) -> Option<PathBuf> {
         let text = fs::read(disk.join("loop/backing_file")).ok()?;
         let path = text.strip_suffix(b"\n").unwrap_or(&text);
@@ -258,7 +259,7 @@ mod tests {
             folder
         }
 
-        /// A device made of others, as device mapper makes them: without a request queue.
+        /// Adds a device that consists of `parts`, as device mapper makes them: without `nr_requests`.
         fn mapped(&self, numbers: &str, name: &str, parts: &[&Path]) -> PathBuf {
             let folder = self.device(numbers, &format!("virtual/block/{name}"), None);
             fs::create_dir(folder.join("slaves")).unwrap();
@@ -379,7 +380,7 @@ mod tests {
             sysfs.loop_device(&format!("7:{minor}"), &name, "96", file);
             assert_eq!(sysfs.depth(7, minor), devices(96, &[(&name, 96)]), "{file}");
         }
-        // A loop device over itself, which no kernel allows, does not recurse forever.
+        // The search ends even for a loop device over itself, which no kernel allows.
         sysfs.files.insert("/dev/loop4".into(), (7, 4));
         sysfs.loop_device("7:4", "loop4", "64", "/dev/loop4");
         assert_eq!(sysfs.depth(7, 4), devices(64, &[("loop4", 64)]));

@@ -7,8 +7,7 @@ use address::{ByteOffset, DriveNo};
 
 use crate::{AlignedBuf, ConfigError, DriveFault, IoUringUnavailable};
 
-/// The reason why a read returned no bytes. Refusals come from the call itself, all others from the
-/// completion.
+/// The reason why a read returned no bytes. Refusals are decided at the call, all other errors later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// Refused: the queue is full. The caller should shed the request.
@@ -53,7 +52,7 @@ pub enum ReadError {
         /// The slab's length in bytes.
         end: u64,
     },
-    /// The kernel reported an error, or the same transient error after every retry.
+    /// The kernel reported a permanent error, or only transient errors until the attempts were used up.
     #[error("reading drive {} at offset {} failed: {} ({fault})", drive.0, offset.0, errno_text(*errno))]
     Io {
         /// The drive.
@@ -141,7 +140,7 @@ pub enum WriteError {
         /// The class of the errno.
         fault: DriveFault,
     },
-    /// The ring was dropped before all bytes were written.
+    /// The ring was dropped before all bytes were written or made durable.
     #[error("the ring was dropped before the write finished")]
     Closed,
 }
@@ -183,7 +182,7 @@ pub enum StartError {
         /// The engine.
         engine: &'static str,
     },
-    /// There are no drives, or more than a `DriveNo` can number.
+    /// There are no drives, or more than 65,535.
     #[error("a ring cannot have {0} drives; give it 1 to 65,535")]
     Drives(usize),
     /// The operating system refused something that a ring needs.
@@ -196,7 +195,7 @@ pub enum StartError {
     },
 }
 
-/// The failure of a transfer, before it is converted to a read error or a write error.
+/// The failure of an operation, before it is converted to a read error or a write error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Io { drive: DriveNo, offset: ByteOffset, errno: i32 },

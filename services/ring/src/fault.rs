@@ -16,8 +16,8 @@ pub enum DriveFault {
     NoSpace,
     /// The drive cannot be written (EROFS, EPERM, EACCES).
     ReadOnly,
-    /// The kernel was short of memory (ENOMEM, ENOBUFS), or still busy after every retry (EAGAIN, EINTR,
-    /// EBUSY). The operation may succeed later.
+    /// The kernel was short of memory (ENOMEM, ENOBUFS) or busy (EBUSY), or did not carry out the operation at any
+    /// attempt (EAGAIN, EINTR). The operation may succeed later.
     Busy,
     /// The kernel rejects the operation, which only a bug in this program can cause (EINVAL, EBADF, EFAULT,
     /// EOPNOTSUPP).

@@ -4,7 +4,7 @@
 //! Reads and transfers (writes, fsyncs, owned reads) have separate slots, so that neither can use up the
 //! slots of the other. `transfer_queues` decides which transfer is submitted next.
 //!
-//! No method calls a sink or a waker, so the ledger may stay borrowed throughout each of them.
+//! No method calls a sink or a waker, so the ledger may stay borrowed while a method runs.
 
 use std::rc::{Rc, Weak};
 
@@ -33,13 +33,13 @@ pub(crate) struct Ledger {
     read_queue: ReadQueue,
     transfers: Slots<Transfer>,
     transfer_queues: TransferQueues,
-    /// Operations pushed to the backend since its last `submit`.
+    /// Operations pushed to the backend since its last successful `submit`.
     unsubmitted: u64,
 }
 
 /// The receiver of an operation's result. It is called once the ledger is no longer borrowed.
 pub(crate) enum Delivery {
-    /// Nobody yet: the rest of the operation was submitted.
+    /// Nobody yet: the rest of the operation was pushed to the backend.
     Nothing,
     /// A sink. After the call, the slot and its buffer are returned.
     ToSink {
@@ -54,7 +54,7 @@ pub(crate) enum Delivery {
 }
 
 impl Ledger {
-    /// `bufs` holds one buffer for each read slot.
+    /// Creates a ledger without operations. `bufs` has one buffer for each read slot.
     pub fn new(
         config: &RingConfig,
         limits: TransferLimits,
@@ -106,8 +106,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Fills the free slots from the queues and calls the backend once. Returns false if the kernel is out of
-    /// resources, so that this must be called again soon.
+    /// Fills the free slots from the queues, and submits all operations that the backend was given. Returns false if
+    /// the kernel is out of resources; this must then be called again soon.
     pub fn submit(&mut self) -> bool {
         self.fill_read_slots();
         self.fill_transfer_slots();
@@ -168,7 +168,8 @@ impl Ledger {
         }
     }
 
-    /// Processes one completion. If the operation is not finished, submits the rest of it.
+    /// Processes one completion. If the operation is not finished, pushes the rest of it to the backend, except for a
+    /// read whose sink was dropped.
     pub fn complete(&mut self, completion: Completion) -> Delivery {
         let Completion { slot, result, buf } = completion;
         if self.reads.covers(slot) {
@@ -220,7 +221,7 @@ impl Ledger {
         let transfer =
             self.transfers.get_mut(slot).expect("a completion belongs to an occupied slot");
         let verdict = transfer.progress.advance(transfer.kind, result);
-        // A write goes on even if its future was dropped, because half a write is of no use to anybody.
+        // A transfer goes on even if its future was dropped, because half a write is of no use to anybody.
         if verdict == Verdict::Resubmit {
             let Transfer { kind, drive, offset, progress, .. } = *transfer;
             self.push_rest(slot, kind, drive, offset, progress, buf);
@@ -263,8 +264,8 @@ impl Ledger {
         self.push(Request { slot, kind, drive, offset, start, len: progress.len - start, buf });
     }
 
-    /// Returns `None` if the operation succeeded. An operation that is abandoned halfway counts as
-    /// interrupted.
+    /// Returns the failure that `verdict` means, or `None` if the operation succeeded. An operation that is abandoned
+    /// halfway counts as interrupted.
     fn failure(
         &self,
         verdict: Verdict,
@@ -284,7 +285,7 @@ impl Ledger {
         }
     }
 
-    /// Frees a read's slot and returns its buffer to it.
+    /// Gives a read slot its buffer back, and frees the slot.
     pub fn return_slot(&mut self, slot: SlotId, buf: AlignedBuf) {
         self.bufs[slot.index()] = buf;
         self.reads.free(slot);
@@ -312,8 +313,8 @@ impl Ledger {
         (self.read_queue.len(), self.transfer_queues.len())
     }
 
-    /// Discards everything that is queued. Returns the queued transfers' replies, which the caller must
-    /// complete.
+    /// Discards everything that is queued. Returns the queued transfers' replies, which the caller must complete, and
+    /// their buffers.
     pub fn clear_queues(&mut self) -> Vec<(Rc<Reply>, AlignedBuf)> {
         self.read_queue.clear();
         self.transfer_queues.drain().map(|(transfer, buf)| (transfer.reply, buf)).collect()

@@ -2,7 +2,8 @@
 
 use address::SECTOR_BYTES;
 
-/// Completions without progress (EINTR, EAGAIN, less than a sector) after which an operation fails.
+/// The number of successive completions without progress (EINTR, EAGAIN, less than a sector) after which an operation
+/// fails.
 pub(crate) const ATTEMPTS_MAX: u8 = 64;
 
 /// The kind of an operation.

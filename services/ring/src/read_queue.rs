@@ -62,8 +62,8 @@ impl ReadQueue {
         (discarded, None)
     }
 
-    /// Discards the reads whose sinks were dropped, at most once between two calls of `pop`. Returns how many
-    /// there were.
+    /// Discards the reads whose sinks were dropped, at most once between two calls of `pop`. Returns how many it
+    /// discarded.
     pub fn discard_unwanted(&mut self) -> u64 {
         if std::mem::replace(&mut self.searched, true) {
             return 0;

@@ -150,9 +150,9 @@ impl Ring {
         Ok(())
     }
 
-    /// Fills `buf` from `offset` of `drive`: for large sequential reads such as scrubbing and recovery. It is
-    /// scheduled with the writes, so it cannot delay [`Ring::read`]. The range must consist of whole sectors,
-    /// at most 1 GiB.
+    /// Fills `buf` from `offset` of `drive`: for large sequential reads such as scrubbing and recovery. The read is
+    /// scheduled with the writes, so it has a lower priority than those of [`Ring::read`]. The range must consist of
+    /// whole sectors, at most 1 GiB.
     ///
     /// # Errors
     ///
@@ -217,7 +217,7 @@ impl Ring {
         self.0.submit();
     }
 
-    /// Completes when nothing is queued and nothing is in flight.
+    /// Waits until nothing is queued and nothing is in flight.
     pub fn drain(&self) -> Drain {
         Drain(self.clone())
     }
@@ -478,8 +478,8 @@ fn check_media(engine: &Engine, files: &[SlabFile]) -> Result<(), StartError> {
     }
 }
 
-/// Starts the configured backend. Lowers `limits` if the engine cannot carry out that many transfers without
-/// delaying reads.
+/// Starts the configured backend. Lowers `limits` for a pread pool, which has a thread for each transfer that may be in
+/// flight.
 fn start_backend(
     config: &RingConfig,
     files: &[SlabFile],

@@ -20,10 +20,11 @@ use crate::device::{DepthSource, QueueDepth, queue_depth};
 use crate::sim::SimDisk;
 use crate::{AlignedBuf, SlabError};
 
-/// The mode of a slab's file. Rows of tables are in it, which other users of the machine may not be allowed to read.
+/// The mode of a slab's file. The file holds rows of tables, which other users of the machine may not be allowed to
+/// read.
 const FILE_MODE: u32 = 0o600;
 
-/// What to do where the filesystem lacks O_DIRECT.
+/// The behaviour where the filesystem lacks O_DIRECT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
     /// Fail to open the slab.
@@ -42,7 +43,7 @@ pub struct OpenOptions {
     pub size: Option<u64>,
     /// Whether to fail if the filesystem lacks O_DIRECT.
     pub direct: Direct,
-    /// Neither create the slab nor write to it.
+    /// Whether the slab is neither created nor written.
     pub read_only: bool,
 }
 
@@ -171,8 +172,9 @@ impl SlabFile {
         self.0.is_direct
     }
 
-    /// Returns whether the whole size is allocated, so that no write fails because the filesystem is full.
-    /// False if the filesystem cannot preallocate.
+    /// Returns whether opening the slab allocated its whole size, or it is a block device, so that no write fails
+    /// because the filesystem is full. False if the filesystem cannot preallocate, or a file was opened read-only or
+    /// without a size.
     pub fn is_preallocated(&self) -> bool {
         self.0.is_preallocated
     }
@@ -183,7 +185,8 @@ impl SlabFile {
     }
 
     /// Returns the permissions that the slab's file had before it was opened, if they exceeded mode 0600; opening the
-    /// slab removed the excess. Returns `None` for a block device, whose mode is left to its administrator.
+    /// slab removed the excess. Returns `None` for a slab opened read-only, and for a block device, whose mode is left
+    /// to its administrator.
     pub fn narrowed_from(&self) -> Option<u32> {
         self.0.narrowed_from
     }
@@ -378,7 +381,7 @@ fn lock(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Reads the first sector and writes the same bytes back.
+/// Reads the first sector and, unless `read_only` is set, writes the same bytes back.
 fn try_sector(file: &File, read_only: bool) -> io::Result<()> {
     let mut sector = AlignedBuf::for_sectors(1);
     file.read_exact_at(&mut sector, 0)?;

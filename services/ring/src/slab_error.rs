@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 /// The reason why a slab could not be opened or written.
 #[derive(Debug, thiserror::Error)]
 pub enum SlabError {
-    /// The folder does not exist, or the file or device does not exist and was not to be created (ENOENT).
+    /// The folder does not exist, or the file or device does not exist and was not to be created (ENOENT, ENOTDIR,
+    /// ENODEV, ENXIO).
     #[error("{}: not found; check that the path is right, the drive is mounted, and the folder exists", path.display())]
     NotFound {
         /// The path of the slab.

@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts since the ring was started, and gauges as of the call.
+        /// Counts since the ring was started, and gauges at the time of the call to
+        /// [`Ring::stats`](crate::Ring::stats).
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct RingStats {
             $($(#[$doc])* pub $name: u64,)*

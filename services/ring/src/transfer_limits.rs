@@ -48,7 +48,7 @@ impl TransferLimits {
         limits
     }
 
-    /// Lowers the limits so that they add up to at most `total`, but to no less than one for each queue.
+    /// Lowers the limits so that they add up to at most `total`, but no limit to less than 1.
     pub fn cap_total(&mut self, total: u32) {
         let share = total / self.in_flight_max.len().max(1) as u32;
         for max in &mut self.in_flight_max {

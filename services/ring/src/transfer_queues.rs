@@ -14,8 +14,8 @@ use crate::AlignedBuf;
 use crate::transfer::Transfer;
 use crate::transfer_limits::TransferLimits;
 
-/// Transfers submitted after a read before more than one may be in flight. At 256 KiB each, a drive that
-/// writes 1.3 GB/s takes 50 ms for them, so a few reads per second are enough to keep reads fast.
+/// The number of transfers that are submitted one at a time after a read. At 256 KiB each, a drive that writes 1.3 GB/s
+/// takes 50 ms for them, so 20 reads per second are enough to keep its transfers limited.
 const TRANSFERS_AFTER_READ: u32 = 256;
 
 /// A transfer and its buffer.
@@ -138,7 +138,7 @@ mod tests {
 
     const LEN_MAX: usize = 600;
 
-    /// Queues of drives on these disks, with a limit of four in flight each.
+    /// Returns queues for drives on these disks, with a limit of four transfers in flight each.
     fn queues(disks: &[&str]) -> TransferQueues {
         let source = DepthSource::Default { reason: String::new() };
         let depth = |disk: &&str| QueueDepth {

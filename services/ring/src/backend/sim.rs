@@ -14,7 +14,7 @@ pub(crate) struct SimBackend {
     now: u64,
     /// Requests pushed but not submitted.
     outbox: Vec<Request>,
-    /// Whether the ring is blocked in `wait`. The next `reap` then completes everything, regardless of
+    /// Whether `wait` was called since the last `reap`. The next `reap` then completes everything, regardless of
     /// latencies and holds.
     complete_all: bool,
 }

@@ -1,16 +1,16 @@
-//! When the kernel processes the completions of an io_uring.
+//! The modes in which the kernel processes the completions of an io_uring.
 
 use std::fmt;
 
-/// When the kernel processes completions, best mode first.
+/// The mode in which the kernel processes completions, best mode first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskRun {
-    /// When the ring collects them (`DEFER_TASKRUN`, Linux 6.1).
+    /// It processes them when the ring collects them (`DEFER_TASKRUN`, Linux 6.1).
     Deferred,
-    /// When the thread next enters the kernel (`COOP_TASKRUN`, Linux 5.19; with `SINGLE_ISSUER` from Linux
-    /// 6.0).
+    /// It processes them when the thread next enters the kernel (`COOP_TASKRUN`, Linux 5.19; with `SINGLE_ISSUER` from
+    /// Linux 6.0).
     Cooperative,
-    /// At once, by interrupting the thread.
+    /// It processes them at once, by interrupting the thread.
     Interrupting,
 }
 

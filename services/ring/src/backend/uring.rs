@@ -199,7 +199,7 @@ impl Backend for Uring {
     }
 
     fn readiness(&self) -> io::Result<Option<OwnedFd>> {
-        // Never read, as in the pread pool: each change of the counter wakes the task.
+        // The eventfd is never read, as in the pread pool: each change of its counter wakes the task.
         self.signal.as_fd().try_clone_to_owned().map(Some)
     }
 }

@@ -121,9 +121,8 @@ pub(crate) async fn drive(number: u64, readiness: AsyncFd<OwnedFd>) {
     }
 }
 
-/// The task of a ring whose backend has no file descriptor: it submits and collects completions repeatedly
-/// while anything is in flight. On a simulated disk each repetition is one tick of the disk's time; a tick
-/// may have a duration.
+/// The task of a ring whose backend has no file descriptor: it submits and collects completions repeatedly while
+/// anything is in flight. On a simulated disk each repetition is one tick of the ring's time, which lasts `pause`.
 pub(crate) async fn drive_polled(number: u64, pause: Duration) {
     loop {
         let is_stopped = poll_fn(|cx| match find_ring(number) {

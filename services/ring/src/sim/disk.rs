@@ -161,7 +161,7 @@ impl SimDisk {
         self.lock().drives.iter().map(|drive| drive.bytes.len() as u64).collect()
     }
 
-    /// Returns the number of requests that each drive works on at the same time.
+    /// Returns the queue depth that each drive reports.
     pub(crate) fn queue_depth(&self) -> u32 {
         self.queue_depth
     }
@@ -171,7 +171,7 @@ impl SimDisk {
         self.lock().faults = faults;
     }
 
-    /// Sets the latency of operations from now on.
+    /// Sets the latency of the operations that are submitted from now on.
     pub fn set_latency(&self, ticks: RangeInclusive<u64>) {
         self.lock().latency_ticks = ticks;
     }
@@ -200,12 +200,14 @@ impl SimDisk {
         self.lock().drive(drive).bytes[at.0 as usize] ^= 1 << bit;
     }
 
-    /// While `held` is true, nothing completes, except the operations of a ring that is dropped.
+    /// Holds or releases the disk. While it is held, nothing completes, except the operations of a ring that is
+    /// dropped.
     pub fn hold(&self, held: bool) {
         self.lock().held = held;
     }
 
-    /// While `is_hung` is true, no operation of the drive completes, except those of a ring that is dropped.
+    /// Makes the drive hang or go on. While it hangs, none of its operations completes, except those of a ring that is
+    /// dropped.
     pub fn hang(&self, drive: DriveNo, is_hung: bool) {
         let mut state = self.lock();
         match is_hung {
@@ -279,7 +281,7 @@ impl SimDisk {
         self.lock().push(ring, now, request);
     }
 
-    /// Removes the operations that are due by `now`, in the order of completion.
+    /// Removes and completes the ring's operations that are due by `now`, in the order of completion.
     pub(crate) fn complete(&self, ring: RingNo, now: u64, into: &mut Vec<Completion>) {
         let mut state = self.lock();
         if state.held {

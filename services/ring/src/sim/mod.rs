@@ -1,11 +1,11 @@
 //! A simulated disk for tests, also of other crates: drives in memory with latency, reordering, faults and
 //! crashes, all determined by one seed.
 //!
-//! Time is counted in ticks. While anything is in flight, a ring's driver advances time by one tick each time
-//! it runs. By default no clock is involved, and a paused tokio clock does not advance. With
-//! [`SimConfig::tick`], a tick takes time on tokio's clock, so that drives can be slow. All choices are
-//! derived from the seed, so a run on a single-threaded runtime repeats exactly. Several rings may share a
-//! disk; each has its own sequence of random numbers.
+//! Time is counted in ticks. While anything is in flight, a ring's driver advances the ring's time by one tick each
+//! time it runs. By default no clock is involved, and a paused tokio clock does not advance. With [`SimConfig::tick`],
+//! a tick takes time on tokio's clock, so that drives can be slow. All choices are derived from the seed, so a run on a
+//! single-threaded runtime repeats exactly. Several rings may share a disk; each has its own sequence of random
+//! numbers.
 //!
 //! ```text
 //! in flight --tick >= due--> completed (visible to reads) --fsync--> durable

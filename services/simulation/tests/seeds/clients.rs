@@ -38,7 +38,7 @@ pub struct Wishes {
 pub struct Seen {
     /// Batches answered with rows, or distances.
     pub answers: Cell<u64>,
-    /// Rows in these answers.
+    /// Rows that these answers have or score.
     pub rows: Cell<u64>,
     /// Of these, the rows that came from a table, as reported by the nodes.
     pub table_rows: Cell<u64>,
@@ -46,12 +46,13 @@ pub struct Seen {
     pub refusals: RefCell<BTreeMap<&'static str, u64>>,
     /// Requests that failed in calm because a node was unavailable.
     pub unavailable_in_calm: Cell<u64>,
-    /// Fetches dropped before their answer.
+    /// Groups of concurrent fetches that were dropped before their last answer.
     pub dropped: Cell<u64>,
     /// Messages of strangers, which violate the protocol.
     pub strange: Cell<u64>,
-    /// Descriptions of nodes that observers checked; and how many of them showed a node that is not ready, a minimum
-    /// that was reached before, a maximum that is nearly reached, or a pinned table.
+    /// Descriptions of nodes that observers checked. The next four count what these descriptions showed: a node that is
+    /// not ready, a guarantee that held bytes before, a table at half of its maximum or more, and a pinned table that
+    /// held bytes before.
     pub looks: Cell<u64>,
     pub looks_before_ready: Cell<u64>,
     pub minima: Cell<u64>,
@@ -135,7 +136,7 @@ impl Client {
         FetchClient::new(endpoint, self.options.clone()).unwrap()
     }
 
-    /// Sends requests until told to end.
+    /// Sends requests until [`Wishes::is_to_end`] is set.
     pub async fn run(mut self) {
         while !self.around.wishes.is_to_end.get() {
             let pause = self.dice.ms(0..=12);
@@ -260,7 +261,8 @@ impl Client {
     fn refused(&self, fault: &Fault) {
         *self.around.seen.refusals.borrow_mut().entry(fault.reason.as_str()).or_default() += 1;
         let may_be = match fault.reason {
-            // A stream that finds no memory for a message ends. `World::calm` checks whether nodes were out of memory.
+            // A stream that finds no memory for a message ends. `World::calm` checks that a node shed batches or was
+            // restarted in that case.
             Reason::NodeUnavailable if !self.around.wishes.is_rough.get() => {
                 count(&self.around.seen.unavailable_in_calm, 1);
                 true

@@ -12,7 +12,7 @@ use crate::node::Node;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Happened(BTreeMap<String, u64>);
 
-/// Events that must happen in a few hundred seeds.
+/// Events that must happen at least once in a run of 200 seeds or more.
 const MUST: [&str; 30] = [
     "Crash",
     "DriveErrors",

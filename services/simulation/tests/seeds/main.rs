@@ -76,7 +76,7 @@ fn whatever_goes_wrong_every_answer_is_right() {
     let (failed, has_failed) = (Mutex::new(Vec::new()), AtomicBool::new(false));
     let total = Mutex::new((0, 0, 0, 0, Happened::default()));
     let work = || {
-        // An endless run stops at the first seed that fails.
+        // A run with a time limit stops at the first seed that fails.
         let goes_on = || match until {
             Some(until) => Instant::now() < until && !has_failed.load(Ordering::Relaxed),
             None => true,

@@ -39,7 +39,7 @@ struct NetState {
     connections: Vec<Connection>,
     /// Indexes of connections that were closed at both ends, for reuse.
     free: Vec<usize>,
-    /// The ends that each node has yet to accept, by the node's name. Nodes that are down have no entry.
+    /// The ends that each node has yet to accept, by the node's name. Nodes that do not listen have no entry.
     listening: BTreeMap<String, VecDeque<End>>,
 }
 
@@ -185,7 +185,7 @@ impl Net {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns the ends that a node has yet to accept.
+    /// Removes and returns the ends that a node has yet to accept.
     pub fn accept(&self, node: &str) -> Vec<End> {
         let mut state = self.lock();
         state.listening.get_mut(node).map(std::mem::take).unwrap_or_default().into()

@@ -30,7 +30,7 @@ pub struct Node {
     lives: u64,
     /// The core that gets the next connection.
     next_core: usize,
-    /// When a node that is down starts again, in ms.
+    /// The time at which a node that is down starts, in ms. `None` while it is up.
     pub starts_at: Option<u64>,
     /// Whether it is stopping, and the time by which its streams must end, in ms.
     is_stopping: bool,
@@ -147,7 +147,7 @@ impl Node {
         self.lives
     }
 
-    /// Returns its settings.
+    /// Returns the node's settings.
     pub fn config(&self) -> &IoConfig {
         &self.config
     }

@@ -56,7 +56,7 @@ impl Observer {
         Self { dice, around, configs, lives, nodes, last: HashMap::new() }
     }
 
-    /// Requests descriptions until told to end.
+    /// Requests descriptions until [`Wishes::is_to_end`](crate::clients::Wishes::is_to_end) is set.
     pub async fn run(mut self) {
         while !self.around.wishes.is_to_end.get() {
             let pause = self.dice.ms(0..=30);

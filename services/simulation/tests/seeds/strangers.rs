@@ -51,7 +51,7 @@ impl Stranger {
         Self { dice: Dice::new(seed, &format!("stranger {number}")), around }
     }
 
-    /// Sends invalid requests until told to end.
+    /// Sends invalid requests until [`Wishes::is_to_end`](crate::clients::Wishes::is_to_end) is set.
     pub async fn run(mut self) {
         while !self.around.wishes.is_to_end.get() {
             let pause = self.dice.ms(0..=40);
@@ -172,7 +172,7 @@ impl Stranger {
                 Some(_) => None,
                 None => return self.wrong("an empty reply"),
             },
-            // Does not depend on the requests.
+            // A node retires streams regardless of their requests.
             Some(Answer::Retire(_)) => return,
             None => return self.wrong("an empty answer"),
         };

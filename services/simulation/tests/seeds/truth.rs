@@ -60,7 +60,7 @@ impl Version {
         Some(&self.fragments[at])
     }
 
-    /// Returns whether it has a row at this address.
+    /// Returns whether the version has a row at this address.
     pub fn has(&self, addr: RowAddr) -> bool {
         self.fragment(addr.fragment()).is_some_and(|fragment| {
             (addr.offset() as usize) < fragment.rows.num_rows()
@@ -87,7 +87,8 @@ impl Version {
         }
     }
 
-    /// Returns the number of its extents: it has chunks of 64 rows in two packs.
+    /// Returns the number of extents of a version with two packs, which all tables but `scanned` have. A chunk has 64
+    /// rows.
     pub fn extents(&self) -> u64 {
         2 * self.infos.iter().map(|info| u64::from(info.physical_rows.div_ceil(64))).sum::<u64>()
     }
@@ -102,7 +103,7 @@ impl Version {
 }
 
 impl Fragment {
-    /// Returns a range of its physical rows.
+    /// Returns a range of the fragment's physical rows.
     pub fn read(&self, rows: std::ops::Range<u32>, columns: &[String]) -> RecordBatch {
         let columns: Vec<_> =
             columns.iter().map(|it| self.rows.schema().index_of(it).unwrap()).collect();
@@ -122,8 +123,8 @@ impl Fragment {
     }
 }
 
-/// A table of vectors with an id and a name. Version 2 deletes rows; version 3 deletes others, rewrites the names of
-/// one fragment and adds a fragment.
+/// Returns the versions of a table of vectors with an id and a name. Version 2 deletes rows; version 3 deletes others
+/// instead, rewrites the names of one fragment and adds a fragment.
 fn vectors() -> Vec<Version> {
     let item = Arc::new(Field::new("item", DataType::Float32, true));
     let vector = DataType::FixedSizeList(item, DIMENSION as i32);
@@ -155,7 +156,8 @@ fn vectors() -> Vec<Version> {
     ]
 }
 
-/// A table that exceeds the drives, so that its rows evict those that are read often.
+/// Returns the version of a table that exceeds the drives of most nodes, so that its rows evict those that are read
+/// often.
 fn scanned() -> Vec<Version> {
     let schema = Arc::new(Schema::new(vec![
         Field::new("id", DataType::Int64, false),
@@ -172,7 +174,7 @@ fn scanned() -> Vec<Version> {
     vec![version("s3://sim/scanned", 1, &[make(6, 4000), make(7, 4000)], |_, _| false)]
 }
 
-/// A table of texts and blobs of all lengths, many of them null.
+/// Returns the version of a table of texts and blobs of many lengths, some of them null.
 fn documents() -> Vec<Version> {
     let mark = HashMap::from([("lance-encoding:blob".to_owned(), "true".to_owned())]);
     let schema = Arc::new(Schema::new(vec![
@@ -250,7 +252,7 @@ fn text(dice: &mut Dice, bytes_max: usize) -> Option<String> {
     Some((0..len).map(|_| char::from(b'a' + dice.below(26) as u8)).collect())
 }
 
-/// Returns addresses at which at least one table has no row.
+/// Returns addresses at which no table has a row.
 pub fn nowhere() -> BTreeSet<u64> {
     [RowAddr::new(0, 900), RowAddr::new(4, 0), RowAddr::new(u32::MAX, u32::MAX)]
         .map(RowAddr::to_u64)

@@ -1,4 +1,4 @@
-//! A complete run: nodes, clients, network, store and clock, on this thread, from one seed.
+//! A complete run: nodes, clients, network, store and clock, on one thread, from one seed.
 //!
 //! ```text
 //! faults are injected ─► all faults end ─► calm: every answer is due ─► clients end: nodes hold nothing for them
@@ -32,11 +32,11 @@ use crate::truth::TABLES;
 pub struct Outcome {
     /// The hash and the number of all events.
     pub digest: (u64, u64),
-    /// The number of answers, and of rows in them.
+    /// The number of answers, and of the rows that they have or score.
     pub answers: (u64, u64),
     /// The duration on its own clock, in milliseconds.
     pub took_ms: u64,
-    /// How often each kind of event happened.
+    /// The number of events of each kind.
     pub happened: Happened,
 }
 
@@ -160,7 +160,7 @@ impl World {
         tasks
     }
 
-    /// Runs clients without faults: every answer is due.
+    /// Runs clients without faults, and checks that they get answers.
     fn calm(&mut self, seed: u64) {
         self.trace.say("calm");
         let wishes = Rc::new(Wishes::default());
@@ -190,7 +190,7 @@ impl World {
         assert!(unavailable == 0 || may_be, "a node was unavailable in calm");
     }
 
-    /// Returns the number of requests that nodes have shed.
+    /// Returns the number of batches that the running nodes have shed.
     fn shed(&mut self) -> u64 {
         let states = self.nodes.iter_mut().filter_map(|node| node.up().map(|up| up.state()));
         states.flat_map(|state| state.cores).map(|core| core.shed).sum()
@@ -242,7 +242,7 @@ impl World {
         }
     }
 
-    /// Checks that everything can be filled, unless no drive accepts writes.
+    /// Checks that each node can fill a version of a table, unless none of its drives accepts writes.
     fn fill(&mut self) {
         let version = &TABLES[0][self.dice.below(TABLES[0].len())];
         for at in 0..self.nodes.len() {

@@ -26,7 +26,7 @@ async fn streams_move_to_new_connections_and_no_fetch_fails() {
     let reader = RecordBatchIterator::new([Ok(batch)], schema);
     Dataset::write(reader, &uri, None).await.unwrap();
     let config = io_config(folder.path());
-    // Streams must be replaced many times, and get no time to end by themselves.
+    // The age is so short that streams must move to new connections many times during the test.
     let age = Duration::from_millis(150);
     let lifetimes = Lifetimes { age, grace: Duration::from_secs(5), ..Default::default() };
     let start =

@@ -182,7 +182,7 @@ async fn a_node_that_cannot_start_says_why() {
     let error = start_error(|config| config.drives = shared).await;
     assert!(error.to_string().contains("in use"), "{error}");
     stop_io(node).await;
-    // Another node can use the slab and the port of a stopped node.
+    // Another node can use the slab of a stopped node.
     let again = start_io(config).await;
     again.stop(Duration::from_secs(5));
 }

@@ -17,12 +17,13 @@ use ring::sim::{SimConfig, SimDisk};
 use tempfile::TempDir;
 use wire::fetch::{DescribeResponse, WarmRequest};
 
-/// Creates a folder on the drive of the build output. tmpfs would not support O_DIRECT.
+/// Creates a folder on the drive of the build output. The system's folder for temporary files may be a tmpfs, which may
+/// lack O_DIRECT.
 pub fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// The time after which a test fails.
+/// Returns the deadline of a request or a wait in tests: 60 seconds from now.
 pub fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
@@ -51,7 +52,7 @@ fn served() -> Vec<UriPrefix> {
     prefixes.map(|prefix| UriPrefix::of_config(&prefix).unwrap()).collect()
 }
 
-/// Opens Lance as the source of tables.
+/// Creates the reader of tables for an I/O node with this configuration.
 pub fn lake_of(config: &IoConfig) -> Arc<Lake> {
     let cache = config.lake_cache_bytes();
     Arc::new(Lake::new(LakeOptions::for_row_reads(cache, config.storage.clone(), config.store)))
@@ -236,7 +237,7 @@ fn table(uri: &Path) -> TableConfig {
     TableConfig { uri: uri.to_str().unwrap().into(), ..TableConfig::default() }
 }
 
-/// Returns a list entry for a node.
+/// Returns the entry of a node for a list of I/O nodes.
 pub fn member(node: &IoNode) -> IoNodeConfig {
     IoNodeConfig::at(node.local_addr().to_string()).named(node.config().name.clone())
 }

@@ -26,7 +26,7 @@ use crate::cluster::{Io, folder, io_config, soon, start_io_again, stop_io, total
 
 const DIMENSION: usize = 256;
 
-/// The rows of a fragment. They are few, so that there are many extents.
+/// The number of rows of a fragment. It is small, so that there are many extents.
 const ROWS_PER_FRAGMENT: u32 = 250;
 
 fn addr(id: u32) -> RowAddr {
@@ -100,7 +100,7 @@ async fn damaged_sectors_are_detected_read_from_the_table_and_filled_again() {
 async fn a_drive_smaller_than_the_table_returns_right_rows() {
     const ROWS: u32 = 40_000;
     let (_folder, uri) = table(ROWS as usize).await;
-    // 40 MB of vectors over 12 MiB of drive in four segments.
+    // 40 MB of vectors over a drive of 12 MiB, which has three segments.
     let io = Io::start(|config| {
         config.segment = ByteSize::mib(3);
         config.drives[0].size = Some(ByteSize::mib(12));
@@ -161,7 +161,7 @@ async fn a_dropped_node_releases_its_drives_whatever_is_in_progress() {
     const BATCHES: u32 = 200;
     let (_cached_folder, cached) = table(1000).await;
     let (_folder, uri) = table(20_000).await;
-    // With one table read at a time, most batches wait for theirs when the node is dropped.
+    // With one table read at a time, most batches wait for their table read when the node is dropped.
     let io = Io::start(|config| config.table_reads = 1).await;
     io.warm(&cached, 1).await;
     // Other clients keep requesting cached rows.
@@ -243,7 +243,7 @@ async fn a_failing_drive_is_retired_and_the_others_take_over() {
         for sector in 0..(64 << 20) / 4096 {
             disk.break_sector(address::DriveNo(drive), address::SectorNo(sector));
         }
-        // Each bad extent counts and is filled again. Half of them go to the bad drive.
+        // Each bad extent counts against the drive and is filled again, maybe on the same drive.
         for _ in 0..60 {
             check(&io, &uri, &ids).await;
             let state = io.describe().await.drives[usize::from(drive)].state();
@@ -340,7 +340,7 @@ async fn the_scrubber_finds_lost_data() {
     }
     disk.break_sector(address::DriveNo(0), address::SectorNo((first + (600 << 10)) / 4096));
     let io = Io::on(&disk, |_| {}).await;
-    // The scrubber has begun and may have dropped some, so compare the number at the start.
+    // The scrubber has begun and may have dropped some extents, so compare the number that recovery found.
     assert_eq!(io.node.recovery().extents as u64, extents);
     for _ in 0..500 {
         if io.describe().await.extents_scrubbed == extents {

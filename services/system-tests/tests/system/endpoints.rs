@@ -10,7 +10,7 @@ use wire::{Fault, Reason};
 
 use crate::cluster::{Cluster, endpoint, soon};
 
-/// Starts a server that answers every request like a web server.
+/// Starts a server that answers every connection as a web server without HTTP/2 does.
 fn web_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -19,8 +19,8 @@ use crate::types::Maker;
 
 const ROWS_PER_FRAGMENT: usize = 90;
 
-/// Writes a table of `fragments` fragments with every type, then deletes rows, and adds a column that only later
-/// fragments have data for.
+/// Writes a table of `fragments` fragments with every type. If there are several, also deletes rows and adds a column
+/// of nulls.
 async fn write(uri: &str, fragments: usize, stable_row_ids: bool) -> Dataset {
     let batch = Maker::new(7, fragments * ROWS_PER_FRAGMENT).all_types();
     let params = WriteParams {
@@ -41,7 +41,7 @@ async fn write(uri: &str, fragments: usize, stable_row_ids: bool) -> Dataset {
     dataset
 }
 
-/// Returns Lance's own `take`, with the contents of blobs.
+/// Returns the rows that Lance's own `take` returns.
 async fn oracle(dataset: &Dataset, addrs: &[u64], columns: &[&str]) -> RecordBatch {
     let projection = ProjectionRequest::from_columns(columns, dataset.schema());
     let dataset = Arc::new(dataset.clone());

@@ -22,7 +22,7 @@ const DEVICE_BYTES: u64 = 64 << 20;
 /// The bytes before a drive's first segment.
 const HEAD_BYTES: u64 = 1 << 20;
 
-/// The time after which the test fails.
+/// The maximum time to wait until the drive is retired.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A loop device, which is detached when this is dropped.
@@ -46,7 +46,7 @@ impl Loop {
         Ok(Self { device, file })
     }
 
-    /// Makes everything from offset `bytes` on unreadable.
+    /// Changes the length of the device's file to `bytes`, which makes everything behind it unreadable.
     fn cut(&self, bytes: u64) {
         File::options().write(true).open(&self.file).unwrap().set_len(bytes).unwrap();
     }

@@ -137,7 +137,7 @@ impl Followed {
         assert_eq!((last.extents_failed, last.extents_done), (0, last.extents_total));
     }
 
-    /// Returns for each I/O node the rows that it served, and how many of them it read from the table.
+    /// Returns for each I/O node the number of rows that it served, and how many of them it read from the table.
     async fn served(&self) -> Vec<(u64, u64)> {
         let mut all = Vec::new();
         for io in &self.io {
@@ -163,7 +163,7 @@ impl Followed {
     }
 }
 
-/// Returns some rows of every fragment.
+/// Returns the ids of some rows of every fragment.
 fn ids() -> Vec<i64> {
     (0..1000).map(|i| i * 7919 % ROWS).collect()
 }

@@ -103,7 +103,7 @@ async fn a_batch_that_would_wait_past_its_deadline_is_refused_at_once() {
     io.warm(&uri, 1).await;
     let projection = io.open(&uri, 1, &["id"]).await;
     let row = |n: u32| RowAddr::new(0, n * 997 % ROWS as u32);
-    // Request more reads than a drive can have in flight.
+    // Request more reads than the core can have in flight.
     let patient = Instant::now() + std::time::Duration::from_secs(3600);
     let long = (0..40u32).map(|batch| {
         let addrs = (0..4000).map(|n| row(batch * 4000 + n)).collect();
@@ -128,7 +128,7 @@ async fn a_batch_that_would_wait_past_its_deadline_is_refused_at_once() {
         match outcome {
             Ok(_) => {}
             Err(fault) if fault.reason == Reason::Overloaded => break Some(fault),
-            // The node does not know its speed yet.
+            // The node does not yet know how long its queued reads take, so it admitted the batch.
             Err(fault) => assert_eq!(fault.reason, Reason::DeadlineExceeded, "{fault}"),
         }
     };
@@ -159,7 +159,7 @@ async fn interactive_work_goes_before_earlier_batch_work() {
     })
     .await;
     io.warm(&uri, 1).await;
-    // Send all on one stream, so that they arrive in this order.
+    // Send all fetches on one stream, so that they arrive in this order.
     let options = FetchOptions { streams: 1, ..Default::default() };
     let client = FetchClient::new(endpoint(io.node.local_addr()), options).unwrap();
     let projection = io.open(&uri, 1, &["vector"]).await;
@@ -211,7 +211,7 @@ async fn a_warm_respects_its_rate() {
         last = step.unwrap();
     }
     assert!(last.extents_done == last.extents_total && last.extents_failed == 0, "{last:?}");
-    // The last fills, of two packs, start before the fills in progress count.
+    // The last fills, of two packs, start before the fills in progress count towards the rate.
     let counted = last.bytes_written * (last.extents_total - 5) / last.extents_total;
     let least = std::time::Duration::from_secs_f64(counted as f64 / rate as f64);
     assert!(began.elapsed() >= least, "{:?} of {least:?} for {last:?}", began.elapsed());

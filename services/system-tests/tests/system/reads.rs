@@ -47,7 +47,8 @@ async fn write(uri: &str) {
     Dataset::write(reader, uri, Some(params)).await.unwrap();
 }
 
-/// Returns rows so far apart that no two are in the same or in adjacent sectors.
+/// Returns the addresses of every `step`-th row. To count reads, choose `step` so that no two rows are in the same or
+/// in adjacent sectors.
 fn scattered(step: usize) -> Vec<RowAddr> {
     (0..ROWS).step_by(step).map(|id| RowAddr::new((id / 1500) as u32, (id % 1500) as u32)).collect()
 }

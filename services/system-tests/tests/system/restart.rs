@@ -33,7 +33,7 @@ async fn table(folder: &Path) -> (String, RecordBatch) {
 /// The size of a slab that has room for the whole table.
 const SLAB: ByteSize = ByteSize::mib(128);
 
-/// Starts a node over the folder of a stopped node.
+/// Starts a node on the slab in `folder`, which it creates if there is none.
 async fn start_over(folder: TempDir) -> Io {
     let mut config = io_config(folder.path());
     config.drives[0].size = Some(SLAB);
@@ -50,7 +50,7 @@ async fn warmed_and_stopped(uri: &str) -> (TempDir, DescribeResponse) {
     (folder, described)
 }
 
-/// Fetches and checks the ids of all rows.
+/// Fetches all rows, and checks their ids and texts.
 async fn check(io: &Io, uri: &str, truth: &RecordBatch) {
     let projection = io.open(uri, 1, &["id", "text"]).await;
     let addrs = (0..ROWS as u32)

@@ -14,7 +14,7 @@ use wire::fetch::TableUse;
 
 use crate::cluster::{Cluster, Io, folder, io_config, lake_of, start_io, stop_io, total};
 
-/// The rows of a fragment. Each fragment is a chunk of a quarter of a MiB.
+/// The number of rows of a fragment. Each fragment is a chunk of a quarter of a MiB.
 pub const ROWS_PER_FRAGMENT: u32 = 512;
 
 /// Returns the contents of a row: 480 bytes that no other row has.
@@ -130,7 +130,7 @@ async fn a_scan_evicts_nothing_pinned_and_nothing_guaranteed() {
     let found = io.describe().await.tables;
     assert_eq!(of(&found, &pinned).bytes, pinned_now.bytes);
     assert_eq!(of(&found, &pinned).held_bytes, pinned_now.held_bytes);
-    // This table has no share and was not opened.
+    // The table `scan` has no share and was not opened, so the node does not know its label.
     assert!(found.iter().any(|table| table.table.is_empty() && table.bytes > 4 << 20), "{found:?}");
     warm(&io, &scan).await;
     assert_eq!(check(&io, &pinned, "pinned", 12).await + check(&io, &least, "least", 14).await, 0);

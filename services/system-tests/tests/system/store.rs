@@ -188,7 +188,7 @@ async fn warm(io: &Io, mut each: impl FnMut(&WarmProgress)) -> WarmProgress {
     last
 }
 
-/// Fetches and checks rows spread over the table. Returns the reasons of failed ones.
+/// Fetches and checks rows spread over the table. Returns the reasons of failed fetches.
 async fn look(io: &Io, projection: &Projection) -> Vec<Reason> {
     let mut refused = Vec::new();
     for first in (0..ROWS).step_by(1000) {
@@ -219,7 +219,7 @@ async fn without_its_store_a_node_serves_filled_rows_and_fills_the_others_later(
     s3.put_folder(folder.path(), "/lake/table");
     let io = Io::start(|config| {
         config.storage = s3.options();
-        // Slow enough to stop the store during the fills.
+        // Fills are slow enough for the store to be stopped during them.
         config.fill_rate = ByteSize::mib(16);
         config.store.breaker_failures = 3;
         config.store.breaker_pause = Duration::from_millis(100);
@@ -269,7 +269,7 @@ async fn neighbouring_misses_are_scanned_together() {
     let folder = folder();
     write(folder.path()).await;
     s3.put_folder(folder.path(), "/lake/table");
-    // Returns the extents, scans and store reads of these warms, one after the other.
+    // Runs `warms` one after the other. Returns the numbers of their extents, scans and store reads.
     let cost = async |warms: Vec<WarmRequest>| {
         let io = Io::start(|config| {
             config.storage = s3.options();

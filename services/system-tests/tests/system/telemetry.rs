@@ -73,7 +73,7 @@ impl MetricsService for Receiver {
         &self,
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        // Other servers refuse requests without it.
+        // Other servers refuse requests without these headers.
         let header = |name| request.metadata().get(name).unwrap().to_str().unwrap().to_owned();
         assert_eq!(
             (header("content-type"), header("te")),
@@ -168,7 +168,7 @@ async fn a_trace_goes_through_both_tiers() {
         Cluster::start_with(2, &[("words", &words.uri)], with_telemetry(sampled(&endpoint))).await;
     let asked = ParentSpan { trace: 0x5eed, span: 0xca11, is_sampled: true };
     search(&cluster, Some(asked)).await;
-    // This search is neither sampled, nor slow, nor failed.
+    // These two searches are neither sampled, nor slow, nor failed.
     search(&cluster, None).await;
     search(&cluster, Some(ParentSpan { trace: 0xdead, span: 1, is_sampled: false })).await;
     let spans = receiver.trace(asked.trace).await;
@@ -276,7 +276,7 @@ async fn failures_are_traced_unless_the_caller_caused_them() {
     assert_eq!(faults, [lost.message]);
 }
 
-/// Requests the metrics, and returns the head and the body of the response.
+/// Requests `path` over HTTP, and returns the head and the body of the response.
 pub async fn scrape(address: SocketAddr, path: &str, accept: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request =

@@ -49,7 +49,7 @@ async fn both_tiers_use_tls_and_check_clients() {
         ca: Some(ours.ca.clone()),
         cert: Some(ours.cert.clone()),
         key: Some(ours.key.clone()),
-        // Nodes are listed by address.
+        // Nodes are listed by address, and the certificate has no address.
         server_name: Some("bireme".into()),
     };
     let server = ServerTlsConfig {
@@ -135,7 +135,7 @@ async fn a_query_node_with_io_tls_reports_io_nodes_without_tls() {
     let status = cluster.client.status().await.unwrap();
     let node = &status.io_nodes[0];
     assert!(!node.reachable, "{node:?}");
-    // `io_tls` decides, whatever the endpoint's scheme.
+    // `io_tls` decides whether TLS is used, whatever the endpoint's scheme.
     let said = format!("the I/O node at {} can't be reached: it speaks no TLS", node.endpoint);
     assert_eq!(node.error, said);
     cluster.stop().await;

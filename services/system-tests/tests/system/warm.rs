@@ -45,7 +45,7 @@ async fn only_chunks_that_hold_the_rows_are_filled_on_both_tiers() {
     // One row of the second chunk, and rows of the third and fourth.
     assert_eq!(warm(vec![rows(size + 7, size + 8)]).await.unwrap(), (1, 0));
     assert_eq!(warm(vec![rows(3 * size - 1, 3 * size + 1)]).await.unwrap(), (2, 0));
-    // Ranges are half-open, so one that begins at the end of a chunk is not in it. Overlapping ranges count once.
+    // Ranges are half-open, so the first of these has rows of only one chunk. Overlapping ranges count once.
     assert_eq!(warm(vec![rows(size, 2 * size), rows(size, size + 1)]).await.unwrap(), (1, 1));
     assert_eq!(warm(vec![rows(8 * size, 0)]).await.unwrap(), (2, 0));
     let fault = warm(vec![rows(0, 10 * size + 1)]).await.unwrap_err();

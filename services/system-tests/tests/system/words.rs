@@ -23,7 +23,7 @@ use wire::query::{
 
 use crate::cluster::{Cluster, folder, joined, sample};
 
-/// The table, built once for all tests of this file.
+/// The table of WordNet, built once for all tests.
 pub struct Words {
     _folder: tempfile::TempDir,
     pub uri: PathBuf,
@@ -170,7 +170,8 @@ async fn vector_search_with_refinement_finds_what_brute_force_finds() {
     let (mut found, mut wanted) = (0, 0);
     for row in (0..keys.len()).step_by(keys.len() / 40) {
         let query = words.vector(row);
-        // More than the default, because each build of the index finds other rows. Quantization causes the misses.
+        // More partitions are searched than by default, because each build of the index finds other rows. Quantization
+        // causes the remaining misses.
         let asked = SearchRequest { nprobes: 60, ..search(by_vector(query.clone())) };
         let answer = cluster.client.search(asked).await.unwrap();
         let nearest: Vec<_> =
