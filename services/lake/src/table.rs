@@ -219,7 +219,7 @@ impl Table {
         }
         let (opener, uri) = (&self.inner.opener, &self.inner.uri);
         let dataset = opener.dataset(uri).await?;
-        Self::new(Arc::clone(opener), uri.clone(), dataset).await.map(Some)
+        caught(self.uri(), Self::new(Arc::clone(opener), uri.clone(), dataset)).await.map(Some)
     }
 
     /// The column whose values identify rows: recorded by `bireme ingest --key` or `bireme index --key`, or declared by
