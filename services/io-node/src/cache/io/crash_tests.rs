@@ -189,7 +189,7 @@ impl Life {
     }
 
     async fn sectors_of(&self, table: u32) -> u64 {
-        let tables = self.fills.tables().await;
+        let tables = self.fills.tables().await.unwrap();
         let holding = tables.iter().find(|(tag, _)| *tag == TableTag(table));
         holding.map_or(0, |(_, holding)| holding.sectors)
     }
