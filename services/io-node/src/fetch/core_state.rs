@@ -84,6 +84,7 @@ impl Core {
     }
 
     /// Returns the parts of the core that its reader works on.
+    #[inline]
     pub(super) fn read_context(&self) -> ReadContext<'_> {
         ReadContext {
             requests: &self.requests,
@@ -111,6 +112,8 @@ pub fn set_here(core: Option<Rc<Core>>) {
 ///
 /// # Panics
 /// If the thread has no core, which is a defect.
+// Called for every completed read.
+#[inline]
 pub fn here() -> Rc<Core> {
     CORE.with_borrow(Option::clone).expect("called on a core's thread")
 }

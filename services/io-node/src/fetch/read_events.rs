@@ -1,7 +1,6 @@
 //! The events of reads: free slots, completions and timeouts. Each event is passed to the core's reader, and the
 //! requests that the reader returns are settled or failed.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,28 +10,22 @@ use wire::{Fault, Reason};
 
 use super::reader::Submission;
 use super::{Core, here, reply, settle};
-use crate::shard::RequestNo;
 
 /// The sink of all reads of a core.
-struct Completions {
-    /// Kept to reuse its allocation.
-    ended: RefCell<Vec<RequestNo>>,
-}
+struct Completions;
 
 /// Returns the sink for the reads of a core.
 pub fn completions() -> Rc<dyn ReadSink> {
-    Rc::new(Completions { ended: RefCell::default() })
+    Rc::new(Completions)
 }
 
 impl ReadSink for Completions {
     fn read_done(&self, tag: u64, outcome: Result<&[u8], ReadError>, at: Instant) {
         let core = here();
-        let mut ended = self.ended.take();
+        // Allocates only when a read ends a request.
+        let mut ended = Vec::new();
         core.reader.done(&core.read_context(), tag as usize, outcome, at, &mut ended);
-        for no in ended.drain(..) {
-            settle(&core, no);
-        }
-        self.ended.replace(ended);
+        ended.into_iter().for_each(|no| settle(&core, no));
     }
 }
 
