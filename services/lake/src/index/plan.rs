@@ -29,7 +29,7 @@ pub(crate) struct Plan {
     pub column: String,
     pub index_type: IndexType,
     pub params: Box<dyn IndexParams>,
-    /// `vector`, `text` or `scalar`; part of the index's name.
+    /// `vector`, `text` or `scalar`. Determines which index is replaced; if there is none, it is part of the new name.
     pub category: &'static str,
 }
 

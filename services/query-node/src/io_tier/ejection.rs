@@ -19,7 +19,8 @@ const NONE: u64 = 0;
 pub struct EjectionPolicy {
     /// Consecutive failures after which a node is ejected; 0 never ejects.
     pub failures: u32,
-    /// Duration of the first ejection. It doubles with each further ejection without a success in between.
+    /// Duration of the first ejection. It doubles with each further ejection without a success in between. Jitter
+    /// shortens each ejection by up to half.
     pub time: Duration,
     /// Maximum duration of an ejection.
     pub time_max: Duration,

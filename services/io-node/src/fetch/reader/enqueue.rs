@@ -123,7 +123,7 @@ fn put_from_ram(
         core.stats.ram_hits.add(1);
         return placed.map(|()| true);
     }
-    // A vector is scored in one call, so its bytes are joined first.
+    // If `gather` scores rows, it needs a whole vector in one call, so the bytes of the sectors are joined first.
     let mut joined = Vec::with_capacity(sectors as usize * SECTOR_BYTES);
     for sector in 0..sectors {
         let joins = |bytes: &[u8]| joined.extend_from_slice(bytes);
