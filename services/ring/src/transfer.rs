@@ -1,8 +1,8 @@
 //! Transfers: operations that own their buffer (writes, fsyncs and large reads). Each is a future.
 //!
-//! A transfer is queued when the function is called, not when the future is first polled. Dropping the future
-//! cancels the transfer if it is still queued. A transfer in flight runs to its end, and only then is its
-//! buffer freed.
+//! A transfer is queued when `Ring::write`, `Ring::fsync` or `Ring::read_owned` is called, not when the future is
+//! first polled. Dropping the future cancels the transfer if it is still queued. A transfer in flight runs to its
+//! end, and only then is its buffer freed.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -48,7 +48,7 @@ impl Reply {
     }
 }
 
-/// The future of a transfer, without its output type.
+/// What the futures of all transfers share. Each of them converts the outcome to its own output type.
 enum Pending<E> {
     Refused(Option<Returned<E>>),
     Accepted(Rc<Reply>),

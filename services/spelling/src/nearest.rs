@@ -6,8 +6,8 @@ use strsim::osa_distance;
 /// enough. Swapping two adjacent letters counts as one edit, and case is ignored. A known name qualifies if
 /// the distance is at most a third of its length.
 ///
-/// `name` may be of any length: for each known name, at most about a third more letters than that name has are
-/// examined.
+/// `name` may be of any length. It is compared with a known name of `n` letters by at most its first `n + n / 3 + 1`
+/// letters.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let candidates =
         known.into_iter().filter_map(|known| Some((edit_distance(name, known)?, known)));

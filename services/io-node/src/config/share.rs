@@ -42,7 +42,7 @@ pub struct ShareConfig {
 }
 
 impl ShareConfig {
-    /// Returns the table's label, which may be public.
+    /// Returns the table's label, which anyone may read; empty if the URI names no table.
     pub fn label(&self) -> String {
         TableUri::of_config(&self.uri).map_or_else(|_| String::new(), |uri| label(&uri))
     }

@@ -52,7 +52,7 @@ struct ReplicaEntry {
     extent: Option<Arc<Extent>>,
     /// Batches that have read the extent, up to [`HEAT_MAX`].
     heat: Cell<u8>,
-    /// The low bits of the serial number of the last batch that read it.
+    /// The low 32 bits of the serial number of the last batch that read the extent; `u32::MAX` before the first.
     reader: Cell<u32>,
 }
 
@@ -110,7 +110,8 @@ impl Directory {
         let key = extent.key;
         self.shared_bytes += shared_bytes_of(&extent);
         self.heats[0].set(self.heats[0].get() + 1);
-        // Only one request in 2^32 has a serial number with these low bits; it would not be counted.
+        // One batch in 2^32 has a serial number whose low 32 bits are `u32::MAX`. If that batch is the first to read
+        // the extent, it is not counted.
         let new =
             ReplicaEntry { extent: Some(extent), heat: Cell::new(0), reader: Cell::new(u32::MAX) };
         let no = match self.free.pop() {

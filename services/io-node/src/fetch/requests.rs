@@ -18,7 +18,8 @@ use crate::table::Projection;
 pub enum RowSource {
     /// A row of an extent on a drive.
     Extent(ExtentNo, u32),
-    /// The table itself: a row of the part's image, once that has arrived.
+    /// The table itself: a row of the part's image, once that has arrived. An image holds the part's rows that were
+    /// read from the table, encoded as an extent.
     Table(u32),
 }
 
@@ -54,7 +55,7 @@ pub struct Request {
     pub deadline: Instant,
     /// The source of each row, by part and position.
     pub sources: Vec<Vec<RowSource>>,
-    /// Rows from the table, by part, in the order of their `RowSource::Table` numbers.
+    /// The images that have arrived, by part. The rows of each are in the order of their `RowSource::Table` numbers.
     pub images: Vec<Option<pack::Extent>>,
     /// Positions that drives failed to deliver, by part. They are read from the table.
     pub refused: Vec<BTreeSet<u32>>,
@@ -68,7 +69,7 @@ pub struct Request {
     pub reply_held: Option<HeldBytes>,
     /// The number of pieces that have not arrived yet.
     pub pieces_left: u32,
-    /// The number of images that have not arrived yet.
+    /// The number of requested images that have not arrived yet.
     pub images_left: u32,
     /// Durations and costs.
     pub times: RequestTimes,

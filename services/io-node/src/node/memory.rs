@@ -32,9 +32,10 @@ const DEFAULT_PERCENT: u64 = 80;
 /// The directory's memory in thousandths of the drives' capacity: three times what rows of 4 KiB need.
 const DIRECTORY_THOUSANDTHS: u64 = 3;
 
-/// The bounds of the cache of tables' indexes and metadata: `memory` divided by the first, and at most the second, in
-/// bytes.
+/// The cache of tables' indexes and metadata has one part in this many of `memory`, but at most [`LAKE_CACHE_MAX`].
 const LAKE_CACHE_PART: u64 = 8;
+
+/// The maximum size of the cache of tables' indexes and metadata, in bytes.
 const LAKE_CACHE_MAX: u64 = 256 << 20;
 
 /// The bounds of each core's traffic memory if `traffic_memory` is not configured, in bytes.

@@ -183,7 +183,7 @@ pub fn table_tag(uri: &TableUri) -> TableTag {
     TableTag(u32::from_le_bytes(*tag))
 }
 
-/// Returns the label of a table, which may be public: the last part of its path and its tag, but not its location.
+/// Returns a table's label: the last part of its path, and its tag. Anyone may read it, since it hides the location.
 pub fn label(uri: &TableUri) -> String {
     format!("{}-{:?}", uri.last_part(), table_tag(uri))
 }

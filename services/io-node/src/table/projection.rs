@@ -1,4 +1,4 @@
-//! Projections: the columns that batches of a stream request, divided into one part per pack.
+//! Projections: the columns that a stream's batches request, divided into one part per pack.
 
 use std::sync::Arc;
 

@@ -12,8 +12,8 @@ use stores::StoreLimits;
 
 use super::mark::Mark;
 
-/// A probe that makes no progress for this long is replaced by another. Its answer may be read slowly, and its client
-/// waits longer after each attempt, while the store may have recovered.
+/// A probe that makes no progress for this long is replaced by another, because the store may have recovered meanwhile:
+/// a probe also stands still while its caller reads the answer slowly, or while its client waits before a retry.
 const PROBE_MAX: Duration = Duration::from_secs(5);
 
 /// A circuit breaker: once a store has failed too often, it is sent only a probe from time to time.
@@ -31,8 +31,8 @@ pub struct Breaker {
     probes: u64,
 }
 
-/// A request that finds out whether a store has recovered. Once another probe has replaced it, its failure does not
-/// start a new pause, like the failure of a request that was sent before the breaker opened.
+/// A request that finds out whether a store has recovered. Once another probe has replaced it, its failure starts no
+/// new pause; neither does the failure of a request that was sent before the breaker opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe(u64);
 

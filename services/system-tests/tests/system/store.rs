@@ -1,4 +1,4 @@
-//! Tables in a real S3 server (moto), and its errors.
+//! Both tiers with a table in an S3 server of its own process (moto), also while that server refuses or is down.
 //!
 //! `BIREME_S3_SERVER` names the program `moto_server`. Without it, these tests print a message and are skipped.
 

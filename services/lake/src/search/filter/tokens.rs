@@ -482,7 +482,8 @@ impl TokenChecker {
         }
     }
 
-    /// Reads `IN`, `LIKE` or `BETWEEN`, before which `NOT` may stand.
+    /// Reads `IN`, `LIKE`, `ILIKE` or `BETWEEN`; a `NOT` before it was already read. Returns whether an operand has to
+    /// follow.
     fn set_operator(&mut self) -> Result<bool, String> {
         match self.keyword(0).as_str() {
             "IN" => {

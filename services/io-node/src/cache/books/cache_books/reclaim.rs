@@ -138,8 +138,9 @@ impl CacheBooks {
         reclaim.is_some_and(|reclaim| reclaim.due.remove(&key))
     }
 
-    /// Has a due extent read and written again after a drive failed the write. That drive is closed after a few such
-    /// failures, and the extent's old place is still intact.
+    /// Queues a due extent to be read from its old place, which is still intact, and written again, because the drive
+    /// that it was written to failed or was retired. A drive takes no more writes after a few that failed in a row, so
+    /// the attempts end.
     pub(super) fn keep_once_more(&mut self, from: SegmentNo, key: ExtentKey) {
         let Some(old) = self.placed.get(key).filter(|old| old.segment == from).cloned() else {
             return;
