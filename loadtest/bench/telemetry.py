@@ -114,7 +114,7 @@ def _telemetry_settings(tier: str, ratio: float | None, metrics: str, endpoint: 
     prefix = f"BIREME_{tier}_TELEMETRY"
     return {
         f"{prefix}_METRICS_LISTEN": metrics,
-        f"{prefix}_OTLP_ENDPOINT": endpoint,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
         "OTEL_METRIC_EXPORT_INTERVAL": str(EXPORT_SECONDS * 1000),
         f"{prefix}_TRACE_RATIO": str(ratio),
     }

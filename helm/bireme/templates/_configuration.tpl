@@ -45,9 +45,6 @@ TOML string.
 {{- if .metrics.enabled }}
 metrics_listen = "{{ (index $root.Values $tier).listenAddress }}:{{ .metrics.port }}"
 {{- end }}
-{{- with .otlp.endpoint }}
-otlp_endpoint = {{ toJson . }}
-{{- end }}
 trace_ratio = {{ include "bireme.toml.scalar" .traces.ratio }}
 trace_slow = {{ toJson .traces.slow }}
 log_format = {{ toJson $root.Values.logFormat }}

@@ -83,6 +83,9 @@ env:
   - name: BIREME_QUERY_IO_NODES_FROM
     value: {{ include "bireme.discovery" $root }}
   {{- end }}
+  {{- with $root.Values.telemetry.otlp.endpoint }}
+  - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ quote . }}}
+  {{- end }}
   {{- with $values.extraEnv }}{{ toYaml . | nindent 2 }}{{ end }}
 {{- if or $root.Values.storage.existingSecret $values.extraEnvFrom }}
 envFrom:

@@ -22,9 +22,6 @@ pub struct TelemetryConfig {
     /// The address on which `/metrics`, `/live` and `/ready` are served over plain HTTP. Unset: they are not served.
     #[schemars(extend("format" = "address"))]
     pub metrics_listen: Option<SocketAddr>,
-    /// The endpoint of an OTLP receiver for metrics and traces over gRPC, such as `http://collector:4317`. Unset: the
-    /// value of `OTEL_EXPORTER_OTLP_ENDPOINT`; without it nothing is sent.
-    pub otlp_endpoint: Option<String>,
     /// The fraction of requests that are traced, 0 to 1. A request with a `traceparent` follows the decision of its
     /// caller instead, up to 500 such requests a second.
     pub trace_ratio: f64,
@@ -35,8 +32,12 @@ pub struct TelemetryConfig {
     /// The format of log lines.
     pub log_format: LogFormat,
 
-    // The field below is no setting. `OTEL_METRIC_EXPORT_INTERVAL` has precedence over it; tests choose another value.
-    /// The interval at which metrics are sent to the OTLP receiver.
+    // The fields below are no settings, but read from OpenTelemetry's variables. Tests choose other values.
+    /// The endpoint of an OTLP receiver for metrics and traces over gRPC. `None` stands for the value of
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`; without that, nothing is sent.
+    #[serde(skip)]
+    pub otlp_endpoint: Option<String>,
+    /// The interval at which metrics are sent to the OTLP receiver. `OTEL_METRIC_EXPORT_INTERVAL` has precedence.
     #[serde(skip)]
     pub otlp_interval: Duration,
 }
@@ -79,12 +80,10 @@ impl TelemetryConfig {
             let problem = format!("is {}; give a fraction from 0 to 1", self.trace_ratio);
             return Some(("telemetry.trace_ratio", problem));
         }
-        let (field, endpoint) = match &self.otlp_endpoint {
-            Some(endpoint) => ("telemetry.otlp_endpoint", endpoint.clone()),
-            None => (ENDPOINT_VARIABLE, variable(ENDPOINT_VARIABLE)?),
-        };
+        let endpoint = self.otlp_endpoint.clone().or_else(|| variable(ENDPOINT_VARIABLE))?;
         if !is_endpoint(&endpoint) {
-            return Some((field, format!("is `{endpoint}`; write it like http://collector:4317")));
+            let problem = format!("is `{endpoint}`; write it like http://collector:4317");
+            return Some((ENDPOINT_VARIABLE, problem));
         }
         if let Some(text) = variable(INTERVAL_VARIABLE)
             && interval(&text).is_none()
@@ -95,7 +94,7 @@ impl TelemetryConfig {
         Headers::fault(variable).map(|variable| (variable, HEADERS_PROBLEM.into()))
     }
 
-    /// Returns the endpoint of the OTLP receiver from the configuration, or else from the environment.
+    /// Returns the endpoint of the OTLP receiver.
     pub fn receiver(&self) -> Option<String> {
         self.otlp_endpoint.clone().or_else(|| variable(ENDPOINT_VARIABLE))
     }
@@ -128,17 +127,6 @@ mod tests {
         assert_eq!(field(|_| {}), None);
         assert_eq!(field(|it| it.trace_ratio = 1.5), Some("telemetry.trace_ratio"));
         assert_eq!(field(|it| it.trace_ratio = f64::NAN), Some("telemetry.trace_ratio"));
-        let endpoint = |text: &str| {
-            TelemetryConfig { otlp_endpoint: Some(text.into()), ..Default::default() }.fault()
-        };
-        assert_eq!(endpoint("http://collector:4317"), None);
-        for bad in ["collector:4317", "http://", ""] {
-            assert_eq!(
-                endpoint(bad).map(|(field, _)| field),
-                Some("telemetry.otlp_endpoint"),
-                "{bad}"
-            );
-        }
         let with_environment = |environment: &[(&str, &str)]| {
             let variable = |name: &str| {
                 let found = environment.iter().find(|(known, _)| *known == name);
@@ -148,9 +136,11 @@ mod tests {
         };
         let there = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317");
         assert_eq!(with_environment(&[there]), None);
-        let (field, problem) = with_environment(&[(there.0, "collector:4317")]).unwrap();
-        assert_eq!(field, there.0);
-        assert!(problem.contains("is `collector:4317`"), "{problem}");
+        for bad in ["collector:4317", "http://"] {
+            let (field, problem) = with_environment(&[(there.0, bad)]).unwrap();
+            assert_eq!(field, there.0);
+            assert!(problem.contains(&format!("is `{bad}`")), "{problem}");
+        }
         assert_eq!(with_environment(&[there, (INTERVAL_VARIABLE, "1000")]), None);
         let (field, problem) = with_environment(&[there, (INTERVAL_VARIABLE, "1s")]).unwrap();
         assert_eq!((field, problem.contains("is `1s`")), (INTERVAL_VARIABLE, true));

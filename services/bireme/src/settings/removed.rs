@@ -58,6 +58,7 @@ const OF_BOTH: &[Former] = &[
     ("breaker_failures", "its value is fixed (8 failures)"),
     ("breaker_pause", "its value is fixed (1s)"),
     ("hedge", "reads are always hedged"),
+    ("otlp_endpoint", "the variable OTEL_EXPORTER_OTLP_ENDPOINT names the receiver"),
     ("otlp_interval", "it is 15s, or what OTEL_METRIC_EXPORT_INTERVAL says in milliseconds"),
     ("stall_max", "its value is fixed (10s)"),
     ("wait_max", "a request waits until its deadline, or until the circuit breaker opens"),
