@@ -17,7 +17,7 @@ OTHER = "bireme:e2e-other"
 def upgrade_and_rollback(release) -> None:
     step("helm upgrade of the query tier's settings, and rollback")
     io, query = uids(release, "io"), uids(release, "query")
-    release.upgrade("query.settings.nprobes=7")
+    release.upgrade('query.settings.timeout="20s"')
     release.settled("query", 2)
     changed = uids(release, "query")
     check("query nodes were replaced", not changed & query)
@@ -26,7 +26,7 @@ def upgrade_and_rollback(release) -> None:
     check("and again by the rollback", not uids(release, "query") & changed)
     check("I/O nodes were left alone", uids(release, "io") == io)
     configuration = release.kubectl("get", "configmap", "bireme-query", "-o", "jsonpath={.data}")
-    check("the configuration is the old one", "nprobes" not in configuration)
+    check("the configuration is the old one", "timeout" not in configuration)
 
 
 def rolling_restart(release, tier: str) -> None:

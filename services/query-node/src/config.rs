@@ -72,10 +72,6 @@ pub struct QueryConfig {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
     pub timeout: Duration,
-    /// Index partitions that a vector search searches, unless the request sets `nprobes`.
-    pub nprobes: u32,
-    /// Candidates scored exactly per returned row, unless the request sets `refine_factor`.
-    pub refine_factor: u32,
     /// Limits of one request.
     pub limits: Limits,
     /// Export of metrics, traces and logs.
@@ -194,8 +190,6 @@ impl Default for QueryConfig {
             streams_per_io_node: 2,
             fetch_queue_max: 1024,
             gets_in_flight: 16,
-            nprobes: 20,
-            refine_factor: 10,
             limits: Limits::default(),
             telemetry: TelemetryConfig::default(),
         }
@@ -225,7 +219,6 @@ impl QueryConfig {
         }
         let limits = &self.limits;
         let counts = [
-            ("nprobes", u64::from(self.nprobes)),
             ("limits.k_max", u64::from(limits.k_max)),
             ("limits.keys_max", limits.keys_max as u64),
             ("limits.take_rows_max", limits.take_rows_max as u64),
@@ -351,7 +344,6 @@ mod tests {
                 problem(|c| c.io_nodes_from = "dns:h:1".parse().ok()),
                 "`io_nodes_from` is given beside",
             ),
-            (problem(|c| c.nprobes = 0), "`nprobes` must be at least 1"),
             (problem(|c| c.limits.k_max = 0), "`limits.k_max` must be at least 1"),
             (problem(|c| c.idle_poll = Duration::from_secs(2)), "`idle_poll` must be at most 1s"),
             (problem(|c| c.timeout = Duration::ZERO), "`timeout` must be at least 1ms"),

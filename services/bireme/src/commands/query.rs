@@ -180,15 +180,15 @@ mod tests {
     fn flags_have_precedence_and_tables_are_added() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("query.toml");
-        let text = "nprobes = 3\ntables.a = { uri = \"/a\", key = \"id\" }\n\
+        let text = "cores = 3\ntables.a = { uri = \"/a\", key = \"id\" }\n\
                     tables.b = { uri = \"/b\" }\n[[io_nodes]]\nendpoint = \"http://x:1\"\n";
         std::fs::write(&file, text).unwrap();
         let line = format!(
             "bireme query --config {} --table a=/a2 --table c=/c --io-node n=y:2 --name q",
             file.display()
         );
-        let config = settings(&line, &[("NPROBES", "4"), ("NAME", "env")]).unwrap();
-        assert_eq!((config.nprobes, config.name.as_str()), (4, "q"));
+        let config = settings(&line, &[("CORES", "4"), ("NAME", "env")]).unwrap();
+        assert_eq!((config.cores, config.name.as_str()), (4, "q"));
         let uris: Vec<_> = config.tables.values().map(|table| table.uri.as_str()).collect();
         assert_eq!(uris, ["/a2", "/b", "/c"]);
         assert_eq!(config.tables["a"].key.as_deref(), Some("id"));

@@ -70,11 +70,11 @@ pub struct SearchArgs {
     /// Columns to show [default: all but vectors and blobs]
     #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
-    /// Index partitions to search [default: the node's, 20]
+    /// Index partitions to search [default: 20]
     #[arg(long, value_name = "N", value_parser = parse_at_least_1, allow_negative_numbers = true)]
     #[arg(help_heading = NEAR)]
     nprobes: Option<u32>,
-    /// Candidates to score exactly for each requested row; 0 takes the index's distances [default: the node's, 10]
+    /// Candidates to score exactly for each requested row; 0 takes the index's distances [default: 10]
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     #[arg(help_heading = NEAR)]
     refine: Option<u32>,

@@ -44,7 +44,12 @@ impl Removed for QueryConfig {
         ("gets_in_flight", "its value is fixed (16 Gets)"),
         ("member_refresh", "its value is fixed (5s)"),
         ("metadata_cache", "it is an eighth of `memory`, at most 256MiB"),
+        ("nprobes", "a search covers 20 partitions, or as many as its request sets"),
         ("protocol", "all I/O nodes speak bireme.fetch.v1"),
+        (
+            "refine_factor",
+            "10 candidates per returned row are scored exactly, or as many as the request sets",
+        ),
         ("search_concurrency", "it is the number of `cores`"),
         ("search_queue_max", "its value is fixed (1,024 searches)"),
         ("streams_per_io_node", "its value is fixed (2 streams per core)"),

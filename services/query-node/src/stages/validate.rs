@@ -14,6 +14,12 @@ use crate::tables::{OpenTable, Projection};
 /// Maximum size of a key, in bytes: a BTREE compares it with many other keys, and an error message shows it.
 const KEY_BYTES_MAX: usize = 64 << 10;
 
+/// The number of index partitions that a vector search searches, unless its request sets one.
+const NPROBES: u32 = 20;
+
+/// The number of candidates scored exactly per returned row, unless the request sets one.
+const REFINE_FACTOR: u32 = 10;
+
 /// The criterion of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum By {
@@ -106,7 +112,7 @@ pub async fn validate_search(
         }
     };
     let refine_factor = refine_factor(k, request.refine_factor, config)?;
-    let nprobes = if request.nprobes == 0 { config.nprobes } else { request.nprobes } as usize;
+    let nprobes = if request.nprobes == 0 { NPROBES } else { request.nprobes } as usize;
     Ok(Question { by, filter, k: k as usize, nprobes, refine_factor, projection })
 }
 
@@ -159,7 +165,7 @@ pub fn key_column(open: &OpenTable, named: &str) -> Result<String> {
 /// Returns the refine factor. A requested factor must be within the limit of candidates; the default is lowered to it.
 fn refine_factor(k: u32, asked: Option<u32>, config: &QueryConfig) -> Result<usize> {
     let fitting = config.limits.candidates_max() / u64::from(k);
-    let factor = u64::from(asked.unwrap_or(config.refine_factor));
+    let factor = u64::from(asked.unwrap_or(REFINE_FACTOR));
     match asked {
         Some(asked) if factor > fitting => bad(
             "refine_factor",

@@ -149,10 +149,10 @@ struct SearchArgs {
     /// The vector column, if the table has several
     #[arg(long, value_name = "COLUMN")]
     column: Option<String>,
-    /// Index partitions to search [default: the node's]
+    /// Index partitions to search [default: 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     nprobes: Option<u32>,
-    /// Candidates to score exactly for each requested row; 0 for none [default: the node's]
+    /// Candidates to score exactly for each requested row; 0 for none [default: 10]
     #[arg(long, value_name = "FACTOR")]
     refine: Option<u32>,
     /// A SQL predicate that rows must match
