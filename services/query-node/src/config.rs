@@ -72,8 +72,6 @@ pub struct QueryConfig {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
     pub timeout: Duration,
-    /// Limits of one request.
-    pub limits: Limits,
     /// Export of metrics, traces and logs.
     pub telemetry: TelemetryConfig,
 
@@ -131,35 +129,6 @@ pub struct TableConfig {
     pub also_reads: Vec<UriPrefix>,
 }
 
-/// Limits of one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// Maximum number of rows that a Search returns. At most ten times as many candidates are scored
-    /// exactly.
-    pub k_max: u32,
-    /// Maximum number of keys of a Get.
-    pub keys_max: usize,
-    /// Maximum number of addresses of a Take.
-    pub take_rows_max: usize,
-}
-
-/// The maximum number of candidates that a Search scores exactly, as a multiple of `k_max`.
-const CANDIDATES_PER_ROW: u64 = 10;
-
-impl Limits {
-    /// Returns the maximum number of candidates (k times the refine factor) that a Search may score exactly.
-    pub(crate) fn candidates_max(&self) -> u64 {
-        u64::from(self.k_max) * CANDIDATES_PER_ROW
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { k_max: 10_000, keys_max: 10_000, take_rows_max: 1_000_000 }
-    }
-}
-
 impl Default for QueryConfig {
     fn default() -> Self {
         Self {
@@ -190,7 +159,6 @@ impl Default for QueryConfig {
             streams_per_io_node: 2,
             fetch_queue_max: 1024,
             gets_in_flight: 16,
-            limits: Limits::default(),
             telemetry: TelemetryConfig::default(),
         }
     }
@@ -216,15 +184,6 @@ impl QueryConfig {
         }
         if let Some((field, problem)) = self.store.fault().or_else(|| self.telemetry.fault()) {
             return Err(bad(field, problem));
-        }
-        let limits = &self.limits;
-        let counts = [
-            ("limits.k_max", u64::from(limits.k_max)),
-            ("limits.keys_max", limits.keys_max as u64),
-            ("limits.take_rows_max", limits.take_rows_max as u64),
-        ];
-        if let Some((field, _)) = counts.iter().find(|(_, count)| *count == 0) {
-            return Err(bad(field, "must be at least 1".into()));
         }
         for (field, time) in
             [("refresh_interval", self.refresh_interval), ("timeout", self.timeout)]
@@ -298,7 +257,7 @@ mod tests {
         index_cache = "4GiB"
         refresh_interval = "500ms"
         tables.words = { uri = "s3://bucket/words", key = "id" }
-        limits.k_max = 100
+        store.requests_max = 100
 
         [[io_nodes]]
         endpoint = "http://io-0:7071"
@@ -318,7 +277,7 @@ mod tests {
         assert_eq!(config.index_cache, ByteSize::gib(4));
         assert_eq!(config.refresh_interval, Duration::from_millis(500));
         assert_eq!(config.tables["words"].key.as_deref(), Some("id"));
-        assert_eq!((config.limits.k_max, config.limits.keys_max), (100, 10_000));
+        assert_eq!((config.store.requests_max, config.store.breaker_failures), (100, 8));
         let followed = "io_nodes_from = \"kubernetes:bireme/io:grpc\"\nmember_hold = \"5m\"";
         let followed: QueryConfig = toml::from_str(followed).unwrap();
         followed.validate().unwrap();
@@ -344,7 +303,7 @@ mod tests {
                 problem(|c| c.io_nodes_from = "dns:h:1".parse().ok()),
                 "`io_nodes_from` is given beside",
             ),
-            (problem(|c| c.limits.k_max = 0), "`limits.k_max` must be at least 1"),
+            (problem(|c| c.store.requests_max = 0), "`store.requests_max` must be at least 1"),
             (problem(|c| c.idle_poll = Duration::from_secs(2)), "`idle_poll` must be at most 1s"),
             (problem(|c| c.timeout = Duration::ZERO), "`timeout` must be at least 1ms"),
             (problem(|c| c.tables.get_mut("words").unwrap().uri.clear()), "`tables.words`"),

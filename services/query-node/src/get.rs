@@ -20,7 +20,7 @@ use crate::tables::Measure;
 pub async fn get(state: &ShardState, request: GetRequest, call: &mut Call) -> Result<GetResponse> {
     call.context = call.context.with_priority(request.priority)?;
     let context = call.context;
-    validate_keys(&request, &state.shared.config)?;
+    validate_keys(&request)?;
     let format = RowFormat::try_from(request.format).map_err(|_| QueryError::BadRequest {
         field: "format",
         problem: format!("is {}, which is no format; give 0 (Arrow) or 1 (JSON)", request.format),

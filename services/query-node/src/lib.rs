@@ -43,7 +43,7 @@ mod take;
 mod trace;
 mod warm;
 
-pub use config::{Limits, QueryConfig, TableConfig};
+pub use config::{QueryConfig, TableConfig};
 pub use error::{QueryError, Result};
 pub use membership::{IoNodeConfig, Source};
 pub use metrics::METRICS;

@@ -5,7 +5,11 @@
 
 use connections::CallRule;
 
-use crate::config::Limits;
+/// Maximum number of keys of a Get.
+pub const KEYS_MAX: usize = 10_000;
+
+/// Maximum number of addresses of a Take.
+pub const TAKE_ROWS_MAX: usize = 1_000_000;
 
 /// Maximum size of a Search in bytes: its vector (400 KB for 100,000 dimensions), its filter, and its words. The words
 /// may be a long text: only distinct words count towards the limit on words.
@@ -20,39 +24,30 @@ const NAMES_BYTES_MAX: usize = 64 << 10;
 /// Maximum size of a Warm or Placement in bytes: enough for very many ranges of rows, or fragments.
 const RANGES_BYTES_MAX: usize = 1 << 20;
 
-/// The maximum message sizes that follow from the configured limits, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct MessageLimits {
-    get: usize,
-    take: usize,
-}
+/// Maximum size of a Get in bytes.
+const GET_BYTES_MAX: usize = KEYS_MAX * KEY_BYTES_MAX + NAMES_BYTES_MAX;
 
-impl MessageLimits {
-    /// Computes the sizes of the largest requests that `limits` allow.
-    pub fn of(limits: &Limits) -> Self {
-        let bytes = |count: usize, each: usize| count.saturating_mul(each) + NAMES_BYTES_MAX;
-        let get = bytes(limits.keys_max.min(usize::MAX >> 11), KEY_BYTES_MAX);
-        let take = bytes(limits.take_rows_max.min(usize::MAX >> 11), size_of::<u64>());
-        Self { get, take }
-    }
+/// Maximum size of a Take in bytes.
+const TAKE_BYTES_MAX: usize = TAKE_ROWS_MAX * size_of::<u64>() + NAMES_BYTES_MAX;
 
-    /// Returns the maximum over all calls.
-    pub fn largest(self) -> usize {
-        [self.get, self.take, SEARCH_BYTES_MAX, RANGES_BYTES_MAX].into_iter().max().unwrap_or(0)
-    }
+/// The maximum over all calls, in bytes: that of a Get.
+pub const LARGEST: usize = GET_BYTES_MAX;
 
-    /// Returns the rule for the call at `path`.
-    pub fn rule(self, path: &str) -> CallRule {
-        match path.strip_prefix("/bireme.query.v1.QueryService/") {
-            Some("Search") => CallRule::new(SEARCH_BYTES_MAX),
-            Some("Get") => CallRule::new(self.get),
-            Some("GetStream") => CallRule::new(self.get).talking(),
-            // Takes and Warms last for as long as their callers read.
-            Some("Take") => CallRule::new(self.take).outlasting(),
-            Some("Warm") => CallRule::new(RANGES_BYTES_MAX).outlasting(),
-            Some("Placement") => CallRule::new(RANGES_BYTES_MAX),
-            _ => CallRule::for_path(path),
-        }
+const _: () = assert!(
+    LARGEST >= TAKE_BYTES_MAX && LARGEST >= SEARCH_BYTES_MAX && LARGEST >= RANGES_BYTES_MAX
+);
+
+/// Returns the rule for the call at `path`.
+pub fn rule(path: &str) -> CallRule {
+    match path.strip_prefix("/bireme.query.v1.QueryService/") {
+        Some("Search") => CallRule::new(SEARCH_BYTES_MAX),
+        Some("Get") => CallRule::new(GET_BYTES_MAX),
+        Some("GetStream") => CallRule::new(GET_BYTES_MAX).talking(),
+        // Takes and Warms last for as long as their callers read.
+        Some("Take") => CallRule::new(TAKE_BYTES_MAX).outlasting(),
+        Some("Warm") => CallRule::new(RANGES_BYTES_MAX).outlasting(),
+        Some("Placement") => CallRule::new(RANGES_BYTES_MAX),
+        _ => CallRule::for_path(path),
     }
 }
 
@@ -65,27 +60,22 @@ mod tests {
 
     #[test]
     fn the_limits_are_close_to_the_largest_requests() {
-        let limits = Limits::default();
         let take = TakeRequest {
             table: "words".into(),
-            row_addrs: vec![u64::MAX; limits.take_rows_max],
+            row_addrs: vec![u64::MAX; TAKE_ROWS_MAX],
             ..Default::default()
         };
         let get = GetRequest {
             table: "words".into(),
-            keys: vec!["k".repeat(1000); limits.keys_max],
+            keys: vec!["k".repeat(1000); KEYS_MAX],
             ..Default::default()
         };
-        let bytes_max = |call: &str| {
-            let path = format!("/bireme.query.v1.QueryService/{call}");
-            MessageLimits::of(&limits).rule(&path).message_bytes_max
-        };
+        let bytes_max =
+            |call: &str| rule(&format!("/bireme.query.v1.QueryService/{call}")).message_bytes_max;
         for (call, bytes) in [("Take", take.encoded_len()), ("Get", get.encoded_len())] {
             let max = bytes_max(call);
             assert!(bytes <= max && max < bytes + bytes / 10, "{call}: {bytes} of {max}");
         }
         assert_eq!([bytes_max("Status"), bytes_max("Nothing")], [64 << 10; 2]);
-        let all = Limits { keys_max: usize::MAX, take_rows_max: usize::MAX, ..limits };
-        assert!(MessageLimits::of(&all).largest() > 1 << 50, "no overflow");
     }
 }

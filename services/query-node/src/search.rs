@@ -36,9 +36,7 @@ pub async fn search(
         .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
         .await?;
     call.record_table(&open);
-    let question = context
-        .bound("validate", validate_search(request, &open, &state.shared.config).boxed())
-        .await?;
+    let question = context.bound("validate", validate_search(request, &open).boxed()).await?;
     call.stage(Stage::Validate, || format!("table `{}`, version {}", open.name, open.version()));
     let question = look_up(state, &open, question, call).await?;
     let hits = by_index(state, &open, &question, context).await?;

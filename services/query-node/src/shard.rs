@@ -20,7 +20,7 @@ use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
 use crate::io_tier::IoTier;
-use crate::message_limits::MessageLimits;
+use crate::message_limits;
 use crate::service::Service;
 use crate::state::{NodeState, ShardState};
 
@@ -142,14 +142,13 @@ async fn serve<H: Health>(
         .build_v1()
         .map_err(|error| QueryError::Server(error.to_string()))?;
     let memory = Arc::clone(&state.memory);
-    let limits = MessageLimits::of(&state.shared.config.limits);
     let service = QueryServiceServer::new(Service(state))
-        .max_decoding_message_size(limits.largest())
+        .max_decoding_message_size(message_limits::LARGEST)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let routes = Routes::new(health).add_service(reflection).add_service(service);
     let options = ServeOptions {
         memory,
-        rules: Arc::new(move |path| limits.rule(path)),
+        rules: Arc::new(message_limits::rule),
         frame_bytes: None,
         streams_max: CONNECTION_REQUESTS_MAX,
         give_back: Some(process::give_back_memory),

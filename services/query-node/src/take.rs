@@ -51,7 +51,7 @@ impl Take {
     pub async fn new(state: &ShardState, request: TakeRequest, call: &mut Call) -> Result<Self> {
         call.context = call.context.with_priority(request.priority)?;
         let context = call.context;
-        let addrs = validate_take(&request, &state.shared.config)?;
+        let addrs = validate_take(&request)?;
         let skip = match OnMissing::try_from(request.on_missing) {
             Ok(OnMissing::Error) => false,
             Ok(OnMissing::Skip) => true,

@@ -189,10 +189,10 @@ mod tests {
 
     #[test]
     fn variables_set_fields_of_sections() {
-        let variables = variables(&[("LIMITS_K_MAX", "7"), ("TIMEOUT", "5s")]);
+        let variables = variables(&[("STORE_REQUESTS_MAX", "7"), ("TIMEOUT", "5s")]);
         let config: QueryConfig = layered(None, "BIREME_QUERY_", &variables).unwrap();
-        assert_eq!((config.limits.k_max, config.timeout.as_secs()), (7, 5));
-        assert_eq!(config.limits.keys_max, 10_000);
+        assert_eq!((config.store.requests_max, config.timeout.as_secs()), (7, 5));
+        assert_eq!(config.store.breaker_failures, 8);
     }
 
     #[test]
@@ -239,6 +239,9 @@ mod tests {
         assert_eq!(said, format!("BIREME_IO_READ_MAX: {fixed}"));
         let said = io(None, &[("TELEMETRY_OTLP_INTERVAL", "5s")]).unwrap_err();
         assert!(said.contains("OTEL_METRIC_EXPORT_INTERVAL"), "{said}");
+        let said =
+            layered::<QueryConfig>(None, "BIREME_QUERY_", &variables(&[("LIMITS_K_MAX", "1")]));
+        assert!(said.unwrap_err().message().contains("fixed (10,000 rows)"));
         // A former setting of the other node is an unknown one here.
         let said =
             layered::<QueryConfig>(None, "BIREME_QUERY_", &variables(&[("READ_MAX", "64KiB")]));

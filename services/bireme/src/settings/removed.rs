@@ -36,12 +36,18 @@ impl Removed for IoConfig {
 
 impl Removed for QueryConfig {
     const REMOVED: &[Former] = &[
-        ("candidates_max", "it is ten times `limits.k_max`"),
+        ("candidates_max", "its value is fixed (100,000 candidates)"),
         ("ejection_failures", "its value is fixed (5 failures)"),
         ("ejection_time", "its value is fixed (5s)"),
         ("ejection_time_max", "its value is fixed (1m)"),
         ("fetch_queue_max", "its value is fixed (1,024 batches)"),
         ("gets_in_flight", "its value is fixed (16 Gets)"),
+        ("k_max", "its value is fixed (10,000 rows)"),
+        ("keys_max", "its value is fixed (10,000 keys)"),
+        (
+            "limits",
+            "a Search returns at most 10,000 rows, a Get has at most 10,000 keys, and a Take at most 1,000,000 rows",
+        ),
         ("member_refresh", "its value is fixed (5s)"),
         ("metadata_cache", "it is an eighth of `memory`, at most 256MiB"),
         ("nprobes", "a search covers 20 partitions, or as many as its request sets"),
@@ -53,6 +59,7 @@ impl Removed for QueryConfig {
         ("search_concurrency", "it is the number of `cores`"),
         ("search_queue_max", "its value is fixed (1,024 searches)"),
         ("streams_per_io_node", "its value is fixed (2 streams per core)"),
+        ("take_rows_max", "its value is fixed (1,000,000 rows)"),
         ("versions_max", "its value is fixed (16 versions)"),
         ("zone", "placement ignored it; `kubernetes:` in `io_nodes_from` finds the zones"),
     ];

@@ -1,5 +1,5 @@
 //! The settings that have a single value, which an environment variable can set: `BIREME_IO_RAM_TIER` is `ram_tier` of
-//! an I/O node, `BIREME_QUERY_LIMITS_K_MAX` is `limits.k_max` of a query node.
+//! an I/O node, `BIREME_QUERY_STORE_REQUESTS_MAX` is `store.requests_max` of a query node.
 
 use schemars::JsonSchema;
 use toml::Value;
@@ -22,7 +22,7 @@ enum ScalarType {
 /// A setting with a single value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scalar {
-    /// The setting's name in the file; `limits.k_max` is `k_max` in the section `limits`.
+    /// The setting's name in the file; `store.requests_max` is `requests_max` in the section `store`.
     pub field: String,
     scalar_type: ScalarType,
 }
@@ -109,7 +109,7 @@ mod tests {
             assert!(io.contains(&expected), "{expected:?} is not in {io:?}");
         }
         for expected in [
-            scalar("limits.k_max", ScalarType::Integer),
+            scalar("store.requests_max", ScalarType::Integer),
             scalar("io_nodes_from", ScalarType::Text),
             scalar("io_tls.server_name", ScalarType::Text),
         ] {
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn texts_are_converted_to_values() {
-        let integer = scalar("limits.k_max", ScalarType::Integer);
+        let integer = scalar("store.requests_max", ScalarType::Integer);
         let flag = scalar("pin", ScalarType::Flag);
         let float = scalar("x", ScalarType::Float);
         assert_eq!(integer.value(" 4"), Ok(Value::Integer(4)));
@@ -133,6 +133,6 @@ mod tests {
         assert_eq!(float.value("1"), Ok(Value::Float(1.0)));
         assert!(integer.value("four").unwrap_err().contains("four"));
         assert!(flag.value("yes").unwrap_err().contains("neither"));
-        assert_eq!(integer.variable(), "LIMITS_K_MAX");
+        assert_eq!(integer.variable(), "STORE_REQUESTS_MAX");
     }
 }

@@ -7,9 +7,15 @@ use lake::LakeError;
 use wire::query::search_request::By as WireBy;
 use wire::query::{GetRequest, SearchRequest, TakeRequest};
 
-use crate::config::QueryConfig;
 use crate::error::{QueryError, Result};
+use crate::message_limits::{KEYS_MAX, TAKE_ROWS_MAX};
 use crate::tables::{OpenTable, Projection};
+
+/// Maximum number of rows that a Search returns.
+const K_MAX: u32 = 10_000;
+
+/// Maximum number of candidates (k times the refine factor) that a Search scores exactly.
+const CANDIDATES_MAX: u64 = 100_000;
 
 /// Maximum size of a key, in bytes: a BTREE compares it with many other keys, and an error message shows it.
 const KEY_BYTES_MAX: usize = 64 << 10;
@@ -74,14 +80,10 @@ pub struct Question {
 ///
 /// # Errors
 /// A field out of range, an unknown column, or a vector that does not fit the column.
-pub async fn validate_search(
-    request: SearchRequest,
-    open: &OpenTable,
-    config: &QueryConfig,
-) -> Result<Question> {
-    let (k, k_max) = (request.k, config.limits.k_max);
-    if k == 0 || k > k_max {
-        return bad("k", format!("is {k}; ask for 1 to {k_max} rows"));
+pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result<Question> {
+    let k = request.k;
+    if k == 0 || k > K_MAX {
+        return bad("k", format!("is {k}; ask for 1 to {K_MAX} rows"));
     }
     check_fields(&request)?;
     let projection = open.project(&request.columns)?;
@@ -111,7 +113,7 @@ pub async fn validate_search(
             return bad("by", "is missing; give a vector, like, text, or a filter".into());
         }
     };
-    let refine_factor = refine_factor(k, request.refine_factor, config)?;
+    let refine_factor = refine_factor(k, request.refine_factor)?;
     let nprobes = if request.nprobes == 0 { NPROBES } else { request.nprobes } as usize;
     Ok(Question { by, filter, k: k as usize, nprobes, refine_factor, projection })
 }
@@ -163,17 +165,16 @@ pub fn key_column(open: &OpenTable, named: &str) -> Result<String> {
 }
 
 /// Returns the refine factor. A requested factor must be within the limit of candidates; the default is lowered to it.
-fn refine_factor(k: u32, asked: Option<u32>, config: &QueryConfig) -> Result<usize> {
-    let fitting = config.limits.candidates_max() / u64::from(k);
+fn refine_factor(k: u32, asked: Option<u32>) -> Result<usize> {
+    let fitting = CANDIDATES_MAX / u64::from(k);
     let factor = u64::from(asked.unwrap_or(REFINE_FACTOR));
     match asked {
         Some(asked) if factor > fitting => bad(
             "refine_factor",
             format!(
-                "is {asked}, which makes {} candidates for k = {k}; at most {} are scored, so ask \
-                 for at most {fitting}",
+                "is {asked}, which makes {} candidates for k = {k}; at most {CANDIDATES_MAX} are \
+                 scored, so ask for at most {fitting}",
                 factor * u64::from(k),
-                config.limits.candidates_max()
             ),
         ),
         _ => Ok(factor.min(fitting) as usize),
@@ -197,11 +198,10 @@ fn check_vector(open: &OpenTable, column: &str, vector: &[f32]) -> Result<()> {
 ///
 /// # Errors
 /// If there are no keys, too many, or one is too long.
-pub fn validate_keys(request: &GetRequest, config: &QueryConfig) -> Result<()> {
-    let (keys, keys_max) = (request.keys.len(), config.limits.keys_max);
-    match keys {
+pub fn validate_keys(request: &GetRequest) -> Result<()> {
+    match request.keys.len() {
         0 => bad("keys", "is empty; give at least one key".into()),
-        _ if keys > keys_max => bad("keys", format!("has {keys} keys; give at most {keys_max}")),
+        keys if keys > KEYS_MAX => bad("keys", format!("has {keys} keys; give at most {KEYS_MAX}")),
         _ => request.keys.iter().try_for_each(|key| check_key("keys", key)),
     }
 }
@@ -219,12 +219,11 @@ fn check_key(field: &'static str, key: &str) -> Result<()> {
 ///
 /// # Errors
 /// If there are no addresses, or too many.
-pub fn validate_take(request: &TakeRequest, config: &QueryConfig) -> Result<Vec<RowAddr>> {
-    let (rows, rows_max) = (request.row_addrs.len(), config.limits.take_rows_max);
-    match rows {
+pub fn validate_take(request: &TakeRequest) -> Result<Vec<RowAddr>> {
+    match request.row_addrs.len() {
         0 => bad("row_addrs", "is empty; give at least one row address".into()),
-        _ if rows > rows_max => {
-            bad("row_addrs", format!("has {rows} addresses; give at most {rows_max}"))
+        rows if rows > TAKE_ROWS_MAX => {
+            bad("row_addrs", format!("has {rows} addresses; give at most {TAKE_ROWS_MAX}"))
         }
         _ => Ok(request.row_addrs.iter().copied().map(RowAddr::from_u64).collect()),
     }
@@ -240,14 +239,11 @@ mod tests {
 
     #[test]
     fn the_default_refine_factor_is_lowered_and_a_requested_one_must_fit() {
-        let config = QueryConfig::default();
-        assert_eq!(refine_factor(10, None, &config).unwrap(), 10);
-        assert_eq!(refine_factor(10, Some(0), &config).unwrap(), 0);
-        assert_eq!(refine_factor(10_000, Some(10), &config).unwrap(), 10);
-        let small = crate::config::Limits { k_max: 100, ..config.limits };
-        let small = QueryConfig { limits: small, ..config };
-        assert_eq!(refine_factor(300, None, &small).unwrap(), 3);
-        let error = refine_factor(300, Some(4), &small).unwrap_err().to_string();
-        assert!(error.contains("1200 candidates") && error.contains("at most 3"), "{error}");
+        assert_eq!(refine_factor(10, None).unwrap(), 10);
+        assert_eq!(refine_factor(10, Some(0)).unwrap(), 0);
+        assert_eq!(refine_factor(10_000, Some(10)).unwrap(), 10);
+        assert_eq!(refine_factor(30_000, None).unwrap(), 3);
+        let error = refine_factor(30_000, Some(4)).unwrap_err().to_string();
+        assert!(error.contains("120000 candidates") && error.contains("at most 3"), "{error}");
     }
 }
