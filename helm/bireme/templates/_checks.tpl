@@ -21,7 +21,7 @@
 
 {{/* Checks for settings that the chart itself sets. */}}
 {{- define "bireme.checks.names" -}}
-{{- range $tier, $taken := dict "io" (dict "listen" "io.listenAddress" "name" "" "drives" "io.drives" "serve" "io.serve" "also_reads" "tables" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_at_start_max" "io.warmAtStartMax" "warm_members" "io.replicas" "hit_ratio_at_start" "io.hitRatioAtStart" "hit_ratio_at_start_max" "io.hitRatioAtStartSeconds" "telemetry" "telemetry" "tls" "tls") "query" (dict "listen" "query.listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry" "tls" "tls" "io_tls" "tls") }}
+{{- range $tier, $taken := dict "io" (dict "listen" "io.listenAddress" "name" "" "drives" "io.drives" "serve" "io.serve" "also_reads" "tables" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_members" "io.replicas" "hit_ratio_at_start" "io.hitRatioAtStart" "start_max" "io.startMax" "telemetry" "telemetry" "tls" "tls") "query" (dict "listen" "query.listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry" "tls" "tls" "io_tls" "tls") }}
 {{- range $key, $value := (index $.Values $tier).settings }}
 {{- if hasKey $taken $key }}
 {{- $instead := index $taken $key }}
@@ -90,18 +90,11 @@
 {{- $seconds }}
 {{- end }}
 
-{{/* How long a starting pod may be unready: it waits for its warm-up, then for its hit ratio. */}}
-{{- define "bireme.notReadySeconds" -}}
-{{- $warm := 0 }}
-{{- if .warmAtStart }}{{ $warm = include "bireme.seconds" .warmAtStartMax | int }}{{ end }}
-{{- add $warm .hitRatioAtStartSeconds }}
-{{- end }}
-
 {{/* A node that is unready for longer than member_hold loses its chunks to others, and gets no requests any more. */}}
 {{- define "bireme.checks.hits" -}}
 {{- $hold := default "" .query.settings.member_hold }}
-{{- if and .io.hitRatioAtStart $hold (le (include "bireme.seconds" $hold | int) (include "bireme.notReadySeconds" .io | int)) }}
-{{- fail (printf "query.settings.member_hold is %s, and a pod may wait %s s for its warm and its hits: the others would take a node's chunks over while it waits; make member_hold longer, or leave it out" $hold (include "bireme.notReadySeconds" .io)) }}
+{{- if and .io.hitRatioAtStart $hold (le (include "bireme.seconds" $hold | int) (include "bireme.seconds" .io.startMax | int)) }}
+{{- fail (printf "query.settings.member_hold is %s, and a pod may wait %s for its warm and its hits (io.startMax): the others would take a node's chunks over while it waits; make member_hold longer, or leave it out" $hold .io.startMax) }}
 {{- end }}
 {{- end }}
 

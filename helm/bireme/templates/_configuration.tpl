@@ -53,7 +53,7 @@ log_format = {{ toJson $root.Values.logFormat }}
 
 {{- define "bireme.query.configuration" -}}
 {{- if and .Values.io.hitRatioAtStart (not (hasKey .Values.query.settings "member_hold")) }}
-member_hold = "{{ add (include "bireme.notReadySeconds" .Values.io) 120 }}s"
+member_hold = "{{ add (include "bireme.seconds" .Values.io.startMax) 120 }}s"
 {{- end }}
 {{- include "bireme.toml.settings" .Values.query.settings }}
 {{- range $name, $table := .Values.tables }}
@@ -101,12 +101,11 @@ pin = {{ .Values.io.pinned }}
 {{- $serve = append $serve (trimSuffix "/" $table.uri) }}
 {{- end }}
 serve = {{ toJson (concat $serve .Values.io.serve | uniq) }}
-{{- if .Values.io.warmAtStart }}
-warm_at_start_max = {{ toJson .Values.io.warmAtStartMax }}
-{{- end }}
 {{- if .Values.io.hitRatioAtStart }}
 hit_ratio_at_start = {{ include "bireme.toml.scalar" .Values.io.hitRatioAtStart }}
-hit_ratio_at_start_max = "{{ int .Values.io.hitRatioAtStartSeconds }}s"
+{{- end }}
+{{- if or .Values.io.warmAtStart .Values.io.hitRatioAtStart }}
+start_max = {{ toJson .Values.io.startMax }}
 {{- end }}
 {{- include "bireme.toml.settings" .Values.io.settings }}
 {{- range $table := .Values.tables }}

@@ -7,7 +7,7 @@ from ..check import check, say, step
 from ..load import Load
 from ..process import Failed, until
 
-WAIT = ["io.hitRatioAtStart=0.9", "io.hitRatioAtStartSeconds=120", 'query.settings.member_hold="4m"']
+WAIT = ["io.hitRatioAtStart=0.9", 'io.startMax="2m"', 'query.settings.member_hold="4m"']
 # Another segment size empties the slab; the fill rate is low enough to observe the recovery.
 EMPTIED = ['io.settings.segment="16MiB"', 'io.settings.fill_rate="1MiB"']
 

@@ -81,17 +81,14 @@ pub struct IoConfig {
     pub shares: Vec<ShareConfig>,
     /// Tables that are filled before the node's health reports serving.
     pub warm_at_start: Vec<StartWarmConfig>,
-    /// The maximum time that it waits for these fills.
-    #[serde(with = "humantime_serde")]
-    #[schemars(with = "String", extend("format" = "time"))]
-    pub warm_at_start_max: Duration,
     /// The share of requested rows, 0 to 1, that must come from its own drives and memory before the node's health
     /// reports serving; 0 for no wait.
     pub hit_ratio_at_start: f64,
-    /// The maximum time that it waits for this ratio.
+    /// The maximum time after its start that the node waits for `warm_at_start` and `hit_ratio_at_start`. Then its health
+    /// reports serving in any case.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
-    pub hit_ratio_at_start_max: Duration,
+    pub start_max: Duration,
     /// Names of the I/O nodes, all of the same weight. At the start, only the chunks that this node owns among them are
     /// filled. Empty for all chunks.
     pub warm_members: Vec<String>,
@@ -216,9 +213,8 @@ impl Default for IoConfig {
             admission: Admission::Always,
             shares: Vec::new(),
             warm_at_start: Vec::new(),
-            warm_at_start_max: Duration::from_secs(600),
             hit_ratio_at_start: 0.0,
-            hit_ratio_at_start_max: Duration::from_secs(300),
+            start_max: Duration::from_secs(600),
             warm_members: Vec::new(),
             fill_rate: ByteSize::b(0),
             scrub_rate: ByteSize::mib(8),

@@ -19,6 +19,7 @@ impl Removed for IoConfig {
         ("credit_rows", "its value is fixed (65,536 rows)"),
         ("fill_queue_max", "its value is fixed (4,096 fills)"),
         ("fills", "its value is fixed (2 fills)"),
+        ("hit_ratio_at_start_max", "`start_max` is the maximum time of all waits at the start"),
         ("lake_cache", "it is an eighth of `memory`, at most 256MiB"),
         ("queue_rows_max", "its value is fixed (1,048,576 rows per core)"),
         ("read_max", "its value is fixed (32KiB)"),
@@ -31,6 +32,7 @@ impl Removed for IoConfig {
             "traffic_memory",
             "it is half of what the other parts leave of `memory`, from 32MiB to 512MiB per core",
         ),
+        ("warm_at_start_max", "`start_max` is the maximum time of all waits at the start"),
     ];
 }
 

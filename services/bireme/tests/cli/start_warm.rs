@@ -28,7 +28,7 @@ fn a_node_is_ready_once_it_has_warmed() {
     let uri = text(&table);
     // The fill rate is so low that the test sees the node before it is ready.
     let settings = format!(
-        "fill_rate = \"8MiB\"\nwarm_at_start_max = \"50s\"\n[[warm_at_start]]\nuri = \"{uri}\"\n\
+        "fill_rate = \"8MiB\"\nstart_max = \"50s\"\n[[warm_at_start]]\nuri = \"{uri}\"\n\
          [[shares]]\nuri = \"{uri}\"\nminimum = \"16MiB\"\n"
     );
     std::fs::write(&config, settings).unwrap();

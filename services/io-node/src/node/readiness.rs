@@ -23,22 +23,22 @@ const RATIO_SAMPLES: usize = 10;
 /// The number of intervals without a batch after which the node counts as idle, with no ratio to wait for.
 const IDLE_SAMPLES: usize = 30;
 
-/// Waits for the start warm, then for the hit ratio, and makes the node ready.
+/// Waits for the start warm, then for the hit ratio, and makes the node ready. Together they take `start_max` at most.
 pub async fn become_ready(shared: Arc<ServiceState>) {
+    let began = Instant::now();
     let mut warm = shared.start_warms.ready();
     if warm.wait_for(|&warm| warm).await.is_err() {
         return;
     }
     if shared.node.config.hit_ratio_at_start > 0.0 {
-        wait_for_hits(&shared.node).await;
+        wait_for_hits(&shared.node, began).await;
     }
     shared.readiness.begin();
 }
 
-async fn wait_for_hits(node: &NodeState) {
-    let (wanted, limit) = (node.config.hit_ratio_at_start, node.config.hit_ratio_at_start_max);
+async fn wait_for_hits(node: &NodeState, began: Instant) {
+    let (wanted, limit) = (node.config.hit_ratio_at_start, node.config.start_max);
     tracing::info!(wanted, "waiting for the hit ratio before the node is ready");
-    let began = Instant::now();
     let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut hits = HitRatio::new(wanted);
@@ -67,7 +67,7 @@ async fn wait_for_hits(node: &NodeState) {
                     ?limit,
                     %ratio,
                     wanted,
-                    "the hit ratio was not reached within `hit_ratio_at_start_max`: the node is ready nevertheless"
+                    "the hit ratio was not reached within `start_max`: the node is ready nevertheless"
                 );
                 return;
             }

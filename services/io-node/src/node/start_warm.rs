@@ -23,14 +23,14 @@ const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// Fills the chunks that `warm_at_start` selects. Lets the node report that it is ready once they are filled, or
-/// `warm_at_start_max` has passed.
+/// `start_max` has passed.
 pub async fn run_at_start(shared: Arc<ServiceState>) {
     let ServiceState { node, start_warms, .. } = &*shared;
     let configs = &node.config.warm_at_start;
     if configs.is_empty() {
         return;
     }
-    let (began, limit) = (Instant::now(), node.config.warm_at_start_max);
+    let (began, limit) = (Instant::now(), node.config.start_max);
     // All warms run at once: one whose table can't be opened delays no other, and the filler bounds the work.
     let each = configs.iter().enumerate().map(|(at, config)| warm(node, start_warms, at, config));
     let warms = futures::future::join_all(each);
@@ -50,7 +50,7 @@ pub async fn run_at_start(shared: Arc<ServiceState>) {
             tracing::warn!(
                 ?limit,
                 extents_left,
-                "the start's warm is not done within `warm_at_start_max`: the node is ready, and the warm continues"
+                "the start's warm is not done within `start_max`: the node is ready, and the warm continues"
             );
         }
     }

@@ -57,7 +57,7 @@ impl Node {
             (0..count).map(|_| MIB * (1 + segments + dice.below(4) as u64)).collect();
         if dice.per_mille(300) {
             config.warm_at_start = start_warms(&mut dice);
-            config.warm_at_start_max = dice.ms(50..=20_000);
+            config.start_max = dice.ms(50..=20_000);
         }
         let tick = Duration::from_millis(1);
         let latency_ticks = 1..=3;

@@ -22,7 +22,7 @@ async fn probed(address: SocketAddr, path: &str) -> (u16, String) {
 async fn start(ratio: f64, limit: Duration) -> Io {
     Io::start(|config| {
         config.hit_ratio_at_start = ratio;
-        config.hit_ratio_at_start_max = limit;
+        config.start_max = limit;
         config.telemetry.metrics_listen = Some("127.0.0.1:0".parse().unwrap());
     })
     .await

@@ -108,7 +108,7 @@ async fn the_wait_for_warming_at_the_start_is_bounded_and_warming_goes_on() {
     let warm = StartWarmConfig { uri, version: 0, columns: Vec::new() };
     let io = Io::start(|config| {
         config.warm_at_start = vec![warm];
-        config.warm_at_start_max = Duration::from_millis(300);
+        config.start_max = Duration::from_millis(300);
     })
     .await;
     assert_eq!(health(&io.node).await, ServingStatus::NotServing);
