@@ -75,8 +75,6 @@ pub struct IoConfig {
     /// control group.
     #[schemars(with = "String", extend("format" = "size"))]
     pub memory: ByteSize,
-    /// Which misses fill their chunk.
-    pub admission: Admission,
     /// Guarantees and quotas of tables on the drives.
     pub shares: Vec<ShareConfig>,
     /// Tables that are filled before the node's health reports serving.
@@ -172,18 +170,6 @@ pub enum EngineChoice {
     Pread,
 }
 
-/// Which misses fill their chunk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Admission {
-    /// Every miss.
-    #[default]
-    Always,
-    /// The second miss of a chunk within about as many chunks as the drives hold, so that chunks that are requested
-    /// only once are never written.
-    SecondTouch,
-}
-
 impl Default for IoConfig {
     fn default() -> Self {
         Self {
@@ -210,7 +196,6 @@ impl Default for IoConfig {
             memory: ByteSize::b(0),
             traffic_memory: ByteSize::b(0),
             fills: 2,
-            admission: Admission::Always,
             shares: Vec::new(),
             warm_at_start: Vec::new(),
             hit_ratio_at_start: 0.0,

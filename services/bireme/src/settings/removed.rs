@@ -14,6 +14,7 @@ pub trait Removed {
 
 impl Removed for IoConfig {
     const REMOVED: &[Former] = &[
+        ("admission", "every miss fills its chunk"),
         ("background_threads", "its value is fixed (2 threads)"),
         ("batch_rows_max", "its value is fixed (4,096 rows)"),
         ("credit_rows", "its value is fixed (65,536 rows)"),

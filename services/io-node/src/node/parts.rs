@@ -79,7 +79,6 @@ impl NodeParts {
             FillLimits {
                 fills_max: config.fills,
                 queue_max: config.fill_queue_max,
-                admission: config.admission,
                 fill_rate: config.fill_rate.as_u64(),
                 scrub_rate: config.scrub_rate.as_u64(),
                 directory_bytes_max: memory.directory,

@@ -1,7 +1,7 @@
 //! A simulated I/O node: its drives, its settings, and whether it is up.
 
 use bytesize::ByteSize;
-use io_node::{Admission, IoConfig, ShareConfig, StartWarmConfig, SteppedNode, SteppedState};
+use io_node::{IoConfig, ShareConfig, StartWarmConfig, SteppedNode, SteppedState};
 use ring::sim::{SimConfig, SimDisk};
 use std::sync::Arc;
 use std::time::Duration;
@@ -232,7 +232,6 @@ fn config(dice: &mut Dice, name: &str) -> IoConfig {
         memory: ByteSize::gib(4),
         traffic_memory: ByteSize::mib(cores as u64 * [4, 16, 64][dice.below(3)]),
         fills: 1 + dice.below(3),
-        admission: [Admission::Always, Admission::SecondTouch][usize::from(dice.per_mille(250))],
         fill_rate: ByteSize::mib([0, 0, 20][dice.below(3)]),
         scrub_rate: ByteSize::mib([0, 4][dice.below(2)]),
         fill_queue_max: [2, 64][dice.below(2)],

@@ -48,10 +48,9 @@ pub struct EvictionArgs {
 
 type Policy = (&'static str, fn(&[u32], Capacity) -> Result<Outcome>);
 
-const POLICIES: [Policy; 5] = [
+const POLICIES: [Policy; 4] = [
     ("optimum", |trace, capacity| Ok(optimum(trace, capacity))),
-    ("bireme", |trace, capacity| Ok(bireme(trace, capacity, true)?)),
-    ("bireme, second touch", |trace, capacity| Ok(bireme(trace, capacity, false)?)),
+    ("bireme", |trace, capacity| Ok(bireme(trace, capacity)?)),
     ("LRU", |trace, capacity| Ok(lru(trace, capacity))),
     ("FIFO", |trace, capacity| Ok(fifo(trace, capacity))),
 ];

@@ -41,7 +41,6 @@ use super::segments::{RestoredSegment, Segments};
 use super::shares::{Holding, Shares};
 use super::unrecorded::{Unrecorded, record_sectors};
 use super::waiting::WaitingFills;
-use crate::config::Admission;
 use crate::drive::{DriveState, Health, Superblock, is_drive_fault};
 use crate::extent::{Extent, SegmentNo};
 
@@ -63,8 +62,6 @@ pub struct FillLimits {
     pub fills_max: usize,
     /// The maximum number of fills that wait.
     pub queue_max: usize,
-    /// Which misses request a fill.
-    pub admission: Admission,
     /// The maximum number of bytes per second that fills write; 0 for no limit. Extents that are moved count too, but
     /// are not delayed.
     pub fill_rate: u64,

@@ -11,7 +11,6 @@ use uuid::Uuid;
 use super::cache_books::{CacheBooks, FillLimits};
 use super::events::{Action, Event, FillOutcome, RequestOutcome};
 use super::shares::Shares;
-use crate::config::Admission;
 use crate::drive::{DriveState, ExtentError, Superblock, trial_extent};
 use crate::extent::{Extent, HEAD_SECTORS};
 
@@ -30,7 +29,6 @@ fn key(chunk: u32) -> ExtentKey {
 const LIMITS: FillLimits = FillLimits {
     fills_max: 2,
     queue_max: 8,
-    admission: Admission::Always,
     fill_rate: 0,
     scrub_rate: 0,
     directory_bytes_max: u64::MAX,

@@ -182,6 +182,6 @@ pub enum RequestOutcome {
     Joined,
     /// The chunk is on a drive already, or can't be filled.
     Ended(FillOutcome),
-    /// A miss does not fill the chunk: it is the chunk's first one, or comes soon after a fill that failed.
+    /// A miss does not fill the chunk: it comes soon after a fill that failed.
     Ignored,
 }

@@ -55,7 +55,7 @@ const KEPT_PERCENT: u64 = 25;
 /// kept. The read whose miss filled the extent does not count.
 const KEPT_HEAT_MIN: u32 = 1;
 
-/// The minimum capacity of a list of ghosts. Its capacity is the number of extents, if that is larger.
+/// The minimum capacity of the list of ghosts. Its capacity is the number of extents, if that is larger.
 const GHOSTS_MIN: usize = 1024;
 
 /// An extent of a segment that is to be reclaimed.
@@ -75,8 +75,6 @@ pub struct Candidate {
 #[derive(Debug, Default)]
 pub struct Eviction {
     ghosts: Ghosts,
-    /// Chunks that were missed, but not filled.
-    touched: Ghosts,
     /// The allowance for rewriting, in hundredths of sectors.
     allowance: u64,
     allowance_max: u64,
@@ -86,8 +84,7 @@ impl Eviction {
     /// Creates a policy whose allowance accumulates up to `burst_sectors`.
     pub fn new(burst_sectors: u64) -> Self {
         let allowance_max = burst_sectors * 100;
-        let (ghosts, touched) = Default::default();
-        Self { ghosts, touched, allowance: allowance_max, allowance_max }
+        Self { ghosts: Ghosts::default(), allowance: allowance_max, allowance_max }
     }
 
     /// The log into which a chunk is to be filled.
@@ -95,18 +92,9 @@ impl Eviction {
         if self.ghosts.names.contains(&key) { Log::Main } else { Log::Small }
     }
 
-    /// Notes a miss of a chunk. Returns whether the chunk was missed recently before.
-    pub fn is_second_touch(&mut self, key: ExtentKey, extents: usize) -> bool {
-        // An evicted chunk had been on a drive, and so was missed before.
-        let seen = [&self.ghosts, &self.touched].iter().any(|names| names.names.contains(&key));
-        self.touched.add(key, extents);
-        seen
-    }
-
     /// Counts an extent that was filled.
     pub fn filled(&mut self, key: ExtentKey, sectors: u64) {
         self.ghosts.names.remove(&key);
-        self.touched.names.remove(&key);
         self.allowance = (self.allowance + sectors * KEPT_PERCENT).min(self.allowance_max);
     }
 
@@ -137,7 +125,7 @@ impl Eviction {
     }
 }
 
-/// Names of chunks that were recently evicted, or missed and not filled.
+/// Names of chunks that were recently evicted.
 #[derive(Debug, Default)]
 struct Ghosts {
     names: HashSet<ExtentKey, BuildHasherDefault<KeyHasher>>,
@@ -205,16 +193,11 @@ mod tests {
     #[test]
     fn ghosts_are_as_many_as_extents() {
         let mut eviction = Eviction::new(0);
-        let count = 2 * GHOSTS_MIN as u32;
-        for chunk in 0..count {
-            assert!(!eviction.is_second_touch(key(chunk), GHOSTS_MIN));
-        }
-        assert!(
-            (GHOSTS_MIN as u32..count)
-                .all(|chunk| eviction.is_second_touch(key(chunk), GHOSTS_MIN))
-        );
-        assert!(!eviction.is_second_touch(key(0), GHOSTS_MIN));
-        // A chunk that was touched once is no ghost.
-        assert_eq!(eviction.log_for(key(count - 1)), Log::Small);
+        let count = 2 * GHOSTS_MIN;
+        let cold = candidates(&vec![0; count]);
+        assert!(eviction.keep(Log::Small, &cold, GHOSTS_MIN).is_empty());
+        let is_ghost = |at: &usize| eviction.log_for(cold[*at].key) == Log::Main;
+        let ghosts: Vec<_> = (0..count).filter(is_ghost).collect();
+        assert_eq!(ghosts, (GHOSTS_MIN..count).collect::<Vec<_>>());
     }
 }

@@ -13,7 +13,6 @@ use uuid::Uuid;
 use super::cache_books::{CacheBooks, FillLimits};
 use super::events::{Action, Event, RequestOutcome};
 use super::shares::Shares;
-use crate::config::Admission;
 use crate::drive::{Superblock, trial_extent};
 use crate::error::NodeError;
 use crate::extent::{HEAD_SECTORS, HEAT_MAX};
@@ -39,14 +38,13 @@ pub struct Capacity {
 /// Sectors of an extent; its record takes one more.
 const SECTORS: u64 = 64;
 
-/// Simulates Bireme's policy. `first_touch` says whether the first read of a chunk fills it, or only the second.
+/// Simulates Bireme's policy.
 ///
 /// # Errors
 /// [`NodeError::Pack`] if the extents' index can't be made.
-pub fn bireme(trace: &[u32], capacity: Capacity, first_touch: bool) -> Result<Outcome, NodeError> {
-    let admission = if first_touch { Admission::Always } else { Admission::SecondTouch };
+pub fn bireme(trace: &[u32], capacity: Capacity) -> Result<Outcome, NodeError> {
     let index = trial_extent(SECTORS as u32)?.index;
-    let mut cache = Cache::new(capacity, admission, Shares::default(), move |_| index.clone());
+    let mut cache = Cache::new(capacity, Shares::default(), move |_| index.clone());
     let mut hits = 0;
     for &chunk in trace {
         let key = ExtentKey { pack: PackKey(0), chunk };
@@ -73,7 +71,6 @@ struct Cache {
 impl Cache {
     fn new(
         capacity: Capacity,
-        admission: Admission,
         shares: Shares,
         index: impl Fn(ExtentKey) -> ExtentIndex + 'static,
     ) -> Self {
@@ -85,7 +82,6 @@ impl Cache {
         let limits = FillLimits {
             fills_max: 1,
             queue_max: 1,
-            admission,
             fill_rate: 0,
             scrub_rate: 0,
             directory_bytes_max: u64::MAX,
@@ -299,8 +295,8 @@ mod tests {
     use crate::cache::books::shares::Holding;
     use crate::config::Share;
 
-    fn bireme(trace: &[u32], capacity: Capacity, first_touch: bool) -> Outcome {
-        super::bireme(trace, capacity, first_touch).unwrap()
+    fn bireme(trace: &[u32], capacity: Capacity) -> Outcome {
+        super::bireme(trace, capacity).unwrap()
     }
 
     const CAPACITY: Capacity = Capacity { segments: 20, extents_per_segment: 5 };
@@ -324,17 +320,13 @@ mod tests {
         let trace: Vec<u32> = (0..60_000)
             .map(|at| if at % 2 == 0 { 1000 + at } else { random.random_range(0..60) })
             .collect();
-        let (ours, lru) = (bireme(&trace, CAPACITY, true), lru(&trace, CAPACITY));
+        let (ours, lru) = (bireme(&trace, CAPACITY), lru(&trace, CAPACITY));
         assert!(ours.hit_ratio > 0.45 && lru.hit_ratio < 0.35, "{ours:?} {lru:?}");
         assert!(ours.written_ratio < 1.3, "{ours:?}");
-        let second = bireme(&trace, CAPACITY, false);
-        assert!(second.hit_ratio > 0.45 && second.written_ratio < 1.3, "{second:?}");
         // Where not even all hot chunks fit, some extents are kept.
         let trace: Vec<u32> = (0..60_000).map(|at| random.random_range(0..50 + at % 300)).collect();
-        for first_touch in [true, false] {
-            let outcome = bireme(&trace, CAPACITY, first_touch);
-            assert!((1.01..1.3).contains(&outcome.written_ratio), "{outcome:?}");
-        }
+        let outcome = bireme(&trace, CAPACITY);
+        assert!((1.01..1.3).contains(&outcome.written_ratio), "{outcome:?}");
         assert!(optimum(&trace, CAPACITY).hit_ratio >= ours.hit_ratio);
     }
 
@@ -342,8 +334,7 @@ mod tests {
     fn extents_that_fit_are_never_evicted() {
         let trace: Vec<u32> = (0..2000).map(|at| at % 70).collect();
         let all = 1.0 - 70.0 / 2000.0;
-        for outcome in
-            [bireme(&trace, CAPACITY, true), lru(&trace, CAPACITY), optimum(&trace, CAPACITY)]
+        for outcome in [bireme(&trace, CAPACITY), lru(&trace, CAPACITY), optimum(&trace, CAPACITY)]
         {
             assert_eq!(outcome, Outcome { hit_ratio: all, written_ratio: 1.0 });
         }
@@ -364,7 +355,7 @@ mod tests {
         let index = |quarters: u64| trial_extent((SMALL_EXTENT * quarters) as u32).unwrap().index;
         let indexes: Vec<_> = (1..=4).map(index).collect();
         let index = move |key| indexes[(sectors(key) / SMALL_EXTENT) as usize - 1].clone();
-        Cache::new(CAPACITY, Admission::Always, shares, index)
+        Cache::new(CAPACITY, shares, index)
     }
 
     impl Cache {

@@ -22,7 +22,7 @@ use tokio::task::{JoinHandle, LocalSet};
 use super::chunk::Chunk;
 use super::{FillHandle, FillThreads, Filler};
 use crate::cache::books::{FillLimits, FillOutcome, Shares};
-use crate::config::{Admission, Share};
+use crate::config::Share;
 use crate::drive::{Claim, DriveState, Superblock, take};
 use crate::error::NodeError;
 use crate::extent::{Directory, Extent, HEAD_SECTORS};
@@ -38,7 +38,6 @@ pub(super) const NAMES: u32 = 60;
 pub(super) const LIMITS: FillLimits = FillLimits {
     fills_max: 3,
     queue_max: 16,
-    admission: Admission::Always,
     fill_rate: 0,
     // The scrubber follows the clock, and a run must repeat.
     scrub_rate: 0,

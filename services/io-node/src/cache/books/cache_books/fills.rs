@@ -7,7 +7,6 @@ use tokio::time::Instant;
 
 use super::{CacheBooks, FULL, NO_DRIVE};
 use crate::cache::books::events::{Action, FillOutcome, RequestOutcome};
-use crate::config::Admission;
 
 /// After a chunk's first failed fill, misses do not request it again for this long. The delay doubles with each further
 /// failure.
@@ -49,13 +48,6 @@ impl CacheBooks {
         }
         // A miss does not retry soon after a failed fill. A fill that somebody waits for does.
         if !is_awaited && self.failed.get(&key).is_some_and(|(until, _)| *until > now) {
-            return RequestOutcome::Ignored;
-        }
-        // The first miss of a chunk is only noted; the second one fills the chunk.
-        if !is_awaited
-            && self.limits.admission == Admission::SecondTouch
-            && !self.eviction.is_second_touch(key, self.placed.len())
-        {
             return RequestOutcome::Ignored;
         }
         self.under_way.insert(key);
