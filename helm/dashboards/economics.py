@@ -28,7 +28,7 @@ now = Row(
         figure(
             "Spent",
             "currencyUSD",
-            "Cost of both tiers' requests to object stores, at the configured prices.",
+            "Cost of both tiers' requests to object stores, at the list prices of S3.",
             increase("bireme_store_cost_total"),
             decimals=4,
         ),
@@ -120,7 +120,7 @@ store = Row(
         lines(
             "Cost per hour",
             "currencyUSD",
-            "Cost of requests at the configured prices, by tier.",
+            "Cost of requests at the list prices of S3, by tier.",
             (f"{of.rate('bireme_store_cost_total', by='job')} * 3600", "{{job}}"),
             decimals=4,
         ),
@@ -183,7 +183,7 @@ dashboard = Dashboard(
             "read_price",
             "Price per million reads, $",
             "0.4",
-            "The value of `store.prices` of the nodes (million_reads); 0.4 is S3 Standard's list price",
+            "0.4 is S3 Standard's list price",
         ),
     ],
 )

@@ -61,7 +61,7 @@ now = Row(
         figure(
             "Store cost per hour",
             "currencyUSD",
-            "Cost of requests to object stores, at the configured prices.",
+            "Cost of requests to object stores, at the list prices of S3.",
             f"{of.rate('bireme_store_cost_total')} * 3600",
             decimals=4,
         ),

@@ -61,7 +61,7 @@ pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
 pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
 pub use stop::Stop;
-pub use stores::{StoreLimits, StorePrices};
+pub use stores::StoreLimits;
 pub use table::Table;
 pub use tables::{DeletedRows, FragmentInfo, TableUri, UriPrefix, shown};
 pub use words::quoted;

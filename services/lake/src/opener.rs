@@ -11,7 +11,6 @@ use lance::dataset::builder::DatasetBuilder;
 use lance::session::Session;
 use lance_core::cache::CacheStats;
 use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
-use stores::StorePrices;
 use tables::{CacheUse, StoreUse, TableUri};
 
 use crate::canonical::{resolved, resolved_prefix};
@@ -29,7 +28,6 @@ pub(crate) struct Opener {
     open_timeout: Duration,
     guard: Arc<Guard>,
     usage: Arc<StoreUsage>,
-    prices: StorePrices,
     index_cache_bytes: u64,
     metadata_cache_bytes: u64,
 }
@@ -54,7 +52,6 @@ impl Opener {
             open_timeout: options.open_timeout,
             guard: Arc::new(Guard::new(options.store, Arc::clone(&usage))),
             usage,
-            prices: options.store.prices,
             index_cache_bytes: options.index_cache_bytes as u64,
             metadata_cache_bytes: options.metadata_cache_bytes as u64,
         }
@@ -89,7 +86,7 @@ impl Opener {
 
     /// Returns the use of object stores since the opener was created.
     pub(crate) fn store_use(&self) -> StoreUse {
-        self.usage.at(&self.prices)
+        self.usage.now()
     }
 
     /// The use of Lance's caches.

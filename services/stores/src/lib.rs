@@ -7,7 +7,9 @@
 mod limits;
 mod message;
 mod metrics;
+mod prices;
 
-pub use limits::{StoreLimits, StorePrices};
+pub use limits::StoreLimits;
 pub use message::store_use_message;
 pub use metrics::{STORE_METRICS, cache_samples, store_samples};
+pub use prices::price_usd;

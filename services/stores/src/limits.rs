@@ -1,4 +1,4 @@
-//! Settings for the use of object stores, and their prices.
+//! Limits for the use of object stores.
 
 use std::time::Duration;
 
@@ -11,8 +11,6 @@ use serde::{Deserialize, Serialize};
 pub struct StoreLimits {
     /// The maximum number of reads and listings in progress to one store. More wait.
     pub requests_max: usize,
-    /// The store's prices of requests.
-    pub prices: StorePrices,
 
     // The fields below are no settings, but fixed for all users. Tests choose other values.
     /// Whether a read that takes longer than 99 % of the last ones is sent a second time, and the first response used.
@@ -40,41 +38,13 @@ impl Default for StoreLimits {
             hedge: true,
             breaker_failures: 8,
             breaker_pause: Duration::from_secs(1),
-            prices: StorePrices::default(),
         }
-    }
-}
-
-/// The prices of a store, in dollars. The defaults are the list prices of S3 Standard in us-east-1, read within its
-/// region (aws.amazon.com/s3/pricing, November 2026).
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct StorePrices {
-    /// The price of a million reads.
-    pub million_reads: f64,
-    /// The price of a million writes, copies and listings.
-    pub million_writes: f64,
-    /// The price of a GB (10^9 bytes) that is read.
-    pub gigabyte_read: f64,
-}
-
-impl Default for StorePrices {
-    fn default() -> Self {
-        Self { million_reads: 0.4, million_writes: 5.0, gigabyte_read: 0.0 }
     }
 }
 
 impl StoreLimits {
     /// Returns the first invalid field, and what is wrong with it.
     pub fn fault(&self) -> Option<(&'static str, String)> {
-        let price_is_bad = |price: f64| !(price.is_finite() && price >= 0.0);
-        let StorePrices { million_reads, million_writes, gigabyte_read } = self.prices;
-        if self.requests_max == 0 {
-            return Some(("store.requests_max", "must be at least 1".into()));
-        }
-        if [million_reads, million_writes, gigabyte_read].into_iter().any(price_is_bad) {
-            return Some(("store.prices", "must be finite and not below 0".into()));
-        }
-        None
+        (self.requests_max == 0).then(|| ("store.requests_max", "must be at least 1".into()))
     }
 }

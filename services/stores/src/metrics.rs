@@ -12,7 +12,7 @@ telemetry::metrics! {
     HEDGED = Counter "bireme.store.hedged" "{request}" [] "Reads sent a second time, because they took longer than 99 % of the reads before";
     BREAKERS_OPEN = Gauge "bireme.store.let_be" "{store}" [] "Stores whose circuit breaker is open now, because they failed too often: requests for rows that are on no drive fail with STORE_UNREACHABLE";
     UNDER_WAY = Gauge "bireme.store.under_way" "{request}" [] "Requests in progress";
-    COST = Counter "bireme.store.cost" "{USD}" [] "Cost of the requests at the configured prices, in dollars";
+    COST = Counter "bireme.store.cost" "{USD}" [] "Cost of the requests at the list prices of S3, in dollars";
     CACHE_USAGE = Gauge "bireme.lake.cache.usage" "By" ["cache"] "Memory of the caches of tables: `index` holds their indexes, `metadata` their manifests, footers and deletions";
     CACHE_LIMIT = Gauge "bireme.lake.cache.limit" "By" ["cache"] "Maximum memory of the cache";
     CACHE_HITS = Counter "bireme.lake.cache.hits" "{entry}" ["cache"] "Requested entries that were in the cache";

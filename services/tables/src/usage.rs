@@ -23,7 +23,7 @@ pub struct StoreUse {
     pub under_way: u64,
     /// Stores whose circuit breaker is open now.
     pub breakers_open: u64,
-    /// The cost of the requests at the configured prices, in dollars.
+    /// The cost of the requests at the list prices of S3, in dollars.
     pub cost_usd: f64,
 }
 

@@ -242,6 +242,10 @@ mod tests {
         let said =
             layered::<QueryConfig>(None, "BIREME_QUERY_", &variables(&[("LIMITS_K_MAX", "1")]));
         assert!(said.unwrap_err().message().contains("fixed (10,000 rows)"));
+        let said = io(None, &[("STORE_PRICES_MILLION_READS", "1")]).unwrap_err();
+        assert!(said.contains("S3's list prices"), "{said}");
+        let said = io(Some("[store.prices]\nmillion_reads = 1\n"), &[]).unwrap_err();
+        assert!(said.contains("S3's list prices"), "{said}");
         // A former setting of the other node is an unknown one here.
         let said =
             layered::<QueryConfig>(None, "BIREME_QUERY_", &variables(&[("READ_MAX", "64KiB")]));

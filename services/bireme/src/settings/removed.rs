@@ -68,13 +68,21 @@ impl Removed for QueryConfig {
     ];
 }
 
+/// What holds instead of each former price.
+const LIST_PRICES: &str =
+    "the cost is that of S3's list prices; for others, multiply the counters of requests and bytes";
+
 /// The former settings of both nodes.
 const OF_BOTH: &[Former] = &[
     ("breaker_failures", "its value is fixed (8 failures)"),
     ("breaker_pause", "its value is fixed (1s)"),
+    ("gigabyte_read", LIST_PRICES),
     ("hedge", "reads are always hedged"),
+    ("million_reads", LIST_PRICES),
+    ("million_writes", LIST_PRICES),
     ("otlp_endpoint", "the variable OTEL_EXPORTER_OTLP_ENDPOINT names the receiver"),
     ("otlp_interval", "it is 15s, or what OTEL_METRIC_EXPORT_INTERVAL says in milliseconds"),
+    ("prices", LIST_PRICES),
     ("stall_max", "its value is fixed (10s)"),
     ("wait_max", "a request waits until its deadline, or until the circuit breaker opens"),
 ];
@@ -82,7 +90,7 @@ const OF_BOTH: &[Former] = &[
 /// Returns what is wrong with a configuration that has the key `name`, if that was once a setting of the node. In a
 /// variable's name, the section's name comes before the key.
 pub fn removed<T: Removed>(name: &str) -> Option<String> {
-    let sections = ["store_", "telemetry_", "limits_"];
+    let sections = ["store_prices_", "store_", "telemetry_", "limits_"];
     let key = sections.iter().find_map(|section| name.strip_prefix(section)).unwrap_or(name);
     let (_, now) = T::REMOVED.iter().chain(OF_BOTH).find(|(removed, _)| *removed == key)?;
     Some(format!("`{key}` is no longer a setting: {now}; remove it"))

@@ -102,7 +102,7 @@ mod tests {
             scalar("pin", ScalarType::Flag),
             scalar("slots", ScalarType::Integer),
             scalar("hit_ratio_at_start", ScalarType::Float),
-            scalar("store.prices.million_reads", ScalarType::Float),
+            scalar("telemetry.trace_ratio", ScalarType::Float),
             scalar("telemetry.log_format", ScalarType::Text),
             scalar("tls.client_ca", ScalarType::Text),
         ] {

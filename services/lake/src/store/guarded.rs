@@ -47,10 +47,10 @@ impl GuardedStore {
         Self { inner, limiter, fence, runtime: Handle::try_current().ok() }
     }
 
-    /// The limiter's counters, at list prices.
+    /// The limiter's counters.
     #[cfg(test)]
     pub fn used(&self) -> tables::StoreUse {
-        self.limiter.usage.at(&stores::StorePrices::default())
+        self.limiter.usage.now()
     }
 
     async fn ask(&self, location: &Path, options: GetOptions) -> Result<GetResult> {

@@ -8,7 +8,7 @@
 //!             ◄── the answer's body: its end, failure or stall is reported to the breaker
 //! ```
 //!
-//! Requests, their bytes and their cost at the configured prices are counted. A hedge needs no permit of its own, and
+//! Requests, their bytes and their cost at list prices are counted. A hedge needs no permit of its own, and
 //! is only for answers that don't begin: a body that has begun is not hedged. If a body fails, Lance reads the rest
 //! again (`download_retry_count`), through the guard like any other read. An unpaged listing is admitted and counted
 //! once, however many requests the store's client sends for it. Nodes make no writes or deletes: writes are only

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stores::StorePrices;
+use stores::price_usd;
 use tables::StoreUse;
 
 /// Counters over all stores of a [`Lake`](crate::Lake) since its start.
@@ -22,17 +22,13 @@ pub struct StoreUsage {
 
 impl StoreUsage {
     /// The counters now, and the cost of the requests.
-    pub fn at(&self, prices: &StorePrices) -> StoreUse {
+    pub fn now(&self) -> StoreUse {
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (reads, writes) = (now(&self.reads), now(&self.writes));
-        let bytes_read = now(&self.bytes_read);
-        let cost_usd = reads as f64 * prices.million_reads / 1e6
-            + writes as f64 * prices.million_writes / 1e6
-            + bytes_read as f64 * prices.gigabyte_read / 1e9;
         StoreUse {
             reads,
             writes,
-            bytes_read,
+            bytes_read: now(&self.bytes_read),
             bytes_written: now(&self.bytes_written),
             failed: now(&self.failed),
             refused: now(&self.refused),
@@ -40,7 +36,7 @@ impl StoreUsage {
             hedges_won: now(&self.hedges_won),
             under_way: now(&self.under_way),
             breakers_open: now(&self.open_breakers),
-            cost_usd,
+            cost_usd: price_usd(reads, writes),
         }
     }
 }
@@ -48,20 +44,4 @@ impl StoreUsage {
 /// Adds `more` to a counter.
 pub fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_cost_list_prices() {
-        let usage = StoreUsage::default();
-        count(&usage.reads, 30_000_000);
-        count(&usage.writes, 1000);
-        count(&usage.bytes_read, 5_000_000_000);
-        assert!((usage.at(&StorePrices::default()).cost_usd - 12.005).abs() < 1e-9);
-        let prices = StorePrices { gigabyte_read: 0.09, ..StorePrices::default() };
-        assert!((usage.at(&prices).cost_usd - 12.455).abs() < 1e-9);
-    }
 }
