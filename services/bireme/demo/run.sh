@@ -33,7 +33,7 @@ run index --table "$table" --vector vector --metric cosine --text gloss --scalar
 
 say "Both tiers: a query node and an I/O node, on loopback"
 "$bireme" up --table "wordnet=$table" --cache-dir "$home/cache" --cache-size 256MiB \
-    --listen 127.0.0.1:"${PORT:-7070}" --io-listen 127.0.0.1:0 --ready-file "$ready" &
+    --listen 127.0.0.1:"${PORT:-7070}" --ready-file "$ready" &
 server=$!
 trap 'kill $server 2>/dev/null; wait $server 2>/dev/null || true' EXIT
 trap 'exit 0' INT TERM

@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 use crate::cli::Cli;
+use crate::commands::up::removed_flag;
 use crate::error::{CliError, Result};
 
 /// The outcome of parsing.
@@ -32,8 +33,13 @@ pub fn parse(arguments: &[OsString]) -> Result<Parsed> {
             Ok(Parsed::Printed(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))))
         }
         _ => {
-            let text = one_line(&error.render().to_string());
-            Err(CliError::usage(text).hint(&format!("see `{} --help`", command_of(arguments))))
+            let command = command_of(arguments);
+            let removed = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::String(flag)) if command == "bireme up" => removed_flag(flag),
+                _ => None,
+            };
+            let text = removed.unwrap_or_else(|| one_line(&error.render().to_string()));
+            Err(CliError::usage(text).hint(&format!("see `{command} --help`")))
         }
     }
 }
@@ -83,6 +89,10 @@ mod tests {
             (&["bireme", "search", "t", "--text", "x", "-k", "many"], "many"),
             (&["bireme", "sarch"], "'search'"),
             (&["bireme", "up", "--table", "words"], "NAME=URI"),
+            (
+                &["bireme", "up", "--table", "a=/a", "--ram-tier", "1GiB"],
+                "no longer has --ram-tier: the RAM tier has 256MiB",
+            ),
             (
                 &["bireme", "io", "--ram-tier", "much"],
                 "'much' for '--ram-tier <SIZE>': expected a size, such as",

@@ -17,8 +17,8 @@ use crate::error::{CliError, Result};
 use crate::output::{Output, bytes, counted};
 use crate::runtime::runtime;
 use crate::serve::{
-    NODE_LOG_LEVEL, SettingNames, Signals, check_machine, drain, exit_at_second_signal,
-    start_io_node, start_log, telemetry_help,
+    NODE_LOG_LEVEL, Signals, check_machine, drain, exit_at_second_signal, start_io_node, start_log,
+    telemetry_help,
 };
 use crate::settings::{environment, layered};
 
@@ -147,7 +147,7 @@ pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     let config = args.settings(&environment(PREFIX))?;
     out.follow_log(config.telemetry.log_format);
     start_log(NODE_LOG_LEVEL, out.json())?;
-    check_machine(&config, SettingNames { cores: "`cores`", ram_tier: "`ram_tier`" })?;
+    check_machine(&config)?;
     let runtime = runtime(Some(1))?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;
     // The node starts outside of this runtime, because it has its own.

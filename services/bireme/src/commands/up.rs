@@ -7,22 +7,20 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::{Args, ValueHint};
-use io_node::{DriveConfig, EngineChoice, IoConfig, IoNode, NodeError};
+use io_node::{DriveConfig, IoConfig, IoNode, NodeError};
 use lake::{Lake, Table, UriPrefix};
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
 use ring::SlabError;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::io::engines;
 use crate::arguments::{NamedUri, StorageArgs, parse_duration, parse_listen, parse_size};
 use crate::error::{CliError, Result};
 use crate::output::{self, Output};
 use crate::runtime::runtime;
 use crate::serve::{
-    CacheFolder, ReadyFile, SettingNames, Signals, Slab, TableFacts, UP_LOG_LEVEL, cache_size_for,
-    check_machine, drain, exit_at_second_signal, log_help, next_steps, program, start_io_node,
-    start_log, table_facts,
+    CacheFolder, ReadyFile, Signals, Slab, TableFacts, UP_LOG_LEVEL, cache_size_for, drain,
+    exit_at_second_signal, log_help, next_steps, program, start_io_node, start_log, table_facts,
 };
 
 /// The address that `bireme search` and other commands use by default.
@@ -34,13 +32,27 @@ Examples:
   bireme up --table words=./words.lance --table docs=s3://bucket/docs \\
       --cache-size 20GiB
   bireme up --table words=./words.lance --listen 127.0.0.1:0 \\
-      --io-listen 127.0.0.1:0 --ready-file /tmp/ready.json
+      --ready-file /tmp/ready.json
 
 The cache is one file in ~/.cache/bireme/up/NAME (or under $XDG_CACHE_HOME). It
 fills as rows are requested, or in advance by `bireme warm`, and is kept over
 restarts. The file keeps its size on the disk; it can be deleted while no
-process uses it. The ready file has the endpoints as JSON; it is written once
+process uses it. The I/O node takes a free port. The ready file has the endpoints as JSON; it is written once
 both tiers serve, and removed at the end.";
+
+/// Flags of earlier versions, with what holds now.
+const REMOVED_FLAGS: [(&str, &str); 4] = [
+    ("--engine", "io_uring is used if it is available"),
+    ("--io-cores", "the I/O node uses half of the cores"),
+    ("--io-listen", "the I/O node takes a free port, which the ready file names"),
+    ("--ram-tier", "the RAM tier has 256MiB"),
+];
+
+/// Returns what holds instead of a flag of an earlier version, if `flag` is one.
+pub fn removed_flag(flag: &str) -> Option<String> {
+    let (_, now) = REMOVED_FLAGS.iter().find(|(removed, _)| *removed == flag)?;
+    Some(format!("`bireme up` no longer has {flag}: {now}; `bireme io` has such settings"))
+}
 
 /// Arguments of `bireme up`.
 #[derive(Debug, Args)]
@@ -52,9 +64,6 @@ pub struct UpArgs {
     /// The address of the query node; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", default_value = QUERY_LISTEN, value_parser = parse_listen)]
     listen: SocketAddr,
-    /// The address of the I/O node; port 0 takes a free port
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7071", value_parser = parse_listen)]
-    io_listen: SocketAddr,
     /// The name of the cache; processes that run at the same time need different names
     #[arg(long, default_value = "default", value_hint = ValueHint::Other)]
     name: String,
@@ -65,15 +74,6 @@ pub struct UpArgs {
     /// if the disk has less room]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     cache_size: Option<ByteSize>,
-    /// The size of the RAM tier; 0 turns it off
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
-    ram_tier: ByteSize,
-    /// The number of cores for the I/O node; 0 for half of all
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    io_cores: usize,
-    /// The engine for reads and writes
-    #[arg(long, default_value = "auto", value_parser = engines())]
-    engine: EngineChoice,
     /// Read through the page cache if the cache's filesystem does not support O_DIRECT
     #[arg(long)]
     allow_buffered: bool,
@@ -96,26 +96,18 @@ impl UpArgs {
     ) -> IoConfig {
         let half = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2));
         IoConfig {
-            listen: self.io_listen,
+            // A free port of the loopback address.
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             drives: vec![DriveConfig { path: slab.path.clone(), size: Some(slab.size) }],
             serve,
-            cores: if self.io_cores == 0 { half } else { self.io_cores },
+            cores: half,
             // The query node uses the same cores.
             pin: false,
-            engine: self.engine,
             allow_buffered: self.allow_buffered,
-            ram_tier: self.ram_tier,
             segment: slab.segment,
             storage,
             ..Default::default()
         }
-    }
-
-    fn check_machine(&self) -> Result<()> {
-        let (cores, ram_tier) = (self.io_cores, self.ram_tier);
-        let config = IoConfig { cores, ram_tier, ..Default::default() };
-        let names = SettingNames { cores: "--io-cores", ram_tier: "--ram-tier" };
-        check_machine(&config, names)
     }
 
     fn query_config(&self) -> Result<QueryConfig> {
@@ -142,7 +134,6 @@ struct Up {
 /// Serves until a signal.
 pub fn run(args: UpArgs, out: &mut Output) -> Result<()> {
     let config = args.query_config()?;
-    args.check_machine()?;
     start_log(UP_LOG_LEVEL, out.json())?;
     let mut ready = args.ready_file.as_deref().map(ReadyFile::prepare).transpose()?;
     let runtime = runtime(None)?;
@@ -235,12 +226,12 @@ fn io_fault(error: NodeError, slab: &Slab) -> CliError {
     match &error {
         NodeError::Slab(SlabError::InUse { path }) if *path == slab.path => CliError::from(error)
             .hint("if `bireme up` is running already, a second one needs its own --name"),
+        NodeError::Ring { .. } => CliError::from(error).hint("that is a flag of `bireme io`"),
         NodeError::NotOurs { .. } => CliError::from(error)
             .hint("that is a flag of `bireme io`; here, name another folder with --cache-dir"),
         NodeError::Slab(_) => {
             CliError::from(error).hint("--cache-size and --cache-dir set its size and folder")
         }
-        NodeError::Listen { address, source } => CliError::listen(address, source, "--io-listen"),
         _ => error.into(),
     }
 }
@@ -322,8 +313,7 @@ mod tests {
 
     #[test]
     fn both_nodes_get_the_arguments() {
-        let args =
-            args("bireme up --table a=/a --table b=/b --io-listen 127.0.0.1:0 --storage region=1");
+        let args = args("bireme up --table a=/a --table b=/b --storage region=1");
         let query = args.query_config().unwrap();
         assert_eq!(query.listen.to_string(), QUERY_LISTEN);
         assert_eq!(query.tables["b"].uri, "/b");

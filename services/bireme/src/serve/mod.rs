@@ -15,7 +15,7 @@ pub use cache_folder::{CacheFolder, Slab};
 pub use cache_size::cache_size_for;
 pub use io_process::{drain, start_io_node};
 pub use log::{NODE_LOG_LEVEL, UP_LOG_LEVEL, log_is_json, start_log};
-pub use machine_check::{SettingNames, check_machine};
+pub use machine_check::check_machine;
 pub use next_steps::{TableFacts, next_steps, program};
 pub use ready_file::ReadyFile;
 pub use signals::{Signals, exit_at_second_signal};

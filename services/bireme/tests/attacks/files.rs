@@ -199,7 +199,7 @@ fn a_planted_ready_file_is_not_followed() {
     fs::write(&precious, "precious").unwrap();
     let named = format!("words={}", text(&words));
     let cache = folder.path().join("cache");
-    let up = ["up", "--table", &named, "--listen", "127.0.0.1:0", "--io-listen", "127.0.0.1:0"];
+    let up = ["up", "--table", &named, "--listen", "127.0.0.1:0"];
     let files =
         ["--cache-dir", text(&cache), "--cache-size", "64MiB", "--ready-file", text(&ready)];
     symlink(&precious, &ready).unwrap();

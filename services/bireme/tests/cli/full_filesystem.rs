@@ -19,6 +19,7 @@ use rand::{RngCore, SeedableRng};
 use serde_json::Value;
 use wire::fetch::{DriveState, WarmRequest};
 
+use super::query_process::QueryProcess;
 use super::{bireme, folder, json, names, run, text};
 
 const FRAGMENTS: u32 = 8;
@@ -162,18 +163,8 @@ fn a_full_filesystem_is_reported_and_rows_stay_right() {
     assert!(line.to_lowercase().contains("no space"), "{line}");
 
     // The status of the query tier shows the read-only drive.
-    let mut query = Command::new(env!("CARGO_BIN_EXE_bireme"))
-        .args(["query", "--listen", "127.0.0.1:0", "--json", "--io-node", &endpoint])
-        .args(["--table", &format!("t={uri}")])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map(Node)
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(query.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let serving: Value = serde_json::from_str(&line).unwrap();
-    let endpoint = serving["endpoint"].as_str().unwrap();
+    let query = QueryProcess::start(&endpoint, &format!("t={uri}"));
+    let endpoint = query.endpoint.as_str();
     let status = &json(&["status", "--endpoint", endpoint])[0];
     let drives = status["io_nodes"][0]["read_only_drives"].as_array().unwrap();
     assert_eq!(drives[0], "0:slab", "{status}");

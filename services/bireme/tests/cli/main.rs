@@ -6,6 +6,7 @@ mod io_process;
 mod killed;
 mod kubernetes;
 mod missing_files;
+mod query_process;
 mod serve;
 mod start_warm;
 
@@ -17,6 +18,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use io_process::IoProcess;
+use query_process::QueryProcess;
 
 fn bireme(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bireme")).args(arguments).output().unwrap()
@@ -72,7 +76,7 @@ struct Up {
 }
 
 impl Up {
-    fn start(more: &[&str]) -> Self {
+    fn start() -> Self {
         let folder = folder();
         let table = folder.path().join("words");
         run(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
@@ -84,8 +88,7 @@ impl Up {
         let process = Command::new(env!("CARGO_BIN_EXE_bireme"))
             .args(["up", "--table", &named, "--cache-dir", text(&cache)])
             .args(["--cache-size", "128MiB", "--ready-file", text(&ready)])
-            .args(["--listen", "127.0.0.1:0", "--io-listen", "127.0.0.1:0"])
-            .args(more)
+            .args(["--listen", "127.0.0.1:0"])
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -122,7 +125,7 @@ impl Drop for Up {
 
 #[test]
 fn a_file_becomes_a_table_that_is_searched_and_read() {
-    let up = Up::start(&[]);
+    let up = Up::start();
     let found = up.json(&["search", "words", "--like", "n02503517", "-k", "3"]);
     assert_eq!(found.len(), 3);
     assert_eq!(found[0]["synset"], "n02503517");
@@ -192,7 +195,7 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
 
 #[test]
 fn rows_that_are_there_are_printed_beside_those_that_are_not() {
-    let up = Up::start(&[]);
+    let up = Up::start();
     let take = |more: &[&str]| {
         let command = ["take", "words", "0:5", "99:1", "0:7", "--json"];
         bireme(&[&command[..], more, &["--endpoint", &up.endpoint]].concat())
@@ -211,7 +214,7 @@ fn rows_that_are_there_are_printed_beside_those_that_are_not() {
 
 #[test]
 fn an_endpoint_of_the_wrong_tier_or_of_a_web_server_is_named() {
-    let up = Up::start(&[]);
+    let up = Up::start();
     let io = up.json(&["status"])[0]["io_nodes"][0]["endpoint"].as_str().unwrap().to_owned();
     names(&["tables", "--endpoint", &io], 4, "is an I/O node; give a query node's endpoint");
     names(&["search", "words", "--text", "x", "--endpoint", &io], 4, &io);
@@ -239,7 +242,7 @@ fn what_the_machine_or_a_folder_lacks_is_reported_before_anything_starts() {
     let named = format!("words={}", text(&table));
     let file = folder.path().join("a-file");
     std::fs::write(&file, "").unwrap();
-    let ports = ["--listen", "127.0.0.1:0", "--io-listen", "127.0.0.1:0"];
+    let ports = ["--listen", "127.0.0.1:0"];
     let up = |more: &[&str], exit, name| {
         names(&[&["up", "--table", &named], &ports[..], more].concat(), exit, name);
     };
@@ -252,8 +255,6 @@ fn what_the_machine_or_a_folder_lacks_is_reported_before_anything_starts() {
     let huge = ["--cache-dir", text(&cache), "--cache-size", "900TiB"];
     up(&huge, 6, "--cache-size is 900.0 TiB, and the disk of ");
     assert!(!cache.join("slab").exists());
-    up(&["--ram-tier", "900TiB"], 2, "--ram-tier is 900.0 TiB");
-    up(&["--io-cores", "5000"], 2, "--io-cores is 5000");
     up(&["--ready-file", "/nowhere/ready"], 3, "--ready-file");
     let drive = format!("{}:96MiB", text(&folder.path().join("slab")));
     let io = |more: &[&str], exit, name| {
@@ -281,17 +282,24 @@ fn what_the_machine_or_a_folder_lacks_is_reported_before_anything_starts() {
 
 #[test]
 fn a_table_is_searched_without_io_uring() {
-    let up = Up::start(&["--engine", "pread"]);
-    up.json(&["warm", "words"]);
-    let found = up.json(&["search", "words", "--like", "n02503517", "-k", "3"]);
+    let folder = folder();
+    let table = folder.path().join("words");
+    run(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
+    run(&["index", "--table", text(&table), "--vector", "vector", "--key", "synset"]);
+    let drive = format!("{}:128MiB", text(&folder.path().join("slab")));
+    let io = IoProcess::start(&drive, &[("ENGINE", "pread"), ("SEGMENT", "16MiB")]);
+    let query = QueryProcess::start(&io.endpoint, &format!("words={}", text(&table)));
+    let json = |arguments: &[&str]| json(&[arguments, &["--endpoint", &query.endpoint]].concat());
+    json(&["warm", "words"]);
+    let found = json(&["search", "words", "--like", "n02503517", "-k", "3"]);
     assert_eq!(found[0]["synset"], "n02503517");
-    let status = up.json(&["status"]);
+    let status = json(&["status"]);
     assert!(status[0].to_string().contains("pread"), "{status:?}");
 }
 
 #[test]
 fn an_interrupted_server_drains_and_exits_with_0() {
-    let mut up = Up::start(&[]);
+    let mut up = Up::start();
     let id = up.process.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     let patience = Instant::now() + Duration::from_secs(15);

@@ -12,7 +12,7 @@ fn every_command_reports_a_missing_file_alike() {
     let (missing, rows, cache) = (text(&missing), text(&rows), folder.path().join("cache"));
     let (list, served) = (format!("file:{missing}"), format!("t={missing}"));
     let endpoint = "https://127.0.0.1:9";
-    let up = ["up", "--table", &served, "--listen", "127.0.0.1:0", "--io-listen", "127.0.0.1:0"];
+    let up = ["up", "--table", &served, "--listen", "127.0.0.1:0"];
     for command in [
         &["ingest", rows, "--table", text(&cache)][..],
         &["index", "--table", missing, "--text", "a"],
