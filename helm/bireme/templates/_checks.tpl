@@ -21,7 +21,7 @@
 
 {{/* Checks for settings that the chart itself sets. */}}
 {{- define "bireme.checks.names" -}}
-{{- range $tier, $taken := dict "io" (dict "listen" "io.listenAddress" "name" "" "drives" "io.drives" "serve" "io.serve" "also_reads" "tables" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_members" "io.replicas" "hit_ratio_at_start" "io.hitRatioAtStart" "start_max" "io.startMax" "telemetry" "telemetry" "tls" "tls") "query" (dict "listen" "query.listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry" "tls" "tls" "io_tls" "tls") }}
+{{- range $tier, $taken := dict "io" (dict "listen" "listenAddress" "name" "" "drives" "io.drives" "serve" "io.serve" "also_reads" "tables" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_members" "io.replicas" "hit_ratio_at_start" "io.hitRatioAtStart" "start_max" "io.startMax" "telemetry" "telemetry" "tls" "tls") "query" (dict "listen" "listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry" "tls" "tls" "io_tls" "tls") }}
 {{- range $key, $value := (index $.Values $tier).settings }}
 {{- if hasKey $taken $key }}
 {{- $instead := index $taken $key }}
@@ -171,7 +171,7 @@
 {{- end }}
 {{- $update := include "bireme.query.rollingUpdate" . | fromYaml }}
 {{- if and (eq (toString $update.maxSurge) "0") (eq (toString $update.maxUnavailable) "0") }}
-{{- fail "query.strategy.rollingUpdate: maxSurge and maxUnavailable are both 0, and nothing could be updated: set one of them to 1" }}
+{{- fail "query.rollingUpdate: maxSurge and maxUnavailable are both 0, and nothing could be updated: set one of them to 1" }}
 {{- end }}
 {{- end }}
 
@@ -186,11 +186,8 @@
 {{- if and (eq .monitor.kind "ServiceMonitor") (ne $.query.service.type "ClusterIP") }}
 {{- fail (printf "telemetry.monitor.kind is ServiceMonitor, and query.service.type is %s, which would show metrics to everybody: set telemetry.monitor.kind to PodMonitor" $.query.service.type) }}
 {{- end }}
-{{- if and .monitor.nativeHistograms (eq .monitor.kind "none") }}
-{{- fail "telemetry.monitor.nativeHistograms is a field of a monitor, and telemetry.monitor.kind is none: set it to PodMonitor" }}
-{{- end }}
-{{- if and .metrics.enabled (has (int .metrics.port) (list 7070 7071 (int $.query.service.port))) }}
-{{- fail (printf "telemetry.metrics.port is %d, where requests go: leave it at 9464" (int .metrics.port)) }}
+{{- if and .metrics.enabled (eq (int $.query.service.port) 9464) }}
+{{- fail "query.service.port is 9464, which is the port of metrics: choose another" }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -36,14 +36,14 @@ TOML string.
 {{- end }}
 {{- end }}
 
-{{/* The telemetry section of a tier's configuration: (list $ "io"). Environment variables override the file. */}}
+{{/* The telemetry section of both tiers' configurations. Environment variables override the file. */}}
 {{- define "bireme.toml.telemetry" -}}
-{{- $root := index . 0 }}{{ $tier := index . 1 }}
-{{- with $root.Values.telemetry }}
+{{- $root := . }}
+{{- with .Values.telemetry }}
 
 [telemetry]
 {{- if .metrics.enabled }}
-metrics_listen = "{{ (index $root.Values $tier).listenAddress }}:{{ .metrics.port }}"
+metrics_listen = "{{ $root.Values.listenAddress }}:9464"
 {{- end }}
 trace_ratio = {{ include "bireme.toml.scalar" .traces.ratio }}
 trace_slow = {{ toJson .traces.slow }}
@@ -71,7 +71,7 @@ endpoint = "{{ ternary "https" "http" $.Values.tls.enabled }}://{{ $pod }}.{{ in
 {{- end }}
 {{- end }}
 {{- include "bireme.toml.tls" (list . "query") }}
-{{- include "bireme.toml.telemetry" (list . "query") }}
+{{- include "bireme.toml.telemetry" . }}
 {{- include "bireme.toml.storage" . }}
 {{- end }}
 
@@ -143,6 +143,6 @@ uri = {{ toJson (index $.Values.tables $name).uri }}
 {{- include "bireme.toml.settings" $share }}
 {{- end }}
 {{- include "bireme.toml.tls" (list . "io") }}
-{{- include "bireme.toml.telemetry" (list . "io") }}
+{{- include "bireme.toml.telemetry" . }}
 {{- include "bireme.toml.storage" . }}
 {{- end }}

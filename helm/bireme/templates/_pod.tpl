@@ -26,12 +26,11 @@ capabilities: {drop: [ALL]}
 
 {{/* Time to leave the service and load balancers (preStop), to finish running requests (grace), and 5 s more. */}}
 {{- define "bireme.pod.termination" -}}
-{{- $values := index (index . 0).Values (index . 1) -}}
-terminationGracePeriodSeconds: {{ add $values.preStopSeconds $values.graceSeconds 5 }}
+terminationGracePeriodSeconds: {{ add .Values.preStopSeconds .Values.graceSeconds 5 }}
 {{- end }}
 
 {{- define "bireme.container.lifecycle" -}}
-{{- with (index (index . 0).Values (index . 1)).preStopSeconds -}}
+{{- with .Values.preStopSeconds -}}
 lifecycle:
   preStop: {sleep: {seconds: {{ . }}}}
 {{- end }}
@@ -74,9 +73,9 @@ livenessProbe:
 {{- $prefix := printf "BIREME_%s" (upper $tier) -}}
 env:
   - {name: BIREME_LOG, value: {{ $root.Values.log | quote }}}
-  - {name: BIREME_GRACE, value: {{ $values.graceSeconds }}s}
+  - {name: BIREME_GRACE, value: {{ $root.Values.graceSeconds }}s}
   - {name: {{ $prefix }}_CONFIG, value: /etc/bireme/{{ $tier }}.toml}
-  - {name: {{ $prefix }}_LISTEN, value: "{{ $values.listenAddress }}:{{ ternary 7070 7071 (eq $tier "query") }}"}
+  - {name: {{ $prefix }}_LISTEN, value: "{{ $root.Values.listenAddress }}:{{ ternary 7070 7071 (eq $tier "query") }}"}
   - name: {{ $prefix }}_NAME
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
   {{- if and (eq $tier "query") (ne $root.Values.discovery "static") }}
@@ -118,12 +117,12 @@ kubernetes:{{ .Release.Namespace }}/{{ prepend (.Values.ioServices | default lis
 {{- with mergeOverwrite $apart (deepCopy $values.affinity) }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- if ne $values.topologySpread "none" }}
+{{- if ne $root.Values.topologySpread "none" }}
 topologySpreadConstraints:
   {{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
   - maxSkew: 1
     topologyKey: {{ . }}
-    whenUnsatisfiable: {{ $values.topologySpread }}
+    whenUnsatisfiable: {{ $root.Values.topologySpread }}
     labelSelector:
       matchLabels: {{- toYaml $selector | nindent 8 }}
   {{- end }}
@@ -147,7 +146,7 @@ The strategy adds a pod before it removes one. With hard anti-affinity there may
 update would wait for ever, so it then removes one first. The values override this, as there may be enough nodes.
 */}}
 {{- define "bireme.query.rollingUpdate" -}}
-{{- $given := default (dict) .strategy.rollingUpdate }}
+{{- $given := default (dict) .rollingUpdate }}
 {{- $hard := eq .antiAffinity "hard" -}}
 maxSurge: {{ if hasKey $given "maxSurge" }}{{ $given.maxSurge }}{{ else }}{{ ternary 0 1 $hard }}{{ end }}
 maxUnavailable: {{ if hasKey $given "maxUnavailable" }}{{ $given.maxUnavailable }}{{ else }}{{ ternary 1 0 $hard }}{{ end }}

@@ -27,8 +27,4 @@ interval: {{ .interval }}
 relabelings:
   - {action: replace, sourceLabels: [__meta_kubernetes_pod_label_app_kubernetes_io_component], targetLabel: job, replacement: bireme-$1}
   - {action: replace, sourceLabels: [__meta_kubernetes_pod_name], targetLabel: instance}
-  {{- with .relabelings }}{{ toYaml . | nindent 2 }}{{ end }}
-{{- with .metricRelabelings }}
-metricRelabelings: {{- toYaml . | nindent 2 }}
-{{- end }}
 {{- end }}

@@ -25,7 +25,7 @@ TABLE, URI, ROWS_PER_CHUNK = "chunks", "s3://tables/chunks.lance", 5
 DEVIATION_MAX = 0.04
 VALUES = {
     "query.replicas": 1, "io.drives": [{"name": "none", "size": "1GiB", "emptyDir": {}}], "io.minReadySeconds": 0,
-    "io.nodeSelector": LABEL, "io.tolerations": [TOLERATION], "io.topologySpread": "DoNotSchedule",
+    "io.nodeSelector": LABEL, "io.tolerations": [TOLERATION], "topologySpread": "DoNotSchedule",
     f"tables.{TABLE}": {"uri": URI},
 }
 SLICE = "real"

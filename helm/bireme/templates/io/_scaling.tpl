@@ -5,13 +5,13 @@
 {{- if .readQueue.enabled }}
 - type: Pods
   pods:
-    metric: {name: {{ .readQueue.metric | quote }}}
+    metric: {name: bireme_io_ring_queue}
     target: {type: AverageValue, averageValue: {{ .readQueue.target | quote }}}
 {{- end }}
 {{- if .missRatio.enabled }}
 - type: Pods
   pods:
-    metric: {name: {{ .missRatio.metric | quote }}}
+    metric: {name: "instance:bireme_io_rows_from_table:ratio_rate5m"}
     target: {type: AverageValue, averageValue: {{ printf "%dm" (mul 10 .missRatio.target) }}}
 {{- end }}
 {{- with .metrics }}
