@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// Identifies a table regardless of its version: a 32-bit hash of the table's URI. If the hashes of two
-/// tables collide, their bytes are counted together; nothing else goes wrong.
+/// Identifies a table regardless of its version: a 32-bit hash of the table's URI. If the hashes of two tables
+/// collide, their extents are counted together, and a share for one of them applies to both; a configuration with a
+/// share for each of them is refused. Their rows are not mixed up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableTag(pub u32);
 

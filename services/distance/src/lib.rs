@@ -12,11 +12,11 @@ use fearless_simd::{Level, dispatch};
 
 pub use half_floats::{bf16_to_f32, f16_to_f32};
 
-/// Lanes of a sum: two AVX-512 registers, or four AVX2 registers, so that consecutive additions do not depend
-/// on each other.
+/// The number of lanes of a sum. They fill two AVX-512 registers or four AVX2 registers, so that consecutive additions
+/// do not depend on each other.
 const LANES: usize = 32;
 
-/// A distance metric. For each of them, a smaller distance is nearer.
+/// A distance metric. With every metric, a smaller distance is nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Metric {
     /// Squared Euclidean distance.
@@ -69,7 +69,7 @@ impl Query {
     }
 }
 
-/// Returns the sum of `term` over all pairs of elements. Inlined for the same reason as `distance`.
+/// Returns the sum of `term` over the pairs of elements at equal positions. Inlined for the same reason as `distance`.
 #[inline(always)]
 fn sum<T: Copy>(
     query: &[f32],

@@ -26,8 +26,8 @@ pub fn noise(rng: &mut StdRng, len_max: usize) -> Vec<u8> {
 }
 
 /// Corrupts `bytes` in one to five places. Each corruption flips a bit, overwrites a byte or a word, truncates the
-/// bytes, or removes, inserts, duplicates or overwrites a range of them. At least half of the places are within the
-/// first 64 bytes, where headers and lengths are.
+/// bytes, or removes, inserts, duplicates or overwrites a range of them. On average, at least half of the places are
+/// within the first 64 bytes, where headers and lengths are. Ranges that are removed or overwritten may be anywhere.
 pub fn damage(rng: &mut StdRng, bytes: &mut Vec<u8>) {
     for _ in 0..rng.random_range(1..=5) {
         if bytes.is_empty() {

@@ -5,7 +5,7 @@
 //! failing case can be repeated alone:
 //!
 //! ```text
-//! BIREME_FUZZ_SEED=7     use this seed in place of 0, which gives other cases
+//! BIREME_FUZZ_SEED=7     run other cases: those of this seed instead of seed 0
 //! BIREME_FUZZ_TIMES=50   run 50 times as many cases
 //! BIREME_FUZZ_CASE=1234  run only this case
 //! ```

@@ -2,8 +2,8 @@
 //!
 //! Lance wraps errors in several layers, and its messages have source locations and line breaks. This module walks the
 //! chain to the most specific error (an `object_store::Error`, an `io::Error`), and cuts the message to one line
-//! without locations. It looks at the text only where Lance itself kept nothing else. The texts of this crate's own
-//! errors have a [`Mark`] for that.
+//! without locations. It looks at the text only where Lance itself kept nothing else, and to recognise missing
+//! credentials. The texts of this crate's own errors have a [`Mark`], by which they are recognised.
 
 use std::error::Error as StdError;
 use std::io::ErrorKind;
@@ -57,7 +57,8 @@ pub(crate) fn diagnose_opening(uri: &str, error: LanceError) -> LakeError {
     }
 }
 
-/// Finds an error of the store, of the fence or of the checks in the chain of causes.
+/// Finds an error of the store, of the fence (`store/fence.rs`) or of the checks of files (`store/checked.rs`): in the
+/// chain of causes, or by the text.
 fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
     let text = error.to_string();
     if let Some(why) = damaged(error, &text) {
@@ -129,7 +130,7 @@ fn io_fault(uri: &str, error: &std::io::Error) -> Option<LakeError> {
     }
 }
 
-/// The message about a file that the table names and may not read.
+/// The message about a file that the table names and must not read.
 fn outside(error: &LanceError, text: &str) -> Option<String> {
     if let Some(outside) = causes(error).find_map(|cause| cause.downcast_ref::<ForbiddenPath>()) {
         return Some(unmarked(&outside.to_string()));
@@ -156,8 +157,8 @@ fn credentials_missing(uri: &str, text: &str) -> bool {
     uri.contains("://") && MISSING.iter().any(|phrase| text.contains(phrase))
 }
 
-/// Recognises errors by their text, where Lance kept only that: those of the guard by their mark, and those of the
-/// cloud stores and their clients (no region, no bucket, refused, not reached) by their words.
+/// Recognises errors by their text, where Lance kept only that: errors of the guard (`store/mod.rs`) by their mark, and
+/// errors of the cloud stores and their clients (no region, no bucket, refused, not reached) by their words.
 fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
     const UNREACHABLE: [&str; 8] = [
         "error sending request",
@@ -262,7 +263,7 @@ mod tests {
         assert!(matches!(error, LakeError::Corrupt { .. }), "{error:?}");
     }
 
-    /// Returns the mark of the own errors that callers get as `error`.
+    /// Returns the mark of those errors of `store` that callers get as the variant of `error`.
     fn kind(error: &LakeError) -> Option<Mark> {
         match error {
             LakeError::Corrupt { .. } => Some(Mark::Damaged),

@@ -142,7 +142,7 @@ pub enum LakeError {
         column: String,
         /// The column's dimension.
         expected: usize,
-        /// The query's.
+        /// The query's dimension.
         got: usize,
     },
     /// A vector search on a column that holds no vectors.
@@ -324,12 +324,12 @@ pub enum LakeError {
         /// The store's message.
         why: String,
     },
-    /// The table names a file that it may not read: a base path or an external blob elsewhere, a symbolic link.
+    /// The table names a file that it must not read: a base path or an external blob elsewhere, a symbolic link.
     #[error("{uri} names a file that it may not read: {why}")]
     OutsideTable {
         /// The table.
         uri: String,
-        /// The file, and why it may not be read.
+        /// The file, and why the table must not read it.
         why: String,
     },
     /// Another writer committed at the same time; trying again may work.
@@ -353,7 +353,7 @@ pub enum LakeError {
     Corrupt {
         /// The table.
         uri: String,
-        /// Which file, and how.
+        /// The file, and what is wrong with it.
         why: String,
     },
     /// [`Stop`](crate::Stop) interrupted the work before anything was committed.

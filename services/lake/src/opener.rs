@@ -1,4 +1,4 @@
-//! Opens Lance's datasets, all with one session, and each behind its table's fence.
+//! Opens Lance's datasets, all with one session, and each behind its table's fence (`store/fence.rs`).
 
 use std::collections::HashMap;
 use std::future::Future;

@@ -44,8 +44,8 @@ impl Table {
     }
 
     /// Returns the positions in `addresses` of the rows that this version doesn't have: the fragment is unknown, the
-    /// offset is past its end, or the row is deleted. Loads the deletion vectors of these fragments once. Errors: those
-    /// of the store.
+    /// offset is past its end, or the row is deleted. Loads the deletion vectors of the fragments of `addresses`,
+    /// unless they are loaded already. Errors: those of the store.
     pub async fn missing(&self, addresses: &[RowAddr]) -> Result<Vec<usize>> {
         let mut missing = Vec::new();
         let mut last = None;

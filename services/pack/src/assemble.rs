@@ -1,7 +1,7 @@
 //! Assembles rows, as they arrive from drives, into the columns of a reply.
 //!
 //! ```text
-//! new      takes each row's length from its index and allocates the buffers
+//! new      takes each row's length from the index of its extent and allocates the buffers
 //! put      fixed-width columns and blobs: copies them to their position in the final Arrow buffer
 //!          other columns: stages the row, because its position depends on the rows before it
 //! finish   decodes staged rows in order; a position that was never put is an error
@@ -9,8 +9,8 @@
 //!
 //! Rows may come from extents of different forms, and arrive in any order and in pieces. Nothing is allocated per row.
 //!
-//! Callers check sectors ([`ExtentIndex::check`]) before they put bytes from them. Bytes that are damaged nevertheless
-//! cause an error, never a panic or an invalid array.
+//! Callers check sectors ([`ExtentIndex::check`]) before they put bytes from them. If bytes are damaged nevertheless,
+//! the result is an error or wrong values, but never a panic or an invalid array.
 
 use arrow_buffer::MutableBuffer;
 use arrow_data::ArrayData;
@@ -67,7 +67,8 @@ impl Assembler {
     }
 
     /// Like [`new`](Self::new), with buffers from `allocate`, which gets a length and may return memory with earlier
-    /// contents. It is called only for columns of which every byte is put before [`finish`](Self::finish).
+    /// contents. `allocate` is called only for columns of which every byte is overwritten: by puts, which
+    /// [`finish`](Self::finish) checks, or with zeros if the value is null.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -235,7 +236,8 @@ impl Assembler {
     }
 }
 
-/// An arena for the bytes of staged rows, in position order. Allocated when the first row is staged.
+/// An arena with a place for each row's bytes, in position order. Only staged rows are copied to their places. It is
+/// allocated when the first row is staged.
 #[derive(Default)]
 struct StagedRows {
     starts: Vec<usize>,

@@ -1,7 +1,8 @@
 //! Encodes a chunk's columns to an extent.
 //!
-//! There are two passes. The first computes the rows' lengths, which determine where each row starts. The second writes
-//! each byte once. Rows of constant width are written column by column, so that the inner loop only copies.
+//! Rows of variable width take two passes. The first computes the rows' lengths, which determine where each row starts.
+//! The second writes each byte once. Rows of constant width need only the second pass. They are written column by
+//! column, so that the inner loop only copies.
 
 use address::{SECTOR_BYTES, sectors_for};
 use arrow_array::{Array, ArrayRef};

@@ -92,7 +92,7 @@ impl Gather {
         }
     }
 
-    /// Sets a slot from its encoding. For a fixed-width type, `bytes` has exactly that width.
+    /// Sets a slot from its encoding. For a type of constant width, `bytes` has exactly the type's width.
     pub fn set(&mut self, slot: usize, bytes: &[u8]) -> Result<(), Malformed> {
         match &mut self.values {
             GatheredValues::Null => Ok(()),
@@ -322,7 +322,8 @@ fn write_at(buffer: &mut MutableBuffer, at: usize, bytes: &[u8]) {
     match buffer.as_slice_mut().get_mut(at..at + bytes.len()) {
         Some(place) => place.copy_from_slice(bytes),
         None => {
-            // The buffer ends before `at` only for items of lists, which are set in order without null items.
+            // Only the buffer for items of lists is too short: it grows as items are set, in ascending order. The
+            // places of null items, which are not set, get zeros.
             buffer.resize(at, 0);
             buffer.extend_from_slice(bytes);
         }

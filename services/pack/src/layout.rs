@@ -19,7 +19,7 @@ pub struct PackLayout {
     pub(crate) solo: Solo,
 }
 
-/// The special form of a pack's single column, if it has one.
+/// The special form that a pack of one column may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Solo {
     /// One fixed-width column. The number is the width of a value in [`Form::Plain`]. Some chunks use [`Form::Row`].
@@ -30,7 +30,8 @@ pub(crate) enum Solo {
     No,
 }
 
-/// The type of the vectors in a pack of one vector column. It allows scoring them in place: a row's span is the vector.
+/// The type of the vectors in a pack of one vector column. It is all that is needed to score vectors in place: in an
+/// extent of [`Form::Plain`], a row's bytes are the vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VectorType {
     /// The type of each element.
@@ -57,7 +58,7 @@ pub enum VectorElement {
 }
 
 impl PackLayout {
-    /// Computes the layout of rows with these columns, in this order.
+    /// Computes the layout of rows with the columns `fields`, in this order.
     ///
     /// # Errors
     /// [`PackError::Unsupported`] for unions, run-end encoding and list views at any depth; [`PackError::TooWide`] if

@@ -12,7 +12,8 @@
 //! Invariants:
 //! - An extent's bytes depend on its columns alone, so every node writes the same bytes.
 //! - A row of at most 1,365 bytes lies within one sector.
-//! - Damaged bytes from a drive cause an error, never a panic or an invalid array.
+//! - Damaged bytes from a drive fail the check of their sector. If damage passes the check, it causes an error or wrong
+//!   values, but never a panic or an invalid array.
 //!
 //! This crate does not know where extents are stored or who reads them, and it does not depend on Lance.
 

@@ -97,8 +97,8 @@ fn list<O: OffsetSizeTrait>(
     Ok(GenericListArray::try_new(item.clone(), offsets, items, nulls)?)
 }
 
-/// Builds a dictionary from values of any type. Arrow's cast supports only primitive and binary values, so this
-/// compares values by their encoding, which every type has.
+/// Builds a dictionary from values of any type. Arrow's cast supports only primitive and binary values. This function
+/// compares values by their encoding instead, which every type has.
 fn dictionary(
     values: ArrayRef,
     key_type: &DataType,

@@ -19,8 +19,9 @@
 //! takes zeros if its type is fixed, and no bytes if it is variable. Ends count from the struct's first byte, or from
 //! a body's first item.
 //!
-//! The *plain* encoding of a fixed list has its items' plain encodings without bitmaps. It is used if no item is null
-//! at any depth, and takes one copy to decode.
+//! The *plain* encoding of a fixed list has its items' plain encodings without bitmaps, and takes one copy to decode.
+//! It is used for fixed lists that are the items of a list, and for a fixed list that is a pack's only column, if no
+//! item is null at any depth.
 
 use arrow_schema::DataType;
 

@@ -41,7 +41,7 @@ fn fuzz_rows() {
                 assembler.put_piece(position, 0, &bytes[..cut])?;
                 assembler.put_piece(position, cut, &bytes[cut..])
             });
-            // The assembler copies values from the pieces, whose memory is not counted.
+            // Only `finish` is measured: the pieces have been put already.
             let limit = extent.bytes.len() * 64 + (64 << 10);
             let Ok(arrays) = within(limit, || put.and_then(|()| assembler.finish())) else {
                 refused += 1;

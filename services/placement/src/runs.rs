@@ -14,8 +14,8 @@ pub struct ChunkRun {
 }
 
 impl ChunkRun {
-    /// Returns the chunks that hold the rows at these physical offsets of a fragment. The run is empty if
-    /// `offsets` is.
+    /// Returns the chunks that hold the rows at the physical offsets `offsets` of a fragment. The run is empty if
+    /// `offsets` is empty.
     pub fn holding(fragment: u32, offsets: Range<u32>, rows: ChunkRows) -> Self {
         let chunks = match offsets.is_empty() {
             true => 0..0,

@@ -26,8 +26,8 @@ pub fn give_back_memory() {
 ///
 /// Replies of a megabyte are allocated and freed a thousand times a second. By default glibc returns their pages to
 /// the system each time, and the kernel zeroes them again, which takes much of a client's CPU
-/// (`docs/performance.md`). The price is that resident memory stays near its peak until [`give_back_memory`]. Has no
-/// effect without glibc.
+/// (`docs/performance.md`). The price is that resident memory stays near its peak until [`give_back_memory`] is called.
+/// Has no effect without glibc.
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

@@ -12,9 +12,9 @@ const NICE: i32 = 10;
 #[cfg(target_os = "linux")]
 const SLICE_NS: u64 = 100_000_000;
 
-/// Lowers the priority of the calling thread and of the threads that it starts later. Threads that have not called this
-/// preempt it. If they leave no CPU idle, it gets a tenth of the CPU time of each of them. Has no effect on other
-/// systems than Linux: their threads have no priorities of their own.
+/// Lowers the priority of the calling thread and of the threads that it starts later. Threads of normal priority
+/// preempt such a thread. If they leave no CPU idle, it gets a tenth of the CPU time that one of them gets. Has no
+/// effect on other systems than Linux: there, a nice value applies to a whole process.
 pub fn step_back() {
     #[cfg(target_os = "linux")]
     {
@@ -38,7 +38,7 @@ pub fn step_back() {
                 sched_period: 0,
             };
             if libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) != 0 {
-                // A sandbox may not allow that call. Keep at least the nice value.
+                // A sandbox may refuse the call. Set at least the nice value.
                 libc::setpriority(libc::PRIO_PROCESS, 0, nice);
             }
         }
@@ -48,8 +48,8 @@ pub fn step_back() {
 /// Restricts the calling thread, and the threads that it starts later, to otherwise idle CPUs (`SCHED_IDLE`). Other
 /// threads take such a CPU as if it were idle. This can't be undone.
 ///
-/// When all CPUs are busy, the thread gets a third of a percent of one (`man 7 sched`). No other thread may depend on
-/// its progress without a fallback.
+/// When all CPUs are busy, the thread gets a third of a percent of one: Linux gives it a weight of 3, and a normal
+/// thread one of 1,024. No other thread may depend on its progress without a fallback.
 pub fn yield_to_all() {
     #[cfg(target_os = "linux")]
     {

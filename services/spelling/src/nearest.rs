@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_long_name_is_examined_only_up_to_a_limit() {
-        // A comparison of the whole names would take 10^13 steps for the second.
+        // A comparison of whole names would take 10^13 steps for `long` and the second known name, `longer`.
         let long = "e\u{301}T".repeat(1 << 20);
         let longer = "t".repeat(3 << 21);
         assert_eq!(nearest(&long, ["title", &longer]), None);

@@ -13,18 +13,19 @@ pub struct StoreLimits {
     pub requests_max: usize,
 
     // The fields below are no settings, but fixed for all users. Tests choose other values.
-    /// Whether a read that takes longer than 99 % of the last ones is sent a second time, and the first response used.
-    /// At most one read in twenty is.
+    /// Whether a read that takes longer than 99 % of the last ones is sent a second time, and the response that arrives
+    /// first is used. On average, at most one read in twenty is sent a second time.
     #[serde(skip)]
     pub hedge: bool,
     /// The maximum time without a byte of a response's body while its reader waits for one.
     #[serde(skip)]
     pub stall_max: Duration,
-    /// The number of failures in a row after which a store's circuit breaker opens, so that no requests are sent to
-    /// it.
+    /// The number of failures in a row after which a store's circuit breaker opens. While it is open, reads and
+    /// listings are refused, except for a probe from time to time.
     #[serde(skip)]
     pub breaker_failures: u32,
-    /// The time for which the breaker stays open, and again after each failed probe. It varies at random by up to half.
+    /// The time from the opening of the breaker, or from a failed probe, to the next probe. It varies at random by up
+    /// to half.
     #[serde(skip)]
     pub breaker_pause: Duration,
 }

@@ -6,7 +6,7 @@
 pub struct FragmentInfo {
     /// The fragment's id: unique in the table, never reused, and the high half of its rows' addresses.
     pub id: u32,
-    /// The number of rows in its files, including deleted ones. Offsets are below this number.
+    /// The number of rows in its files, including deleted ones. The offsets of rows are below this number.
     pub physical_rows: u32,
     /// The number of rows that are deleted in this version.
     pub deleted_rows: u32,

@@ -14,7 +14,7 @@ use crate::{DeletedRows, FragmentInfo};
 pub struct FragmentRows {
     /// The fragment's id.
     pub fragment: u32,
-    /// The offsets of the rows. Deleted rows among them do not count.
+    /// The physical offsets of the rows. The range may include deleted rows, which were not asked for.
     pub offsets: Range<u32>,
 }
 

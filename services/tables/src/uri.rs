@@ -301,7 +301,8 @@ fn check_characters(text: &str) -> Result<(), BadUri> {
     if text.len() > BYTES_MAX {
         return Err(BadUri::Long);
     }
-    // Report the most helpful error first: a URI with a token has a `?`, and usually a `%` too.
+    // Credentials before an `@` are reported first, then an unprintable character, then the first other fault in the
+    // text: a token begins with `?`, and a `%` usually follows in it.
     let authority = text.split_once("://").map_or("", |(_, rest)| rest);
     if authority.split('/').next().is_some_and(|authority| authority.contains('@')) {
         return Err(BadUri::Userinfo);

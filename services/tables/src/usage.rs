@@ -17,7 +17,7 @@ pub struct StoreUse {
     pub refused: u64,
     /// Reads that were sent a second time, because they took longer than 99 % of the reads before.
     pub hedged: u64,
-    /// The hedged reads whose second response arrived first.
+    /// The hedged reads whose second request was answered first.
     pub hedges_won: u64,
     /// Requests in progress.
     pub under_way: u64,

@@ -1,4 +1,4 @@
-//! The body of a request, counted as it arrives until its messages have been processed.
+//! The body of a request, whose bytes are counted from their arrival until their messages have been processed.
 //!
 //! HTTP/2's windows bound only bytes that have not been read. tonic reads bytes as soon as they arrive, into a message
 //! whose sender may take as long as it likes. So the arrived part of each message is counted.
@@ -27,8 +27,9 @@ pub struct RequestBody<B> {
     memory: Arc<TrafficMemory>,
     holder: Arc<Holder>,
     message_bytes_max: usize,
+    /// Whether the caller may send messages for as long as it likes.
     is_talk: bool,
-    /// `Some` until the request is complete.
+    /// `Some` from [`in_room`](Self::in_room) until the request is complete.
     waits: Option<WaitingStream>,
 }
 
@@ -140,7 +141,7 @@ impl<B: http_body::Body> RequestBody<B> {
             let what = format!("a message of {bytes} bytes; at most {max} are taken by this call");
             Status::from(Fault::new(Reason::BadArgument, what))
         })?;
-        // A call with one message begins when its request has ended. A talk goes on with each complete message.
+        // A call with one message is processed once its request has ended, a talk message by message.
         if self.is_talk && unfinished.lengths.is_between() {
             unfinished.complete();
         }

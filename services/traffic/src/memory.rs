@@ -22,9 +22,11 @@ use self::waiting::{StreamRoom, WAITING_KEPT};
 /// The memory for the state of one HTTP/2 connection: hyper's and h2's structures, read and write buffers.
 const CONNECTION_BYTES: u64 = 32 << 10;
 
-/// The minimum and the maximum of an HTTP/2 window, in bytes. The minimum is one byte more than the protocol's default.
-/// 256 KiB carry 250 MB/s at a round trip of 1 ms, and a request is seldom larger.
+/// The minimum of an HTTP/2 window, in bytes: one more than the protocol's default.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
+
+/// The maximum of an HTTP/2 window, in bytes. A window of 256 KiB carries 250 MB/s at a round trip of 1 ms, and a
+/// request is seldom larger.
 const WINDOW_BYTES_MAX: u64 = 256 << 10;
 
 /// A window above the minimum is at most one part in this many of a core's memory, so that hundreds of connections fit
@@ -152,8 +154,8 @@ impl TrafficMemory {
         }
     }
 
-    /// Takes `bytes` of overhead, whether there is room or not. Callers bound their sum themselves: by the number of
-    /// connections, or the memory for projections.
+    /// Takes `bytes` of overhead, whether there is room or not. Callers bound the sum of what they charge: by the
+    /// number of connections, or the memory for projections.
     pub fn charge(self: &Arc<Self>, bytes: u64) -> HeldBytes {
         self.take(bytes, bytes)
     }

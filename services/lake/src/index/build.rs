@@ -1,7 +1,7 @@
 //! Builds indexes.
 //!
-//! A build first writes files under its own id and then commits them. An interruption has no effect on the commit. If a
-//! build fails or is interrupted before the commit, the files with its id are removed.
+//! A build first writes files under its own id and then commits them. If it fails or is interrupted before the commit,
+//! the files with its id are removed. A commit that has begun is not interrupted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub struct IndexSummary {
     /// The last version of the table that the build committed. It has the index and, for a key, the record of the key
     /// column.
     pub version: u64,
-    /// The keys that aren't unique; `None` if all are unique, or if the index is not on a key column.
+    /// The keys that aren't unique; `None` if all are unique, or if the request was not [`IndexRequest::Key`].
     pub duplicates: Option<DuplicateKeys>,
     /// The duration.
     pub took: Duration,

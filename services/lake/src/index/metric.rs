@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use lance_linalg::distance::DistanceType;
 
-/// A measure of distance; smaller is nearer for all of them.
+/// A measure of distance. With every metric, a smaller distance is nearer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Metric {
     /// Squared Euclidean distance.

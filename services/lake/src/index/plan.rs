@@ -29,7 +29,8 @@ pub(crate) struct Plan {
     pub column: String,
     pub index_type: IndexType,
     pub params: Box<dyn IndexParams>,
-    /// `vector`, `text` or `scalar`. Determines which index is replaced; if there is none, it is part of the new name.
+    /// `vector`, `text` or `scalar`. Determines which index is replaced. If there is none to replace, the new index's
+    /// name ends in the category.
     pub category: &'static str,
 }
 

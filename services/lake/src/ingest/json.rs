@@ -85,7 +85,7 @@ fn check_finite(path: &Path, batch: &RecordBatch, rows_before: u64) -> Result<()
     }
 }
 
-/// Replaces the types of columns, fields and items that were null in all sampled rows by text.
+/// Makes the type of columns, fields and items text if they were null in all sampled rows.
 fn typed(inferred: &DataType) -> DataType {
     match inferred {
         DataType::Null => DataType::Utf8,

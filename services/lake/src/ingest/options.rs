@@ -12,7 +12,7 @@ pub enum IngestMode {
     /// Make a new table; fail if it exists.
     #[default]
     Create,
-    /// Add the rows to the table; fail if it doesn't exist, or if the columns differ.
+    /// Add the rows to the table; fail if it doesn't exist, or if the columns differ. Files may omit nullable columns.
     Append,
     /// Replace all rows (and columns) by the new ones, as a new version; make the table if it doesn't exist. The
     /// indexes are dropped with the old rows.

@@ -27,7 +27,8 @@ pub(crate) struct Target {
 
 impl Target {
     /// The target for a new table, or for new contents of a table: the columns of the first file. `key` is the old
-    /// contents' key column, which is kept if the file has it and no other is named.
+    /// contents' key column. It is kept if the file has a column of that name whose type can be a key's, and the
+    /// options name no key column.
     ///
     /// Errors: `BadFile`, `ColumnNotFound` (key, vectors), `ReservedColumn`, `UnsupportedType`.
     pub(crate) fn of_file(
@@ -86,7 +87,8 @@ impl Target {
         &self.schema
     }
 
-    /// Checks that `source` has these columns, before anything is written. Errors: `BadFile`, `SchemaMismatch`.
+    /// Checks that `source` has the target's columns, before anything is written. The columns of JSON lines are checked
+    /// only when their rows are read. Errors: `BadFile`, `SchemaMismatch`.
     pub(crate) fn check(&self, source: &Source) -> Result<()> {
         let mismatch = |column: &str, why: String| LakeError::SchemaMismatch {
             path: source.path.clone(),
@@ -133,8 +135,8 @@ impl Target {
         Ok(())
     }
 
-    /// Converts a batch to exactly these columns. `row` is the number of rows before it in the file, for messages.
-    /// Errors: `BadFile`.
+    /// Converts a batch to exactly the target's columns. `row` is the number of rows before the batch in the file, for
+    /// messages. Errors: `BadFile`.
     pub(crate) fn conform(
         &self,
         batch: &RecordBatch,

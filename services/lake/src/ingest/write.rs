@@ -1,8 +1,8 @@
 //! Writes rows into a Lance table, all or nothing.
 //!
-//! The formats and columns of all files are checked before the first byte is written. Rows go into data files that no
-//! version refers to until the commit at the end. If reading or writing fails before that, or is interrupted, Lance
-//! deletes the files, and this module removes empty folders that were made for the table.
+//! The formats of all files, and the columns of all but JSON files, are checked before the first byte is written. Rows
+//! go into data files that no version refers to until the commit at the end. If reading or writing fails before that,
+//! or is interrupted, Lance deletes the files, and this module removes empty folders that were made for the table.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 //! index took 0.84 ms, of which planning took 0.6 ms (1 M × 768, Lance 14). Here the index is opened once, with the
 //! mask of deleted rows, and a query only ranks the partitions and searches the nearest.
 //!
-//! The results are those of the scanner. They are so only without a filter and with a given number of partitions
-//! (`vector.rs` checks this), on tables whose index has every row in one segment (`sole_segment.rs` checks this).
+//! The results are those of the scanner, provided that there is no filter, that the number of partitions is given
+//! (`vector.rs` checks both), and that one segment of the index has every row (`sole_segment.rs` checks this).
 
 use std::sync::Arc;
 

@@ -139,8 +139,8 @@ impl Table {
         cell.get_or_try_init(|| self.on_own_runtime(open.boxed())).await.map(|_| ())
     }
 
-    /// Returns the metric of a vector column: that of its index, or L2 (Hamming for bytes) if it has none. Errors:
-    /// `ColumnNotFound`, `NotAVector`, and those of the store.
+    /// Returns the metric of a vector column: that of its index, or L2 (Hamming for unsigned bytes) if it has none.
+    /// Errors: `ColumnNotFound`, `NotAVector`, and those of the store.
     pub async fn vector_metric(&self, column: &str) -> Result<Metric> {
         let (element, _) = self.vector_type(column)?;
         let indexes = self.indexes().await?;

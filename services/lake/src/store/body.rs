@@ -1,5 +1,5 @@
 //! Watches the bodies of answers: the circuit breaker counts an answer when its last byte arrives, not when its headers
-//! do.
+//! arrive.
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
@@ -13,7 +13,7 @@ use super::usage::count;
 
 /// Wraps an answer so that its bytes are counted, and its request's permit is held until the body ends or is dropped,
 /// or until no byte arrives for `stall_max`. A body that its reader drops before the end does not count for or against
-/// the store, unless the reader has waited for long.
+/// the store, unless the reader had waited for bytes for 5 s or more: then it counts as a failure (`limiter.rs`).
 pub fn watched(answer: GetResult, mut request: AdmittedRequest) -> GetResult {
     let GetResult { payload, meta, range, attributes, extensions } = answer;
     let GetResultPayload::Stream(pieces) = payload else {

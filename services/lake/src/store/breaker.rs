@@ -132,7 +132,8 @@ impl Breaker {
         was_open
     }
 
-    /// Counts a failure, of `probe` or of another request; `jitter` is from 0 to 1. Returns whether the breaker opened.
+    /// Counts a failure, of `probe` or of another request; `jitter` is from 0 to 1. Returns whether the failure opened
+    /// a closed breaker.
     pub fn failed(&mut self, probe: Option<Probe>, now: Instant, jitter: f64) -> bool {
         self.failures = self.failures.saturating_add(1);
         let was_open = self.open_until.is_some();

@@ -77,7 +77,8 @@ impl CheckedStore {
         Self { inner }
     }
 
-    /// Checks an answer if it includes the file's footer; the answer's body is collected for that. Other answers pass
+    /// Refuses an answer from a file that is larger than files of its kind may be. Checks an answer that includes the
+    /// file's footer, or is a whole deletion file; the answer's body is collected for that. Other answers pass
     /// unchanged.
     async fn checked(&self, kind: FileKind, answer: GetResult) -> Result<GetResult> {
         let (size, range) = (answer.meta.size, answer.range.clone());

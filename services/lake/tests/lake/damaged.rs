@@ -31,8 +31,8 @@ use self::child::{CHILD, FOLDER, NUMBERS};
 /// Number of cases in an ordinary run of the tests.
 const CASES: u64 = 160;
 
-/// A child that prints nothing for this long hangs: a case takes less than a second on an idle machine, and each use
-/// may take [`visit::USE_MAX`].
+/// A child that prints nothing for this long hangs. A case takes less than a second on an idle machine; on a busy one,
+/// each use of the case's table may take up to [`visit::USE_MAX`].
 const SILENCE_MAX: Duration = Duration::from_secs(240);
 
 #[test]

@@ -25,8 +25,8 @@ pub(super) struct Overflow {
     batches: usize,
     rows: usize,
     /// A second reader of the file, which reads all columns as text, and the number of batches that it has read. It is
-    /// opened at the first infinity and continues from there, so that a file with many infinities is read twice in
-    /// all, not once for each.
+    /// opened when the first infinity is found, and kept, so that a file with many infinities is read twice in all, not
+    /// once more for each infinity.
     written: Option<(Reader<File>, usize)>,
 }
 
@@ -71,7 +71,7 @@ impl Overflow {
         bad_file(&self.path, why)
     }
 
-    /// Reads the batch that is being checked once more, as text.
+    /// Reads, as text, the batch that is being checked.
     fn written(&mut self) -> Result<RecordBatch> {
         let (mut reader, read) = match self.written.take() {
             Some(opened) => opened,

@@ -134,7 +134,7 @@ fn row_of(path: &Path, row: u64) -> Result<Option<(u64, Value)>> {
     let mut rows = 0;
     while let Some((number, line)) = lines.next()? {
         if rows == row {
-            // The object is null if a number in it is too large even for JSON's parser.
+            // If a number in the object is too large even for JSON's parser, null stands for the object.
             return Ok(Some((number, serde_json::from_str(line).unwrap_or_default())));
         }
         rows += 1;

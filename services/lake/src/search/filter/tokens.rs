@@ -402,8 +402,8 @@ impl TokenChecker {
         }
     }
 
-    /// Returns the next token, which has to be a text in quotes, followed by a keyword, by one of `then`, or by the
-    /// filter's end.
+    /// Returns the text of the next token, and counts its bytes. Does not skip the token, which has to be a text in
+    /// quotes that is followed by a keyword, by one of `then`, or by the filter's end.
     fn pattern(&mut self, what: &str, then: &[Token]) -> Result<String, String> {
         let text = match self.peek(0) {
             Some(Token::SingleQuotedString(text) | Token::DoubleQuotedString(text)) => text.clone(),

@@ -11,8 +11,9 @@ use super::{corpus, harm, visit};
 
 /// The test that a child runs.
 pub const CHILD: &str = "damaged::child::runs_cases";
-/// The environment variables with the folder of the tables, and the file that lists the child's cases.
+/// The environment variable with the folder of the tables.
 pub const FOLDER: &str = "BIREME_DAMAGED_FOLDER";
+/// The environment variable with the path of the file that lists the child's cases.
 pub const NUMBERS: &str = "BIREME_DAMAGED_CASES";
 
 /// Address space that a child may map beyond what it has at its start. Threads' stacks and heaps take some 300 MiB of
