@@ -31,9 +31,9 @@ impl Outgoing {
 /// The maximum number of projections that one stream may have open.
 pub const HANDLES_MAX: usize = 256;
 
-/// A stream with this many unread messages that hold no memory is ended, instead of refusing another batch without
-/// memory for the refusal. A refusal takes less than 512 bytes, so this many fit into the 16 KiB that every open stream
-/// is charged.
+/// The maximum number of unread messages of a stream that hold no traffic memory. If a stream has this many, a further
+/// batch must be refused, and there is no memory for the refusal, the stream is ended. A refusal takes less than 512
+/// bytes, so this many fit into the 16 KiB that every open stream is charged.
 pub const UNCOUNTED_MAX: usize = 32;
 
 /// One stream.

@@ -228,8 +228,8 @@ impl IoNode {
         self.recovery
     }
 
-    /// Returns whether its health reports serving: the start warm has ended or timed out, and the hit ratio is high
-    /// enough or its wait timed out.
+    /// Returns whether the node's health reports serving: the start warm has ended or timed out, and the hit ratio is
+    /// high enough or its wait timed out.
     pub fn is_ready(&self) -> bool {
         self.shared.readiness.is_ready()
     }

@@ -138,7 +138,7 @@ impl OpenTable {
 
     /// Returns the fragment with this id.
     pub fn fragment(&self, id: u32) -> Option<&OpenFragment> {
-        // Ids are mostly consecutive from 0, so the place is usually the id.
+        // Ids are mostly consecutive from 0, so a fragment's index is usually its id.
         if let Some(fragment) = self.fragments.get(id as usize)
             && fragment.id == id
         {
