@@ -56,25 +56,25 @@ pub struct Session {
 
 /// The state of a projection handle that the client chose.
 pub enum ProjectionHandle {
-    /// Being opened.
+    /// The projection is being opened.
     Opening {
         /// The serial number of the opening: the handle may be closed and reused in the meantime.
         serial: u64,
         /// Batches that wait for the projection, with the memory that they hold.
         waiting: Vec<(Batch, HeldBytes)>,
     },
-    /// Open.
+    /// The projection is open.
     Open {
         /// The projection.
         projection: Arc<Projection>,
-        /// The memory that it holds.
+        /// The memory that the projection holds.
         _held: HeldProjection,
     },
-    /// Failed to open.
+    /// The projection failed to open.
     Failed {
-        /// The reason, which is also the answer to its batches.
+        /// The reason, which is also the answer to batches that name the handle.
         fault: Fault,
-        /// The memory that it holds.
+        /// The memory that the failed handle holds.
         _held: HeldProjection,
     },
 }

@@ -59,7 +59,7 @@ pub struct IoNode {
 /// The running cores and background threads of a node. Dropping this ends them, also if the node fails to start.
 struct RunningTasks {
     fills: Vec<FillLane>,
-    /// `None` after it was shut down.
+    /// The runtime of the background threads; `None` after it was shut down.
     background: Option<Runtime>,
     /// The mailboxes of the cores that were started.
     mailboxes: Arc<[Mailbox]>,

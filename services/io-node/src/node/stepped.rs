@@ -71,7 +71,7 @@ enum Stopping {
 
 /// A runtime of a core or of the background.
 struct SteppedRuntime {
-    /// `None` for the background.
+    /// The core that the runtime runs; `None` for the background.
     core: Option<Rc<Core>>,
     local: Option<LocalSet>,
     /// The core's event loop.

@@ -26,9 +26,9 @@ use crate::extent::{self, SegmentNo};
 /// Space for one extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// The segment it lies in.
+    /// The segment in which the space lies.
     pub segment: SegmentNo,
-    /// Its first sector on the drive.
+    /// The space's first sector on the drive.
     pub first: SectorNo,
 }
 

@@ -46,7 +46,7 @@ pub type Unheld = (SegmentNo, u64);
 pub struct Holding {
     /// Extents, including those that are being written.
     pub extents: u64,
-    /// Sectors of these extents.
+    /// Sectors of extents, including those that are being written.
     pub sectors: u64,
     /// Sectors of extents that are held.
     pub held_sectors: u64,
