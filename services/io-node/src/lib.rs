@@ -19,7 +19,7 @@
 //! Modules import only from folders further down in this drawing. `.ci/imports` checks that there are no circles.
 //!
 //! A batch is served on the core whose connection it arrived on; other threads only read rows from tables for it. Cores
-//! communicate only through mailboxes, and a fetch takes no lock.
+//! communicate only through mailboxes, and a fetch takes no lock that cores share.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

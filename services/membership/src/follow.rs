@@ -37,7 +37,7 @@ pub struct Report {
     pub refused: u64,
     /// Failed reads of the source since the start. Consecutive failures with the same error count once.
     pub failures: u64,
-    /// The current error. The last list stays in use until it is resolved.
+    /// The current error. The last list stays in use until the error is resolved.
     pub error: Option<Arc<MembershipError>>,
     /// The time of the last change of the members. `None` before the first list.
     pub changed: Option<Instant>,

@@ -1,9 +1,9 @@
 //! Reads members from the Kubernetes API with a watch on the EndpointSlices of one or more Services.
 //!
-//! kube's watcher lists the slices, then watches them from that version on, with bookmarks. It lists them again
-//! when the API server no longer has that version (410 Gone). While the API is out of reach, the last list stays
-//! in use. The node's service account needs permission to list and watch `endpointslices` of `discovery.k8s.io`
-//! in the Services' namespace.
+//! kube's watcher lists the slices, then watches them from the version of that list on, with bookmarks. It lists them
+//! again when the API server no longer has the version that the watch has reached (410 Gone). While the API is out of
+//! reach, the last list stays in use. The node's service account needs permission to list and watch `endpointslices`
+//! of `discovery.k8s.io` in the Services' namespace.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Services {
 }
 
 /// Sends the list made from the Services' pods, now and after each change, until the receiver is dropped. Without a
-/// `config`, uses the cluster that this node runs in, or the kubeconfig.
+/// `config`, uses the kubeconfig or, if there is none, the cluster that this node runs in.
 pub(crate) async fn follow(services: Services, config: Option<Config>, lists: ListSender) {
     // Two crypto providers are compiled in, so rustls can't pick one: kube's client needs a process default.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

@@ -12,7 +12,7 @@
 //! fill them on other nodes, and fill them again when the member is back.
 //!
 //! A member that joins later takes over its chunks in steps. With rendezvous hashing a growing weight only adds
-//! chunks to a member, and the previous owner serves each of them until it moves.
+//! chunks to a member, and the previous owner serves a chunk until the chunk moves.
 //!
 //! Query nodes may see a member come or go at different times. They then ask different nodes for a while, but
 //! always for the same rows.

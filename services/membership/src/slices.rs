@@ -95,7 +95,8 @@ impl Slices {
             }
         }
         let mut entries: Vec<Entry> = entries.into_values().collect();
-        // A replaced pod may still be listed at its previous address.
+        // A replaced pod may still be listed at its previous address: of several entries with one name, only the best
+        // is kept. Two ready ones are both kept, and the list is refused.
         entries.sort_by_key(|entry| (entry.name.clone(), rank(entry.presence)));
         entries
             .dedup_by(|later, first| later.name == first.name && later.presence != Presence::Ready);

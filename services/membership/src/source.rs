@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::error::MembershipError;
 use crate::list::MemberList;
 
-/// The channel on which a source sends its lists. Its capacity is 1, so a source that is ahead waits.
+/// The channel on which a source sends its lists. Its capacity is 1, so a source waits until its last list was taken.
 pub(crate) type ListSender = mpsc::Sender<Result<MemberList, MembershipError>>;
 
 /// A port of a Service.
@@ -42,7 +42,7 @@ pub enum Source {
     Dns {
         /// The name.
         host: String,
-        /// The port of nodes without SRV records.
+        /// The port of the nodes if the name has no SRV records.
         port: u16,
     },
     /// The EndpointSlices of Services.

@@ -5,7 +5,7 @@ use std::fmt;
 /// A class of I/O error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DriveFault {
-    /// The drive could not read or write these sectors (EIO, ENODATA, EILSEQ, EBADMSG, EREMOTEIO). Drop the
+    /// The drive could not read or write some of the sectors (EIO, ENODATA, EILSEQ, EBADMSG, EREMOTEIO). Drop the
     /// extent; other extents may be intact.
     Medium,
     /// The drive did not answer within the kernel's timeout (ETIMEDOUT).

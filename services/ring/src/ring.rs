@@ -151,7 +151,7 @@ impl Ring {
     }
 
     /// Fills `buf` from `offset` of `drive`: for large sequential reads such as scrubbing and recovery. The read is
-    /// scheduled with the writes, so it has a lower priority than those of [`Ring::read`]. The range must consist of
+    /// scheduled with the writes, so it has a lower priority than reads by [`Ring::read`]. The range must consist of
     /// whole sectors, at most 1 GiB.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The file or block device that holds a drive's extents.
 //!
-//! Opening a slab detects everything that could otherwise fail later. It allocates the file's full size,
+//! Opening a slab detects most of what would otherwise fail later. It allocates the file's full size,
 //! tests O_DIRECT by reading and writing the first sector, and takes an exclusive lock (flock) that keeps
 //! other processes away for as long as any clone exists. It also finds out the queue depth of the drive.
 

@@ -11,7 +11,7 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        /// These counters as cells: a ring is used by one thread only.
+        /// The counters of [`RingStats`] as cells, because only one thread uses a ring.
         #[derive(Default)]
         pub(crate) struct Counters {
             $(pub $name: Cell<u64>,)*
@@ -66,13 +66,13 @@ counters! {
     sink_panics,
     /// Times that a batch of operations was submitted to the backend.
     submits,
-    /// Operations in the largest of these batches.
+    /// Operations in the largest batch that was submitted.
     submit_batch_max,
     /// Times that the backend could not take a batch and had to be called again.
     submits_deferred,
-    /// Batches of completions.
+    /// Batches of completions that were collected.
     reaps,
-    /// Completions in the largest of these batches.
+    /// Completions in the largest batch that was collected.
     reap_batch_max,
     /// Gauge: reads waiting for a slot.
     queue_len,

@@ -3,7 +3,8 @@
 //!
 //! Drives on the same device share a queue, because a read of any of them waits behind the writes that the
 //! device has been given. Every other drive has a queue of its own. Transfers of all rings together may use a
-//! quarter of the device's queue depth; the rest is left to reads.
+//! quarter of the device's queue depth; the rest is left to reads. If operations are system calls on the ring's own
+//! thread (`Engine::InPlace`), all drives share one queue, and no queue depth limits it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,8 +16,8 @@ use crate::{Engine, RingConfig};
 /// The transfers of all rings together may use at most 1 / `QUEUE_PARTS` of a device's queue depth.
 const QUEUE_PARTS: u32 = 4;
 
-/// Maximum number of transfers in flight over all queues. With the maximum of 8,192 read slots that makes
-/// 12,288 operations, and an io_uring can have 32,768 entries.
+/// Maximum number of transfers in flight over all queues, unless there are more queues: each may have one transfer in
+/// flight. With the maximum of 8,192 read slots that makes 12,288 operations, and an io_uring can have 32,768 entries.
 const IN_FLIGHT_MAX: u32 = 4096;
 
 /// The queue of each drive, and the limit of each queue.

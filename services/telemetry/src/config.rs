@@ -67,7 +67,8 @@ impl Default for TelemetryConfig {
 }
 
 impl TelemetryConfig {
-    /// Validates the configuration. Returns the name of the first invalid field and its problem.
+    /// Validates the configuration, with the environment variables that complete it. Returns the name of the first
+    /// invalid field or variable, and its problem.
     pub fn fault(&self) -> Option<(&'static str, String)> {
         self.fault_with_environment(variable)
     }

@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 
-/// The problem with invalid headers. It does not quote them, because they may be secret.
+/// The message for invalid headers. The message does not quote the headers, because they may be secret.
 pub const HEADERS_PROBLEM: &str =
     "does not consist of `key=value` pairs; write it like `a=b,c=d%20e`";
 
 /// An error that prevents telemetry from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The address for metrics can't be bound.
+    /// The address for metrics can't be bound, or the thread that answers on it can't be started.
     #[error("`telemetry.metrics_listen` {address}: {source}")]
     Listen {
         /// The address.

@@ -71,7 +71,7 @@ impl Headers {
 
 impl Interceptor for Headers {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        // Add each header, so that gRPC's own headers stay.
+        // Add the headers one by one: replacing the whole map would remove gRPC's own headers.
         for header in self.0.iter() {
             if let KeyAndValueRef::Ascii(key, value) = header {
                 request.metadata_mut().insert(key.clone(), value.clone());

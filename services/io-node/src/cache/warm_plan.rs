@@ -33,7 +33,7 @@ const NEIGHBOURS: u32 = 4;
 pub enum ChunkSelection {
     /// All chunks of the version.
     All,
-    /// These chunks.
+    /// The chunks in these ranges.
     Chunks(Vec<ChunkRange>),
     /// The chunks that hold rows at these positions.
     Rows(Vec<RowRange>),

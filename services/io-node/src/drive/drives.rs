@@ -25,8 +25,8 @@ pub struct Drives {
 }
 
 impl Drives {
-    /// Opens the configured drives. All are checked to be this node's or empty before the first file is given its
-    /// length. Only [`take`](super::take) changes what they hold.
+    /// Opens the configured drives. Before the first file is given its length, each drive is checked: it must be empty
+    /// or hold a slab. Only [`take`](super::take) changes what the drives hold.
     ///
     /// # Errors
     /// A drive can't be used, holds something else, or is too small. Files that were created are removed again.

@@ -1,4 +1,4 @@
-//! The drives: whether their slabs belong to this node, which of their contents survive a restart, and their health.
+//! The drives: whether they hold slabs or foreign data, which of their contents survive a restart, and their health.
 //!
 //! ```text
 //! slab   | superblock · zeros | segment 0 | segment 1 | ...

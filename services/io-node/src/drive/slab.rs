@@ -1,4 +1,4 @@
-//! Checks whether a drive's slab belongs to this node, and takes possession of it.
+//! Checks that a drive is empty or holds a slab of Bireme, of this node or another one, and takes possession of it.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -87,7 +87,8 @@ fn hold(core: &Core, bytes: u64, own: u64) -> Result<HeldBytes, Fault> {
 pub const REPLY_BYTES_MAX: u64 = wire::MESSAGE_BYTES_MAX as u64 / 2;
 
 impl Gather {
-    /// Puts bytes of a row, which begin at `offset` of the row at `position` of a part.
+    /// Puts `bytes` of the row at `position` into the part with number `part`. The bytes begin at `offset` within the
+    /// row.
     ///
     /// # Errors
     /// The bytes are not a valid row.

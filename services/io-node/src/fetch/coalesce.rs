@@ -1,9 +1,9 @@
 //! Coalescing: combines waiting pieces into physical reads.
 //!
-//! Pure. Pieces that share a sector share its read, and pieces in neighbouring sectors become one read, unless the read
-//! would be longer than a slot, whichever requests they belong to. Only pieces that wait already are considered; none
-//! is delayed to meet others. Unrequested sectors are never read. Reading across a gap would save a read, and IOPS, not
-//! bandwidth, limit a drive with reads of 4 KiB; but the gap would occupy space in a slot.
+//! Pure. Whichever requests the pieces belong to, pieces that share a sector share its read, and pieces in neighbouring
+//! sectors become one read, unless that read would be longer than a slot. Only pieces that wait already are considered;
+//! none is delayed to meet others. Unrequested sectors are never read. Reading across a gap would save a read, and
+//! IOPS, not bandwidth, limit a drive with reads of 4 KiB; but the gap would occupy space in a slot.
 
 use std::ops::Range;
 

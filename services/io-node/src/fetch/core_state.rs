@@ -33,7 +33,7 @@ pub struct Core {
     pub ring: Ring,
     /// The core's replica of the directory.
     pub directory: RefCell<Directory>,
-    /// Places in the directory that are freed once older requests have ended.
+    /// Entries of the directory that are vacated once older requests have ended.
     pub grace: RefCell<Grace>,
     /// Cached sectors.
     pub(super) ram: RamTier,

@@ -8,9 +8,9 @@ use super::Core;
 use super::requests::{Request, RowSource};
 use crate::cache::FillKey;
 
-/// Finds the source of every row. A row comes from the table if its chunk is on no drive, and a fill of the chunk is
-/// requested then; or if its drive has failed to deliver it to this request ([`Request::refused`]), whose extent may
-/// still be good.
+/// Finds the source of every row. A row comes from the table in two cases. If its chunk is on no drive, a fill of the
+/// chunk is requested too. If the drive has failed to deliver the row to this request ([`Request::refused`]), no fill
+/// is requested, because the extent may still be good.
 pub fn locate(core: &Core, request: &mut Request) {
     let directory = core.directory.borrow();
     let table = &request.projection.table;

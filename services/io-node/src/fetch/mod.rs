@@ -77,7 +77,8 @@ pub fn fetch(
     }
 }
 
-/// Continues a request once all of its rows from the table have arrived, or fails it if they could not be read.
+/// Stores the image of one part: its rows from the table. The request continues once its last image has arrived, and
+/// fails if an image could not be read.
 pub fn image(
     core: &Core,
     no: RequestNo,

@@ -1,5 +1,5 @@
-//! Keeps the core's replica of the directory current. A place whose extent is gone is freed once no request can hold it
-//! (`shard/grace.rs`).
+//! Keeps the core's replica of the directory current. The entry of a forgotten or replaced extent is vacated once no
+//! request can hold it (`shard/grace.rs`).
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub fn heats(core: &Core, keys: &[ExtentKey]) -> Vec<u8> {
     keys.iter().map(|&key| directory.heat(key)).collect()
 }
 
-/// Frees places once no request can hold them, which is at once if no request is under way.
+/// Vacates the entries `places` once no request can hold them, which is at once if no request is under way.
 fn hold_places(core: &Core, places: Vec<ExtentNo>, done: Option<mpsc::Sender<()>>) {
     let requests = core.requests.borrow();
     let mut grace = core.grace.borrow_mut();
@@ -45,7 +45,7 @@ fn hold_places(core: &Core, places: Vec<ExtentNo>, done: Option<mpsc::Sender<()>
     core.directory.borrow_mut().vacate(&over);
 }
 
-/// Frees places that only ended requests could have held.
+/// Vacates entries that only ended requests could have held.
 pub(super) fn end_graces(core: &Core) {
     let mut grace = core.grace.borrow_mut();
     if !grace.is_empty() {

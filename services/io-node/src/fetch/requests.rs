@@ -1,4 +1,7 @@
 //! Batches under way on a core.
+//!
+//! A *part* is what a batch requests of one pack of the table. A row's *position* is its index among the requested rows
+//! that exist.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -86,7 +89,7 @@ pub struct RequestTimes {
     pub reading: Option<Instant>,
     /// The number of physical reads that the request caused.
     pub drive_reads: u32,
-    /// The bytes of these reads.
+    /// The bytes of the physical reads that the request caused.
     pub drive_bytes: u64,
     /// The number of sectors found in RAM.
     pub ram_hits: u32,
@@ -145,7 +148,7 @@ impl Request {
     }
 }
 
-/// The batches under way, by place.
+/// The batches under way, at the indexes that [`RequestNo::place`] has.
 #[derive(Default)]
 pub struct Requests {
     places: Vec<Option<(u64, Box<Request>)>>,

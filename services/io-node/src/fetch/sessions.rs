@@ -31,9 +31,9 @@ impl Outgoing {
 /// The maximum number of projections that one stream may have open.
 pub const HANDLES_MAX: usize = 256;
 
-/// A stream with this many unread messages that hold no memory is ended, instead of refusing another batch without
-/// memory for the refusal. A refusal takes less than 512 bytes, so this many fit into the 16 KiB that every open stream
-/// is charged.
+/// The maximum number of unread messages of a stream that hold no traffic memory. If a stream has this many, a further
+/// batch must be refused, and there is no memory for the refusal, the stream is ended. A refusal takes less than 512
+/// bytes, so this many fit into the 16 KiB that every open stream is charged.
 pub const UNCOUNTED_MAX: usize = 32;
 
 /// One stream.
@@ -56,25 +56,25 @@ pub struct Session {
 
 /// The state of a projection handle that the client chose.
 pub enum ProjectionHandle {
-    /// Being opened.
+    /// The projection is being opened.
     Opening {
         /// The serial number of the opening: the handle may be closed and reused in the meantime.
         serial: u64,
         /// Batches that wait for the projection, with the memory that they hold.
         waiting: Vec<(Batch, HeldBytes)>,
     },
-    /// Open.
+    /// The projection is open.
     Open {
         /// The projection.
         projection: Arc<Projection>,
-        /// The memory that it holds.
+        /// The memory that the projection holds.
         _held: HeldProjection,
     },
-    /// Failed to open.
+    /// The projection failed to open.
     Failed {
-        /// The reason, which is also the answer to its batches.
+        /// The reason, which is also the answer to batches that name the handle.
         fault: Fault,
-        /// The memory that it holds.
+        /// The memory that the failed handle holds.
         _held: HeldProjection,
     },
 }

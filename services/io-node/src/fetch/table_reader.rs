@@ -1,6 +1,7 @@
 //! Reads rows of tables for the batches of all cores, a bounded number of reads at a time.
 //!
-//! The rows are encoded like a chunk, so that the same code assembles rows from drives and tables.
+//! The rows of a part are encoded like a chunk, so that the same code assembles rows from drives and tables. The result
+//! is called the part's *image*.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,7 +64,7 @@ impl TableReader {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Starts to read rows. Sends their image to the core with the mailbox `to` once they are read.
+    /// Starts to read rows. Once they are read, their image is sent to the mailbox `to` of the core.
     ///
     /// # Errors
     /// Too many reads wait.

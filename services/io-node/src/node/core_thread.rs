@@ -23,7 +23,7 @@ pub struct CoreStart {
     pub shared: Arc<ServiceState>,
     /// The parameters with which the core is built.
     pub plan: CorePlan,
-    /// The receiving end of its mailbox.
+    /// The receiving end of the core's mailbox.
     pub mail: mpsc::UnboundedReceiver<Message>,
     /// Receives, once, a description of the core's ring or the reason why the core failed to start.
     pub started: std::sync::mpsc::Sender<Result<String, NodeError>>,

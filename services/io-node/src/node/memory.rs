@@ -38,8 +38,10 @@ const LAKE_CACHE_PART: u64 = 8;
 /// The maximum size of the cache of tables' indexes and metadata, in bytes.
 const LAKE_CACHE_MAX: u64 = 256 << 20;
 
-/// The bounds of each core's traffic memory if `traffic_memory` is not configured, in bytes.
+/// The maximum of each core's traffic memory if `traffic_memory` is not configured, in bytes.
 const TRAFFIC_MAX: u64 = 512 << 20;
+
+/// The minimum of each core's traffic memory if `traffic_memory` is not configured, in bytes.
 const TRAFFIC_MIN: u64 = 32 << 20;
 
 /// The sizes, in bytes, of the parts that have no setting or fixed size of their own.

@@ -59,7 +59,7 @@ pub struct IoNode {
 /// The running cores and background threads of a node. Dropping this ends them, also if the node fails to start.
 struct RunningTasks {
     fills: Vec<FillLane>,
-    /// `None` after it was shut down.
+    /// The runtime of the background threads; `None` after it was shut down.
     background: Option<Runtime>,
     /// The mailboxes of the cores that were started.
     mailboxes: Arc<[Mailbox]>,
@@ -228,8 +228,8 @@ impl IoNode {
         self.recovery
     }
 
-    /// Returns whether its health reports serving: the start warm has ended or timed out, and the hit ratio is high
-    /// enough or its wait timed out.
+    /// Returns whether the node's health reports serving: the start warm has ended or timed out, and the hit ratio is
+    /// high enough or its wait timed out.
     pub fn is_ready(&self) -> bool {
         self.shared.readiness.is_ready()
     }

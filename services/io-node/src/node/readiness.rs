@@ -80,7 +80,7 @@ async fn wait_for_hits(node: &NodeState, began: Instant) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     rows: u64,
-    /// The rows requested from the table, once per part of a batch.
+    /// The rows among `rows` of which at least one part came from the table.
     table_rows: u64,
     /// Batches received, whatever their outcome.
     batches: u64,

@@ -18,8 +18,10 @@ use crate::serve::{ServiceState, StartWarms};
 /// The time between log lines about the progress.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// The first and the longest delay before a table that can't be opened is tried again. The delay doubles each time.
+/// The first delay before a table that can't be opened is tried again. The delay doubles each time.
 const RETRY_MIN: Duration = Duration::from_millis(500);
+
+/// The longest delay before a table that can't be opened is tried again.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// Fills the chunks that `warm_at_start` selects. Lets the node report that it is ready once they are filled, or

@@ -71,7 +71,7 @@ enum Stopping {
 
 /// A runtime of a core or of the background.
 struct SteppedRuntime {
-    /// `None` for the background.
+    /// The core that the runtime runs; `None` for the background.
     core: Option<Rc<Core>>,
     local: Option<LocalSet>,
     /// The core's event loop.
@@ -90,7 +90,7 @@ pub struct SteppedState {
     pub credit_rows: Vec<Vec<u32>>,
     /// Batches under way, by core.
     pub requests: Vec<usize>,
-    /// Whether places in the directory wait for batches to end before they are reused, by core.
+    /// Whether entries of the directory wait for batches to end before they are reused, by core.
     pub graces: Vec<bool>,
     /// Extents on the drives, as the filler counts them.
     pub extents: u64,

@@ -4,9 +4,9 @@ use connections::{Carrier, Connection, Lifetimes, Served};
 
 /// An accepted connection.
 pub enum Accepted {
-    /// Over TCP.
+    /// A connection over TCP.
     Socket(Box<connections::Accepted>),
-    /// Over a simulated network.
+    /// A connection over a simulated network.
     Simulated(Box<dyn Carrier>),
 }
 

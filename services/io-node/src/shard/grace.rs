@@ -1,8 +1,8 @@
-//! Grace periods: they decide when a place in the directory, or a segment, may be reused.
+//! Grace periods: they decide when an entry of the directory (a *place* here), or a segment, may be reused.
 //!
-//! Requests refer to extents by place, without reference counts. A place whose extent was forgotten is
-//! therefore kept until every request that began earlier has ended; later requests cannot have found it.
-//! Requests are numbered in the order in which they begin, so the oldest one under way decides.
+//! Requests refer to an extent by the index of its entry, without reference counts. An entry whose extent was forgotten
+//! is therefore kept until every request that began earlier has ended; later requests cannot have found it. Requests
+//! are numbered in the order in which they begin, so the oldest one under way decides.
 
 use std::collections::VecDeque;
 
@@ -31,7 +31,8 @@ impl Grace {
         self.waiting.push_back(Waiting { serial, places, _done: done });
     }
 
-    /// Removes and returns the places whose grace period ended, given the oldest request under way.
+    /// Removes and returns the places whose grace period ended. `oldest` is the serial number of the oldest request
+    /// under way.
     pub fn over(&mut self, oldest: u64) -> Vec<ExtentNo> {
         let mut places = Vec::new();
         while self.waiting.front().is_some_and(|w| w.serial <= oldest) {

@@ -3,7 +3,7 @@
 /// Identifies a batch under way. Numbers are never reused, so a piece that outlives its request finds no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestNo {
-    /// The request's place in its core's table.
+    /// The request's index in its core's list of requests.
     pub place: u32,
     /// The request's serial number on its core, in the order in which requests began.
     pub serial: u64,

@@ -21,7 +21,7 @@ pub enum Message {
     Connection(Accepted),
     /// A projection was opened, or failed to open.
     Opened {
-        /// The stream that requested it.
+        /// The stream that requested the projection.
         session: SessionNo,
         /// The client's handle.
         handle: u32,
@@ -32,13 +32,13 @@ pub enum Message {
     },
     /// Rows arrived from the table.
     Image {
-        /// The batch that requested them.
+        /// The batch that requested the rows.
         request: RequestNo,
-        /// The part of its projection that they belong to.
+        /// The number of the part of the batch's projection that the rows belong to.
         part: usize,
         /// The rows, encoded like a chunk.
         image: Result<pack::Extent, Fault>,
-        /// The memory reserved for reading them.
+        /// The memory reserved for reading the rows.
         held: HeldBytes,
     },
     /// Memory that work for a batch held after the batch was answered. It is released on this core.
@@ -52,9 +52,9 @@ pub enum Message {
     },
     /// Extents are about to be removed: delete them from the directory.
     Forget {
-        /// Their names.
+        /// The extents' names.
         keys: Arc<Vec<ExtentKey>>,
-        /// Dropped once no request holds any of them.
+        /// Dropped once no request holds any of the extents.
         done: mpsc::Sender<()>,
     },
     /// Extents were found on the drives at the start: add them to the directory.
@@ -66,7 +66,7 @@ pub enum Message {
     },
     /// Report how many batches have read each of these extents, up to `HEAT_MAX`.
     Heat {
-        /// Their names.
+        /// The extents' names.
         keys: Arc<Vec<ExtentKey>>,
         /// Receives one number per extent.
         heats: oneshot::Sender<Vec<u8>>,

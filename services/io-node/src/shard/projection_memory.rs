@@ -14,7 +14,7 @@ const PART: u64 = 8;
 /// failed to open.
 const PROJECTION_BYTES: u64 = 1 << 10;
 
-/// Bytes of a column without its name, in the request and in the projection: its places and its Arrow field.
+/// Bytes of a column without its name, in the request and in the projection: its indexes and its Arrow field.
 const COLUMN_BYTES: u64 = 128;
 
 /// Bytes needed to open a projection, in addition to the projection: a task that may wait for an object store.

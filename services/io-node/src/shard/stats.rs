@@ -79,7 +79,7 @@ counters! {
     late_reads,
     /// Pieces that another piece's read served too: all pieces of a read but one.
     shared_pieces,
-    /// Pieces among them whose sectors were all read for other pieces anyway.
+    /// Shared pieces whose sectors were all read for other pieces anyway.
     duplicate_pieces,
     /// Rows located on a drive, counted once per part.
     extent_hits,

@@ -40,23 +40,23 @@ pub fn fixed_bytes(data_type: &DataType) -> Option<u64> {
 
 /// A pack: columns that are stored together.
 pub struct Pack {
-    /// Their names, in the layout's order.
+    /// The columns' names, in the layout's order.
     pub columns: Vec<String>,
-    /// The layout of their rows.
+    /// The layout of the pack's rows.
     pub layout: PackLayout,
-    /// Whether it is a blob column, whose values may be of any size.
+    /// Whether the pack is a blob column, whose values may be of any size.
     pub is_blob: bool,
 }
 
 /// A fragment, with the keys of its packs.
 pub struct OpenFragment {
-    /// Its id.
+    /// The fragment's id.
     pub id: u32,
-    /// Rows in its files, deleted ones counted.
+    /// Rows in the fragment's files, including deleted ones.
     pub rows: u32,
     /// The division of the rows into chunks.
     pub chunk_rows: ChunkRows,
-    /// Average bytes of a row in its first file; 0 if unknown.
+    /// Average bytes of a row in the fragment's first file; 0 if unknown.
     pub row_bytes: u64,
     deleted: Arc<DeletedRows>,
     /// A key for each of the table's packs.
@@ -138,7 +138,7 @@ impl OpenTable {
 
     /// Returns the fragment with this id.
     pub fn fragment(&self, id: u32) -> Option<&OpenFragment> {
-        // Ids are mostly consecutive from 0, so the place is usually the id.
+        // Ids are mostly consecutive from 0, so a fragment's index is usually its id.
         if let Some(fragment) = self.fragments.get(id as usize)
             && fragment.id == id
         {

@@ -25,7 +25,7 @@ pub struct PackProjection {
     pub pack: usize,
     /// The columns, as indexes in the pack's layout.
     pub columns: Vec<usize>,
-    /// The index of each of them in the reply.
+    /// The index in the reply of each of `columns`.
     pub outputs: Vec<usize>,
     /// Bytes of a row in columns of fixed width.
     pub fixed_bytes: u64,

@@ -19,7 +19,7 @@ pub struct Registry {
     source: Arc<dyn Tables>,
     served: Arc<ServedTables>,
     tables: Cache<Key, Arc<OpenTable>>,
-    /// Labels of tables that were opened. Extents on the drives have only their tags.
+    /// Labels of tables that were opened. Extents on the drives have only the tags of their tables.
     labels: Cache<TableTag, Arc<str>>,
 }
 

@@ -2,8 +2,8 @@
 //! simulated disk.
 //!
 //! A backend only moves bytes. It does not retry, has no queue beyond the requests it was given, and knows
-//! nothing of sinks or futures. It owns a request's buffer from `push` until `reap` returns it. When it is
-//! dropped, it keeps the buffer until the kernel no longer uses it.
+//! nothing of sinks or futures. It owns a request's buffer from `push` until `reap` returns the buffer. A backend
+//! that is dropped keeps each buffer until the kernel no longer uses it.
 
 mod in_place;
 mod pread;
@@ -59,7 +59,7 @@ pub(crate) trait Backend {
     /// Appends the available completions to `into`, without blocking.
     fn reap(&mut self, into: &mut Vec<Completion>);
 
-    /// Blocks until there is a completion to collect. At least one request must be submitted.
+    /// Blocks until there is a completion to collect. At least one submitted request must be in flight.
     fn wait(&mut self) -> io::Result<()>;
 
     /// Returns a file descriptor that becomes readable when there are completions, or `None` if the caller

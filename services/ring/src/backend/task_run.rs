@@ -5,12 +5,12 @@ use std::fmt;
 /// The mode in which the kernel processes completions, best mode first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskRun {
-    /// It processes them when the ring collects them (`DEFER_TASKRUN`, Linux 6.1).
+    /// The kernel processes completions when the ring collects them (`DEFER_TASKRUN`, Linux 6.1).
     Deferred,
-    /// It processes them when the thread next enters the kernel (`COOP_TASKRUN`, Linux 5.19; with `SINGLE_ISSUER` from
-    /// Linux 6.0).
+    /// The kernel processes completions when the thread next enters the kernel (`COOP_TASKRUN`, Linux 5.19; with
+    /// `SINGLE_ISSUER` from Linux 6.0).
     Cooperative,
-    /// It processes them at once, by interrupting the thread.
+    /// The kernel processes completions at once, by interrupting the thread.
     Interrupting,
 }
 

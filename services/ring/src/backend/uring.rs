@@ -1,9 +1,9 @@
 //! The io_uring backend.
 //!
-//! This is the only module that gives pointers to the kernel. They stay valid because a request's buffer
-//! moves into `operations` when its entry is pushed, nothing on this side accesses it there, and it leaves
-//! only with the completion that carries its id. Dropping the backend waits for all completions. If even that
-//! fails, the buffers are leaked: freed memory that the kernel still writes to would be worse. Polled
+//! This is the only module that gives pointers to the kernel. The pointers stay valid because a request's buffer
+//! moves into `operations` when its entry is pushed, no code of this process accesses the buffer there, and the buffer
+//! leaves only with the completion that carries the request's id. Dropping the backend waits for all completions. If
+//! waiting fails too, the buffers are leaked: freed memory that the kernel still writes to would be worse. Polled
 //! completions (`IOPOLL`) would be another entry of `MODES`.
 
 use std::io;
@@ -64,8 +64,8 @@ impl Uring {
             .map(|buf| libc::iovec { iov_base: buf.address().cast(), iov_len: buf.len() })
             .collect();
         // SAFETY: the kernel pins the pages now, and accesses them only in an operation that names them.
-        // `push` names a registered buffer only while it owns it. If a buffer is freed early, its pages stay
-        // pinned and are not reused while they are registered.
+        // `push` names a registered buffer only while the backend owns that buffer. If a buffer is freed early, its
+        // pages stay pinned and are not reused while they are registered.
         let buffers_outcome = unsafe { ring.submitter().register_buffers(&vectors) };
         let registered = match &buffers_outcome {
             Ok(()) => buffers.iter().map(|buf| buf.address() as usize).collect(),
@@ -133,8 +133,8 @@ impl Uring {
             return;
         }
         let flags = EnterFlags::GETEVENTS.bits();
-        // SAFETY: the call submits nothing, waits for nothing and passes no argument. If it fails (EINTR),
-        // the next call repeats it, because the flag stays set.
+        // SAFETY: the call submits nothing, waits for nothing and passes no argument. It may fail (EINTR): a flag that
+        // is set then stays set, and the next call of this function enters the kernel again.
         let _ = unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) };
     }
 }
@@ -148,9 +148,9 @@ impl Backend for Uring {
         self.in_flight += 1;
         loop {
             // SAFETY: the buffer that the entry points to was just moved into `operations`, which does not
-            // change the buffer's address. It stays there, untouched, until `reap` finds the completion or
-            // `drop` gives up and leaks it. The file stays open as long as `files`, which outlives the ring's
-            // last operation for the same reason.
+            // change the buffer's address. The buffer stays there, untouched, until `reap` finds the completion or
+            // `drop` gives up and leaks the buffer. `files` keeps the file open until `drop` has waited for the
+            // ring's last operation.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return;
             }

@@ -2,8 +2,8 @@
 //! signals them.
 //!
 //! The first operation queued after a submission wakes the task, which then goes to the back of the runtime's
-//! run queue. All tasks that are ready run before it and queue their reads too, and then all of these are
-//! submitted at once. So batches form without a timer, and an idle ring submits immediately. The task does
+//! run queue. All tasks that are ready run before it and queue their operations too, and then the task submits all
+//! queued operations at once. So batches form without a timer, and an idle ring submits immediately. The task does
 //! not hold the ring itself (a ring is not `Send`, but a spawned task must be): it looks the ring up by
 //! number in a thread-local list.
 

@@ -38,25 +38,28 @@ pub struct Wishes {
 pub struct Seen {
     /// Batches answered with rows, or distances.
     pub answers: Cell<u64>,
-    /// Rows that these answers have or score.
+    /// Rows that the answers have or score.
     pub rows: Cell<u64>,
-    /// Of these, the rows that came from a table, as reported by the nodes.
+    /// Rows that nodes read from a table for the answers, as the nodes report them. A row counts once for each pack
+    /// that it was read for.
     pub table_rows: Cell<u64>,
     /// Refusals, by reason.
     pub refusals: RefCell<BTreeMap<&'static str, u64>>,
-    /// Requests that failed in calm because a node was unavailable.
+    /// Requests that failed because a node was unavailable, while no faults were injected.
     pub unavailable_in_calm: Cell<u64>,
     /// Groups of concurrent fetches that were dropped before their last answer.
     pub dropped: Cell<u64>,
     /// Messages of strangers, which violate the protocol.
     pub strange: Cell<u64>,
-    /// Descriptions of nodes that observers checked. The next four count what these descriptions showed: a node that is
-    /// not ready, a guarantee that held bytes before, a table at half of its maximum or more, and a pinned table that
-    /// held bytes before.
+    /// Descriptions of nodes that observers checked.
     pub looks: Cell<u64>,
+    /// Descriptions of a node that was not ready.
     pub looks_before_ready: Cell<u64>,
+    /// Tables in descriptions that have a guarantee, and that held bytes in the description before.
     pub minima: Cell<u64>,
+    /// Tables in descriptions that had at least half of their maximum.
     pub maxima: Cell<u64>,
+    /// Pinned tables in descriptions that held bytes in the description before.
     pub pinned: Cell<u64>,
     /// The first violation, described in words.
     pub wrong: RefCell<Option<String>>,

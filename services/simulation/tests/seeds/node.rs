@@ -13,7 +13,7 @@ use crate::store::Store;
 use crate::trace::Trace;
 use crate::truth::TABLES;
 
-/// The bytes before a drive's first segment, and of a segment.
+/// The bytes before a drive's first segment, and also the length of a segment.
 const MIB: u64 = 1 << 20;
 
 /// The number of epochs per life. Each life has its own range of epochs.
@@ -32,11 +32,12 @@ pub struct Node {
     next_core: usize,
     /// The time at which a node that is down starts, in ms. `None` while it is up.
     pub starts_at: Option<u64>,
-    /// Whether it is stopping, and the time by which its streams must end, in ms.
+    /// Whether the node is stopping.
     is_stopping: bool,
+    /// The time by which the streams of a stopping node must end, in ms.
     drains_until: u64,
     was_found: bool,
-    /// Its state at the end of its last life, if it had recorded what it had written.
+    /// The node's state at the end of its last life, if it had recorded what it had written.
     pub ended: Option<SteppedState>,
 }
 
@@ -180,7 +181,7 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()
 }
 
-/// Returns shares for drives of 8 segments or more. Two thirds of the segments beyond four can be guaranteed.
+/// Returns shares for drives of 9 segments or more. Two thirds of the segments beyond four can be guaranteed.
 fn shares(dice: &mut Dice) -> Vec<ShareConfig> {
     let kib = |dice: &mut Dice, range| ByteSize::kib(dice.in_range(range));
     let share = |table: usize| ShareConfig {

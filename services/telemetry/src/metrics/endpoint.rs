@@ -183,8 +183,8 @@ impl ConnectionState {
 
 impl Connections {
     /// Closes a connection for a new one: an idle one if there is one, else one that waits for metrics, else one that
-    /// waits for the answer to a probe or is new. If there are several, closes the oldest of the address with most
-    /// connections. Returns false if no connection is open.
+    /// waits for the answer to a probe or is new. If there are several such connections, closes the oldest one of the
+    /// address that has the most connections. Returns false if no connection is open.
     fn close_one(&mut self) -> bool {
         let of = |peer: IpAddr| self.0.iter().filter(|it| it.peer == peer).count();
         let rank = |at: &usize| {

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::source::Source;
 
-/// The time that a probe waits for the cores. Every prober waits longer.
+/// The time that a probe waits for the cores. A kubelet waits for the probe's answer for at least 1 s.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The time without an answer after which a core is considered stuck. The longest work on a core takes milliseconds,

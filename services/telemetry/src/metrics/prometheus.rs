@@ -15,8 +15,8 @@ use super::histogram::{Buckets, SCALE};
 use super::samples::{Family, Metric, MetricKind, Samples, Value};
 use crate::resource::Identity;
 
-/// The number of histogram buckets that are merged into one in the text format, which spells out each bound. It leaves
-/// one bucket for each doubling.
+/// The number of histogram buckets that are merged into one in the text format, which spells out each bound. The merged
+/// buckets are one for each doubling.
 const TEXT_STEP: i32 = 1 << SCALE;
 
 /// Encodes samples as OpenMetrics text.
@@ -25,7 +25,7 @@ const TEXT_STEP: i32 = 1 << SCALE;
 /// comments. They know all types that are used here, and the series have the same names.
 ///
 /// # Errors
-/// If a metric has a name that the format does not allow, which is a defect.
+/// If a metric has a value that does not fit its kind, which is a defect.
 pub fn to_text(samples: Arc<Samples>, identity: &Identity) -> Result<String, fmt::Error> {
     let mut out = String::new();
     text::encode(&mut out, &registry(samples, identity))?;

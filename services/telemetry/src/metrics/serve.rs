@@ -29,8 +29,9 @@ impl Telemetry {
     /// Metrics are collected on `runtime`.
     ///
     /// # Errors
-    /// [`TelemetryError`] if the port can't be bound, or if the environment's OTLP headers or the receiver's address
-    /// are invalid. An unreachable receiver is no error: sending to it is tried again.
+    /// [`TelemetryError`] if the port can't be bound, if the endpoint's thread can't be started, or if the
+    /// environment's OTLP headers or the receiver's address are invalid. An unreachable receiver is no error: sending
+    /// to it is tried again.
     pub fn start(
         config: &TelemetryConfig,
         identity: &Identity,

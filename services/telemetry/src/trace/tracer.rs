@@ -109,7 +109,8 @@ impl Tracer {
         Some(Recording { name, own, parent, began, spans, left_out: 0 })
     }
 
-    /// Like [`begin`](Self::begin), for a request that began at `began` and whose parent was admitted then.
+    /// Like [`begin`](Self::begin), for a request that began at `began`. `parent` is what [`admit`](Self::admit)
+    /// returned.
     pub fn begin_at(
         &self,
         name: &'static str,
@@ -134,9 +135,9 @@ impl Tracer {
         }
     }
 
-    /// Ends a request that this tracer began, and exports its trace if it was sampled, slow or failed. Only then
-    /// `describe` is called, which adds spans and returns attributes of the request's span. `fault` is the error if the
-    /// request failed through no fault of the caller.
+    /// Ends a request that this tracer began, and exports its trace if it was sampled, slow or failed. `describe` adds
+    /// spans and returns attributes of the request's span; it is called only if the trace is exported. `fault` is the
+    /// error if the request failed through no fault of the caller.
     pub fn end(
         &self,
         mut recording: Recording,

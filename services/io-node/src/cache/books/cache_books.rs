@@ -12,8 +12,9 @@
 //! carries out the actions of a node, `simulate.rs` those of `bireme bench eviction`.
 //!
 //! Invariants: every extent in `placed` is counted in its segment and its table; sectors of a segment are reused only
-//! after its journal was ended; an extent's place is recorded after its bytes. A count that would fall below zero is a
-//! defect and panics (`checked.rs`), and the node ends: after a restart, the journals say which extents there are.
+//! after its journal was ended; an extent's place is recorded only after its bytes were flushed. A count that would
+//! fall below zero is a defect: the books panic (`checked.rs`), and the node ends. After a restart, the journals say
+//! which extents there are.
 
 mod allocate;
 mod count;
@@ -44,8 +45,9 @@ use super::waiting::WaitingFills;
 use crate::drive::{DriveState, Health, Superblock, is_drive_fault};
 use crate::extent::{Extent, SegmentNo};
 
-/// Chunks scanned together have at most a segment's bytes divided by this: a fill may hold a segment in memory, and the
-/// table's columns take more space in memory than in the table.
+/// The chunks of one scan have together at most a segment's bytes in the table, divided by this number. The memory plan
+/// (`node/memory.rs`) counts a segment of columns for each fill, and columns take more space in memory than in the
+/// table.
 const SCAN_SHARE: u64 = 2;
 
 /// Why a chunk of a pinned table is not filled: the table is at its quota, and nothing of it is evicted.

@@ -31,7 +31,7 @@ pub enum Event {
         /// Why it was written.
         purpose: Purpose,
     },
-    /// A block of a segment's journal was written, or failed ([`Action::Record`]).
+    /// A block of a segment's journal was written, or writing it failed ([`Action::Record`]).
     Recorded {
         /// The extents that the block describes.
         of: BlockOf,
@@ -52,8 +52,8 @@ pub enum Event {
         /// The bytes to write elsewhere.
         copy: Result<pack::Extent, ExtentError>,
     },
-    /// No core holds an extent of the segment any more, and the end of its journal was written and flushed, or failed
-    /// ([`Action::Empty`]).
+    /// No core holds an extent of the segment any more, and the end of its journal was written and flushed, or one of
+    /// the two failed ([`Action::Empty`]).
     Emptied {
         /// The segment.
         segment: SegmentNo,

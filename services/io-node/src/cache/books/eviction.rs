@@ -105,7 +105,7 @@ impl Eviction {
 
     /// Chooses which of a segment's extents to keep, as indexes: first the due ones, then the hottest as far as the
     /// allowance goes. The others become ghosts if they were in the small log. `extents` is the number of extents on
-    /// the drives, and so of the ghosts that are remembered, if it is at least `GHOSTS_MIN`.
+    /// the drives: that many ghosts are remembered, or `GHOSTS_MIN` if it is more.
     pub fn keep(&mut self, log: Log, candidates: &[Candidate], extents: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..candidates.len()).collect();
         order.sort_by_key(|&at| std::cmp::Reverse((candidates[at].is_due, candidates[at].heat)));

@@ -52,8 +52,8 @@ impl Scrub {
         (self.is_on && !self.is_reading).then_some(next)
     }
 
-    /// The extent to read now, as a segment and an index; `len` returns how many extents a segment has. `None` when the
-    /// pass is over or the rate does not allow a read yet.
+    /// The extent to read now, as a segment and an index; `len` returns how many extents a segment has. `None` if the
+    /// pass is over, the rate does not allow a read yet, an extent is being read, or the scrubber is off.
     pub fn next(
         &mut self,
         now: Instant,

@@ -26,9 +26,9 @@ use crate::extent::{self, SegmentNo};
 /// Space for one extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// The segment it lies in.
+    /// The segment in which the space lies.
     pub segment: SegmentNo,
-    /// Its first sector on the drive.
+    /// The space's first sector on the drive.
     pub first: SectorNo,
 }
 
@@ -308,9 +308,10 @@ impl Segments {
         self.segment(segment).log = Log::Held;
     }
 
-    /// Whether a segment with that many due sectors should be given to the held log instead of being reclaimed. It
-    /// should not if it is in the held log already, which reclaims it because the log's other segments would free even
-    /// less space, nor if that log has as many segments of the drive as it may have.
+    /// Whether a segment with that many due sectors is given to the held log instead of being reclaimed: if more than
+    /// half of its sectors are due. Two cases are exempt. A segment that is in the held log already is reclaimed,
+    /// because it was chosen as the one of that log whose reclaim frees most space. And the held log gets no segment
+    /// while it has as many segments of the drive as it may have.
     pub fn is_to_be_held(&self, segment: SegmentNo, due_sectors: u64) -> bool {
         let has_room = !self.drives[usize::from(segment.drive.0)].has_held_max();
         2 * due_sectors > self.segment_sectors && self.log_of(segment) != Log::Held && has_room

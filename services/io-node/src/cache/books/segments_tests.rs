@@ -96,7 +96,7 @@ fn each_log_has_its_own_segments_and_fills_leave_one_free_for_kept_extents() {
     assert_eq!(segments.allocate(Log::Main, 8, 1, Use::Kept), room(0, 3, 30));
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), Allocation::Busy);
     settle(&mut segments, 0..4);
-    // The small log has its share, one sealed segment, so it is its turn.
+    // The small log has its share, one sealed segment, so a segment of the small log is reclaimed.
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), Allocation::Reclaim(segment(0, 0)));
     assert_eq!(segments.log_of(segment(0, 0)), Log::Small);
     assert_eq!(segments.allocate(Log::Main, 8, 1, Use::Kept), room(0, 4, 40));

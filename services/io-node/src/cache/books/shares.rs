@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a fill of a table ─┬─ below its guarantee ─► held log: its extents are not evicted for other tables
-//!                    ├─ at its quota ─► the table's oldest extents are evicted, or the fill is refused if it is pinned
+//!                    ├─ at its quota ─► its oldest extents are evicted, or, if it is pinned, the fill is refused
 //!                    └─ otherwise ─► small log, as for tables without a share
 //! ```
 //!
@@ -34,7 +34,7 @@ pub enum SpaceDecision {
     Evict(Vec<ExtentKey>),
     /// The chunk waits until an extent of its table that is being written can be evicted.
     Wait,
-    /// The chunk is refused: its table is at its quota, and no extent of the table can be evicted.
+    /// The chunk is refused: its table is pinned and at its quota, or the chunk is longer than the quota.
     Full,
 }
 
@@ -46,7 +46,7 @@ pub type Unheld = (SegmentNo, u64);
 pub struct Holding {
     /// Extents, including those that are being written.
     pub extents: u64,
-    /// Sectors of these extents.
+    /// Sectors of extents, including those that are being written.
     pub sectors: u64,
     /// Sectors of extents that are held.
     pub held_sectors: u64,
@@ -142,8 +142,8 @@ impl Shares {
         self.tables.iter().flat_map(over).collect()
     }
 
-    /// Counts a chunk that was allocated space and is being written. `held_in` is its segment if that is in the held
-    /// log.
+    /// Counts a chunk for which space was allocated and that is being written. `held_in` is the segment of that space
+    /// if it is in the held log.
     pub fn add(&mut self, key: ExtentKey, sectors: u64, held_in: Option<SegmentNo>) {
         let table = self.tables.entry(key.pack.table()).or_default();
         table.holding.extents += 1;

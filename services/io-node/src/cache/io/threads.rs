@@ -1,6 +1,6 @@
 //! The threads that do the work of fills.
 //!
-//! Scans, encoding and copying for writes are nearly all of a fill's cost, and nobody waits for them. They run on a
+//! Scans, encoding and copying for writes are nearly all of a fill's cost, and no fetch waits for them. They run on a
 //! thread that yields to all others, so that reads are not slowed down. When reads use all CPUs, that thread gets
 //! almost no time. A second thread then takes over everything under way: it has a lowered priority too, but gets a
 //! share of a CPU. So each runtime of fills has two threads, and one of them drives it at a time:
@@ -29,10 +29,11 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 /// If the yielding thread has not run for this long, there is no idle CPU for it: when there is one, a task takes some
 /// ten milliseconds.
 const TURN_MAX: Duration = Duration::from_millis(200);
-/// The time for which the insisting thread drives before the yielding one is tried again: at first, and at most. A try
-/// that fails may cost seconds, because the yielding thread has only a third of a percent of a CPU until its task next
-/// waits.
+/// The time for which the insisting thread drives before it first tries the yielding thread again. The time doubles
+/// with each try that fails. Such a try may cost seconds, because the yielding thread has only a third of a percent of
+/// a CPU until its task next waits.
 const TAKEN_FIRST: Duration = Duration::from_secs(4);
+/// The maximum time for which the insisting thread drives before it tries the yielding thread again.
 const TAKEN_MAX: Duration = Duration::from_secs(64);
 
 /// The runtimes on which steps of fills run, in turn.

@@ -1,4 +1,4 @@
-//! Background writes to a drive and reads from it, through a core's ring and out of the drive's buffers.
+//! Background writes to a drive and reads from it, through a core's ring and with the drive's own buffers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use super::{FrameNo, bucket_of};
 
-/// The next frame to examine comes from the small queue while that queue has more than one frame in this many.
+/// While the small queue has more than one in this many of all frames, the next frame to examine comes from it.
 const SMALL_PART: usize = 10;
 
 /// The maximum number of frames examined per eviction.

@@ -20,8 +20,9 @@ pub const INDEX_BYTES: usize = size_of::<Set>() / SECTORS_A_SET;
 /// A way without a sector.
 const NONE: FrameNo = FrameNo(u32::MAX);
 
-/// Bits of a way's use counter, and its maximum.
+/// The number of bits of a way's use counter.
 const USE_BITS: u32 = 2;
+/// The maximum of a way's use counter.
 const USES_MAX: u32 = 3;
 
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use crate::cache::books::shares::Unheld;
 use crate::extent::{Extent, SegmentNo};
 
 impl CacheBooks {
-    /// Counts a chunk that was allocated space. `held_in` is its segment if that is in the held log.
+    /// Counts a chunk for which space was allocated. `held_in` is the segment of that space if it is in the held log.
     pub(super) fn count(&mut self, key: ExtentKey, sectors: u64, held_in: Option<SegmentNo>) {
         self.shares.add(key, sectors, held_in);
         held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));

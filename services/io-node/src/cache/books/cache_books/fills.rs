@@ -12,11 +12,11 @@ use crate::cache::books::events::{Action, FillOutcome, RequestOutcome};
 /// failure.
 const HOLD_OFF_MIN: Duration = Duration::from_secs(1);
 
-/// The maximum of that delay.
+/// The maximum time for which misses do not request a chunk again after its last failed fill.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
 
-/// The maximum number of failed chunks that are remembered, and of chunks that are too long. When there are more, all
-/// are forgotten and may be tried again.
+/// The maximum number of entries of `CacheBooks::failed`, and of `CacheBooks::too_long`. A full map is cleared before
+/// the next entry is added, so the chunks in it may be tried again.
 const FAILED_MAX: usize = 1 << 16;
 
 impl CacheBooks {

@@ -64,7 +64,7 @@ impl CacheBooks {
             heat: *heat,
             is_due: false,
         };
-        // Some were evicted or dropped meanwhile.
+        // Some of the extents were evicted or dropped meanwhile.
         heats.retain(|(extent, _)| self.placed.has(extent));
         let mut candidates: Vec<_> = heats.iter().map(candidate).collect();
         let due_sectors = self.shares.mark_due(&mut candidates);
@@ -81,7 +81,7 @@ impl CacheBooks {
         let due = kept.iter().filter(|&&at| candidates[at].is_due);
         let due = due.map(|&at| candidates[at].key).collect();
         let waiting = kept.iter().rev().map(|&at| Arc::clone(&heats[at].0)).collect();
-        // The count of 1 is this step, which `moved` ends.
+        // This function counts as one move, which the call of `moved` below ends.
         self.reclaiming = Some(Reclaim { waiting, moving: 1, due, ..Reclaim::new(segment) });
         self.moved(segment);
     }
