@@ -11,7 +11,7 @@ class CheckFailed(Exception):
 
 
 class Impossible(Exception):
-    """The reason why this machine cannot run the tests, or not now. It says nothing about the chart."""
+    """This machine cannot run the tests, or cannot run them now. That says nothing about the chart."""
 
 
 def say(text: str) -> None:

@@ -9,7 +9,8 @@ BIN = CACHE / "kubernetes" / "bin"
 RUN = os.environ.get("BIREME_E2E_RUN", "cluster")
 # The run's files, such as keys, the nodes' containers and drives. The folder is removed at the end.
 STATE = CACHE / "kubernetes" / RUN
-# The lock held while a cluster runs: whatever the run's name, networks, addresses and ports are the machine's.
+# The lock held while a cluster runs. It is the same for every run's name, because the networks, addresses and ports of
+# a cluster exist once on a machine.
 LOCK = Path("/run/lock/bireme-cluster")
 # Logs and reports of the last run, which are kept.
 LOGS = CACHE / "kubernetes" / "logs" / RUN

@@ -17,7 +17,7 @@ SCRIPTS = ROOT / "loadtest" / "k6"
 PORT = 26565
 CONTROL = f"http://127.0.0.1:{PORT}/v1"
 STOP = {"data": {"type": "status", "id": "default", "attributes": {"stopped": True}}}
-# The duration given to k6, longer than any step; it is stopped earlier.
+# The duration given to k6. It is longer than any step, which stops k6 earlier.
 LONGEST = "2h"
 RATE = int(os.environ.get("RATE", "20"))
 

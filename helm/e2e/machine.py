@@ -79,7 +79,7 @@ def overlays() -> None:
 
 def groups() -> str | None:
     try:
-        # Nodes begin at 1.
+        # The numbers of nodes begin at 1, so no node has this group.
         cgroup.make(0)
         return cgroup.lacking(0, CONTROLLERS)
     finally:

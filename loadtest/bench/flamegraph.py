@@ -1,7 +1,7 @@
 """Draws a flame graph: `perf script --no-inline | python3 -m bench.flamegraph TITLE > FILE.svg`.
 
 Each box is a function. Its width is the number of samples in which it or its callees ran; its callees lie on top of it.
-Frames of runtimes and type parameters are left out.
+Frames of runtimes are left out, and so are the type parameters in names.
 """
 
 import re

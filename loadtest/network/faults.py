@@ -17,10 +17,10 @@ VICTIM = io_name(1)
 RATE = 40
 # Seconds before the fault, and after it has ended.
 CALM_SECONDS, AFTER_SECONDS = 4, 10
-# Latency has recovered once its median over this many seconds is at most this many times what it was before.
+# Latency has recovered once its median over BACK_SECONDS is at most BACK_FACTOR times what it was before the fault.
 BACK_FACTOR, BACK_SECONDS = 2.0, 1.0
 DOWN_SECONDS, CUT_SECONDS, SLOW_SECONDS = 6, 12, 10
-# All query nodes have read the list by then.
+# All query nodes read the list within this time.
 LEAVE_SECONDS = REFRESH_SECONDS + 1
 DELAY_MS, JITTER_MS, LOSS = 20, 5, 0.02
 

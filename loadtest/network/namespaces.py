@@ -189,7 +189,8 @@ def _remove_remains() -> None:
 
 
 def _remove(prefix: str, whole: bool = False) -> None:
-    """Kills all processes in the namespaces named `prefix`, or also those beginning with it, and removes them."""
+    """Removes the namespace named `prefix` and, unless `whole` is set, those whose names begin with `prefix-`. Kills
+    all processes in them first."""
     found = [it for it in _names() if it == prefix or (not whole and it.startswith(f"{prefix}-"))]
     for name in found:
         for _ in range(50):

@@ -32,7 +32,8 @@ def hanging_up(_: socket.socket) -> None:
 
 
 def later(connection: socket.socket) -> None:
-    """Stands for an I/O node of a later protocol revision: relays to a real one and changes that byte of its Welcome."""
+    """Stands for an I/O node of a later protocol revision: relays to a real node, and changes the revision in the
+    node's Welcome."""
     host, port = sys.argv[2].split(":")
     node = socket.create_connection((host, int(port)))
     threading.Thread(target=_copy, args=(connection, node, lambda piece: piece), daemon=True).start()

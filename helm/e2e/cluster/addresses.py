@@ -5,11 +5,12 @@ NODES_CIDR = "10.201.0.0/24"
 SERVICES_CIDR = "10.203.0.0/16"
 KUBERNETES_SERVICE = "10.203.0.1"
 PODS_CIDR = "10.202.0.0/16"
-# Addresses of fake pods, which nothing answers.
+# Addresses of fake pods. Nothing answers at them.
 FAKE_PODS_CIDR = "10.204.0.0/16"
 BRIDGE = "bireme0"
-# Ports of the chart's pods: of each tier's service, and of both tiers' metrics.
+# The port of each tier's service on the chart's pods.
 PORTS = {"query": 7070, "io": 7071}
+# The port of the metrics on the pods of both tiers.
 METRICS_PORT = 9464
 
 

@@ -1,4 +1,5 @@
-"""Makes a control group for each node, below which its kubelet puts those of pods. Supports cgroup v1 and v2."""
+"""Makes a control group for each node, below which the node's kubelet puts the groups of pods. Supports cgroup v1 and
+v2."""
 
 from pathlib import Path
 

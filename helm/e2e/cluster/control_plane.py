@@ -41,7 +41,7 @@ def api_server(address: str = HOST, *flags: str) -> Background:
         f"--kubelet-client-key={PKI}/admin.key",
         f"--kubelet-certificate-authority={PKI}/ca.crt",
         "--kubelet-preferred-address-types=InternalIP",
-        # metrics-server serves a part of the API.
+        # The API server forwards requests for a part of the API to metrics-server.
         "--enable-aggregator-routing=true",
         f"--requestheader-client-ca-file={PKI}/ca.crt",
         "--requestheader-allowed-names=admin",

@@ -20,7 +20,7 @@ PORT = 4444
 GROUP, VERSION = "custom.metrics.k8s.io", "v1beta2"
 BASE = f"/apis/{GROUP}/{VERSION}"
 
-# Returns a metric's value from a pod's name and its metrics; None if it has no value yet.
+# A function that gets a pod's name and its metrics as text, and returns a metric's value, or None if it has none yet.
 Value = Callable[[str, str], float | None]
 
 

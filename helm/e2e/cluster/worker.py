@@ -137,7 +137,7 @@ class Worker:
         }
 
     def down(self) -> None:
-        """Stops the containers first, while containerd runs, then containerd."""
+        """Stops kube-proxy and kubelet, then the containers while containerd still runs, then containerd."""
         if not self.processes:
             return
         for process in reversed(self.processes[1:]):

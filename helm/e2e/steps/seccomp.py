@@ -79,7 +79,8 @@ def ring_reads(release) -> dict[str, float]:
 
 
 def nothing_unregistered(release, pod: str) -> None:
-    """Checks that files are registered, and buffers too if enough memory may be locked; if not, the log says so."""
+    """Checks that files are registered. If enough memory may be locked, checks that buffers are registered too;
+    otherwise, that the log names the limit."""
     log = release.kubectl("logs", pod).splitlines()
     said = next((line for line in log if "I/O node serves" in line), "")
     with open(f"/proc/{release.pid('io', pod)}/limits") as limits:

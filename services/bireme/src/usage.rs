@@ -134,8 +134,8 @@ mod tests {
             let is_wide = |line: &&str| line.chars().count() > 80 && !line.starts_with("Usage: ");
             let help = command.render_long_help().to_string();
             assert_eq!(help.lines().find(is_wide), None, "{}", command.get_name());
-            // clap would wrap wide lines of this text, which is wrapped already, and leave ragged lines. So its own
-            // lines must fit.
+            // This text is wrapped already. clap would wrap its wide lines once more and leave ragged lines, so every
+            // line must fit.
             let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert_eq!(after.lines().find(is_wide), None, "{}", command.get_name());
             commands.extend(command.get_subcommands().cloned());

@@ -67,7 +67,7 @@ impl IpcWriter {
         let (dictionaries, rows) =
             IpcDataGenerator::default().encode(batch, tracker, options, context)?;
         for message in dictionaries.into_iter().chain([rows]) {
-            // 64 bytes for the two lengths and the padding.
+            // 64 bytes for the message's marker, its length, and padding.
             out.reserve(message.ipc_message.len() + message.arrow_data.len() + 64);
             write_message(&mut *out, message, options)?;
         }

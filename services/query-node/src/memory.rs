@@ -5,8 +5,9 @@
 //! ```
 //!
 //! Traffic is what callers can make the node hold: connections, requests as they arrive, rows as they are fetched, and
-//! replies until they are sent. Each core has a minimum of traffic memory. What this minimum and the first four parts
-//! leave is halved between traffic, up to a maximum for each core, and searches.
+//! replies until they are sent. Each core has a minimum of traffic memory. The memory that remains after this minimum
+//! and the first four parts is halved: one half is added to the traffic memory, up to a maximum for each core, and the
+//! rest is for searches.
 
 use bytesize::ByteSize;
 
@@ -22,8 +23,10 @@ const SPARE_BYTES: u64 = 32 << 20;
 /// Default of `memory`, in percent of the memory that this process may use.
 const DEFAULT_PERCENT: u64 = 80;
 
-/// The divisor of `memory` for the cache of manifests and file footers, which has at most `METADATA_CACHE_MAX` bytes.
+/// The cache of manifests and file footers has one part in this many of `memory`, but at most [`METADATA_CACHE_MAX`].
 const METADATA_CACHE_PART: u64 = 8;
+
+/// Maximum size of the cache of manifests and file footers, in bytes.
 const METADATA_CACHE_MAX: u64 = 256 << 20;
 
 /// Maximum traffic memory of a core: enough for thousands of replies.
@@ -100,7 +103,7 @@ mod tests {
         core_traffic(&config, 2, available)
     }
 
-    /// The smallest accepted `memory` in MiB: 192 + 1024 + an eighth of all, which is 192, + 2 * 32 + 2 * 32.
+    /// The smallest accepted `memory` in MiB: 192 + 1024 + 192 (an eighth of 1536) + 2 * 32 + 2 * 32.
     const LEAST: u64 = 1536;
 
     #[test]

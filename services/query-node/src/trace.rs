@@ -17,7 +17,7 @@ use crate::counters::Stage;
 #[derive(Debug, Default)]
 pub struct StageRecords {
     stages: Vec<StageRecord>,
-    /// The maximum number of spans that are made from these stages.
+    /// An upper bound of the number of spans that these stages become.
     spans: usize,
     /// The number of spans that were left out because the request has too many.
     left_out: usize,

@@ -56,8 +56,8 @@ pub struct BatchError(String);
 impl ArrowBatch {
     /// Creates a batch of `columns`, each of which has `rows` rows and no offset.
     ///
-    /// A column may have the physical type behind the type that its schema declares (binary for text). The bytes are
-    /// the same, and the receiver validates the text.
+    /// A column may be binary where the schema declares text. The bytes are the same, and the receiver validates the
+    /// text.
     ///
     /// # Errors
     /// If a column has an offset or an unsupported type: dictionaries, views, unions and run-end encoding.
@@ -123,8 +123,8 @@ impl ArrowBatch {
         }
     }
 
-    /// Encodes the batch after `head`. Each buffer of at least `PIECE_BYTES_MIN` becomes a piece of its own,
-    /// converted by `piece_of`.
+    /// Encodes the batch as pieces. The first piece begins with the bytes that `head` already has. Each buffer of at
+    /// least `PIECE_BYTES_MIN` becomes a piece of its own, converted by `piece_of`.
     pub(crate) fn into_pieces(
         self,
         mut head: BytesMut,

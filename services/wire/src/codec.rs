@@ -9,8 +9,8 @@ use tonic::codec::{self, DecodeBuf, EncodeBuf};
 
 use crate::{Fault, Reason};
 
-/// The largest message that is encoded to a flat buffer first. Larger messages consist mostly of row bytes, which
-/// should not be copied twice.
+/// The largest message that is encoded to a flat buffer first, in bytes. Larger messages consist mostly of row bytes,
+/// which should not be copied twice.
 const FLAT_BYTES_MAX: usize = 64 << 10;
 
 /// A prost codec that is faster than tonic's for lists of numbers, such as row addresses.

@@ -113,7 +113,7 @@ reasons! {
     DeadlineExceeded = "DEADLINE_EXCEEDED" => DeadlineExceeded,
     /// The caller cancelled the request.
     Cancelled = "CANCELLED" => Cancelled,
-    /// The node is shutting down, or a node behind it can't be reached.
+    /// The node can't be reached or is shutting down, or a node behind it can't be reached.
     NodeUnavailable = "NODE_UNAVAILABLE" => Unavailable,
     /// A defect of Bireme or of a library that it uses.
     Internal = "INTERNAL" => Internal,
@@ -213,7 +213,8 @@ impl From<Fault> for Status {
     fn from(fault: Fault) -> Self {
         let Fault { reason, message, metadata } = fault;
         let mut details = Vec::with_capacity(2);
-        // TOO_LARGE has the code RESOURCE_EXHAUSTED too, but a retry would fail again. RetryInfo tells them apart.
+        // OVERLOADED and TOO_LARGE both have the code RESOURCE_EXHAUSTED. Only OVERLOADED has RetryInfo: after
+        // TOO_LARGE, a retry would fail again.
         if reason == Reason::Overloaded {
             let retry = pb::RetryInfo { retry_delay: RETRY_AFTER.try_into().ok() };
             details.push(any(tonic_types::RetryInfo::TYPE_URL, &retry));

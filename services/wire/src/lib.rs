@@ -51,7 +51,8 @@ mod bireme {
 /// The descriptors of both services, for gRPC server reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// The HTTP path of the Fetch method. Both sides need it, because they do not encode its messages with tonic's codec.
+/// The HTTP path of the Fetch method. Both sides need it, because they handle this method without the code that tonic
+/// generates.
 pub const FETCH_PATH: &str = "/bireme.fetch.v1.FetchService/Fetch";
 
 /// The names of a batch's stages in the metrics and traces of both tiers. The stages end when its rows are located,
@@ -66,5 +67,6 @@ pub const REQUEST_BYTES_MAX: usize = 16 << 20;
 /// A client adds no further batch to a message that has at least this many bytes.
 pub const REQUEST_BYTES_FILLED: usize = 1 << 20;
 
-/// The largest other message that either side accepts, in bytes: a reply of `batch_rows_max` wide rows.
+/// The largest message of any other kind that either side accepts, in bytes. The largest are replies of
+/// `batch_rows_max` wide rows.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;

@@ -22,8 +22,10 @@ use crate::fetch::fetch_response::Kind;
 use crate::fetch::reply::Outcome;
 use crate::fetch::{FetchResponse, Reply};
 
-/// The field numbers of FetchResponse.reply and Reply.rows in `proto/bireme/fetch/v1`.
+/// The field number of `FetchResponse.reply` in `proto/bireme/fetch/v1`.
 const REPLY_TAG: u32 = 3;
+
+/// The field number of `Reply.rows` in `proto/bireme/fetch/v1`.
 const ROWS_TAG: u32 = 2;
 
 /// The field number that FetchResponse reserves for padding. Receivers skip it as an unknown field.

@@ -1,5 +1,5 @@
-//! A fixed number of callers, each of which sends its next request once the last is answered. The rate drops when the
-//! endpoint is slow, so the latencies don't show how long requests would wait that arrive at a constant rate.
+//! A fixed number of callers, each of which sends its next request once its last one is answered. The rate drops when
+//! the endpoint is slow, so the latencies don't show how long requests that arrive at a constant rate would wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

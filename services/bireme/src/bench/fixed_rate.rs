@@ -13,7 +13,7 @@ use tokio::task::JoinError;
 use super::tally::Tally;
 use super::workload::Workload;
 
-/// A request counts as late if it starts later than this after it was due.
+/// A request counts as late if it starts more than this after it was due.
 const LATE: Duration = Duration::from_millis(1);
 
 /// The number of tallies. Requests use them in turn, so that they rarely wait for each other.
@@ -53,7 +53,7 @@ pub async fn fixed_rate<W: Workload>(
     // The schedule runs on a thread of its own, because tokio's timer is only exact to a millisecond.
     let unstarted = tokio::task::spawn_blocking(move || pace.run(&runtime)).await?;
     let all = u32::try_from(in_flight_max).unwrap_or(u32::MAX);
-    // Wait until all requests have ended. This fails only if the semaphore is closed, which nobody does.
+    // Wait until all requests have ended. This fails only if the semaphore is closed, and nothing closes it.
     let _ = permits.acquire_many(all).await;
     let mut total = Tally::new();
     for tally in tallies.iter() {

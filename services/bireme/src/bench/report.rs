@@ -69,7 +69,7 @@ pub struct Nodes {
     pub one_process: bool,
     /// Rows that the I/O nodes served, candidates of searches among them.
     pub io_rows: u64,
-    /// CPU of the I/O nodes for each of these rows, in microseconds.
+    /// CPU of the I/O nodes for each row that they served, in microseconds.
     pub io_cpu_us_per_row: Option<f64>,
     /// CPU of the query node for each row that came back, in microseconds.
     pub query_cpu_us_per_row: Option<f64>,

@@ -141,7 +141,7 @@ fn report(status: &StatusResponse, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Whether a node that serves requests and has warmed is not ready yet, because it waits for its hit ratio.
+/// Returns whether a node answers and has warmed, but is not ready yet: it waits for its hit ratio.
 fn waits_for_hits(node: &IoNode) -> bool {
     let is_warm = node.start_warms.iter().all(|warm| warm.done);
     node.reachable && !node.ready && is_warm && node.state() != MemberState::Draining

@@ -41,7 +41,8 @@ pub fn key_text(array: &ArrayRef, row: usize) -> Option<String> {
     if array.is_null(row) { None } else { formatter.value(row).try_to_string().ok() }
 }
 
-/// Returns `[0.120, -0.030, 0.400, … 384]`; `None` if `elements` is not a vector of floats or is short.
+/// Returns a vector's first elements and its length, as in `[0.120, -0.030, 0.400, … 384]`. Returns `None` if the
+/// elements are not floats, or so few that all of them can be shown.
 fn vector(elements: &ArrayRef) -> Option<String> {
     if !elements.data_type().is_floating() || elements.len() <= ELEMENTS_SHOWN {
         return None;

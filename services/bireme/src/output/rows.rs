@@ -78,7 +78,8 @@ mod tests {
         assert_eq!(String::from_utf8(lines).unwrap(), expected);
     }
 
-    /// Digits may only be lost by a reader that parses numbers as floats. JSON has no NaN and no infinity.
+    /// All digits are written, although a reader that parses numbers as floats loses some. JSON has no NaN and no
+    /// infinity.
     #[test]
     fn json_has_every_digit_of_64_bits_and_null_for_nan_and_infinity() {
         let least: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, 1]));

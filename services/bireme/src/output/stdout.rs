@@ -51,7 +51,8 @@ impl Output {
         self.width.unwrap_or(usize::MAX)
     }
 
-    /// Writes a line, or several, with escapes: servers and tables may have put escape sequences into it.
+    /// Writes a text of one or more lines. Its control characters are escaped, because text from servers and tables may
+    /// contain escape sequences.
     pub fn line(&mut self, text: impl Display) -> Result<()> {
         let text = text.to_string();
         writeln!(self.stdout, "{}", lines(&text)).map_err(|error| CliError::output(&error))

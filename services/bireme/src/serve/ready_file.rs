@@ -82,7 +82,7 @@ fn replace(path: &Path, state: &Value) -> io::Result<File> {
     written.map(|()| file)
 }
 
-/// Creates a file in the folder of `path` that only this user can read.
+/// Creates a file, which only this user can read, in the folder of `path`.
 fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{:016x}.new", rand::random::<u64>()));

@@ -138,7 +138,7 @@ impl Table {
     }
 }
 
-/// Returns the command's flags that set a setting, by the setting, and its other flags.
+/// Returns the command's flags: those that set a setting, by the setting's key, and all others.
 fn flags(command: &Command, keys: &[String]) -> (BTreeMap<String, String>, Vec<Arg>) {
     let (mut flags, mut others) = (BTreeMap::new(), Vec::new());
     for arg in command.get_arguments() {

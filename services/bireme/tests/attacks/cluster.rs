@@ -24,8 +24,9 @@ pub struct Settings {
     pub io: Vec<(&'static str, String)>,
     /// Settings of the query node, without `BIREME_QUERY_`.
     pub query: Vec<(&'static str, String)>,
-    /// Further arguments of the I/O node and the query node.
+    /// Further arguments of the I/O node.
     pub io_arguments: Vec<String>,
+    /// Further arguments of the query node.
     pub query_arguments: Vec<String>,
     /// Address space of each process, in KiB (`ulimit -v`); past it an allocation fails, and the process aborts.
     pub address_space_kib: u64,
@@ -162,7 +163,7 @@ impl Node {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
     }
 
-    /// Whether the process runs.
+    /// Returns whether the process runs.
     pub fn is_alive(&self) -> bool {
         self.process.lock().unwrap().try_wait().unwrap().is_none()
     }

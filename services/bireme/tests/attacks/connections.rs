@@ -20,9 +20,11 @@ use super::report::held;
 /// The first bytes of an HTTP/2 client: the preface and an empty SETTINGS frame.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// The maximum resident memory of each node, in MiB. The query node's is also its setting `memory`, of which callers
-/// may use 120 MiB.
+/// The maximum resident memory of the query node, in MiB, which is also its setting `memory`. Callers may use 120 MiB
+/// of it.
 const QUERY_MEMORY_MIB: u64 = 640;
+
+/// The maximum resident memory of the I/O node, in MiB.
 const IO_MEMORY_MIB: u64 = 768;
 
 fn settings() -> Settings {

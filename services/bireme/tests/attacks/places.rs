@@ -149,7 +149,8 @@ fn only_configured_tables_are_opened_and_all_others_are_refused_alike() {
     held(14, "probing of paths", "existing, absent and forbidden paths have one refusal");
 }
 
-/// Creates a table at `uri` with a row for each of `blobs`: an id (0, 1, …), and an external blob at that URI.
+/// Creates a table at `uri` with a row for each URI in `blobs`. A row has an id (0, 1, …) and an external blob at the
+/// row's URI.
 fn external_blobs(uri: &Path, blobs: &[String]) {
     let mut array = BlobArrayBuilder::new(blobs.len());
     blobs.iter().for_each(|blob| array.push_uri(blob).unwrap());

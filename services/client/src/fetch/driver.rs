@@ -103,8 +103,8 @@ impl Driver {
     }
 
     /// Uses a stream until it ends. Returns `None` if the next stream should be dialled at once, because the node has
-    /// answered a request on this stream or has asked for a new stream. Otherwise returns the fault, as if the stream
-    /// had not been connected.
+    /// answered a request on this stream or has asked for a new stream. Otherwise returns the fault, and the next
+    /// stream is dialled after a pause, as if this one had not been connected.
     async fn use_link(&mut self, link: Link) -> Result<Option<Fault>, Abandoned> {
         self.shared.connections.fetch_add(1, Ordering::Relaxed);
         let mut ledger = Ledger::new(&link.welcome, self.options.projections_max);
@@ -175,7 +175,7 @@ impl Driver {
         }
     }
 
-    /// Admits the commands of other tasks that are ready to run now: yields to these tasks once, and waits for nothing
+    /// Admits further commands: yields once, so that tasks that are ready to run can send theirs, and waits for nothing
     /// else.
     async fn admit_waiting(&mut self, ledger: &mut Ledger) {
         tokio::task::yield_now().await;

@@ -44,7 +44,7 @@ impl Command {
     }
 }
 
-/// Cancels its batch when it is dropped before [`Ticket::done`].
+/// Cancels a batch when the ticket is dropped, unless [`Ticket::done`] was called.
 pub(super) struct Ticket<'a> {
     id: u64,
     // The channel is unbounded, but never has more ids than there are batches that wait or are outstanding.

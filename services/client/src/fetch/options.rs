@@ -42,8 +42,9 @@ pub struct FetchOptions {
     pub buffers: Arc<BufferPool>,
     /// The network that connections use.
     pub network: Network,
-    /// Counts the node's connected streams. The clients of one node on several cores may share it, so that they log
-    /// once that the node was connected or lost. `None` counts only this client's streams.
+    /// Counts the node's connected streams. The clients of one node on several cores may share this counter, so that
+    /// the loss of the node and its return are logged once, not by each client. `None` counts only this client's
+    /// streams.
     pub outage: Option<Arc<Outage>>,
 }
 

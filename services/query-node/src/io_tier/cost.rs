@@ -82,7 +82,7 @@ impl Cost {
 /// The source of a slice's rows: an I/O node or the table.
 #[derive(Default)]
 pub struct SliceSource {
-    /// The I/O node's duration and stage times; `None` if the table answered.
+    /// The time that the I/O node took to answer, and the times of its stages; `None` if the table answered.
     pub node: Option<(Duration, StageTimes)>,
     /// The call to the I/O node, answered or failed, for the request's trace.
     pub call: Option<NodeCall>,

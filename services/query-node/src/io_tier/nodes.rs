@@ -34,8 +34,8 @@ pub struct IoNodes {
 pub struct NodeHealth {
     /// Whether the node is ejected.
     pub ejection: Ejection,
-    /// The number of streams to the node, shared by all cores' clients, so that they log once that it was connected or
-    /// lost.
+    /// The number of open streams to the node. All cores' clients share it, so that the loss of the node and its return
+    /// are logged once, not by each client.
     pub outage: Arc<Outage>,
 }
 

@@ -51,7 +51,7 @@ pub async fn each_chunk(runs: Vec<ChunkRun>, mut find: impl FnMut(ChunkId)) {
     }
 }
 
-/// Adds the next chunk to `ranges`, which are in order.
+/// Appends a chunk to `ranges`: lengthens the last range if the chunk directly follows it, or else adds a range.
 pub fn add_chunk(ranges: &mut Vec<ChunkRange>, chunk: ChunkId) {
     let ChunkId { fragment, index } = chunk;
     match ranges.last_mut() {

@@ -27,8 +27,9 @@ pub fn all_to_one(addrs: &[RowAddr], owner: Option<usize>) -> Vec<NodeSlice> {
     vec![NodeSlice { owner, places: (0..addrs.len() as u32).collect(), addrs: addrs.to_vec() }]
 }
 
-/// Divides `addrs` among their owners, out of `nodes` nodes. The rows of nodes that may not be asked form one slice
-/// for the table. `may_ask` is called once for each node that owns rows. Within a slice, rows keep the request's order.
+/// Divides `addrs` among their owners. `nodes` is the number of I/O nodes. The rows of all nodes for which `may_ask`
+/// returns false form one slice for the table. `may_ask` is called once for each node that owns rows. Within a slice,
+/// rows keep the request's order.
 pub fn plan(
     addrs: &[RowAddr],
     nodes: usize,

@@ -1,4 +1,4 @@
-//! Rerank: has rows scored exactly, by the I/O nodes that own them or else here (`score.rs`).
+//! Rerank: has rows scored exactly, by the I/O nodes that own them or else by this query node (`score.rs`).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Score: computes exact distances here, for rows that their I/O node did not score. Pure.
+//! Score: computes exact distances on this query node, for rows that their I/O node did not score. Pure.
 //!
 //! I/O nodes use the same code, so a row's distance does not depend on where it is computed.
 
@@ -56,8 +56,8 @@ impl Vectors {
         self.values.values().get(elements)
     }
 
-    /// Returns the distance of each row to `query`; `None` if it has no distance (null, zeros with the cosine metric,
-    /// NaN).
+    /// Returns the distance of each row to `query`. Returns `None` for a row whose vector is null or has a null, or
+    /// whose distance is not a number (as for a vector of zeros with the cosine metric).
     pub fn distances<'a>(&'a self, query: &'a Query) -> impl Iterator<Item = Option<f32>> + 'a {
         (0..self.column.len()).map(|row| query.to(self.get(row)?, |x| x))
     }

@@ -7,8 +7,8 @@ use arrow_array::{Float32Array, RecordBatch, RecordBatchOptions, UInt64Array};
 use crate::error::Result;
 use crate::tables::{Measure, Projection};
 
-/// Converts rows from wire types to the table's types, and appends a column with their addresses and, if `measure` has
-/// one, a column with their distances or scores.
+/// Converts rows from wire types to the table's types. Appends a column with their addresses and, unless `measure` is
+/// [`Measure::Nothing`], a column with their distances or scores.
 pub fn finish(
     rows: &RecordBatch,
     projection: &Projection,

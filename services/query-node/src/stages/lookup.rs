@@ -15,8 +15,8 @@ use crate::tables::OpenTable;
 ///
 /// If the index of the table's own key is open and needs no plan, the look-up begins on this core: with the index's
 /// pages in memory, looking up a few keys takes less time than handing them to the background. If a page has to be
-/// read, the look-up moves to the background. In another column a key may have any number of rows, and a look-up of a
-/// key with many rows would occupy the core for long.
+/// read, the look-up moves to the background. A look-up in another column begins in the background: there a key may
+/// have any number of rows, and looking up a key with many rows would occupy the core for long.
 pub async fn look_up(
     state: &ShardState,
     open: &Arc<OpenTable>,

@@ -244,7 +244,7 @@ impl Entry {
         open
     }
 
-    /// Returns a fault for callers, with the table's name (as `<words>`) in place of its URI. The log has the URI.
+    /// Returns a fault for callers, with the table's name in angle brackets in place of its URI. The log has the URI.
     fn named(&self, mut fault: Fault) -> Fault {
         if let Some(uri) = fault.metadata.get_mut("table") {
             fault.message = fault.message.replace(uri.as_str(), &format!("<{}>", self.name));

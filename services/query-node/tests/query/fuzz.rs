@@ -1,5 +1,5 @@
-//! Calls every rpc of the query node with random and damaged messages. The result is an answer, or a fault that is no
-//! internal error of the node.
+//! Calls every rpc of the query node with random and damaged messages. Each call has to end with an answer, or with a
+//! fault that is not an internal error of the node.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! More requests than may wait are refused.
+//! A request is refused if the maximum number of requests is waiting already.
 
 use std::fs::read_dir;
 use std::io::{BufRead, BufReader};

@@ -43,7 +43,7 @@ const QUIETER: [&str; 10] = [
     "hyper=warn",
     "tower=warn",
     "object_store=warn",
-    // Their callers log the errors that they return.
+    // The code that calls these libraries logs the errors that it gets from them.
     "kube_client=error",
     "kube_runtime=error",
     "aws_config=error",
@@ -89,7 +89,7 @@ pub fn start_log(level: &str, json: bool) -> Result<()> {
 }
 
 /// Logs panics as events, which are one line and limited in number: a damaged table may cause a panic at each read,
-/// with a text that its writer chose. If RUST_BACKTRACE asks for backtraces, panics are printed as usual.
+/// with a text that the table's writer chose. If RUST_BACKTRACE asks for backtraces, panics are printed as usual.
 fn log_panics() {
     if std::env::var_os("RUST_BACKTRACE").is_some_and(|wanted| wanted != "0") {
         return;
