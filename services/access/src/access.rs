@@ -1,0 +1,332 @@
+//! A node's access control: its policy, and the callers that it has identified.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use moka::sync::Cache;
+
+use crate::api_key::{self, KeyDigest};
+use crate::caller::{Caller, Proof};
+use crate::error::{AccessError, Denied};
+use crate::grant::{Grant, Limits, Permission};
+use crate::identity::{Identity, Who};
+use crate::pattern::Pattern;
+use crate::policy::Policy;
+use crate::token::{self, Issuer, Refused};
+
+/// The maximum number of callers that are remembered. Others are identified again with each request.
+const CALLERS_MAX: u64 = 10_000;
+
+/// What a request says of its caller.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Credentials<'a> {
+    /// The DNS names and URIs of the connection's verified client certificate.
+    pub names: &'a [String],
+    /// The header `authorization`.
+    pub authorization: Option<&'a [u8]>,
+    /// The header `x-api-key`.
+    pub api_key: Option<&'a [u8]>,
+}
+
+/// A node's access control.
+pub struct Access {
+    /// `None` if access is open.
+    policy: Option<FollowedPolicy>,
+    /// The caller of open access.
+    everybody: Arc<Caller>,
+}
+
+struct FollowedPolicy {
+    path: PathBuf,
+    current: ArcSwap<Policy>,
+    /// Grows whenever the policy or an issuer's keys have changed.
+    generation: AtomicU64,
+    /// The modification time of the file that is in use. Held while the files are checked.
+    modified: tokio::sync::Mutex<Option<SystemTime>>,
+    /// The callers that were identified, by the digest of their credential.
+    callers: Cache<KeyDigest, Arc<Caller>>,
+    /// Returns the time since 1970.
+    now: fn() -> Duration,
+}
+
+impl Access {
+    /// Lets everybody do everything.
+    pub fn open() -> Self {
+        Self { policy: None, everybody: Arc::new(everybody()) }
+    }
+
+    /// Reads a policy and the keys of its issuers. Keys that can't be read yet are not an error: their tokens are
+    /// refused until they can.
+    ///
+    /// # Errors
+    /// [`AccessError`].
+    pub async fn load(path: &Path) -> Result<Self, AccessError> {
+        Self::load_at(path, unix_time).await
+    }
+
+    /// Like [`load`](Self::load), with the clock that tokens are checked against.
+    async fn load_at(path: &Path, now: fn() -> Duration) -> Result<Self, AccessError> {
+        // Take the time before the file is read, so that a change in between is noticed.
+        let modified = modified(path).await;
+        let policy = Policy::parse(&read(path).await?, path, None)?;
+        for issuer in &policy.issuers {
+            issuer.keys.refresh().await;
+        }
+        let followed = FollowedPolicy {
+            path: path.to_owned(),
+            current: ArcSwap::from_pointee(policy),
+            generation: AtomicU64::new(1),
+            modified: tokio::sync::Mutex::new(modified),
+            callers: Cache::new(CALLERS_MAX),
+            now,
+        };
+        Ok(Self { policy: Some(followed), everybody: Arc::new(everybody()) })
+    }
+
+    /// Returns whether everybody may do everything.
+    pub fn is_open(&self) -> bool {
+        self.policy.is_none()
+    }
+
+    /// Returns the grants of the current policy.
+    pub fn grants(&self) -> Vec<Arc<Grant>> {
+        self.policy.as_ref().map_or_else(Vec::new, |policy| policy.current.load().grants.clone())
+    }
+
+    /// Reads the policy and the issuers' keys again if they have changed. A node calls this every few seconds. A faulty
+    /// policy leaves the old one in use and is logged.
+    pub async fn reload_if_changed(&self) {
+        if let Some(policy) = &self.policy {
+            policy.reload_if_changed().await;
+        }
+    }
+
+    /// Identifies a caller without waiting. Returns `None` if the keys of its token's issuer have to be fetched first.
+    pub fn known(&self, credentials: &Credentials<'_>) -> Option<Result<Arc<Caller>, Denied>> {
+        let Some(policy) = &self.policy else { return Some(Ok(Arc::clone(&self.everybody))) };
+        match policy.identify(credentials, |_| ()) {
+            Ok(caller) => Some(Ok(caller)),
+            Err(NotIdentified::Denied(denied)) => Some(Err(denied)),
+            Err(NotIdentified::NeedsKeys(())) => None,
+        }
+    }
+
+    /// Identifies a caller, and fetches the keys of its token's issuer if necessary.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub async fn caller(&self, credentials: &Credentials<'_>) -> Result<Arc<Caller>, Denied> {
+        let Some(policy) = &self.policy else { return Ok(Arc::clone(&self.everybody)) };
+        let keys = match policy.identify(credentials, |issuer| Arc::clone(&issuer.keys)) {
+            Ok(caller) => return Ok(caller),
+            Err(NotIdentified::Denied(denied)) => return Err(denied),
+            Err(NotIdentified::NeedsKeys(keys)) => keys,
+        };
+        keys.fetch_again().await;
+        policy.identify(credentials, |_| ()).map_err(|not| match not {
+            NotIdentified::Denied(denied) => denied,
+            NotIdentified::NeedsKeys(()) => Denied::UnknownKey,
+        })
+    }
+
+    /// Returns a caller with the grants of the current policy, for streams that last. Costs next to nothing if nothing
+    /// has changed.
+    ///
+    /// # Errors
+    /// [`Denied::Expired`] once its token has expired; [`Denied::Withdrawn`] once its API key, its issuer or the key that
+    /// signed its token is gone from the policy.
+    pub fn renewed(&self, caller: &Arc<Caller>) -> Result<Arc<Caller>, Denied> {
+        let Some(policy) = &self.policy else { return Ok(Arc::clone(caller)) };
+        if !caller.is_valid_at((policy.now)()) {
+            return Err(Denied::Expired);
+        }
+        let generation = policy.generation.load(Ordering::Acquire);
+        if caller.generation == generation {
+            return Ok(Arc::clone(caller));
+        }
+        let current = policy.current.load();
+        let identity = match (&caller.proof, &caller.identity) {
+            (Proof::Connection, identity) => Some(identity.clone()),
+            // The key may have another name now.
+            (Proof::Key(digest), _) => {
+                api_key::find(&current.keys, digest).map(|key| Identity::Key(key.name.clone()))
+            }
+            (Proof::Token { key_id, .. }, Identity::Token { issuer, .. }) => {
+                let issuer = current.issuers.iter().find(|it| it.name == *issuer);
+                let is_accepted = issuer.is_some_and(|it| it.keys.has(key_id.as_deref()));
+                is_accepted.then(|| caller.identity.clone())
+            }
+            (Proof::Token { .. }, _) => None,
+        };
+        let identity = identity.ok_or(Denied::Withdrawn)?;
+        Ok(Arc::new(named(&current, identity, caller.proof.clone(), generation)))
+    }
+}
+
+/// The outcome for a caller that was not identified; `K` is what was taken of the issuer whose keys have to be fetched.
+enum NotIdentified<K> {
+    Denied(Denied),
+    NeedsKeys(K),
+}
+
+impl FollowedPolicy {
+    fn identify<K>(
+        &self,
+        credentials: &Credentials<'_>,
+        keys_of: impl FnOnce(&Issuer) -> K,
+    ) -> Result<Arc<Caller>, NotIdentified<K>> {
+        let credential = match credential(credentials) {
+            Ok(Some(credential)) => credential,
+            Ok(None) => {
+                return self.by_connection(credentials.names).map_err(NotIdentified::Denied);
+            }
+            Err(denied) => return Err(NotIdentified::Denied(denied)),
+        };
+        let digest = api_key::digest(credential);
+        // Read before the policy: a caller of an old policy must never be remembered under a new generation.
+        let generation = self.generation.load(Ordering::Acquire);
+        let now = (self.now)();
+        if let Some(caller) = self.callers.get(&digest)
+            && caller.generation == generation
+            && caller.is_valid_at(now)
+        {
+            return Ok(caller);
+        }
+        let policy = self.current.load();
+        let (identity, proof) = if token::is_token(credential) {
+            match token::verify(&policy.issuers, credential, now) {
+                Err(Refused::Denied(denied)) => return Err(NotIdentified::Denied(denied)),
+                Err(Refused::NeedsKeys(issuer)) => {
+                    return Err(NotIdentified::NeedsKeys(keys_of(issuer)));
+                }
+                Ok(token) => (
+                    Identity::Token { issuer: token.issuer, subject: token.subject },
+                    Proof::Token { key_id: token.key_id, refused_from: token.refused_from },
+                ),
+            }
+        } else {
+            let key = api_key::find(&policy.keys, &digest);
+            let key = key.ok_or(NotIdentified::Denied(Denied::UnknownApiKey))?;
+            (Identity::Key(key.name.clone()), Proof::Key(digest))
+        };
+        let caller = Arc::new(named(&policy, identity, proof, generation));
+        self.callers.insert(digest, Arc::clone(&caller));
+        Ok(caller)
+    }
+
+    /// Identifies a caller that sends neither a token nor a key.
+    fn by_connection(&self, names: &[String]) -> Result<Arc<Caller>, Denied> {
+        let generation = self.generation.load(Ordering::Acquire);
+        // No credential has this form: the names are those that the connection has verified.
+        let digest = api_key::digest(format!("\0names\0{}", names.join("\0")).as_bytes());
+        if let Some(caller) = self.callers.get(&digest)
+            && caller.generation == generation
+        {
+            return Ok(caller);
+        }
+        let policy = self.current.load();
+        let identity = match names {
+            [] => Identity::Anyone,
+            names => Identity::Certificate(names.to_vec()),
+        };
+        let caller = named(&policy, identity, Proof::Connection, generation);
+        if names.is_empty() && caller.grants.is_empty() {
+            return Err(Denied::NoCredentials);
+        }
+        let caller = Arc::new(caller);
+        self.callers.insert(digest, Arc::clone(&caller));
+        Ok(caller)
+    }
+
+    async fn reload_if_changed(&self) {
+        let mut used = self.modified.lock().await;
+        let changed = modified(&self.path).await;
+        let mut is_changed = false;
+        if *used != changed {
+            let before = self.current.load_full();
+            let parsed = match read(&self.path).await {
+                Ok(text) => Policy::parse(&text, &self.path, Some(&before)),
+                Err(error) => Err(error),
+            };
+            // A faulty file is not read again until it changes again.
+            *used = changed;
+            match parsed {
+                Ok(policy) => {
+                    tracing::info!(path = %self.path.display(), grants = policy.grants.len(), "a new access policy is in use");
+                    self.current.store(Arc::new(policy));
+                    is_changed = true;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the new access policy is not used; the old one stays")
+                }
+            }
+        }
+        for issuer in &self.current.load_full().issuers {
+            is_changed |= issuer.keys.refresh().await;
+        }
+        if is_changed {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Returns the token or key that a request carries.
+fn credential<'a>(credentials: &Credentials<'a>) -> Result<Option<&'a [u8]>, Denied> {
+    let bearer = match credentials.authorization {
+        None => None,
+        Some(header) => {
+            let (scheme, value) = header.split_at_checked(7).ok_or(Denied::Malformed)?;
+            if !scheme.eq_ignore_ascii_case(b"bearer ") {
+                return Err(Denied::Malformed);
+            }
+            Some(value.trim_ascii())
+        }
+    };
+    match (bearer, credentials.api_key.map(<[u8]>::trim_ascii)) {
+        (Some([]), _) | (_, Some([])) => Err(Denied::Malformed),
+        // Clients that send a key in both headers are accepted; two different credentials are not.
+        (Some(one), Some(other)) if one != other => Err(Denied::Malformed),
+        (one, other) => Ok(one.or(other)),
+    }
+}
+
+/// Returns a caller with its grants.
+fn named(policy: &Policy, identity: Identity, proof: Proof, generation: u64) -> Caller {
+    let grants = policy.grants.iter().filter(|grant| grant.is_for(&identity)).cloned().collect();
+    Caller { identity, proof, generation, grants }
+}
+
+/// Returns the caller of open access, whose one grant allows everything.
+fn everybody() -> Caller {
+    let grant = Grant {
+        name: "open".into(),
+        who: vec![Who::Anyone],
+        tables: vec![Pattern::new("*")],
+        may: Permission::ALL.to_vec(),
+        limits: Limits { weight: 1, ..Limits::default() },
+        state: Arc::default(),
+    };
+    let grants = vec![Arc::new(grant)];
+    Caller { identity: Identity::Anyone, proof: Proof::Connection, generation: 0, grants }
+}
+
+async fn read(path: &Path) -> Result<String, AccessError> {
+    let unreadable = |source| AccessError::Unreadable { path: path.to_owned(), source };
+    tokio::fs::read_to_string(path).await.map_err(unreadable)
+}
+
+async fn modified(path: &Path) -> Option<SystemTime> {
+    tokio::fs::metadata(path).await.and_then(|it| it.modified()).ok()
+}
+
+#[expect(clippy::disallowed_methods, reason = "tokens expire by the wall clock")]
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "access_tests.rs"]
+mod tests;

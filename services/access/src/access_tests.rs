@@ -1,0 +1,382 @@
+//! Callers of every kind, under policies and key sets that change, with keys made for the test.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
+
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// The test's time, in seconds since 1970.
+const NOW: u64 = 1_790_000_000;
+
+fn now() -> Duration {
+    Duration::from_secs(NOW)
+}
+
+/// A key that signs tokens.
+struct Signer {
+    key: EncodingKey,
+    id: String,
+}
+
+impl Signer {
+    fn new(id: &str) -> Self {
+        let pair = rcgen::KeyPair::generate().unwrap();
+        Self { key: EncodingKey::from_ec_der(&pair.serialize_der()), id: id.into() }
+    }
+
+    fn public(&self) -> Value {
+        let mut jwk = Jwk::from_encoding_key(&self.key, Algorithm::ES256).unwrap();
+        jwk.common.key_id = Some(self.id.clone());
+        serde_json::to_value(jwk).unwrap()
+    }
+
+    fn sign(&self, claims: &Value) -> String {
+        let header = Header { kid: Some(self.id.clone()), ..Header::new(Algorithm::ES256) };
+        encode(&header, claims, &self.key).unwrap()
+    }
+}
+
+fn key_set(signers: &[&Signer]) -> String {
+    json!({ "keys": signers.iter().map(|it| it.public()).collect::<Vec<_>>() }).to_string()
+}
+
+fn claims() -> Value {
+    json!({ "iss": "https://idp", "sub": "system:serviceaccount:a:b", "aud": ["other", "bireme"], "exp": NOW + 600 })
+}
+
+fn with(changes: Value) -> Value {
+    let mut claims = claims();
+    for (name, value) in changes.as_object().unwrap() {
+        match value {
+            Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
+            value => claims[name] = value.clone(),
+        }
+    }
+    claims
+}
+
+const GRANTS: &str = r#"
+    [[grants]]
+    name = "tokens"
+    who = ["jwt:idp:system:serviceaccount:a:*"]
+    tables = ["a*"]
+    may = ["read"]
+    [[grants]]
+    name = "keys"
+    who = ["key:ci", "san:job.example"]
+    tables = ["*"]
+    may = ["read", "warm", "observe"]
+"#;
+
+fn policy(jwks: &str) -> String {
+    let digest = crate::digest_of_key(b"the key");
+    format!(
+        "[issuers.idp]\nissuer = \"https://idp\"\njwks = \"{jwks}\"\naudiences = [\"bireme\"]\n\
+         algorithms = [\"ES256\"]\n[keys.ci]\nsha256 = [\"{digest}\"]\n{GRANTS}"
+    )
+}
+
+struct Tested {
+    folder: TempDir,
+    access: Access,
+}
+
+impl Tested {
+    async fn new(keys: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let jwks = folder.path().join("jwks.json");
+        std::fs::write(&jwks, keys).unwrap();
+        Self::with_policy(folder, &policy(&jwks.display().to_string())).await
+    }
+
+    async fn with_policy(folder: TempDir, text: &str) -> Self {
+        let path = folder.path().join("access.toml");
+        std::fs::write(&path, text).unwrap();
+        let access = Access::load_at(&path, now).await.unwrap();
+        Self { folder, access }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("access.toml")
+    }
+
+    /// Replaces a file, with a modification time of its own.
+    async fn replace(&self, name: &str, text: &str, second: u64) {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        self.access.reload_if_changed().await;
+    }
+
+    async fn bearer(&self, token: &str) -> Result<Arc<Caller>, Denied> {
+        let header = format!("Bearer {token}");
+        let authorization = Some(header.as_bytes());
+        self.access.caller(&Credentials { authorization, ..Default::default() }).await
+    }
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text)
+}
+
+#[tokio::test]
+async fn each_token_that_is_not_accepted_has_its_cause_and_all_have_one_text() {
+    let (signer, stranger) = (Signer::new("k1"), Signer::new("k1"));
+    let tested = Tested::new(&key_set(&[&signer])).await;
+    let good = signer.sign(&claims());
+    let caller = tested.bearer(&good).await.unwrap();
+    assert_eq!(caller.identity().to_string(), "jwt:idp:system:serviceaccount:a:b");
+    let parts: Vec<&str> = good.split('.').collect();
+    let header = |text: &str| format!("{}.{}.{}", base64(text), parts[1], parts[2]);
+    // Signed with the public key as if it were a shared secret.
+    let public = signer.public().to_string();
+    let hmac = Header { kid: Some("k1".into()), ..Header::new(Algorithm::HS256) };
+    let hmac = encode(&hmac, &claims(), &EncodingKey::from_secret(public.as_bytes())).unwrap();
+    let unknown = Signer { id: "k2".into(), key: signer.key.clone() };
+    for (token, cause) in [
+        (header(r#"{"alg":"none"}"#), Denied::Algorithm),
+        (format!("{}.{}.", base64(r#"{"alg":"none"}"#), parts[1]), Denied::Algorithm),
+        (hmac, Denied::Algorithm),
+        (header(r#"{"alg":"ES384","kid":"k1"}"#), Denied::Algorithm),
+        (header(r#"{"alg":"ES256","kid":"k1","crit":["x"]}"#), Denied::Malformed),
+        (stranger.sign(&claims()), Denied::BadSignature),
+        (
+            format!(
+                "{}.{}.{}",
+                parts[0],
+                base64(&with(json!({"sub": "root"})).to_string()),
+                parts[2]
+            ),
+            Denied::BadSignature,
+        ),
+        (unknown.sign(&claims()), Denied::UnknownKey),
+        (signer.sign(&with(json!({"iss": "https://other"}))), Denied::UnknownIssuer),
+        (signer.sign(&with(json!({"aud": "other"}))), Denied::Audience),
+        (signer.sign(&with(json!({"aud": null}))), Denied::Audience),
+        (signer.sign(&with(json!({"exp": NOW - 30}))), Denied::Expired),
+        (signer.sign(&with(json!({"exp": null}))), Denied::Malformed),
+        (signer.sign(&with(json!({"nbf": NOW + 31}))), Denied::NotYetValid),
+        (signer.sign(&with(json!({"iat": NOW + 31}))), Denied::NotYetValid),
+        ("a.b.c".into(), Denied::Malformed),
+        (format!("{good}{}", "A".repeat(20_000)), Denied::Malformed),
+        ("another key".into(), Denied::UnknownApiKey),
+    ] {
+        let denied = tested.bearer(&token).await.unwrap_err();
+        assert_eq!(denied, cause, "{token}");
+        assert_eq!(denied.to_string(), Denied::Expired.to_string());
+    }
+    for accepted in [
+        with(json!({"exp": NOW - 29})),
+        with(json!({"nbf": NOW + 30, "iat": NOW as f64 + 0.5})),
+        with(json!({"aud": "bireme"})),
+    ] {
+        tested.bearer(&signer.sign(&accepted)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn keys_certificates_and_nobody_are_told_apart() {
+    let tested = Tested::new(&key_set(&[&Signer::new("k")])).await;
+    let names = ["JOB.example".to_owned(), "spiffe://x/y".to_owned()];
+    let caller = |credentials: Credentials<'_>| tested.access.known(&credentials).unwrap();
+    let none = Credentials::default();
+    let by_header = caller(Credentials { api_key: Some(b"the key"), ..none }).unwrap();
+    let by_bearer = caller(Credentials { authorization: Some(b"bearer the key"), ..none }).unwrap();
+    assert!(Arc::ptr_eq(&by_header, &by_bearer), "the caller is remembered");
+    assert_eq!(by_header.identity(), &Identity::Key("ci".into()));
+    assert_eq!(by_header.grant("anything", Permission::Warm).unwrap().name(), "keys");
+    let certified = caller(Credentials { names: &names, ..none }).unwrap();
+    assert_eq!(certified.identity().to_string(), "san:JOB.example");
+    assert!(certified.may_observe() && certified.sees("a"));
+    let others = ["other.example".to_owned()];
+    let other = caller(Credentials { names: &others, ..none }).unwrap();
+    assert!(!other.sees("a"), "it is known, and has no grant");
+    for (credentials, cause) in [
+        (none, Denied::NoCredentials),
+        (Credentials { authorization: Some(b"Basic dTpw"), ..none }, Denied::Malformed),
+        (Credentials { authorization: Some(b"Bearer "), ..none }, Denied::Malformed),
+        (Credentials { authorization: Some(b"x"), ..none }, Denied::Malformed),
+        (Credentials { api_key: Some(b""), ..none }, Denied::Malformed),
+        (Credentials { api_key: Some(b"the ke"), ..none }, Denied::UnknownApiKey),
+        // A certificate does not make up for a key that is wrong.
+        (Credentials { names: &names, api_key: Some(b"wrong"), ..none }, Denied::UnknownApiKey),
+        (
+            Credentials { authorization: Some(b"Bearer the key"), api_key: Some(b"x"), ..none },
+            Denied::Malformed,
+        ),
+    ] {
+        assert_eq!(caller(credentials).unwrap_err(), cause, "{credentials:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_follows_the_policy_and_the_keys() {
+    let (one, two) = (Signer::new("k1"), Signer::new("k2"));
+    let tested = Tested::new(&key_set(&[&one])).await;
+    let by_token = tested.bearer(&one.sign(&claims())).await.unwrap();
+    let by_key = tested.bearer("the key").await.unwrap();
+    assert!(Arc::ptr_eq(&tested.access.renewed(&by_key).unwrap(), &by_key));
+    let grant = Arc::clone(by_key.grant("b", Permission::Read).unwrap());
+    drop(grant.begin().unwrap());
+    let text = std::fs::read_to_string(tested.path()).unwrap();
+
+    // The grants change. Counters go on.
+    tested.replace("access.toml", &text.replace("tables = [\"*\"]", "tables = [\"b\"]"), 10).await;
+    let renewed = tested.access.renewed(&by_key).unwrap();
+    assert!(by_key.sees("c") && !renewed.sees("c"));
+    let renewed_grant = renewed.grant("b", Permission::Read).unwrap();
+    assert_eq!(renewed_grant.used().requests, 1);
+    assert!(tested.access.renewed(&by_token).is_ok());
+
+    // A faulty policy and a faulty key set change nothing.
+    tested.replace("access.toml", "nonsense", 20).await;
+    tested.replace("jwks.json", "nonsense", 20).await;
+    assert!(tested.access.renewed(&by_token).is_ok() && tested.access.renewed(&by_key).is_ok());
+
+    // The key that signed the token is gone.
+    tested.replace("jwks.json", &key_set(&[&two]), 30).await;
+    assert_eq!(tested.access.renewed(&by_token).unwrap_err(), Denied::Withdrawn);
+    assert_eq!(tested.bearer(&one.sign(&claims())).await.unwrap_err(), Denied::UnknownKey);
+    tested.bearer(&two.sign(&claims())).await.unwrap();
+
+    // The API key is replaced by another.
+    let other = text.replace(&crate::digest_of_key(b"the key"), &crate::digest_of_key(b"new"));
+    tested.replace("access.toml", &other, 40).await;
+    assert_eq!(tested.access.renewed(&by_key).unwrap_err(), Denied::Withdrawn);
+    assert_eq!(tested.bearer("the key").await.unwrap_err(), Denied::UnknownApiKey);
+    tested.bearer("new").await.unwrap();
+}
+
+/// Serves key sets over HTTP. Returns the address, the key set that is served, and the number of requests.
+async fn server(keys: String) -> (String, Arc<std::sync::Mutex<String>>, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/jwks", listener.local_addr().unwrap());
+    let (keys, count) = (Arc::new(std::sync::Mutex::new(keys)), Arc::new(AtomicUsize::new(0)));
+    let (served, counted) = (Arc::clone(&keys), Arc::clone(&count));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (served, counted) = (Arc::clone(&served), Arc::clone(&counted));
+            let answer = service_fn(move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let body = http_body_util::Full::<hyper::body::Bytes>::from(
+                    served.lock().unwrap().clone().into_bytes(),
+                );
+                async { Ok::<_, std::convert::Infallible>(hyper::Response::new(body)) }
+            });
+            let connection = hyper::server::conn::http1::Builder::new();
+            tokio::spawn(connection.serve_connection(TokioIo::new(stream), answer));
+        }
+    });
+    (address, keys, count)
+}
+
+#[tokio::test]
+async fn an_unknown_key_is_fetched_once_and_a_flood_of_them_not_again() {
+    let (one, two, stranger) = (Signer::new("k1"), Signer::new("k2"), Signer::new("k3"));
+    let (address, keys, count) = server(key_set(&[&one])).await;
+    let tested = Tested::with_policy(tempfile::tempdir().unwrap(), &policy(&address)).await;
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+    tested.bearer(&one.sign(&claims())).await.unwrap();
+    // The issuer has a new key. The first fetch was a moment ago.
+    *keys.lock().unwrap() = key_set(&[&one, &two]);
+    assert_eq!(tested.bearer(&two.sign(&claims())).await.unwrap_err(), Denied::UnknownKey);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    let header = format!("Bearer {}", two.sign(&claims()));
+    let authorization = Some(header.as_bytes());
+    let known = tested.access.known(&Credentials { authorization, ..Default::default() });
+    assert!(known.is_none(), "the keys have to be fetched");
+    tested.bearer(&two.sign(&claims())).await.unwrap();
+    assert_eq!(count.load(Ordering::Relaxed), 2);
+    for _ in 0..10 {
+        assert_eq!(tested.bearer(&stranger.sign(&claims())).await.unwrap_err(), Denied::UnknownKey);
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn open_access_knows_everybody_and_refuses_nothing() {
+    let access = Access::open();
+    let authorization = Some(b"nonsense".as_slice());
+    let caller =
+        access.known(&Credentials { authorization, ..Default::default() }).unwrap().unwrap();
+    assert!(access.is_open() && caller.sees("anything") && caller.may_observe());
+    for permission in Permission::ALL {
+        assert!(caller.grant("anything", permission).is_some());
+    }
+}
+
+#[tokio::test]
+async fn nothing_shows_a_secret() {
+    let tested = Tested::new(&key_set(&[&Signer::new("k")])).await;
+    let caller = tested.bearer("the key").await.unwrap();
+    let shown = format!("{caller:?} {:?} {}", tested.bearer("wrong one").await, caller.identity());
+    assert!(!shown.contains("the key") && !shown.contains("wrong one"), "{shown}");
+}
+
+/// Grants by a plain model: the first whose caller, table and permission fit.
+fn expected<'a>(
+    grants: &'a [(String, Vec<String>, Vec<usize>)],
+    table: &str,
+    permission: usize,
+) -> Option<&'a str> {
+    let fits = |pattern: &String| match pattern.strip_suffix('*') {
+        Some(prefix) => table.starts_with(prefix),
+        None => pattern == table,
+    };
+    let mut fitting = grants
+        .iter()
+        .filter(|(_, tables, may)| tables.iter().any(fits) && may.contains(&permission));
+    fitting.next().map(|(name, _, _)| name.as_str())
+}
+
+proptest! {
+    #[test]
+    fn the_first_grant_that_fits_applies(
+        grants in proptest::collection::vec(
+            (proptest::collection::vec("[ab]{0,2}\\*?", 1..3), proptest::collection::vec(0..3usize, 1..3)), 1..5),
+        table in "[ab]{1,3}",
+        permission in 0..3usize,
+    ) {
+        let grants: Vec<_> = grants.into_iter().enumerate().map(|(at, (tables, may))| (format!("g{at}"), tables, may)).collect();
+        let names = ["read", "warm", "observe"];
+        let text: String = grants.iter().map(|(name, tables, may)| {
+            let may: Vec<_> = may.iter().map(|&at| names[at]).collect();
+            format!("[[grants]]\nname = \"{name}\"\nwho = [\"anyone\"]\ntables = {tables:?}\nmay = {may:?}\n")
+        }).collect();
+        let policy = Policy::parse(&text, Path::new("p"), None).unwrap();
+        let caller = named(&policy, Identity::Anyone, Proof::Connection, 1);
+        let found = caller.grant(&table, Permission::ALL[permission]).map(|grant| grant.name().to_owned());
+        prop_assert_eq!(found.as_deref(), expected(&grants, &table, permission));
+    }
+
+    #[test]
+    fn any_header_is_an_answer(header in proptest::collection::vec(any::<u8>(), 0..200), key in any::<bool>()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        thread_local!(static TESTED: std::cell::RefCell<HashMap<(), Tested>> = Default::default());
+        TESTED.with_borrow_mut(|tested| {
+            let tested = tested.entry(()).or_insert_with(|| {
+                runtime.block_on(Tested::new(&key_set(&[&Signer::new("k")])))
+            });
+            let header = Some(header.as_slice());
+            let credentials = match key {
+                true => Credentials { api_key: header, ..Default::default() },
+                false => Credentials { authorization: header, ..Default::default() },
+            };
+            assert!(tested.access.known(&credentials).unwrap().is_err());
+        });
+    }
+}

@@ -1,0 +1,59 @@
+//! A caller: its identity, and its grants under one version of the policy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api_key::KeyDigest;
+use crate::grant::{Grant, Permission};
+use crate::identity::Identity;
+
+/// What proves a caller's identity, as far as it is needed to check whether it still does.
+#[derive(Clone, Debug)]
+pub(crate) enum Proof {
+    /// Nothing, or a client certificate, which its connection checks.
+    Connection,
+    /// The digest of an API key.
+    Key(KeyDigest),
+    /// A token, by the key that signed it and the time from which on it is refused, since 1970.
+    Token { key_id: Option<String>, refused_from: Duration },
+}
+
+/// A caller, with its grants under one version of the policy.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub(crate) identity: Identity,
+    pub(crate) proof: Proof,
+    pub(crate) generation: u64,
+    /// The grants that name the caller, in the order of the policy.
+    pub(crate) grants: Vec<Arc<Grant>>,
+}
+
+impl Caller {
+    /// Returns who the caller is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Returns whether any grant of the caller names the table.
+    pub fn sees(&self, table: &str) -> bool {
+        self.grants.iter().any(|grant| grant.names(table))
+    }
+
+    /// Returns the grant by which the caller may use the table: the first one of the policy.
+    pub fn grant(&self, table: &str, permission: Permission) -> Option<&Arc<Grant>> {
+        self.grants.iter().find(|grant| grant.allows(permission) && grant.names(table))
+    }
+
+    /// Returns whether any grant lets the caller observe something.
+    pub fn may_observe(&self) -> bool {
+        self.grants.iter().any(|grant| grant.allows(Permission::Observe))
+    }
+
+    /// Returns whether the caller's token is still valid at `now`, the time since 1970. Other credentials do not expire.
+    pub(crate) fn is_valid_at(&self, now: Duration) -> bool {
+        match self.proof {
+            Proof::Token { refused_from, .. } => now < refused_from,
+            Proof::Connection | Proof::Key(_) => true,
+        }
+    }
+}

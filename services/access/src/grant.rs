@@ -1,0 +1,276 @@
+//! Grants: what callers may do with tables, within limits.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::identity::{Identity, Who};
+use crate::pattern::Pattern;
+use crate::rate::Taken;
+
+/// What a caller does with a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// Read and describe it.
+    Read,
+    /// Fill the cache with it.
+    Warm,
+    /// See where it is placed, and the state of the nodes.
+    Observe,
+}
+
+impl Permission {
+    /// Every permission.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Warm, Self::Observe];
+
+    /// Returns the permission as a policy writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Warm => "warm",
+            Self::Observe => "observe",
+        }
+    }
+}
+
+/// The limits of a grant; `None` for no limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Requests per second.
+    pub requests_per_second: Option<u64>,
+    /// Rows per second.
+    pub rows_per_second: Option<u64>,
+    /// Requests in progress at a time.
+    pub concurrent: Option<usize>,
+    /// The longest time that a request may take.
+    pub timeout: Option<Duration>,
+    /// Whether all requests are batch work.
+    pub batch_only: bool,
+    /// The share of the queues, compared with other grants; at least 1.
+    pub weight: u32,
+}
+
+/// A grant of the policy.
+pub struct Grant {
+    pub(crate) name: String,
+    pub(crate) who: Vec<Who>,
+    pub(crate) tables: Vec<Pattern>,
+    pub(crate) may: Vec<Permission>,
+    pub(crate) limits: Limits,
+    /// The use of the grant, which a grant of the same name in the next policy goes on with.
+    pub(crate) state: Arc<GrantState>,
+}
+
+/// The use of a grant since the node's start.
+pub(crate) struct GrantState {
+    began: Instant,
+    requests_taken: Taken,
+    rows_taken: Taken,
+    running: AtomicUsize,
+    requests: AtomicU64,
+    refused: AtomicU64,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Default for GrantState {
+    fn default() -> Self {
+        let (requests_taken, rows_taken, running, requests, refused, rows, bytes) =
+            Default::default();
+        let began = Instant::now();
+        Self { began, requests_taken, rows_taken, running, requests, refused, rows, bytes }
+    }
+}
+
+/// Counters of a grant since the node's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Requests that began.
+    pub requests: u64,
+    /// Requests refused because a limit was reached.
+    pub refused: u64,
+    /// Rows returned.
+    pub rows: u64,
+    /// Bytes of rows returned.
+    pub bytes: u64,
+}
+
+/// A request in progress. Dropping it ends the request.
+pub struct Running(Arc<GrantState>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A limit of a grant is reached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("grant `{grant}` has reached its limit `{limit}`; try again in {} ms", retry_after.as_millis().max(1))]
+pub struct LimitReached {
+    /// The grant's name.
+    pub grant: String,
+    /// The limit, as a policy writes it.
+    pub limit: &'static str,
+    /// The time until a request may be allowed.
+    pub retry_after: Duration,
+}
+
+/// The time after which a request beyond `concurrent` should be tried again: the others' ends are not known.
+const CONCURRENT_RETRY: Duration = Duration::from_millis(100);
+
+impl Grant {
+    /// Returns the grant's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the grant's number in the queues of both tiers, which is never 0.
+    pub fn flow(&self) -> u32 {
+        // FNV-1a: the same on every node and in every version.
+        let hash = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        self.name.as_bytes().iter().fold(0x811c_9dc5, hash).max(1)
+    }
+
+    /// Returns the grant's share of the queues, compared with other grants.
+    pub fn weight(&self) -> u32 {
+        self.limits.weight
+    }
+
+    /// Returns the longest time that a request may take.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.limits.timeout
+    }
+
+    /// Returns whether all of the grant's requests are batch work.
+    pub fn batch_only(&self) -> bool {
+        self.limits.batch_only
+    }
+
+    /// Begins a request.
+    ///
+    /// # Errors
+    /// [`LimitReached`] for `concurrent` or `requests_per_second`.
+    pub fn begin(&self) -> Result<Running, LimitReached> {
+        let state = &self.state;
+        let before = state.running.fetch_add(1, Ordering::Relaxed);
+        let running = Running(Arc::clone(state));
+        if self.limits.concurrent.is_some_and(|max| before >= max) {
+            return Err(self.reached("concurrent", CONCURRENT_RETRY));
+        }
+        if let Some(rate) = self.limits.requests_per_second {
+            let taken = state.requests_taken.take(1, rate, state.began.elapsed());
+            taken.map_err(|wait| self.reached("requests_per_second", wait))?;
+        }
+        state.requests.fetch_add(1, Ordering::Relaxed);
+        Ok(running)
+    }
+
+    /// Takes rows. More rows than are left are taken once, and made up for before the next ones.
+    ///
+    /// # Errors
+    /// [`LimitReached`] for `rows_per_second`.
+    pub fn take_rows(&self, rows: usize) -> Result<(), LimitReached> {
+        let Some(rate) = self.limits.rows_per_second else { return Ok(()) };
+        let taken = self.state.rows_taken.take(rows as u64, rate, self.state.began.elapsed());
+        taken.map_err(|wait| self.reached("rows_per_second", wait))
+    }
+
+    fn reached(&self, limit: &'static str, retry_after: Duration) -> LimitReached {
+        self.state.refused.fetch_add(1, Ordering::Relaxed);
+        LimitReached { grant: self.name.clone(), limit, retry_after }
+    }
+
+    /// Counts what a request returned.
+    pub fn count(&self, rows: u64, bytes: u64) {
+        self.state.rows.fetch_add(rows, Ordering::Relaxed);
+        self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the grant's counters.
+    pub fn used(&self) -> Used {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let state = &self.state;
+        Used {
+            requests: load(&state.requests),
+            refused: load(&state.refused),
+            rows: load(&state.rows),
+            bytes: load(&state.bytes),
+        }
+    }
+
+    pub(crate) fn is_for(&self, identity: &Identity) -> bool {
+        self.who.iter().any(|who| who.covers(identity))
+    }
+
+    pub(crate) fn names(&self, table: &str) -> bool {
+        self.tables.iter().any(|tables| tables.covers(table))
+    }
+
+    pub(crate) fn allows(&self, permission: Permission) -> bool {
+        self.may.contains(&permission)
+    }
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Grant").field(&self.name).finish()
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Running")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(limits: Limits) -> Grant {
+        let (who, tables, may) = Default::default();
+        Grant { name: "g".into(), who, tables, may, limits, state: Arc::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn limits_refuse_and_name_themselves() {
+        let limits = Limits {
+            requests_per_second: Some(4),
+            rows_per_second: Some(100),
+            concurrent: Some(2),
+            ..Default::default()
+        };
+        let grant = grant(limits);
+        let (one, _two) = (grant.begin().unwrap(), grant.begin().unwrap());
+        assert_eq!(grant.begin().unwrap_err().limit, "concurrent");
+        drop(one);
+        drop(grant.begin().unwrap());
+        drop(grant.begin().unwrap());
+        let reached = grant.begin().unwrap_err();
+        assert_eq!(
+            (reached.limit, reached.retry_after),
+            ("requests_per_second", Duration::from_millis(250))
+        );
+        assert_eq!(
+            reached.to_string(),
+            "grant `g` has reached its limit `requests_per_second`; try again in 250 ms"
+        );
+        tokio::time::advance(reached.retry_after).await;
+        drop(grant.begin().unwrap());
+        grant.take_rows(300).unwrap();
+        assert_eq!(grant.take_rows(1).unwrap_err().limit, "rows_per_second");
+        grant.count(3, 1024);
+        assert_eq!(grant.used(), Used { requests: 5, refused: 3, rows: 3, bytes: 1024 });
+    }
+
+    #[test]
+    fn a_flow_is_the_same_everywhere() {
+        // The 32-bit FNV-1a hash of "a" is known.
+        let a = Grant { name: "a".into(), ..grant(Limits::default()) };
+        assert_eq!(a.flow(), 0xe40c_292c);
+    }
+}

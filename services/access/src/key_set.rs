@@ -1,0 +1,308 @@
+//! The public keys of an issuer of tokens: a JSON Web Key Set from a file or a URL.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use tokio::time::Instant;
+use url::Url;
+
+/// The maximum size of a key set, in bytes.
+const BYTES_MAX: usize = 1 << 20;
+
+/// The maximum time of a request for keys.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The interval at which keys are fetched from a URL.
+const FETCH_INTERVAL: Duration = Duration::from_secs(300);
+
+/// The minimum time between two requests, however many tokens name keys that are not known.
+const FETCH_PAUSE: Duration = Duration::from_secs(30);
+
+/// Where an issuer's keys are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// A file.
+    File(PathBuf),
+    /// An address, with the authority of its certificate and the file of a token to send, if it needs them.
+    Url {
+        /// The address.
+        url: Url,
+        /// The PEM file of the authorities of its certificate, instead of those that the system trusts.
+        ca: Option<PathBuf>,
+        /// The file of a bearer token to send, such as a service account's.
+        token_file: Option<PathBuf>,
+    },
+}
+
+impl KeySource {
+    /// Parses the setting `jwks`: a path, or a URL.
+    ///
+    /// # Errors
+    /// The problem, and how to fix it.
+    pub fn parse(
+        text: &str,
+        ca: Option<PathBuf>,
+        token_file: Option<PathBuf>,
+    ) -> Result<Self, String> {
+        if !text.contains("://") {
+            return match ca.or(token_file) {
+                None if text.is_empty() => Err("is empty; give a file or a URL".into()),
+                None => Ok(Self::File(text.into())),
+                Some(_) => Err("is a file, which needs no `ca` and no `token_file`".into()),
+            };
+        }
+        let url: Url = text.parse().map_err(|error| format!("is `{text}`: {error}"))?;
+        let is_local = url.host_str().is_some_and(|host| {
+            host == "localhost"
+                || host
+                    .trim_matches(['[', ']'])
+                    .parse()
+                    .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+        });
+        match url.scheme() {
+            "https" => Ok(Self::Url { url, ca, token_file }),
+            "http" if is_local => Ok(Self::Url { url, ca, token_file }),
+            _ => Err(format!(
+                "is `{text}`; keys come over https:// (http:// only from this machine) or from a file"
+            )),
+        }
+    }
+}
+
+/// A key that verifies tokens.
+pub struct VerifyingKey {
+    id: Option<String>,
+    /// The algorithms that fit the key.
+    algorithms: Vec<Algorithm>,
+    pub(crate) key: DecodingKey,
+}
+
+/// An issuer's keys.
+pub struct KeySet {
+    source: KeySource,
+    keys: ArcSwap<Vec<VerifyingKey>>,
+    refresh: Mutex<Refresh>,
+    /// Held while keys are fetched, so that callers that wait for the same keys make one request.
+    fetching: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Refresh {
+    /// The modification time of the file when it was read.
+    modified: Option<SystemTime>,
+    /// The last request to the URL.
+    fetched: Option<Instant>,
+    /// Whether the last attempt failed.
+    has_failed: bool,
+}
+
+impl KeySet {
+    /// Creates an empty set.
+    pub fn new(source: KeySource) -> Self {
+        let (refresh, fetching) = Default::default();
+        Self { source, keys: ArcSwap::default(), refresh, fetching }
+    }
+
+    /// Returns whether keys come from this source.
+    pub fn is_from(&self, source: &KeySource) -> bool {
+        self.source == *source
+    }
+
+    /// Calls `with` with the key that may have signed a token with this `kid` and algorithm. A token without `kid` is
+    /// accepted if one key alone fits.
+    pub fn with_key<T>(
+        &self,
+        id: Option<&str>,
+        algorithm: Algorithm,
+        with: impl FnOnce(&DecodingKey) -> T,
+    ) -> Option<T> {
+        let keys = self.keys.load();
+        let mut fitting = keys.iter().filter(|key| {
+            key.algorithms.contains(&algorithm) && (id.is_none() || key.id.as_deref() == id)
+        });
+        match (fitting.next(), fitting.next()) {
+            (Some(key), None) => Some(with(&key.key)),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the set still has a key with this `kid`.
+    pub fn has(&self, id: Option<&str>) -> bool {
+        id.is_none() || self.keys.load().iter().any(|key| key.id.as_deref() == id)
+    }
+
+    /// Returns whether the keys may be fetched again for a token that names an unknown key.
+    pub fn can_fetch(&self) -> bool {
+        matches!(self.source, KeySource::Url { .. })
+            && self.locked().fetched.is_none_or(|at| at.elapsed() >= FETCH_PAUSE)
+    }
+
+    /// Returns whether the last attempt to read the keys failed.
+    pub fn has_failed(&self) -> bool {
+        self.locked().has_failed
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, Refresh> {
+        self.refresh.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Fetches the keys for a token that names an unknown one, unless that was done a moment ago.
+    pub async fn fetch_again(&self) {
+        let _one = self.fetching.lock().await;
+        if self.can_fetch() {
+            self.read().await;
+        }
+    }
+
+    /// Reads the keys if the file has changed, or if they were fetched long ago. Returns whether they may differ.
+    pub async fn refresh(&self) -> bool {
+        let is_due = match &self.source {
+            KeySource::File(path) => {
+                let modified = modified(path).await;
+                let refresh = self.locked();
+                refresh.has_failed || refresh.modified != modified
+            }
+            KeySource::Url { .. } => {
+                let refresh = self.locked();
+                let interval = if refresh.has_failed { FETCH_PAUSE } else { FETCH_INTERVAL };
+                refresh.fetched.is_none_or(|at| at.elapsed() >= interval)
+            }
+        };
+        is_due && {
+            let _one = self.fetching.lock().await;
+            self.read().await
+        }
+    }
+
+    /// Reads the keys. If that fails, the old ones stay. Returns whether it succeeded.
+    async fn read(&self) -> bool {
+        let (read, modified) = match &self.source {
+            KeySource::File(path) => {
+                let modified = modified(path).await;
+                let read = tokio::fs::read(path).await.map_err(|error| error.to_string());
+                (read, modified)
+            }
+            KeySource::Url { url, ca, token_file } => {
+                self.locked().fetched = Some(Instant::now());
+                (fetch(url, ca.as_deref(), token_file.as_deref()).await, None)
+            }
+        };
+        let keys = read.and_then(|bytes| parse(&bytes));
+        let mut refresh = self.locked();
+        refresh.modified = modified;
+        let had_failed = std::mem::replace(&mut refresh.has_failed, keys.is_err());
+        match keys {
+            Ok(keys) => {
+                if had_failed {
+                    tracing::info!(source = %self.source, "the issuer's keys can be read again");
+                }
+                self.keys.store(keys.into());
+                true
+            }
+            Err(error) => {
+                if !had_failed {
+                    tracing::error!(source = %self.source, %error, "the issuer's keys can't be read; the old ones stay");
+                }
+                false
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for KeySource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Url { url, .. } => url.fmt(f),
+        }
+    }
+}
+
+async fn modified(path: &Path) -> Option<SystemTime> {
+    tokio::fs::metadata(path).await.and_then(|it| it.modified()).ok()
+}
+
+async fn fetch(url: &Url, ca: Option<&Path>, token: Option<&Path>) -> Result<Vec<u8>, String> {
+    let text = |error: reqwest::Error| error.without_url().to_string();
+    // A redirect could lead away from https.
+    let mut client =
+        reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none());
+    if let Some(path) = ca {
+        let pem =
+            tokio::fs::read(path).await.map_err(|error| format!("{}: {error}", path.display()))?;
+        let authorities = reqwest::Certificate::from_pem_bundle(&pem).map_err(text)?;
+        client = client.tls_certs_only(authorities);
+    }
+    let mut request = client.build().map_err(text)?.get(url.clone());
+    if let Some(path) = token {
+        let token = tokio::fs::read_to_string(path).await;
+        let token = token.map_err(|error| format!("{}: {error}", path.display()))?;
+        request = request.bearer_auth(token.trim());
+    }
+    let mut response = request.send().await.map_err(text)?;
+    if !response.status().is_success() {
+        return Err(format!("it answers {}", response.status()));
+    }
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(text)? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > BYTES_MAX {
+            return Err(format!("it has more than {BYTES_MAX} bytes"));
+        }
+    }
+    Ok(bytes)
+}
+
+/// Parses a key set. Keys that are not for verifying signatures, and keys of unknown kinds, are left out.
+fn parse(bytes: &[u8]) -> Result<Vec<VerifyingKey>, String> {
+    if bytes.len() > BYTES_MAX {
+        return Err(format!("it has more than {BYTES_MAX} bytes"));
+    }
+    let set: Vec<serde_json::Value> = match serde_json::from_slice(bytes) {
+        Ok(serde_json::Value::Object(mut set)) => match set.remove("keys") {
+            Some(serde_json::Value::Array(keys)) => keys,
+            _ => return Err("it is no JSON Web Key Set: it has no list `keys`".into()),
+        },
+        Ok(_) => return Err("it is no JSON Web Key Set: it is no object".into()),
+        Err(error) => return Err(format!("it is no JSON: {error}")),
+    };
+    let readable = set.into_iter().filter_map(|key| serde_json::from_value(key).ok());
+    let keys: Vec<_> =
+        JwkSet { keys: readable.collect() }.keys.iter().filter_map(verifying).collect();
+    match keys.is_empty() {
+        true => Err("it has no public key that verifies signatures".into()),
+        false => Ok(keys),
+    }
+}
+
+fn verifying(jwk: &Jwk) -> Option<VerifyingKey> {
+    use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
+    if jwk.common.public_key_use.as_ref().is_some_and(|it| *it != PublicKeyUse::Signature) {
+        return None;
+    }
+    let fitting: &[Algorithm] = match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => &[RS256, RS384, RS512, PS256, PS384, PS512],
+        AlgorithmParameters::EllipticCurve(key) => match key.curve {
+            EllipticCurve::P256 => &[ES256],
+            EllipticCurve::P384 => &[ES384],
+            _ => &[],
+        },
+        AlgorithmParameters::OctetKeyPair(_) => &[EdDSA],
+        // A shared secret proves nothing about who signed.
+        AlgorithmParameters::OctetKey(_) => &[],
+    };
+    let mut algorithms = fitting.to_vec();
+    if let Some(stated) = jwk.common.key_algorithm {
+        algorithms.retain(|algorithm| format!("{algorithm:?}") == stated.to_string());
+    }
+    let key = DecodingKey::from_jwk(jwk).ok()?;
+    (!algorithms.is_empty()).then(|| VerifyingKey {
+        id: jwk.common.key_id.clone(),
+        algorithms,
+        key,
+    })
+}

@@ -1,0 +1,60 @@
+//! Patterns of names: `*` stands for any characters, everything else for itself.
+
+use wildmatch::WildMatchPattern;
+
+/// A pattern. `?` has no special meaning: its wildcard for one character is one that no name contains.
+#[derive(Clone, Debug)]
+pub struct Pattern(WildMatchPattern<'*', '\0'>);
+
+impl Pattern {
+    /// Creates a pattern from its text.
+    pub fn new(text: &str) -> Self {
+        Self(WildMatchPattern::new(text))
+    }
+
+    /// Returns whether the pattern covers `name`.
+    pub fn covers(&self, name: &str) -> bool {
+        self.0.matches(name)
+    }
+}
+
+/// Returns a name of a certificate in the form in which it is compared: DNS names in lower case, URIs as they are.
+pub fn canonical(name: &str) -> String {
+    if name.contains("://") { name.to_owned() } else { name.to_ascii_lowercase() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Matches by trying every length of the text that a `*` stands for.
+    fn matches(pattern: &[char], name: &[char]) -> bool {
+        match pattern.split_first() {
+            None => name.is_empty(),
+            Some(('*', rest)) => (0..=name.len()).any(|taken| matches(rest, &name[taken..])),
+            Some((c, rest)) => {
+                name.split_first().is_some_and(|(n, left)| n == c && matches(rest, left))
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn patterns_match_as_a_plain_matcher(pattern in "[ab?*\\[]{0,8}", name in "[ab?\\[]{0,10}") {
+            let chars = |text: &str| text.chars().collect::<Vec<_>>();
+            prop_assert_eq!(
+                Pattern::new(&pattern).covers(&name),
+                matches(&chars(&pattern), &chars(&name)),
+                "{} {}", pattern, name
+            );
+        }
+    }
+
+    #[test]
+    fn dns_names_have_no_case_and_uris_have() {
+        assert_eq!(canonical("Search.Example"), "search.example");
+        assert_eq!(canonical("spiffe://Prod/A"), "spiffe://Prod/A");
+    }
+}

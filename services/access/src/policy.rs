@@ -1,0 +1,396 @@
+//! The policy file: its form, and its checks.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonwebtoken::Algorithm;
+use serde::Deserialize;
+
+use crate::api_key::{self, ApiKey};
+use crate::error::AccessError;
+use crate::grant::{Grant, Limits, Permission};
+use crate::identity::Who;
+use crate::key_set::{KeySet, KeySource};
+use crate::pattern::Pattern;
+use crate::token::Issuer;
+
+/// The clock skew if the policy gives none, and its maximum.
+const CLOCK_SKEW: Duration = Duration::from_secs(30);
+const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
+
+/// The maximum weight of a grant, and the maximum number of grants: each has metrics of its own.
+const WEIGHT_MAX: u32 = 1000;
+const GRANTS_MAX: usize = 1000;
+
+/// Shown for an empty file.
+const EXAMPLE: &str = "has no grants, so nobody may do anything; a grant looks like this:\n\
+    [[grants]]\nname = \"readers\"\nwho = [\"anyone\"]\ntables = [\"*\"]\nmay = [\"read\"]";
+
+/// A policy.
+pub struct Policy {
+    pub issuers: Vec<Issuer>,
+    pub keys: Vec<ApiKey>,
+    pub grants: Vec<Arc<Grant>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyFile {
+    #[serde(default)]
+    issuers: BTreeMap<String, IssuerEntry>,
+    #[serde(default)]
+    keys: BTreeMap<String, KeyEntry>,
+    #[serde(default)]
+    grants: Vec<GrantEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IssuerEntry {
+    issuer: String,
+    jwks: String,
+    ca: Option<PathBuf>,
+    token_file: Option<PathBuf>,
+    audiences: Vec<String>,
+    algorithms: Vec<String>,
+    #[serde(default, with = "humantime_serde")]
+    clock_skew: Option<Duration>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyEntry {
+    sha256: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GrantEntry {
+    name: String,
+    who: Vec<String>,
+    tables: Vec<String>,
+    may: Vec<PermissionEntry>,
+    requests_per_second: Option<u64>,
+    rows_per_second: Option<u64>,
+    concurrent: Option<usize>,
+    #[serde(default, with = "humantime_serde")]
+    timeout: Option<Duration>,
+    #[serde(default)]
+    priority: PriorityEntry,
+    weight: Option<u32>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PermissionEntry {
+    Read,
+    Warm,
+    Observe,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PriorityEntry {
+    #[default]
+    Interactive,
+    Batch,
+}
+
+/// The problem of a value: its place in the file, what is wrong and how to fix it.
+type Problem = (String, String);
+
+impl Policy {
+    /// Parses a policy. Grants, and key sets of the same source, go on with the state that they have in `before`.
+    ///
+    /// # Errors
+    /// [`AccessError::Syntax`] or [`AccessError::Invalid`].
+    pub fn parse(text: &str, path: &Path, before: Option<&Self>) -> Result<Self, AccessError> {
+        let syntax = |error: toml::de::Error| AccessError::Syntax {
+            path: path.to_owned(),
+            problem: error.to_string(),
+        };
+        let file: PolicyFile = toml::from_str(text).map_err(syntax)?;
+        file.policy(before).map_err(|(at, problem)| AccessError::Invalid {
+            path: path.to_owned(),
+            at,
+            problem,
+        })
+    }
+}
+
+impl PolicyFile {
+    fn policy(self, before: Option<&Policy>) -> Result<Policy, Problem> {
+        if self.grants.is_empty() {
+            return Err(("grants".into(), EXAMPLE.into()));
+        }
+        if self.grants.len() > GRANTS_MAX {
+            let problem = format!("has {} entries; {GRANTS_MAX} is the most", self.grants.len());
+            return Err(("grants".into(), problem));
+        }
+        let issuers = self.issuers.into_iter().map(|(name, entry)| entry.issuer(name, before));
+        let keys = self.keys.into_iter().map(|(name, entry)| entry.key(name));
+        let mut policy = Policy {
+            issuers: issuers.collect::<Result<_, _>>()?,
+            keys: keys.collect::<Result<_, _>>()?,
+            grants: Vec::with_capacity(self.grants.len()),
+        };
+        for entry in self.grants {
+            let grant = entry.grant(&policy, before)?;
+            policy.grants.push(Arc::new(grant));
+        }
+        Ok(policy)
+    }
+}
+
+impl IssuerEntry {
+    fn issuer(self, name: String, before: Option<&Policy>) -> Result<Issuer, Problem> {
+        let at = |field: &str| format!("issuers.{name}.{field}");
+        if name.contains(':') {
+            return Err((
+                format!("issuers.{name}"),
+                "has a `:` in its name; `who` could not name it".into(),
+            ));
+        }
+        if self.audiences.is_empty() {
+            let problem =
+                "is empty; name the audience that tokens for this service have, such as \"bireme\"";
+            return Err((at("audiences"), problem.into()));
+        }
+        if self.algorithms.is_empty() {
+            return Err((
+                at("algorithms"),
+                "is empty; name the issuer's, such as \"RS256\"".into(),
+            ));
+        }
+        let algorithms = self.algorithms.iter().map(|text| algorithm(text));
+        let algorithms = algorithms.collect::<Result<_, _>>();
+        let algorithms = algorithms.map_err(|problem| (at("algorithms"), problem))?;
+        let clock_skew = self.clock_skew.unwrap_or(CLOCK_SKEW);
+        if clock_skew > CLOCK_SKEW_MAX {
+            return Err((
+                at("clock_skew"),
+                format!("is {clock_skew:?}; {CLOCK_SKEW_MAX:?} is the most"),
+            ));
+        }
+        let source = KeySource::parse(&self.jwks, self.ca, self.token_file);
+        let source = source.map_err(|problem| (at("jwks"), problem))?;
+        let kept = before.into_iter().flat_map(|policy| &policy.issuers);
+        let kept = kept.map(|issuer| &issuer.keys).find(|keys| keys.is_from(&source)).cloned();
+        let keys = kept.unwrap_or_else(|| Arc::new(KeySet::new(source)));
+        let Self { issuer, audiences, .. } = self;
+        Ok(Issuer { name, issuer, audiences, algorithms, clock_skew, keys })
+    }
+}
+
+/// Parses the name of an algorithm with a public key.
+fn algorithm(text: &str) -> Result<Algorithm, String> {
+    let usable = "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA";
+    match text.parse() {
+        Ok(Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512) => Err(format!(
+            "names `{text}`, which needs a secret that could also sign tokens; give some of {usable}"
+        )),
+        Ok(algorithm) => Ok(algorithm),
+        Err(_) => Err(format!("names `{text}`, which is not accepted; give some of {usable}")),
+    }
+}
+
+impl KeyEntry {
+    fn key(self, name: String) -> Result<ApiKey, Problem> {
+        let at = format!("keys.{name}.sha256");
+        let digests: Option<Vec<_>> = self.sha256.iter().map(|text| api_key::parse(text)).collect();
+        match digests {
+            Some(digests) if !digests.is_empty() => Ok(ApiKey { name, digests }),
+            Some(_) => Err((at, "is empty; make a key with `bireme api-key NAME`".into())),
+            None => {
+                let problem = "has an entry that is no SHA-256 digest (64 hexadecimal digits); \
+                               `bireme api-key NAME` makes a key and its digest";
+                Err((at, problem.into()))
+            }
+        }
+    }
+}
+
+impl GrantEntry {
+    fn grant(self, policy: &Policy, before: Option<&Policy>) -> Result<Grant, Problem> {
+        let name = self.name;
+        let at = |field: &str| format!("grants.{name}.{field}");
+        if name.is_empty() || name.chars().any(char::is_control) {
+            return Err((
+                "grants".into(),
+                "has an entry without a printable name; give it one".into(),
+            ));
+        }
+        if policy.grants.iter().any(|grant| grant.name() == name) {
+            return Err((
+                "grants".into(),
+                format!("has two entries named `{name}`; names are unique"),
+            ));
+        }
+        for (field, is_empty) in [
+            ("who", self.who.is_empty()),
+            ("tables", self.tables.is_empty()),
+            ("may", self.may.is_empty()),
+        ] {
+            if is_empty {
+                return Err((
+                    at(field),
+                    "is empty, so the grant allows nothing; fill it, or remove the grant".into(),
+                ));
+            }
+        }
+        for (field, limit) in [
+            ("requests_per_second", self.requests_per_second),
+            ("rows_per_second", self.rows_per_second),
+            ("concurrent", self.concurrent.map(|it| it as u64)),
+            ("timeout", self.timeout.map(|it| it.as_millis() as u64)),
+        ] {
+            if limit == Some(0) {
+                return Err((
+                    at(field),
+                    "is 0, which allows nothing; leave it out for no limit".into(),
+                ));
+            }
+        }
+        let weight = self.weight.unwrap_or(1);
+        if !(1..=WEIGHT_MAX).contains(&weight) {
+            return Err((at("weight"), format!("is {weight}; give 1 to {WEIGHT_MAX}")));
+        }
+        let who = self.who.iter().map(|text| who(text, policy)).collect::<Result<_, _>>();
+        let who = who.map_err(|problem| (at("who"), problem))?;
+        let state = before.into_iter().flat_map(|policy| &policy.grants);
+        let state =
+            state.filter(|grant| grant.name() == name).map(|grant| Arc::clone(&grant.state));
+        let may = |entry: &PermissionEntry| match entry {
+            PermissionEntry::Read => Permission::Read,
+            PermissionEntry::Warm => Permission::Warm,
+            PermissionEntry::Observe => Permission::Observe,
+        };
+        Ok(Grant {
+            who,
+            tables: self.tables.iter().map(|text| Pattern::new(text)).collect(),
+            may: self.may.iter().map(may).collect(),
+            limits: Limits {
+                requests_per_second: self.requests_per_second,
+                rows_per_second: self.rows_per_second,
+                concurrent: self.concurrent,
+                timeout: self.timeout,
+                batch_only: self.priority == PriorityEntry::Batch,
+                weight,
+            },
+            state: { state }.next().unwrap_or_default(),
+            name,
+        })
+    }
+}
+
+/// Parses an entry of `who`, and checks that it names an issuer or key of the policy.
+fn who(text: &str, policy: &Policy) -> Result<Who, String> {
+    let parsed = Who::parse(text)?;
+    let (section, name, is_known) = match &parsed {
+        Who::Token { issuer, .. } => {
+            ("issuers", issuer, policy.issuers.iter().any(|it| it.name == *issuer))
+        }
+        Who::Key(name) => ("keys", name, policy.keys.iter().any(|it| it.name == *name)),
+        Who::Certificate(_) | Who::Anyone => return Ok(parsed),
+    };
+    match is_known {
+        true => Ok(parsed),
+        false => Err(format!("names `{text}`, but there is no section [{section}.{name}]; add it")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GOOD: &str = r#"
+        [issuers.kube]
+        issuer = "https://kubernetes"
+        jwks = "keys.json"
+        audiences = ["bireme"]
+        algorithms = ["RS256"]
+        [keys.ci]
+        sha256 = ["ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"]
+        [[grants]]
+        name = "a"
+        who = ["key:ci", "jwt:kube:*", "san:x.example", "anyone"]
+        tables = ["*"]
+        may = ["read"]
+        timeout = "5s"
+        weight = 3
+    "#;
+
+    fn parse(text: &str) -> Result<Policy, AccessError> {
+        Policy::parse(text, Path::new("access.toml"), None)
+    }
+
+    #[test]
+    fn a_policy_is_read_as_people_write_it() {
+        let policy = parse(GOOD).unwrap();
+        assert_eq!((policy.issuers.len(), policy.keys.len(), policy.grants.len()), (1, 1, 1));
+        assert_eq!(policy.issuers[0].clock_skew, CLOCK_SKEW);
+        let grant = &policy.grants[0];
+        assert_eq!((grant.weight(), grant.timeout()), (3, Some(Duration::from_secs(5))));
+    }
+
+    #[test]
+    fn errors_name_the_place_and_the_remedy() {
+        for (from, to, problem) in [
+            (
+                "who = [\"key:ci\",",
+                "who = [\"key:co\",",
+                "`grants.a.who` names `key:co`, but there is no section [keys.co]",
+            ),
+            ("\"jwt:kube:*\"", "\"jwt:cube:*\"", "no section [issuers.cube]"),
+            ("\"anyone\"", "\"everyone\"", "write san:NAME"),
+            ("tables = [\"*\"]", "tables = []", "`grants.a.tables` is empty"),
+            (
+                "may = [\"read\"]",
+                "may = [\"write\"]",
+                "unknown variant `write`, expected one of `read`, `warm`, `observe`",
+            ),
+            ("weight = 3", "weight = 0", "`grants.a.weight` is 0; give 1 to 1000"),
+            ("weight = 3", "concurrent = 0", "`grants.a.concurrent` is 0"),
+            ("weight = 3", "wait = 3", "unknown field `wait`"),
+            (
+                "\"RS256\"",
+                "\"HS256\"",
+                "`issuers.kube.algorithms` names `HS256`, which needs a secret",
+            ),
+            ("\"RS256\"", "\"none\"", "names `none`, which is not accepted"),
+            ("\"keys.json\"", "\"http://issuer.example/keys\"", "keys come over https://"),
+            ("[\"bireme\"]", "[]", "`issuers.kube.audiences` is empty"),
+            ("ba78", "xx78", "`keys.ci.sha256` has an entry that is no SHA-256 digest"),
+            (
+                "timeout = \"5s\"",
+                "timeout = \"5s\"\nclock_skew = \"1h\"",
+                "unknown field `clock_skew`",
+            ),
+            (
+                "jwks =",
+                "clock_skew = \"1h\"\njwks =",
+                "`issuers.kube.clock_skew` is 3600s; 300s is the most",
+            ),
+        ] {
+            let text = GOOD.replace(from, to);
+            assert_ne!(text, GOOD, "{from}");
+            let error = parse(&text).err().expect(to).to_string();
+            assert!(error.starts_with("access.toml: ") && error.contains(problem), "{error}");
+        }
+        let twice = GOOD.to_owned() + &GOOD[GOOD.find("[[grants]]").unwrap()..];
+        assert!(parse(&twice).err().unwrap().to_string().contains("two entries named `a`"));
+        assert!(parse("").err().unwrap().to_string().contains("[[grants]]"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_an_error_or_a_policy(text in ".{0,200}", at in 0..GOOD.len()) {
+            let _ = parse(&text);
+            let _ = parse(&format!("{}{text}{}", &GOOD[..at], &GOOD[at..]));
+        }
+    }
+}

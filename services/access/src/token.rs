@@ -1,0 +1,182 @@
+//! JSON Web Tokens: verifies a token against the issuers of the policy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonwebtoken::{Algorithm, Validation, decode_header};
+use serde::Deserialize;
+
+use crate::error::Denied;
+use crate::key_set::KeySet;
+
+/// The maximum size of a token, in bytes. Longer ones are refused before anything is parsed.
+const TOKEN_BYTES_MAX: usize = 16 << 10;
+
+/// An issuer whose tokens are accepted.
+pub struct Issuer {
+    /// Its name in the policy.
+    pub name: String,
+    /// The `iss` of its tokens.
+    pub issuer: String,
+    /// The audiences of which a token has to name one.
+    pub audiences: Vec<String>,
+    /// The algorithms that are accepted, none of them with a shared secret.
+    pub algorithms: Vec<Algorithm>,
+    /// The maximum difference between the issuer's clock and this one.
+    pub clock_skew: Duration,
+    /// Its public keys.
+    pub keys: Arc<KeySet>,
+}
+
+/// A verified token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifiedToken {
+    /// The issuer's name in the policy.
+    pub issuer: String,
+    /// The token's `sub`.
+    pub subject: String,
+    /// The name of the key that signed it.
+    pub key_id: Option<String>,
+    /// The time from which on it is refused: its expiry and the clock skew, since 1970.
+    pub refused_from: Duration,
+}
+
+/// The outcome of a token that is not accepted.
+pub enum Refused<'a> {
+    /// It never will be.
+    Denied(Denied),
+    /// Its issuer's keys have to be fetched first.
+    NeedsKeys(&'a Issuer),
+}
+
+impl From<Denied> for Refused<'_> {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(denied)
+    }
+}
+
+/// The claims that are checked. Issuers write times as integers or with a fraction.
+#[derive(Deserialize)]
+struct Claims {
+    iss: String,
+    sub: String,
+    #[serde(default)]
+    aud: Audience,
+    exp: Option<f64>,
+    nbf: Option<f64>,
+    iat: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Default for Audience {
+    fn default() -> Self {
+        Self::Several(Vec::new())
+    }
+}
+
+impl Audience {
+    fn is_among(&self, accepted: &[String]) -> bool {
+        match self {
+            Self::One(audience) => accepted.contains(audience),
+            Self::Several(audiences) => audiences.iter().any(|it| accepted.contains(it)),
+        }
+    }
+}
+
+/// Returns whether a credential looks like a token: three parts, separated by dots.
+pub fn is_token(credential: &[u8]) -> bool {
+    credential.iter().filter(|&&byte| byte == b'.').count() == 2
+}
+
+/// Verifies a token. `now` is the time since 1970.
+///
+/// # Errors
+/// [`Refused`].
+pub fn verify<'a>(
+    issuers: &'a [Issuer],
+    token: &[u8],
+    now: Duration,
+) -> Result<VerifiedToken, Refused<'a>> {
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(Denied::Malformed.into());
+    }
+    // The library knows no algorithm `none`, so that a header with it is an error.
+    let header = decode_header(token).map_err(|_| header_fault(token))?;
+    // The header demands extensions, none of which are known here (RFC 7515, 4.1.11).
+    if header.crit.as_ref().is_some_and(|names| !names.is_empty()) {
+        return Err(Denied::Malformed.into());
+    }
+    // Not verified yet: the claims name the issuer, whose keys verify them.
+    let unverified: Claims =
+        jsonwebtoken::dangerous::insecure_decode(token).map_err(|_| Denied::Malformed)?.claims;
+    let mut of_issuer = issuers.iter().filter(|it| it.issuer == unverified.iss).peekable();
+    if of_issuer.peek().is_none() {
+        return Err(Denied::UnknownIssuer.into());
+    }
+    let issuer = of_issuer.find(|it| unverified.aud.is_among(&it.audiences));
+    let issuer = issuer.ok_or(Denied::Audience)?;
+    if !issuer.algorithms.contains(&header.alg) {
+        return Err(Denied::Algorithm.into());
+    }
+    let mut validation = Validation::new(header.alg);
+    // Times and audiences are checked below, against this clock and with causes for the log.
+    (validation.validate_exp, validation.validate_aud) = (false, false);
+    validation.required_spec_claims.clear();
+    let verified = issuer.keys.with_key(header.kid.as_deref(), header.alg, |key| {
+        jsonwebtoken::decode::<Claims>(token, key, &validation).map(|token| token.claims)
+    });
+    let claims = match verified {
+        Some(Ok(claims)) => claims,
+        Some(Err(_)) => return Err(Denied::BadSignature.into()),
+        None if issuer.keys.can_fetch() => return Err(Refused::NeedsKeys(issuer)),
+        None if issuer.keys.has_failed() => return Err(Denied::Unavailable.into()),
+        None => return Err(Denied::UnknownKey.into()),
+    };
+    let refused_from = check_times(&claims, issuer.clock_skew, now)?;
+    Ok(VerifiedToken {
+        issuer: issuer.name.clone(),
+        subject: claims.sub,
+        key_id: header.kid,
+        refused_from,
+    })
+}
+
+/// Returns the time from which on the token is refused.
+fn check_times(claims: &Claims, skew: Duration, now: Duration) -> Result<Duration, Denied> {
+    let time = |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|_| Denied::Malformed);
+    let expires = time(claims.exp.ok_or(Denied::Malformed)?)?;
+    let refused_from = expires.saturating_add(skew);
+    if now >= refused_from {
+        return Err(Denied::Expired);
+    }
+    for begins in [claims.nbf, claims.iat].into_iter().flatten() {
+        if time(begins)? > now.saturating_add(skew) {
+            return Err(Denied::NotYetValid);
+        }
+    }
+    Ok(refused_from)
+}
+
+/// Returns why a header can't be read: its algorithm is `none` or unknown, or it is no header at all.
+fn header_fault(token: &[u8]) -> Denied {
+    use base64::Engine;
+
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(rename = "alg")]
+        _alg: String,
+    }
+
+    let first = token.split(|&byte| byte == b'.').next().unwrap_or_default();
+    let text = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(first);
+    match text.ok().and_then(|text| serde_json::from_slice::<Named>(&text).ok()) {
+        Some(_) => Denied::Algorithm,
+        None => Denied::Malformed,
+    }
+}
