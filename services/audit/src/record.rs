@@ -1,0 +1,100 @@
+//! A line of the audit log.
+
+use std::net::SocketAddr;
+use std::time::SystemTime;
+
+use serde::{Serialize, Serializer};
+
+/// Whether a request was allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// The policy allows it. It may have failed for another reason.
+    Allowed,
+    /// The caller is unknown, or the policy does not allow the request.
+    Denied,
+}
+
+/// A line of the audit log. Fields that are `None` are left out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Record<'a> {
+    /// When the request ended, as RFC 3339 with milliseconds, in UTC.
+    #[serde(serialize_with = "rfc3339")]
+    pub time: SystemTime,
+    /// The node that answered.
+    pub node: &'a str,
+    /// The caller, as grants write it. `None` if it is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caller: Option<&'a str>,
+    /// The address that the connection comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<SocketAddr>,
+    /// The rpc, such as `bireme.query.v1.QueryService/Get`, or `connect` for a connection that was refused.
+    pub rpc: &'a str,
+    /// The table's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<&'a str>,
+    /// The version of the table that was used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// The grant under which the request ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grant: Option<&'a str>,
+    /// Whether the request was allowed.
+    pub verdict: Verdict,
+    /// The gRPC code of the answer, such as `OK` or `NOT_FOUND`. `CANCELLED` if the caller did not wait for it.
+    pub code: &'a str,
+    /// Why it was denied or failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'a str>,
+    /// The number of rows in the answer.
+    pub rows: u64,
+    /// The size of the rows in the answer, in bytes.
+    pub bytes: u64,
+    /// The duration, in microseconds.
+    pub duration_us: u64,
+}
+
+impl Record<'_> {
+    /// Returns the line, without its end.
+    pub(crate) fn line(&self) -> String {
+        // Strings and numbers can always be written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+fn rfc3339<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&humantime::format_rfc3339_millis(*time))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_line_has_only_what_is_known() {
+        let record = Record {
+            time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_790_000_000_123),
+            node: "query-0",
+            caller: Some("key:ci"),
+            peer: "10.0.0.7:4711".parse().ok(),
+            rpc: "bireme.query.v1.QueryService/Get",
+            table: Some("a \"quoted\"\nname"),
+            version: Some(7),
+            grant: None,
+            verdict: Verdict::Allowed,
+            code: "OK",
+            reason: None,
+            rows: 3,
+            bytes: 1024,
+            duration_us: 250,
+        };
+        let line = "{\"time\":\"2026-09-21T14:13:20.123Z\",\"node\":\"query-0\",\"caller\":\"key:ci\",\
+                    \"peer\":\"10.0.0.7:4711\",\"rpc\":\"bireme.query.v1.QueryService/Get\",\
+                    \"table\":\"a \\\"quoted\\\"\\nname\",\"version\":7,\"verdict\":\"allowed\",\"code\":\"OK\",\
+                    \"rows\":3,\"bytes\":1024,\"duration_us\":250}";
+        assert_eq!(record.line(), line);
+    }
+}

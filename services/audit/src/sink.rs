@@ -1,0 +1,141 @@
+//! The thread that writes the lines to their file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+/// The pause before a failed write is tried again, and the interval at which the thread checks whether the file was
+/// renamed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The maximum number of lines that are written together.
+const BATCH_MAX: usize = 256;
+
+/// Opens the file and starts the thread.
+///
+/// # Errors
+/// An I/O error if the file can't be opened, or the thread not started.
+pub fn start(path: &Path, mut lines: mpsc::Receiver<String>) -> io::Result<()> {
+    let mut file = LogFile::open(path.to_owned())?;
+    let write = move || {
+        let mut batch = Vec::with_capacity(BATCH_MAX);
+        let mut text = Vec::new();
+        while lines.blocking_recv_many(&mut batch, BATCH_MAX) > 0 {
+            text.clear();
+            for line in batch.drain(..) {
+                text.extend_from_slice(line.as_bytes());
+                text.push(b'\n');
+            }
+            file.append(&text);
+        }
+    };
+    std::thread::Builder::new().name("bireme-audit".into()).spawn(write)?;
+    Ok(())
+}
+
+/// The file, which is opened again if it was renamed or removed.
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    /// Whether the path names a regular file. Pipes and `/dev/stdout` are never opened again.
+    is_regular: bool,
+    checked: Instant,
+}
+
+impl LogFile {
+    fn open(path: PathBuf) -> io::Result<Self> {
+        let file = open(&path)?;
+        let is_regular = file.metadata()?.is_file();
+        Ok(Self { path, file, is_regular, checked: Instant::now() })
+    }
+
+    /// Appends `text`. Tries until it succeeds: a line is never dropped.
+    fn append(&mut self, mut text: &[u8]) {
+        self.follow();
+        let mut has_failed = false;
+        while !text.is_empty() {
+            match self.file.write(text) {
+                Ok(written) => text = &text[written..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if !has_failed {
+                        let path = self.path.display();
+                        tracing::error!(%path, %error, "the audit log can't be written; requests will wait for it");
+                    }
+                    has_failed = true;
+                    std::thread::sleep(RETRY);
+                    self.follow();
+                }
+            }
+        }
+        if has_failed {
+            tracing::info!(path = %self.path.display(), "the audit log is written again");
+        }
+    }
+
+    /// Opens the path again if it names another file now, or none.
+    fn follow(&mut self) {
+        if !self.is_regular || self.checked.elapsed() < RETRY {
+            return;
+        }
+        self.checked = Instant::now();
+        let id = |it: std::fs::Metadata| (it.dev(), it.ino());
+        let at_path = std::fs::metadata(&self.path).map(id).ok();
+        if at_path.is_some() && at_path == self.file.metadata().map(id).ok() {
+            return;
+        }
+        match open(&self.path) {
+            Ok(file) => self.file = file,
+            Err(error) => {
+                let path = self.path.display();
+                tracing::error!(%path, %error, "the audit log can't be opened again; the old file is written");
+            }
+        }
+    }
+}
+
+/// Opens a file for appending. A new one is readable by its owner alone.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renamed_file_is_created_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, renamed) = (folder.path().join("audit"), folder.path().join("audit.1"));
+        let mut file = LogFile::open(path.clone()).unwrap();
+        file.append(b"one\n");
+        std::fs::rename(&path, &renamed).unwrap();
+        file.append(b"two\n");
+        file.checked = Instant::now().checked_sub(RETRY).unwrap();
+        file.append(b"three\n");
+        assert_eq!(std::fs::read_to_string(&renamed).unwrap(), "one\ntwo\n");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "three\n");
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn every_line_is_written_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit");
+        let (sender, lines) = mpsc::channel(4);
+        start(&path, lines).unwrap();
+        for n in 0..1000 {
+            sender.blocking_send(n.to_string()).unwrap();
+        }
+        drop(sender);
+        let all: String = (0..1000).map(|n| format!("{n}\n")).collect();
+        while std::fs::read_to_string(&path).unwrap().len() < all.len() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), all);
+    }
+}
