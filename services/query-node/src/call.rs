@@ -1,19 +1,24 @@
-//! A request in progress: its context, and the time of its stages for `explain`, metrics and traces.
+//! A request in progress: its context, its caller's rights, and the time of its stages for `explain`, metrics and traces.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use access::Permission;
+use audit::Reserved;
+use futures::FutureExt;
 use spelling::counted;
 use telemetry::{Attribute, Recording};
 use traffic::HeldBytes;
 use wire::fetch::StageTimes;
 use wire::{Fault, Reason, query};
 
+use crate::audit_log::{self, Ended};
+use crate::authorization::{Authorization, IdentifiedCaller, RENEWED_EVERY};
 use crate::counters::{Rpc, Stage, code_name};
 use crate::error::{QueryError, Result};
 use crate::io_tier::Cost;
 use crate::request_context::RequestContext;
-use crate::state::ShardState;
+use crate::state::{NodeState, ShardState};
 use crate::tables::OpenTable;
 use crate::trace::{StageRecords, StageWork};
 
@@ -29,6 +34,17 @@ pub struct Call {
     rpc: Rpc,
     /// The request's context.
     pub context: RequestContext,
+    caller: IdentifiedCaller,
+    /// The name of the table that was asked for, for the audit log. Empty without a log.
+    table: String,
+    /// The right to use the table. `None` until it is granted.
+    authorization: Option<Authorization>,
+    /// The place of the request's line in the audit log, if there is a log.
+    line: Option<Reserved>,
+    /// The version of the table that is used; 0 until the table is open.
+    version: u64,
+    /// The rows of the answer, and their size in bytes.
+    answered: (u64, u64),
     began: Instant,
     /// When the present stage began.
     stage_began: Instant,
@@ -45,15 +61,36 @@ pub struct Call {
 
 impl Call {
     /// Begins a call. `context` has the caller's span; the call's own context has the call's span, if it is recorded.
-    pub fn begin(state: &Arc<ShardState>, rpc: Rpc, context: RequestContext) -> Self {
+    ///
+    /// # Errors
+    /// [`QueryError::DeadlinePassed`] if the audit log had no place for the request's line in time.
+    pub async fn begin(
+        state: &Arc<ShardState>,
+        rpc: Rpc,
+        context: RequestContext,
+        caller: IdentifiedCaller,
+    ) -> Result<Self> {
+        let line = match &state.shared.audit {
+            None => None,
+            Some(audit) => {
+                let reserved = async { Ok(audit.reserve().await) }.boxed();
+                context.bound("audit", reserved).await?
+            }
+        };
         let recording = state.shared.tracer.begin(rpc.path(), context.span);
         let began = Instant::now();
         state.metrics.started(rpc);
         state.activity.add();
-        Self {
+        Ok(Self {
             state: Arc::clone(state),
             rpc,
             context: context.in_span(recording.as_ref().map(Recording::span).or(context.span)),
+            caller,
+            table: String::new(),
+            authorization: None,
+            line,
+            version: 0,
+            answered: (0, 0),
             began,
             stage_began: began,
             explains: false,
@@ -63,7 +100,90 @@ impl Call {
             attributes: Vec::new(),
             held: HeldBytes::default(),
             is_answered: false,
+        })
+    }
+
+    /// Returns the caller.
+    pub fn caller(&self) -> &IdentifiedCaller {
+        &self.caller
+    }
+
+    /// Authorizes the call to use a table, and opens the table. From here on the call's context has the limits of the
+    /// grant.
+    ///
+    /// # Errors
+    /// The errors of [`Authorization::of`], and the reason why the table cannot be opened.
+    pub async fn open(
+        &mut self,
+        table: &str,
+        version: u64,
+        permission: Permission,
+    ) -> Result<Arc<OpenTable>> {
+        if self.line.is_some() {
+            table.clone_into(&mut self.table);
         }
+        let catalog = &self.state.shared.catalog;
+        let authorization = Authorization::of(&self.caller.caller, table, permission, catalog)?;
+        self.context = authorization.limit(self.context);
+        self.authorization = Some(authorization);
+        let open = self.context.bound("open", catalog.open(table, version).boxed()).await?;
+        self.version = open.version();
+        self.record_table(&open);
+        Ok(open)
+    }
+
+    /// Authorizes a call that lasts again.
+    ///
+    /// # Errors
+    /// The errors of [`Authorization::renew`].
+    pub fn renew(&mut self) -> Result<()> {
+        let NodeState { access, catalog, .. } = &*self.state.shared;
+        match &mut self.authorization {
+            Some(authorization) => authorization.renew(access, &mut self.caller.caller, catalog),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the call may no longer go on, and returns why.
+    pub async fn no_longer_allowed(&mut self) -> QueryError {
+        loop {
+            tokio::time::sleep(RENEWED_EVERY).await;
+            if let Err(error) = self.renew() {
+                return error;
+            }
+        }
+    }
+
+    /// Takes `rows` rows from what the grant allows per second.
+    ///
+    /// # Errors
+    /// [`QueryError::LimitReached`].
+    pub fn take_rows(&self, rows: usize) -> Result<()> {
+        match &self.authorization {
+            Some(authorization) => Ok(authorization.grant.take_rows(rows)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes `rows` rows from what the grant allows per second, and waits for them until the deadline of `context`.
+    ///
+    /// # Errors
+    /// [`QueryError::LimitReached`] if it would take longer.
+    pub async fn await_rows(&self, rows: usize, context: RequestContext) -> Result<()> {
+        loop {
+            match self.take_rows(rows) {
+                Err(QueryError::LimitReached(limit)) if limit.retry_after < context.left() => {
+                    tokio::time::sleep(limit.retry_after).await;
+                }
+                taken => return taken,
+            }
+        }
+    }
+
+    /// Counts rows of the answer, for the audit log and the grant's use.
+    pub fn count_rows(&mut self, rows: usize, bytes: usize) {
+        self.answered.0 += rows as u64;
+        self.answered.1 += bytes as u64;
     }
 
     /// Raises the memory that the call holds to what its rows, `bytes` bytes in total, need: [`ROW_COPIES`] times their
@@ -86,7 +206,7 @@ impl Call {
     }
 
     /// Adds the table and its version to the span's attributes.
-    pub fn record_table(&mut self, open: &OpenTable) {
+    fn record_table(&mut self, open: &OpenTable) {
         if self.recording.is_some() {
             self.attributes.reserve(ATTRIBUTES);
             self.attributes.push(("bireme.table", open.name.clone().into()));
@@ -140,6 +260,7 @@ impl Call {
         let answer = answer.map_err(Fault::from);
         let fault = answer.as_ref().err();
         self.state.metrics.answered(self.rpc, fault.map(|it| it.reason), self.began.elapsed());
+        self.record_end(fault.map_or(tonic::Code::Ok, |it| it.reason.code()), fault);
         if let Some(fault) = fault.filter(|it| it.reason == Reason::Internal) {
             tracing::error!(trace_id = self.context.trace_id(), rpc = self.rpc.path(), "{fault}");
         }
@@ -162,6 +283,34 @@ impl Call {
     }
 }
 
+impl Call {
+    /// Counts the use of the grant, and writes the call's line into the audit log.
+    fn record_end(&mut self, code: tonic::Code, fault: Option<&Fault>) {
+        let (rows, bytes) = self.answered;
+        if let Some(authorization) = &self.authorization {
+            authorization.grant.count(rows, bytes);
+        }
+        let Some(line) = self.line.take() else { return };
+        let authorization = self.authorization.as_ref();
+        audit_log::record(
+            line,
+            &Ended {
+                node: &self.state.shared.config.name,
+                caller: &self.caller,
+                rpc: self.rpc,
+                table: Some(self.table.as_str()).filter(|table| !table.is_empty()),
+                version: self.version,
+                grant: authorization.map(|it| it.grant.name()),
+                code,
+                fault,
+                rows,
+                bytes,
+                took: self.began.elapsed(),
+            },
+        );
+    }
+}
+
 impl Drop for Call {
     /// Counts the call as finished. A call that is dropped before [`end`](Call::end) was cancelled by its caller.
     fn drop(&mut self) {
@@ -169,6 +318,7 @@ impl Drop for Call {
         self.state.activity.add();
         if !self.is_answered {
             self.state.metrics.abandoned(self.rpc, self.began.elapsed());
+            self.record_end(tonic::Code::Cancelled, None);
         }
     }
 }
@@ -178,8 +328,12 @@ fn is_service_failure(reason: Reason) -> bool {
     use tonic::Code;
     !matches!(
         reason.code(),
-        Code::NotFound | Code::InvalidArgument | Code::FailedPrecondition | Code::Cancelled
-    )
+        Code::NotFound
+            | Code::InvalidArgument
+            | Code::FailedPrecondition
+            | Code::Cancelled
+            | Code::Unauthenticated
+    ) && !matches!(reason, Reason::Forbidden | Reason::LimitReached)
 }
 
 /// Returns the parts of a stage of `stage_us` microseconds whose slowest I/O node is `node`.

@@ -1,7 +1,10 @@
 //! A query node's configuration. It is validated before anything starts.
 
+mod access;
+
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -15,6 +18,8 @@ use telemetry::{Identity, TelemetryConfig};
 
 use crate::error::{QueryError, Result};
 
+pub use access::AccessConfig;
+
 /// A query node's configuration. Durations and sizes are written with units: `2s`, `64GiB`.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -24,6 +29,14 @@ pub struct QueryConfig {
     pub listen: SocketAddr,
     /// TLS for clients' connections. Without it they are unencrypted.
     pub tls: Option<ServerTlsConfig>,
+    /// Who may use the node: a policy file, which is read again when it changes, or `open` for everybody who reaches
+    /// the port. If left out, everybody may, but the node then listens only on loopback.
+    #[schemars(with = "Option<String>")]
+    pub access: Option<AccessConfig>,
+    /// The file of the audit log, which gets one JSON line for each request; `/dev/stdout` for standard output. Without
+    /// it there is no such log.
+    #[schemars(extend("format" = "path"))]
+    pub audit: Option<PathBuf>,
     /// TLS for connections to I/O nodes. Without it they are unencrypted.
     pub io_tls: Option<ClientTlsConfig>,
     /// The node's name, for traces and status.
@@ -134,6 +147,8 @@ impl Default for QueryConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
             tls: None,
+            access: None,
+            audit: None,
             io_tls: None,
             name: "query-0".into(),
             cores: 0,
@@ -171,6 +186,9 @@ impl QueryConfig {
     /// [`QueryError::Config`] or [`QueryError::Members`], with the first field that is wrong.
     pub fn validate(&self) -> Result<()> {
         self.validate_tables()?;
+        if let Some(problem) = AccessConfig::fault(self.access.as_ref(), self.listen) {
+            return Err(bad("access", problem));
+        }
         match &self.io_nodes_from {
             None => drop(self.members()?),
             Some(_) if self.io_nodes.is_empty() => {}
@@ -254,6 +272,7 @@ mod tests {
 
     const FILE: &str = r#"
         listen = "0.0.0.0:7070"
+        access = "open"
         index_cache = "4GiB"
         refresh_interval = "500ms"
         tables.words = { uri = "s3://bucket/words", key = "id" }
@@ -305,6 +324,7 @@ mod tests {
             ),
             (problem(|c| c.store.requests_max = 0), "`store.requests_max` must be at least 1"),
             (problem(|c| c.idle_poll = Duration::from_secs(2)), "`idle_poll` must be at most 1s"),
+            (problem(|c| c.access = None), "`access` is missing, and 0.0.0.0:7070 can be reached"),
             (problem(|c| c.timeout = Duration::ZERO), "`timeout` must be at least 1ms"),
             (problem(|c| c.tables.get_mut("words").unwrap().uri.clear()), "`tables.words`"),
             (problem(|c| c.tables.get_mut("words").unwrap().version = Some(0)), "version 0"),

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use access::Denied;
 use telemetry::{Histogram, Scale};
 use tonic::Code;
 use wire::Reason;
@@ -147,6 +148,8 @@ pub struct ShardMetrics {
     /// Durations by rpc and code. Created when first used: most combinations never occur.
     pub calls: [[OnceLock<Histogram>; CODES.len()]; RPCS],
     pub failures: Vec<AtomicU64>,
+    /// Requests refused because of their credentials, by cause, in the order of [`Denied::ALL`].
+    pub denials: Vec<AtomicU64>,
     pub under_way: AtomicU64,
     pub stages: [Histogram; STAGES],
     pub searches: [[[AtomicU64; KINDS]; VIAS]; BYS],
@@ -162,6 +165,7 @@ impl Default for ShardMetrics {
         Self {
             calls: Default::default(),
             failures: Reason::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+            denials: Denied::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
             under_way: AtomicU64::new(0),
             stages: std::array::from_fn(|_| Histogram::new(Scale::Seconds)),
             searches: Default::default(),
@@ -199,6 +203,14 @@ impl ShardMetrics {
         self.ended(rpc, fault.map_or(Code::Ok, Reason::code), took);
         if let Some(at) = fault.and_then(|fault| Reason::ALL.iter().position(|&it| it == fault)) {
             self.failures[at].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Records an rpc whose caller was not identified.
+    pub fn denied(&self, rpc: Rpc, denied: Denied, took: Duration) {
+        self.answered(rpc, Some(Reason::Unauthenticated), took);
+        if let Some(at) = Denied::ALL.iter().position(|&it| it == denied) {
+            self.denials[at].fetch_add(1, Ordering::Relaxed);
         }
     }
 

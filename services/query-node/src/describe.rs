@@ -1,5 +1,6 @@
 //! Answers ListTables and DescribeTable.
 
+use access::{Caller, Permission};
 use arrow_schema::FieldRef;
 use futures::FutureExt;
 use wire::query::{
@@ -7,19 +8,19 @@ use wire::query::{
     TableSummary,
 };
 
+use crate::call::Call;
 use crate::error::Result;
 use crate::ipc::IpcHead;
-use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::Listed;
 
-/// Lists all configured tables, open or not.
-pub fn list_tables(state: &ShardState) -> ListTablesResponse {
-    ListTablesResponse { tables: summaries(state) }
+/// Lists the configured tables that `caller` may see, open or not.
+pub fn list_tables(state: &ShardState, caller: &Caller) -> ListTablesResponse {
+    ListTablesResponse { tables: summaries(state, caller) }
 }
 
-/// Returns a summary of each configured table.
-pub fn summaries(state: &ShardState) -> Vec<TableSummary> {
+/// Returns a summary of each configured table that `caller` may see.
+pub fn summaries(state: &ShardState, caller: &Caller) -> Vec<TableSummary> {
     let summary = |listed: Listed<'_>| TableSummary {
         name: listed.name.to_owned(),
         version: listed.current.as_ref().map_or(0, |open| open.version()),
@@ -30,18 +31,17 @@ pub fn summaries(state: &ShardState) -> Vec<TableSummary> {
             (Some(_), None) => String::new(),
         },
     };
-    state.shared.catalog.list().map(summary).collect()
+    state.shared.catalog.list().filter(|listed| caller.sees(listed.name)).map(summary).collect()
 }
 
 /// Describes one table: its schema, size and indexes.
 pub async fn describe_table(
     state: &ShardState,
     request: DescribeTableRequest,
-    context: RequestContext,
+    call: &mut Call,
 ) -> Result<DescribeTableResponse> {
-    let open = context
-        .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
-        .await?;
+    let open = call.open(&request.table, request.version, Permission::Read).boxed().await?;
+    let context = call.context;
     let indexes = async { Ok(open.table.indexes().await?) }.boxed();
     let indexes = context.bound("describe", indexes).await?;
     let schema = open.table.schema();

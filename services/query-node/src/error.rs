@@ -1,5 +1,8 @@
 //! The errors of a query node, and the faults that they become on the wire.
 
+use std::path::PathBuf;
+
+use access::{AccessError, Denied, LimitReached};
 use arrow_schema::ArrowError;
 use connections::tls::TlsError;
 use lake::LakeError;
@@ -56,12 +59,39 @@ pub enum QueryError {
     /// The gRPC server could not be set up, or failed; or work panicked.
     #[error("the gRPC server failed: {0}")]
     Server(String),
-    /// No table of that name is configured.
+    /// The access policy can't be used.
+    #[error("configuration: `access`: {0}")]
+    Access(#[from] AccessError),
+    /// The audit log can't be opened.
+    #[error("configuration: `audit`: {} can't be opened: {source}", path.display())]
+    Audit {
+        /// The configured file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The caller's credentials are not accepted, or missing. The text is the same for all causes.
+    #[error("{0}")]
+    Denied(Denied),
+    /// The policy does not let the caller do this with a table that it may see, or with the node.
+    #[error(
+        "no grant lets you {permission} {what}; ask the operator for one with `may = [\"{permission}\"]`"
+    )]
+    Forbidden {
+        /// The permission that is missing.
+        permission: &'static str,
+        /// The table or the node, as the message names it.
+        what: String,
+    },
+    /// The caller has reached a limit of its grant.
+    #[error(transparent)]
+    LimitReached(#[from] LimitReached),
+    /// No table of that name is configured, or the caller may not see it.
     #[error("no table `{table}` is served here; there is {}", listed(available))]
     TableUnknown {
         /// The requested name.
         table: String,
-        /// The configured names.
+        /// The configured names that the caller may see.
         available: Vec<String>,
     },
     /// An error of the table or its store.
@@ -163,8 +193,15 @@ impl From<QueryError> for Fault {
             | QueryError::Listen { .. }
             | QueryError::Tls { .. }
             | QueryError::Telemetry(_)
+            | QueryError::Access(_)
+            | QueryError::Audit { .. }
             | QueryError::Server(_)
             | QueryError::Arrow(_) => fault(Reason::Internal),
+            QueryError::Denied(_) => fault(Reason::Unauthenticated),
+            QueryError::Forbidden { .. } => fault(Reason::Forbidden),
+            QueryError::LimitReached(limit) => {
+                fault(Reason::LimitReached).with("grant", &limit.grant).with("limit", limit.limit)
+            }
             QueryError::TableUnknown { table, .. } => {
                 fault(Reason::TableNotFound).with("table", table)
             }

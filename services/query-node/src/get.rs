@@ -1,6 +1,7 @@
 //! Get: returns rows by key, in the order of the keys. It calls the stages, and checks that each row has the requested
 //! key.
 
+use access::Permission;
 use address::RowAddr;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
@@ -19,18 +20,16 @@ use crate::tables::Measure;
 /// Answers a Get request.
 pub async fn get(state: &ShardState, request: GetRequest, call: &mut Call) -> Result<GetResponse> {
     call.context = call.context.with_priority(request.priority)?;
-    let context = call.context;
     validate_keys(&request)?;
     let format = RowFormat::try_from(request.format).map_err(|_| QueryError::BadRequest {
         field: "format",
         problem: format!("is {}, which is no format; give 0 (Arrow) or 1 (JSON)", request.format),
     })?;
-    let open = context
-        .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
-        .await?;
+    let open = call.open(&request.table, request.version, Permission::Read).boxed().await?;
+    let context = call.context;
+    call.take_rows(request.keys.len())?;
     let asked = open.project(&request.columns)?;
     let key = key_column(&open, &request.key_column)?;
-    call.record_table(&open);
     call.stage(Stage::Validate, || counted(request.keys.len(), "key"));
     let found = look_up(state, &open, &key, &request.keys, context).await?;
     call.stage(Stage::Lookup, || counted(found.iter().flatten().count(), "row"));
@@ -59,6 +58,7 @@ pub async fn get(state: &ShardState, request: GetRequest, call: &mut Call) -> Re
         RowFormat::Arrow => ipc_stream(&asked.answer(Measure::Nothing)?.head, &rows)?,
         RowFormat::Json => json_lines(&rows)?,
     };
+    call.count_rows(kept.len(), rows.len());
     call.stage(Stage::Reply, || counted(rows.len(), "byte"));
     Ok(GetResponse { rows, version: open.version(), not_found, error: None })
 }

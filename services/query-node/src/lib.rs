@@ -7,6 +7,7 @@
 //! Invariants:
 //! - A request runs against one version of one table.
 //! - A message is validated once, at the edge.
+//! - A caller learns nothing of a table that no grant lets it see.
 //! - Work whose deadline has passed is not begun.
 //! - A row that is returned for a key has that key.
 //! - Equal requests get equal answers: ties are broken by row address.
@@ -17,6 +18,8 @@
 //! I/O nodes (`membership`), and manage streams and credits (`client`).
 
 mod admission;
+mod audit_log;
+mod authorization;
 mod call;
 mod config;
 mod counters;
@@ -43,7 +46,7 @@ mod take;
 mod trace;
 mod warm;
 
-pub use config::{QueryConfig, TableConfig};
+pub use config::{AccessConfig, QueryConfig, TableConfig};
 pub use error::{QueryError, Result};
 pub use membership::{IoNodeConfig, Source};
 pub use metrics::METRICS;

@@ -15,6 +15,11 @@ telemetry::metrics! {
     pub static METRICS;
     CALL_DURATION = Histogram "rpc.server.call.duration" "s" ["rpc.method", "rpc.response.status_code"] "Duration of calls: for GetStream of each request, for Take and Warm of the whole stream";
     FAILED = Counter "bireme.query.failures" "{request}" ["error.type"] "Requests answered with an error, by reason";
+    DENIED = Counter "bireme.query.denied" "{request}" ["error.type"] "Requests refused because their caller was not identified, by cause, such as `expired` or `bad_signature`";
+    GRANT_REQUESTS = Counter "bireme.query.grant.requests" "{request}" ["grant"] "Requests that ran under a grant of the access policy";
+    GRANT_REFUSED = Counter "bireme.query.grant.refused" "{request}" ["grant"] "Requests refused because a limit of the grant was reached";
+    GRANT_ROWS = Counter "bireme.query.grant.rows" "{row}" ["grant"] "Rows returned under a grant";
+    GRANT_BYTES = Counter "bireme.query.grant.bytes" "By" ["grant"] "Bytes of rows returned under a grant";
     STAGE_DURATION = Histogram "bireme.query.stage.duration" "s" ["stage"] "Duration of requests' stages";
     SEARCHES = Counter "bireme.query.searches" "{search}" ["by", "via", "index"] "Searches: by `vector`, `text` or `filter`; via the index's `partitions` or Lance's `scanner`; and by the index's kind: Lance's name, `none` if rows are compared one by one, `planned` for filters, whose indexes Lance's plan chooses";
     CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" ["index"] "Rows that the index returned for a search";
@@ -55,6 +60,7 @@ impl Source for NodeMetrics {
         let cores = shared.cores();
         let mut samples = Samples::default();
         requests(&mut samples, &cores);
+        grants(&mut samples, shared);
         fetches(&mut samples, shared, &cores);
         io_nodes(&mut samples, shared, &cores);
         tables(&mut samples, shared);
@@ -196,6 +202,16 @@ fn io_nodes(samples: &mut Samples, shared: &NodeState, cores: &[Arc<ShardState>]
     samples.add(&REFUSED, &[], report.refused);
     samples.add(&SOURCE_FAILURES, &[], report.failures);
     samples.add(&EJECTIONS, &[], shared.io_nodes.ejected());
+}
+
+fn grants(samples: &mut Samples, shared: &NodeState) {
+    for grant in shared.access.grants() {
+        let (name, used) = (grant.name(), grant.used());
+        samples.add(&GRANT_REQUESTS, &[&name], used.requests);
+        samples.add(&GRANT_REFUSED, &[&name], used.refused);
+        samples.add(&GRANT_ROWS, &[&name], used.rows);
+        samples.add(&GRANT_BYTES, &[&name], used.bytes);
+    }
 }
 
 fn tables(samples: &mut Samples, shared: &NodeState) {

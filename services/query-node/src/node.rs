@@ -1,5 +1,5 @@
 //! A running query node: its shards, the listener that deals connections to them, and the task that follows its
-//! tables.
+//! tables and its access policy.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use tonic_health::server::HealthReporter;
 use tracing::{info, warn};
 use wire::query::query_service_server::QueryServiceServer;
 
+use crate::authorization::RENEWED_EVERY;
 use crate::config::QueryConfig;
 use crate::error::{QueryError, Result};
 use crate::metrics::NodeMetrics;
@@ -93,9 +94,12 @@ impl QueryNode {
             async move {
                 become_ready(&shared, &health).await;
                 is_ready.send_replace(true);
-                follow(&shared, refresh_interval).await;
+                tokio::join!(follow(&shared, refresh_interval), follow_policy(&shared));
             }
         });
+        if shared.is_open_to_others() {
+            warn!("access is open: everybody who reaches {local_addr} may read all tables");
+        }
         info!(%local_addr, cores, "the query node listens");
         Ok(Self { local_addr, shared, health, ready, phase, ended, acceptor, follower, telemetry })
     }
@@ -133,6 +137,11 @@ impl QueryNode {
     /// Pinned tables are not checked.
     pub async fn refresh(&self) {
         self.shared.catalog.refresh().await;
+    }
+
+    /// Reads the access policy again if its file has changed, without waiting for the interval.
+    pub async fn reload_policy(&self) {
+        self.shared.access.reload_if_changed().await;
     }
 
     /// Reports that the node no longer serves, stops accepting connections, and lets requests finish. Requests that
@@ -202,5 +211,13 @@ async fn follow(shared: &NodeState, interval: Duration) {
     loop {
         ticks.tick().await;
         shared.catalog.refresh().await;
+    }
+}
+
+/// Checks the access policy's files for changes.
+async fn follow_policy(shared: &NodeState) {
+    loop {
+        tokio::time::sleep(RENEWED_EVERY).await;
+        shared.access.reload_if_changed().await;
     }
 }

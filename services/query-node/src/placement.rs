@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use access::Permission;
 use address::ChunkId;
 use futures::FutureExt;
 use placement::ChunkRun;
 use wire::fetch::ChunkRange;
 use wire::query::{NodePlacement, PlacementRequest, PlacementResponse};
 
+use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::io_tier::{Node, Routes, add_chunk, all_runs, each_chunk};
-use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;
 
@@ -34,10 +35,10 @@ struct Owned {
 pub async fn placement(
     state: &ShardState,
     request: PlacementRequest,
-    context: RequestContext,
+    call: &mut Call,
 ) -> Result<PlacementResponse> {
-    let opened = state.shared.catalog.open(&request.table, request.version).boxed();
-    let open = context.bound("open", opened).await?;
+    let open = call.open(&request.table, request.version, Permission::Observe).boxed().await?;
+    let context = call.context;
     let runs = runs_of(&open, &request.fragments)?;
     let chunks = runs.iter().map(|run| run.chunks.len() as u64).sum::<u64>();
     if request.name_chunks && chunks > CHUNKS_NAMED_MAX {

@@ -64,6 +64,17 @@ impl RequestContext {
         Self { deadline: Instant::now() + timeout.min(DEADLINE_MAX), ..self }
     }
 
+    /// Returns this context with its deadline at most `timeout` from now.
+    pub fn within(self, timeout: Duration) -> Self {
+        let deadline = Instant::now() + timeout.min(DEADLINE_MAX);
+        Self { deadline: self.deadline.min(deadline), ..self }
+    }
+
+    /// Returns the time that is left until the deadline.
+    pub fn left(self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
     /// Returns this context with a priority from the wire.
     ///
     /// # Errors

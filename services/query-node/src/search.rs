@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use access::Permission;
 use address::RowAddr;
 use futures::FutureExt;
 use spelling::counted;
@@ -28,15 +29,13 @@ pub async fn search(
     call: &mut Call,
 ) -> Result<SearchResponse> {
     call.context = call.context.with_priority(request.priority)?;
-    let context = call.context;
     if request.explain {
         call.explain();
     }
-    let open = context
-        .bound("open", state.shared.catalog.open(&request.table, request.version).boxed())
-        .await?;
-    call.record_table(&open);
+    let open = call.open(&request.table, request.version, Permission::Read).boxed().await?;
+    let context = call.context;
     let question = context.bound("validate", validate_search(request, &open).boxed()).await?;
+    call.take_rows(question.k)?;
     call.stage(Stage::Validate, || format!("table `{}`, version {}", open.name, open.version()));
     let question = look_up(state, &open, question, call).await?;
     let hits = by_index(state, &open, &question, context).await?;
@@ -44,6 +43,7 @@ pub async fn search(
     let winners = refine(state, &open, &question, &hits, call).await?;
     let rows = answer(state, &open, &question.projection, &winners, hits.measure, call).await?;
     let rows = ipc_stream(&question.projection.answer(hits.measure)?.head, &rows)?;
+    call.count_rows(winners.len(), rows.len());
     call.stage(Stage::Reply, || counted(rows.len(), "byte"));
     let (version, exhaustive) = (open.version(), hits.exhaustive);
     Ok(SearchResponse { rows, version, stages: call.explained(), exhaustive })

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{FutureExt, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
@@ -13,9 +13,12 @@ use wire::query::query_service_server::QueryService;
 use wire::query::*;
 use wire::{Fault, asked_timeout, query};
 
+use crate::audit_log;
+use crate::authorization::{IdentifiedCaller, address_of, identify};
 use crate::call::Call;
 use crate::counters::Rpc;
 use crate::describe::{describe_table, list_tables};
+use crate::error::QueryError;
 use crate::get::get;
 use crate::placement::placement;
 use crate::request_context::RequestContext;
@@ -34,10 +37,25 @@ pub struct Service(pub Arc<ShardState>);
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
-    fn begin<T>(&self, rpc: Rpc, request: &Request<T>) -> Call {
-        let timeout = self.0.shared.config.timeout;
-        let context = RequestContext::from_metadata(request.metadata(), timeout);
-        Call::begin(&self.0, rpc, context)
+    /// Identifies the caller and begins the call.
+    async fn begin<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<Call, Status> {
+        let context = StreamContext::of(request, self.0.shared.config.timeout).base;
+        let caller = self.identify(rpc, request).await?;
+        Ok(Call::begin(&self.0, rpc, context, caller).await.map_err(Fault::from)?)
+    }
+
+    /// Identifies the caller. A refusal is counted and written into the audit log.
+    async fn identify<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<IdentifiedCaller, Fault> {
+        let began = Instant::now();
+        match identify(&self.0.shared.access, request).await {
+            Ok(caller) => Ok(caller),
+            Err(denied) => {
+                let fault = Fault::from(QueryError::Denied(denied));
+                self.0.metrics.denied(rpc, denied, began.elapsed());
+                audit_log::denied(&self.0, rpc, address_of(request), denied, began).await;
+                Err(fault)
+            }
+        }
     }
 }
 
@@ -55,13 +73,13 @@ impl QueryService for Service {
         &self,
         request: Request<SearchRequest>,
     ) -> Result<Response<SearchResponse>, Status> {
-        let mut call = self.begin(Rpc::Search, &request);
+        let mut call = self.begin(Rpc::Search, &request).await?;
         let found = search(&self.0, request.into_inner(), &mut call).await;
         answer(call, found)
     }
 
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        let mut call = self.begin(Rpc::Get, &request);
+        let mut call = self.begin(Rpc::Get, &request).await?;
         let rows = get(&self.0, request.into_inner(), &mut call).await;
         answer(call, rows)
     }
@@ -71,16 +89,25 @@ impl QueryService for Service {
         request: Request<Streaming<GetRequest>>,
     ) -> Result<Response<Self::GetStreamStream>, Status> {
         let of_stream = StreamContext::of(&request, self.0.shared.config.timeout);
+        let caller = self.identify(Rpc::GetStream, &request).await?;
         let state = Arc::clone(&self.0);
         let arriving = request.extensions().get::<Arriving>().cloned().unwrap_or_default();
         let answers = request.into_inner().map(move |request| {
-            let (state, arriving) = (Arc::clone(&state), arriving.clone());
+            let (state, arriving, caller) = (Arc::clone(&state), arriving.clone(), caller.clone());
             async move {
                 let request = request?;
-                let mut call = Call::begin(&state, Rpc::GetStream, of_stream.for_piece());
-                let rows = get(&state, request, &mut call).await;
+                let caller = caller.renewed(&state.shared.access).map_err(Fault::from)?;
+                let begun =
+                    Call::begin(&state, Rpc::GetStream, of_stream.for_piece(), caller).await;
+                let answer = match begun {
+                    Err(error) => Err(error.into()),
+                    Ok(mut call) => {
+                        let rows = get(&state, request, &mut call).await;
+                        call.end(rows)
+                    }
+                };
                 arriving.taken();
-                Ok(call.end(rows).unwrap_or_else(|fault| GetResponse {
+                Ok(answer.unwrap_or_else(|fault| GetResponse {
                     error: Some(query::Error::from(fault)),
                     ..Default::default()
                 }))
@@ -94,9 +121,9 @@ impl QueryService for Service {
         request: Request<TakeRequest>,
     ) -> Result<Response<Self::TakeStream>, Status> {
         let of_stream = StreamContext::of(&request, self.0.shared.config.timeout);
-        let mut call = self.begin(Rpc::Take, &request);
+        let mut call = self.begin(Rpc::Take, &request).await?;
         let state = Arc::clone(&self.0);
-        let mut take = match Take::new(&state, request.into_inner(), &mut call).await {
+        let mut take = match Take::new(request.into_inner(), &mut call).await {
             Ok(take) => take,
             Err(error) => return answer(call, Err(error)),
         };
@@ -134,16 +161,17 @@ impl QueryService for Service {
         &self,
         request: Request<ListTablesRequest>,
     ) -> Result<Response<ListTablesResponse>, Status> {
-        let call = self.begin(Rpc::ListTables, &request);
-        answer(call, Ok(list_tables(&self.0)))
+        let call = self.begin(Rpc::ListTables, &request).await?;
+        let tables = list_tables(&self.0, &call.caller().caller);
+        answer(call, Ok(tables))
     }
 
     async fn describe_table(
         &self,
         request: Request<DescribeTableRequest>,
     ) -> Result<Response<DescribeTableResponse>, Status> {
-        let call = self.begin(Rpc::DescribeTable, &request);
-        let described = describe_table(&self.0, request.into_inner(), call.context).await;
+        let mut call = self.begin(Rpc::DescribeTable, &request).await?;
+        let described = describe_table(&self.0, request.into_inner(), &mut call).await;
         answer(call, described)
     }
 
@@ -151,19 +179,25 @@ impl QueryService for Service {
         &self,
         request: Request<WarmRequest>,
     ) -> Result<Response<Self::WarmStream>, Status> {
-        let call = self.begin(Rpc::Warm, &request);
+        let mut call = self.begin(Rpc::Warm, &request).await?;
         let state = Arc::clone(&self.0);
         let context = call.context;
-        let warm = Warm::new(&state, request.into_inner(), context).boxed();
+        let warm = Warm::new(&state, request.into_inner(), &mut call).boxed();
         let warm = match context.bound("open", warm).await {
             Ok(warm) => warm,
             Err(error) => return answer(call, Err(error)),
         };
+        let context = call.context;
         let (progress, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
         tokio::spawn(async move {
             tokio::select! {
                 // The run has sent its errors as progress.
                 () = warm.run(&progress, context) => drop(call.end(Ok(()))),
+                error = call.no_longer_allowed() => {
+                    if let Err(fault) = call.end::<()>(Err(error)) {
+                        let _ = progress.send(Err(fault)).await;
+                    }
+                }
                 // Dropping the run cancels it on the I/O nodes.
                 () = progress.closed() => {}
             }
@@ -175,8 +209,8 @@ impl QueryService for Service {
         &self,
         request: Request<PlacementRequest>,
     ) -> Result<Response<PlacementResponse>, Status> {
-        let call = self.begin(Rpc::Placement, &request);
-        let placed = placement(&self.0, request.into_inner(), call.context).await;
+        let mut call = self.begin(Rpc::Placement, &request).await?;
+        let placed = placement(&self.0, request.into_inner(), &mut call).await;
         answer(call, placed)
     }
 
@@ -184,8 +218,9 @@ impl QueryService for Service {
         &self,
         request: Request<StatusRequest>,
     ) -> Result<Response<StatusResponse>, Status> {
-        let call = self.begin(Rpc::Status, &request);
-        answer(call, Ok(status(&self.0).await))
+        let call = self.begin(Rpc::Status, &request).await?;
+        let status = status(&self.0, &call.caller().caller).await;
+        answer(call, status)
     }
 }
 

@@ -1,8 +1,11 @@
 //! State that requests share: per core ([`ShardState`]) and per node ([`NodeState`]).
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use access::Access;
+use audit::Audit;
 use connections::idle::ActivityCounter;
 use connections::tls::ServerTls;
 use connections::{Caps, ConnectionSlots, connections_by_memory};
@@ -12,7 +15,7 @@ use tokio::runtime::Handle;
 use traffic::TrafficMemory;
 
 use crate::admission::AdmissionQueue;
-use crate::config::QueryConfig;
+use crate::config::{AccessConfig, QueryConfig};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
 use crate::io_tier::{IoNodes, IoTier};
@@ -38,6 +41,9 @@ pub struct ShardState {
 /// State of a query node, shared by its cores.
 pub struct NodeState {
     pub config: QueryConfig,
+    pub access: Access,
+    /// The audit log, if there is one.
+    pub audit: Option<Audit>,
     pub catalog: Catalog,
     pub admission: AdmissionQueue,
     pub io_nodes: IoNodes,
@@ -64,6 +70,14 @@ impl NodeState {
         config.validate()?;
         let tls = config.tls.as_ref().map(ServerTls::load).transpose();
         let tls = tls.map_err(|error| QueryError::Tls { field: "tls", error })?;
+        let access = match &config.access {
+            Some(AccessConfig::Policy(file)) => Access::load(file).await?,
+            Some(AccessConfig::Open) | None => Access::open(),
+        };
+        let open_log = |path: &PathBuf| {
+            Audit::open(path).map_err(|source| QueryError::Audit { path: path.clone(), source })
+        };
+        let audit = config.audit.as_ref().map(open_log).transpose()?;
         let cores = config.core_count();
         let core_traffic = core_traffic(&config, cores, process::memory_bytes())?;
         let connections = connections_by_memory(cores, core_traffic);
@@ -76,6 +90,8 @@ impl NodeState {
             concurrency => concurrency,
         };
         Ok(Self {
+            access,
+            audit,
             catalog: Catalog::new(lake, &config, background.clone()),
             admission: AdmissionQueue::new(concurrency, config.search_queue_max, background),
             io_nodes,
@@ -109,6 +125,11 @@ impl NodeState {
             }
         }
         self.cores.get().is_some_and(|started| started.len() == cores.len())
+    }
+
+    /// Returns whether everybody who reaches the node may use it, and others than this machine can reach it.
+    pub fn is_open_to_others(&self) -> bool {
+        self.access.is_open() && !self.config.listen.ip().is_loopback()
     }
 
     /// Returns whether the node reports that it serves.

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use access::{Caller, Permission};
 use futures::future::join_all;
 use process::Usage;
 use wire::fetch::{DescribeResponse, DriveState};
 use wire::query::{IoNode, Membership, StatusResponse};
 
 use crate::describe::summaries;
+use crate::error::{QueryError, Result};
 use crate::io_tier::{IoNodes, Node};
 use crate::metrics::calls;
 use crate::state::ShardState;
@@ -15,13 +17,27 @@ use crate::state::ShardState;
 /// The maximum time that an I/O node may take to describe itself.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Describes this node and its I/O nodes. An I/O node that does not answer is listed with the reason.
-pub async fn status(state: &ShardState) -> StatusResponse {
+/// Describes this node and its I/O nodes. An I/O node that does not answer is listed with the reason. Only a caller that
+/// may see all tables is shown what the I/O nodes hold of each.
+///
+/// # Errors
+/// [`QueryError::Forbidden`] if no grant lets `caller` observe anything.
+pub async fn status(state: &ShardState, caller: &Caller) -> Result<StatusResponse> {
+    if !caller.may_observe() {
+        let permission = Permission::Observe.as_str();
+        return Err(QueryError::Forbidden { permission, what: "this node".into() });
+    }
     let routes = state.tier.routes();
-    let io_nodes = join_all(routes.nodes().iter().map(|node| describe(node))).await;
+    let mut io_nodes = join_all(routes.nodes().iter().map(|node| describe(node))).await;
+    if !state.shared.catalog.names().all(|name| caller.sees(name)) {
+        io_nodes.iter_mut().for_each(|node| {
+            node.tables.clear();
+            node.start_warms.clear();
+        });
+    }
     let usage = Usage::now();
     let cores = state.shared.cores();
-    StatusResponse {
+    Ok(StatusResponse {
         node: state.shared.config.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         io_nodes,
@@ -30,12 +46,13 @@ pub async fn status(state: &ShardState) -> StatusResponse {
         search_queue: state.shared.admission.waiting() as u32,
         requests: cores.iter().map(|core| core.metrics.requests()).sum(),
         errors: cores.iter().map(|core| core.metrics.errors()).sum(),
-        tables: summaries(state),
+        tables: summaries(state, caller),
         store: Some(stores::store_use_message(state.shared.catalog.store_use())),
         membership: Some(membership(&state.shared.io_nodes)),
         fallback_rows: state.shared.fallback_rows(),
         calls: calls(&cores),
-    }
+        open_access: state.shared.is_open_to_others(),
+    })
 }
 
 fn membership(io_nodes: &IoNodes) -> Membership {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use access::Permission;
 use address::RowAddr;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -48,9 +49,8 @@ pub struct Take {
 
 impl Take {
     /// Validates a request. If missing rows are an error, they are detected before anything is sent.
-    pub async fn new(state: &ShardState, request: TakeRequest, call: &mut Call) -> Result<Self> {
+    pub async fn new(request: TakeRequest, call: &mut Call) -> Result<Self> {
         call.context = call.context.with_priority(request.priority)?;
-        let context = call.context;
         let addrs = validate_take(&request)?;
         let skip = match OnMissing::try_from(request.on_missing) {
             Ok(OnMissing::Error) => false,
@@ -60,15 +60,14 @@ impl Take {
                 return Err(QueryError::BadRequest { field: "on_missing", problem });
             }
         };
-        let open = state.shared.catalog.open(&request.table, request.version).boxed();
-        let open = context.bound("open", open).await?;
+        let open = call.open(&request.table, request.version, Permission::Read).boxed().await?;
+        let context = call.context;
         let projection = open.project(&request.columns)?;
         if !skip {
             let missing = async { Ok(open.table.missing(&addrs).await?) }.boxed();
             let missing = context.bound("validate", missing).await?;
             refuse_missing(&open, missing.into_iter().map(|at| addrs[at]))?;
         }
-        call.record_table(&open);
         call.stage(Stage::Validate, || counted(addrs.len(), "row"));
         let writer = projection.answer(Measure::Nothing)?.head.writer();
         let rows_next = projection.row_bytes.map_or(ROWS_FIRST, rows_of_fixed_width);
@@ -114,7 +113,9 @@ impl Take {
         let end = self.addrs.len().min(self.from + self.rows_next);
         let addrs = &self.addrs[self.from..end];
         let mut missing = Vec::new();
+        call.renew()?;
         if !addrs.is_empty() {
+            call.await_rows(addrs.len(), context).await?;
             call.hold_rows(self.projection.bytes_of(addrs.len()))?;
             let fetched = fetch_rows(state, &self.open, addrs, &self.projection, context).await?;
             call.hold_rows(fetched.rows.get_array_memory_size())?;
@@ -136,6 +137,7 @@ impl Take {
             self.writer.finish();
         }
         let bytes = Bytes::from(self.writer.take());
+        call.count_rows(rows - missing.len(), bytes.len());
         call.stage(Stage::Assemble, || counted(bytes.len(), "byte"));
         if self.projection.row_bytes.is_none() {
             self.rows_next = rows_of_message(bytes.len() / rows.max(1));

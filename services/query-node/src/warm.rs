@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use access::Permission;
 use futures::future::join_all;
 use futures::{FutureExt, TryStreamExt};
 use placement::ChunkRun;
@@ -12,6 +13,7 @@ use wire::fetch::{ChunkRange, RowRange, WarmProgress as NodeProgress, WarmReques
 use wire::query::{WarmProgress, WarmRequest};
 use wire::{Fault, Reason};
 
+use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::io_tier::{Routes, all_runs, ranges_by_owner};
 use crate::request_context::RequestContext;
@@ -30,13 +32,9 @@ pub struct Warm {
 
 impl Warm {
     /// Validates a request and assigns its chunks to I/O nodes.
-    pub async fn new(
-        state: &ShardState,
-        request: WarmRequest,
-        context: RequestContext,
-    ) -> Result<Self> {
-        let (admission, context) = (&state.shared.admission, context.as_batch());
-        let open = state.shared.catalog.open(&request.table, request.version).await?;
+    pub async fn new(state: &ShardState, request: WarmRequest, call: &mut Call) -> Result<Self> {
+        let open = call.open(&request.table, request.version, Permission::Warm).await?;
+        let (admission, context) = (&state.shared.admission, call.context.as_batch());
         let columns = match request.columns.is_empty() {
             true => Vec::new(),
             false => open.columns(&request.columns)?,

@@ -16,7 +16,7 @@ use crate::{fetch, query};
 /// The domain of every `ErrorInfo`.
 pub const ERROR_DOMAIN: &str = "bireme";
 
-/// The delay that an overloaded node asks callers to wait before a retry (`RetryInfo`). Callers add some jitter. A full
+/// The delay that a node asks callers to wait before a retry (`RetryInfo`) if it is overloaded or a limit is reached. Callers add some jitter. A full
 /// queue takes about this long to drain.
 pub const RETRY_AFTER: Duration = Duration::from_millis(100);
 
@@ -78,6 +78,12 @@ reasons! {
     TableNotFound = "TABLE_NOT_FOUND" => NotFound,
     /// The node is not configured to serve the table, which may or may not exist.
     TableNotServed = "TABLE_NOT_SERVED" => PermissionDenied,
+    /// The caller's credentials are missing or not accepted.
+    Unauthenticated = "UNAUTHENTICATED" => Unauthenticated,
+    /// The caller may see the table, but not do this.
+    Forbidden = "FORBIDDEN" => PermissionDenied,
+    /// The caller has reached a limit that the operator has set. The caller should retry later.
+    LimitReached = "LIMIT_REACHED" => ResourceExhausted,
     /// The table has no such version.
     VersionNotFound = "VERSION_NOT_FOUND" => NotFound,
     /// The table has no such column.
@@ -172,7 +178,8 @@ fn nearest(code: Code) -> Reason {
         Code::Cancelled => Reason::Cancelled,
         Code::ResourceExhausted => Reason::Overloaded,
         Code::Unavailable => Reason::NodeUnavailable,
-        Code::PermissionDenied | Code::Unauthenticated => Reason::StoreRefused,
+        Code::PermissionDenied => Reason::StoreRefused,
+        Code::Unauthenticated => Reason::Unauthenticated,
         Code::DataLoss => Reason::TableDamaged,
         Code::FailedPrecondition => Reason::NoIndex,
         Code::Ok
@@ -213,9 +220,8 @@ impl From<Fault> for Status {
     fn from(fault: Fault) -> Self {
         let Fault { reason, message, metadata } = fault;
         let mut details = Vec::with_capacity(2);
-        // OVERLOADED and TOO_LARGE both have the code RESOURCE_EXHAUSTED. Only OVERLOADED has RetryInfo: after
-        // TOO_LARGE, a retry would fail again.
-        if reason == Reason::Overloaded {
+        // TOO_LARGE has the code RESOURCE_EXHAUSTED like the other two, but no RetryInfo: a retry would fail again.
+        if matches!(reason, Reason::Overloaded | Reason::LimitReached) {
             let retry = pb::RetryInfo { retry_delay: RETRY_AFTER.try_into().ok() };
             details.push(any(tonic_types::RetryInfo::TYPE_URL, &retry));
         }
@@ -286,7 +292,8 @@ mod tests {
             assert_eq!(status.code(), reason.code());
             assert_eq!(Fault::from_status(&status), fault);
             let retry = status.get_details_retry_info().and_then(|info| info.retry_delay);
-            assert_eq!(retry.is_some(), reason == Reason::Overloaded, "{reason:?}");
+            let is_temporary = matches!(reason, Reason::Overloaded | Reason::LimitReached);
+            assert_eq!(retry.is_some(), is_temporary, "{reason:?}");
             assert_eq!(Fault::from(fetch::Error::from(fault.clone())), fault);
             assert_eq!(Fault::from(query::Error::from(fault.clone())), fault);
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use connections::tls::ClientTlsConfig;
 use endpoint::Endpoint;
 use tokio::time::Instant;
+use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, TimeoutExpired};
 use wire::query::query_service_client::QueryServiceClient;
@@ -27,6 +28,7 @@ pub struct QueryClient {
     endpoint: Endpoint,
     timeout: Option<Duration>,
     span: Option<ParentSpan>,
+    authorization: Option<AsciiMetadataValue>,
     channel: Channel,
     service: QueryServiceClient<Channel>,
     /// Whether the node may expect TLS although this connection is unencrypted TCP. False after the first answer.
@@ -79,6 +81,7 @@ impl QueryClient {
             endpoint: endpoint.clone(),
             timeout: None,
             span: None,
+            authorization: None,
             channel,
             service,
             may_be_tls: Arc::new(AtomicBool::new(is_clear)),
@@ -97,6 +100,22 @@ impl QueryClient {
         self
     }
 
+    /// Returns this client with `token`, a JSON Web Token or an API key, sent with each request.
+    ///
+    /// # Errors
+    /// `BAD_ARGUMENT` if the token has characters that a header can't contain.
+    pub fn with_token(mut self, token: &str) -> Result<Self, Fault> {
+        let value = format!("Bearer {token}").parse::<AsciiMetadataValue>();
+        let mut value = value.map_err(|_| {
+            let message =
+                "the token has characters that a header can't contain; it is one line of ASCII";
+            Fault::new(Reason::BadArgument, message)
+        })?;
+        value.set_sensitive(true);
+        self.authorization = Some(value);
+        Ok(self)
+    }
+
     /// Returns the node's endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
@@ -110,6 +129,9 @@ impl QueryClient {
         let mut request = Request::new(message);
         if let Some(timeout) = self.timeout {
             request.set_timeout(timeout);
+        }
+        if let Some(authorization) = &self.authorization {
+            request.metadata_mut().insert("authorization", authorization.clone());
         }
         let span = self.span.and_then(|span| span.to_string().parse().ok());
         span.into_iter().for_each(|span| drop(request.metadata_mut().insert("traceparent", span)));

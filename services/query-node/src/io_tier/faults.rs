@@ -14,10 +14,13 @@ pub fn blames_node(fault: &Fault, took: Duration) -> bool {
         // A node that reports a passed deadline itself was waiting for the table's store.
         Reason::DeadlineExceeded => took >= PATIENCE && fault.metadata.contains_key(UNANSWERED),
         Reason::Internal | Reason::BadProtocol => true,
+        // The node does not accept this query node, and will not soon.
+        Reason::Unauthenticated | Reason::Forbidden => true,
         // The client refuses requests to an unconnected node at once, so an ejection would gain nothing.
         Reason::NodeUnavailable
         // The node is healthy, but cannot do what is asked.
         | Reason::Overloaded
+        | Reason::LimitReached
         | Reason::TooLarge
         | Reason::Cancelled
         // The table, the store or the request is at fault.
@@ -47,8 +50,10 @@ pub fn has_answered(fault: &Fault) -> bool {
 pub fn table_may_answer(reason: Reason) -> bool {
     match reason {
         // More work would not help, or the answer would be the same.
-        Reason::Overloaded | Reason::TooLarge | Reason::Cancelled => false,
+        Reason::Overloaded | Reason::LimitReached | Reason::TooLarge | Reason::Cancelled => false,
         Reason::NodeUnavailable
+        | Reason::Unauthenticated
+        | Reason::Forbidden
         | Reason::DeadlineExceeded
         | Reason::StoreUnreachable
         | Reason::StoreRefused

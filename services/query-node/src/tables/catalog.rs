@@ -92,7 +92,7 @@ impl Catalog {
     pub async fn open(&self, name: &str, version: u64) -> Result<Arc<OpenTable>> {
         let entry = self.entries.get(name).ok_or_else(|| QueryError::TableUnknown {
             table: name.to_owned(),
-            available: self.entries.keys().cloned().collect(),
+            available: Vec::new(),
         })?;
         let current = entry.state().current.clone();
         let current = match current {
@@ -111,6 +111,16 @@ impl Catalog {
             }
             (_, Err(error)) => Err(error),
         }
+    }
+
+    /// Returns whether a table of that name is configured.
+    pub fn has(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
+    /// Returns the names of all tables, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
     }
 
     /// Lists all tables, sorted by name.

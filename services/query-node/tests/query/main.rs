@@ -1,6 +1,7 @@
 //! Tests of the query node over real gRPC and real tables, without a working I/O node. Rows are read from the tables,
 //! and searches are compared with a plain computation over the same rows.
 
+mod access;
 mod bad_input;
 mod cancel;
 mod ejection;

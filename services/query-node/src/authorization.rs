@@ -1,0 +1,145 @@
+//! Authorization: who calls, and what the policy lets the caller do.
+//!
+//! The caller is identified before its call begins ([`identify`]). The call is authorized for its table before the table
+//! is opened ([`Authorization::of`]), so that a table which the caller may not see costs and answers the same as one that
+//! does not exist. A stream is authorized again while it lasts ([`Authorization::renew`]): its rights end when the
+//! policy changes or its token expires.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::{Access, Caller, Credentials, Denied, Grant, Permission, Running};
+use connections::Connection;
+use tonic::Request;
+
+use crate::error::{QueryError, Result};
+use crate::request_context::RequestContext;
+use crate::tables::Catalog;
+
+/// The interval at which a stream that sends nothing is authorized again.
+pub const RENEWED_EVERY: Duration = Duration::from_secs(5);
+
+/// An identified caller.
+#[derive(Clone, Debug)]
+pub struct IdentifiedCaller {
+    /// The caller, with its grants.
+    pub caller: Arc<Caller>,
+    /// The address that the caller's connection comes from.
+    pub address: Option<SocketAddr>,
+}
+
+impl IdentifiedCaller {
+    /// Returns the caller with the rights that it has now.
+    ///
+    /// # Errors
+    /// [`QueryError::Denied`] once its token has expired, or its credentials are no longer accepted.
+    pub fn renewed(&self, access: &Access) -> Result<Self> {
+        let caller = access.renewed(&self.caller).map_err(QueryError::Denied)?;
+        Ok(Self { caller, ..*self })
+    }
+}
+
+/// Identifies the caller of a request by its client certificate, its token or its API key.
+///
+/// # Errors
+/// [`Denied`] if the credentials are not accepted, or missing where the policy has no grant for anyone.
+pub async fn identify<T>(
+    access: &Access,
+    request: &Request<T>,
+) -> std::result::Result<IdentifiedCaller, Denied> {
+    let connection = request.extensions().get::<Arc<Connection>>();
+    let peer = connection.map(|connection| connection.peer());
+    let header = |name| request.metadata().get(name).map(|value| value.as_bytes());
+    let credentials = Credentials {
+        names: peer.map_or(&[], |peer| &peer.names),
+        authorization: header("authorization"),
+        api_key: header("x-api-key"),
+    };
+    let caller = match access.known(&credentials) {
+        Some(known) => known?,
+        // The keys of the token's issuer have to be fetched.
+        None => access.caller(&credentials).await?,
+    };
+    Ok(IdentifiedCaller { caller, address: address_of(request) })
+}
+
+/// Returns the address that a request's connection comes from. `None` in a simulation.
+pub fn address_of<T>(request: &Request<T>) -> Option<SocketAddr> {
+    request.extensions().get::<Arc<Connection>>()?.peer().address
+}
+
+/// The right of a call to use one table.
+pub struct Authorization {
+    /// The table's name.
+    pub table: String,
+    permission: Permission,
+    /// The grant that allows it.
+    pub grant: Arc<Grant>,
+    /// Counts the call among those that the grant lets run at a time.
+    _running: Running,
+}
+
+impl Authorization {
+    /// Authorizes `caller` to use a table, within the limits of its grant.
+    ///
+    /// # Errors
+    /// [`QueryError::TableUnknown`] if the caller may not see the table, or there is none of that name;
+    /// [`QueryError::Forbidden`]; [`QueryError::LimitReached`].
+    pub fn of(
+        caller: &Caller,
+        table: &str,
+        permission: Permission,
+        catalog: &Catalog,
+    ) -> Result<Self> {
+        let grant = granted(caller, table, permission, catalog)?;
+        let running = grant.begin()?;
+        Ok(Self { table: table.to_owned(), permission, grant, _running: running })
+    }
+
+    /// Returns `context` within the limits of the grant: its timeout, its priority, and its flow in the queues.
+    pub fn limit(&self, context: RequestContext) -> RequestContext {
+        let mut context = context;
+        if let Some(timeout) = self.grant.timeout() {
+            context = context.within(timeout);
+        }
+        if self.grant.batch_only() { context.as_batch() } else { context }
+    }
+
+    /// Authorizes the call again, if the policy has changed or the caller's token has expired.
+    ///
+    /// # Errors
+    /// [`QueryError::Denied`], [`QueryError::TableUnknown`] or [`QueryError::Forbidden`].
+    pub fn renew(
+        &mut self,
+        access: &Access,
+        caller: &mut Arc<Caller>,
+        catalog: &Catalog,
+    ) -> Result<()> {
+        let renewed = access.renewed(caller).map_err(QueryError::Denied)?;
+        if !Arc::ptr_eq(&renewed, caller) {
+            self.grant = granted(&renewed, &self.table, self.permission, catalog)?;
+            *caller = renewed;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the grant by which `caller` may use `table`.
+fn granted(
+    caller: &Caller,
+    table: &str,
+    permission: Permission,
+    catalog: &Catalog,
+) -> Result<Arc<Grant>> {
+    if !caller.sees(table) || !catalog.has(table) {
+        let available = catalog.names().filter(|name| caller.sees(name));
+        let available = available.map(str::to_owned).collect();
+        return Err(QueryError::TableUnknown { table: table.to_owned(), available });
+    }
+    let forbidden = || QueryError::Forbidden {
+        permission: permission.as_str(),
+        what: format!("table `{table}`"),
+    };
+    caller.grant(table, permission).map(Arc::clone).ok_or_else(forbidden)
+}

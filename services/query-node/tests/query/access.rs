@@ -1,0 +1,263 @@
+//! The access policy: who may do what with which tables, over real connections with API keys.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use client::query::{GetRequest, PlacementRequest, QueryClient, TakeRequest, WarmRequest};
+use futures::StreamExt;
+use query_node::{AccessConfig, QueryConfig, QueryNode};
+use serde_json::Value;
+use tempfile::TempDir;
+use wire::query::RowFormat;
+use wire::{Fault, Reason};
+
+use crate::node::{config, near, serve_with};
+use crate::table::{TestTable, address_of, key, vector};
+
+/// The keys of the callers. `one` may read the table `a`; `two` may do everything with `b`; `all` observes all tables.
+const KEYS: [&str; 3] = ["one", "two", "all"];
+
+fn policy(grants: &str) -> String {
+    let key = |name: &str| {
+        let digest = access::digest_of_key(secret(name).as_bytes());
+        format!("[keys.{name}]\nsha256 = [\"{digest}\"]\n")
+    };
+    KEYS.map(key).concat() + grants
+}
+
+fn secret(name: &str) -> String {
+    format!("the key of {name}, which nobody can guess")
+}
+
+const GRANTS: &str = r#"
+    [[grants]]
+    name = "one"
+    who = ["key:one"]
+    tables = ["a*"]
+    may = ["read"]
+    [[grants]]
+    name = "two"
+    who = ["key:two"]
+    tables = ["b"]
+    may = ["read", "warm", "observe"]
+    [[grants]]
+    name = "all"
+    who = ["key:all"]
+    tables = ["*"]
+    may = ["observe"]
+"#;
+
+struct Served {
+    node: QueryNode,
+    anonymous: QueryClient,
+    folder: TempDir,
+    _tables: [TestTable; 2],
+}
+
+impl Served {
+    async fn new(grants: &str) -> Self {
+        let tables = [TestTable::plain().await, TestTable::plain().await];
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("access.toml");
+        std::fs::write(&file, policy(grants)).unwrap();
+        let config = QueryConfig {
+            access: Some(AccessConfig::Policy(file)),
+            audit: Some(folder.path().join("audit.jsonl")),
+            ..config(&[("a", &tables[0]), ("b", &tables[1])])
+        };
+        let (node, anonymous) = serve_with(config).await;
+        node.ready().await;
+        Self { node, anonymous, folder, _tables: tables }
+    }
+
+    fn with_key(&self, name: &str) -> QueryClient {
+        self.anonymous.clone().with_token(&secret(name)).unwrap()
+    }
+
+    fn policy_file(&self) -> PathBuf {
+        self.folder.path().join("access.toml")
+    }
+
+    /// Returns the lines of the audit log, once there are `count` of them.
+    async fn audited(&self, count: usize) -> Vec<Value> {
+        for _ in 0..500 {
+            let lines = lines(&self.folder.path().join("audit.jsonl"));
+            if lines.len() >= count {
+                assert_eq!(lines.len(), count, "{lines:?}");
+                return lines;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{:?}", lines(&self.folder.path().join("audit.jsonl")));
+    }
+}
+
+fn lines(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn get(table: &str) -> GetRequest {
+    GetRequest {
+        table: table.into(),
+        keys: vec![key(1)],
+        key_column: "key".into(),
+        ..Default::default()
+    }
+}
+
+/// Returns the faults of every rpc that names a table.
+async fn refusals(client: &QueryClient, table: &str) -> Vec<Fault> {
+    let placed = PlacementRequest { table: table.into(), ..Default::default() };
+    let warm = WarmRequest { table: table.into(), ..Default::default() };
+    let take = TakeRequest {
+        table: table.into(),
+        row_addrs: vec![address_of(1).to_u64()],
+        ..Default::default()
+    };
+    let mut search = near(vector(1), 1);
+    search.table = table.into();
+    let requests = futures::stream::iter([get(table)]);
+    let mut answers = client.get_stream(requests, RowFormat::Arrow).await.unwrap();
+    vec![
+        client.search(search).await.unwrap_err(),
+        client.get(get(table)).await.unwrap_err(),
+        answers.next().await.unwrap().unwrap_err(),
+        client.take(take).await.err().unwrap(),
+        client.describe(table, 0).await.unwrap_err(),
+        client.warm(warm).await.err().unwrap(),
+        client.placement(placed).await.unwrap_err(),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forbidden_tables_answer_like_tables_that_do_not_exist() {
+    let served = Served::new(GRANTS).await;
+    let one = served.with_key("one");
+    assert_eq!(one.get(get("a")).await.unwrap().version, 3);
+    let named: Vec<_> = one.tables().await.unwrap().into_iter().map(|it| it.name).collect();
+    assert_eq!(named, ["a"]);
+    let forbidden = refusals(&one, "b").await;
+    let absent = refusals(&one, "c").await;
+    for (forbidden, mut absent) in forbidden.into_iter().zip(absent) {
+        absent.message = absent.message.replace("`c`", "`b`");
+        absent.metadata.insert("table".into(), "b".into());
+        assert_eq!(forbidden, absent);
+        assert_eq!(forbidden.reason, Reason::TableNotFound);
+        assert_eq!(forbidden.message, "no table `b` is served here; there is a");
+    }
+    // The pattern of the grant covers a name that no table has.
+    let absent = one.get(get("a2")).await.unwrap_err();
+    assert_eq!(absent.message, "no table `a2` is served here; there is a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permission_that_is_missing_is_named() {
+    let served = Served::new(GRANTS).await;
+    let one = served.with_key("one");
+    let warm = WarmRequest { table: "a".into(), ..Default::default() };
+    let fault = one.warm(warm).await.err().unwrap();
+    assert_eq!(fault.reason, Reason::Forbidden);
+    assert!(fault.message.starts_with("no grant lets you warm table `a`"), "{fault}");
+    let fault = one.status().await.unwrap_err();
+    assert!(fault.message.starts_with("no grant lets you observe this node"), "{fault}");
+    let status = served.with_key("two").status().await.unwrap();
+    assert_eq!(status.tables.len(), 1);
+    assert_eq!(served.with_key("all").status().await.unwrap().tables.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_that_are_not_identified_get_one_answer() {
+    let served = Served::new(GRANTS).await;
+    let mut faults = refused_streams(&served.anonymous).await;
+    for token in ["nonsense", "eyJhbGciOiJub25lIn0.e30.", &secret("nobody")] {
+        faults.extend(refused_streams(&served.anonymous.clone().with_token(token).unwrap()).await);
+    }
+    assert!(faults.iter().all(|fault| *fault == faults[0]), "{faults:?}");
+    assert_eq!(faults[0].reason, Reason::Unauthenticated);
+}
+
+async fn refused_streams(client: &QueryClient) -> Vec<Fault> {
+    let requests = futures::stream::iter([get("a")]);
+    vec![
+        client.get(get("a")).await.unwrap_err(),
+        client.tables().await.unwrap_err(),
+        client.status().await.unwrap_err(),
+        client.get_stream(requests, RowFormat::Arrow).await.err().unwrap(),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_loses_its_rights_when_the_policy_changes() {
+    let served = Served::new(GRANTS).await;
+    let (send, requests) = futures::channel::mpsc::unbounded();
+    let mut answers = served.with_key("one").get_stream(requests, RowFormat::Arrow).await.unwrap();
+    send.unbounded_send(get("a")).unwrap();
+    answers.next().await.unwrap().unwrap();
+    std::fs::write(served.policy_file(), policy(&GRANTS.replace("a*", "b"))).unwrap();
+    served.node.reload_policy().await;
+    send.unbounded_send(get("a")).unwrap();
+    let fault = answers.next().await.unwrap().unwrap_err();
+    assert_eq!(fault.reason, Reason::TableNotFound);
+    send.unbounded_send(get("b")).unwrap();
+    answers.next().await.unwrap().unwrap();
+    // The key is replaced by another: no request of the stream is answered any more.
+    let digest = |name: &str| access::digest_of_key(secret(name).as_bytes());
+    let without = policy(GRANTS).replace(&digest("one"), &digest("another"));
+    std::fs::write(served.policy_file(), without).unwrap();
+    served.node.reload_policy().await;
+    send.unbounded_send(get("b")).unwrap();
+    let fault = answers.next().await.unwrap().unwrap_err();
+    assert_eq!(fault.reason, Reason::Unauthenticated);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_refuse_with_the_time_to_wait() {
+    let limited = GRANTS.replace("may = [\"read\"]", "may = [\"read\"]\nrows_per_second = 1");
+    let served = Served::new(&limited).await;
+    let one = served.with_key("one");
+    one.get(get("a")).await.unwrap();
+    let fault = one.get(get("a")).await.unwrap_err();
+    assert_eq!(fault.reason, Reason::LimitReached);
+    assert_eq!(fault.metadata["limit"], "rows_per_second");
+    // Another grant has limits of its own.
+    served.with_key("two").get(get("b")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_request_has_a_line_in_the_audit_log() {
+    let served = Served::new(GRANTS).await;
+    let one = served.with_key("one");
+    one.get(get("a")).await.unwrap();
+    one.get(get("b")).await.unwrap_err();
+    served.anonymous.get(get("a")).await.unwrap_err();
+    let take = TakeRequest {
+        table: "a".into(),
+        row_addrs: vec![address_of(1).to_u64(), address_of(2).to_u64()],
+        ..Default::default()
+    };
+    let mut taken = one.take(take).await.unwrap();
+    while taken.next().await.unwrap().is_some() {}
+    let lines = served.audited(4).await;
+    let of = |line: &Value, name: &str| line[name].as_str().unwrap_or_default().to_owned();
+    let shown: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let rpc = of(line, "rpc").rsplit('/').next().unwrap().to_owned();
+            let words = [of(line, "caller"), rpc, of(line, "table"), of(line, "grant")];
+            (words, of(line, "verdict"), of(line, "reason"), line["rows"].as_u64().unwrap())
+        })
+        .collect();
+    let words = |caller: &str, rpc: &str, table: &str, grant: &str| {
+        [caller, rpc, table, grant].map(str::to_owned)
+    };
+    let expected = [
+        (words("key:one", "Get", "a", "one"), "allowed".into(), String::new(), 1),
+        (words("key:one", "Get", "b", ""), "denied".into(), "TABLE_NOT_FOUND".into(), 0),
+        (words("", "Get", "", ""), "denied".into(), "no_credentials".into(), 0),
+        (words("key:one", "Take", "a", "one"), "allowed".into(), String::new(), 2),
+    ];
+    assert_eq!(shown, expected);
+    assert!(lines.iter().all(|line| line["peer"].as_str().unwrap().starts_with("127.0.0.1:")));
+    assert!(lines[0]["bytes"].as_u64().unwrap() > 0 && lines[0]["version"] == 3, "{}", lines[0]);
+}
