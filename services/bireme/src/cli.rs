@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::commands::api_key::ApiKeyArgs;
 use crate::commands::bench::BenchArgs;
 use crate::commands::completions::CompletionsArgs;
 use crate::commands::describe::DescribeArgs;
@@ -34,8 +35,10 @@ Exit codes:
   3  not found: a table, version, row, key or file
   4  a node or a store can't be reached, did not answer in time, or is another
      kind of server
-  5  overloaded: a queue is full; try again later
-  6  a store, folder, drive or port can't be used: no access, no room, or in use
+  5  overloaded: a queue is full, or a limit of your grant is reached; try again
+     later
+  6  a node, store, folder, drive or port can't be used: no access, no room, or
+     in use
   1  anything else
   130  interrupted: nothing was committed
 
@@ -87,6 +90,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Show the nodes' rates and latencies, live
     Top(TopArgs),
+    /// Make an API key, and its entry in the access policy
+    ApiKey(ApiKeyArgs),
     /// Show what a drive's slab holds, while no I/O node uses it
     Inspect(InspectArgs),
     /// Measure a running endpoint under load, or parts of an I/O node

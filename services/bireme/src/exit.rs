@@ -19,9 +19,9 @@ pub enum Exit {
     NotFound,
     /// A node or a store can't be reached, did not answer in time, or is another kind of server.
     Unavailable,
-    /// A queue is full.
+    /// A queue is full, or a limit of the caller's grant is reached.
     Overloaded,
-    /// A store, folder, drive or port can't be used: no access, no room, or in use.
+    /// A node, store, folder, drive or port can't be used: no access, no room, or in use.
     Refused,
 }
 
@@ -63,8 +63,11 @@ impl Exit {
             Reason::StoreUnreachable | Reason::DeadlineExceeded | Reason::NodeUnavailable => {
                 Self::Unavailable
             }
-            Reason::Overloaded => Self::Overloaded,
-            Reason::StoreRefused | Reason::TableNotServed => Self::Refused,
+            Reason::Overloaded | Reason::LimitReached => Self::Overloaded,
+            Reason::StoreRefused
+            | Reason::TableNotServed
+            | Reason::Unauthenticated
+            | Reason::Forbidden => Self::Refused,
             Reason::UnsupportedType
             | Reason::TableDamaged
             | Reason::BadProtocol
@@ -89,6 +92,8 @@ mod tests {
             (Reason::DeadlineExceeded, 4),
             (Reason::Overloaded, 5),
             (Reason::StoreRefused, 6),
+            (Reason::Unauthenticated, 6),
+            (Reason::LimitReached, 5),
             (Reason::NoIndex, 2),
             (Reason::Internal, 1),
         ] {

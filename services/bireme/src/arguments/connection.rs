@@ -8,7 +8,7 @@ use client::query::QueryClient;
 use client::{ClientTlsConfig, Endpoint, Network};
 
 use super::duration::parse_duration;
-use crate::error::Result;
+use crate::error::{CliError, Result};
 
 /// The time limit of a request if --timeout is not given.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
@@ -29,6 +29,9 @@ pub struct Connection {
     /// The time limit of a request, such as 500ms [default: 30s; warm: unlimited]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Connection")]
     pub timeout: Option<Duration>,
+    /// A file with the token or API key to send, for nodes that have an access policy
+    #[arg(long, env = "BIREME_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Connection")]
+    token_file: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsArgs,
 }
@@ -65,7 +68,24 @@ impl Connection {
 
     async fn connect(&self) -> Result<QueryClient> {
         let network = self.network(&self.endpoint)?;
-        Ok(QueryClient::connect_over(&self.endpoint, &network).await?)
+        let client = QueryClient::connect_over(&self.endpoint, &network).await?;
+        match self.token()? {
+            Some(token) => Ok(client.with_token(&token)?),
+            None => Ok(client),
+        }
+    }
+
+    /// Reads the token to send. It is not taken from the command line, which other users of the machine can see.
+    fn token(&self) -> Result<Option<String>> {
+        let Some(path) = &self.token_file else { return Ok(None) };
+        let read = std::fs::read_to_string(path);
+        let token = read.map_err(|error| {
+            CliError::usage(format!("--token-file {}: {error}", path.display()))
+        })?;
+        match token.trim() {
+            "" => Err(CliError::usage(format!("--token-file {}: it is empty", path.display()))),
+            token => Ok(Some(token.to_owned())),
+        }
     }
 
     /// Connects, with the time limit on each request.

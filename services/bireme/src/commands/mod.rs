@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub mod api_key;
 pub mod bench;
 pub mod completions;
 pub mod describe;
@@ -44,6 +45,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Placement(args) => runtime::run(placement::run(args, out)),
         Command::Status(args) => runtime::run(status::run(args, out)),
         Command::Top(args) => runtime::run(top::run(args, out)),
+        Command::ApiKey(args) => api_key::run(&args, out),
         Command::Bench(args) => bench::run(args, out),
         Command::Completions(args) => completions::run(&args, Cli::command(), out),
     }?;

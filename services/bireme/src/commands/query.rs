@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueHint};
 use lake::Lake;
-use query_node::{IoNodeConfig, QueryConfig, QueryNode, Source};
+use query_node::{AccessConfig, IoNodeConfig, QueryConfig, QueryNode, Source};
 use serde_json::json;
 
 use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration, parse_listen};
@@ -22,7 +22,7 @@ pub const PREFIX: &str = "BIREME_QUERY_";
 const EXAMPLES: &str = "\
 Examples:
   bireme query --table words=s3://bucket/words --io-node io-0=10.0.0.7:7071
-  bireme query --config query.toml --listen 0.0.0.0:7070
+  bireme query --config query.toml --listen 0.0.0.0:7070 --access access.toml
   bireme query --table words=s3://bucket/words \\
       --io-nodes-from kubernetes:bireme/io:grpc
 
@@ -30,6 +30,7 @@ A setting's value is that of its flag, else of the variable BIREME_QUERY_<FIELD>
 (such as BIREME_QUERY_INDEX_CACHE or BIREME_QUERY_LIMITS_K_MAX), else of the
 file, else its default. An example of a file:
   listen = \"0.0.0.0:7070\"
+  access = \"/etc/bireme/access.toml\"
   index_cache = \"4GiB\"
   tables.words = { uri = \"s3://bucket/words\", key = \"synset\" }
   [[io_nodes]]
@@ -60,6 +61,10 @@ pub struct QueryArgs {
     /// The address to listen on; port 0 takes a free port [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
+    /// Who may use the node: a policy file, or `open` for everybody who reaches it; needed to
+    /// listen beyond loopback
+    #[arg(long, value_name = "FILE|open", value_hint = ValueHint::FilePath)]
+    access: Option<String>,
     /// The node's name, for traces and status [default: query-0]
     #[arg(long, value_hint = ValueHint::Other)]
     name: Option<String>,
@@ -87,6 +92,9 @@ impl QueryArgs {
     fn settings(&self, variables: &[(String, String)]) -> Result<QueryConfig> {
         let mut config: QueryConfig = layered(self.config.as_deref(), PREFIX, variables)?;
         config.listen = self.listen.unwrap_or(config.listen);
+        if let Some(access) = &self.access {
+            config.access = Some(AccessConfig::from(access.clone()));
+        }
         if let Some(name) = &self.name {
             config.name.clone_from(name);
         }

@@ -69,6 +69,11 @@ fn report(status: &StatusResponse, out: &mut Output) -> Result<()> {
         micros(status.cpu_us as f64),
         bytes(status.resident_bytes),
     ))?;
+    if status.open_access {
+        out.line(format_args!(
+            "warning: access is open: everybody who reaches the node may read all tables\n"
+        ))?;
+    }
     if let Some(membership) = status.membership.as_ref().filter(|m| m.source != FIXED) {
         out.line(format_args!("{}\n", followed(membership)))?;
     }
