@@ -27,6 +27,8 @@ class Node:
     endpoint: str
     process: subprocess.Popen
     log: Path
+    credentials: list[str] = field(default_factory=list)
+    """The flags with which a client of the node says who it is, and whom it trusts."""
 
     def cpu_us(self) -> float:
         """Returns the CPU time so far: all threads, user and system."""
@@ -112,7 +114,7 @@ class Bireme:
 
     def run(self, query: Node, *arguments: str) -> list[dict]:
         """Runs a command with --json. Returns its JSON values."""
-        command = [self.binary, *arguments, "--endpoint", query.endpoint, "--json"]
+        command = [self.binary, *arguments, "--endpoint", query.endpoint, *query.credentials, "--json"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr}{done.stdout}")

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from statistics import median
 
-from . import attacks, keys
+from . import access, attacks, keys
+from .beside import relative_rate
 from .tier import core_seconds
 
 
@@ -18,6 +19,8 @@ def judge(results: dict) -> list[dict]:
         goals += _cache_goals(results["cache"])
     if "telemetry" in results:
         goals += [_telemetry_goal(load, results["telemetry"]["turns"]) for load in ["search", "take"]]
+    if "access" in results:
+        goals += [_access_goal(load, results["access"]["turns"]) for load in access.LOADS]
     if "attacks" in results:
         goals += _attack_goals(results["attacks"])
     return goals
@@ -156,6 +159,6 @@ def _telemetry_goal(load: str, turns: dict) -> dict:
     return _goal(f"{name} with one request in a hundred traced, relative to none", relative_rate(turns["one_percent"][load]), 0.98, True)
 
 
-def relative_rate(turns: list[dict]) -> float:
-    """Returns the request rate of nodes relative to those that ran beside them: the median of all turns."""
-    return median(turn["told"]["requests_per_s"] / turn["beside"]["requests_per_s"] for turn in turns)
+def _access_goal(load: str, turns: dict) -> dict:
+    rate = relative_rate(turns["key"][load])
+    return _goal(f"{access.LOADS[load].title} of callers with an API key, relative to open access", rate, 0.97, True)

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from statistics import median
 
-from . import attacks
+from . import access, attacks
 from .cache import FILLING
-from .goals import relative_rate
+from .beside import relative_rate
 from .keys import CONCURRENCY, over_pylance
 from .rounds import IDLE_POLL
 
@@ -57,6 +57,8 @@ def write(results: dict, output: Path) -> None:
         parts.append(_cache(results["cache"]))
     if "telemetry" in results:
         parts.append(_telemetry(results["telemetry"]["turns"]))
+    if "access" in results:
+        parts.append(_access(results["access"]["turns"]))
     if "attacks" in results:
         parts.append(_attacks(results["attacks"]))
     if "rounds" in results:
@@ -353,6 +355,27 @@ def _telemetry(turns: dict) -> str:
     for name, title in TELEMETRY_TITLES.items():
         cells = []
         for load in ["search", "take"]:
+            ratios = [relative_rate([turn]) for turn in turns[name][load]]
+            cells.append(f"{relative_rate(turns[name][load]):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _access(turns: dict) -> str:
+    count = len(turns["control"]["get"])
+    lines = [
+        "## The cost of access control and TLS",
+        "",
+        "Two pairs of nodes run at the same time under the same load and share the CPUs; slabs are in memory. Callers of one",
+        "pair are checked as the table says; the other pair's access is open, without TLS. Rates are relative to the other",
+        f"pair's: the median of {count} turns, with the least and the most.",
+        "",
+        "| callers | " + " | ".join(load.title for load in access.LOADS.values()) + " |",
+        "|---|" + "---|" * len(access.LOADS),
+    ]
+    for name, title in access.TITLES.items():
+        cells = []
+        for load in access.LOADS:
             ratios = [relative_rate([turn]) for turn in turns[name][load]]
             cells.append(f"{relative_rate(turns[name][load]):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
         lines.append(f"| {title} | {' | '.join(cells)} |")

@@ -1,5 +1,5 @@
 """Measures the cost of metrics and traces. Two pairs of nodes run under the same load at the same time, and one exports
-more than the other. They share the CPUs, so a disturbance hits both; two runs one after the other differ by 15 %."""
+more than the other."""
 
 import threading
 import urllib.request
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import grpc
 
-from . import memory
-from .bireme import Bireme, Node, free_port
-from .goals import relative_rate
+from . import beside, memory
+from .bireme import Bireme, free_port
+from .beside import relative_rate
 from .profile import Profile
 
 # The share of requests that is traced; None exports nothing at all. The control exports as much as the nodes that it
@@ -29,7 +29,6 @@ LOADS = {
 }
 # Turns per round.
 TURNS = 3
-WARM_UP_SECONDS = 1.5
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
@@ -43,7 +42,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     ):
         slabs = [folder / f"slab-{number}" for number in range(2)]
         for slab in slabs:
-            _fill(profile, bireme, slab)
+            beside.fill(profile, bireme, slab, "vectors", ["vector"])
         for turn in range(profile.rounds * TURNS):
             print(f"telemetry, turn {turn + 1} of {profile.rounds * TURNS}", flush=True)
             # Each turn begins with another kind, and the pairs swap their slabs.
@@ -56,15 +55,6 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
         if not all(received.values()):
             raise RuntimeError(f"the nodes did not export everything that they should, so the figures are void: {received}")
     return {"turns": results, "beside": BESIDE, "received": received}
-
-
-def _fill(profile: Profile, bireme: Bireme, slab: Path) -> None:
-    io = bireme.io_node([slab], profile.slab_gib)
-    query = bireme.query_node(io, {"vectors": profile.table("vectors")})
-    bireme.ready(query, ["vectors"])
-    bireme.warm(query, "vectors", ["vector"])
-    query.stop()
-    io.stop()
 
 
 def _loads(
@@ -88,24 +78,12 @@ def _loads(
             bireme.ready(query, ["vectors"])
         measured = {}
         for load, arguments in LOADS.items():
-            _side_by_side(bireme, queries, arguments, WARM_UP_SECONDS, turn)
-            measured[load] = _side_by_side(bireme, queries, arguments, profile.seconds, turn)
+            measured[load] = beside.run(bireme, queries, arguments, profile.seconds, turn)
         return measured
     finally:
         done.set()
         for node in reversed(nodes):
             node.stop()
-
-
-def _side_by_side(bireme: Bireme, queries: dict[str, Node], arguments: list[str], seconds: float, turn: int) -> dict[str, dict]:
-    kind, *options = arguments
-
-    def bench(query: Node) -> dict:
-        report = bireme.bench(query, kind, "vectors", seconds, *options, "--seed", str(turn))
-        return {name: report[name] for name in ("command", "requests_per_s", "latency_us", "errors", "nodes")}
-
-    with ThreadPoolExecutor(len(queries)) as threads:
-        return dict(zip(queries, threads.map(bench, queries.values())))
 
 
 def _telemetry_settings(tier: str, ratio: float | None, metrics: str, endpoint: str) -> dict[str, str]:

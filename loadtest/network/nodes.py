@@ -24,7 +24,7 @@ TIERS = ["io", "query", "stranger"]
 TIMEOUT_SECONDS = 15
 # The interval at which query nodes read the list.
 REFRESH_SECONDS = 5
-QUERY_SETTINGS = arguments.QUERY_SETTINGS | {"SLOW_START": "4s"}
+QUERY_SETTINGS = arguments.QUERY_SETTINGS | {"SLOW_START": "4s", "ACCESS": "open"}
 
 
 def io_name(number: int) -> str:
