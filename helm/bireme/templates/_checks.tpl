@@ -10,6 +10,7 @@
 {{- include "bireme.checks.query" .Values.query }}
 {{- include "bireme.checks.telemetry" .Values }}
 {{- include "bireme.checks.tls" .Values }}
+{{- include "bireme.checks.access" .Values }}
 {{- include "bireme.checks.rules" . }}
 {{- if and .Values.seccompInstaller.enabled (ne .Values.io.seccomp "Localhost") }}
 {{- fail (printf "seccompInstaller.enabled writes a profile that nobody uses, as io.seccomp is %s: set io.seccomp to Localhost" .Values.io.seccomp) }}
@@ -21,7 +22,7 @@
 
 {{/* Checks for settings that the chart itself sets. */}}
 {{- define "bireme.checks.names" -}}
-{{- range $tier, $taken := dict "io" (dict "listen" "listenAddress" "name" "" "drives" "io.drives" "serve" "io.serve" "also_reads" "tables" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_members" "io.replicas" "hit_ratio_at_start" "io.hitRatioAtStart" "start_max" "io.startMax" "telemetry" "telemetry" "tls" "tls") "query" (dict "listen" "listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry" "tls" "tls" "io_tls" "tls") }}
+{{- range $tier, $taken := dict "io" (dict "listen" "listenAddress" "name" "" "drives" "io.drives" "serve" "io.serve" "also_reads" "tables" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_members" "io.replicas" "hit_ratio_at_start" "io.hitRatioAtStart" "start_max" "io.startMax" "telemetry" "telemetry" "tls" "tls") "query" (dict "access" "access.mode" "audit" "access.audit" "listen" "listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry" "tls" "tls" "io_tls" "tls") }}
 {{- range $key, $value := (index $.Values $tier).settings }}
 {{- if hasKey $taken $key }}
 {{- $instead := index $taken $key }}
@@ -218,6 +219,26 @@
 {{- if and .enabled (not $.telemetry.metrics.enabled) }}
 {{- fail "tls.enabled is true, and telemetry.metrics.enabled is false: the kubelet can't probe by TLS and asks at that port, so set it to true" }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "bireme.checks.access" -}}
+{{- with .access }}
+{{- if not .mode }}
+{{- fail "access.mode is not set: say who may read the tables. `policy` lets in the callers that access.policy names (docs/operating/access.md), `open` everybody who reaches the query nodes" }}
+{{- end }}
+{{- if and (eq .mode "policy") (not (or .policy .existingSecret)) }}
+{{- fail "access.mode is policy, and there is no policy: write it in access.policy, or name a Secret in access.existingSecret" }}
+{{- end }}
+{{- if and .policy .existingSecret }}
+{{- fail "access.policy and access.existingSecret both have a policy: leave one out" }}
+{{- end }}
+{{- if and (eq .mode "open") (or .policy .existingSecret) }}
+{{- fail "access.mode is open, so the policy would have no effect: set access.mode to policy, or leave the policy out" }}
+{{- end }}
+{{- end }}
+{{- if and (eq .access.mode "policy") .loadtest.enabled }}
+{{- fail "loadtest.enabled: the load test sends no credentials, and access.mode is policy: run it on a release with access.mode open" }}
 {{- end }}
 {{- end }}
 

@@ -52,6 +52,10 @@ log_format = {{ toJson $root.Values.logFormat }}
 {{- end }}
 
 {{- define "bireme.query.configuration" -}}
+access = {{ ternary "open" "/etc/bireme-access/access.toml" (eq .Values.access.mode "open") | toJson }}
+{{- if .Values.access.audit }}
+audit = "/dev/stdout"
+{{- end }}
 {{- if and .Values.io.hitRatioAtStart (not (hasKey .Values.query.settings "member_hold")) }}
 member_hold = "{{ add (include "bireme.seconds" .Values.io.startMax) 120 }}s"
 {{- end }}

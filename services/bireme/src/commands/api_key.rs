@@ -12,7 +12,7 @@ Examples:
   bireme api-key ci --json | jq -r .key > ci.key
 
 The policy holds only the key's SHA-256. The key itself is shown once: give it
-to the client, which sends it with --token-file FILE, or in the header x-api-key.";
+to the client, which sends it with --token-file FILE, or as header x-api-key.";
 
 /// The beginning of every key, by which scanners for leaked secrets recognise it.
 const PREFIX: &str = "bireme_";
