@@ -37,8 +37,8 @@ Examples:
 The cache is one file in ~/.cache/bireme/up/NAME (or under $XDG_CACHE_HOME). It
 fills as rows are requested, or in advance by `bireme warm`, and is kept over
 restarts. The file keeps its size on the disk; it can be deleted while no
-process uses it. The I/O node takes a free port. The ready file has the endpoints as JSON; it is written once
-both tiers serve, and removed at the end.";
+process uses it. The I/O node takes a free port. The ready file has the
+endpoints as JSON; it is written once both tiers serve, and removed at the end.";
 
 /// Flags of earlier versions, with what holds now.
 const REMOVED_FLAGS: [(&str, &str); 4] = [
