@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::Instant;
 
-use crate::connection::{Connection, Lifetimes};
+use crate::connection::{Connection, Lifetimes, Peer};
 use crate::slots::{ConnectionSlot, ConnectionSlots, caller};
 use crate::socket::{Socket, Wire};
 use crate::tls::ServerTls;
@@ -132,7 +132,7 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         let ip = caller(peer.ip());
         let this = Rc::clone(self);
         let work = async move {
-            let work = this.establish(stream, number);
+            let work = this.establish(stream, peer, number);
             let established = tokio::time::timeout(this.options.lifetimes.establish, work).await;
             this.waiting.borrow_mut().remove(ip, number);
             let late = || Err(io::ErrorKind::TimedOut.into());
@@ -152,22 +152,26 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
     async fn establish(
         &self,
         stream: TcpStream,
+        address: SocketAddr,
         number: u64,
     ) -> io::Result<(Socket, Arc<Connection>)> {
         stream.set_nodelay(true)?;
-        let mut expires = None;
+        let mut chain = Vec::new();
         let mut socket = match &self.options.tls {
             None => Socket::clear(stream),
             Some(tls) => {
                 let stream = tls.accept(Wire::Attached(stream)).await?;
-                expires = stream.get_ref().1.peer_certificates().and_then(crate::tls::expires);
+                let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
+                chain = presented.iter().map(|it| it.clone().into_owned()).collect();
                 Socket::tls(stream)
             }
         };
         socket.preface().await?;
         socket.detach()?;
-        let expires = expires.map(instant_of);
-        Ok((socket, Connection::new(&self.options.lifetimes, number, expires)))
+        let expires = crate::tls::expires(&chain).map(instant_of);
+        let names = chain.first().map(crate::tls::names).unwrap_or_default();
+        let peer = Peer { address: Some(address), names };
+        Ok((socket, Connection::new(&self.options.lifetimes, number, peer, expires)))
     }
 
     fn deal(&self, socket: Socket, connection: Arc<Connection>, number: u64, peer: SocketAddr) {

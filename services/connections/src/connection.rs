@@ -1,5 +1,6 @@
 //! A connection's open streams, and the time at which it has to end.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,6 +39,15 @@ impl Default for Lifetimes {
 /// The maximum number of watch streams (`Health/Watch`) of one connection. A client has one for each service.
 pub const WATCHES_MAX: u32 = 8;
 
+/// The other side of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// The address. `None` in a simulation.
+    pub address: Option<SocketAddr>,
+    /// The DNS names and URIs in the verified client certificate, as they stand there. Empty without a certificate.
+    pub names: Vec<String>,
+}
+
 /// The state of an established connection.
 #[derive(Debug)]
 pub struct Connection {
@@ -57,6 +67,7 @@ pub struct Connection {
     retires: CancellationToken,
     evicted: Notify,
     holder: Arc<Holder>,
+    peer: Peer,
 }
 
 /// An open stream. The stream is no longer counted when this is dropped.
@@ -79,7 +90,12 @@ impl Drop for OpenWatch {
 impl Connection {
     /// Creates a connection that begins now. Connections with different values of `number` reach their maximum age at
     /// different times. `expires` is the expiry of the client's certificate.
-    pub fn new(lifetimes: &Lifetimes, number: u64, expires: Option<Instant>) -> Arc<Self> {
+    pub fn new(
+        lifetimes: &Lifetimes,
+        number: u64,
+        peer: Peer,
+        expires: Option<Instant>,
+    ) -> Arc<Self> {
         let began = Instant::now();
         let ends = began + spread(lifetimes.age, number);
         Arc::new(Self {
@@ -94,7 +110,13 @@ impl Connection {
             retires: CancellationToken::new(),
             evicted: Notify::new(),
             holder: Arc::default(),
+            peer,
         })
+    }
+
+    /// Returns the other side.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     /// Returns the account of the connection's memory on its core.
@@ -193,7 +215,7 @@ mod tests {
         let seconds = Duration::from_secs;
         let lifetimes = Lifetimes { idle: seconds(60), age: seconds(600), ..Default::default() };
         let began = Instant::now();
-        let connection = Connection::new(&lifetimes, 7, None);
+        let connection = Connection::new(&lifetimes, 7, Peer::default(), None);
         assert_eq!(connection.ends(), began + seconds(60));
         tokio::time::advance(seconds(50)).await;
         let stream = connection.open(false);
@@ -207,7 +229,7 @@ mod tests {
         let aged = connection.ends() - began;
         assert!(seconds(540) <= aged && aged < seconds(660), "{aged:?}");
         let expires = began + seconds(595);
-        assert_eq!(Connection::new(&lifetimes, 7, Some(expires)).ends(), expires);
+        assert_eq!(Connection::new(&lifetimes, 7, Peer::default(), Some(expires)).ends(), expires);
     }
 
     #[test]

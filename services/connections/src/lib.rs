@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use traffic::connection_bytes;
 
 pub use accept::{AcceptOptions, Accepted, Acceptor, accept};
-pub use connection::{Connection, Lifetimes, WATCHES_MAX};
+pub use connection::{Connection, Lifetimes, Peer, WATCHES_MAX};
 pub use requests::{CallRule, CallRules, REQUEST_BYTES, Streams};
 pub use serve::{ServeOptions, Served, serve};
 pub use slots::{Caps, ConnectionCounts, ConnectionSlot, ConnectionSlots};

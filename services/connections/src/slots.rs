@@ -265,7 +265,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::connection::Lifetimes;
+    use crate::connection::{Lifetimes, Peer};
 
     const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const TWO: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
@@ -277,7 +277,7 @@ mod tests {
 
     fn connect(slots: &Arc<ConnectionSlots>, peer: IpAddr) -> Client {
         let number = slots.next_number();
-        let connection = Connection::new(&Lifetimes::default(), number, None);
+        let connection = Connection::new(&Lifetimes::default(), number, Peer::default(), None);
         let slot = slots.take(number, peer, &connection);
         Client { connection, slot }
     }

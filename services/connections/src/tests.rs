@@ -208,6 +208,8 @@ fn certificates(folder: &Path, lasts: Duration) -> (ServerTlsConfig, ClientTlsCo
     let ca = write("ca.pem", params.self_signed(&key).unwrap().pem());
     let issuer = Issuer::new(params, key);
     let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let uri = "spiffe://prod/ns/search".try_into().unwrap();
+    params.subject_alt_names.push(rcgen::SanType::URI(uri));
     params.not_after = std::time::SystemTime::now().checked_add(lasts).unwrap().into();
     let key = KeyPair::generate().unwrap();
     let cert = write("cert.pem", params.signed_by(&key, &issuer).unwrap().pem());
@@ -241,6 +243,36 @@ async fn an_expired_certificate_ends_its_connection_and_silent_clients_delay_no_
     assert!(is_closed(&mut stream).await, "before it reaches its maximum age");
     until(|| node.slots.counts().open == 0).await;
     node.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_has_the_names_and_the_address_of_its_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, client) = certificates(folder.path(), Duration::from_secs(600));
+    let client = ClientTls::load(&client).unwrap();
+    let without = ServerTlsConfig { client_ca: None, ..server.clone() };
+    let localhost = ["localhost", "spiffe://prod/ns/search"].as_slice();
+    for (tls, names) in [(Some(server), localhost), (Some(without), &[]), (None, &[])] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (is_tls, slots) = (tls.is_some(), ConnectionSlots::new(caps(8, 8, 8), 1));
+        let tls = tls.map(|tls| ServerTls::load(&tls).unwrap());
+        let options = AcceptOptions { tls, slots, lifetimes: Lifetimes::default() };
+        let (dealt, mut taken) = mpsc::unbounded_channel::<Accepted>();
+        let _acceptor = accept(listener, options, move |_, it| drop(dealt.send(it))).unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let ours = stream.local_addr().unwrap();
+        let mut stream: Box<dyn Carrier> = match is_tls {
+            true => Box::new(client.connect(stream, "localhost").await.unwrap()),
+            false => Box::new(stream),
+        };
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        stream.flush().await.unwrap();
+        let accepted = taken.recv().await.unwrap();
+        let peer = accepted.connection.peer();
+        assert_eq!(peer.address, Some(ours));
+        assert_eq!(peer.names, names);
+    }
 }
 
 /// Opens a stream to `path` that sends nothing, and waits for the answer. Returns the status in the answer's headers.

@@ -6,6 +6,7 @@
 mod client;
 mod expiry;
 mod files;
+mod names;
 mod reload;
 mod server;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod tests;
 pub use client::{ClientTls, ClientTlsConfig, NoTls, is_tls};
 pub(crate) use expiry::expires;
 pub use files::TlsError;
+pub(crate) use names::names;
 pub use server::{ServerTls, ServerTlsConfig};
 
 /// The application protocol within TLS: HTTP/2.

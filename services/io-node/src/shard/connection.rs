@@ -1,6 +1,6 @@
 //! An accepted connection on its way to the core that will serve it.
 
-use connections::{Carrier, Connection, Lifetimes, Served};
+use connections::{Carrier, Connection, Lifetimes, Peer, Served};
 
 /// An accepted connection.
 pub enum Accepted {
@@ -17,7 +17,8 @@ impl Accepted {
         match self {
             Self::Socket(accepted) => accepted.adopt(),
             Self::Simulated(carrier) => {
-                let connection = Connection::new(&Lifetimes::default(), *simulated, None);
+                let connection =
+                    Connection::new(&Lifetimes::default(), *simulated, Peer::default(), None);
                 *simulated += 1;
                 Some(Served { carrier, connection, slot: None })
             }
