@@ -79,6 +79,9 @@ env:
   - {name: {{ $prefix }}_LISTEN, value: "{{ $values.listenAddress }}:{{ ternary 7070 7071 (eq $tier "query") }}"}
   - name: {{ $prefix }}_NAME
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  {{- if eq $tier "io" }}
+  - {name: BIREME_IO_ACCESS, value: open}
+  {{- end }}
   {{- if and (eq $tier "query") (ne $root.Values.discovery "static") }}
   - name: BIREME_QUERY_IO_NODES_FROM
     value: {{ include "bireme.discovery" $root }}

@@ -35,7 +35,8 @@ Exit codes:
   4  a node or a store can't be reached, did not answer in time, or is another
      kind of server
   5  overloaded: a queue is full; try again later
-  6  a store, folder, drive or port can't be used: no access, no room, or in use
+  6  a node, store, folder, drive or port can't be used: no access, no room, or
+     in use
   1  anything else
   130  interrupted: nothing was committed
 

@@ -21,7 +21,7 @@ pub enum Exit {
     Unavailable,
     /// A queue is full.
     Overloaded,
-    /// A store, folder, drive or port can't be used: no access, no room, or in use.
+    /// A node, store, folder, drive or port can't be used: no access, no room, or in use.
     Refused,
 }
 
@@ -64,7 +64,10 @@ impl Exit {
                 Self::Unavailable
             }
             Reason::Overloaded => Self::Overloaded,
-            Reason::StoreRefused | Reason::TableNotServed => Self::Refused,
+            Reason::StoreRefused
+            | Reason::TableNotServed
+            | Reason::Unauthenticated
+            | Reason::Forbidden => Self::Refused,
             Reason::UnsupportedType
             | Reason::TableDamaged
             | Reason::BadProtocol
@@ -89,6 +92,8 @@ mod tests {
             (Reason::DeadlineExceeded, 4),
             (Reason::Overloaded, 5),
             (Reason::StoreRefused, 6),
+            (Reason::Unauthenticated, 6),
+            (Reason::Forbidden, 6),
             (Reason::NoIndex, 2),
             (Reason::Internal, 1),
         ] {

@@ -78,6 +78,10 @@ reasons! {
     TableNotFound = "TABLE_NOT_FOUND" => NotFound,
     /// The node is not configured to serve the table, which may or may not exist.
     TableNotServed = "TABLE_NOT_SERVED" => PermissionDenied,
+    /// The caller does not show who it is, or not to this node's satisfaction.
+    Unauthenticated = "UNAUTHENTICATED" => Unauthenticated,
+    /// The caller is known, and may not do this.
+    Forbidden = "FORBIDDEN" => PermissionDenied,
     /// The table has no such version.
     VersionNotFound = "VERSION_NOT_FOUND" => NotFound,
     /// The table has no such column.
@@ -172,7 +176,8 @@ fn nearest(code: Code) -> Reason {
         Code::Cancelled => Reason::Cancelled,
         Code::ResourceExhausted => Reason::Overloaded,
         Code::Unavailable => Reason::NodeUnavailable,
-        Code::PermissionDenied | Code::Unauthenticated => Reason::StoreRefused,
+        Code::PermissionDenied => Reason::Forbidden,
+        Code::Unauthenticated => Reason::Unauthenticated,
         Code::DataLoss => Reason::TableDamaged,
         Code::FailedPrecondition => Reason::NoIndex,
         Code::Ok

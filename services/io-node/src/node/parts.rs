@@ -16,7 +16,7 @@ use crate::config::{IoConfig, shares};
 use crate::drive::{Claim, Drives};
 use crate::error::NodeError;
 use crate::fetch::{CorePlan, NodeState, TableReader};
-use crate::serve::{Readiness, ServiceState, StartWarms};
+use crate::serve::{PeerGate, Readiness, ServiceState, StartWarms};
 use crate::shard::mailbox::{Mailbox, Message};
 use crate::table::{Registry, ServedTables};
 
@@ -107,6 +107,7 @@ impl NodeParts {
         };
         let start_warms = StartWarms::new(&config.warm_at_start);
         let readiness = Readiness::new(&config);
+        let peers = PeerGate::new(&config)?;
         let node = Arc::new(NodeState {
             tables: Registry::new(tables, served, config.tables_max),
             table_reader: TableReader::new(
@@ -123,6 +124,7 @@ impl NodeParts {
         });
         let shared = Arc::new(ServiceState {
             node,
+            peers,
             readiness,
             start_warms,
             usage: match &engine {

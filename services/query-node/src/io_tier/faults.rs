@@ -27,6 +27,8 @@ pub fn blames_node(fault: &Fault, took: Duration) -> bool {
         | Reason::UnsupportedType
         | Reason::TableNotFound
         | Reason::TableNotServed
+        | Reason::Unauthenticated
+        | Reason::Forbidden
         | Reason::VersionNotFound
         | Reason::ColumnNotFound
         | Reason::RowNotFound
@@ -58,6 +60,8 @@ pub fn table_may_answer(reason: Reason) -> bool {
         | Reason::UnsupportedType
         | Reason::TableNotFound
         | Reason::TableNotServed
+        | Reason::Unauthenticated
+        | Reason::Forbidden
         | Reason::VersionNotFound
         | Reason::ColumnNotFound
         | Reason::RowNotFound
