@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use connections::idle::ActivityCounter;
-use connections::tls::ServerTls;
+use connections::tls::{ClientCertificates, ServerTls};
 use connections::{Caps, ConnectionSlots, connections_by_memory};
 use lake::Lake;
 use telemetry::Tracer;
@@ -62,7 +62,8 @@ impl NodeState {
     /// The first problem of the configuration.
     pub async fn new(config: QueryConfig, lake: Lake, background: Handle) -> Result<Self> {
         config.validate()?;
-        let tls = config.tls.as_ref().map(ServerTls::load).transpose();
+        let clients = ClientCertificates::Required;
+        let tls = config.tls.as_ref().map(|tls| ServerTls::load(tls, clients)).transpose();
         let tls = tls.map_err(|error| QueryError::Tls { field: "tls", error })?;
         let cores = config.core_count();
         let core_traffic = core_traffic(&config, cores, process::memory_bytes())?;

@@ -76,6 +76,7 @@ mod tests {
             cert: "/cert".into(),
             key: "/key".into(),
             client_ca: client_ca.map(Into::into),
+            crl: None,
         };
         let named = |config: &mut IoConfig| config.peers = vec!["query.example".into()];
         assert_eq!(problem(|_| {}), None);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use connections::tls::ServerTls;
+use connections::tls::{ClientCertificates, ServerTls};
 use connections::{Caps, ConnectionSlots, connections_by_memory};
 use ring::{Engine, RingConfig, SlabFile};
 use tables::Tables;
@@ -88,7 +88,8 @@ impl NodeParts {
             threads.fills,
             epoch_min,
         );
-        let tls = config.tls.as_ref().map(ServerTls::load).transpose()?;
+        let tls = config.tls.as_ref().map(|tls| ServerTls::load(tls, ClientCertificates::Required));
+        let tls = tls.transpose()?;
         let per_core = |bytes: u64| bytes / cores.max(1) as u64;
         let connections = connections_by_memory(cores, per_core(memory.traffic));
         let caps = Caps::new(connections, process::descriptors());

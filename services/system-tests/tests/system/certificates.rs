@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 use client::ClientTlsConfig;
 use connections::tls::ServerTlsConfig;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SerialNumber,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
 };
 
-/// An authority that signs certificates.
+/// An authority that signs certificates, and their revocation.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     folder: PathBuf,
@@ -25,6 +25,7 @@ pub struct Authority {
 pub struct Pair {
     pub cert: PathBuf,
     pub key: PathBuf,
+    serial: u64,
 }
 
 impl Authority {
@@ -53,13 +54,32 @@ impl Authority {
             std::fs::write(&path, text).unwrap();
             path
         };
-        Pair { cert: write("crt", pem), key: write("key", key.serialize_pem()) }
+        Pair { cert: write("crt", pem), key: write("key", key.serialize_pem()), serial }
+    }
+
+    /// Writes a list that revokes these certificates.
+    pub fn revoke(&self, list: &Path, pairs: &[&Pair]) {
+        let revoked = |pair: &&Pair| RevokedCertParams {
+            serial_number: SerialNumber::from(pair.serial),
+            revocation_time: SystemTime::now().into(),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: SystemTime::now().into(),
+            next_update: (SystemTime::now() + Duration::from_secs(86_400)).into(),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: pairs.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        std::fs::write(list, params.signed_by(&self.issuer).unwrap().pem().unwrap()).unwrap();
     }
 
     /// Returns the settings of a server with this certificate that asks clients for one of this authority.
     pub fn server(&self, pair: &Pair) -> ServerTlsConfig {
         let (cert, key) = (pair.cert.clone(), pair.key.clone());
-        ServerTlsConfig { cert, key, client_ca: Some(self.ca.clone()) }
+        ServerTlsConfig { cert, key, client_ca: Some(self.ca.clone()), crl: None }
     }
 
     /// Returns the settings of a client with this certificate. Servers must have `server_name`.
@@ -69,6 +89,7 @@ impl Authority {
             cert: Some(pair.cert.clone()),
             key: Some(pair.key.clone()),
             server_name: Some(server_name.to_owned()),
+            crl: None,
         }
     }
 }

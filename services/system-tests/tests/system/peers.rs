@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use client::fetch::{FetchClient, FetchOptions, TableVersion};
+use client::fetch::{FetchClient, FetchOptions, Instant, TableVersion};
 use client::{ClientTls, ClientTlsConfig, Network};
 use futures::StreamExt;
+use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Identity};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -15,7 +16,7 @@ use wire::{Fault, Reason};
 
 use crate::certificates::Authority;
 use crate::cluster::{Cluster, Io, endpoint, folder, soon};
-use crate::members::{check, write};
+use crate::members::{ROWS, check, write};
 use crate::telemetry::scrape;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -93,5 +94,69 @@ async fn only_named_peers_of_the_authority_are_answered() {
     let request = HealthCheckRequest { service: "bireme.fetch.v1.FetchService".into() };
     let health = HealthClient::new(channel).check(request).await.unwrap().into_inner();
     assert_eq!(health.status(), ServingStatus::Serving);
+    cluster.stop().await;
+}
+
+/// Takes rows all the time until `stop`, and counts what was answered by the I/O nodes alone.
+async fn load(cluster: &Cluster, stop: &CancellationToken) -> u64 {
+    let mut answered = 0;
+    while !stop.is_cancelled() {
+        let ids: Vec<i64> = (0..50).map(|id| (id * 7919 + answered as i64) % ROWS).collect();
+        check(&cluster.client, &ids).await;
+        answered += 1;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    answered
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_renewed_under_load_and_a_revoked_node_is_left() {
+    let folder = folder();
+    let uri = folder.path().join("table");
+    write(&uri).await;
+    let authority = Authority::new(folder.path(), "ours");
+    let crl = folder.path().join("crl.pem");
+    authority.revoke(&crl, &[]);
+    // The first certificates expire soon. They are renewed before.
+    let soon = Duration::from_secs(14);
+    let own = authority.issue("io.example", soon);
+    let query = authority.issue("query.example", soon);
+    let tls = ClientTlsConfig { crl: Some(crl.clone()), ..authority.client(&query, "io.example") };
+    let cluster = Cluster::start_with(1, &[("t", &uri)], |io, config| {
+        io.tls = Some(authority.server(&own));
+        io.peers = vec!["query.example".into()];
+        config.io_tls = Some(tls.clone());
+    })
+    .await;
+    let stop = CancellationToken::new();
+    let renewed = async {
+        let began = Instant::now();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (own, _) = (authority.issue("io.example", DAY), authority.issue("query.example", DAY));
+        // By now the connections that were made with the first certificates have ended.
+        tokio::time::sleep_until(began + Duration::from_secs(20)).await;
+        stop.cancel();
+        own
+    };
+    let (answered, own) = tokio::join!(load(&cluster, &stop), renewed);
+    let status = cluster.client.status().await.unwrap();
+    assert!(answered > 100 && status.io_nodes[0].reachable, "{answered} {status:?}");
+    assert_eq!(status.fallback_rows, 0, "each row came from the I/O node");
+    assert_eq!(status.errors, 0);
+
+    // The I/O node's certificate is revoked. The query node leaves its open streams, and reads the table.
+    authority.revoke(&crl, &[&own]);
+    let until = crate::cluster::soon();
+    loop {
+        assert!(Instant::now() < until, "the query node still asks a revoked I/O node");
+        check(&cluster.client, &(0..100).collect::<Vec<_>>()).await;
+        let status = cluster.client.status().await.unwrap();
+        let node = &status.io_nodes[0];
+        if status.fallback_rows > 0 && !node.reachable {
+            assert!(node.error.ends_with("invalid peer certificate: Revoked"), "{node:?}");
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     cluster.stop().await;
 }
