@@ -24,6 +24,7 @@ TIERS = ["io", "query", "stranger"]
 TIMEOUT_SECONDS = 15
 # The interval at which query nodes read the list.
 REFRESH_SECONDS = 5
+IO_SETTINGS = arguments.IO_SETTINGS | {"ACCESS": "open"}
 QUERY_SETTINGS = arguments.QUERY_SETTINGS | {"SLOW_START": "4s", "ACCESS": "open"}
 
 
@@ -91,7 +92,7 @@ class Nodes:
         if not (Path("/run/netns") / self.network.namespace(name)).exists():
             self.network.attach(name, address(name), *others, relayed=relayed)
         command = arguments.io(name, LISTEN, METRICS, self.folder / f"{name}.slab", SLAB, str(self.table))
-        return self._start(name, command, arguments.environment("io", arguments.IO_SETTINGS))
+        return self._start(name, command, arguments.environment("io", IO_SETTINGS))
 
     def start_query(self, name: str, **settings: str) -> Node:
         """Starts a query node that follows the list."""

@@ -22,7 +22,7 @@
 
 {{/* Checks for settings that the chart itself sets. */}}
 {{- define "bireme.checks.names" -}}
-{{- range $tier, $taken := dict "io" (dict "listen" "listenAddress" "name" "" "drives" "io.drives" "serve" "io.serve" "also_reads" "tables" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_members" "io.replicas" "hit_ratio_at_start" "io.hitRatioAtStart" "start_max" "io.startMax" "telemetry" "telemetry" "tls" "tls") "query" (dict "access" "access.mode" "audit" "access.audit" "listen" "listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry" "tls" "tls" "io_tls" "tls") }}
+{{- range $tier, $taken := dict "io" (dict "access" "access.peers" "peers" "access.peers" "listen" "listenAddress" "name" "" "drives" "io.drives" "serve" "io.serve" "also_reads" "tables" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_members" "io.replicas" "hit_ratio_at_start" "io.hitRatioAtStart" "start_max" "io.startMax" "telemetry" "telemetry" "tls" "tls") "query" (dict "access" "access.mode" "audit" "access.audit" "listen" "listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry" "tls" "tls" "io_tls" "tls") }}
 {{- range $key, $value := (index $.Values $tier).settings }}
 {{- if hasKey $taken $key }}
 {{- $instead := index $taken $key }}
@@ -236,6 +236,9 @@
 {{- if and (eq .mode "open") (or .policy .existingSecret) }}
 {{- fail "access.mode is open, so the policy would have no effect: set access.mode to policy, or leave the policy out" }}
 {{- end }}
+{{- end }}
+{{- if and .access.peers (or (not .tls.enabled) (eq .tls.clientCertificates "none")) }}
+{{- fail "access.peers names certificates, and query nodes present none: set tls.enabled, and tls.clientCertificates to io or all" }}
 {{- end }}
 {{- if and (eq .access.mode "policy") .loadtest.enabled }}
 {{- fail "loadtest.enabled: the load test sends no credentials, and access.mode is policy: run it on a release with access.mode open" }}

@@ -100,6 +100,11 @@ endpoint = "{{ ternary "https" "http" $.Values.tls.enabled }}://{{ $pod }}.{{ in
 {{- if .Values.io.pinned }}{{ $cores = .Values.io.resources.limits.cpu }}{{ end }}
 cores = {{ int $cores }}
 pin = {{ .Values.io.pinned }}
+{{- with include "bireme.tls.peers" . }}
+peers = {{ . }}
+{{- else }}
+access = "open"
+{{- end }}
 {{- $serve := list }}
 {{- range $table := .Values.tables }}
 {{- $serve = append $serve (trimSuffix "/" $table.uri) }}

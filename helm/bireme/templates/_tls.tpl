@@ -43,6 +43,16 @@
 {{- end }}
 {{- end }}
 
+{{/* The names in certificates of the callers that I/O nodes answer; none if they answer everybody who reaches them. */}}
+{{- define "bireme.tls.peers" -}}
+{{- $tls := .Values.tls }}
+{{- if .Values.access.peers }}
+{{- toJson .Values.access.peers }}
+{{- else if and $tls.enabled $tls.certManager.enabled (ne $tls.clientCertificates "none") }}
+{{- toJson (list (include "bireme.tls.names" (list . "query") | fromYamlArray | first)) }}
+{{- end }}
+{{- end }}
+
 {{/* The TLS sections of a tier's configuration: (list $ "io"). */}}
 {{- define "bireme.toml.tls" -}}
 {{- $root := index . 0 }}{{ $tier := index . 1 }}

@@ -94,6 +94,7 @@ mod tests {
             (Reason::StoreRefused, 6),
             (Reason::Unauthenticated, 6),
             (Reason::LimitReached, 5),
+            (Reason::Forbidden, 6),
             (Reason::NoIndex, 2),
             (Reason::Internal, 1),
         ] {

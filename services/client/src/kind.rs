@@ -7,12 +7,13 @@ use connections::tls::is_tls;
 use endpoint::Endpoint;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tonic::Request;
 use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
 use wire::fetch::DescribeRequest;
 use wire::fetch::fetch_service_client::FetchServiceClient;
 use wire::query::ListTablesRequest;
 use wire::query::query_service_client::QueryServiceClient;
+use wire::{Fault, Reason};
 
 /// Maximum time for each detection.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -20,13 +21,21 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Returns whether an I/O node answers.
 pub(crate) async fn is_io_node(channel: Channel) -> bool {
     let mut client = FetchServiceClient::new(channel);
-    client.describe(patiently(DescribeRequest {})).await.is_ok()
+    has_answered(client.describe(patiently(DescribeRequest {})).await)
 }
 
 /// Returns whether a query node answers.
 pub(crate) async fn is_query_node(channel: Channel) -> bool {
     let mut client = QueryServiceClient::new(channel);
-    client.list_tables(patiently(ListTablesRequest {})).await.is_ok()
+    has_answered(client.list_tables(patiently(ListTablesRequest {})).await)
+}
+
+/// Returns whether a service answered, if only to refuse the caller.
+fn has_answered<T>(answer: Result<Response<T>, Status>) -> bool {
+    match answer {
+        Ok(_) => true,
+        Err(status) => Fault::from_status(&status).reason == Reason::Unauthenticated,
+    }
 }
 
 /// Returns whether an endpoint, which was connected to over unencrypted TCP, speaks TLS. Gives up after `patience`, at

@@ -12,7 +12,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -22,11 +22,14 @@ use tokio::time::Instant;
 use crate::connection::{Connection, Lifetimes, Peer};
 use crate::slots::{ConnectionSlot, ConnectionSlots, caller};
 use crate::socket::{Socket, Wire};
-use crate::tls::ServerTls;
+use crate::tls::{Presented, ServerTls};
 
 /// The pause after a failed accept. The usual reason is a lack of descriptors, so a connection is closed before the
 /// pause if one can be.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// The interval at which the TLS files are checked for changes, also if no connection is made.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The minimum time between two log lines with the same message, so that a flood of connections does not flood the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -108,10 +111,15 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
     }
 
     async fn run(self: Rc<Self>, listener: TcpListener, mut ended: oneshot::Receiver<()>) {
+        let mut checks = tokio::time::interval(CHECK_INTERVAL);
         loop {
             let accepted = tokio::select! {
                 biased;
                 _ = &mut ended => return,
+                _ = checks.tick() => {
+                    self.options.tls.iter().for_each(|tls| tls.check());
+                    continue;
+                }
                 accepted = listener.accept() => accepted,
             };
             match accepted {
@@ -156,22 +164,18 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         number: u64,
     ) -> io::Result<(Socket, Arc<Connection>)> {
         stream.set_nodelay(true)?;
-        let mut chain = Vec::new();
-        let mut socket = match &self.options.tls {
-            None => Socket::clear(stream),
+        let (mut socket, presented) = match &self.options.tls {
+            None => (Socket::clear(stream), None),
             Some(tls) => {
-                let stream = tls.accept(Wire::Attached(stream)).await?;
-                let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
-                chain = presented.iter().map(|it| it.clone().into_owned()).collect();
-                Socket::tls(stream)
+                let (stream, presented) = tls.accept(Wire::Attached(stream)).await?;
+                (Socket::tls(stream), Some(presented))
             }
         };
         socket.preface().await?;
         socket.detach()?;
-        let expires = crate::tls::expires(&chain).map(instant_of);
-        let names = chain.first().map(crate::tls::names).unwrap_or_default();
+        let names = presented.as_ref().map(Presented::names).unwrap_or_default();
         let peer = Peer { address: Some(address), names };
-        Ok((socket, Connection::new(&self.options.lifetimes, number, peer, expires)))
+        Ok((socket, Connection::new(&self.options.lifetimes, number, peer, presented)))
     }
 
     fn deal(&self, socket: Socket, connection: Arc<Connection>, number: u64, peer: SocketAddr) {
@@ -235,13 +239,4 @@ impl WaitingConnections {
         self.remove(peer, number);
         true
     }
-}
-
-/// Converts a time in seconds since 1970 to the monotonic clock. Returns the current time for a time in the past.
-#[expect(clippy::disallowed_methods, reason = "certificates expire by the wall clock")]
-fn instant_of(seconds: u64) -> Instant {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let left = Duration::from_secs(seconds).saturating_sub(now);
-    // Adding the lifetime of a very long-lived certificate could overflow. 2^30 s are longer than any connection lasts.
-    Instant::now() + left.min(Duration::from_secs(1 << 30))
 }

@@ -1,14 +1,16 @@
 //! A connection's open streams, and the time at which it has to end.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic::Holder;
+
+use crate::tls::Presented;
 
 /// The time limits of connections. Nodes use the default, tests use shorter ones.
 #[derive(Clone, Copy, Debug)]
@@ -18,11 +20,13 @@ pub struct Lifetimes {
     pub establish: Duration,
     /// The time for which a connection may have no stream. Clients' pools keep connections for minutes.
     pub idle: Duration,
-    /// The maximum age, varied by a tenth. An open connection keeps using a revoked certificate or a removed authority
-    /// for this long. A client connects again within milliseconds.
+    /// The maximum age, varied by a tenth. A client connects again within milliseconds.
     pub age: Duration,
     /// The time that open streams get when the connection is to end: the longest deadline.
     pub grace: Duration,
+    /// The time that open streams get when a certificate has expired or is revoked, or what a stream was admitted with
+    /// is withdrawn. It is enough for a client to connect again, and for most answers under way.
+    pub untrusted_grace: Duration,
 }
 
 impl Default for Lifetimes {
@@ -32,6 +36,7 @@ impl Default for Lifetimes {
             idle: Duration::from_secs(300),
             age: Duration::from_secs(600),
             grace: wire::DEADLINE_MAX,
+            untrusted_grace: Duration::from_secs(30),
         }
     }
 }
@@ -52,10 +57,13 @@ pub struct Peer {
 #[derive(Debug)]
 pub struct Connection {
     began: Instant,
-    /// The time at which the connection ends by its age or its client's certificate. The grace comes after this.
+    /// The time at which the connection ends by its age. The grace comes after this.
     ends: Instant,
+    /// The earliest expiry of its certificates.
+    expires: Option<Instant>,
     idle_max: Duration,
     grace: Duration,
+    untrusted_grace: Duration,
     /// The number of open streams, without watch streams.
     streams: AtomicU32,
     /// The number of open streams that may outlast the connection's grace.
@@ -65,9 +73,15 @@ pub struct Connection {
     /// The time at which a stream last ended, in milliseconds since `began`. 0 if none has ended.
     idle_since_ms: AtomicU64,
     retires: CancellationToken,
-    evicted: Notify,
+    is_evicted: AtomicBool,
+    is_distrusted: AtomicBool,
+    /// Notified when one of these two changes.
+    signals: Notify,
     holder: Arc<Holder>,
     peer: Peer,
+    presented: Option<Presented>,
+    /// Set once what a stream was admitted with is withdrawn.
+    withdrawals: Mutex<Vec<Arc<AtomicBool>>>,
 }
 
 /// An open stream. The stream is no longer counted when this is dropped.
@@ -89,28 +103,33 @@ impl Drop for OpenWatch {
 
 impl Connection {
     /// Creates a connection that begins now. Connections with different values of `number` reach their maximum age at
-    /// different times. `expires` is the expiry of the client's certificate.
+    /// different times.
     pub fn new(
         lifetimes: &Lifetimes,
         number: u64,
         peer: Peer,
-        expires: Option<Instant>,
+        presented: Option<Presented>,
     ) -> Arc<Self> {
         let began = Instant::now();
-        let ends = began + spread(lifetimes.age, number);
         Arc::new(Self {
             began,
-            ends: expires.map_or(ends, |expires| ends.min(expires)),
+            ends: began + spread(lifetimes.age, number),
+            expires: presented.as_ref().and_then(Presented::expires),
             idle_max: lifetimes.idle,
             grace: lifetimes.grace,
+            untrusted_grace: lifetimes.untrusted_grace,
             streams: AtomicU32::new(0),
             watches: AtomicU32::new(0),
             lasting: AtomicU32::new(0),
             idle_since_ms: AtomicU64::new(0),
             retires: CancellationToken::new(),
-            evicted: Notify::new(),
+            is_evicted: AtomicBool::new(false),
+            is_distrusted: AtomicBool::new(false),
+            signals: Notify::new(),
             holder: Arc::default(),
             peer,
+            presented,
+            withdrawals: Mutex::default(),
         })
     }
 
@@ -145,8 +164,8 @@ impl Connection {
         self.lasting.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns a token that is cancelled when the connection is about to end by its age, its client's certificate or
-    /// because it is idle. A stream that would outlast the grace then tells its client.
+    /// Returns a token that is cancelled when the connection is about to end by its age, because it is idle, or because
+    /// it is no longer trusted. A stream that would outlast the grace then tells its client.
     pub fn retires(&self) -> CancellationToken {
         self.retires.clone()
     }
@@ -160,17 +179,69 @@ impl Connection {
 
     /// Returns the time that open streams get when the connection is to end.
     pub fn grace(&self) -> Duration {
-        self.grace
+        if self.is_trusted() { self.grace } else { self.untrusted_grace.min(self.grace) }
     }
 
     /// Asks the connection to close, because another one needs its slot.
     pub fn evict(&self) {
-        self.evicted.notify_one();
+        self.is_evicted.store(true, Ordering::Relaxed);
+        self.signals.notify_one();
     }
 
-    /// Waits until [`evict`](Self::evict) is called.
-    pub async fn evicted(&self) {
-        self.evicted.notified().await;
+    /// Returns whether another connection needs the slot.
+    pub fn is_evicted(&self) -> bool {
+        self.is_evicted.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether both sides' certificates are valid, as far as is known, and nothing that a stream was admitted
+    /// with is withdrawn.
+    pub fn is_trusted(&self) -> bool {
+        let has_expired = self.expires.is_some_and(|expires| expires <= Instant::now());
+        !has_expired && !self.is_distrusted.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connection soon after `withdrawn` is set. A service calls this when it admits a stream for a reason
+    /// that may cease.
+    pub fn depend_on(&self, withdrawn: &Arc<AtomicBool>) {
+        let mut withdrawals = self.withdrawals();
+        if !withdrawals.iter().any(|it| Arc::ptr_eq(it, withdrawn)) {
+            withdrawals.push(Arc::clone(withdrawn));
+        }
+    }
+
+    /// Returns whether [`check`](Self::check) has something to do. Cheap.
+    pub(crate) fn has_to_be_checked(&self) -> bool {
+        self.presented.as_ref().is_some_and(Presented::is_stale) || self.is_withdrawn()
+    }
+
+    /// Verifies the client's certificate with the current TLS files, and begins to end the connection if it is no
+    /// longer trusted.
+    pub(crate) fn check(&self) {
+        let is_withdrawn = self.is_withdrawn();
+        let verified = self.presented.as_ref().map_or(Ok(()), Presented::verify);
+        if let Err(error) = &verified {
+            let Peer { address, names } = &self.peer;
+            let address = address.map(tracing::field::display);
+            tracing::warn!(address, ?names, %error, "a client's certificate is no longer trusted");
+        }
+        if (is_withdrawn || verified.is_err()) && !self.is_distrusted.swap(true, Ordering::Relaxed)
+        {
+            self.signals.notify_one();
+        }
+    }
+
+    fn is_withdrawn(&self) -> bool {
+        let is_distrusted = self.is_distrusted.load(Ordering::Relaxed);
+        !is_distrusted && self.withdrawals().iter().any(|it| it.load(Ordering::Relaxed))
+    }
+
+    fn withdrawals(&self) -> MutexGuard<'_, Vec<Arc<AtomicBool>>> {
+        self.withdrawals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the connection is evicted or no longer trusted, since this was last awaited.
+    pub async fn signalled(&self) {
+        self.signals.notified().await;
     }
 
     /// Tells the streams that the connection is about to end.
@@ -178,14 +249,13 @@ impl Connection {
         self.retires.cancel();
     }
 
-    /// Returns the time at which the connection ends by its age, by the client's certificate, or because it is idle.
+    /// Returns the time at which the connection ends by its age, by its certificates, or because it is idle.
     /// While the connection has a stream, the time may be too early, so the caller has to call this again at that time.
     pub fn ends(&self) -> Instant {
-        match self.idle_since() {
-            Some(since) => self.ends.min(since + self.idle_max),
-            // It may become idle soon, so the caller looks again after at most `idle_max`.
-            None => self.ends.min(Instant::now() + self.idle_max),
-        }
+        // If it has a stream, it may become idle soon, so the caller looks again after at most `idle_max`.
+        let idle_since = self.idle_since().unwrap_or_else(Instant::now);
+        let ends = self.ends.min(idle_since + self.idle_max);
+        self.expires.map_or(ends, |expires| ends.min(expires))
     }
 }
 
@@ -211,7 +281,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_ends_by_age_by_certificate_or_when_idle() {
+    async fn a_connection_ends_by_age_or_when_idle() {
         let seconds = Duration::from_secs;
         let lifetimes = Lifetimes { idle: seconds(60), age: seconds(600), ..Default::default() };
         let began = Instant::now();
@@ -228,8 +298,6 @@ mod tests {
         tokio::time::advance(seconds(520)).await;
         let aged = connection.ends() - began;
         assert!(seconds(540) <= aged && aged < seconds(660), "{aged:?}");
-        let expires = began + seconds(595);
-        assert_eq!(Connection::new(&lifetimes, 7, Peer::default(), Some(expires)).ends(), expires);
     }
 
     #[test]

@@ -17,6 +17,8 @@ mod socket;
 #[cfg(test)]
 mod tests;
 pub mod tls;
+#[cfg(test)]
+mod trust_tests;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use traffic::connection_bytes;

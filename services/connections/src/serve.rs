@@ -1,13 +1,13 @@
 //! Serves the connections of one core with hyper's HTTP/2.
 //!
 //! A connection ends gracefully (GOAWAY, then its streams) when the node stops, when it reaches its maximum age, when
-//! its client's certificate expires, and when it has had no stream for long. It ends at once when another connection
-//! needs its slot, or needs memory that it holds while it is stalled.
+//! a certificate of it expires or is revoked, and when it has had no stream for long. It ends at once when another
+//! connection needs its slot, or needs memory that it holds while it is stalled.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hyper::server::conn::http2;
@@ -29,8 +29,8 @@ const EVICTION_GRACE: Duration = Duration::from_millis(10);
 /// The time that a client without streams has to close its side of a connection that is to end.
 const IDLE_GRACE: Duration = Duration::from_secs(5);
 
-/// The interval at which a core looks for requests that take too long to arrive, and checks whether a peak of its
-/// callers' memory has passed.
+/// The interval at which a core looks for requests that take too long to arrive, checks whether a peak of its callers'
+/// memory has passed, and whether its connections are still trusted.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The maximum number of requests that a client has cancelled before the core has looked at them. One more ends the
@@ -93,6 +93,7 @@ pub async fn serve(
     let (open, mut all_ended) = mpsc::channel::<Infallible>(1);
     let mut stopping = pin!(stopping);
     let mut checks = tokio::time::interval(CHECK_INTERVAL);
+    let mut served_now: Vec<Weak<Connection>> = Vec::new();
     loop {
         let served = tokio::select! {
             biased;
@@ -104,6 +105,7 @@ pub async fn serve(
                 {
                     drop(tokio::task::spawn_blocking(give_back));
                 }
+                check_all(&mut served_now);
                 continue;
             }
             served = connections.recv() => match served {
@@ -113,6 +115,7 @@ pub async fn serve(
         };
         let Served { carrier, connection, slot } = served;
         options.memory.watch(connection.holder());
+        served_now.push(Arc::downgrade(&connection));
         let held = options.memory.charge(connection_bytes(options.memory.max()));
         let requests = Requests {
             routes: routes.clone(),
@@ -132,6 +135,30 @@ pub async fn serve(
     stop.cancel();
     // Nothing is sent: this returns once the last sender is dropped.
     let _ = all_ended.recv().await;
+}
+
+/// Begins to end the connections that are no longer trusted.
+fn check_all(connections: &mut Vec<Weak<Connection>>) {
+    connections.retain(|connection| connection.strong_count() > 0);
+    let open = connections.iter().filter_map(Weak::upgrade);
+    let due: Vec<_> = open.filter(|connection| connection.has_to_be_checked()).collect();
+    if !due.is_empty() {
+        tokio::spawn(async move {
+            for connection in due {
+                connection.check();
+                // Verifying a certificate takes about 100 µs, and a core may have thousands of connections.
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+}
+
+/// A connection's end, which has begun.
+struct Ending {
+    /// The time at which streams that are still open are abandoned.
+    until: Instant,
+    /// Whether no stream may outlast that time.
+    is_strict: bool,
 }
 
 /// A connection as hyper serves it.
@@ -155,7 +182,7 @@ async fn attend(
     stop: &CancellationToken,
 ) {
     let mut timer = pin!(tokio::time::sleep_until(connection.ends()));
-    let mut ending = None;
+    let mut ending: Option<Ending> = None;
     loop {
         tokio::select! {
             biased;
@@ -166,37 +193,50 @@ async fn attend(
                 return;
             }
             () = connection.holder().ended() => return,
-            () = connection.evicted() => {
-                serving.as_mut().end_gracefully();
-                let _ = tokio::time::timeout(EVICTION_GRACE, &mut serving).await;
-                return;
+            () = connection.signalled() => {
+                if connection.is_evicted() {
+                    serving.as_mut().end_gracefully();
+                    let _ = tokio::time::timeout(EVICTION_GRACE, &mut serving).await;
+                    return;
+                }
             }
-            () = stop.cancelled(), if ending.is_none() => {
-                ending = Some(Instant::now() + connection.grace());
-                serving.as_mut().end_gracefully();
-                timer.as_mut().reset(Instant::now() + connection.grace().min(IDLE_GRACE));
-            }
+            () = stop.cancelled(), if ending.is_none() => {}
             () = &mut timer => {
-                if let Some(until) = ending {
-                    let is_idle = connection.idle_since().is_some();
-                    let has_time = Instant::now() < until || connection.has_lasting();
-                    if is_idle || !has_time {
-                        tracing::debug!(is_idle, "a connection is closed: its grace is over");
-                        return;
-                    }
-                    timer.as_mut().reset(Instant::now() + connection.grace().min(IDLE_GRACE));
-                    continue;
+                if ending.as_ref().is_some_and(|ending| is_over(connection, ending)) {
+                    tracing::debug!("a connection is closed: its grace is over");
+                    return;
                 }
-                let ends = connection.ends();
-                if ends > Instant::now() {
-                    timer.as_mut().reset(ends);
-                    continue;
-                }
-                ending = Some(Instant::now() + connection.grace());
-                connection.retire();
-                serving.as_mut().end_gracefully();
-                timer.as_mut().reset(Instant::now() + connection.grace().min(IDLE_GRACE));
             }
         }
+        let (now, is_trusted) = (Instant::now(), connection.is_trusted());
+        let until = now + connection.grace();
+        match &mut ending {
+            None if !stop.is_cancelled() && is_trusted && connection.ends() > now => {
+                timer.as_mut().reset(connection.ends());
+                continue;
+            }
+            None => {
+                if !stop.is_cancelled() {
+                    connection.retire();
+                }
+                serving.as_mut().end_gracefully();
+                ending = Some(Ending { until, is_strict: !is_trusted });
+            }
+            Some(ending) if !is_trusted && !ending.is_strict => {
+                connection.retire();
+                *ending = Ending { until: ending.until.min(until), is_strict: true };
+            }
+            Some(_) => {}
+        }
+        let next = until.min(now + IDLE_GRACE);
+        let last = ending.as_ref().map(|ending| ending.until).filter(|&last| last > now);
+        timer.as_mut().reset(last.map_or(next, |last| next.min(last)));
     }
+}
+
+/// Returns whether the last time has come for a connection that is to end.
+fn is_over(connection: &Connection, ending: &Ending) -> bool {
+    let is_idle = connection.idle_since().is_some();
+    let may_last = connection.has_lasting() && !ending.is_strict;
+    is_idle || (Instant::now() >= ending.until && !may_last)
 }

@@ -16,15 +16,15 @@ use tonic_health::pb::health_client::HealthClient;
 use traffic::TrafficMemory;
 
 use super::*;
-use crate::tls::{ClientTls, ClientTlsConfig, ServerTls, ServerTlsConfig};
+use crate::tls::{ClientCertificates, ClientTls, ClientTlsConfig, ServerTls, ServerTlsConfig};
 
 /// The time after which a test fails. Long enough for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A node of one core that serves only health checks.
-struct Node {
-    address: SocketAddr,
-    slots: Arc<ConnectionSlots>,
+pub struct Node {
+    pub address: SocketAddr,
+    pub slots: Arc<ConnectionSlots>,
     memory: Arc<TrafficMemory>,
     acceptor: Option<Acceptor>,
     stop: Option<oneshot::Sender<()>>,
@@ -32,7 +32,7 @@ struct Node {
 }
 
 impl Node {
-    fn start(caps: Caps, lifetimes: Lifetimes, tls: Option<Arc<ServerTls>>) -> Self {
+    pub fn start(caps: Caps, lifetimes: Lifetimes, tls: Option<Arc<ServerTls>>) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (dealt, mut taken) = mpsc::unbounded_channel::<Accepted>();
@@ -87,7 +87,7 @@ impl Node {
     }
 
     /// Stops the node and waits until all connections have ended.
-    async fn stop(mut self) {
+    pub async fn stop(mut self) {
         drop(self.acceptor.take());
         drop(self.stop.take());
         tokio::time::timeout(PATIENCE, &mut self.core).await.unwrap().unwrap();
@@ -95,7 +95,7 @@ impl Node {
     }
 }
 
-fn caps(total: usize, per_peer: usize, waiting: usize) -> Caps {
+pub fn caps(total: usize, per_peer: usize, waiting: usize) -> Caps {
     Caps { total, per_peer, waiting }
 }
 
@@ -104,7 +104,7 @@ async fn check(channel: Channel) -> Result<(), tonic::Status> {
     HealthClient::new(channel).check(request).await.map(drop)
 }
 
-async fn until(mut is_so: impl FnMut() -> bool) {
+pub async fn until(mut is_so: impl FnMut() -> bool) {
     let until = tokio::time::Instant::now() + PATIENCE;
     while !is_so() {
         assert!(tokio::time::Instant::now() < until);
@@ -113,7 +113,7 @@ async fn until(mut is_so: impl FnMut() -> bool) {
 }
 
 /// Returns whether the other side closes the connection.
-async fn is_closed(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> bool {
+pub async fn is_closed(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> bool {
     let mut bytes = Vec::new();
     tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.is_ok()
 }
@@ -214,13 +214,18 @@ fn certificates(folder: &Path, lasts: Duration) -> (ServerTlsConfig, ClientTlsCo
     let key = KeyPair::generate().unwrap();
     let cert = write("cert.pem", params.signed_by(&key, &issuer).unwrap().pem());
     let key = write("key.pem", key.serialize_pem());
-    let server =
-        ServerTlsConfig { cert: cert.clone(), key: key.clone(), client_ca: Some(ca.clone()) };
+    let server = ServerTlsConfig {
+        cert: cert.clone(),
+        key: key.clone(),
+        client_ca: Some(ca.clone()),
+        crl: None,
+    };
     let client = ClientTlsConfig {
         ca: Some(ca),
         cert: Some(cert),
         key: Some(key),
         server_name: Some("localhost".into()),
+        crl: None,
     };
     (server, client)
 }
@@ -229,7 +234,10 @@ fn certificates(folder: &Path, lasts: Duration) -> (ServerTlsConfig, ClientTlsCo
 async fn an_expired_certificate_ends_its_connection_and_silent_clients_delay_no_handshake() {
     let folder = tempfile::tempdir().unwrap();
     let (server, client) = certificates(folder.path(), Duration::from_secs(20));
-    let (server, client) = (ServerTls::load(&server).unwrap(), ClientTls::load(&client).unwrap());
+    let (server, client) = (
+        ServerTls::load(&server, ClientCertificates::Required).unwrap(),
+        ClientTls::load(&client).unwrap(),
+    );
     let lifetimes = Lifetimes { grace: Duration::ZERO, ..Default::default() };
     let node = Node::start(caps(8, 8, 16), lifetimes, Some(server));
     let mut silent = Vec::new();
@@ -256,7 +264,7 @@ async fn a_connection_has_the_names_and_the_address_of_its_client() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (is_tls, slots) = (tls.is_some(), ConnectionSlots::new(caps(8, 8, 8), 1));
-        let tls = tls.map(|tls| ServerTls::load(&tls).unwrap());
+        let tls = tls.map(|tls| ServerTls::load(&tls, ClientCertificates::Required).unwrap());
         let options = AcceptOptions { tls, slots, lifetimes: Lifetimes::default() };
         let (dealt, mut taken) = mpsc::unbounded_channel::<Accepted>();
         let _acceptor = accept(listener, options, move |_, it| drop(dealt.send(it))).unwrap();

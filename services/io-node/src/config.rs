@@ -1,5 +1,6 @@
 //! The configuration of an I/O node: one typed form, checked before anything starts.
 
+mod access;
 mod drive_size;
 mod serve;
 mod share;
@@ -22,6 +23,7 @@ use telemetry::TelemetryConfig;
 
 use crate::error::NodeError;
 
+pub use access::IoAccess;
 pub use drive_size::{check_size, too_little};
 pub use serve::{AlsoReadsConfig, resolve};
 pub use share::{Share, ShareConfig, shares};
@@ -36,6 +38,12 @@ pub struct IoConfig {
     pub listen: SocketAddr,
     /// TLS for clients' connections. Without it they are unencrypted.
     pub tls: Option<ServerTlsConfig>,
+    /// The query nodes that are answered: DNS names and URIs in their certificates, in which `*` stands for any
+    /// characters. Needs `tls.client_ca`.
+    pub peers: Vec<String>,
+    /// `open` answers anyone who reaches the node. A node that listens beyond loopback needs this or `peers`.
+    #[schemars(with = "IoAccess")]
+    pub access: Option<IoAccess>,
     /// The node's name, which placement uses; unique among the members.
     pub name: String,
     /// The tables that are served: their URIs, or prefixes that end in `/`, such as `s3://bucket/tables/`. Any other is
@@ -175,6 +183,8 @@ impl Default for IoConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7071)),
             tls: None,
+            peers: Vec::new(),
+            access: None,
             name: "io-0".into(),
             serve: Vec::new(),
             also_reads: Vec::new(),
@@ -255,6 +265,7 @@ impl IoConfig {
         if self.queue_rows_max < self.batch_rows_max as usize {
             return bad("queue_rows_max", "must be at least batch_rows_max".into());
         }
+        access::check(self)?;
         serve::check(self)?;
         shares(self)?;
         self.warm_at_start.iter().try_for_each(StartWarmConfig::check)?;

@@ -36,7 +36,8 @@ mod table;
 
 pub use cache::simulate;
 pub use config::{
-    AlsoReadsConfig, DriveConfig, EngineChoice, IoConfig, ShareConfig, StartWarmConfig, too_little,
+    AlsoReadsConfig, DriveConfig, EngineChoice, IoAccess, IoConfig, ShareConfig, StartWarmConfig,
+    too_little,
 };
 pub use drive::{DriveState, LaidOut, Superblock, inspect, lay_out};
 pub use error::NodeError;

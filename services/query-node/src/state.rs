@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use access::Access;
 use audit::Audit;
 use connections::idle::ActivityCounter;
-use connections::tls::ServerTls;
+use connections::tls::{ClientCertificates, ServerTls};
 use connections::{Caps, ConnectionSlots, connections_by_memory};
 use lake::Lake;
 use telemetry::Tracer;
@@ -68,7 +68,12 @@ impl NodeState {
     /// The first problem of the configuration.
     pub async fn new(config: QueryConfig, lake: Lake, background: Handle) -> Result<Self> {
         config.validate()?;
-        let tls = config.tls.as_ref().map(ServerTls::load).transpose();
+        let clients = match &config.access {
+            // Callers may come with a token or a key instead.
+            Some(AccessConfig::Policy(_)) => ClientCertificates::Optional,
+            Some(AccessConfig::Open) | None => ClientCertificates::Required,
+        };
+        let tls = config.tls.as_ref().map(|tls| ServerTls::load(tls, clients)).transpose();
         let tls = tls.map_err(|error| QueryError::Tls { field: "tls", error })?;
         let access = match &config.access {
             Some(AccessConfig::Policy(file)) => Access::load(file).await?,
@@ -129,7 +134,7 @@ impl NodeState {
 
     /// Returns whether everybody who reaches the node may use it, and others than this machine can reach it.
     pub fn is_open_to_others(&self) -> bool {
-        self.access.is_open() && !self.config.listen.ip().is_loopback()
+        self.access.is_open() && !self.config.listen.ip().to_canonical().is_loopback()
     }
 
     /// Returns whether the node reports that it serves.

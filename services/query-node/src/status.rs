@@ -119,6 +119,7 @@ fn described(endpoint: String, node: DescribeResponse) -> IoNode {
         tables: node.tables,
         start_warms: node.start_warms,
         ready: node.ready,
+        open_access: node.open_access,
         ..Default::default()
     }
 }

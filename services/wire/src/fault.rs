@@ -178,7 +178,7 @@ fn nearest(code: Code) -> Reason {
         Code::Cancelled => Reason::Cancelled,
         Code::ResourceExhausted => Reason::Overloaded,
         Code::Unavailable => Reason::NodeUnavailable,
-        Code::PermissionDenied => Reason::StoreRefused,
+        Code::PermissionDenied => Reason::Forbidden,
         Code::Unauthenticated => Reason::Unauthenticated,
         Code::DataLoss => Reason::TableDamaged,
         Code::FailedPrecondition => Reason::NoIndex,

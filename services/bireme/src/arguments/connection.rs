@@ -56,7 +56,7 @@ pub struct TlsArgs {
 impl TlsArgs {
     fn config(&self) -> ClientTlsConfig {
         let Self { ca, cert, key, server_name } = self.clone();
-        ClientTlsConfig { ca, cert, key, server_name }
+        ClientTlsConfig { ca, cert, key, server_name, crl: None }
     }
 }
 

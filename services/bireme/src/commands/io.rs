@@ -28,7 +28,7 @@ pub const PREFIX: &str = "BIREME_IO_";
 const EXAMPLES: &str = "\
 Examples:
   bireme io --drive /dev/nvme0n1 --drive /mnt/nvme1/slab:400GiB \\
-      --serve s3://bucket/tables/ --listen 0.0.0.0:7071
+      --serve s3://bucket/tables/
   bireme io --config io.toml
   BIREME_IO_RAM_TIER=2GiB bireme io --config io.toml
 
@@ -36,9 +36,14 @@ A setting's value is that of its flag, else of the variable BIREME_IO_<FIELD>
 (such as BIREME_IO_QUEUE_ROWS_MAX), else of the file, else its default. An
 example of a file:
   listen = \"0.0.0.0:7071\"
+  peers = [\"query.example\"]         # names in query nodes' certificates
   name = \"io-0\"
   ram_tier = \"1GiB\"
   serve = [\"s3://bucket/tables/\"]  # tables, or prefixes that end in /
+  [tls]
+  cert = \"/tls/tls.crt\"
+  key = \"/tls/tls.key\"
+  client_ca = \"/tls/ca.crt\"
   [[drives]]
   path = \"/mnt/nvme0/slab\"
   size = \"400GiB\"

@@ -109,6 +109,12 @@ fn report(status: &StatusResponse, out: &mut Output) -> Result<()> {
         let IoNode { endpoint, engine, engine_reason, .. } = node;
         out.line(format_args!("\n{endpoint} reads by {engine}: {engine_reason}"))?;
     }
+    for node in status.io_nodes.iter().filter(|node| node.open_access) {
+        out.line(format_args!(
+            "\n{} answers anyone who reaches it (`access` is `open`); name the query nodes in its `peers` instead",
+            node.endpoint
+        ))?;
+    }
     for node in &status.io_nodes {
         for warm in node.start_warms.iter().filter(|warm| !warm.done) {
             out.line(format_args!("\n{}", warming(node, warm)))?;
@@ -364,6 +370,7 @@ fn to_json(status: &StatusResponse) -> Value {
             "store": node.store.as_ref().map(store_json),
             "tables": node.tables.iter().map(table_json).collect::<Vec<_>>(),
             "ready": node.ready,
+            "open_access": node.open_access,
             "start_warms": node.start_warms.iter().map(start_warm_json).collect::<Vec<_>>(),
         })
     };

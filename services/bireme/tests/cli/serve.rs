@@ -1,4 +1,4 @@
-//! The tables that an I/O node serves must be configured.
+//! The tables that an I/O node serves must be configured, and to whom it serves them.
 
 use crate::names;
 
@@ -25,4 +25,11 @@ fn a_uri_that_is_not_plain_is_refused_with_what_is_wrong() {
         let table = format!("t={}", uri.trim_end_matches('/'));
         names(&["query", "--io-node", "127.0.0.1:9", "--table", &table], 2, why);
     }
+}
+
+#[test]
+fn a_node_that_other_machines_reach_does_not_start_before_it_is_settled_whom_it_answers() {
+    let io = io("0.0.0.0:0", "/nowhere/slab:96MiB");
+    names(&io, 2, "`access` is not set, and other machines reach 0.0.0.0:0");
+    names(&io, 2, "access = \"open\"");
 }

@@ -4,17 +4,18 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 use super::ALPN;
 use super::expiry::expires;
-use super::files::{TlsError, authorities, certificates, key, provider, unusable};
+use super::files::{TlsError, authorities, certificates, key, provider, revocations, unusable};
 use super::reload::{LoadedConfig, Reloaded};
+use super::verified_stream::{ClientFiles, VerifiedStream};
 use crate::Carrier;
 
 /// The TLS settings for connecting. The files are PEM, and are read again when they change.
@@ -33,6 +34,10 @@ pub struct ClientTlsConfig {
     /// The name that servers' certificates must have. If left out, the host that is connected to. Needed where nodes
     /// are found by address.
     pub server_name: Option<String>,
+    /// Lists of revoked certificates (CRLs), of any of the authorities between a server's certificate and `ca`.
+    /// Certificates of an authority that has no list here are not revoked. Lists are used beyond their next update.
+    #[schemars(extend("format" = "path"))]
+    pub crl: Option<PathBuf>,
 }
 
 impl ClientTlsConfig {
@@ -48,7 +53,7 @@ impl ClientTlsConfig {
 
 /// Makes TLS connections.
 pub struct ClientTls {
-    pub(super) config: Reloaded<LoadedConfig<ClientConfig>>,
+    pub(super) config: Arc<ClientFiles>,
     server_name: Option<ServerName<'static>>,
 }
 
@@ -58,11 +63,11 @@ impl ClientTls {
     /// # Errors
     /// [`TlsError`] if a file can't be read or used, or if the server name is invalid.
     pub fn load(config: &ClientTlsConfig) -> Result<Arc<Self>, TlsError> {
-        let files = [&config.ca, &config.cert, &config.key];
+        let files = [&config.ca, &config.cert, &config.key, &config.crl];
         let files = files.into_iter().flatten().cloned().collect();
         let server_name = config.server_name.clone().map(server_name).transpose()?;
         let settings = config.clone();
-        let config = Reloaded::new(files, move || make(&settings))?;
+        let config = Arc::new(Reloaded::new(files, move || make(&settings))?);
         Ok(Arc::new(Self { config, server_name }))
     }
 
@@ -71,17 +76,32 @@ impl ClientTls {
     /// # Errors
     /// An I/O error, such as for a certificate that is not the server's, or one that the server refuses. It contains
     /// [`NoTls`] if the server does not speak TLS.
-    pub async fn connect<C: Carrier>(&self, stream: C, host: &str) -> io::Result<TlsStream<C>> {
+    pub async fn connect<C: Carrier>(
+        &self,
+        stream: C,
+        host: &str,
+    ) -> io::Result<VerifiedStream<C>> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
             None => server_name(host.to_owned()).map_err(io::Error::other)?,
         };
+        let generation = self.config.generation();
         let config = Arc::clone(&self.config.current().config);
-        let connected = TlsConnector::from(config).connect(name, stream).await;
-        connected.map_err(|error| match fault_of(&error) {
-            Some(rustls::Error::InvalidMessage(_)) => io::Error::new(error.kind(), NoTls),
-            _ => error,
-        })
+        match TlsConnector::from(config).connect(name.clone(), stream).await {
+            Ok(stream) => {
+                Ok(VerifiedStream::new(stream, Arc::clone(&self.config), name, generation))
+            }
+            Err(error) => Err(match fault_of(&error) {
+                Some(rustls::Error::InvalidMessage(_)) => io::Error::new(error.kind(), NoTls),
+                _ => error,
+            }),
+        }
+    }
+
+    /// Reads the files again if they have changed.
+    #[cfg(test)]
+    pub fn check_now(&self) {
+        self.config.check_now();
     }
 
     /// Like [`ServerTls::expires`](super::ServerTls::expires). Returns `None` without a client certificate.
@@ -126,8 +146,9 @@ fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error
     ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()
 }
 
-fn make(config: &ClientTlsConfig) -> Result<LoadedConfig<ClientConfig>, TlsError> {
-    let builder = builder().map_err(unusable)?;
+fn make(
+    config: &ClientTlsConfig,
+) -> Result<LoadedConfig<ClientConfig, Arc<WebPkiServerVerifier>>, TlsError> {
     let roots = match &config.ca {
         Some(file) => authorities(file)?,
         None => {
@@ -137,7 +158,15 @@ fn make(config: &ClientTlsConfig) -> Result<LoadedConfig<ClientConfig>, TlsError
             roots
         }
     };
-    let builder = builder.with_root_certificates(roots);
+    if roots.is_empty() {
+        return Err(unusable("the system trusts no authority; name one with `ca`"));
+    }
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        .with_crls(revocations(config.crl.as_ref())?)
+        .allow_unknown_revocation_status()
+        .build()
+        .map_err(unusable)?;
+    let builder = builder().map_err(unusable)?.with_webpki_verifier(Arc::clone(&verifier));
     let (mut made, expires) = match (&config.cert, &config.key) {
         (Some(cert), Some(file)) => {
             let chain = certificates(cert)?;
@@ -147,5 +176,7 @@ fn make(config: &ClientTlsConfig) -> Result<LoadedConfig<ClientConfig>, TlsError
         _ => (builder.with_no_client_auth(), None),
     };
     made.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(LoadedConfig { config: Arc::new(made), expires })
+    // A server whose session is resumed is not verified again.
+    made.resumption = Resumption::disabled();
+    Ok(LoadedConfig { config: Arc::new(made), verifier, expires })
 }

@@ -7,9 +7,12 @@
 //!
 //! Nothing else of a certificate is read (RFC 5280, 4.1).
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use der::asn1::{AnyRef, GeneralizedTime, UtcTime};
 use der::{Decode, Reader, Result, SliceReader, Tag};
 use rustls::pki_types::CertificateDer;
+use tokio::time::Instant;
 
 /// The number of fields between the version and the validity: serial number, signature algorithm, issuer.
 const FIELDS_BEFORE: usize = 3;
@@ -24,6 +27,20 @@ pub fn expires(chain: &[CertificateDer<'_>]) -> Option<u64> {
             .ok()
     };
     chain.iter().filter_map(expires).min()
+}
+
+/// Returns the earlier of two times, either of which may be unknown.
+pub fn earliest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
+}
+
+/// Converts a time in seconds since 1970 to the monotonic clock. Returns the current time for a time in the past.
+#[expect(clippy::disallowed_methods, reason = "certificates expire by the wall clock")]
+pub fn instant_of(seconds: u64) -> Instant {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let left = Duration::from_secs(seconds).saturating_sub(now);
+    // Adding the lifetime of a very long-lived certificate could overflow. 2^30 s are longer than any connection lasts.
+    Instant::now() + left.min(Duration::from_secs(1 << 30))
 }
 
 fn not_after(certificate: &[u8]) -> Result<u64> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
 /// The error for TLS settings that can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -78,4 +78,17 @@ pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
         roots.add(certificate).map_err(in_file(path))?;
     }
     Ok(roots)
+}
+
+/// Reads the lists of revoked certificates in a file, at least one. Without a file there are none.
+pub fn revocations(
+    path: Option<&PathBuf>,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let Some(path) = path else { return Ok(Vec::new()) };
+    let read = CertificateRevocationListDer::pem_file_iter(path).map_err(pem_error(path))?;
+    let lists = read.collect::<Result<Vec<_>, _>>().map_err(pem_error(path))?;
+    match lists.is_empty() {
+        true => Err(in_file(path)("has no list of revoked certificates; it has to be PEM")),
+        false => Ok(lists),
+    }
 }

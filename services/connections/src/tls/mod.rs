@@ -1,22 +1,26 @@
 //! TLS on connections: HTTP/2 with certificates from files, which are read again when they change.
 //!
 //! Certificates are renewed while a node runs (cert-manager does so some weeks before they expire). New connections use
-//! the new certificates, so no restart is needed.
+//! the new certificates, so no restart is needed. Connections that exist end when a certificate of theirs expires
+//! ([`Presented`] on the accepting side, [`VerifiedStream`] on the other), and when the other side's is revoked or its
+//! authority removed.
 
 mod client;
 mod expiry;
 mod files;
 mod names;
+mod presented;
 mod reload;
 mod server;
 #[cfg(test)]
 mod tests;
+mod verified_stream;
 
 pub use client::{ClientTls, ClientTlsConfig, NoTls, is_tls};
-pub(crate) use expiry::expires;
 pub use files::TlsError;
-pub(crate) use names::names;
-pub use server::{ServerTls, ServerTlsConfig};
+pub use presented::Presented;
+pub use server::{ClientCertificates, ServerTls, ServerTlsConfig};
+pub use verified_stream::VerifiedStream;
 
 /// The application protocol within TLS: HTTP/2.
 const ALPN: &[u8] = b"h2";

@@ -6,6 +6,7 @@
 )]
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,13 +14,16 @@ use arc_swap::ArcSwap;
 
 use super::files::TlsError;
 
-/// The minimum time between two checks of the files. A check happens when a connection is made.
-const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// The minimum time between two checks of the files. A check happens when a connection is made, and regularly while
+/// there are connections.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The TLS configuration of one side, made from files.
-pub struct LoadedConfig<C> {
+pub struct LoadedConfig<C, V> {
     /// The configuration for rustls.
     pub config: Arc<C>,
+    /// Verifies certificates of the other side.
+    pub verifier: V,
     /// The earliest expiry of the presented certificate and its chain, in seconds since 1970. `None` if no certificate
     /// is presented, or if the expiry can't be read.
     pub expires: Option<u64>,
@@ -28,6 +32,8 @@ pub struct LoadedConfig<C> {
 /// A value that is made from files.
 pub struct Reloaded<T> {
     now: ArcSwap<T>,
+    /// The number of values that were made after the first one.
+    generation: AtomicU64,
     make: Box<dyn Fn() -> Result<T, TlsError> + Send + Sync>,
     files: Vec<PathBuf>,
     checked: Mutex<FileCheck>,
@@ -49,12 +55,40 @@ impl<T> Reloaded<T> {
         // Take the times before the files are read, so that a change in between is noticed.
         let checked = Mutex::new(FileCheck { at: Instant::now(), modified: times(&files) });
         let now = ArcSwap::from_pointee(make()?);
-        Ok(Self { now, make: Box::new(make), files, checked })
+        Ok(Self { now, generation: AtomicU64::new(0), make: Box::new(make), files, checked })
     }
 
     /// Returns the current value. Checks the files at most once in `CHECK_INTERVAL`, and makes the value again if they
     /// have changed; if they can't be used, the old value stays.
     pub fn current(&self) -> Arc<T> {
+        self.check_if_due();
+        self.now.load_full()
+    }
+
+    /// Returns the current value without a check of the files.
+    pub fn loaded(&self) -> Arc<T> {
+        self.now.load_full()
+    }
+
+    /// Returns the number of times that the value has changed. A value that is loaded after this has at least this
+    /// generation.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Checks the files on another thread, unless they were checked less than [`CHECK_INTERVAL`] ago.
+    pub fn check_in_background(self: &Arc<Self>)
+    where
+        T: Send + Sync + 'static,
+    {
+        if self.checked.try_lock().is_ok_and(|checked| checked.at.elapsed() >= CHECK_INTERVAL) {
+            let this = Arc::clone(self);
+            drop(tokio::task::spawn_blocking(move || this.check_if_due()));
+        }
+    }
+
+    /// Checks the files, unless they were checked less than [`CHECK_INTERVAL`] ago.
+    pub fn check_if_due(&self) {
         // One thread checks the files while the others use the old value.
         if let Ok(mut checked) = self.checked.try_lock()
             && checked.at.elapsed() >= CHECK_INTERVAL
@@ -62,7 +96,6 @@ impl<T> Reloaded<T> {
             checked.at = Instant::now();
             self.check(&mut checked);
         }
-        self.now.load_full()
     }
 
     /// Checks the files regardless of the last check.
@@ -81,6 +114,7 @@ impl<T> Reloaded<T> {
                 // Record the times only now, so that files which can't be used yet are tried again.
                 checked.modified = modified;
                 self.now.store(Arc::new(made));
+                self.generation.fetch_add(1, Ordering::Release);
                 tracing::info!("new certificates are in use");
             }
             Err(error) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsAcceptor;
@@ -14,7 +14,8 @@ use tokio_rustls::server::TlsStream;
 
 use super::ALPN;
 use super::expiry::expires;
-use super::files::{TlsError, authorities, certificates, key, provider, unusable};
+use super::files::{TlsError, authorities, certificates, key, provider, revocations, unusable};
+use super::presented::{ClientVerifier, Presented, ServerFiles};
 use super::reload::{LoadedConfig, Reloaded};
 use crate::Carrier;
 
@@ -37,33 +38,66 @@ pub struct ServerTlsConfig {
     #[serde(default)]
     #[schemars(extend("format" = "path"))]
     pub client_ca: Option<PathBuf>,
+    /// Lists of revoked certificates (CRLs), of any of the authorities between a client's certificate and `client_ca`.
+    /// Certificates of an authority that has no list here are not revoked. Lists are used beyond their next update.
+    #[serde(default)]
+    #[schemars(extend("format" = "path"))]
+    pub crl: Option<PathBuf>,
+}
+
+/// Whether clients of a node with `client_ca` need a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// A client without a certificate is refused.
+    Required,
+    /// A client may come without a certificate. One with an invalid certificate is refused.
+    Optional,
 }
 
 /// Accepts TLS connections.
-pub struct ServerTls(pub(super) Reloaded<LoadedConfig<ServerConfig>>);
+pub struct ServerTls(pub(super) Arc<ServerFiles>);
 
 impl ServerTls {
     /// Reads the files.
     ///
     /// # Errors
     /// [`TlsError`] if a file can't be read or used.
-    pub fn load(config: &ServerTlsConfig) -> Result<Arc<Self>, TlsError> {
+    pub fn load(
+        config: &ServerTlsConfig,
+        clients: ClientCertificates,
+    ) -> Result<Arc<Self>, TlsError> {
         let mut files = vec![config.cert.clone(), config.key.clone()];
         files.extend(config.client_ca.clone());
+        files.extend(config.crl.clone());
         let config = config.clone();
-        Ok(Arc::new(Self(Reloaded::new(files, move || make(&config))?)))
+        let loaded = Reloaded::new(files, move || make(&config, clients))?;
+        Ok(Arc::new(Self(Arc::new(loaded))))
     }
 
-    /// Does the handshake.
+    /// Does the handshake. Returns the certificates of both sides too.
     ///
     /// # Errors
     /// An I/O error if the client's handshake is invalid, or takes longer than 3 s.
-    pub async fn accept<C: Carrier>(&self, stream: C) -> io::Result<TlsStream<C>> {
-        let acceptor = TlsAcceptor::from(Arc::clone(&self.0.current().config));
-        match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-            Ok(accepted) => accepted,
-            Err(_) => Err(io::ErrorKind::TimedOut.into()),
-        }
+    pub async fn accept<C: Carrier>(&self, stream: C) -> io::Result<(TlsStream<C>, Presented)> {
+        let generation = self.0.generation();
+        let current = self.0.current();
+        let acceptor = TlsAcceptor::from(Arc::clone(&current.config));
+        let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await;
+        let stream = accepted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let chain = stream.get_ref().1.peer_certificates();
+        let presented = Presented::new(Arc::clone(&self.0), chain, current.expires, generation);
+        Ok((stream, presented))
+    }
+
+    /// Reads the files again if they have changed. Does nothing if that was checked a few seconds ago.
+    pub fn check(&self) {
+        self.0.check_if_due();
+    }
+
+    /// Reads the files again if they have changed.
+    #[cfg(test)]
+    pub fn check_now(&self) {
+        self.0.check_now();
     }
 
     /// Returns the earliest expiry of the certificate in use and of those between it and its authority, in seconds
@@ -73,21 +107,48 @@ impl ServerTls {
     }
 }
 
-fn make(config: &ServerTlsConfig) -> Result<LoadedConfig<ServerConfig>, TlsError> {
+fn make(
+    config: &ServerTlsConfig,
+    clients: ClientCertificates,
+) -> Result<LoadedConfig<ServerConfig, ClientVerifier>, TlsError> {
+    let verifier = verifier(config, clients)?;
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(unusable)?;
-    let builder = match &config.client_ca {
+    let builder = match &verifier {
         None => builder.with_no_client_auth(),
-        Some(file) => {
-            let roots = Arc::new(authorities(file)?);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
-            builder.with_client_cert_verifier(verifier.build().map_err(unusable)?)
-        }
+        Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
     };
     let chain = certificates(&config.cert)?;
     let expires = expires(&chain);
     let mut made = builder.with_single_cert(chain, key(&config.key)?).map_err(unusable)?;
     made.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(LoadedConfig { config: Arc::new(made), expires })
+    if verifier.is_some() {
+        // A client that resumes a session is not verified again.
+        made.session_storage = Arc::new(NoServerSessionStorage {});
+        made.send_tls13_tickets = 0;
+    }
+    Ok(LoadedConfig { config: Arc::new(made), verifier, expires })
+}
+
+fn verifier(
+    config: &ServerTlsConfig,
+    clients: ClientCertificates,
+) -> Result<ClientVerifier, TlsError> {
+    let revocations = revocations(config.crl.as_ref())?;
+    let Some(file) = &config.client_ca else {
+        return match revocations.is_empty() {
+            true => Ok(None),
+            false => Err(unusable("`crl` needs `client_ca`; without it clients show none")),
+        };
+    };
+    let builder =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(file)?), provider())
+            .with_crls(revocations)
+            .allow_unknown_revocation_status();
+    let builder = match clients {
+        ClientCertificates::Required => builder,
+        ClientCertificates::Optional => builder.allow_unauthenticated(),
+    };
+    Ok(Some(builder.build().map_err(unusable)?))
 }

@@ -57,10 +57,13 @@ impl Authority {
 
 /// Returns whether both sides accept each other and a message gets through.
 async fn speaks(server: &ServerTlsConfig, client: &ClientTlsConfig, host: &str) -> bool {
-    let (server, client) = (ServerTls::load(server).unwrap(), ClientTls::load(client).unwrap());
+    let (server, client) = (
+        ServerTls::load(server, ClientCertificates::Required).unwrap(),
+        ClientTls::load(client).unwrap(),
+    );
     let (near, far) = duplex(1 << 16);
     let serving = async {
-        let mut stream = server.accept(far).await?;
+        let (mut stream, _) = server.accept(far).await?;
         let mut message = [0; 4];
         stream.read_exact(&mut message).await?;
         stream.write_all(&message).await?;
@@ -85,7 +88,7 @@ async fn only_sides_with_trusted_certificates_connect() {
     let folder = folder.path();
     let (ours, theirs) = (Authority::new(folder, "ours"), Authority::new(folder, "theirs"));
     let Pair { cert, key } = ours.issue(folder, "io.bireme");
-    let server = ServerTlsConfig { cert, key, client_ca: None };
+    let server = ServerTlsConfig { cert, key, client_ca: None, crl: None };
     let client = ClientTlsConfig { ca: Some(ours.file.clone()), ..Default::default() };
     assert!(speaks(&server, &client, "io.bireme").await);
     assert!(!speaks(&server, &client, "another.bireme").await, "the name is checked");
@@ -113,8 +116,9 @@ fn errors_name_the_unusable_file() {
     let Pair { cert, key } = ours.issue(folder, "a");
     let other = ours.issue(folder, "b");
     let fault = |cert: &Path, key: &Path| {
-        let config = ServerTlsConfig { cert: cert.into(), key: key.into(), client_ca: None };
-        ServerTls::load(&config).err().unwrap().to_string()
+        let config =
+            ServerTlsConfig { cert: cert.into(), key: key.into(), client_ca: None, crl: None };
+        ServerTls::load(&config, ClientCertificates::Required).err().unwrap().to_string()
     };
     let absent = folder.join("absent");
     assert!(fault(&absent, &key).contains("absent"), "{}", fault(&absent, &key));
@@ -141,13 +145,15 @@ fn the_reported_expiry_is_that_of_the_certificate_in_use() {
     };
     let Pair { cert, key } = ours.issue_until(folder, "io.bireme", 2040);
     shows(&std::fs::read_to_string(&cert).unwrap(), 10);
-    let server = ServerTlsConfig { cert: shown.clone(), key: key.clone(), client_ca: None };
-    let server = ServerTls::load(&server).unwrap();
+    let server =
+        ServerTlsConfig { cert: shown.clone(), key: key.clone(), client_ca: None, crl: None };
+    let server = ServerTls::load(&server, ClientCertificates::Required).unwrap();
     let client = ClientTlsConfig {
         ca: Some(ours.file.clone()),
         cert: Some(shown.clone()),
         key: Some(key.clone()),
         server_name: None,
+        crl: None,
     };
     let anonymous = ClientTls::load(&ClientTlsConfig { cert: None, key: None, ..client.clone() });
     let client = ClientTls::load(&client).unwrap();

@@ -39,6 +39,7 @@ telemetry::metrics! {
     CONNECTIONS_LIMIT = Gauge "bireme.io.connections.limit" "{connection}" [] "The maximum number of connections; beyond it a new connection replaces an idle one";
     CONNECTIONS_EVICTED = Counter "bireme.io.connections.evicted" "{connection}" [] "Idle connections that were closed for new ones";
     CONNECTIONS_REFUSED = Counter "bireme.io.connections.refused" "{connection}" [] "New connections that were refused, because all others had streams, or half of them came from the same address";
+    CALLS_REFUSED = Counter "bireme.io.calls.refused" "{call}" [] "Calls and streams refused because their caller is no peer of the node";
     RING_READS = Counter "bireme.io.ring.reads" "{read}" ["core"] "Reads submitted to a core's ring";
     RING_SUBMITS = Counter "bireme.io.ring.submits" "{submit}" ["core"] "System calls that submitted operations; reads divided by submits is the size of a submission";
     RING_IN_FLIGHT = Gauge "bireme.io.ring.in_flight" "{operation}" ["core"] "Operations of a ring that are in flight";
@@ -151,6 +152,7 @@ fn traffic(samples: &mut Samples, metrics: &NodeMetrics, cores: &[CoreSnapshot])
     samples.add(&CONNECTIONS_LIMIT, &[], connections.max as u64);
     samples.add(&CONNECTIONS_EVICTED, &[], connections.evicted);
     samples.add(&CONNECTIONS_REFUSED, &[], connections.refused);
+    samples.add(&CALLS_REFUSED, &[], metrics.shared.peers.refused());
 }
 
 fn rings(samples: &mut Samples, cores: &[CoreSnapshot]) {

@@ -192,6 +192,12 @@ impl IoNode {
             AcceptOptions { tls: tls.clone(), slots: Arc::clone(&connection_slots), lifetimes };
         let acceptor = accept(&node.mailboxes, listener, options).map_err(os_error("listening"))?;
         tracing::info!(%local_addr, %engine, name = node.config.name, "I/O node serves");
+        if node.config.is_open_beyond_loopback() {
+            tracing::warn!(
+                "anyone who reaches {local_addr} may read all tables of `serve`, because `access` is `open`; name the \
+                 query nodes in `peers` instead"
+            );
+        }
         let metrics = NodeMetrics { shared: Arc::clone(&shared), memory, tls, connection_slots };
         let telemetry = Telemetry::start(&node.config.telemetry, &identity, metrics, &handle)?;
         let acceptor = Some(acceptor);

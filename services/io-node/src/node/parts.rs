@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use connections::tls::ServerTls;
+use connections::tls::{ClientCertificates, ServerTls};
 use connections::{Caps, ConnectionSlots, connections_by_memory};
 use ring::{Engine, RingConfig, SlabFile};
 use tables::Tables;
@@ -16,7 +16,7 @@ use crate::config::{IoConfig, shares};
 use crate::drive::{Claim, Drives};
 use crate::error::NodeError;
 use crate::fetch::{CorePlan, NodeState, TableReader};
-use crate::serve::{Readiness, ServiceState, StartWarms};
+use crate::serve::{PeerGate, Readiness, ServiceState, StartWarms};
 use crate::shard::mailbox::{Mailbox, Message};
 use crate::table::{Registry, ServedTables};
 
@@ -87,7 +87,8 @@ impl NodeParts {
             threads.fills,
             epoch_min,
         );
-        let tls = config.tls.as_ref().map(ServerTls::load).transpose()?;
+        let tls = config.tls.as_ref().map(|tls| ServerTls::load(tls, ClientCertificates::Required));
+        let tls = tls.transpose()?;
         let per_core = |bytes: u64| bytes / cores.max(1) as u64;
         let connections = connections_by_memory(cores, per_core(memory.traffic));
         let caps = Caps::new(connections, process::descriptors());
@@ -106,6 +107,7 @@ impl NodeParts {
         };
         let start_warms = StartWarms::new(&config.warm_at_start);
         let readiness = Readiness::new(&config);
+        let peers = PeerGate::new(&config)?;
         let node = Arc::new(NodeState {
             tables: Registry::new(tables, served, config.tables_max),
             table_reader: TableReader::new(
@@ -122,6 +124,7 @@ impl NodeParts {
         });
         let shared = Arc::new(ServiceState {
             node,
+            peers,
             readiness,
             start_warms,
             usage: match &engine {

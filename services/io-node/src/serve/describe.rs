@@ -49,6 +49,7 @@ pub async fn describe(shared: &ServiceState) -> DescribeResponse {
         tables,
         start_warms: shared.start_warms.warms(),
         ready: shared.readiness.is_ready(),
+        open_access: node.config.is_open_beyond_loopback(),
     }
 }
 

@@ -3,6 +3,7 @@
 mod describe;
 mod health;
 mod other_calls;
+mod peer_gate;
 mod reply_body;
 mod server;
 mod service_state;
@@ -22,6 +23,7 @@ use self::server::{FetchServer, call_rule};
 use crate::fetch::here;
 
 pub use health::Readiness;
+pub use peer_gate::PeerGate;
 pub use service_state::ServiceState;
 pub use start_warms::StartWarms;
 pub use stream::opened;

@@ -43,7 +43,7 @@ pub fn call_rule(path: &str) -> CallRule {
 
 const WARM_PATH: &str = "/bireme.fetch.v1.FetchService/Warm";
 
-/// `bireme.fetch.v1.FetchService`.
+/// `bireme.fetch.v1.FetchService`, which answers only the node's peers.
 #[derive(Clone)]
 pub struct FetchServer {
     shared: Arc<ServiceState>,
@@ -95,6 +95,10 @@ impl Service<http::Request<Body>> for FetchServer {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let connection = request.extensions().get::<Arc<Connection>>();
+        if let Err(fault) = self.shared.peers.admit(connection.map(AsRef::as_ref)) {
+            return std::future::ready(Ok(Status::from(fault).into_http())).boxed();
+        }
         match request.uri().path() {
             FETCH_PATH => std::future::ready(Ok(self.fetch(request))).boxed(),
             _ => self.other_calls.call(request),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::health::Readiness;
+use super::peer_gate::PeerGate;
 use super::start_warms::StartWarms;
 use crate::fetch::NodeState;
 
@@ -10,6 +11,8 @@ use crate::fetch::NodeState;
 pub struct ServiceState {
     /// The state that the cores share for fetches.
     pub node: Arc<NodeState>,
+    /// Decides which callers are answered.
+    pub peers: PeerGate,
     /// Whether the node reports ready.
     pub readiness: Readiness,
     /// The fills that must end before the node reports ready.

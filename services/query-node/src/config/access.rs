@@ -33,7 +33,7 @@ impl From<AccessConfig> for String {
 impl AccessConfig {
     /// Returns the problem of a node that listens on `listen` without an access mode, if others can reach that address.
     pub fn fault(access: Option<&Self>, listen: SocketAddr) -> Option<String> {
-        (access.is_none() && !listen.ip().is_loopback()).then(|| {
+        (access.is_none() && !listen.ip().to_canonical().is_loopback()).then(|| {
             format!(
                 "is missing, and {listen} can be reached by others; name a policy file that says who may read which \
                  tables, or write access = \"open\" to let everybody read all tables"
@@ -55,6 +55,7 @@ mod tests {
         for (access, listen) in [
             (None, "127.0.0.1:7070"),
             (None, "[::1]:7070"),
+            (None, "[::ffff:127.0.0.1]:7070"),
             (Some("open"), "0.0.0.0:7070"),
             (Some("/etc/bireme/access.toml"), "[::]:7070"),
         ] {

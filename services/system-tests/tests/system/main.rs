@@ -4,6 +4,7 @@
 
 mod aging;
 mod bad_input;
+mod certificates;
 mod cluster;
 mod damage;
 mod endpoints;
@@ -13,6 +14,7 @@ mod medium;
 mod members;
 mod membership;
 mod overload;
+mod peers;
 mod readiness;
 mod reads;
 mod restart;

@@ -51,11 +51,13 @@ async fn both_tiers_use_tls_and_check_clients() {
         key: Some(ours.key.clone()),
         // Nodes are listed by address, and the certificate has no address.
         server_name: Some("bireme".into()),
+        crl: None,
     };
     let server = ServerTlsConfig {
         cert: ours.cert.clone(),
         key: ours.key.clone(),
         client_ca: Some(ours.ca.clone()),
+        crl: None,
     };
     let cluster = Cluster::start_secured(2, &[("t", &uri)], &client, |io, query| {
         io.tls = Some(server.clone());

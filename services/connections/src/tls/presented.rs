@@ -1,0 +1,82 @@
+//! The certificates with which a connection was accepted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use tokio::time::Instant;
+
+use super::expiry::{earliest, expires, instant_of};
+use super::names::names;
+use super::reload::{LoadedConfig, Reloaded};
+
+/// Verifies clients' certificates. `None` if they need none.
+pub type ClientVerifier = Option<Arc<dyn ClientCertVerifier>>;
+
+/// The settings of the accepting side, made from files.
+pub type ServerFiles = Reloaded<LoadedConfig<ServerConfig, ClientVerifier>>;
+
+/// The certificates with which a connection was accepted. The client's is verified again when the TLS files have
+/// changed: it may be revoked by then, or its authority removed.
+pub struct Presented {
+    files: Arc<ServerFiles>,
+    /// The client's certificate, and those between it and its authority. Empty without one.
+    chain: Vec<CertificateDer<'static>>,
+    /// The generation of the files with which the chain was last verified.
+    verified: AtomicU64,
+    /// The earliest expiry of both sides' certificates.
+    expires: Option<Instant>,
+}
+
+impl Presented {
+    /// Creates the certificates of a connection whose handshake is done. `own_expires` is the expiry of the node's
+    /// certificate, in seconds since 1970, and `generation` that of the files.
+    pub(super) fn new(
+        files: Arc<ServerFiles>,
+        chain: Option<&[CertificateDer<'static>]>,
+        own_expires: Option<u64>,
+        generation: u64,
+    ) -> Self {
+        let chain = chain.unwrap_or_default().to_vec();
+        let expires = earliest(own_expires, expires(&chain)).map(instant_of);
+        Self { files, chain, verified: generation.into(), expires }
+    }
+
+    /// Returns the DNS names and URIs in the client's certificate.
+    pub fn names(&self) -> Vec<String> {
+        self.chain.first().map(names).unwrap_or_default()
+    }
+
+    /// Returns the earliest expiry of both sides' certificates.
+    pub fn expires(&self) -> Option<Instant> {
+        self.expires
+    }
+
+    /// Returns whether the TLS files have changed since the client's certificate was last verified.
+    pub fn is_stale(&self) -> bool {
+        !self.chain.is_empty() && self.verified.load(Ordering::Relaxed) != self.files.generation()
+    }
+
+    /// Verifies the client's certificate with the current files.
+    ///
+    /// # Errors
+    /// The reason why it is not trusted any more.
+    pub fn verify(&self) -> Result<(), rustls::Error> {
+        // The generation is read first: if the files change meanwhile, the certificate is verified once more.
+        self.verified.store(self.files.generation(), Ordering::Relaxed);
+        match (&*self.chain, &self.files.loaded().verifier) {
+            ([own, between @ ..], Some(verifier)) => {
+                verifier.verify_client_cert(own, between, UnixTime::now()).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Presented {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Presented").field("names", &self.names()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,316 @@
+//! Tests that connections end when they are no longer trusted, with real certificates.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, RevokedCertParams, SerialNumber,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::tests::{Node, caps, is_closed, until};
+use crate::tls::{
+    ClientCertificates, ClientTls, ClientTlsConfig, ServerTls, ServerTlsConfig, VerifiedStream,
+};
+use crate::{Connection, Lifetimes, Peer};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    folder: PathBuf,
+    serials: AtomicU64,
+    ca: PathBuf,
+}
+
+/// The files of a certificate and its key.
+struct Pair {
+    cert: PathBuf,
+    key: PathBuf,
+    serial: u64,
+}
+
+impl Authority {
+    fn new(folder: &Path, name: &str) -> Self {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.distinguished_name.push(DnType::CommonName, name);
+        let (key, ca) = (KeyPair::generate().unwrap(), folder.join(format!("{name}.pem")));
+        std::fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
+        let (issuer, serials) = (Issuer::new(params, key), AtomicU64::new(1));
+        Self { issuer, folder: folder.to_owned(), serials, ca }
+    }
+
+    fn issue(&self, name: &str, lasts: Duration) -> Pair {
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.serial_number = Some(SerialNumber::from(serial));
+        params.not_after = (SystemTime::now() + lasts).into();
+        let key = KeyPair::generate().unwrap();
+        let pem = params.signed_by(&key, &self.issuer).unwrap().pem();
+        let write = |kind: &str, text: String| {
+            let path = self.folder.join(format!("{name}.{kind}"));
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        Pair { cert: write("crt", pem), key: write("key", key.serialize_pem()), serial }
+    }
+
+    /// Writes a list that revokes the certificates with these serial numbers.
+    fn revoke(&self, serials: &[u64]) -> PathBuf {
+        let revoked = |&serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(serial),
+            revocation_time: SystemTime::now().into(),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: SystemTime::now().into(),
+            next_update: (SystemTime::now() + DAY).into(),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let path = self.folder.join("crl.pem");
+        std::fs::write(&path, params.signed_by(&self.issuer).unwrap().pem().unwrap()).unwrap();
+        path
+    }
+
+    fn server(&self, pair: &Pair) -> ServerTlsConfig {
+        let (cert, key) = (pair.cert.clone(), pair.key.clone());
+        ServerTlsConfig { cert, key, client_ca: Some(self.ca.clone()), crl: None }
+    }
+
+    fn client(&self, pair: Option<&Pair>) -> ClientTlsConfig {
+        ClientTlsConfig {
+            ca: Some(self.ca.clone()),
+            cert: pair.map(|pair| pair.cert.clone()),
+            key: pair.map(|pair| pair.key.clone()),
+            server_name: Some("node".into()),
+            crl: None,
+        }
+    }
+}
+
+fn load(config: &ServerTlsConfig) -> Arc<ServerTls> {
+    ServerTls::load(config, ClientCertificates::Required).unwrap()
+}
+
+type Stream = VerifiedStream<TcpStream>;
+
+/// Connects to a node, and opens a stream that the node does not answer: of a request, only the headers are sent.
+async fn connect(node: &Node, client: &ClientTlsConfig) -> std::io::Result<Stream> {
+    let open = node.slots.counts().open;
+    let stream = TcpStream::connect(node.address).await?;
+    let mut stream = ClientTls::load(client).unwrap().connect(stream, "node").await?;
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await?;
+    // :method POST, :scheme http, :path and content-type in full, and no end of the stream.
+    let (path, grpc) = (b"/grpc.health.v1.Health/Check", b"application/grpc");
+    let head =
+        [&[0x83, 0x86, 0x04, path.len() as u8][..], path, &[0x0f, 0x10, grpc.len() as u8], grpc]
+            .concat();
+    stream.write_all(&[0, 0, head.len() as u8, 1, 4, 0, 0, 0, 1]).await?;
+    stream.write_all(&head).await?;
+    stream.flush().await?;
+    let mut begin = [0; 9];
+    stream.read_exact(&mut begin).await?;
+    until(|| node.slots.counts().open > open).await;
+    Ok(stream)
+}
+
+/// A node with a short grace, the files of its authority, and two clients of it.
+struct Scene {
+    _folder: tempfile::TempDir,
+    authority: Authority,
+    tls: Arc<ServerTls>,
+    node: Node,
+    one: Pair,
+    other: Pair,
+}
+
+impl Scene {
+    fn new(own_lasts: Duration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::new(folder.path(), "ours");
+        let own = authority.issue("node", own_lasts);
+        let (one, other) = (authority.issue("one", DAY), authority.issue("other", DAY));
+        let crl = Some(authority.revoke(&[]));
+        let tls = load(&ServerTlsConfig { crl, ..authority.server(&own) });
+        let grace = Duration::from_millis(300);
+        let lifetimes = Lifetimes { untrusted_grace: grace, ..Default::default() };
+        let node = Node::start(caps(8, 8, 8), lifetimes, Some(Arc::clone(&tls)));
+        Self { _folder: folder, authority, tls, node, one, other }
+    }
+
+    async fn connect(&self, pair: &Pair) -> std::io::Result<Stream> {
+        connect(&self.node, &self.authority.client(Some(pair))).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_certificate_ends_its_open_connections_and_no_others() {
+    let scene = Scene::new(DAY);
+    let mut one = scene.connect(&scene.one).await.unwrap();
+    let mut other = scene.connect(&scene.other).await.unwrap();
+    scene.authority.revoke(&[scene.one.serial]);
+    scene.tls.check_now();
+    assert!(is_closed(&mut one).await);
+    until(|| scene.node.slots.counts().open == 1).await;
+    assert!(scene.connect(&scene.one).await.is_err(), "it can't connect again");
+    let mut byte = [0];
+    let silent = tokio::time::timeout(Duration::from_millis(700), async {
+        while other.read_exact(&mut byte).await.is_ok() {}
+    });
+    assert!(silent.await.is_err(), "the other connection stays open");
+    drop((one, other));
+    scene.node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_authority_ends_the_connections_of_its_certificates() {
+    let scene = Scene::new(DAY);
+    let mut one = scene.connect(&scene.one).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let theirs = Authority::new(folder.path(), "theirs");
+    // Both are trusted for a while, as when one authority replaces another.
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let both = read(&scene.authority.ca) + &read(&theirs.ca);
+    std::fs::write(&scene.authority.ca, both).unwrap();
+    scene.tls.check_now();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut again = scene.connect(&scene.one).await.unwrap();
+    std::fs::copy(&theirs.ca, &scene.authority.ca).unwrap();
+    scene.tls.check_now();
+    assert!(is_closed(&mut one).await && is_closed(&mut again).await);
+    until(|| scene.node.slots.counts().open == 0).await;
+    scene.node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_expiry_of_the_nodes_own_certificate_ends_its_connections() {
+    let scene = Scene::new(Duration::from_secs(4));
+    let mut one = scene.connect(&scene.one).await.unwrap();
+    assert!(is_closed(&mut one).await);
+    scene.node.stop().await;
+}
+
+#[test]
+fn a_list_without_an_authority_or_content_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "ours");
+    let own = authority.issue("node", DAY);
+    let fault = |config: ServerTlsConfig| {
+        ServerTls::load(&config, ClientCertificates::Required).err().unwrap().to_string()
+    };
+    let crl = Some(authority.revoke(&[]));
+    let said = fault(ServerTlsConfig { client_ca: None, crl, ..authority.server(&own) });
+    assert!(said.contains("`crl` needs `client_ca`"), "{said}");
+    let crl = Some(authority.ca.clone());
+    let said = fault(ServerTlsConfig { crl, ..authority.server(&own) });
+    assert!(said.contains("ours.pem: has no list of revoked certificates"), "{said}");
+}
+
+/// Does a handshake in memory. Returns the client's side, and the server's, which must be kept.
+async fn handshake(
+    server: &Arc<ServerTls>,
+    client: &Arc<ClientTls>,
+) -> (std::io::Result<VerifiedStream<tokio::io::DuplexStream>>, bool, impl Sized) {
+    let (near, far) = duplex(1 << 16);
+    let accepting = async {
+        let (mut stream, presented) = server.accept(far).await?;
+        stream.write_all(b"x").await?;
+        stream.flush().await?;
+        std::io::Result::Ok((stream, presented))
+    };
+    let connecting = async {
+        let mut stream = client.connect(near, "node").await?;
+        // With TLS 1.3, the client learns only now whether its certificate is accepted.
+        stream.read_exact(&mut [0]).await?;
+        Ok(stream)
+    };
+    let (accepted, connected) = tokio::join!(accepting, connecting);
+    let is_named = accepted.as_ref().is_ok_and(|(_, presented)| !presented.names().is_empty());
+    (connected, is_named, accepted)
+}
+
+#[tokio::test]
+async fn optional_certificates_may_be_absent_but_not_invalid() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, theirs) =
+        (Authority::new(folder.path(), "ours"), Authority::new(folder.path(), "theirs"));
+    let own = ours.issue("node", DAY);
+    let (valid, revoked) = (ours.issue("valid", DAY), ours.issue("revoked", DAY));
+    let foreign = theirs.issue("foreign", DAY);
+    let config = ServerTlsConfig { crl: Some(ours.revoke(&[revoked.serial])), ..ours.server(&own) };
+    for (clients, without) in
+        [(ClientCertificates::Optional, true), (ClientCertificates::Required, false)]
+    {
+        let server = ServerTls::load(&config, clients).unwrap();
+        for (pair, expected) in [
+            (None, without),
+            (Some(&valid), true),
+            (Some(&revoked), false),
+            (Some(&foreign), false),
+        ] {
+            let client = ClientTls::load(&ours.client(pair)).unwrap();
+            let (connected, is_named, _server) = handshake(&server, &client).await;
+            assert_eq!(connected.is_ok(), expected, "{clients:?}");
+            assert_eq!(is_named, expected && pair.is_some());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_leaves_a_server_whose_certificate_is_revoked_or_expired() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = Authority::new(folder.path(), "ours");
+    let (own, other) = (ours.issue("node", DAY), ours.issue("other", DAY));
+    let server = load(&ours.server(&own));
+    let crl = Some(ours.revoke(&[other.serial]));
+    let client = ClientTls::load(&ClientTlsConfig { crl, ..ours.client(Some(&other)) }).unwrap();
+    let (connected, _, kept) = handshake(&server, &client).await;
+    let mut stream = connected.unwrap();
+    let waited = tokio::time::timeout(Duration::from_secs(3600), stream.read_u8()).await;
+    assert!(waited.is_err(), "the server's certificate is not the revoked one");
+    ours.revoke(&[own.serial]);
+    client.check_now();
+    let asked = Instant::now();
+    let error = stream.read_u8().await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionAborted, "{error}");
+    assert!(asked.elapsed() <= Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(handshake(&server, &client).await.0.is_err(), "it can't connect again");
+    drop(kept);
+
+    ours.revoke(&[]);
+    client.check_now();
+    let began = Instant::now();
+    let (connected, _, _kept) = handshake(&server, &client).await;
+    connected.unwrap().read_u8().await.unwrap_err();
+    let lasted = began.elapsed();
+    assert!(DAY <= lasted && lasted < DAY + Duration::from_secs(60), "{lasted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_distrusted_once_what_admitted_a_stream_is_withdrawn() {
+    let connection = Connection::new(&Lifetimes::default(), 1, Peer::default(), None);
+    let [kept, withdrawn] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    for _ in 0..3 {
+        connection.depend_on(&kept);
+        connection.depend_on(&withdrawn);
+    }
+    assert!(!connection.has_to_be_checked() && connection.is_trusted());
+    assert_eq!(connection.grace(), wire::DEADLINE_MAX);
+    withdrawn.store(true, Ordering::Relaxed);
+    assert!(connection.has_to_be_checked());
+    connection.check();
+    connection.signalled().await;
+    assert!(!connection.is_trusted() && !connection.has_to_be_checked());
+    assert_eq!(connection.grace(), Duration::from_secs(30));
+}

@@ -1,0 +1,162 @@
+//! Who is answered by an I/O node: named peers, and nobody else.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use client::fetch::{FetchClient, FetchOptions, Instant, TableVersion};
+use client::{ClientTls, ClientTlsConfig, Network};
+use futures::StreamExt;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Certificate, Identity};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use wire::fetch::WarmRequest;
+use wire::{Fault, Reason};
+
+use crate::certificates::Authority;
+use crate::cluster::{Cluster, Io, endpoint, folder, soon};
+use crate::members::{ROWS, check, write};
+use crate::telemetry::scrape;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn client_of(io: &Io, tls: &ClientTlsConfig) -> FetchClient {
+    let network = Network::Tls(ClientTls::load(tls).unwrap());
+    let options = FetchOptions { network, ..Default::default() };
+    FetchClient::new(endpoint(io.node.local_addr()), options).unwrap()
+}
+
+/// Makes each of the calls of an I/O node.
+async fn each_call(client: &FetchClient, uri: &str) -> [Result<(), Fault>; 3] {
+    let fetched = async {
+        let table = TableVersion { uri, version: 1, identity: "" };
+        client.ready(soon()).await?;
+        client.open(table, &["id".to_owned()], soon()).await.map(drop)
+    };
+    let warmed = async {
+        let request = WarmRequest { table_uri: uri.into(), version: 1, ..Default::default() };
+        let mut progress = client.warm(request).await?;
+        while let Some(step) = progress.next().await {
+            step?;
+        }
+        Ok(())
+    };
+    let described = async { client.describe(Duration::from_secs(30)).await.map(drop) };
+    [fetched.await, warmed.await, described.await]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_named_peers_of_the_authority_are_answered() {
+    let folder = folder();
+    let uri = folder.path().join("table");
+    write(&uri).await;
+    let authority = Authority::new(folder.path(), "ours");
+    let own = authority.issue("io.example", DAY);
+    let query = authority.client(&authority.issue("query-1.example", DAY), "io.example");
+    let other = authority.client(&authority.issue("another.example", DAY), "io.example");
+    let cluster = Cluster::start_with(1, &[("t", &uri)], |io, config| {
+        io.tls = Some(authority.server(&own));
+        io.peers = vec!["query-*.example".into()];
+        io.telemetry.metrics_listen = Some("127.0.0.1:0".parse().unwrap());
+        config.io_tls = Some(query.clone());
+    })
+    .await;
+    check(&cluster.client, &(0..100).collect::<Vec<_>>()).await;
+    let status = cluster.client.status().await.unwrap();
+    assert!(status.io_nodes[0].reachable && !status.io_nodes[0].open_access, "{status:?}");
+    assert_eq!(status.fallback_rows, 0, "the I/O node answered");
+
+    let (io, uri) = (&cluster.io[0], uri.to_str().unwrap());
+    for answer in each_call(&client_of(io, &query), uri).await {
+        answer.unwrap();
+    }
+    let refusals = each_call(&client_of(io, &other), uri).await.map(Result::unwrap_err);
+    let [fetch, rest @ ..] = &refusals;
+    assert_eq!(fetch.reason, Reason::NodeUnavailable, "{fetch}");
+    assert!(rest.iter().all(|it| it.reason == Reason::Unauthenticated), "{rest:?}");
+    for fault in &refusals {
+        assert!(fault.message.contains("answers only its peers"), "{fault}");
+    }
+    let metrics =
+        String::from_utf8(scrape(io.node.metrics_addr().unwrap(), "/metrics", "*/*").await.1);
+    assert!(metrics.unwrap().contains("bireme_io_calls_refused_total "));
+
+    // Health is answered to everyone who can connect.
+    let read = |file: &Option<PathBuf>| std::fs::read(file.as_ref().unwrap()).unwrap();
+    let tls = tonic::transport::ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(read(&other.ca)))
+        .identity(Identity::from_pem(read(&other.cert), read(&other.key)))
+        .domain_name("io.example");
+    let channel =
+        tonic::transport::Endpoint::from_shared(format!("https://{}", io.node.local_addr()));
+    let channel = channel.unwrap().tls_config(tls).unwrap().connect().await.unwrap();
+    let request = HealthCheckRequest { service: "bireme.fetch.v1.FetchService".into() };
+    let health = HealthClient::new(channel).check(request).await.unwrap().into_inner();
+    assert_eq!(health.status(), ServingStatus::Serving);
+    cluster.stop().await;
+}
+
+/// Takes rows all the time until `stop`, and counts what was answered by the I/O nodes alone.
+async fn load(cluster: &Cluster, stop: &CancellationToken) -> u64 {
+    let mut answered = 0;
+    while !stop.is_cancelled() {
+        let ids: Vec<i64> = (0..50).map(|id| (id * 7919 + answered as i64) % ROWS).collect();
+        check(&cluster.client, &ids).await;
+        answered += 1;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    answered
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_renewed_under_load_and_a_revoked_node_is_left() {
+    let folder = folder();
+    let uri = folder.path().join("table");
+    write(&uri).await;
+    let authority = Authority::new(folder.path(), "ours");
+    let crl = folder.path().join("crl.pem");
+    authority.revoke(&crl, &[]);
+    // The first certificates expire soon. They are renewed before.
+    let soon = Duration::from_secs(14);
+    let own = authority.issue("io.example", soon);
+    let query = authority.issue("query.example", soon);
+    let tls = ClientTlsConfig { crl: Some(crl.clone()), ..authority.client(&query, "io.example") };
+    let cluster = Cluster::start_with(1, &[("t", &uri)], |io, config| {
+        io.tls = Some(authority.server(&own));
+        io.peers = vec!["query.example".into()];
+        config.io_tls = Some(tls.clone());
+    })
+    .await;
+    let stop = CancellationToken::new();
+    let renewed = async {
+        let began = Instant::now();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (own, _) = (authority.issue("io.example", DAY), authority.issue("query.example", DAY));
+        // By now the connections that were made with the first certificates have ended.
+        tokio::time::sleep_until(began + Duration::from_secs(20)).await;
+        stop.cancel();
+        own
+    };
+    let (answered, own) = tokio::join!(load(&cluster, &stop), renewed);
+    let status = cluster.client.status().await.unwrap();
+    assert!(answered > 100 && status.io_nodes[0].reachable, "{answered} {status:?}");
+    assert_eq!(status.fallback_rows, 0, "each row came from the I/O node");
+    assert_eq!(status.errors, 0);
+
+    // The I/O node's certificate is revoked. The query node leaves its open streams, and reads the table.
+    authority.revoke(&crl, &[&own]);
+    let until = crate::cluster::soon();
+    loop {
+        assert!(Instant::now() < until, "the query node still asks a revoked I/O node");
+        check(&cluster.client, &(0..100).collect::<Vec<_>>()).await;
+        let status = cluster.client.status().await.unwrap();
+        let node = &status.io_nodes[0];
+        if status.fallback_rows > 0 && !node.reachable {
+            assert!(node.error.ends_with("invalid peer certificate: Revoked"), "{node:?}");
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    cluster.stop().await;
+}
