@@ -1,8 +1,8 @@
 //! A node's access control: its policy, and the callers that it has identified.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -21,7 +21,7 @@ use crate::token::{self, Issuer, Refused};
 const CALLERS_MAX: u64 = 10_000;
 
 /// What a request says of its caller.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
     /// The DNS names and URIs of the connection's verified client certificate.
     pub names: &'a [String],
@@ -29,6 +29,13 @@ pub struct Credentials<'a> {
     pub authorization: Option<&'a [u8]>,
     /// The header `x-api-key`.
     pub api_key: Option<&'a [u8]>,
+}
+
+impl fmt::Debug for Credentials<'_> {
+    /// Shows the names alone: the headers are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("names", &self.names).finish_non_exhaustive()
+    }
 }
 
 /// A node's access control.
@@ -42,10 +49,9 @@ pub struct Access {
 struct FollowedPolicy {
     path: PathBuf,
     current: ArcSwap<Policy>,
-    /// Grows whenever the policy or an issuer's keys have changed.
-    generation: AtomicU64,
-    /// The modification time of the file that is in use. Held while the files are checked.
-    modified: tokio::sync::Mutex<Option<SystemTime>>,
+    /// The digest of the file when it was read last, in use or not; `None` if it could not be read. Held while the files
+    /// are checked.
+    seen: tokio::sync::Mutex<Option<KeyDigest>>,
     /// The callers that were identified, by the digest of their credential.
     callers: Cache<KeyDigest, Arc<Caller>>,
     /// Returns the time since 1970.
@@ -69,17 +75,15 @@ impl Access {
 
     /// Like [`load`](Self::load), with the clock that tokens are checked against.
     async fn load_at(path: &Path, now: fn() -> Duration) -> Result<Self, AccessError> {
-        // Take the time before the file is read, so that a change in between is noticed.
-        let modified = modified(path).await;
-        let policy = Policy::parse(&read(path).await?, path, None)?;
+        let text = read(path).await?;
+        let policy = Policy::parse(&text, path, None)?;
         for issuer in &policy.issuers {
             issuer.keys.refresh().await;
         }
         let followed = FollowedPolicy {
             path: path.to_owned(),
             current: ArcSwap::from_pointee(policy),
-            generation: AtomicU64::new(1),
-            modified: tokio::sync::Mutex::new(modified),
+            seen: tokio::sync::Mutex::new(Some(api_key::digest(text.as_bytes()))),
             callers: Cache::new(CALLERS_MAX),
             now,
         };
@@ -143,23 +147,22 @@ impl Access {
         if !caller.is_valid_at((policy.now)()) {
             return Err(Denied::Expired);
         }
-        let generation = policy.generation.load(Ordering::Acquire);
+        let current = policy.current.load();
+        let generation = current.generation();
         if caller.generation == generation {
             return Ok(Arc::clone(caller));
         }
-        let current = policy.current.load();
         let identity = match (&caller.proof, &caller.identity) {
             (Proof::Connection, identity) => Some(identity.clone()),
             // The key may have another name now.
             (Proof::Key(digest), _) => {
                 api_key::find(&current.keys, digest).map(|key| Identity::Key(key.name.clone()))
             }
-            (Proof::Token { key_id, .. }, Identity::Token { issuer, .. }) => {
-                let issuer = current.issuers.iter().find(|it| it.name == *issuer);
-                let is_accepted = issuer.is_some_and(|it| it.keys.has(key_id.as_deref()));
+            (Proof::Token(token), _) => {
+                let issuer = current.issuers.iter().find(|it| it.name == token.issuer);
+                let is_accepted = issuer.is_some_and(|issuer| issuer.still_accepts(token));
                 is_accepted.then(|| caller.identity.clone())
             }
-            (Proof::Token { .. }, _) => None,
         };
         let identity = identity.ok_or(Denied::Withdrawn)?;
         Ok(Arc::new(named(&current, identity, caller.proof.clone(), generation)))
@@ -186,8 +189,9 @@ impl FollowedPolicy {
             Err(denied) => return Err(NotIdentified::Denied(denied)),
         };
         let digest = api_key::digest(credential);
-        // Read before the policy: a caller of an old policy must never be remembered under a new generation.
-        let generation = self.generation.load(Ordering::Acquire);
+        let policy = self.current.load();
+        // Read before the keys: a caller of old keys must never be remembered under a new generation.
+        let generation = policy.generation();
         let now = (self.now)();
         if let Some(caller) = self.callers.get(&digest)
             && caller.generation == generation
@@ -195,22 +199,21 @@ impl FollowedPolicy {
         {
             return Ok(caller);
         }
-        let policy = self.current.load();
-        let (identity, proof) = if token::is_token(credential) {
+        let (identity, proof) = if let Some(key) = api_key::find(&policy.keys, &digest) {
+            (Identity::Key(key.name.clone()), Proof::Key(digest))
+        } else if token::is_token(credential) {
             match token::verify(&policy.issuers, credential, now) {
                 Err(Refused::Denied(denied)) => return Err(NotIdentified::Denied(denied)),
                 Err(Refused::NeedsKeys(issuer)) => {
                     return Err(NotIdentified::NeedsKeys(keys_of(issuer)));
                 }
-                Ok(token) => (
-                    Identity::Token { issuer: token.issuer, subject: token.subject },
-                    Proof::Token { key_id: token.key_id, refused_from: token.refused_from },
-                ),
+                Ok(token) => {
+                    let (issuer, subject) = (token.issuer.clone(), token.subject.clone());
+                    (Identity::Token { issuer, subject }, Proof::Token(token))
+                }
             }
         } else {
-            let key = api_key::find(&policy.keys, &digest);
-            let key = key.ok_or(NotIdentified::Denied(Denied::UnknownApiKey))?;
-            (Identity::Key(key.name.clone()), Proof::Key(digest))
+            return Err(NotIdentified::Denied(Denied::UnknownApiKey));
         };
         let caller = Arc::new(named(&policy, identity, proof, generation));
         self.callers.insert(digest, Arc::clone(&caller));
@@ -219,15 +222,14 @@ impl FollowedPolicy {
 
     /// Identifies a caller that sends neither a token nor a key.
     fn by_connection(&self, names: &[String]) -> Result<Arc<Caller>, Denied> {
-        let generation = self.generation.load(Ordering::Acquire);
-        // No credential has this form: the names are those that the connection has verified.
-        let digest = api_key::digest(format!("\0names\0{}", names.join("\0")).as_bytes());
+        let policy = self.current.load();
+        let generation = policy.generation();
+        let digest = digest_of_names(names);
         if let Some(caller) = self.callers.get(&digest)
             && caller.generation == generation
         {
             return Ok(caller);
         }
-        let policy = self.current.load();
         let identity = match names {
             [] => Identity::Anyone,
             names => Identity::Certificate(names.to_vec()),
@@ -242,22 +244,23 @@ impl FollowedPolicy {
     }
 
     async fn reload_if_changed(&self) {
-        let mut used = self.modified.lock().await;
-        let changed = modified(&self.path).await;
-        let mut is_changed = false;
-        if *used != changed {
+        let mut seen = self.seen.lock().await;
+        // The contents are compared, not the time of the last change: a file may be replaced within its resolution.
+        let text = read(&self.path).await;
+        let digest = text.as_ref().ok().map(|text| api_key::digest(text.as_bytes()));
+        if *seen != digest {
+            *seen = digest;
             let before = self.current.load_full();
-            let parsed = match read(&self.path).await {
-                Ok(text) => Policy::parse(&text, &self.path, Some(&before)),
-                Err(error) => Err(error),
-            };
-            // A faulty file is not read again until it changes again.
-            *used = changed;
+            let parsed = text.and_then(|text| Policy::parse(&text, &self.path, Some(&before)));
             match parsed {
                 Ok(policy) => {
+                    // The keys of new issuers first, so that their tokens are accepted from the start.
+                    for issuer in &policy.issuers {
+                        issuer.keys.refresh().await;
+                    }
                     tracing::info!(path = %self.path.display(), grants = policy.grants.len(), "a new access policy is in use");
                     self.current.store(Arc::new(policy));
-                    is_changed = true;
+                    return;
                 }
                 Err(error) => {
                     tracing::error!(%error, "the new access policy is not used; the old one stays")
@@ -265,12 +268,19 @@ impl FollowedPolicy {
             }
         }
         for issuer in &self.current.load_full().issuers {
-            is_changed |= issuer.keys.refresh().await;
-        }
-        if is_changed {
-            self.generation.fetch_add(1, Ordering::AcqRel);
+            issuer.keys.refresh().await;
         }
     }
+}
+
+/// Returns a digest of the names of a certificate, which differs from that of any credential: no header contains NUL.
+fn digest_of_names(names: &[String]) -> KeyDigest {
+    let mut text = b"\0names".to_vec();
+    for name in names {
+        text.extend_from_slice(&(name.len() as u64).to_le_bytes());
+        text.extend_from_slice(name.as_bytes());
+    }
+    api_key::digest(&text)
 }
 
 /// Returns the token or key that a request carries.
@@ -316,10 +326,6 @@ fn everybody() -> Caller {
 async fn read(path: &Path) -> Result<String, AccessError> {
     let unreadable = |source| AccessError::Unreadable { path: path.to_owned(), source };
     tokio::fs::read_to_string(path).await.map_err(unreadable)
-}
-
-async fn modified(path: &Path) -> Option<SystemTime> {
-    tokio::fs::metadata(path).await.and_then(|it| it.modified()).ok()
 }
 
 #[expect(clippy::disallowed_methods, reason = "tokens expire by the wall clock")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::api_key::KeyDigest;
 use crate::grant::{Grant, Permission};
 use crate::identity::Identity;
+use crate::token::VerifiedToken;
 
 /// What proves a caller's identity, as far as it is needed to check whether it still does.
 #[derive(Clone, Debug)]
@@ -14,8 +15,8 @@ pub(crate) enum Proof {
     Connection,
     /// The digest of an API key.
     Key(KeyDigest),
-    /// A token, by the key that signed it and the time from which on it is refused, since 1970.
-    Token { key_id: Option<String>, refused_from: Duration },
+    /// A token.
+    Token(VerifiedToken),
 }
 
 /// A caller, with its grants under one version of the policy.
@@ -51,8 +52,8 @@ impl Caller {
 
     /// Returns whether the caller's token is still valid at `now`, the time since 1970. Other credentials do not expire.
     pub(crate) fn is_valid_at(&self, now: Duration) -> bool {
-        match self.proof {
-            Proof::Token { refused_from, .. } => now < refused_from,
+        match &self.proof {
+            Proof::Token(token) => now < token.refused_from,
             Proof::Connection | Proof::Key(_) => true,
         }
     }

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::pattern::{Pattern, canonical};
+use peers::NamePattern;
+
+use crate::pattern::Pattern;
 
 /// Who a caller is, as its credentials prove.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +42,7 @@ impl fmt::Display for Identity {
 #[derive(Clone, Debug)]
 pub enum Who {
     /// Certificates with a name that the pattern covers.
-    Certificate(Pattern),
+    Certificate(NamePattern),
     /// Tokens of an issuer, with a subject that the pattern covers.
     Token {
         /// The issuer's name in the policy.
@@ -65,10 +67,13 @@ impl Who {
                 "`{text}` names no caller; write san:NAME, jwt:ISSUER:SUBJECT, key:NAME or anyone"
             ))
         };
+        if text.chars().any(char::is_control) {
+            return unusable();
+        }
         match text.split_once(':') {
             None if text == "anyone" => Ok(Self::Anyone),
             Some((_, "")) => unusable(),
-            Some(("san", name)) => Ok(Self::Certificate(Pattern::new(&canonical(name)))),
+            Some(("san", name)) => Ok(Self::Certificate(NamePattern::new(name))),
             Some(("key", name)) => Ok(Self::Key(name.to_owned())),
             Some(("jwt", rest)) => match rest.split_once(':') {
                 Some((issuer, subject)) if !subject.is_empty() => {
@@ -85,7 +90,7 @@ impl Who {
         match (self, identity) {
             (Self::Anyone, _) => true,
             (Self::Certificate(pattern), Identity::Certificate(names)) => {
-                names.iter().any(|name| pattern.covers(&canonical(name)))
+                names.iter().any(|name| pattern.covers(name))
             }
             (
                 Self::Token { issuer, subject },

@@ -1,14 +1,19 @@
 //! The public keys of an issuer of tokens: a JSON Web Key Set from a file or a URL.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
+use jsonwebtoken::jwk::{
+    AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyOperations, PublicKeyUse,
+};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use tokio::time::Instant;
 use url::Url;
+
+use crate::api_key::{self, KeyDigest};
 
 /// The maximum size of a key set, in bytes.
 const BYTES_MAX: usize = 1 << 20;
@@ -63,6 +68,11 @@ impl KeySource {
                     .parse()
                     .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
         });
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(
+                "has credentials, which logs would show; give a token in `token_file`".into()
+            );
+        }
         match url.scheme() {
             "https" => Ok(Self::Url { url, ca, token_file }),
             "http" if is_local => Ok(Self::Url { url, ca, token_file }),
@@ -76,6 +86,8 @@ impl KeySource {
 /// A key that verifies tokens.
 pub struct VerifyingKey {
     id: Option<String>,
+    /// The digest of the key with all that the set says of it.
+    pub(crate) digest: KeyDigest,
     /// The algorithms that fit the key.
     algorithms: Vec<Algorithm>,
     pub(crate) key: DecodingKey,
@@ -85,6 +97,8 @@ pub struct VerifyingKey {
 pub struct KeySet {
     source: KeySource,
     keys: ArcSwap<Vec<VerifyingKey>>,
+    /// Grows whenever the keys have changed.
+    generation: AtomicU64,
     refresh: Mutex<Refresh>,
     /// Held while keys are fetched, so that callers that wait for the same keys make one request.
     fetching: tokio::sync::Mutex<()>,
@@ -92,10 +106,11 @@ pub struct KeySet {
 
 #[derive(Default)]
 struct Refresh {
-    /// The modification time of the file when it was read.
-    modified: Option<SystemTime>,
-    /// The last request to the URL.
-    fetched: Option<Instant>,
+    /// The digest of the set in use.
+    digest: Option<KeyDigest>,
+    /// The last attempt, and the last one that succeeded.
+    tried: Option<Instant>,
+    succeeded: Option<Instant>,
     /// Whether the last attempt failed.
     has_failed: bool,
 }
@@ -103,8 +118,8 @@ struct Refresh {
 impl KeySet {
     /// Creates an empty set.
     pub fn new(source: KeySource) -> Self {
-        let (refresh, fetching) = Default::default();
-        Self { source, keys: ArcSwap::default(), refresh, fetching }
+        let (keys, generation, refresh, fetching) = Default::default();
+        Self { source, keys, generation, refresh, fetching }
     }
 
     /// Returns whether keys come from this source.
@@ -118,27 +133,32 @@ impl KeySet {
         &self,
         id: Option<&str>,
         algorithm: Algorithm,
-        with: impl FnOnce(&DecodingKey) -> T,
+        with: impl FnOnce(&VerifyingKey) -> T,
     ) -> Option<T> {
         let keys = self.keys.load();
         let mut fitting = keys.iter().filter(|key| {
             key.algorithms.contains(&algorithm) && (id.is_none() || key.id.as_deref() == id)
         });
         match (fitting.next(), fitting.next()) {
-            (Some(key), None) => Some(with(&key.key)),
+            (Some(key), None) => Some(with(key)),
             _ => None,
         }
     }
 
-    /// Returns whether the set still has a key with this `kid`.
-    pub fn has(&self, id: Option<&str>) -> bool {
-        id.is_none() || self.keys.load().iter().any(|key| key.id.as_deref() == id)
+    /// Returns whether the set still has the key with this digest.
+    pub fn has(&self, key: &KeyDigest) -> bool {
+        self.keys.load().iter().any(|it| it.digest == *key)
+    }
+
+    /// Returns a number that grows whenever the keys have changed.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// Returns whether the keys may be fetched again for a token that names an unknown key.
     pub fn can_fetch(&self) -> bool {
         matches!(self.source, KeySource::Url { .. })
-            && self.locked().fetched.is_none_or(|at| at.elapsed() >= FETCH_PAUSE)
+            && self.locked().tried.is_none_or(|at| at.elapsed() >= FETCH_PAUSE)
     }
 
     /// Returns whether the last attempt to read the keys failed.
@@ -150,64 +170,68 @@ impl KeySet {
         self.refresh.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Fetches the keys for a token that names an unknown one, unless that was done a moment ago.
-    pub async fn fetch_again(&self) {
-        let _one = self.fetching.lock().await;
-        if self.can_fetch() {
+    /// Fetches the keys for a token that names an unknown one, unless that was tried a moment ago. The request goes on
+    /// if the caller leaves meanwhile: otherwise callers that leave at once could keep the keys from ever being fetched.
+    pub async fn fetch_again(self: Arc<Self>) {
+        let fetch = async move {
+            let _one = self.fetching.lock().await;
+            if self.can_fetch() {
+                self.read().await;
+            }
+        };
+        // A task that panicked has left the old keys in place.
+        let _ = tokio::spawn(fetch).await;
+    }
+
+    /// Reads the file, or fetches the keys from their URL if that was done long ago.
+    pub async fn refresh(&self) {
+        let is_due = match &self.source {
+            KeySource::File(_) => true,
+            KeySource::Url { .. } => {
+                let refresh = self.locked();
+                let is_older = |at: Option<Instant>, age| at.is_none_or(|at| at.elapsed() >= age);
+                is_older(refresh.succeeded, FETCH_INTERVAL) && is_older(refresh.tried, FETCH_PAUSE)
+            }
+        };
+        if is_due {
+            let _one = self.fetching.lock().await;
             self.read().await;
         }
     }
 
-    /// Reads the keys if the file has changed, or if they were fetched long ago. Returns whether they may differ.
-    pub async fn refresh(&self) -> bool {
-        let is_due = match &self.source {
-            KeySource::File(path) => {
-                let modified = modified(path).await;
-                let refresh = self.locked();
-                refresh.has_failed || refresh.modified != modified
-            }
-            KeySource::Url { .. } => {
-                let refresh = self.locked();
-                let interval = if refresh.has_failed { FETCH_PAUSE } else { FETCH_INTERVAL };
-                refresh.fetched.is_none_or(|at| at.elapsed() >= interval)
-            }
-        };
-        is_due && {
-            let _one = self.fetching.lock().await;
-            self.read().await
-        }
-    }
-
-    /// Reads the keys. If that fails, the old ones stay. Returns whether it succeeded.
-    async fn read(&self) -> bool {
-        let (read, modified) = match &self.source {
-            KeySource::File(path) => {
-                let modified = modified(path).await;
-                let read = tokio::fs::read(path).await.map_err(|error| error.to_string());
-                (read, modified)
-            }
+    /// Reads the keys. If that fails, the old ones stay.
+    async fn read(&self) {
+        self.locked().tried = Some(Instant::now());
+        let read = match &self.source {
+            KeySource::File(path) => tokio::fs::read(path).await.map_err(|error| error.to_string()),
             KeySource::Url { url, ca, token_file } => {
-                self.locked().fetched = Some(Instant::now());
-                (fetch(url, ca.as_deref(), token_file.as_deref()).await, None)
+                fetch(url, ca.as_deref(), token_file.as_deref()).await
             }
         };
-        let keys = read.and_then(|bytes| parse(&bytes));
+        let digest = read.as_ref().ok().map(|bytes| api_key::digest(bytes));
+        let is_same = digest.is_some() && digest == self.locked().digest;
+        let keys = match is_same {
+            true => Ok(None),
+            false => read.and_then(|bytes| parse(&bytes)).map(Some),
+        };
         let mut refresh = self.locked();
-        refresh.modified = modified;
         let had_failed = std::mem::replace(&mut refresh.has_failed, keys.is_err());
         match keys {
             Ok(keys) => {
+                refresh.succeeded = Some(Instant::now());
                 if had_failed {
                     tracing::info!(source = %self.source, "the issuer's keys can be read again");
                 }
-                self.keys.store(keys.into());
-                true
+                if let Some(keys) = keys {
+                    refresh.digest = digest;
+                    self.keys.store(keys.into());
+                    self.generation.fetch_add(1, Ordering::AcqRel);
+                }
             }
             Err(error) => {
                 if !had_failed {
                     tracing::error!(source = %self.source, %error, "the issuer's keys can't be read; the old ones stay");
                 }
-                false
             }
         }
     }
@@ -222,15 +246,14 @@ impl std::fmt::Display for KeySource {
     }
 }
 
-async fn modified(path: &Path) -> Option<SystemTime> {
-    tokio::fs::metadata(path).await.and_then(|it| it.modified()).ok()
-}
-
 async fn fetch(url: &Url, ca: Option<&Path>, token: Option<&Path>) -> Result<Vec<u8>, String> {
-    let text = |error: reqwest::Error| error.without_url().to_string();
     // A redirect could lead away from https.
     let mut client =
         reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none());
+    if url.scheme() == "http" {
+        // It is on this machine.
+        client = client.no_proxy();
+    }
     if let Some(path) = ca {
         let pem =
             tokio::fs::read(path).await.map_err(|error| format!("{}: {error}", path.display()))?;
@@ -255,6 +278,15 @@ async fn fetch(url: &Url, ca: Option<&Path>, token: Option<&Path>) -> Result<Vec
         }
     }
     Ok(bytes)
+}
+
+/// Describes an error by its innermost cause, which says what is wrong.
+fn text(error: reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
 }
 
 /// Parses a key set. Keys that are not for verifying signatures, and keys of unknown kinds, are left out.
@@ -295,14 +327,16 @@ fn verifying(jwk: &Jwk) -> Option<VerifyingKey> {
         // A shared secret proves nothing about who signed.
         AlgorithmParameters::OctetKey(_) => &[],
     };
+    let operations = jwk.common.key_operations.as_ref();
+    if operations.is_some_and(|all| !all.contains(&KeyOperations::Verify)) {
+        return None;
+    }
     let mut algorithms = fitting.to_vec();
     if let Some(stated) = jwk.common.key_algorithm {
         algorithms.retain(|algorithm| format!("{algorithm:?}") == stated.to_string());
     }
     let key = DecodingKey::from_jwk(jwk).ok()?;
-    (!algorithms.is_empty()).then(|| VerifyingKey {
-        id: jwk.common.key_id.clone(),
-        algorithms,
-        key,
-    })
+    let digest = api_key::digest(&serde_json::to_vec(jwk).ok()?);
+    let id = jwk.common.key_id.clone();
+    (!algorithms.is_empty()).then_some(VerifyingKey { id, digest, algorithms, key })
 }

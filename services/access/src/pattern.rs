@@ -1,4 +1,4 @@
-//! Patterns of names: `*` stands for any characters, everything else for itself.
+//! Patterns of tables and of tokens' subjects: `*` stands for any characters, everything else for itself.
 
 use wildmatch::WildMatchPattern;
 
@@ -16,11 +16,6 @@ impl Pattern {
     pub fn covers(&self, name: &str) -> bool {
         self.0.matches(name)
     }
-}
-
-/// Returns a name of a certificate in the form in which it is compared: DNS names in lower case, URIs as they are.
-pub fn canonical(name: &str) -> String {
-    if name.contains("://") { name.to_owned() } else { name.to_ascii_lowercase() }
 }
 
 #[cfg(test)]
@@ -50,11 +45,5 @@ mod tests {
                 "{} {}", pattern, name
             );
         }
-    }
-
-    #[test]
-    fn dns_names_have_no_case_and_uris_have() {
-        assert_eq!(canonical("Search.Example"), "search.example");
-        assert_eq!(canonical("spiffe://Prod/A"), "spiffe://Prod/A");
     }
 }

@@ -24,12 +24,17 @@ const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 const WEIGHT_MAX: u32 = 1000;
 const GRANTS_MAX: usize = 1000;
 
+/// The maximum of a limit per second. Rates are kept in nanoseconds per unit.
+const RATE_MAX: u64 = 100_000_000;
+
 /// Shown for an empty file.
 const EXAMPLE: &str = "has no grants, so nobody may do anything; a grant looks like this:\n\
     [[grants]]\nname = \"readers\"\nwho = [\"anyone\"]\ntables = [\"*\"]\nmay = [\"read\"]";
 
 /// A policy.
 pub struct Policy {
+    /// The number of policies that were in use before, and this one.
+    pub number: u64,
     pub issuers: Vec<Issuer>,
     pub keys: Vec<ApiKey>,
     pub grants: Vec<Arc<Grant>>,
@@ -120,6 +125,42 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// Returns a number that grows whenever the policy or the keys of an issuer have changed.
+    pub fn generation(&self) -> u64 {
+        let keys: u64 = self.issuers.iter().map(|issuer| issuer.keys.generation()).sum();
+        (self.number << 32) + keys
+    }
+
+    /// Checks that each token belongs to one issuer, and each API key to one name.
+    fn check_ambiguity(&self) -> Result<(), Problem> {
+        for (at, issuer) in self.issuers.iter().enumerate() {
+            for other in &self.issuers[..at] {
+                let shares = |audience: &String| other.audiences.contains(audience);
+                if other.issuer == issuer.issuer && issuer.audiences.iter().any(shares) {
+                    let problem = format!(
+                        "has the `issuer` and an audience of [issuers.{}], so that tokens would belong to both; merge them",
+                        other.name
+                    );
+                    return Err((format!("issuers.{}", issuer.name), problem));
+                }
+            }
+        }
+        for (at, key) in self.keys.iter().enumerate() {
+            for other in &self.keys[..at] {
+                if key.digests.iter().any(|digest| other.digests.contains(digest)) {
+                    let problem = format!(
+                        "has a digest of [keys.{}] too; give each key one name",
+                        other.name
+                    );
+                    return Err((format!("keys.{}.sha256", key.name), problem));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl PolicyFile {
     fn policy(self, before: Option<&Policy>) -> Result<Policy, Problem> {
         if self.grants.is_empty() {
@@ -132,10 +173,12 @@ impl PolicyFile {
         let issuers = self.issuers.into_iter().map(|(name, entry)| entry.issuer(name, before));
         let keys = self.keys.into_iter().map(|(name, entry)| entry.key(name));
         let mut policy = Policy {
+            number: before.map_or(0, |policy| policy.number) + 1,
             issuers: issuers.collect::<Result<_, _>>()?,
             keys: keys.collect::<Result<_, _>>()?,
             grants: Vec::with_capacity(self.grants.len()),
         };
+        policy.check_ambiguity()?;
         for entry in self.grants {
             let grant = entry.grant(&policy, before)?;
             policy.grants.push(Arc::new(grant));
@@ -237,6 +280,25 @@ impl GrantEntry {
                 return Err((
                     at(field),
                     "is empty, so the grant allows nothing; fill it, or remove the grant".into(),
+                ));
+            }
+        }
+        if let Some(table) =
+            self.tables.iter().find(|it| it.is_empty() || it.chars().any(char::is_control))
+        {
+            return Err((
+                at("tables"),
+                format!("names {table:?}, which no table is called; give a name or a pattern"),
+            ));
+        }
+        for (field, rate) in [
+            ("requests_per_second", self.requests_per_second),
+            ("rows_per_second", self.rows_per_second),
+        ] {
+            if rate.is_some_and(|rate| rate > RATE_MAX) {
+                return Err((
+                    at(field),
+                    format!("is more than {RATE_MAX}; leave it out for no limit"),
                 ));
             }
         }

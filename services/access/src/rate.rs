@@ -22,8 +22,11 @@ impl Taken {
     pub fn take(&self, units: u64, per_second: u64, now: Duration) -> Result<(), Duration> {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (now, burst) = (nanoseconds(now), nanoseconds(BURST));
-        let unit = 1_000_000_000 / per_second.max(1);
-        let cost = units.saturating_mul(unit);
+        let time_of = |units: u64| {
+            let nanoseconds = u128::from(units) * 1_000_000_000 / u128::from(per_second.max(1));
+            u64::try_from(nanoseconds).unwrap_or(u64::MAX)
+        };
+        let (unit, cost) = (time_of(1), time_of(units));
         let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |earned| {
             let from = earned.max(now);
             // A unit may take longer than the bucket holds; it then has to be empty.

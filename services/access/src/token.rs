@@ -6,6 +6,7 @@ use std::time::Duration;
 use jsonwebtoken::{Algorithm, Validation, decode_header};
 use serde::Deserialize;
 
+use crate::api_key::KeyDigest;
 use crate::error::Denied;
 use crate::key_set::KeySet;
 
@@ -35,10 +36,25 @@ pub struct VerifiedToken {
     pub issuer: String,
     /// The token's `sub`.
     pub subject: String,
-    /// The name of the key that signed it.
-    pub key_id: Option<String>,
+    /// The token's `iss`.
+    issued_by: String,
+    /// The token's `aud`.
+    audiences: Vec<String>,
+    algorithm: Algorithm,
+    /// The digest of the key that signed it.
+    key: KeyDigest,
     /// The time from which on it is refused: its expiry and the clock skew, since 1970.
     pub refused_from: Duration,
+}
+
+impl Issuer {
+    /// Returns whether the issuer, as the policy has it now, still accepts a token that was verified earlier.
+    pub fn still_accepts(&self, token: &VerifiedToken) -> bool {
+        self.issuer == token.issued_by
+            && token.audiences.iter().any(|audience| self.audiences.contains(audience))
+            && self.algorithms.contains(&token.algorithm)
+            && self.keys.has(&token.key)
+    }
 }
 
 /// The outcome of a token that is not accepted.
@@ -80,11 +96,11 @@ impl Default for Audience {
     }
 }
 
-impl Audience {
-    fn is_among(&self, accepted: &[String]) -> bool {
-        match self {
-            Self::One(audience) => accepted.contains(audience),
-            Self::Several(audiences) => audiences.iter().any(|it| accepted.contains(it)),
+impl From<Audience> for Vec<String> {
+    fn from(audience: Audience) -> Self {
+        match audience {
+            Audience::One(audience) => vec![audience],
+            Audience::Several(audiences) => audiences,
         }
     }
 }
@@ -119,7 +135,9 @@ pub fn verify<'a>(
     if of_issuer.peek().is_none() {
         return Err(Denied::UnknownIssuer.into());
     }
-    let issuer = of_issuer.find(|it| unverified.aud.is_among(&it.audiences));
+    let audiences: Vec<String> = unverified.aud.into();
+    let issuer =
+        of_issuer.find(|it| audiences.iter().any(|audience| it.audiences.contains(audience)));
     let issuer = issuer.ok_or(Denied::Audience)?;
     if !issuer.algorithms.contains(&header.alg) {
         return Err(Denied::Algorithm.into());
@@ -129,10 +147,11 @@ pub fn verify<'a>(
     (validation.validate_exp, validation.validate_aud) = (false, false);
     validation.required_spec_claims.clear();
     let verified = issuer.keys.with_key(header.kid.as_deref(), header.alg, |key| {
-        jsonwebtoken::decode::<Claims>(token, key, &validation).map(|token| token.claims)
+        let verified = jsonwebtoken::decode::<Claims>(token, &key.key, &validation);
+        verified.map(|token| (token.claims, key.digest))
     });
-    let claims = match verified {
-        Some(Ok(claims)) => claims,
+    let (claims, key) = match verified {
+        Some(Ok(verified)) => verified,
         Some(Err(_)) => return Err(Denied::BadSignature.into()),
         None if issuer.keys.can_fetch() => return Err(Refused::NeedsKeys(issuer)),
         None if issuer.keys.has_failed() => return Err(Denied::Unavailable.into()),
@@ -142,7 +161,10 @@ pub fn verify<'a>(
     Ok(VerifiedToken {
         issuer: issuer.name.clone(),
         subject: claims.sub,
-        key_id: header.kid,
+        issued_by: claims.iss,
+        audiences,
+        algorithm: header.alg,
+        key,
         refused_from,
     })
 }

@@ -2,6 +2,8 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod name_pattern;
 mod names;
 
+pub use name_pattern::NamePattern;
 pub use names::Names;

@@ -1,8 +1,10 @@
 //! The names of peers: patterns of the DNS names and URIs in certificates.
 
-/// Patterns of names. `*` stands for any characters, also none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names(Vec<String>);
+use crate::NamePattern;
+
+/// Patterns of names.
+#[derive(Clone, Debug, Default)]
+pub struct Names(Vec<NamePattern>);
 
 impl Names {
     /// Reads the patterns of a configuration.
@@ -12,7 +14,7 @@ impl Names {
     pub fn new(patterns: &[String]) -> Result<Self, String> {
         match patterns.iter().find(|it| it.is_empty() || it.contains(char::is_whitespace)) {
             Some(wrong) => Err(format!("names `{wrong}`, which no certificate has")),
-            None => Ok(Self(patterns.to_vec())),
+            None => Ok(Self(patterns.iter().map(|text| NamePattern::new(text)).collect())),
         }
     }
 
@@ -21,45 +23,11 @@ impl Names {
         self.0.is_empty()
     }
 
-    /// Returns the first of a certificate's `names` that a pattern matches. URIs have a colon, and their letters' case
-    /// counts; DNS names have none, and it does not.
+    /// Returns the first of a certificate's `names` that a pattern covers.
     pub fn find<'a>(&self, names: &'a [String]) -> Option<&'a str> {
-        let is_named = |name: &&String| self.0.iter().any(|pattern| matches_name(pattern, name));
+        let is_named = |name: &&String| self.0.iter().any(|pattern| pattern.covers(name));
         names.iter().find(is_named).map(String::as_str)
     }
-}
-
-fn matches_name(pattern: &str, name: &str) -> bool {
-    match name.contains(':') {
-        true => matches(pattern.as_bytes(), name.as_bytes()),
-        false => {
-            matches(pattern.to_ascii_lowercase().as_bytes(), name.to_ascii_lowercase().as_bytes())
-        }
-    }
-}
-
-/// Matches in time proportional to both lengths' product: after a mismatch, only the last `*` takes one more byte.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut from) = (0, 0);
-    // The place after the last `*`, and the place in the name up to which that `*` reaches.
-    let mut star: Option<(usize, usize)> = None;
-    while from < name.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                at += 1;
-                star = Some((at, from));
-            }
-            Some(byte) if *byte == name[from] => (at, from) = (at + 1, from + 1),
-            _ => match &mut star {
-                None => return false,
-                Some((after, reach)) => {
-                    *reach += 1;
-                    (at, from) = (*after, *reach);
-                }
-            },
-        }
-    }
-    pattern[at..].iter().all(|&byte| byte == b'*')
 }
 
 #[cfg(test)]

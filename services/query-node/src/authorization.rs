@@ -132,7 +132,8 @@ fn granted(
     permission: Permission,
     catalog: &Catalog,
 ) -> Result<Arc<Grant>> {
-    if !caller.sees(table) || !catalog.has(table) {
+    // A name of any length is looked up before it is compared with patterns.
+    if !catalog.has(table) || !caller.sees(table) {
         let available = catalog.names().filter(|name| caller.sees(name));
         let available = available.map(str::to_owned).collect();
         return Err(QueryError::TableUnknown { table: table.to_owned(), available });
