@@ -144,7 +144,7 @@ class Bireme:
         self.run(query, "warm", table, *extra)
 
     def bench(self, query: Node, kind: str, table: str, seconds: float, *arguments: str) -> dict:
-        """Runs `bireme bench` and returns its report; `bireme bench --help` explains the fields."""
+        """Runs `bireme bench` and returns its report. `services/bireme/src/bench/report.rs` explains the fields."""
         place = ["--uri", self.uris[query.endpoint][table]] if kind == "fetch" else []
         command = ["bench", kind, table, *place, "--seconds", str(seconds), *arguments]
         [report] = self.run(query, *command)

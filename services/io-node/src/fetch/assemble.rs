@@ -132,7 +132,7 @@ impl Gather {
 pub enum Assembled {
     /// Columns, in the projection's order.
     Columns(Vec<ArrayData>),
-    /// Positions and distances, nearest first.
+    /// The nearest rows, nearest first: their positions among the requested rows that exist, and their distances.
     Nearest(Vec<(usize, f32)>),
 }
 

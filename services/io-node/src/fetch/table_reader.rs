@@ -20,8 +20,8 @@ use crate::shard::mailbox::{Mailbox, Message};
 use crate::shard::{HeldBytes, RequestNo};
 use crate::table::{BoundedRows, Pack, Projection};
 
-/// Reads rows from tables for all cores, a bounded number of reads at a time. A batch needs one read for each part of
-/// which drives lack rows.
+/// Reads rows from tables for all cores, a bounded number of reads at a time. A batch needs one read for each part (see
+/// `requests.rs`) that has rows which no drive has or could deliver.
 pub struct TableReader {
     runtime: Handle,
     running: Arc<Semaphore>,

@@ -33,8 +33,8 @@ pub(super) const JOINS_MAX: usize = 16;
 /// product of this and the row's bytes, and patterns are compiled anew for each batch.
 pub(super) const PATTERN_BYTES_MAX: usize = 4096;
 
-/// Maximum number of values in a list that a column's lists are compared with: each value is compared with each item of
-/// a row.
+/// Maximum number of values in the second argument of `array_has_any` and similar functions: each value is compared
+/// with each item of the list in each row. Lists of `IN` may be longer.
 pub(super) const LIST_ITEMS_MAX: usize = 64;
 
 /// Checks the height of an expression.
