@@ -581,6 +581,9 @@ fn a_drive_with_something_else_on_it_is_left_alone() {
     names(&["inspect", text(&slab)], 3, "is empty");
     std::fs::write(&slab, "").unwrap();
     names(&["inspect", text(&slab)], 3, "it is empty");
+    std::fs::write(&slab, "short").unwrap();
+    names(&["inspect", text(&slab)], 3, "it is too small");
+    std::fs::write(&slab, "").unwrap();
     names(&["inspect", "/nowhere/slab"], 3, "/nowhere/slab");
 }
 
