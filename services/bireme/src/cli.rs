@@ -40,7 +40,8 @@ Exit codes:
   6  a node, store, folder, drive or port can't be used: no access, no room, or
      in use
   1  anything else
-  130  interrupted: nothing was committed
+  130  interrupted: unfinished work was not committed; indexes that `index` has
+     finished are kept
 
 An error is one line on stderr, `bireme: what is wrong and how to fix it`. With
 --json a second line follows:

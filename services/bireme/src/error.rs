@@ -275,8 +275,11 @@ fn slab(message: String, error: &SlabError) -> CliError {
 fn too_small(path: &Path, there: u64, wanted: u64) -> String {
     let path = path.display();
     match wanted == SECTOR_BYTES as u64 {
-        // No size was given, so the drive's own was taken, and the drive is empty.
-        true => format!("{path} is empty; name its size, or another drive"),
+        // No size was given, so the drive's own was taken, and the drive has less than a sector.
+        true => {
+            let is = if there == 0 { "empty" } else { "too small" };
+            format!("{path} is {is}; name its size, or another drive")
+        }
         false => {
             let too_little = too_little(there, wanted);
             format!("{path} has {too_little}; name a smaller size, or another drive")
@@ -347,6 +350,7 @@ mod tests {
                 "has 1099511627776 bytes, less than 1099511631872; name a smaller size, or another drive",
             ),
             (0, 4096, "is empty; name its size, or another drive"),
+            (4095, 4096, "is too small; name its size, or another drive"),
         ] {
             let small = SlabError::TooSmall { path: "/x".into(), actual_bytes, bytes };
             let error = CliError::from(NodeError::Slab(small));

@@ -88,6 +88,10 @@ mod tests {
             (&["bireme", "search", "t", "--text", "x", "--like", "y"], "cannot be used with"),
             (&["bireme", "search", "t", "--text", "x", "-k", "many"], "many"),
             (&["bireme", "sarch"], "'search'"),
+            (
+                &["bireme", "bench", "get", "t", "--duration", "5"],
+                "similar argument exists: '--seconds'",
+            ),
             (&["bireme", "up", "--table", "words"], "NAME=URI"),
             (
                 &["bireme", "up", "--table", "a=/a", "--ram-tier", "1GiB"],

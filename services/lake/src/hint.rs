@@ -18,6 +18,19 @@ pub(crate) fn column_hint(column: &str, available: &[String]) -> String {
     }
 }
 
+/// The hint for an unknown name that a filter compares with something: it may be meant as text.
+pub(crate) fn text_hint(filter: &str, name: &str) -> Option<String> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let is_compared = filter.match_indices(name).any(|(at, _)| {
+        let (before, after) = (&filter[..at], &filter[at + name.len()..]);
+        !before.ends_with(is_word)
+            && !after.starts_with(is_word)
+            && (before.trim_end().ends_with(['=', '<', '>'])
+                || after.trim_start().starts_with(['=', '<', '>', '!']))
+    });
+    is_compared.then(|| format!("; text needs single quotes: '{name}'"))
+}
+
 /// The hint for a table at `uri` whose `columns` could have a full-text index.
 pub(crate) fn text_index_hint(uri: &str, columns: &[String]) -> String {
     let (columns_are, column) = match columns {
@@ -32,7 +45,7 @@ pub(crate) fn text_index_hint(uri: &str, columns: &[String]) -> String {
 pub(crate) fn build_text_index(uri: &str, column: &str) -> String {
     format!(
         "build one with `bireme index --table {uri} --text {column}` (overwriting a table drops its indexes), \
-         or try again if that was just done: a query node looks for a new version every few seconds"
+         or try again if that was just done: a query node looks for a new version about every 2 seconds"
     )
 }
 
@@ -76,6 +89,15 @@ mod tests {
         assert_eq!(column_hint("glos", &columns), r#"; did you mean "gloss"?"#);
         assert!(column_hint("_rowaddr", &columns).contains("returned"));
         assert!(column_hint("_rowid", &columns).contains("Lance"));
+        let quotes = Some("; text needs single quotes: 'noun'".to_owned());
+        for filter in
+            ["pos = noun", "noun<>pos", "a > 1 and pos!=noun or b", "noun_a = 1 or noun = a"]
+        {
+            assert_eq!(text_hint(filter, "noun"), quotes, "{filter}");
+        }
+        for filter in ["noun", "noun is null", "lower(noun) = 'a'", "a = nouns", "a = pronoun"] {
+            assert_eq!(text_hint(filter, "noun"), None, "{filter}");
+        }
         assert_eq!(text_index_hint("t", &[]), "it has no column of text");
         let hint = text_index_hint("t", &columns);
         assert!(hint.starts_with(r#"its text columns are "a", "gloss"; "#), "{hint}");

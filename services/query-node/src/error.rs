@@ -9,6 +9,7 @@ use lake::LakeError;
 use membership::MembershipError;
 use pack::PackError;
 use placement::MembersError;
+use spelling::nearest;
 use telemetry::TelemetryError;
 use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
 
@@ -87,7 +88,11 @@ pub enum QueryError {
     #[error(transparent)]
     LimitReached(#[from] LimitReached),
     /// No table of that name is configured, or the caller may not see it.
-    #[error("no table `{table}` is served here; there is {}", listed(available))]
+    #[error(
+        "no table `{table}` is served here; there is {}{}",
+        listed(available),
+        meant(table, available)
+    )]
     TableUnknown {
         /// The requested name.
         table: String,
@@ -241,7 +246,33 @@ fn reason_of_pack(error: &PackError) -> Reason {
     }
 }
 
+/// Returns the hint at the name that the misspelt `name` was meant to be, if one of those `available` is near.
+fn meant(name: &str, available: &[String]) -> String {
+    match nearest(name, available.iter().map(String::as_str)) {
+        Some(meant) => format!("; did you mean `{meant}`?"),
+        None => String::new(),
+    }
+}
+
 /// Formats names as `a, b, c`, or `none`.
 fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_table_is_recognised_among_those_available() {
+        let said = |table: &str| {
+            let available = vec!["docs".to_owned(), "words".to_owned()];
+            QueryError::TableUnknown { table: table.to_owned(), available }.to_string()
+        };
+        assert_eq!(
+            said("wrods"),
+            "no table `wrods` is served here; there is docs, words; did you mean `words`?"
+        );
+        assert_eq!(said("orders"), "no table `orders` is served here; there is docs, words");
+    }
 }

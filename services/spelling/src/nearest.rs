@@ -2,16 +2,34 @@
 
 use strsim::osa_distance;
 
+/// The minimum number of letters of a name that is recognised as the beginning of another one.
+const BEGINNING_MIN: usize = 3;
+
 /// Returns the name in `known` with the smallest edit distance from `name`, or `None` if none is close
 /// enough. Swapping two adjacent letters counts as one edit, and case is ignored. A known name qualifies if
-/// the distance is at most a third of its length.
+/// the distance is at most a third of its length. If none qualifies, a known name qualifies that begins with `name`, or
+/// with which `name` begins, if both have at least three letters and neither is more than twice as long as the other.
 ///
-/// `name` may be of any length. It is compared with a known name of `n` letters by at most its first `n + n / 3 + 1`
-/// letters.
+/// `name` may be of any length. It is compared with a known name of `n` letters by at most its first `2 n + 1` letters.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let candidates =
-        known.into_iter().filter_map(|known| Some((edit_distance(name, known)?, known)));
-    candidates.min().map(|(_, known)| known)
+    let known: Vec<&str> = known.into_iter().collect();
+    let least = |difference: fn(&str, &str) -> Option<usize>| {
+        let candidates = known.iter().filter_map(|known| Some((difference(name, known)?, *known)));
+        candidates.min().map(|(_, known)| known)
+    };
+    least(edit_distance).or_else(|| least(added_letters))
+}
+
+/// Returns the number of letters that the longer name has after the shorter one, with which it begins, if both have at
+/// least [`BEGINNING_MIN`] letters and neither is more than twice as long as the other.
+fn added_letters(name: &str, known: &str) -> Option<usize> {
+    let letters = known.chars().count();
+    let known = known.to_lowercase();
+    let name = name.chars().take(2 * letters + 1).collect::<String>().to_lowercase();
+    let (name_letters, letters) = (name.chars().count(), known.chars().count());
+    let (shorter, longer) = (letters.min(name_letters), letters.max(name_letters));
+    let is_beginning = name.starts_with(&known) || known.starts_with(&name);
+    (is_beginning && shorter >= BEGINNING_MIN && longer <= 2 * shorter).then(|| longer - shorter)
 }
 
 /// Returns the edit distance from `name` to `known` if it is at most a third of `known`'s length.
@@ -50,6 +68,17 @@ mod tests {
             assert_eq!(nearest(name, known), None, "{name}");
         }
         assert_eq!(nearest("a", []), None);
+        // A name is recognised by its beginning if no name is near by its letters.
+        for (name, known, meant) in [
+            ("vectr", ["vec", "k"], Some("vec")),
+            ("VEC", ["k", "vector"], Some("vector")),
+            ("vectr", ["vec", "vector"], Some("vector")),
+            ("ve", ["vec_a", "k"], None),
+            ("vectors", ["vec", "k"], None),
+            ("vec", ["vectors", "k"], None),
+        ] {
+            assert_eq!(nearest(name, known), meant, "{name}");
+        }
         // If two names are at the same distance, the alphabetically first one is returned.
         assert_eq!(nearest("abcd", ["abce", "abcc"]), Some("abcc"));
         // A nearer name that does not qualify (two edits in four letters) does not hide a farther one that

@@ -24,7 +24,8 @@ pub fn read_vector(path: &Path) -> Result<Vec<f32>> {
         _ => std::fs::File::open(path).and_then(|mut file| read(&mut file)),
     };
     let bytes = bytes.map_err(|error| {
-        CliError::os(&format!("the vector file {shown} can't be read"), &error, "")
+        let takes = "--vector takes a file (JSON, text, .npy or .f32), or - for stdin";
+        CliError::os(&format!("the vector file {shown} can't be read"), &error, takes)
     })?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(CliError::usage(format!("{shown} is too large for one vector")));
@@ -95,7 +96,8 @@ mod tests {
             let said = read(name, bytes).unwrap_err();
             assert!(said.contains(why) && said.contains(name), "{said}");
         }
-        let error = read_vector(Path::new("/nonexistent/v.json")).unwrap_err();
+        let error = read_vector(Path::new("1,2,3")).unwrap_err();
         assert_eq!(error.exit().number(), 3);
+        assert!(error.message().ends_with(", or - for stdin"), "{error:?}");
     }
 }

@@ -1,9 +1,11 @@
 //! The arguments of a load, and how it is put on an endpoint.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use clap::builder::UnknownArgumentValueParser;
 
 use super::closed_loop::closed_loop;
 use super::fixed_rate::fixed_rate;
@@ -25,6 +27,9 @@ pub struct LoadArgs {
     /// The duration of the load
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive, help_heading = "Load")]
     pub seconds: f64,
+    /// Refused, with a hint at --seconds: other load generators have a flag of this name.
+    #[arg(long, hide = true, value_parser = UnknownArgumentValueParser::suggest_arg("--seconds"))]
+    duration: Option<Infallible>,
     /// Stop after so many requests, if --seconds are not over before
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Load")]
     requests: Option<u64>,

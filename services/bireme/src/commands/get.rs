@@ -13,8 +13,8 @@ const KEYS_NAMED: usize = 8;
 
 const EXAMPLES: &str = "\
 Examples:
-  bireme get words n00001740
-  bireme get words n00001740 v00001740 --columns synset,gloss --json
+  bireme get words n02503517
+  bireme get words n02503517 n02121620 --columns synset,gloss --json
 
 Rows are printed in the order of the keys. Keys without a row are named on
 stderr, and the exit code is 3; the rows of the other keys are still printed.";

@@ -143,7 +143,8 @@ async fn build_all(lake: &Lake, args: &IndexArgs, out: &mut Output) -> Result<()
         match built {
             Ok(built) => report(&args.table, request, &built, out)?,
             Err(error @ LakeError::Interrupted { .. }) if at > 0 => {
-                return Err(CliError::from(error).hint("the indexes reported above are kept"));
+                return Err(CliError::from(error)
+                    .hint("the indexes reported above were committed before, and are kept"));
             }
             Err(error) => return Err(error.into()),
         }

@@ -33,8 +33,8 @@ Examples:
   BIREME_IO_RAM_TIER=2GiB bireme io --config io.toml
 
 A setting's value is that of its flag, else of the variable BIREME_IO_<FIELD>
-(such as BIREME_IO_QUEUE_ROWS_MAX), else of the file, else its default. An
-example of a file:
+(such as BIREME_IO_FILL_RATE), else of the file, else its default. An example of
+a file:
   listen = \"0.0.0.0:7071\"
   peers = [\"query.example\"]         # names in query nodes' certificates
   name = \"io-0\"

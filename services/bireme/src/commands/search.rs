@@ -15,10 +15,10 @@ use crate::output::{Output, RowLayout, counted, micros, stages_json, stages_text
 const EXAMPLES: &str = "\
 Examples:
   bireme search words --text 'strong wind'
-  bireme search words --like n00001740 -k 5 --columns synset,gloss
+  bireme search words --like n02503517 -k 5 --columns synset,gloss
   bireme search words --like 17 --key-column id
   bireme search words --vector query.json --filter \"pos = 'noun'\" --explain
-  bireme search words --filter \"domain = 6\" --json
+  bireme search words --filter \"domain = 13\" --json
   model \"a boat\" | bireme search words --vector -
 
 A vector's file holds a JSON array, numbers with spaces or commas between them,

@@ -26,6 +26,10 @@ use crate::serve::{
 /// The address that `bireme search` and other commands use by default.
 const QUERY_LISTEN: &str = "127.0.0.1:7070";
 
+/// The hint if another process uses the port or the cache.
+const SECOND: &str = "if `bireme up` is running already, a second one needs its own --listen and its own cache, such as \
+                      `--listen 127.0.0.1:0 --name second`; its I/O node takes a free port";
+
 const EXAMPLES: &str = "\
 Examples:
   bireme up --table words=./words.lance
@@ -38,7 +42,10 @@ The cache is one file in ~/.cache/bireme/up/NAME (or under $XDG_CACHE_HOME). It
 fills as rows are requested, or in advance by `bireme warm`, and is kept over
 restarts. The file keeps its size on the disk; it can be deleted while no
 process uses it. The I/O node takes a free port. The ready file has the
-endpoints as JSON; it is written once both tiers serve, and removed at the end.";
+endpoints as JSON; it is written once both tiers serve, and removed at the end.
+
+A second `bireme up` needs its own --listen and its own cache:
+  bireme up --table words=./words.lance --listen 127.0.0.1:0 --name second";
 
 /// Flags of earlier versions, with what holds now.
 const REMOVED_FLAGS: [(&str, &str); 4] = [
@@ -163,15 +170,22 @@ pub fn run(args: UpArgs, out: &mut Output) -> Result<()> {
 fn check_port(listen: SocketAddr) -> Result<()> {
     match std::net::TcpListener::bind(listen) {
         Ok(_) => Ok(()),
-        Err(source) => Err(CliError::listen(&listen.to_string(), &source, "--listen")),
+        Err(source) => {
+            let error = CliError::listen(&listen.to_string(), &source, "--listen");
+            Err(match source.kind() {
+                std::io::ErrorKind::AddrInUse => error.hint(SECOND),
+                _ => error,
+            })
+        }
     }
 }
 
-/// Starts both nodes. Tables are opened first, so that an error is reported before anything is written to the disk.
+/// Starts both nodes. Tables are opened first, so that an error is reported before a port is bound and before anything
+/// is written to the disk.
 fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up> {
-    check_port(args.listen)?;
     let lake = Lake::new(config.lake_options());
     let tables = runtime.block_on(open(&lake, &args.tables))?;
+    check_port(args.listen)?;
     let folder =
         CacheFolder::locate(args.cache_dir.as_deref(), &args.name, |name| std::env::var_os(name))?;
     let slab = plan_slab(&folder, args.cache_size, &tables)?;
@@ -224,8 +238,9 @@ fn plan_slab(
 /// Converts an error of the I/O node. If flags of this command can fix the error, the message names them.
 fn io_fault(error: NodeError, slab: &Slab) -> CliError {
     match &error {
-        NodeError::Slab(SlabError::InUse { path }) if *path == slab.path => CliError::from(error)
-            .hint("if `bireme up` is running already, a second one needs its own --name"),
+        NodeError::Slab(SlabError::InUse { path }) if *path == slab.path => {
+            CliError::from(error).hint(SECOND)
+        }
         NodeError::Ring { .. } => CliError::from(error).hint("that is a flag of `bireme io`"),
         NodeError::NotOurs { .. } => CliError::from(error)
             .hint("that is a flag of `bireme io`; here, name another folder with --cache-dir"),

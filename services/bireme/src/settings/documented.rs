@@ -233,6 +233,35 @@ fn tables() -> [(&'static str, String); 4] {
 }
 
 #[test]
+fn help_texts_name_only_known_variables() {
+    let mut known: Vec<String> = Vec::new();
+    let mut named: Vec<String> = Vec::new();
+    let variable =
+        |prefix: &'static str| move |scalar: Scalar| format!("{prefix}{}", scalar.variable());
+    known.extend(scalars::<IoConfig>().into_iter().map(variable(io::PREFIX)));
+    known.extend(scalars::<QueryConfig>().into_iter().map(variable(query::PREFIX)));
+    let mut commands = vec![Cli::command()];
+    commands[0].build();
+    while let Some(mut command) = commands.pop() {
+        let flags = command.get_arguments().filter_map(|arg| arg.get_env());
+        known.extend(flags.map(|name| name.to_string_lossy().into_owned()));
+        let help = command.render_long_help().to_string();
+        let words = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let is_setting = |word: &&str| {
+            // The prefix alone stands before `<FIELD>`.
+            [io::PREFIX, query::PREFIX]
+                .iter()
+                .any(|prefix| word.strip_prefix(prefix).is_some_and(|field| !field.is_empty()))
+        };
+        named.extend(words.filter(is_setting).map(str::to_owned));
+        commands.extend(command.get_subcommands().cloned());
+    }
+    assert!(named.len() > 3, "{named:?}");
+    let unknown: Vec<_> = named.iter().filter(|name| !known.contains(name)).collect();
+    assert!(unknown.is_empty(), "no such variables: {unknown:?}");
+}
+
+#[test]
 fn every_setting_is_documented() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating/settings.md");
     let document = std::fs::read_to_string(path).unwrap();

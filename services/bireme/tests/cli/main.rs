@@ -278,6 +278,13 @@ fn what_the_machine_or_a_folder_lacks_is_reported_before_anything_starts() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     names(&serve::io(&taken, &drive), 6, "choose another with --listen");
+    let second = "a second one needs its own --listen and its own cache, such as `--listen 127.0.0.1:0 --name second`";
+    names(&["up", "--table", &named, "--listen", &taken], 6, second);
+    // A table that can't be served is reported even if the port can't be bound.
+    let absent = format!("words={}", text(&folder.path().join("absent")));
+    names(&["up", "--table", &absent, "--listen", &taken], 3, "absent");
+    let scheme = "its scheme is not file, s3, gs or az";
+    names(&["up", "--table", "words=s4://b/x", "--listen", &taken], 2, scheme);
 }
 
 #[test]
@@ -574,6 +581,9 @@ fn a_drive_with_something_else_on_it_is_left_alone() {
     names(&["inspect", text(&slab)], 3, "is empty");
     std::fs::write(&slab, "").unwrap();
     names(&["inspect", text(&slab)], 3, "it is empty");
+    std::fs::write(&slab, "short").unwrap();
+    names(&["inspect", text(&slab)], 3, "it is too small");
+    std::fs::write(&slab, "").unwrap();
     names(&["inspect", "/nowhere/slab"], 3, "/nowhere/slab");
 }
 

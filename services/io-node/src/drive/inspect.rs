@@ -57,7 +57,8 @@ impl Inspection {
         let options = OpenOptions { size: None, direct: Direct::Prefer, read_only: true };
         let no_slab = |why: &str| NodeError::NoSlab { path: path.into(), why: why.into() };
         let slab = SlabFile::open(path, options).map_err(|error| match error {
-            SlabError::TooSmall { .. } => no_slab("it is empty"),
+            SlabError::TooSmall { actual_bytes: 0, .. } => no_slab("it is empty"),
+            SlabError::TooSmall { .. } => no_slab("it is too small"),
             other => other.into(),
         })?;
         let superblock = owner(path, false).map_err(|error| match error {

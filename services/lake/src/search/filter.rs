@@ -17,6 +17,7 @@ use super::hit::{addresses, only_addresses};
 use crate::deep_stack::{on_deep_stack, polled_on_deep_stack};
 use crate::diagnose::one_line;
 use crate::error::{LakeError, Result};
+use crate::hint::{column_hint, text_hint};
 use crate::table::Table;
 use crate::words::shortened;
 
@@ -75,7 +76,15 @@ impl Table {
         };
         if let Some(column) = between("Schema error: No field named ", ". ") {
             let column = column.trim_end_matches('.').trim_matches(['"', '`']);
-            return LakeError::column_not_found(column, self.schema()).to_string();
+            let error = LakeError::column_not_found(column, self.schema());
+            let said = error.to_string();
+            let is_unlike_all = matches!(
+                &error,
+                LakeError::ColumnNotFound { column, available }
+                    if column_hint(column, available).is_empty()
+            );
+            let hint = if is_unlike_all { text_hint(filter, column) } else { None };
+            return said + &hint.unwrap_or_default();
         }
         if let Some((_, problem)) = text.rsplit_once("(sql parser error: ") {
             let problem = problem.strip_suffix(')').unwrap_or(problem);

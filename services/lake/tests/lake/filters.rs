@@ -58,6 +58,7 @@ async fn errors_of_filters_do_not_show_the_parsers_wrapping() {
         ("id > 3 AND", "expected an expression, found its end; write it like"),
         ("nam = 'x'", r#"no column "nam": the table has "#),
         ("nam = 'x'", r#"did you mean "name"?"#),
+        ("name = blau", "; text needs single quotes: 'blau'"),
         ("id = 'abc'", "'abc' can't be compared with a column of type "),
         ("foo(id) = 1", "there is no function `foo`"),
     ] {

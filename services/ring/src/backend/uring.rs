@@ -133,9 +133,18 @@ impl Uring {
             return;
         }
         let flags = EnterFlags::GETEVENTS.bits();
-        // SAFETY: the call submits nothing, waits for nothing and passes no argument. It may fail (EINTR): a flag that
-        // is set then stays set, and the next call of this function enters the kernel again.
-        let _ = unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) };
+        loop {
+            // SAFETY: the call submits nothing, waits for nothing and passes no argument.
+            let entered =
+                unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) };
+            // After a signal, deferred work may be left that no flag reports, and the next `reap` would not enter the
+            // kernel for it. After any other error, a flag that is set stays set.
+            let is_interrupted =
+                entered.is_err_and(|error| error.raw_os_error() == Some(libc::EINTR));
+            if !is_interrupted {
+                return;
+            }
+        }
     }
 }
 
