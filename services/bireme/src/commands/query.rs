@@ -27,7 +27,7 @@ Examples:
       --io-nodes-from kubernetes:bireme/io:grpc
 
 A setting's value is that of its flag, else of the variable BIREME_QUERY_<FIELD>
-(such as BIREME_QUERY_INDEX_CACHE or BIREME_QUERY_LIMITS_K_MAX), else of the
+(such as BIREME_QUERY_INDEX_CACHE or BIREME_QUERY_IO_TLS_CA), else of the
 file, else its default. An example of a file:
   listen = \"0.0.0.0:7070\"
   access = \"/etc/bireme/access.toml\"

@@ -148,7 +148,8 @@ async fn forbidden_tables_answer_like_tables_that_do_not_exist() {
     }
     // The pattern of the grant covers a name that no table has.
     let absent = one.get(get("a2")).await.unwrap_err();
-    assert_eq!(absent.message, "no table `a2` is served here; there is a");
+    assert!(absent.message.starts_with("no table `a2` is served here; there is a"), "{absent}");
+    assert!(!absent.message.contains("`b`"), "{absent}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
