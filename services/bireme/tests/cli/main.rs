@@ -189,8 +189,6 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
         output.split("\nstage").nth(1).unwrap().to_owned()
     };
     assert!(explain(Some("60")).contains('…') && !explain(None).contains('…'));
-    let held = up.endpoint.trim_start_matches("http://");
-    names(&["up", "--table", "a=/nowhere", "--listen", held], 6, held);
 }
 
 #[test]
