@@ -1,14 +1,11 @@
 //! Tests that connections end when they are no longer trusted, with real certificates.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use rcgen::{
-    CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
-    KeyUsagePurpose, RevokedCertParams, SerialNumber,
-};
+use certificates::{Authority, Pair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -21,81 +18,18 @@ use crate::{Connection, Lifetimes, Peer};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    folder: PathBuf,
-    serials: AtomicU64,
-    ca: PathBuf,
+fn server(authority: &Authority, pair: &Pair) -> ServerTlsConfig {
+    let (cert, key) = (pair.cert.clone(), pair.key.clone());
+    ServerTlsConfig { cert, key, client_ca: Some(authority.ca.clone()), crl: None }
 }
 
-/// The files of a certificate and its key.
-struct Pair {
-    cert: PathBuf,
-    key: PathBuf,
-    serial: u64,
-}
-
-impl Authority {
-    fn new(folder: &Path, name: &str) -> Self {
-        let mut params = CertificateParams::new([]).unwrap();
-        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.distinguished_name.push(DnType::CommonName, name);
-        let (key, ca) = (KeyPair::generate().unwrap(), folder.join(format!("{name}.pem")));
-        std::fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
-        let (issuer, serials) = (Issuer::new(params, key), AtomicU64::new(1));
-        Self { issuer, folder: folder.to_owned(), serials, ca }
-    }
-
-    fn issue(&self, name: &str, lasts: Duration) -> Pair {
-        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
-        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
-        params.serial_number = Some(SerialNumber::from(serial));
-        params.not_after = (SystemTime::now() + lasts).into();
-        let key = KeyPair::generate().unwrap();
-        let pem = params.signed_by(&key, &self.issuer).unwrap().pem();
-        let write = |kind: &str, text: String| {
-            let path = self.folder.join(format!("{name}.{kind}"));
-            std::fs::write(&path, text).unwrap();
-            path
-        };
-        Pair { cert: write("crt", pem), key: write("key", key.serialize_pem()), serial }
-    }
-
-    /// Writes a list that revokes the certificates with these serial numbers.
-    fn revoke(&self, serials: &[u64]) -> PathBuf {
-        let revoked = |&serial: &u64| RevokedCertParams {
-            serial_number: SerialNumber::from(serial),
-            revocation_time: SystemTime::now().into(),
-            reason_code: None,
-            invalidity_date: None,
-        };
-        let params = CertificateRevocationListParams {
-            this_update: SystemTime::now().into(),
-            next_update: (SystemTime::now() + DAY).into(),
-            crl_number: SerialNumber::from(1),
-            issuing_distribution_point: None,
-            revoked_certs: serials.iter().map(revoked).collect(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        let path = self.folder.join("crl.pem");
-        std::fs::write(&path, params.signed_by(&self.issuer).unwrap().pem().unwrap()).unwrap();
-        path
-    }
-
-    fn server(&self, pair: &Pair) -> ServerTlsConfig {
-        let (cert, key) = (pair.cert.clone(), pair.key.clone());
-        ServerTlsConfig { cert, key, client_ca: Some(self.ca.clone()), crl: None }
-    }
-
-    fn client(&self, pair: Option<&Pair>) -> ClientTlsConfig {
-        ClientTlsConfig {
-            ca: Some(self.ca.clone()),
-            cert: pair.map(|pair| pair.cert.clone()),
-            key: pair.map(|pair| pair.key.clone()),
-            server_name: Some("node".into()),
-            crl: None,
-        }
+fn client(authority: &Authority, pair: Option<&Pair>) -> ClientTlsConfig {
+    ClientTlsConfig {
+        ca: Some(authority.ca.clone()),
+        cert: pair.map(|pair| pair.cert.clone()),
+        key: pair.map(|pair| pair.key.clone()),
+        server_name: Some("node".into()),
+        crl: None,
     }
 }
 
@@ -142,7 +76,7 @@ impl Scene {
         let own = authority.issue("node", own_lasts);
         let (one, other) = (authority.issue("one", DAY), authority.issue("other", DAY));
         let crl = Some(authority.revoke(&[]));
-        let tls = load(&ServerTlsConfig { crl, ..authority.server(&own) });
+        let tls = load(&ServerTlsConfig { crl, ..server(&authority, &own) });
         let grace = Duration::from_millis(300);
         let lifetimes = Lifetimes { untrusted_grace: grace, ..Default::default() };
         let node = Node::start(caps(8, 8, 8), lifetimes, Some(Arc::clone(&tls)));
@@ -150,7 +84,7 @@ impl Scene {
     }
 
     async fn connect(&self, pair: &Pair) -> std::io::Result<Stream> {
-        connect(&self.node, &self.authority.client(Some(pair))).await
+        connect(&self.node, &client(&self.authority, Some(pair))).await
     }
 }
 
@@ -159,7 +93,7 @@ async fn a_revoked_certificate_ends_its_open_connections_and_no_others() {
     let scene = Scene::new(DAY);
     let mut one = scene.connect(&scene.one).await.unwrap();
     let mut other = scene.connect(&scene.other).await.unwrap();
-    scene.authority.revoke(&[scene.one.serial]);
+    scene.authority.revoke(&[&scene.one]);
     scene.tls.check_now();
     assert!(is_closed(&mut one).await);
     until(|| scene.node.slots.counts().open == 1).await;
@@ -210,10 +144,10 @@ fn a_list_without_an_authority_or_content_is_refused() {
         ServerTls::load(&config, ClientCertificates::Required).err().unwrap().to_string()
     };
     let crl = Some(authority.revoke(&[]));
-    let said = fault(ServerTlsConfig { client_ca: None, crl, ..authority.server(&own) });
+    let said = fault(ServerTlsConfig { client_ca: None, crl, ..server(&authority, &own) });
     assert!(said.contains("`crl` needs `client_ca`"), "{said}");
     let crl = Some(authority.ca.clone());
-    let said = fault(ServerTlsConfig { crl, ..authority.server(&own) });
+    let said = fault(ServerTlsConfig { crl, ..server(&authority, &own) });
     assert!(said.contains("ours.pem: has no list of revoked certificates"), "{said}");
 }
 
@@ -248,7 +182,7 @@ async fn optional_certificates_may_be_absent_but_not_invalid() {
     let own = ours.issue("node", DAY);
     let (valid, revoked) = (ours.issue("valid", DAY), ours.issue("revoked", DAY));
     let foreign = theirs.issue("foreign", DAY);
-    let config = ServerTlsConfig { crl: Some(ours.revoke(&[revoked.serial])), ..ours.server(&own) };
+    let config = ServerTlsConfig { crl: Some(ours.revoke(&[&revoked])), ..server(&ours, &own) };
     for (clients, without) in
         [(ClientCertificates::Optional, true), (ClientCertificates::Required, false)]
     {
@@ -259,7 +193,7 @@ async fn optional_certificates_may_be_absent_but_not_invalid() {
             (Some(&revoked), false),
             (Some(&foreign), false),
         ] {
-            let client = ClientTls::load(&ours.client(pair)).unwrap();
+            let client = ClientTls::load(&client(&ours, pair)).unwrap();
             let (connected, is_named, _server) = handshake(&server, &client).await;
             assert_eq!(connected.is_ok(), expected, "{clients:?}");
             assert_eq!(is_named, expected && pair.is_some());
@@ -272,14 +206,14 @@ async fn a_client_leaves_a_server_whose_certificate_is_revoked_or_expired() {
     let folder = tempfile::tempdir().unwrap();
     let ours = Authority::new(folder.path(), "ours");
     let (own, other) = (ours.issue("node", DAY), ours.issue("other", DAY));
-    let server = load(&ours.server(&own));
-    let crl = Some(ours.revoke(&[other.serial]));
-    let client = ClientTls::load(&ClientTlsConfig { crl, ..ours.client(Some(&other)) }).unwrap();
+    let server = load(&server(&ours, &own));
+    let crl = Some(ours.revoke(&[&other]));
+    let client = ClientTls::load(&ClientTlsConfig { crl, ..client(&ours, Some(&other)) }).unwrap();
     let (connected, _, kept) = handshake(&server, &client).await;
     let mut stream = connected.unwrap();
     let waited = tokio::time::timeout(Duration::from_secs(3600), stream.read_u8()).await;
     assert!(waited.is_err(), "the server's certificate is not the revoked one");
-    ours.revoke(&[own.serial]);
+    ours.revoke(&[&own]);
     client.check_now();
     let asked = Instant::now();
     let error = stream.read_u8().await.unwrap_err();

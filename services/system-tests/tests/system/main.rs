@@ -4,7 +4,6 @@
 
 mod aging;
 mod bad_input;
-mod certificates;
 mod cluster;
 mod damage;
 mod endpoints;

@@ -1,10 +1,12 @@
-//! Who is answered by an I/O node: named peers, and nobody else.
+//! Tests that an I/O node answers named peers, and nobody else.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use certificates::{Authority, Pair};
 use client::fetch::{FetchClient, FetchOptions, Instant, TableVersion};
 use client::{ClientTls, ClientTlsConfig, Network};
+use connections::tls::ServerTlsConfig;
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Identity};
@@ -14,7 +16,6 @@ use tonic_health::pb::health_client::HealthClient;
 use wire::fetch::WarmRequest;
 use wire::{Fault, Reason};
 
-use crate::certificates::Authority;
 use crate::cluster::{Cluster, Io, endpoint, folder, soon};
 use crate::members::{ROWS, check, write};
 use crate::telemetry::scrape;
@@ -46,6 +47,23 @@ async fn each_call(client: &FetchClient, uri: &str) -> [Result<(), Fault>; 3] {
     [fetched.await, warmed.await, described.await]
 }
 
+/// Returns the settings of a server with this certificate that asks clients for one of `authority`.
+fn server(authority: &Authority, pair: &Pair) -> ServerTlsConfig {
+    let (cert, key) = (pair.cert.clone(), pair.key.clone());
+    ServerTlsConfig { cert, key, client_ca: Some(authority.ca.clone()), crl: None }
+}
+
+/// Returns the settings of a client with this certificate. Servers must have `server_name`.
+fn client(authority: &Authority, pair: &Pair, server_name: &str) -> ClientTlsConfig {
+    ClientTlsConfig {
+        ca: Some(authority.ca.clone()),
+        cert: Some(pair.cert.clone()),
+        key: Some(pair.key.clone()),
+        server_name: Some(server_name.to_owned()),
+        crl: None,
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_named_peers_of_the_authority_are_answered() {
     let folder = folder();
@@ -53,10 +71,10 @@ async fn only_named_peers_of_the_authority_are_answered() {
     write(&uri).await;
     let authority = Authority::new(folder.path(), "ours");
     let own = authority.issue("io.example", DAY);
-    let query = authority.client(&authority.issue("query-1.example", DAY), "io.example");
-    let other = authority.client(&authority.issue("another.example", DAY), "io.example");
+    let query = client(&authority, &authority.issue("query-1.example", DAY), "io.example");
+    let other = client(&authority, &authority.issue("another.example", DAY), "io.example");
     let cluster = Cluster::start_with(1, &[("t", &uri)], |io, config| {
-        io.tls = Some(authority.server(&own));
+        io.tls = Some(server(&authority, &own));
         io.peers = vec!["query-*.example".into()];
         io.telemetry.metrics_listen = Some("127.0.0.1:0".parse().unwrap());
         config.io_tls = Some(query.clone());
@@ -115,15 +133,14 @@ async fn certificates_are_renewed_under_load_and_a_revoked_node_is_left() {
     let uri = folder.path().join("table");
     write(&uri).await;
     let authority = Authority::new(folder.path(), "ours");
-    let crl = folder.path().join("crl.pem");
-    authority.revoke(&crl, &[]);
+    let crl = authority.revoke(&[]);
     // The first certificates expire soon. They are renewed before.
     let soon = Duration::from_secs(14);
     let own = authority.issue("io.example", soon);
     let query = authority.issue("query.example", soon);
-    let tls = ClientTlsConfig { crl: Some(crl.clone()), ..authority.client(&query, "io.example") };
+    let tls = ClientTlsConfig { crl: Some(crl), ..client(&authority, &query, "io.example") };
     let cluster = Cluster::start_with(1, &[("t", &uri)], |io, config| {
-        io.tls = Some(authority.server(&own));
+        io.tls = Some(server(&authority, &own));
         io.peers = vec!["query.example".into()];
         config.io_tls = Some(tls.clone());
     })
@@ -145,7 +162,7 @@ async fn certificates_are_renewed_under_load_and_a_revoked_node_is_left() {
     assert_eq!(status.errors, 0);
 
     // The I/O node's certificate is revoked. The query node leaves its open streams, and reads the table.
-    authority.revoke(&crl, &[&own]);
+    authority.revoke(&[&own]);
     let until = crate::cluster::soon();
     loop {
         assert!(Instant::now() < until, "the query node still asks a revoked I/O node");

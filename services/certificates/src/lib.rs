@@ -1,11 +1,11 @@
-//! Authorities and certificates made for a test.
+//! Makes authorities, certificates and revocation lists for tests. Everything is written to files, as nodes read it.
+//!
+//! It panics where it fails, as a test would.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use client::ClientTlsConfig;
-use connections::tls::ServerTlsConfig;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
     KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
@@ -21,21 +21,24 @@ pub struct Authority {
 }
 
 /// The files of a certificate and its key.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Pair {
+    /// The certificate.
     pub cert: PathBuf,
+    /// The private key.
     pub key: PathBuf,
     serial: u64,
 }
 
 impl Authority {
+    /// Makes an authority whose files, and those of its certificates, are in `folder`.
     pub fn new(folder: &Path, name: &str) -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
-        let ca = folder.join(format!("{name}-ca.pem"));
+        let ca = folder.join(format!("{name}.pem"));
         std::fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
         let issuer = Issuer::new(params, key);
         Self { issuer, folder: folder.to_owned(), serials: AtomicU64::new(1), ca }
@@ -57,8 +60,8 @@ impl Authority {
         Pair { cert: write("crt", pem), key: write("key", key.serialize_pem()), serial }
     }
 
-    /// Writes a list that revokes these certificates.
-    pub fn revoke(&self, list: &Path, pairs: &[&Pair]) {
+    /// Writes a list that revokes these certificates, and no others. Returns its file, the same each time.
+    pub fn revoke(&self, pairs: &[&Pair]) -> PathBuf {
         let revoked = |pair: &&Pair| RevokedCertParams {
             serial_number: SerialNumber::from(pair.serial),
             revocation_time: SystemTime::now().into(),
@@ -73,23 +76,8 @@ impl Authority {
             revoked_certs: pairs.iter().map(revoked).collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
-        std::fs::write(list, params.signed_by(&self.issuer).unwrap().pem().unwrap()).unwrap();
-    }
-
-    /// Returns the settings of a server with this certificate that asks clients for one of this authority.
-    pub fn server(&self, pair: &Pair) -> ServerTlsConfig {
-        let (cert, key) = (pair.cert.clone(), pair.key.clone());
-        ServerTlsConfig { cert, key, client_ca: Some(self.ca.clone()), crl: None }
-    }
-
-    /// Returns the settings of a client with this certificate. Servers must have `server_name`.
-    pub fn client(&self, pair: &Pair, server_name: &str) -> ClientTlsConfig {
-        ClientTlsConfig {
-            ca: Some(self.ca.clone()),
-            cert: Some(pair.cert.clone()),
-            key: Some(pair.key.clone()),
-            server_name: Some(server_name.to_owned()),
-            crl: None,
-        }
+        let list = self.folder.join("crl.pem");
+        std::fs::write(&list, params.signed_by(&self.issuer).unwrap().pem().unwrap()).unwrap();
+        list
     }
 }
