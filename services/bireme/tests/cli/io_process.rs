@@ -1,9 +1,8 @@
 //! An I/O node in a process of its own, which ends with the test.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 
-use serde_json::Value;
+use super::serving::{endpoint, serving};
 
 pub struct IoProcess {
     pub process: Child,
@@ -18,20 +17,13 @@ impl IoProcess {
     pub fn start(drive: &str, settings: &[(&str, &str)]) -> Self {
         let variable =
             |(name, value): &(&str, &str)| (format!("BIREME_IO_{name}"), (*value).to_owned());
-        let mut process = Command::new(env!("CARGO_BIN_EXE_bireme"))
-            .args(["io", "--listen", "127.0.0.1:0", "--no-pin", "--json", "--drive", drive])
-            .args(["--serve", &format!("{}/", std::env::temp_dir().display())])
-            .args(["--serve", concat!(env!("CARGO_TARGET_TMPDIR"), "/")])
-            .envs(settings.iter().map(variable))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let serving: Value = serde_json::from_str(&line).unwrap();
-        let endpoint = serving["endpoint"].as_str().unwrap().to_owned();
-        Self { process, endpoint, extents: serving["extents"].as_u64().unwrap() }
+        let variables: Vec<_> = settings.iter().map(variable).collect();
+        let tables = format!("{}/", std::env::temp_dir().display());
+        let more_tables = concat!(env!("CARGO_TARGET_TMPDIR"), "/");
+        let arguments =
+            ["io", "--no-pin", "--drive", drive, "--serve", &tables, "--serve", more_tables];
+        let (process, says) = serving(&arguments, &variables);
+        Self { process, endpoint: endpoint(&says), extents: says["extents"].as_u64().unwrap() }
     }
 
     pub fn kill(&mut self) {

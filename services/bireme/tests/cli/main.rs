@@ -8,12 +8,14 @@ mod kubernetes;
 mod missing_files;
 mod query_process;
 mod serve;
+mod serving;
 mod start_warm;
+mod up;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -21,6 +23,7 @@ use tempfile::TempDir;
 
 use io_process::IoProcess;
 use query_process::QueryProcess;
+use up::Up;
 
 fn bireme(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bireme")).args(arguments).output().unwrap()
@@ -66,61 +69,6 @@ fn text(path: &Path) -> &str {
 
 fn sample() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/wordnet-sample.parquet")
-}
-
-/// `bireme up` over the sample, ended with the test.
-struct Up {
-    process: Child,
-    endpoint: String,
-    folder: TempDir,
-}
-
-impl Up {
-    fn start() -> Self {
-        let folder = folder();
-        let table = folder.path().join("words");
-        run(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
-        let index = ["--vector", "vector", "--metric", "cosine", "--text", "gloss"];
-        run(&[&["index", "--table", text(&table)], &index[..], &["--key", "synset"]].concat());
-        let ready = folder.path().join("ready.json");
-        let named = format!("words={}", text(&table));
-        let cache = folder.path().join("cache");
-        let process = Command::new(env!("CARGO_BIN_EXE_bireme"))
-            .args(["up", "--table", &named, "--cache-dir", text(&cache)])
-            .args(["--cache-size", "128MiB", "--ready-file", text(&ready)])
-            .args(["--listen", "127.0.0.1:0"])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut up = Self { process, endpoint: String::new(), folder };
-        let patience = Instant::now() + Duration::from_secs(60);
-        loop {
-            if let Ok(ready) = std::fs::read_to_string(&ready)
-                && let Ok(ready) = serde_json::from_str::<Value>(&ready)
-            {
-                up.endpoint = ready["query"].as_str().unwrap().to_owned();
-                return up;
-            }
-            assert!(up.process.try_wait().unwrap().is_none(), "it ended at once");
-            assert!(Instant::now() < patience, "it does not come up");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn json(&self, arguments: &[&str]) -> Vec<Value> {
-        json(&[arguments, &["--endpoint", &self.endpoint]].concat())
-    }
-
-    fn names(&self, arguments: &[&str], exit: i32, name: &str) {
-        names(&[arguments, &["--endpoint", &self.endpoint]].concat(), exit, name);
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 #[test]
