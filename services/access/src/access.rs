@@ -8,19 +8,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwap;
 use moka::sync::Cache;
 
-use crate::api_key::{self, KeyDigest};
+use crate::api_key;
 use crate::caller::{Caller, Proof};
+use crate::digest::{Digest, digest};
 use crate::error::{AccessError, Denied};
 use crate::grant::{Grant, Limits, Permission};
 use crate::identity::{Identity, Who};
+use crate::key_set::KeySet;
 use crate::pattern::Pattern;
 use crate::policy::Policy;
-use crate::token::{self, Issuer, Refused};
+use crate::token::{self, Refused};
 
 /// The maximum number of callers that are remembered. Others are identified again with each request.
 const CALLERS_MAX: u64 = 10_000;
 
-/// What a request says of its caller.
+/// The credentials of a request's caller.
 #[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
     /// The DNS names and URIs of the connection's verified client certificate.
@@ -51,9 +53,9 @@ struct FollowedPolicy {
     current: ArcSwap<Policy>,
     /// The digest of the file when it was read last, in use or not; `None` if it could not be read. Held while the files
     /// are checked.
-    seen: tokio::sync::Mutex<Option<KeyDigest>>,
+    seen: tokio::sync::Mutex<Option<Digest>>,
     /// The callers that were identified, by the digest of their credential.
-    callers: Cache<KeyDigest, Arc<Caller>>,
+    callers: Cache<Digest, Arc<Caller>>,
     /// Returns the time since 1970.
     now: fn() -> Duration,
 }
@@ -83,7 +85,7 @@ impl Access {
         let followed = FollowedPolicy {
             path: path.to_owned(),
             current: ArcSwap::from_pointee(policy),
-            seen: tokio::sync::Mutex::new(Some(api_key::digest(text.as_bytes()))),
+            seen: tokio::sync::Mutex::new(Some(digest(text.as_bytes()))),
             callers: Cache::new(CALLERS_MAX),
             now,
         };
@@ -108,31 +110,20 @@ impl Access {
         }
     }
 
-    /// Identifies a caller without waiting. Returns `None` if the keys of its token's issuer have to be fetched first.
-    pub fn known(&self, credentials: &Credentials<'_>) -> Option<Result<Arc<Caller>, Denied>> {
-        let Some(policy) = &self.policy else { return Some(Ok(Arc::clone(&self.everybody))) };
-        match policy.identify(credentials, |_| ()) {
-            Ok(caller) => Some(Ok(caller)),
-            Err(NotIdentified::Denied(denied)) => Some(Err(denied)),
-            Err(NotIdentified::NeedsKeys(())) => None,
-        }
-    }
-
     /// Identifies a caller, and fetches the keys of its token's issuer if necessary.
     ///
     /// # Errors
     /// [`Denied`].
     pub async fn caller(&self, credentials: &Credentials<'_>) -> Result<Arc<Caller>, Denied> {
         let Some(policy) = &self.policy else { return Ok(Arc::clone(&self.everybody)) };
-        let keys = match policy.identify(credentials, |issuer| Arc::clone(&issuer.keys)) {
+        match policy.identify(credentials) {
             Ok(caller) => return Ok(caller),
             Err(NotIdentified::Denied(denied)) => return Err(denied),
-            Err(NotIdentified::NeedsKeys(keys)) => keys,
-        };
-        keys.fetch_again().await;
-        policy.identify(credentials, |_| ()).map_err(|not| match not {
+            Err(NotIdentified::NeedsKeys(keys)) => keys.fetch_again().await,
+        }
+        policy.identify(credentials).map_err(|not| match not {
             NotIdentified::Denied(denied) => denied,
-            NotIdentified::NeedsKeys(()) => Denied::UnknownKey,
+            NotIdentified::NeedsKeys(_) => Denied::UnknownKey,
         })
     }
 
@@ -169,26 +160,26 @@ impl Access {
     }
 }
 
-/// The outcome for a caller that was not identified; `K` is what was taken of the issuer whose keys have to be fetched.
-enum NotIdentified<K> {
+/// The outcome for a caller that was not identified.
+enum NotIdentified {
     Denied(Denied),
-    NeedsKeys(K),
+    /// The keys of the token's issuer have to be fetched first.
+    NeedsKeys(Arc<KeySet>),
+}
+
+impl From<Denied> for NotIdentified {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(denied)
+    }
 }
 
 impl FollowedPolicy {
-    fn identify<K>(
-        &self,
-        credentials: &Credentials<'_>,
-        keys_of: impl FnOnce(&Issuer) -> K,
-    ) -> Result<Arc<Caller>, NotIdentified<K>> {
-        let credential = match credential(credentials) {
-            Ok(Some(credential)) => credential,
-            Ok(None) => {
-                return self.by_connection(credentials.names).map_err(NotIdentified::Denied);
-            }
-            Err(denied) => return Err(NotIdentified::Denied(denied)),
+    fn identify(&self, credentials: &Credentials<'_>) -> Result<Arc<Caller>, NotIdentified> {
+        let credential = credential(credentials)?;
+        let digest = match credential {
+            Some(credential) => digest(credential),
+            None => digest_of_names(credentials.names),
         };
-        let digest = api_key::digest(credential);
         let policy = self.current.load();
         // Read before the keys: a caller of old keys must never be remembered under a new generation.
         let generation = policy.generation();
@@ -199,44 +190,13 @@ impl FollowedPolicy {
         {
             return Ok(caller);
         }
-        let (identity, proof) = if let Some(key) = api_key::find(&policy.keys, &digest) {
-            (Identity::Key(key.name.clone()), Proof::Key(digest))
-        } else if token::is_token(credential) {
-            match token::verify(&policy.issuers, credential, now) {
-                Err(Refused::Denied(denied)) => return Err(NotIdentified::Denied(denied)),
-                Err(Refused::NeedsKeys(issuer)) => {
-                    return Err(NotIdentified::NeedsKeys(keys_of(issuer)));
-                }
-                Ok(token) => {
-                    let (issuer, subject) = (token.issuer.clone(), token.subject.clone());
-                    (Identity::Token { issuer, subject }, Proof::Token(token))
-                }
-            }
-        } else {
-            return Err(NotIdentified::Denied(Denied::UnknownApiKey));
+        let (identity, proof) = match credential {
+            Some(credential) => by_credential(&policy, credential, digest, now)?,
+            None => (by_connection(credentials.names), Proof::Connection),
         };
-        let caller = Arc::new(named(&policy, identity, proof, generation));
-        self.callers.insert(digest, Arc::clone(&caller));
-        Ok(caller)
-    }
-
-    /// Identifies a caller that sends neither a token nor a key.
-    fn by_connection(&self, names: &[String]) -> Result<Arc<Caller>, Denied> {
-        let policy = self.current.load();
-        let generation = policy.generation();
-        let digest = digest_of_names(names);
-        if let Some(caller) = self.callers.get(&digest)
-            && caller.generation == generation
-        {
-            return Ok(caller);
-        }
-        let identity = match names {
-            [] => Identity::Anyone,
-            names => Identity::Certificate(names.to_vec()),
-        };
-        let caller = named(&policy, identity, Proof::Connection, generation);
-        if names.is_empty() && caller.grants.is_empty() {
-            return Err(Denied::NoCredentials);
+        let caller = named(&policy, identity, proof, generation);
+        if caller.identity == Identity::Anyone && caller.grants.is_empty() {
+            return Err(Denied::NoCredentials.into());
         }
         let caller = Arc::new(caller);
         self.callers.insert(digest, Arc::clone(&caller));
@@ -247,9 +207,9 @@ impl FollowedPolicy {
         let mut seen = self.seen.lock().await;
         // The contents are compared, not the time of the last change: a file may be replaced within its resolution.
         let text = read(&self.path).await;
-        let digest = text.as_ref().ok().map(|text| api_key::digest(text.as_bytes()));
-        if *seen != digest {
-            *seen = digest;
+        let read = text.as_ref().ok().map(|text| digest(text.as_bytes()));
+        if *seen != read {
+            *seen = read;
             let before = self.current.load_full();
             let parsed = text.and_then(|text| Policy::parse(&text, &self.path, Some(&before)));
             match parsed {
@@ -273,14 +233,45 @@ impl FollowedPolicy {
     }
 }
 
+/// Identifies a caller by the token or key that it sends.
+fn by_credential(
+    policy: &Policy,
+    credential: &[u8],
+    digest: Digest,
+    now: Duration,
+) -> Result<(Identity, Proof), NotIdentified> {
+    if let Some(key) = api_key::find(&policy.keys, &digest) {
+        return Ok((Identity::Key(key.name.clone()), Proof::Key(digest)));
+    }
+    if !token::is_token(credential) {
+        return Err(Denied::UnknownApiKey.into());
+    }
+    match token::verify(&policy.issuers, credential, now) {
+        Ok(token) => {
+            let (issuer, subject) = (token.issuer.clone(), token.subject.clone());
+            Ok((Identity::Token { issuer, subject }, Proof::Token(token)))
+        }
+        Err(Refused::Denied(denied)) => Err(denied.into()),
+        Err(Refused::NeedsKeys(issuer)) => Err(NotIdentified::NeedsKeys(Arc::clone(&issuer.keys))),
+    }
+}
+
+/// Identifies a caller that sends neither a token nor a key by the names in its certificate.
+fn by_connection(names: &[String]) -> Identity {
+    match names {
+        [] => Identity::Anyone,
+        names => Identity::Certificate(names.to_vec()),
+    }
+}
+
 /// Returns a digest of the names of a certificate, which differs from that of any credential: no header contains NUL.
-fn digest_of_names(names: &[String]) -> KeyDigest {
+fn digest_of_names(names: &[String]) -> Digest {
     let mut text = b"\0names".to_vec();
     for name in names {
         text.extend_from_slice(&(name.len() as u64).to_le_bytes());
         text.extend_from_slice(name.as_bytes());
     }
-    api_key::digest(&text)
+    digest(&text)
 }
 
 /// Returns the token or key that a request carries.

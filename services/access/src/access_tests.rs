@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures::FutureExt;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use jsonwebtoken::jwk::Jwk;
@@ -187,7 +188,8 @@ async fn each_token_that_is_not_accepted_has_its_cause_and_all_have_one_text() {
 async fn keys_certificates_and_nobody_are_told_apart() {
     let tested = Tested::new(&key_set(&[&Signer::new("k")])).await;
     let names = ["JOB.example".to_owned(), "spiffe://x/y".to_owned()];
-    let caller = |credentials: Credentials<'_>| tested.access.known(&credentials).unwrap();
+    let caller =
+        |credentials: Credentials<'_>| tested.access.caller(&credentials).now_or_never().unwrap();
     let none = Credentials::default();
     let by_header = caller(Credentials { api_key: Some(b"the key"), ..none }).unwrap();
     let by_bearer = caller(Credentials { authorization: Some(b"bearer the key"), ..none }).unwrap();
@@ -337,7 +339,8 @@ async fn an_unknown_key_is_fetched_once_and_a_flood_of_them_not_again() {
     tokio::time::resume();
     let header = format!("Bearer {}", two.sign(&claims()));
     let authorization = Some(header.as_bytes());
-    let known = tested.access.known(&Credentials { authorization, ..Default::default() });
+    let credentials = Credentials { authorization, ..Default::default() };
+    let known = tested.access.caller(&credentials).now_or_never();
     assert!(known.is_none(), "the keys have to be fetched");
     tested.bearer(&two.sign(&claims())).await.unwrap();
     assert_eq!(count.load(Ordering::Relaxed), 2);
@@ -358,7 +361,7 @@ async fn callers_that_leave_at_once_do_not_keep_keys_from_being_fetched() {
     tokio::time::advance(Duration::from_secs(31)).await;
     tokio::time::resume();
     let token = stranger.sign(&claims());
-    assert!(futures::FutureExt::now_or_never(tested.bearer(&token)).is_none());
+    assert!(tested.bearer(&token).now_or_never().is_none());
     let token = two.sign(&claims());
     for _ in 0..500 {
         if tested.bearer(&token).await.is_ok() {
@@ -376,8 +379,11 @@ async fn callers_that_leave_at_once_do_not_keep_keys_from_being_fetched() {
 async fn open_access_knows_everybody_and_refuses_nothing() {
     let access = Access::open();
     let authorization = Some(b"nonsense".as_slice());
-    let caller =
-        access.known(&Credentials { authorization, ..Default::default() }).unwrap().unwrap();
+    let caller = access
+        .caller(&Credentials { authorization, ..Default::default() })
+        .now_or_never()
+        .unwrap()
+        .unwrap();
     assert!(access.is_open() && caller.sees("anything") && caller.may_observe());
     for permission in Permission::ALL {
         assert!(caller.grant("anything", permission).is_some());
@@ -444,7 +450,7 @@ proptest! {
                 true => Credentials { api_key: header, ..Default::default() },
                 false => Credentials { authorization: header, ..Default::default() },
             };
-            assert!(tested.access.known(&credentials).unwrap().is_err());
+            assert!(tested.access.caller(&credentials).now_or_never().unwrap().is_err());
         });
     }
 }

@@ -1,15 +1,8 @@
 //! API keys. A policy has only their SHA-256 digests: a key is random, so its digest can't be guessed back.
 
-use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// A SHA-256 digest.
-pub type KeyDigest = [u8; 32];
-
-/// Returns the digest of a credential.
-pub fn digest(credential: &[u8]) -> KeyDigest {
-    Sha256::digest(credential).into()
-}
+use crate::digest::{Digest, digest};
 
 /// Returns the digest of an API key as a policy writes it: 64 hexadecimal digits.
 pub fn digest_of_key(key: &[u8]) -> String {
@@ -17,9 +10,9 @@ pub fn digest_of_key(key: &[u8]) -> String {
 }
 
 /// Parses a digest as a policy writes it.
-pub fn parse(text: &str) -> Option<KeyDigest> {
+pub fn parse(text: &str) -> Option<Digest> {
     let digits = text.as_bytes();
-    let mut digest = KeyDigest::default();
+    let mut digest = Digest::default();
     if digits.len() != 2 * digest.len() || !digits.iter().all(u8::is_ascii_hexdigit) {
         return None;
     }
@@ -35,11 +28,11 @@ pub struct ApiKey {
     /// Its name.
     pub name: String,
     /// The digests that are accepted: several during a rotation.
-    pub digests: Vec<KeyDigest>,
+    pub digests: Vec<Digest>,
 }
 
 /// Returns the key with this digest. Compares with all keys, in constant time.
-pub fn find<'a>(keys: &'a [ApiKey], digest: &KeyDigest) -> Option<&'a ApiKey> {
+pub fn find<'a>(keys: &'a [ApiKey], digest: &Digest) -> Option<&'a ApiKey> {
     let mut found = None;
     for key in keys {
         for known in &key.digests {

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api_key::KeyDigest;
+use crate::digest::Digest;
 use crate::grant::{Grant, Permission};
 use crate::identity::Identity;
 use crate::token::VerifiedToken;
 
-/// What proves a caller's identity, as far as it is needed to check whether it still does.
+/// The proof of a caller's identity, as far as it is needed to check later whether it is still accepted.
 #[derive(Clone, Debug)]
 pub(crate) enum Proof {
     /// Nothing, or a client certificate, which its connection checks.
     Connection,
     /// The digest of an API key.
-    Key(KeyDigest),
+    Key(Digest),
     /// A token.
     Token(VerifiedToken),
 }

@@ -11,7 +11,7 @@ use crate::identity::{Identity, Who};
 use crate::pattern::Pattern;
 use crate::rate::Taken;
 
-/// What a caller does with a table.
+/// A right to a table, or to the state of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
     /// Read and describe it.
@@ -49,7 +49,7 @@ pub struct Limits {
     pub timeout: Option<Duration>,
     /// Whether all requests are batch work.
     pub batch_only: bool,
-    /// The share of the queues, compared with other grants; at least 1.
+    /// The share of the queues, compared with other grants; at least 1. The queues do not use it yet.
     pub weight: u32,
 }
 
@@ -128,14 +128,7 @@ impl Grant {
         &self.name
     }
 
-    /// Returns the grant's number in the queues of both tiers, which is never 0.
-    pub fn flow(&self) -> u32 {
-        // FNV-1a: the same on every node and in every version.
-        let hash = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-        self.name.as_bytes().iter().fold(0x811c_9dc5, hash).max(1)
-    }
-
-    /// Returns the grant's share of the queues, compared with other grants.
+    /// Returns the grant's share of the queues, compared with other grants. The queues do not use it yet.
     pub fn weight(&self) -> u32 {
         self.limits.weight
     }
@@ -265,12 +258,5 @@ mod tests {
         assert_eq!(grant.take_rows(1).unwrap_err().limit, "rows_per_second");
         grant.count(3, 1024);
         assert_eq!(grant.used(), Used { requests: 5, refused: 3, rows: 3, bytes: 1024 });
-    }
-
-    #[test]
-    fn a_flow_is_the_same_everywhere() {
-        // The 32-bit FNV-1a hash of "a" is known.
-        let a = Grant { name: "a".into(), ..grant(Limits::default()) };
-        assert_eq!(a.flow(), 0xe40c_292c);
     }
 }

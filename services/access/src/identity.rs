@@ -6,7 +6,7 @@ use peers::NamePattern;
 
 use crate::pattern::Pattern;
 
-/// Who a caller is, as its credentials prove.
+/// The identity of a caller, as its credentials prove it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// The names of a client certificate, at least one.
@@ -60,7 +60,7 @@ impl Who {
     /// Parses an entry.
     ///
     /// # Errors
-    /// What is wrong with it, and how to write it.
+    /// A description of the problem, and the forms that an entry may have.
     pub fn parse(text: &str) -> Result<Self, String> {
         let unusable = || {
             Err(format!(

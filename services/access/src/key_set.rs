@@ -13,7 +13,7 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use tokio::time::Instant;
 use url::Url;
 
-use crate::api_key::{self, KeyDigest};
+use crate::digest::{Digest, digest};
 
 /// The maximum size of a key set, in bytes.
 const BYTES_MAX: usize = 1 << 20;
@@ -87,7 +87,7 @@ impl KeySource {
 pub struct VerifyingKey {
     id: Option<String>,
     /// The digest of the key with all that the set says of it.
-    pub(crate) digest: KeyDigest,
+    pub(crate) digest: Digest,
     /// The algorithms that fit the key.
     algorithms: Vec<Algorithm>,
     pub(crate) key: DecodingKey,
@@ -107,7 +107,7 @@ pub struct KeySet {
 #[derive(Default)]
 struct Refresh {
     /// The digest of the set in use.
-    digest: Option<KeyDigest>,
+    digest: Option<Digest>,
     /// The last attempt, and the last one that succeeded.
     tried: Option<Instant>,
     succeeded: Option<Instant>,
@@ -146,7 +146,7 @@ impl KeySet {
     }
 
     /// Returns whether the set still has the key with this digest.
-    pub fn has(&self, key: &KeyDigest) -> bool {
+    pub fn has(&self, key: &Digest) -> bool {
         self.keys.load().iter().any(|it| it.digest == *key)
     }
 
@@ -208,8 +208,8 @@ impl KeySet {
                 fetch(url, ca.as_deref(), token_file.as_deref()).await
             }
         };
-        let digest = read.as_ref().ok().map(|bytes| api_key::digest(bytes));
-        let is_same = digest.is_some() && digest == self.locked().digest;
+        let seen = read.as_ref().ok().map(|bytes| digest(bytes));
+        let is_same = seen.is_some() && seen == self.locked().digest;
         let keys = match is_same {
             true => Ok(None),
             false => read.and_then(|bytes| parse(&bytes)).map(Some),
@@ -223,7 +223,7 @@ impl KeySet {
                     tracing::info!(source = %self.source, "the issuer's keys can be read again");
                 }
                 if let Some(keys) = keys {
-                    refresh.digest = digest;
+                    refresh.digest = seen;
                     self.keys.store(keys.into());
                     self.generation.fetch_add(1, Ordering::AcqRel);
                 }
@@ -336,7 +336,7 @@ fn verifying(jwk: &Jwk) -> Option<VerifyingKey> {
         algorithms.retain(|algorithm| format!("{algorithm:?}") == stated.to_string());
     }
     let key = DecodingKey::from_jwk(jwk).ok()?;
-    let digest = api_key::digest(&serde_json::to_vec(jwk).ok()?);
+    let digest = digest(&serde_json::to_vec(jwk).ok()?);
     let id = jwk.common.key_id.clone();
     (!algorithms.is_empty()).then_some(VerifyingKey { id, digest, algorithms, key })
 }

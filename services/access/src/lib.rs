@@ -1,4 +1,4 @@
-//! Who may do what: identities of callers, the policy's grants, and their limits.
+//! Access control: identities of callers, the policy's grants, and their limits.
 //!
 //! [`Access`] identifies a caller by its client certificate, its token or its API key, and finds its grants. It follows
 //! the policy's file and the issuers' keys. A node asks it once for each request, and again while a stream lasts.
@@ -14,6 +14,7 @@
 mod access;
 mod api_key;
 mod caller;
+mod digest;
 mod error;
 mod grant;
 mod identity;

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The time that the bucket holds.
 const BURST: Duration = Duration::from_secs(1);
 
-/// What was taken so far, as the time in nanoseconds at which all of it is earned.
+/// The work taken so far, as the time in nanoseconds at which all of it is earned.
 #[derive(Debug, Default)]
 pub struct Taken(AtomicU64);
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jsonwebtoken::{Algorithm, Validation, decode_header};
 use serde::Deserialize;
 
-use crate::api_key::KeyDigest;
+use crate::digest::Digest;
 use crate::error::Denied;
 use crate::key_set::KeySet;
 
@@ -42,7 +42,7 @@ pub struct VerifiedToken {
     audiences: Vec<String>,
     algorithm: Algorithm,
     /// The digest of the key that signed it.
-    key: KeyDigest,
+    key: Digest,
     /// The time from which on it is refused: its expiry and the clock skew, since 1970.
     pub refused_from: Duration,
 }

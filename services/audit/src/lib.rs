@@ -1,4 +1,4 @@
-//! The audit log: one JSON line for each request, and for each connection that was refused.
+//! The audit log: one JSON line for each request.
 //!
 //! Lines are never dropped and never rate-limited. A request reserves the place of its line before it begins
 //! ([`Audit::reserve`]), so that its end never waits. If the file can't be written, the lines wait in memory, at most
@@ -13,8 +13,6 @@ mod sink;
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc::{self, OwnedPermit};
 
@@ -27,7 +25,6 @@ const LINES_MAX: usize = 16_384;
 #[derive(Clone, Debug)]
 pub struct Audit {
     lines: mpsc::Sender<String>,
-    lost: Arc<AtomicU64>,
 }
 
 /// The place of a request's line.
@@ -45,26 +42,13 @@ impl Audit {
     pub fn open(path: &Path) -> io::Result<Self> {
         let (lines, waiting) = mpsc::channel(LINES_MAX);
         sink::start(path, waiting)?;
-        Ok(Self { lines, lost: Arc::default() })
+        Ok(Self { lines })
     }
 
     /// Reserves the place of a line. Waits while [`LINES_MAX`] lines wait for the file. Returns `None` if the thread
     /// that writes has ended, which is a defect.
     pub async fn reserve(&self) -> Option<Reserved> {
         self.lines.clone().reserve_owned().await.ok().map(Reserved)
-    }
-
-    /// Writes a line for which no place was reserved: for connections that are refused, which must not make the thread
-    /// that accepts wait. A line without room is counted as lost.
-    pub fn record_now(&self, record: &Record<'_>) {
-        if self.lines.try_send(record.line()).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns how many lines of refused connections were lost since the start.
-    pub fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
     }
 }
 

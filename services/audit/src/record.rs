@@ -29,7 +29,7 @@ pub struct Record<'a> {
     /// The address that the connection comes from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<SocketAddr>,
-    /// The rpc, such as `bireme.query.v1.QueryService/Get`, or `connect` for a connection that was refused.
+    /// The rpc, such as `bireme.query.v1.QueryService/Get`.
     pub rpc: &'a str,
     /// The table's name.
     #[serde(skip_serializing_if = "Option::is_none")]

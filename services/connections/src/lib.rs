@@ -20,6 +20,8 @@ pub mod tls;
 #[cfg(test)]
 mod trust_tests;
 
+use std::net::SocketAddr;
+
 use tokio::io::{AsyncRead, AsyncWrite};
 use traffic::connection_bytes;
 
@@ -40,6 +42,11 @@ const MEMORY_PART: u64 = 4;
 
 /// The minimum number of connections for each core. They take 1.5 MiB of a core's memory, which is at least 4 MiB.
 const CORE_CONNECTIONS_MIN: u64 = 16;
+
+/// Returns whether other machines can reach a node that listens on `listen`.
+pub fn is_beyond_loopback(listen: SocketAddr) -> bool {
+    !listen.ip().to_canonical().is_loopback()
+}
 
 /// Returns how many connections `cores` cores can serve if each may hold `core_bytes` for its callers.
 pub fn connections_by_memory(cores: usize, core_bytes: u64) -> usize {

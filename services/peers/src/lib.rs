@@ -1,4 +1,4 @@
-//! How an I/O node recognises the nodes that it answers, its peers: by the names in their certificates ([`Names`]).
+//! Recognises the nodes that an I/O node answers, its peers, by the names in their certificates ([`Names`]).
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

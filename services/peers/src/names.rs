@@ -10,17 +10,12 @@ impl Names {
     /// Reads the patterns of a configuration.
     ///
     /// # Errors
-    /// What is wrong with a pattern: it is empty, or has white space.
+    /// A description of the problem: a pattern is empty, or has white space.
     pub fn new(patterns: &[String]) -> Result<Self, String> {
         match patterns.iter().find(|it| it.is_empty() || it.contains(char::is_whitespace)) {
             Some(wrong) => Err(format!("names `{wrong}`, which no certificate has")),
             None => Ok(Self(patterns.iter().map(|text| NamePattern::new(text)).collect())),
         }
-    }
-
-    /// Returns whether there are no patterns.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// Returns the first of a certificate's `names` that a pattern covers.

@@ -56,11 +56,7 @@ pub async fn identify<T>(
         authorization: header("authorization"),
         api_key: header("x-api-key"),
     };
-    let caller = match access.known(&credentials) {
-        Some(known) => known?,
-        // The keys of the token's issuer have to be fetched.
-        None => access.caller(&credentials).await?,
-    };
+    let caller = access.caller(&credentials).await?;
     Ok(IdentifiedCaller { caller, address: address_of(request) })
 }
 
@@ -71,8 +67,6 @@ pub fn address_of<T>(request: &Request<T>) -> Option<SocketAddr> {
 
 /// The right of a call to use one table.
 pub struct Authorization {
-    /// The table's name.
-    pub table: String,
     permission: Permission,
     /// The grant that allows it.
     pub grant: Arc<Grant>,
@@ -94,19 +88,18 @@ impl Authorization {
     ) -> Result<Self> {
         let grant = granted(caller, table, permission, catalog)?;
         let running = grant.begin()?;
-        Ok(Self { table: table.to_owned(), permission, grant, _running: running })
+        Ok(Self { permission, grant, _running: running })
     }
 
-    /// Returns `context` within the limits of the grant: its timeout, its priority, and its flow in the queues.
-    pub fn limit(&self, context: RequestContext) -> RequestContext {
-        let mut context = context;
+    /// Returns `context` within the limits of the grant: its timeout and its priority.
+    pub fn limit(&self, mut context: RequestContext) -> RequestContext {
         if let Some(timeout) = self.grant.timeout() {
             context = context.within(timeout);
         }
         if self.grant.batch_only() { context.as_batch() } else { context }
     }
 
-    /// Authorizes the call again, if the policy has changed or the caller's token has expired.
+    /// Authorizes the call for its table again, if the policy has changed or the caller's token has expired.
     ///
     /// # Errors
     /// [`QueryError::Denied`], [`QueryError::TableUnknown`] or [`QueryError::Forbidden`].
@@ -114,11 +107,12 @@ impl Authorization {
         &mut self,
         access: &Access,
         caller: &mut Arc<Caller>,
+        table: &str,
         catalog: &Catalog,
     ) -> Result<()> {
         let renewed = access.renewed(caller).map_err(QueryError::Denied)?;
         if !Arc::ptr_eq(&renewed, caller) {
-            self.grant = granted(&renewed, &self.table, self.permission, catalog)?;
+            self.grant = granted(&renewed, table, self.permission, catalog)?;
             *caller = renewed;
         }
         Ok(())

@@ -1,10 +1,10 @@
 //! A request in progress: its context, its caller's rights, and the time of its stages for `explain`, metrics and traces.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use access::Permission;
-use audit::Reserved;
+use audit::{Record, Reserved, Verdict};
 use futures::FutureExt;
 use spelling::counted;
 use telemetry::{Attribute, Recording};
@@ -12,7 +12,6 @@ use traffic::HeldBytes;
 use wire::fetch::StageTimes;
 use wire::{Fault, Reason, query};
 
-use crate::audit_log::{self, Ended};
 use crate::authorization::{Authorization, IdentifiedCaller, RENEWED_EVERY};
 use crate::counters::{Rpc, Stage, code_name};
 use crate::error::{QueryError, Result};
@@ -35,7 +34,7 @@ pub struct Call {
     /// The request's context.
     pub context: RequestContext,
     caller: IdentifiedCaller,
-    /// The name of the table that was asked for, for the audit log. Empty without a log.
+    /// The name of the table that was asked for. Empty until then.
     table: String,
     /// The right to use the table. `None` until it is granted.
     authorization: Option<Authorization>,
@@ -119,9 +118,7 @@ impl Call {
         version: u64,
         permission: Permission,
     ) -> Result<Arc<OpenTable>> {
-        if self.line.is_some() {
-            table.clone_into(&mut self.table);
-        }
+        table.clone_into(&mut self.table);
         let catalog = &self.state.shared.catalog;
         let authorization = Authorization::of(&self.caller.caller, table, permission, catalog)?;
         self.context = authorization.limit(self.context);
@@ -138,8 +135,9 @@ impl Call {
     /// The errors of [`Authorization::renew`].
     pub fn renew(&mut self) -> Result<()> {
         let NodeState { access, catalog, .. } = &*self.state.shared;
+        let caller = &mut self.caller.caller;
         match &mut self.authorization {
-            Some(authorization) => authorization.renew(access, &mut self.caller.caller, catalog),
+            Some(authorization) => authorization.renew(access, caller, &self.table, catalog),
             None => Ok(()),
         }
     }
@@ -291,23 +289,26 @@ impl Call {
             authorization.grant.count(rows, bytes);
         }
         let Some(line) = self.line.take() else { return };
-        let authorization = self.authorization.as_ref();
-        audit_log::record(
-            line,
-            &Ended {
-                node: &self.state.shared.config.name,
-                caller: &self.caller,
-                rpc: self.rpc,
-                table: Some(self.table.as_str()).filter(|table| !table.is_empty()),
-                version: self.version,
-                grant: authorization.map(|it| it.grant.name()),
-                code,
-                fault,
-                rows,
-                bytes,
-                took: self.began.elapsed(),
+        let grant = self.authorization.as_ref().map(|it| it.grant.name());
+        line.record(&Record {
+            time: SystemTime::now(),
+            node: &self.state.shared.config.name,
+            caller: Some(&self.caller.caller.identity().to_string()),
+            peer: self.caller.address,
+            rpc: self.rpc.path(),
+            table: Some(self.table.as_str()).filter(|table| !table.is_empty()),
+            version: Some(self.version).filter(|&version| version > 0),
+            grant,
+            verdict: match fault {
+                Some(fault) if grant.is_none() && is_refusal(fault.reason) => Verdict::Denied,
+                _ => Verdict::Allowed,
             },
-        );
+            code: code_name(code),
+            reason: fault.map(|it| it.reason.as_str()),
+            rows,
+            bytes,
+            duration_us: self.began.elapsed().as_micros() as u64,
+        });
     }
 }
 
@@ -321,6 +322,11 @@ impl Drop for Call {
             self.record_end(tonic::Code::Cancelled, None);
         }
     }
+}
+
+/// Returns whether a call without a grant that failed for this reason was refused by the policy.
+fn is_refusal(reason: Reason) -> bool {
+    matches!(reason, Reason::Forbidden | Reason::LimitReached | Reason::TableNotFound)
 }
 
 /// Returns whether the service failed, rather than the request being wrong or cancelled.

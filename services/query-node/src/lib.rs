@@ -18,7 +18,6 @@
 //! I/O nodes (`membership`), and manage streams and credits (`client`).
 
 mod admission;
-mod audit_log;
 mod authorization;
 mod call;
 mod config;

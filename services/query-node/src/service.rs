@@ -2,21 +2,22 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use access::Denied;
+use audit::{Record, Verdict};
 use futures::{FutureExt, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 use traffic::Arriving;
 use wire::query::query_service_server::QueryService;
 use wire::query::*;
 use wire::{Fault, asked_timeout, query};
 
-use crate::audit_log;
 use crate::authorization::{IdentifiedCaller, address_of, identify};
 use crate::call::Call;
-use crate::counters::Rpc;
+use crate::counters::{Rpc, code_name};
 use crate::describe::{describe_table, list_tables};
 use crate::error::QueryError;
 use crate::get::get;
@@ -50,12 +51,39 @@ impl Service {
         match identify(&self.0.shared.access, request).await {
             Ok(caller) => Ok(caller),
             Err(denied) => {
-                let fault = Fault::from(QueryError::Denied(denied));
                 self.0.metrics.denied(rpc, denied, began.elapsed());
-                audit_log::denied(&self.0, rpc, address_of(request), denied, began).await;
-                Err(fault)
+                self.record_denied(rpc, request, denied, began).await;
+                Err(QueryError::Denied(denied).into())
             }
         }
+    }
+
+    /// Writes the line of a request whose caller was not identified into the audit log, if there is one.
+    async fn record_denied<T>(
+        &self,
+        rpc: Rpc,
+        request: &Request<T>,
+        denied: Denied,
+        began: Instant,
+    ) {
+        let Some(audit) = &self.0.shared.audit else { return };
+        let Some(line) = audit.reserve().await else { return };
+        line.record(&Record {
+            time: SystemTime::now(),
+            node: &self.0.shared.config.name,
+            caller: None,
+            peer: address_of(request),
+            rpc: rpc.path(),
+            table: None,
+            version: None,
+            grant: None,
+            verdict: Verdict::Denied,
+            code: code_name(Code::Unauthenticated),
+            reason: Some(denied.as_str()),
+            rows: 0,
+            bytes: 0,
+            duration_us: began.elapsed().as_micros() as u64,
+        });
     }
 }
 

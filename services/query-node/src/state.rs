@@ -8,7 +8,7 @@ use access::Access;
 use audit::Audit;
 use connections::idle::ActivityCounter;
 use connections::tls::{ClientCertificates, ServerTls};
-use connections::{Caps, ConnectionSlots, connections_by_memory};
+use connections::{Caps, ConnectionSlots, connections_by_memory, is_beyond_loopback};
 use lake::Lake;
 use telemetry::Tracer;
 use tokio::runtime::Handle;
@@ -134,7 +134,7 @@ impl NodeState {
 
     /// Returns whether everybody who reaches the node may use it, and others than this machine can reach it.
     pub fn is_open_to_others(&self) -> bool {
-        self.access.is_open() && !self.config.listen.ip().to_canonical().is_loopback()
+        self.access.is_open() && is_beyond_loopback(self.config.listen)
     }
 
     /// Returns whether the node reports that it serves.

@@ -61,7 +61,7 @@ pub struct QueryArgs {
     /// The address to listen on; port 0 takes a free port [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
-    /// Who may use the node: a policy file, or `open` for everybody who reaches it; needed to
+    /// The access policy: a file, or `open` for everybody who reaches the node; needed to
     /// listen beyond loopback
     #[arg(long, value_name = "FILE|open", value_hint = ValueHint::FilePath)]
     access: Option<String>,

@@ -76,11 +76,12 @@ impl<C: Carrier> VerifiedStream<C> {
     }
 
     fn check(&mut self) -> Result<(), rustls::Error> {
-        let has_expired = self.expires.is_some_and(|expires| expires <= Instant::now());
-        if has_expired {
-            let is_over = self.expires.is_some_and(|at| at + EXPIRED_GRACE <= Instant::now());
-            let expired = || Err(rustls::CertificateError::Expired.into());
-            return if is_over { expired() } else { Ok(()) };
+        let now = Instant::now();
+        if let Some(expires) = self.expires.filter(|&expires| expires <= now) {
+            return match expires + EXPIRED_GRACE <= now {
+                true => Err(rustls::CertificateError::Expired.into()),
+                false => Ok(()),
+            };
         }
         let generation = self.files.generation();
         if generation == self.verified {

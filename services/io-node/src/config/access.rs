@@ -1,5 +1,6 @@
-//! Who is answered: named peers, or anyone.
+//! The settings that decide which callers are answered: named peers, or anyone.
 
+use connections::is_beyond_loopback;
 use peers::Names;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::IoConfig;
 use crate::error::NodeError;
 
-/// Who is answered besides the peers.
+/// The callers that are answered besides the peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IoAccess {
@@ -23,11 +24,7 @@ impl IoConfig {
 
     /// Returns whether other machines reach the node, and anyone on them is answered.
     pub fn is_open_beyond_loopback(&self) -> bool {
-        self.is_open() && self.is_beyond_loopback()
-    }
-
-    fn is_beyond_loopback(&self) -> bool {
-        !self.listen.ip().to_canonical().is_loopback()
+        self.is_open() && is_beyond_loopback(self.listen)
     }
 }
 

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use connections::is_beyond_loopback;
 use serde::{Deserialize, Serialize};
 
-/// Who may use the node.
+/// The access mode of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(from = "String", into = "String")]
 pub enum AccessConfig {
@@ -33,7 +34,7 @@ impl From<AccessConfig> for String {
 impl AccessConfig {
     /// Returns the problem of a node that listens on `listen` without an access mode, if others can reach that address.
     pub fn fault(access: Option<&Self>, listen: SocketAddr) -> Option<String> {
-        (access.is_none() && !listen.ip().to_canonical().is_loopback()).then(|| {
+        (access.is_none() && is_beyond_loopback(listen)).then(|| {
             format!(
                 "is missing, and {listen} can be reached by others; name a policy file that says who may read which \
                  tables, or write access = \"open\" to let everybody read all tables"
