@@ -1,6 +1,7 @@
 """Writes the report: README.md with tables and plots, and results.json."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
@@ -352,13 +353,7 @@ def _telemetry(turns: dict) -> str:
         "| exported | searches/s | takes of one row/s |",
         "|---|---|---|",
     ]
-    for name, title in TELEMETRY_TITLES.items():
-        cells = []
-        for load in ["search", "take"]:
-            ratios = [relative_rate([turn]) for turn in turns[name][load]]
-            cells.append(f"{relative_rate(turns[name][load]):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
-        lines.append(f"| {title} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_relative_rates(turns, TELEMETRY_TITLES, ["search", "take"])]) + "\n"
 
 
 def _access(turns: dict) -> str:
@@ -373,13 +368,19 @@ def _access(turns: dict) -> str:
         "| callers | " + " | ".join(load.title for load in access.LOADS.values()) + " |",
         "|---|" + "---|" * len(access.LOADS),
     ]
-    for name, title in access.TITLES.items():
+    return "\n".join([*lines, *_relative_rates(turns, access.TITLES, access.LOADS)]) + "\n"
+
+
+def _relative_rates(turns: dict, titles: dict[str, str], loads: Iterable[str]) -> list[str]:
+    """Returns a row for each kind of nodes: for each load, the rate relative to the nodes that ran beside them."""
+    rows = []
+    for name, title in titles.items():
         cells = []
-        for load in access.LOADS:
+        for load in loads:
             ratios = [relative_rate([turn]) for turn in turns[name][load]]
             cells.append(f"{relative_rate(turns[name][load]):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
-        lines.append(f"| {title} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append(f"| {title} | {' | '.join(cells)} |")
+    return rows
 
 
 def _commands(steps: dict) -> str:
