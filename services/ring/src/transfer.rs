@@ -48,7 +48,7 @@ impl Reply {
     }
 }
 
-/// What the futures of all transfers share. Each of them converts the outcome to its own output type.
+/// The part that the futures of all transfers share. Each of them converts the outcome to its own output type.
 enum Pending<E> {
     Refused(Option<Returned<E>>),
     Accepted(Rc<Reply>),

@@ -402,6 +402,7 @@ fn to_json(status: &StatusResponse) -> Value {
         "cpu_us": status.cpu_us,
         "resident_bytes": status.resident_bytes,
         "fallback_rows": status.fallback_rows,
+        "open_access": status.open_access,
         "membership": membership,
         "io_nodes": status.io_nodes.iter().map(io_node).collect::<Vec<_>>(),
         "tables": status.tables.iter().map(table).collect::<Vec<_>>(),

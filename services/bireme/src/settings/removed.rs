@@ -68,7 +68,7 @@ impl Removed for QueryConfig {
     ];
 }
 
-/// What holds instead of each former price.
+/// The text that holds for each former price.
 const LIST_PRICES: &str =
     "the cost is that of S3's list prices; for others, multiply the counters of requests and bytes";
 

@@ -320,7 +320,7 @@ async fn a_segment_of_removed_fragments_is_ignored() {
 async fn keys_in_memory_are_found_without_waiting_and_a_key_with_many_rows_yields() {
     let place = TablePlace::new();
     let uri = place.uri();
-    // Of the first 4,990 rows with "b", all but row 4444 are deleted before the index is built. All remaining rows with
+    // The first 4,990 rows with "b", except row 4444, are deleted before the index is built. All remaining rows with
     // "b", about 7,000, are on two pages of the index.
     let texts = ["a"; 10].into_iter().chain(["b"; 12_000]).chain(["c"; 10]);
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
