@@ -51,8 +51,8 @@ pub struct Access {
 struct FollowedPolicy {
     path: PathBuf,
     current: ArcSwap<Policy>,
-    /// The digest of the file when it was read last, in use or not; `None` if it could not be read. Held while the files
-    /// are checked.
+    /// The digest of the file when it was read last, in use or not; `None` if it could not be read. Held while the
+    /// files are checked.
     seen: tokio::sync::Mutex<Option<Digest>>,
     /// The callers that were identified, by the digest of their credential.
     callers: Cache<Digest, Arc<Caller>>,
@@ -131,8 +131,8 @@ impl Access {
     /// has changed.
     ///
     /// # Errors
-    /// [`Denied::Expired`] once its token has expired; [`Denied::Withdrawn`] once its API key, its issuer or the key that
-    /// signed its token is gone from the policy.
+    /// [`Denied::Expired`] once its token has expired; [`Denied::Withdrawn`] once its API key, its issuer or the key
+    /// that signed its token is gone from the policy.
     pub fn renewed(&self, caller: &Arc<Caller>) -> Result<Arc<Caller>, Denied> {
         let Some(policy) = &self.policy else { return Ok(Arc::clone(caller)) };
         if !caller.is_valid_at((policy.now)()) {

@@ -50,7 +50,8 @@ impl Caller {
         self.grants.iter().any(|grant| grant.allows(Permission::Observe))
     }
 
-    /// Returns whether the caller's token is still valid at `now`, the time since 1970. Other credentials do not expire.
+    /// Returns whether the caller's token is still valid at `now`, the time since 1970. Other credentials do not
+    /// expire.
     pub(crate) fn is_valid_at(&self, now: Duration) -> bool {
         match &self.proof {
             Proof::Token(token) => now < token.refused_from,

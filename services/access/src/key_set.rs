@@ -171,7 +171,8 @@ impl KeySet {
     }
 
     /// Fetches the keys for a token that names an unknown one, unless that was tried a moment ago. The request goes on
-    /// if the caller leaves meanwhile: otherwise callers that leave at once could keep the keys from ever being fetched.
+    /// if the caller leaves meanwhile: otherwise callers that leave at once could keep the keys from ever being
+    /// fetched.
     pub async fn fetch_again(self: Arc<Self>) {
         let fetch = async move {
             let _one = self.fetching.lock().await;

@@ -174,8 +174,8 @@ impl Serving for HttpConnection {
     }
 }
 
-/// Serves one connection until it ends, or until it is ended by the node, its limits or an eviction. `stop` is cancelled
-/// when the node stops.
+/// Serves one connection until it ends, or until it is ended by the node, its limits or an eviction. `stop` is
+/// cancelled when the node stops.
 async fn attend(
     mut serving: Pin<&mut impl Serving>,
     connection: &Connection,

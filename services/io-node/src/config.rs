@@ -90,8 +90,8 @@ pub struct IoConfig {
     /// The share of requested rows, 0 to 1, that must come from its own drives and memory before the node's health
     /// reports serving; 0 for no wait.
     pub hit_ratio_at_start: f64,
-    /// The maximum time after its start that the node waits for `warm_at_start` and `hit_ratio_at_start`. Then its health
-    /// reports serving in any case.
+    /// The maximum time after its start that the node waits for `warm_at_start` and `hit_ratio_at_start`. Then its
+    /// health reports serving in any case.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
     pub start_max: Duration,

@@ -9,8 +9,8 @@ const KEPT_BYTES: i32 = 256 << 20;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const HEAP_BYTES_MAX: i32 = 32 << 20;
 
-/// Returns freed memory to the system. Meant for the time after a peak: it takes milliseconds, in which other threads may
-/// wait for the allocator. Has no effect without glibc.
+/// Returns freed memory to the system. Meant for the time after a peak: it takes milliseconds, in which other threads
+/// may wait for the allocator. Has no effect without glibc.
 pub fn give_back_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

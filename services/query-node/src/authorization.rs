@@ -1,9 +1,9 @@
 //! Authorization: who calls, and what the policy lets the caller do.
 //!
-//! The caller is identified before its call begins ([`identify`]). The call is authorized for its table before the table
-//! is opened ([`Authorization::of`]), so that a table which the caller may not see costs and answers the same as one that
-//! does not exist. A stream is authorized again while it lasts ([`Authorization::renew`]): its rights end when the
-//! policy changes or its token expires.
+//! The caller is identified before its call begins ([`identify`]). The call is authorized for its table before the
+//! table is opened ([`Authorization::of`]), so that a table which the caller may not see costs and answers the same as
+//! one that does not exist. A stream is authorized again while it lasts ([`Authorization::renew`]): its rights end when
+//! the policy changes or its token expires.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! A request in progress: its context, its caller's rights, and the time of its stages for `explain`, metrics and traces.
+//! A request in progress: its context, its caller's rights, and the time of its stages for `explain`, metrics and
+//! traces.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};

@@ -29,7 +29,8 @@ pub struct QueryConfig {
     pub listen: SocketAddr,
     /// TLS for clients' connections. Without it they are unencrypted.
     pub tls: Option<ServerTlsConfig>,
-    /// The access policy: a file, which is read again when it changes, or `open` for everybody who reaches the port. If left out, everybody may, but the node then listens only on loopback.
+    /// The access policy: a file, which is read again when it changes, or `open` for everybody who reaches the port. If
+    /// left out, everybody may, but the node then listens only on loopback.
     #[schemars(with = "Option<String>")]
     pub access: Option<AccessConfig>,
     /// The file of the audit log, which gets one JSON line for each request; `/dev/stdout` for standard output. Without

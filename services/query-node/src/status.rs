@@ -17,8 +17,8 @@ use crate::state::ShardState;
 /// The maximum time that an I/O node may take to describe itself.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Describes this node and its I/O nodes. An I/O node that does not answer is listed with the reason. Only a caller that
-/// may see all tables is shown what the I/O nodes hold of each.
+/// Describes this node and its I/O nodes. An I/O node that does not answer is listed with the reason. Only a caller
+/// that may see all tables is shown what the I/O nodes hold of each.
 ///
 /// # Errors
 /// [`QueryError::Forbidden`] if no grant lets `caller` observe anything.

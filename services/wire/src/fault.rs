@@ -16,8 +16,8 @@ use crate::{fetch, query};
 /// The domain of every `ErrorInfo`.
 pub const ERROR_DOMAIN: &str = "bireme";
 
-/// The delay that a node asks callers to wait before a retry (`RetryInfo`) if it is overloaded or a limit is reached. Callers add some jitter. A full
-/// queue takes about this long to drain.
+/// The delay that a node asks callers to wait before a retry (`RetryInfo`) if it is overloaded or a limit is reached.
+/// Callers add some jitter. A full queue takes about this long to drain.
 pub const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// The maximum length of a message, in bytes. A message is sent twice in headers, where one byte may take three, and

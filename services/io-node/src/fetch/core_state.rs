@@ -2,8 +2,8 @@
 //! streams and its requests.
 //!
 //! A request stays on the core whose connection it arrived on. The state belongs to the core's thread and is reached
-//! through [`here`]. Tasks call [`here`] instead of holding a [`Core`], because a spawned task must be `Send` and a core
-//! is not.
+//! through [`here`]. Tasks call [`here`] instead of holding a [`Core`], because a spawned task must be `Send` and a
+//! core is not.
 
 use std::cell::RefCell;
 use std::rc::Rc;

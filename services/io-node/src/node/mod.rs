@@ -286,8 +286,8 @@ impl IoNode {
     }
 }
 
-/// Runs the filler. If the cache's books turn out to be wrong, the process ends: nothing that they say can be relied on,
-/// and a restart makes them anew from the journals.
+/// Runs the filler. If the cache's books turn out to be wrong, the process ends: nothing that they say can be relied
+/// on, and a restart makes them anew from the journals.
 async fn run_filler(filler: Filler) {
     if AssertUnwindSafe(filler.run()).catch_unwind().await.is_err() {
         tracing::error!("the cache's books are wrong, which is a defect; the process ends");

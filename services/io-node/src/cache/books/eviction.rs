@@ -51,8 +51,8 @@ pub const SEGMENTS_SAVED: u64 = 4;
 /// The number of sectors that may be rewritten to keep hot extents, per 100 sectors filled.
 const KEPT_PERCENT: u64 = 25;
 
-/// The minimum number of batches that must have read an extent since it was placed, summed over all cores, so that it is
-/// kept. The read whose miss filled the extent does not count.
+/// The minimum number of batches that must have read an extent since it was placed, summed over all cores, so that it
+/// is kept. The read whose miss filled the extent does not count.
 const KEPT_HEAT_MIN: u32 = 1;
 
 /// The minimum capacity of the list of ghosts. Its capacity is the number of extents, if that is larger.

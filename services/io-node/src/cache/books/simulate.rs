@@ -1,7 +1,7 @@
 //! Compares the eviction policy with others over the same trace of reads.
 //!
-//! Bireme's policy is the books of a node ([`CacheBooks`]). Every action of theirs succeeds at once, and extents have no
-//! bytes.
+//! Bireme's policy is the books of a node ([`CacheBooks`]). Every action of theirs succeeds at once, and extents have
+//! no bytes.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
