@@ -131,7 +131,7 @@ impl<B: http_body::Body> RequestBody<B> {
         let own = unfinished.held.bytes() + unfinished.complete.bytes();
         let Some(more) = self.memory.hold(data.len() as u64, own) else {
             self.memory.count_refused();
-            let what = "others' requests hold all memory for them; try again later";
+            let what = "other callers use all memory for requests and replies; try again later";
             return Err(Fault::new(Reason::Overloaded, what).into());
         };
         let held = std::mem::take(&mut unfinished.held);

@@ -101,7 +101,8 @@ impl<R: Unpin> http_body::Body for ReplyBody<R> {
                 }
                 None => {
                     self.memory.count_refused();
-                    let what = "others' replies hold all memory for them; try again later";
+                    let what =
+                        "other callers use all memory for requests and replies; try again later";
                     let status = Fault::new(Reason::Overloaded, what).into();
                     Poll::Ready(Some(self.end(status)))
                 }

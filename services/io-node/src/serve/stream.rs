@@ -204,7 +204,7 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
             let is_last = session.reads_too_slowly();
             drop(sessions);
             core.stats.shed.add(1);
-            let what = "others' batches hold all memory for them; try again later";
+            let what = "other callers use all memory for requests and replies; try again later";
             let fault = Fault::new(Reason::Overloaded, what);
             let held = core.traffic_memory.hold(reply::BATCH_BYTES, 0);
             if held.is_none() && is_last {
@@ -294,7 +294,7 @@ pub fn opened(core: &Core, no: SessionNo, handle: u32, serial: u64, opening: Ope
         let room = core.traffic_memory.hold(schema.len() as u64, answer_held.bytes());
         let room = room.ok_or_else(|| {
             core.stats.shed.add(1);
-            let what = "others' replies hold all memory for them; try again later";
+            let what = "other callers use all memory for requests and replies; try again later";
             Fault::new(Reason::Overloaded, what)
         })?;
         Ok((projection, Opened { handle, schema, error: None }, room))
