@@ -17,7 +17,8 @@ use crate::error::{QueryError, Result};
 use crate::request_context::RequestContext;
 use crate::tables::Catalog;
 
-/// The interval at which a stream that sends nothing is authorized again.
+/// The interval at which a Warm is authorized again, and at which the policy's files are checked for changes. A Take
+/// is authorized again with each fetch, and a GetStream with each request.
 pub const RENEWED_EVERY: Duration = Duration::from_secs(5);
 
 /// An identified caller.
@@ -99,7 +100,8 @@ impl Authorization {
         if self.grant.batch_only() { context.as_batch() } else { context }
     }
 
-    /// Authorizes the call for its table again, if the policy has changed or the caller's token has expired.
+    /// Checks that the caller's credentials are still accepted, and authorizes the call for its table again if the
+    /// policy has changed.
     ///
     /// # Errors
     /// [`QueryError::Denied`], [`QueryError::TableUnknown`] or [`QueryError::Forbidden`].
@@ -126,7 +128,8 @@ fn granted(
     permission: Permission,
     catalog: &Catalog,
 ) -> Result<Arc<Grant>> {
-    // A name of any length is looked up before it is compared with patterns.
+    // A request may name a table by a text of any length. Only a name that exists is compared with the patterns of
+    // grants.
     if !catalog.has(table) || !caller.sees(table) {
         let available = catalog.names().filter(|name| caller.sees(name));
         let available = available.map(str::to_owned).collect();

@@ -35,7 +35,7 @@ pub struct Call {
     /// The request's context.
     pub context: RequestContext,
     caller: IdentifiedCaller,
-    /// The name of the table that was asked for. Empty until then.
+    /// The name of the table that the request names. Empty before [`open`](Self::open).
     table: String,
     /// The right to use the table. `None` until it is granted.
     authorization: Option<Authorization>,
@@ -130,7 +130,7 @@ impl Call {
         Ok(open)
     }
 
-    /// Authorizes a call that lasts again.
+    /// Authorizes a call again that is still in progress.
     ///
     /// # Errors
     /// The errors of [`Authorization::renew`].
@@ -189,7 +189,7 @@ impl Call {
     /// size.
     ///
     /// # Errors
-    /// [`QueryError::OutOfMemory`] if callers hold all memory.
+    /// [`QueryError::OutOfMemory`] if callers hold all traffic memory of the core.
     pub fn hold_rows(&mut self, bytes: usize) -> Result<()> {
         let wanted = (bytes as u64).saturating_mul(ROW_COPIES);
         let own = self.held.bytes();

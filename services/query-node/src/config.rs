@@ -29,8 +29,8 @@ pub struct QueryConfig {
     pub listen: SocketAddr,
     /// TLS for clients' connections. Without it they are unencrypted.
     pub tls: Option<ServerTlsConfig>,
-    /// The access policy: a file, which is read again when it changes, or `open` for everybody who reaches the port. If
-    /// left out, everybody may, but the node then listens only on loopback.
+    /// The access policy: a file, which is read again when it changes, or `open` if everybody who reaches the port may
+    /// do everything. Without it the node is open too, but `listen` must be a loopback address.
     #[schemars(with = "Option<String>")]
     pub access: Option<AccessConfig>,
     /// The file of the audit log, which gets one JSON line for each request; `/dev/stdout` for standard output. Without
@@ -44,8 +44,8 @@ pub struct QueryConfig {
     /// Number of cores that serve, each with its own thread; 0 uses all cores that the process may use.
     pub cores: usize,
     /// How long a core polls for work after a request has arrived or was answered, before its thread sleeps; 0 never
-    /// polls, and 1s is the maximum. Waking a thread takes longer than much of the work of a request. Polling saves
-    /// that time if answers or further requests arrive soon, but keeps the CPU busy.
+    /// polls, and 1s is the maximum. Waking a sleeping thread takes 10 to 50 µs on a virtual machine. Polling saves
+    /// that time if answers of I/O nodes or further requests arrive soon, but keeps the CPU busy.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
     pub idle_poll: Duration,
@@ -88,12 +88,12 @@ pub struct QueryConfig {
     /// Export of metrics, traces and logs.
     pub telemetry: TelemetryConfig,
 
-    // The fields below are no settings, but fixed for all users. Tests and simulations choose other values.
+    // The fields below are not settings: their values are the same for all users. Tests choose others.
     /// How often the file or DNS is read for the list of I/O nodes.
     #[serde(skip)]
     pub member_refresh: Duration,
-    /// Maximum number of searches that run concurrently: as many that Lance plans, and as many others; 0 uses the
-    /// number of cores.
+    /// Maximum number of requests that run concurrently in each lane of the admission queue; 0 uses the number of
+    /// cores.
     #[serde(skip)]
     pub search_concurrency: usize,
     /// Consecutive failures after which a connected I/O node is ejected: it gets no requests for a while; 0 never
@@ -109,7 +109,7 @@ pub struct QueryConfig {
     /// Maximum number of versions other than the latest that are kept open, over all tables.
     #[serde(skip)]
     pub versions_max: u64,
-    /// Maximum number of searches of either kind that wait; further ones are refused.
+    /// Maximum number of requests that wait in each lane of the admission queue; further ones are refused.
     #[serde(skip)]
     pub search_queue_max: usize,
     /// Number of streams of each core to each I/O node, each on its own connection.

@@ -183,7 +183,7 @@ impl ShardMetrics {
         calls.get_or_init(|| Histogram::new(Scale::Seconds)).record_time(took);
     }
 
-    /// Adds an rpc that has begun to the work in progress, if it is short.
+    /// Counts an rpc that has begun as work in progress, if it is short.
     pub fn started(&self, rpc: Rpc) {
         self.under_way.fetch_add(u64::from(rpc.is_short()), Ordering::Relaxed);
     }

@@ -246,7 +246,7 @@ fn reason_of_pack(error: &PackError) -> Reason {
     }
 }
 
-/// Returns the hint at the name that the misspelt `name` was meant to be, if one of those `available` is near.
+/// Returns a hint at the available name that `name` was probably meant to be, or nothing if none is similar.
 fn meant(name: &str, available: &[String]) -> String {
     match nearest(name, available.iter().map(String::as_str)) {
         Some(meant) => format!("; did you mean `{meant}`?"),

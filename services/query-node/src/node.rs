@@ -214,7 +214,7 @@ async fn follow(shared: &NodeState, interval: Duration) {
     }
 }
 
-/// Checks the access policy's files for changes.
+/// Reads the access policy again when its files have changed.
 async fn follow_policy(shared: &NodeState) {
     loop {
         tokio::time::sleep(RENEWED_EVERY).await;

@@ -54,7 +54,7 @@ impl RequestContext {
         Self { span, ..self }
     }
 
-    /// Returns this context, which is for a piece of a call, with the priority and the span of `call`.
+    /// Returns this context, which is for one fetch of a call, with the priority and the span of `call`.
     pub fn for_piece_of(self, call: Self) -> Self {
         Self { priority: call.priority, span: call.span, ..self }
     }

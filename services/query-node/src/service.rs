@@ -1,4 +1,5 @@
-//! The gRPC service. Each rpc becomes a [`Call`], which has a context and ends with an answer.
+//! The gRPC service. Each rpc, and each request of a GetStream, becomes a [`Call`], which has a context and ends with
+//! an answer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -253,7 +254,7 @@ impl QueryService for Service {
 }
 
 /// The context of a stream, from which each request or fetch of the stream gets its own. If the caller has set a
-/// deadline, it applies to the whole stream; otherwise each piece gets the default timeout.
+/// deadline, it applies to the whole stream; otherwise each request or fetch gets the default timeout.
 #[derive(Clone, Copy)]
 struct StreamContext {
     base: RequestContext,

@@ -65,7 +65,7 @@ impl Warm {
                 let message = format!("there is no I/O node to fill; see {source}");
                 return Err(Fault::new(Reason::NodeUnavailable, message).into());
             }
-            // A request without a list of chunks fills all chunks that the node owns.
+            // A request without a list of chunks fills all chunks of the version.
             1 if runs.is_none() => vec![Some(request(Vec::new()))],
             _ => {
                 let runs = runs.unwrap_or_else(|| all_runs(&open));

@@ -35,7 +35,8 @@ pub struct ClientTlsConfig {
     /// are found by address.
     pub server_name: Option<String>,
     /// Lists of revoked certificates (CRLs), of any of the authorities between a server's certificate and `ca`.
-    /// Certificates of an authority that has no list here are not revoked. Lists are used beyond their next update.
+    /// Certificates of an authority without a list here count as not revoked. A list whose next update is overdue is
+    /// still used.
     #[schemars(extend("format" = "path"))]
     pub crl: Option<PathBuf>,
 }
@@ -74,8 +75,8 @@ impl ClientTls {
     /// Does the handshake with `host`, a name or an address.
     ///
     /// # Errors
-    /// An I/O error, such as for a certificate that is not the server's, or one that the server refuses. It contains
-    /// [`NoTls`] if the server does not speak TLS.
+    /// An I/O error, for example if the server's certificate is not trusted, or if the server refuses the client's. The
+    /// error contains [`NoTls`] if the server does not speak TLS.
     pub async fn connect<C: Carrier>(
         &self,
         stream: C,

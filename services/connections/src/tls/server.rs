@@ -33,13 +33,14 @@ pub struct ServerTlsConfig {
     /// The private key of `cert`.
     #[schemars(extend("format" = "path"))]
     pub key: PathBuf,
-    /// The authorities of clients' certificates. A client without a certificate of theirs is refused. If left out, any
-    /// client may connect.
+    /// The authorities of clients' certificates. A client without a certificate of theirs is refused; only a query node
+    /// with an access policy accepts clients without any certificate. If left out, any client may connect.
     #[serde(default)]
     #[schemars(extend("format" = "path"))]
     pub client_ca: Option<PathBuf>,
     /// Lists of revoked certificates (CRLs), of any of the authorities between a client's certificate and `client_ca`.
-    /// Certificates of an authority that has no list here are not revoked. Lists are used beyond their next update.
+    /// Certificates of an authority without a list here count as not revoked. A list whose next update is overdue is
+    /// still used.
     #[serde(default)]
     #[schemars(extend("format" = "path"))]
     pub crl: Option<PathBuf>,

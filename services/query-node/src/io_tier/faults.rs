@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// Returns whether a failure, which took `took`, counts towards the node's ejection.
 pub fn blames_node(fault: &Fault, took: Duration) -> bool {
     match fault.reason {
-        // A node that reports a passed deadline itself was waiting for the table's store.
+        // A node that reports a passed deadline itself has answered: it was waiting for its drives or the table.
         Reason::DeadlineExceeded => took >= PATIENCE && fault.metadata.contains_key(UNANSWERED),
         Reason::Internal | Reason::BadProtocol => true,
         // The node does not accept this query node, and will not soon.
