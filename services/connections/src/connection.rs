@@ -15,8 +15,8 @@ use crate::tls::Presented;
 /// The time limits of connections. Nodes use the default, tests use shorter ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Lifetimes {
-    /// The time for the handshake and the preface. Clients send both at once, so this allows for several of the longest
-    /// round trips.
+    /// The time for the handshake and the preface. Clients send both without delay, so this allows for several of the
+    /// longest round trips.
     pub establish: Duration,
     /// The time for which a connection may have no stream. Clients' pools keep connections for minutes.
     pub idle: Duration,
@@ -24,8 +24,8 @@ pub struct Lifetimes {
     pub age: Duration,
     /// The time that open streams get when the connection is to end: the longest deadline.
     pub grace: Duration,
-    /// The time that open streams get when a certificate has expired or is revoked, or what a stream was admitted with
-    /// is withdrawn. It is enough for a client to connect again, and for most answers under way.
+    /// The time that open streams get when a certificate has expired or is revoked, or when the reason for which a
+    /// stream was admitted no longer holds. It is enough for a client to connect again, and for most answers under way.
     pub untrusted_grace: Duration,
 }
 
@@ -59,7 +59,7 @@ pub struct Connection {
     began: Instant,
     /// The time at which the connection ends by its age. The grace comes after this.
     ends: Instant,
-    /// The earliest expiry of its certificates.
+    /// The earliest expiry of both sides' certificates.
     expires: Option<Instant>,
     idle_max: Duration,
     grace: Duration,
@@ -75,12 +75,12 @@ pub struct Connection {
     retires: CancellationToken,
     is_evicted: AtomicBool,
     is_distrusted: AtomicBool,
-    /// Notified when one of these two changes.
+    /// Notified when `is_evicted` or `is_distrusted` is set.
     signals: Notify,
     holder: Arc<Holder>,
     peer: Peer,
     presented: Option<Presented>,
-    /// Set once what a stream was admitted with is withdrawn.
+    /// Flags, each of which is set once the reason for which a stream was admitted no longer holds.
     withdrawals: Mutex<Vec<Arc<AtomicBool>>>,
 }
 
@@ -165,7 +165,7 @@ impl Connection {
     }
 
     /// Returns a token that is cancelled when the connection is about to end by its age, because it is idle, or because
-    /// it is no longer trusted. A stream that would outlast the grace then tells its client.
+    /// it is no longer trusted. A stream that would outlast the grace then asks its client to open another stream.
     pub fn retires(&self) -> CancellationToken {
         self.retires.clone()
     }
@@ -193,8 +193,8 @@ impl Connection {
         self.is_evicted.load(Ordering::Relaxed)
     }
 
-    /// Returns whether both sides' certificates are valid, as far as is known, and nothing that a stream was admitted
-    /// with is withdrawn.
+    /// Returns whether both sides' certificates are valid, as far as is known, and the reasons for which the streams
+    /// were admitted still hold.
     pub fn is_trusted(&self) -> bool {
         let has_expired = self.expires.is_some_and(|expires| expires <= Instant::now());
         !has_expired && !self.is_distrusted.load(Ordering::Relaxed)
@@ -239,7 +239,8 @@ impl Connection {
         self.withdrawals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the connection is evicted or no longer trusted, since this was last awaited.
+    /// Waits until the connection is evicted or a check finds it no longer trusted. Returns at once if that has
+    /// happened since the last wait.
     pub async fn signalled(&self) {
         self.signals.notified().await;
     }

@@ -40,7 +40,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Carrier for T {}
 /// twice as much for requests and replies.
 const MEMORY_PART: u64 = 4;
 
-/// The minimum number of connections for each core. They take 1.5 MiB of a core's memory, which is at least 4 MiB.
+/// The minimum number of connections for each core. They take 1.5 MiB of a core's memory, which is at least 32 MiB.
 const CORE_CONNECTIONS_MIN: u64 = 16;
 
 /// Returns whether other machines can reach a node that listens on `listen`.

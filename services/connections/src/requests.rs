@@ -22,8 +22,9 @@ use crate::connection::{Connection, OpenStream, OpenWatch, WATCHES_MAX};
 pub const REQUEST_BYTES: u64 = 16 << 10;
 
 /// The time for which the rest of a refused request is read, and the bytes after which reading stops. A stream that is
-/// answered before its request has ended is reset, and h2 ends a connection after 1,024 resets. A caller with many
-/// requests in flight would lose all of them because some were refused.
+/// answered before its request has ended is reset. Data that arrives after h2 has forgotten that stream causes a
+/// further reset, and h2 ends a connection after 1,024 of these. A caller with many requests in flight would lose all
+/// of them because some were refused.
 const REFUSED_TIME_MAX: Duration = Duration::from_millis(100);
 const REFUSED_BYTES_MAX: usize = 64 << 10;
 
@@ -43,7 +44,8 @@ pub enum Streams {
     Use,
     /// Like `Use`, and the caller may send messages for as long as it likes.
     Talk,
-    /// The stream may outlast the connection's grace, until it ends by itself. No other stream is opened meanwhile.
+    /// The stream may outlast the connection's grace, until it ends by itself. No other stream can be opened on the
+    /// connection during that time.
     Outlast,
     /// The stream does not count as use: the connection stays idle, and may be closed for a new one.
     Watch,
@@ -112,7 +114,7 @@ impl Requests {
         };
         let Some(room) = self.memory.open_stream(REQUEST_BYTES) else {
             self.memory.count_refused();
-            let what = "others' requests hold all memory for them; try again later";
+            let what = "other callers use all memory for requests and replies; try again later";
             return Err(refused(what.into(), request));
         };
         let CallRule { message_bytes_max, streams } = (self.rules)(request.uri().path());

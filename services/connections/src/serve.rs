@@ -234,7 +234,8 @@ async fn attend(
     }
 }
 
-/// Returns whether the last time has come for a connection that is to end.
+/// Returns whether a connection that is ending has to be closed now: it has no stream, or its grace is over and no
+/// stream may outlast the grace.
 fn is_over(connection: &Connection, ending: &Ending) -> bool {
     let is_idle = connection.idle_since().is_some();
     let may_last = connection.has_lasting() && !ending.is_strict;

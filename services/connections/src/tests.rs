@@ -189,7 +189,7 @@ async fn a_client_without_http2_gets_settings_and_holds_nothing() {
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let mut answer = [0; 4];
     stream.read_exact(&mut answer).await.unwrap();
-    // Type 4 is SETTINGS. It shows clients that the server speaks neither HTTP/1 nor TLS.
+    // A frame of type 4 is HTTP/2's SETTINGS. It shows clients that the server speaks neither HTTP/1 nor TLS.
     assert_eq!(answer[3], 4);
     until(|| node.slots.counts().open == 0).await;
     node.stop().await;

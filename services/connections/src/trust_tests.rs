@@ -151,7 +151,8 @@ fn a_list_without_an_authority_or_content_is_refused() {
     assert!(said.contains("ours.pem: has no list of revoked certificates"), "{said}");
 }
 
-/// Does a handshake in memory. Returns the client's side, and the server's, which must be kept.
+/// Does a handshake in memory. Returns the client's side, whether the server got names of the client, and the server's
+/// side, which must be kept.
 async fn handshake(
     server: &Arc<ServerTls>,
     client: &Arc<ClientTls>,

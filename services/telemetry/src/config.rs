@@ -32,7 +32,7 @@ pub struct TelemetryConfig {
     /// The format of log lines.
     pub log_format: LogFormat,
 
-    // The fields below are no settings, but read from OpenTelemetry's variables. Tests choose other values.
+    // The fields below are not settings: OpenTelemetry's variables set them. Tests choose other values.
     /// The endpoint of an OTLP receiver for metrics and traces over gRPC. `None` stands for the value of
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`; without that, nothing is sent.
     #[serde(skip)]

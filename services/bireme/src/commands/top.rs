@@ -22,9 +22,9 @@ Examples:
   bireme top --interval 5s --count 12 --json >> minute.jsonl
 
 Latencies are those of the interval's requests, accurate to 5 %. The first line
-comes after the first interval. It ends after --count intervals, else with
-Ctrl-C or when nothing reads its output any more (`| head`). Only one query node
-is asked: the requests of others show only in the I/O nodes' numbers.";
+comes after the first interval. The command ends after --count intervals, with
+Ctrl-C, or when nothing reads its output any more (`| head`). Only one query
+node is asked: requests to others show only in the I/O nodes' numbers.";
 
 /// Arguments of `bireme top`.
 #[derive(Debug, Args)]

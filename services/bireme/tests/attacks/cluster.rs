@@ -217,7 +217,7 @@ impl Node {
         answer
     }
 
-    /// Returns the status of the process that its gRPC health service reports, over a new connection.
+    /// Returns the process's status, as its gRPC health service reports it over a new connection.
     pub async fn health(&self) -> Result<ServingStatus, String> {
         let endpoint = tonic::transport::Endpoint::from_shared(self.endpoint.clone()).unwrap();
         let asked = async {

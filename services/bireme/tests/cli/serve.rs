@@ -1,4 +1,4 @@
-//! The tables that an I/O node serves must be configured, and to whom it serves them.
+//! An I/O node starts only if its configuration says which tables it serves, and to whom.
 
 use crate::names;
 

@@ -14,8 +14,8 @@ use arc_swap::ArcSwap;
 
 use super::files::TlsError;
 
-/// The minimum time between two checks of the files. A check happens when a connection is made, and regularly while
-/// there are connections.
+/// The minimum time between two checks of the files. A check happens when a connection is made, when the certificates'
+/// expiry is requested, and regularly: always on the accepting side, and while there are connections on the other.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The TLS configuration of one side, made from files.

@@ -23,7 +23,7 @@ use crate::Carrier;
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The time for which a connection outlasts its server's certificate, so that a server with a new one can end the
-/// connection by itself, without failed requests. A certificate that is revoked gets none.
+/// connection by itself, without failed requests. A revoked certificate gets no such time.
 const EXPIRED_GRACE: Duration = Duration::from_secs(30);
 
 /// The settings of the connecting side, made from files.

@@ -115,7 +115,7 @@ async fn only_named_peers_of_the_authority_are_answered() {
     cluster.stop().await;
 }
 
-/// Takes rows all the time until `stop`, and counts what was answered by the I/O nodes alone.
+/// Takes rows until `stop` is cancelled, and returns the number of Takes that were answered.
 async fn load(cluster: &Cluster, stop: &CancellationToken) -> u64 {
     let mut answered = 0;
     while !stop.is_cancelled() {
@@ -134,7 +134,7 @@ async fn certificates_are_renewed_under_load_and_a_revoked_node_is_left() {
     write(&uri).await;
     let authority = Authority::new(folder.path(), "ours");
     let crl = authority.revoke(&[]);
-    // The first certificates expire soon. They are renewed before.
+    // The first certificates expire soon. They are renewed before that.
     let soon = Duration::from_secs(14);
     let own = authority.issue("io.example", soon);
     let query = authority.issue("query.example", soon);

@@ -44,7 +44,7 @@ fn share(uri: &str, minimum: u64, maximum: Option<u64>, pinned: bool) -> ShareCo
     ShareConfig { uri: uri.into(), minimum: ByteSize::mib(minimum), maximum, pinned }
 }
 
-/// Sets drives of 23 segments of a MiB, which hold less than the tables.
+/// Makes the drive so small that it has 23 segments of a MiB, which hold less than the tables.
 fn small(config: &mut IoConfig, shares: Vec<ShareConfig>) {
     config.segment = ByteSize::mib(1);
     config.drives[0].size = Some(ByteSize::mib(24));
@@ -163,7 +163,7 @@ async fn a_pinned_table_is_filled_up_to_its_maximum_and_other_rows_come_from_the
 async fn guarantees_beyond_the_drives_are_refused_at_the_start() {
     let folder = folder();
     let mut config = io_config(folder.path());
-    // Guarantees may take two thirds of 19 segments of a MiB.
+    // Guarantees may take two thirds of all segments but four: of 19 segments of a MiB.
     small(&mut config, vec![share("/a", 0, Some(9), true), share("/b", 3, None, false)]);
     config.serve = ["/a", "/b"].map(|uri| lake::UriPrefix::of_config(uri).unwrap()).into();
     // Start the node within this test's runtime: if the start fails there, it must drop the node's own runtimes without

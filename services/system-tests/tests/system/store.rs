@@ -1,4 +1,5 @@
-//! Both tiers with a table in an S3 server of its own process (moto), also while that server refuses or is down.
+//! Both tiers with a table in an S3 server (moto) in a process of its own, also while that server refuses requests or
+//! is down.
 //!
 //! `BIREME_S3_SERVER` names the program `moto_server`. Without it, these tests print a message and are skipped.
 

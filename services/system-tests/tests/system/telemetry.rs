@@ -441,7 +441,7 @@ async fn metrics_equal_status() {
     assert_eq!(calls.seconds.as_ref().unwrap().counts.iter().sum::<u64>(), 4);
     assert!(status.io_nodes[0].batch_seconds.as_ref().unwrap().sum > 0.0);
 
-    // The same metrics arrive over OTLP after its interval.
+    // The same metrics arrive over OTLP after the export interval.
     let name = |service: &str, name: &str| (service.to_owned(), name.to_owned());
     for _ in 0..100 {
         let metrics = receiver.metrics.lock().unwrap().clone();
