@@ -16,7 +16,7 @@ Examples:
 
 Columns with the same pack number are read together, in one drive read. Columns
 marked `shown` are returned if a command names no --columns: all but vectors
-(fixed-size lists of floats, of any length) and blobs.";
+(columns of the type FixedSizeList of floats) and blobs.";
 
 /// Arguments of `bireme describe`.
 #[derive(Debug, Args)]
