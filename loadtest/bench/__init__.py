@@ -11,6 +11,7 @@
     cache.py         fills, eviction, restarts, overload
     telemetry.py     the cost of metrics and traces
     attacks.py       latency of probes and good callers under attack
+    access.py        the cost of access control and of TLS
     goals.py         compares results with goals
     report.py plots.py   JSON, Markdown, SVG
 """
