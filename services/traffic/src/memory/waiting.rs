@@ -15,9 +15,9 @@ use wire::{Fault, Reason};
 use super::HeldBytes;
 use super::holder::Holder;
 
-/// The number of waiting streams of one connection that are never ended for others. A query node has two streams to an
-/// I/O node from each core. A caller's address with half of all connections can thus hold at most two thirds of a
-/// core's memory for streams, if the core's callers may hold at least 6 MiB.
+/// The number of waiting streams of one connection that are never ended for others. Query nodes need no more: they open
+/// one Fetch stream on each connection. A caller's address with half of all connections can thus hold at most two
+/// thirds of a core's memory for streams, if the core's callers may hold at least 6 MiB.
 pub const WAITING_KEPT: usize = 8;
 
 /// The time in which a request must arrive. The largest usual requests, of 4 MiB, arrive in time over 1 Mbit/s.
