@@ -103,7 +103,8 @@ pub struct Journal {
     pub blocks: u32,
     /// The checksum of the last block; 0 if there is none.
     pub sum: u32,
-    /// Whether the next block is incomplete: torn when the node ended, or damaged.
+    /// Whether the last valid block is followed by a block with an intact trailer and damaged contents, which was torn
+    /// when the node ended, or damaged since. A block whose trailer is lost is not noticed.
     pub is_cut_short: bool,
     /// Sectors of all blocks.
     pub sectors: u64,
@@ -167,8 +168,8 @@ pub fn sum_of(block: &[u8]) -> u32 {
     block.last_chunk::<4>().map_or(0, |sum| u32::from_le_bytes(*sum))
 }
 
-/// Reads a segment's journal from the segment's last bytes, which are whole sectors. The journal ends at the first
-/// sector that is not a valid block of this segment.
+/// Reads a segment's journal from the segment's last bytes, which are whole sectors. The journal ends where it is not
+/// followed by another valid block of this segment.
 ///
 /// Entries that overlap the journal or exceed the segment are left out.
 pub fn read(uuid: Uuid, segment: u32, segment_sectors: u64, tail: &[u8]) -> Reading {

@@ -29,8 +29,7 @@ pub struct LaidOut {
 
 /// Makes an extent of consecutive numbers with that many sectors, for measurements.
 ///
-/// # Errors
-/// An error of [`PackLayout`], none of which an extent of numbers is known to cause.
+/// # Errors An error of [`PackLayout`]. No extent of numbers is known to cause one.
 pub fn trial_extent(sectors: u32) -> Result<pack::Extent, PackError> {
     let numbers = i64::from(sectors) * (SECTOR_BYTES / size_of::<i64>()) as i64;
     let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..numbers));

@@ -233,8 +233,8 @@ fn fills(samples: &mut Samples, metrics: &NodeMetrics, cores: &[CoreSnapshot]) {
     samples.add(&BYTES_KEPT, &[], now(&stats.bytes_kept));
 }
 
-/// Adds series only for the tables that have a share in the configuration, so that its entries bound the number of
-/// series.
+/// Adds the usage and limits of the tables that have a share in the configuration. Other tables get no series, so the
+/// configuration bounds the number of series.
 async fn shares(samples: &mut Samples, node: &NodeState) {
     let configs = &node.config.shares;
     if configs.is_empty() {

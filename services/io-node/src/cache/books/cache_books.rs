@@ -125,7 +125,7 @@ pub struct CacheBooks {
     paced_until: Option<Instant>,
     scrub: Scrub,
     reclaiming: Option<Reclaim>,
-    /// Extents that every core's directory has.
+    /// Extents that are in every core's directory, or are being published to it.
     placed: Placed,
     /// Extents placed in each segment. Some may have been dropped or placed elsewhere since.
     by_segment: HashMap<SegmentNo, Vec<Arc<Extent>>>,

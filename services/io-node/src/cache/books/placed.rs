@@ -1,4 +1,4 @@
-//! The extents that every core's directory has, and the memory they take.
+//! The extents that are in every core's directory or are being published to it, and the memory they take.
 
 use std::sync::Arc;
 

@@ -7,9 +7,9 @@
 //!
 //! Pure bookkeeping with one owner. A segment is free, open (one per log and drive, being filled) or sealed. When a
 //! drive is full, the oldest sealed segment of one of its logs is reclaimed: of the small log if that has its share of
-//! the segments, otherwise of the main log. The caller moves the extents worth keeping ([`super::eviction`]), makes
-//! every core forget the others, empties the segment's journal on the drive ([`Segments::empty`]), and then gives the
-//! segment back with [`Segments::release`].
+//! the segments, otherwise of the main log. A segment that is nearly empty is reclaimed before all others. The caller
+//! moves the extents worth keeping ([`super::eviction`]), makes every core forget the others, empties the segment's
+//! journal on the drive ([`Segments::empty`]), and then gives the segment back with [`Segments::release`].
 //!
 //! A segment of the held log is reclaimed when at most half of it is held. The held log may have all segments of a
 //! drive but [`OTHERS_MIN`]; when it has them, a segment of which at most three quarters are held is reclaimed. There
