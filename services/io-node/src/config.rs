@@ -147,7 +147,8 @@ pub struct IoConfig {
     /// The maximum number of versions of tables that are kept open.
     #[serde(skip)]
     pub tables_max: u64,
-    /// Threads for work off the read path: this many for tables, and half as many for fills.
+    /// The number of threads for work off the read path, without fills. Fills have half as many lanes
+    /// (`cache/io/threads.rs`).
     #[serde(skip)]
     pub background_threads: usize,
 }

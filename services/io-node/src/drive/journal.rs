@@ -126,7 +126,7 @@ pub fn record_bytes(index: &ExtentIndex) -> usize {
     RECORD_HEAD_BYTES + index.bytes_len()
 }
 
-/// Sectors of a block whose records have that many bytes.
+/// Returns the sectors of a block whose records have `records_bytes` bytes.
 pub fn block_sectors(records_bytes: usize) -> u64 {
     address::sectors_for((records_bytes + TRAILER_BYTES) as u64)
 }
@@ -306,7 +306,8 @@ mod tests {
         BlockId { uuid: UUID, segment: 3, epoch, number, log: 1, previous }
     }
 
-    /// A segment with blocks of that many records each, and the entries to be read back.
+    /// Returns a segment with a journal, and the entries to be read back from it. `blocks` has the number of records of
+    /// each block.
     fn segment(epoch: u64, blocks: &[u32]) -> (Vec<u8>, Vec<Entry>) {
         let mut bytes = vec![0; SEGMENT_SECTORS as usize * SECTOR_BYTES];
         let (mut end, mut next, mut entries) = (bytes.len(), 0, Vec::new());

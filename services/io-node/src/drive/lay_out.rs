@@ -27,7 +27,7 @@ pub struct LaidOut {
     pub journal_bytes: u64,
 }
 
-/// Makes an extent of consecutive numbers with that many sectors, for measurements.
+/// Makes an extent of consecutive numbers with `sectors` sectors, for measurements.
 ///
 /// # Errors An error of [`PackLayout`]. No extent of numbers is known to cause one.
 pub fn trial_extent(sectors: u32) -> Result<pack::Extent, PackError> {

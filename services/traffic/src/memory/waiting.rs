@@ -1,7 +1,8 @@
 //! Streams that wait for the rest of their requests, and lose their memory when new streams need it.
 //!
 //! An open stream takes little memory, but opening one costs its caller next to nothing. A stream whose request is
-//! complete is being worked on, and keeps its memory. A stream that waits for its caller keeps it until others need it.
+//! complete is being worked on, and keeps its memory. A stream that waits for its caller keeps its memory until others
+//! need it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -23,8 +24,8 @@ pub const WAITING_KEPT: usize = 8;
 /// The time in which a request must arrive. The largest usual requests, of 4 MiB, arrive in time over 1 Mbit/s.
 pub const ARRIVAL_MAX: Duration = Duration::from_secs(60);
 
-/// The memory of one open stream. The stream holds it until its reply has been sent, or until it is taken for another
-/// stream or because the request is late.
+/// The memory of one open stream. The stream holds the memory until its reply has been sent, or loses it earlier, to
+/// another stream or because the request is late.
 #[derive(Debug)]
 pub struct StreamRoom {
     began: Instant,

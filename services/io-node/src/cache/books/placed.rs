@@ -29,7 +29,7 @@ impl Placed {
         Self { by_key: ByKey::default(), entry_bytes, bytes: 0 }
     }
 
-    /// Reserves memory for that many extents.
+    /// Reserves memory for `extents` extents.
     pub fn reserve(&mut self, extents: usize) {
         self.by_key.reserve(extents);
     }
