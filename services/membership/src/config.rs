@@ -11,12 +11,12 @@ use crate::list::{Entry, MemberList, Presence};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IoNodeConfig {
-    /// The address it listens on, such as `http://10.0.0.7:7071`.
+    /// The address on which the node listens, such as `http://10.0.0.7:7071`.
     pub endpoint: String,
     /// The name that placement uses. Defaults to the endpoint.
     #[serde(default)]
     pub name: Option<String>,
-    /// Its share of the chunks, relative to the weights of the other nodes.
+    /// The node's share of the chunks, relative to the weights of the other nodes.
     #[serde(default = "one")]
     pub weight: f64,
     /// Set before a restart: the node keeps its chunks but receives no requests.
