@@ -44,15 +44,15 @@ impl fmt::Debug for Credentials<'_> {
 pub struct Access {
     /// `None` if access is open.
     policy: Option<FollowedPolicy>,
-    /// The caller of open access.
+    /// The caller of every request if access is open.
     everybody: Arc<Caller>,
 }
 
 struct FollowedPolicy {
     path: PathBuf,
     current: ArcSwap<Policy>,
-    /// The digest of the file when it was read last, in use or not; `None` if it could not be read. Held while the
-    /// files are checked.
+    /// The digest of the file's contents when it was last read, whether or not the policy in it is used; `None` if it
+    /// could not be read. The lock is held while the files are checked.
     seen: tokio::sync::Mutex<Option<Digest>>,
     /// The callers that were identified, by the digest of their credential.
     callers: Cache<Digest, Arc<Caller>>,
@@ -61,13 +61,13 @@ struct FollowedPolicy {
 }
 
 impl Access {
-    /// Lets everybody do everything.
+    /// Creates an access control that lets everybody do everything.
     pub fn open() -> Self {
         Self { policy: None, everybody: Arc::new(everybody()) }
     }
 
-    /// Reads a policy and the keys of its issuers. Keys that can't be read yet are not an error: their tokens are
-    /// refused until they can.
+    /// Reads a policy and the keys of its issuers. It is no error if an issuer's keys can't be read: tokens of that
+    /// issuer are refused until the keys can be read.
     ///
     /// # Errors
     /// [`AccessError`].
@@ -127,12 +127,12 @@ impl Access {
         })
     }
 
-    /// Returns a caller with the grants of the current policy, for streams that last. Costs next to nothing if nothing
-    /// has changed.
+    /// Returns `caller` with its grants under the current policy. Long-lived streams call this from time to time. It
+    /// costs next to nothing if nothing has changed.
     ///
     /// # Errors
-    /// [`Denied::Expired`] once its token has expired; [`Denied::Withdrawn`] once its API key, its issuer or the key
-    /// that signed its token is gone from the policy.
+    /// [`Denied::Expired`] once the caller's token has expired; [`Denied::Withdrawn`] once its API key is gone from the
+    /// policy, or the policy and the issuer's keys would no longer accept its token.
     pub fn renewed(&self, caller: &Arc<Caller>) -> Result<Arc<Caller>, Denied> {
         let Some(policy) = &self.policy else { return Ok(Arc::clone(caller)) };
         if !caller.is_valid_at((policy.now)()) {
@@ -181,7 +181,8 @@ impl FollowedPolicy {
             None => digest_of_names(credentials.names),
         };
         let policy = self.current.load();
-        // Read before the keys: a caller of old keys must never be remembered under a new generation.
+        // The generation is read before the keys: a caller that was identified by old keys must never be remembered
+        // under a new generation.
         let generation = policy.generation();
         let now = (self.now)();
         if let Some(caller) = self.callers.get(&digest)
@@ -205,7 +206,8 @@ impl FollowedPolicy {
 
     async fn reload_if_changed(&self) {
         let mut seen = self.seen.lock().await;
-        // The contents are compared, not the time of the last change: a file may be replaced within its resolution.
+        // The contents are compared, not the time of the last change: a file that replaces another may have the same
+        // time.
         let text = read(&self.path).await;
         let read = text.as_ref().ok().map(|text| digest(text.as_bytes()));
         if *seen != read {
@@ -214,7 +216,7 @@ impl FollowedPolicy {
             let parsed = text.and_then(|text| Policy::parse(&text, &self.path, Some(&before)));
             match parsed {
                 Ok(policy) => {
-                    // The keys of new issuers first, so that their tokens are accepted from the start.
+                    // Read the keys of new issuers first, so that their tokens are accepted from the start.
                     for issuer in &policy.issuers {
                         issuer.keys.refresh().await;
                     }
@@ -300,7 +302,7 @@ fn named(policy: &Policy, identity: Identity, proof: Proof, generation: u64) -> 
     Caller { identity, proof, generation, grants }
 }
 
-/// Returns the caller of open access, whose one grant allows everything.
+/// Returns the caller of every request if access is open. Its one grant allows everything.
 fn everybody() -> Caller {
     let grant = Grant {
         name: "open".into(),

@@ -1,4 +1,4 @@
-//! Callers of every kind, under policies and key sets that change, with keys made for the test.
+//! Tests callers of every kind, under policies and key sets that change, with keys made for the tests.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -111,7 +111,7 @@ impl Tested {
         self.folder.path().join("access.toml")
     }
 
-    /// Replaces a file.
+    /// Replaces a file in the folder, and reloads what has changed.
     async fn replace(&self, name: &str, text: &str) {
         std::fs::write(self.folder.path().join(name), text).unwrap();
         self.access.reload_if_changed().await;
@@ -293,7 +293,7 @@ async fn a_replaced_policy_is_noticed_even_if_its_time_is_not_newer() {
     tested.access.reload_if_changed().await;
     // A key may look like a token.
     tested.bearer("a.b.c").await.unwrap();
-    // A policy that is gone for a while stays in use, and is used when it is back.
+    // While the file is gone, the policy that was read from it stays in use. Once a file is back, its policy is used.
     std::fs::remove_file(tested.path()).unwrap();
     tested.access.reload_if_changed().await;
     tested.bearer("a.b.c").await.unwrap();
@@ -401,7 +401,7 @@ async fn nothing_shows_a_secret() {
     assert!(!shown.contains("the key") && !shown.contains("wrong one"), "{shown}");
 }
 
-/// Grants by a plain model: the first whose caller, table and permission fit.
+/// Returns the name of the first grant whose tables and permissions fit, by a plain model.
 fn expected<'a>(
     grants: &'a [(String, Vec<String>, Vec<usize>)],
     table: &str,

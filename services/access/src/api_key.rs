@@ -1,4 +1,4 @@
-//! API keys. A policy has only their SHA-256 digests: a key is random, so its digest can't be guessed back.
+//! API keys. A policy has only their SHA-256 digests: a key is random, so it can't be guessed from its digest.
 
 use subtle::ConstantTimeEq;
 

@@ -8,10 +8,10 @@ use crate::grant::{Grant, Permission};
 use crate::identity::Identity;
 use crate::token::VerifiedToken;
 
-/// The proof of a caller's identity, as far as it is needed to check later whether it is still accepted.
+/// The part of a caller's credentials that is needed to check later whether the caller is still accepted.
 #[derive(Clone, Debug)]
 pub(crate) enum Proof {
-    /// Nothing, or a client certificate, which its connection checks.
+    /// No credentials, or a client certificate, which the connection checks.
     Connection,
     /// The digest of an API key.
     Key(Digest),
@@ -40,7 +40,8 @@ impl Caller {
         self.grants.iter().any(|grant| grant.names(table))
     }
 
-    /// Returns the grant by which the caller may use the table: the first one of the policy.
+    /// Returns the grant under which the caller may use the table: the first one of the policy that names the table and
+    /// has the permission.
     pub fn grant(&self, table: &str, permission: Permission) -> Option<&Arc<Grant>> {
         self.grants.iter().find(|grant| grant.allows(permission) && grant.names(table))
     }

@@ -57,15 +57,15 @@ macro_rules! causes {
 causes! {
     /// There are no credentials, and no grant is for everyone.
     NoCredentials = "no_credentials",
-    /// The header is neither a token nor a key.
+    /// A header or the token in it has an invalid form, or two headers have different credentials.
     Malformed = "malformed",
     /// The token's issuer is not in the policy.
     UnknownIssuer = "unknown_issuer",
     /// The token is for another audience.
     Audience = "audience",
-    /// The token's algorithm is not allowed, or is none.
+    /// The token's algorithm is unknown, `none`, or not allowed.
     Algorithm = "algorithm",
-    /// The issuer has no key of the token's `kid`.
+    /// The issuer does not have exactly one key that fits the token's `kid` and algorithm.
     UnknownKey = "unknown_key",
     /// The issuer's keys could not be fetched.
     Unavailable = "unavailable",

@@ -14,11 +14,11 @@ use crate::rate::Taken;
 /// A right to a table, or to the state of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// Read and describe it.
+    /// Read and describe the table.
     Read,
-    /// Fill the cache with it.
+    /// Fill the cache with the table.
     Warm,
-    /// See where it is placed, and the state of the nodes.
+    /// See where the table is placed, and the state of the nodes.
     Observe,
 }
 
@@ -119,7 +119,8 @@ pub struct LimitReached {
     pub retry_after: Duration,
 }
 
-/// The time after which a request beyond `concurrent` should be tried again: the others' ends are not known.
+/// The time after which a request beyond `concurrent` should be tried again. It is not known when the other requests
+/// will end.
 const CONCURRENT_RETRY: Duration = Duration::from_millis(100);
 
 impl Grant {
@@ -162,7 +163,8 @@ impl Grant {
         Ok(running)
     }
 
-    /// Takes rows. More rows than are left are taken once, and made up for before the next ones.
+    /// Takes rows. A request may take more rows than are left; the next one is then refused until they have been
+    /// earned.
     ///
     /// # Errors
     /// [`LimitReached`] for `rows_per_second`.

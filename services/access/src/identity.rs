@@ -25,7 +25,7 @@ pub enum Identity {
 }
 
 impl fmt::Display for Identity {
-    /// Writes the identity as a grant does; the first name of a certificate.
+    /// Writes the identity as a grant would name it. Of a certificate's names, it writes the first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Certificate(names) => {

@@ -27,7 +27,7 @@ const FETCH_INTERVAL: Duration = Duration::from_secs(300);
 /// The minimum time between two requests, however many tokens name keys that are not known.
 const FETCH_PAUSE: Duration = Duration::from_secs(30);
 
-/// Where an issuer's keys are.
+/// The source of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
     /// A file.
@@ -86,7 +86,7 @@ impl KeySource {
 /// A key that verifies tokens.
 pub struct VerifyingKey {
     id: Option<String>,
-    /// The digest of the key with all that the set says of it.
+    /// The digest of the key's entry in the set.
     pub(crate) digest: Digest,
     /// The algorithms that fit the key.
     algorithms: Vec<Algorithm>,
@@ -252,7 +252,7 @@ async fn fetch(url: &Url, ca: Option<&Path>, token: Option<&Path>) -> Result<Vec
     let mut client =
         reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none());
     if url.scheme() == "http" {
-        // It is on this machine.
+        // A URL with `http` is always on this machine, so that no proxy is needed.
         client = client.no_proxy();
     }
     if let Some(path) = ca {

@@ -6,7 +6,7 @@
 //! Invariants:
 //! - Without a grant nothing is allowed. The first grant that names the caller, the table and the permission applies.
 //! - Credentials that are sent and not accepted are refused, even if a grant is for everyone.
-//! - No credential is kept, logged or shown: only its SHA-256 digest is.
+//! - No credential is kept, logged or shown. Only its SHA-256 digest is kept.
 //! - A faulty policy or key set never replaces a good one.
 //!
 //! The crate does not know which requests there are, or what a table contains.

@@ -2,7 +2,7 @@
 
 use wildmatch::WildMatchPattern;
 
-/// A pattern. `?` has no special meaning: its wildcard for one character is one that no name contains.
+/// A pattern. `?` has no special meaning: the wildcard for one character is NUL, which no name contains.
 #[derive(Clone, Debug)]
 pub struct Pattern(WildMatchPattern<'*', '\0'>);
 

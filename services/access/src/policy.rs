@@ -27,13 +27,13 @@ const GRANTS_MAX: usize = 1000;
 /// The maximum of a limit per second. Rates are kept in nanoseconds per unit.
 const RATE_MAX: u64 = 100_000_000;
 
-/// Shown for an empty file.
+/// The problem of a file without grants.
 const EXAMPLE: &str = "has no grants, so nobody may do anything; a grant looks like this:\n\
     [[grants]]\nname = \"readers\"\nwho = [\"anyone\"]\ntables = [\"*\"]\nmay = [\"read\"]";
 
 /// A policy.
 pub struct Policy {
-    /// The number of policies that were in use before, and this one.
+    /// The number of this policy, counted from 1 in the order in which policies were in use.
     pub number: u64,
     pub issuers: Vec<Issuer>,
     pub keys: Vec<ApiKey>,

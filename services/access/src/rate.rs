@@ -29,7 +29,7 @@ impl Taken {
         let (unit, cost) = (time_of(1), time_of(units));
         let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |earned| {
             let from = earned.max(now);
-            // A unit may take longer than the bucket holds; it then has to be empty.
+            // If earning one unit takes longer than the bucket holds, the bucket has to be full.
             (from - now <= burst.saturating_sub(unit)).then(|| from.saturating_add(cost))
         });
         taken.map(drop).map_err(|earned| {

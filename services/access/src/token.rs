@@ -59,9 +59,9 @@ impl Issuer {
 
 /// The outcome of a token that is not accepted.
 pub enum Refused<'a> {
-    /// It never will be.
+    /// The token is refused.
     Denied(Denied),
-    /// Its issuer's keys have to be fetched first.
+    /// The keys of the token's issuer have to be fetched first.
     NeedsKeys(&'a Issuer),
 }
 
@@ -124,7 +124,7 @@ pub fn verify<'a>(
     }
     // The library knows no algorithm `none`, so that a header with it is an error.
     let header = decode_header(token).map_err(|_| header_fault(token))?;
-    // The header demands extensions, none of which are known here (RFC 7515, 4.1.11).
+    // A header may demand extensions (RFC 7515, 4.1.11). None are known here.
     if header.crit.as_ref().is_some_and(|names| !names.is_empty()) {
         return Err(Denied::Malformed.into());
     }
@@ -143,7 +143,7 @@ pub fn verify<'a>(
         return Err(Denied::Algorithm.into());
     }
     let mut validation = Validation::new(header.alg);
-    // Times and audiences are checked below, against this clock and with causes for the log.
+    // The library checks neither times nor audiences. This function does, against `now` and with causes for the log.
     (validation.validate_exp, validation.validate_aud) = (false, false);
     validation.required_spec_claims.clear();
     let verified = issuer.keys.with_key(header.kid.as_deref(), header.alg, |key| {
@@ -169,7 +169,7 @@ pub fn verify<'a>(
     })
 }
 
-/// Returns the time from which on the token is refused.
+/// Checks the token's times. Returns the time from which on the token is refused.
 fn check_times(claims: &Claims, skew: Duration, now: Duration) -> Result<Duration, Denied> {
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|_| Denied::Malformed);
     let expires = time(claims.exp.ok_or(Denied::Malformed)?)?;

@@ -19,7 +19,7 @@ pub struct ChunkId {
 pub struct ChunkRows(NonZeroU32);
 
 impl ChunkRows {
-    /// Creates the size of chunks with `rows` rows. Returns `None` if `rows` is 0.
+    /// Makes `rows` the number of rows in each chunk. Returns `None` if it is 0.
     pub const fn new(rows: u32) -> Option<Self> {
         match NonZeroU32::new(rows) {
             Some(rows) => Some(Self(rows)),

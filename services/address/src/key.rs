@@ -23,8 +23,8 @@ impl fmt::Debug for TableTag {
 /// ```
 ///
 /// Data files are immutable and their names are never reused, so the bytes stored under a key never become
-/// stale. Another version of the table either has the same data files, and then the same keys and extents, or
-/// has other keys.
+/// stale. If a pack's columns have the same names and data files in another version of the table, the pack has the same
+/// key and the same extents there; otherwise it has another key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PackKey(pub u128);
 

@@ -29,7 +29,7 @@ impl RowAddr {
         (self.0 >> 32) as u32
     }
 
-    /// Returns the row's physical offset within the fragment. Deleted rows count.
+    /// Returns the row's physical offset within the fragment. Deleted rows before it are counted.
     pub const fn offset(self) -> u32 {
         self.0 as u32
     }

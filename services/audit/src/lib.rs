@@ -35,7 +35,7 @@ impl Audit {
     /// Opens the log for appending, and starts the thread that writes it. The thread ends once all clones of the log
     /// and all reserved places are dropped and their lines are written.
     ///
-    /// If the file is renamed or removed, such as by `logrotate`, a new one is created within a second.
+    /// If the file is renamed or removed, such as by `logrotate`, lines go to a new one after a second at most.
     ///
     /// # Errors
     /// An I/O error if the file can't be opened, or the thread not started.
@@ -53,7 +53,7 @@ impl Audit {
 }
 
 impl Reserved {
-    /// Writes the line.
+    /// Passes the line to the thread that writes. Never waits.
     pub fn record(self, record: &Record<'_>) {
         self.0.send(record.line());
     }

@@ -44,7 +44,7 @@ pub struct Record<'a> {
     pub verdict: Verdict,
     /// The gRPC code of the answer, such as `OK` or `NOT_FOUND`. `CANCELLED` if the caller did not wait for it.
     pub code: &'a str,
-    /// Why it was denied or failed.
+    /// The reason why the request was denied or failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'a str>,
     /// The number of rows in the answer.
@@ -56,7 +56,7 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Returns the line, without its end.
+    /// Returns the line, without the line break at its end.
     pub(crate) fn line(&self) -> String {
         // Strings and numbers can always be written.
         serde_json::to_string(self).unwrap_or_default()

@@ -1,6 +1,6 @@
 //! The endpoint of a node: its address, as people write it.
 //!
-//! Pure: a host name is not looked up, and nothing is connected to.
+//! Pure: no host name is looked up, and no connection is made.
 
 use std::fmt;
 use std::str::FromStr;

@@ -70,12 +70,12 @@ pub struct IoConfig {
     pub allow_buffered: bool,
     /// Whether a drive that holds anything else than a slab is overwritten.
     pub overwrite: bool,
-    /// The RAM tier over all cores; 0 turns it off.
+    /// The size of the RAM tier, over all cores; 0 turns it off.
     #[schemars(with = "String", extend("format" = "size"))]
     pub ram_tier: ByteSize,
     /// The maximum number of reads in flight per core.
     pub slots: u32,
-    /// The size of a segment of the slab, which is reclaimed whole; also the longest extent.
+    /// The size of a segment of the slab, which is reclaimed whole; an extent must fit in it.
     #[schemars(with = "String", extend("format" = "size"))]
     pub segment: ByteSize,
     /// The memory that the node may use in total. Connections, streams and batches get half of what the other parts
@@ -87,7 +87,7 @@ pub struct IoConfig {
     pub shares: Vec<ShareConfig>,
     /// Tables that are filled before the node's health reports serving.
     pub warm_at_start: Vec<StartWarmConfig>,
-    /// The share of requested rows, 0 to 1, that must come from its own drives and memory before the node's health
+    /// The share of requested rows, 0 to 1, that must come from the node's own drives and memory before its health
     /// reports serving; 0 for no wait.
     pub hit_ratio_at_start: f64,
     /// The maximum time after its start that the node waits for `warm_at_start` and `hit_ratio_at_start`. Then its
@@ -108,7 +108,8 @@ pub struct IoConfig {
     /// Export of metrics, traces and logs.
     pub telemetry: TelemetryConfig,
 
-    // The fields below are no settings, but fixed for all users. Tests and simulations choose other values.
+    // The fields below are not settings: their values are fixed for all users. Tests and simulations choose other
+    // values.
     /// The longest read; a multiple of 4 KiB, at most 256 KiB.
     #[serde(skip)]
     pub read_max: ByteSize,
@@ -146,7 +147,8 @@ pub struct IoConfig {
     /// The maximum number of versions of tables that are kept open.
     #[serde(skip)]
     pub tables_max: u64,
-    /// Threads for work off the read path: this many for tables, and half as many for fills.
+    /// The number of threads for work off the read path, without fills. Fills have half as many lanes
+    /// (`cache/io/threads.rs`).
     #[serde(skip)]
     pub background_threads: usize,
 }

@@ -10,8 +10,8 @@ use crate::error::{LakeError, Result};
 /// Resolves the symbolic links in a table's URI. If the folder doesn't exist yet, the part of its path that exists is
 /// resolved. URIs of object stores are returned unchanged.
 ///
-/// Errors: `StoreRefuses` for a path that this process is not allowed to look up; `BadUri` if a part of the path is a
-/// file, or if the links lead to a path that can't be a table's.
+/// Errors: `StoreRefuses` for a path that can't be looked up; `BadUri` if a part of the path is a file, or if the links
+/// lead to a path that can't be a table's.
 pub(crate) async fn resolved(uri: &TableUri) -> Result<TableUri> {
     let Some(folder) = uri.folder() else { return Ok(uri.clone()) };
     let real = real_path(folder.to_owned()).await.map_err(|error| {

@@ -263,7 +263,7 @@ mod tests {
         assert!(matches!(error, LakeError::Corrupt { .. }), "{error:?}");
     }
 
-    /// Returns the mark of those errors of `store` that callers get as the variant of `error`.
+    /// Returns the mark of the errors of `store` that [`diagnose`] converts to the variant of `error`.
     fn kind(error: &LakeError) -> Option<Mark> {
         match error {
             LakeError::Corrupt { .. } => Some(Mark::Damaged),

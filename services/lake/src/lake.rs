@@ -47,7 +47,7 @@ impl Lake {
     /// Returns a table's URI in its canonical form. That of a folder is its absolute path, without symbolic links.
     /// Relative paths start at the working directory.
     ///
-    /// Errors: `BadUri`, `StoreRefuses` for a path that this process is not allowed to look up.
+    /// Errors: `BadUri`, `StoreRefuses` for a path that can't be looked up.
     pub async fn canonical(&self, uri: &str) -> Result<TableUri> {
         let named = TableUri::of_config(uri).map_err(|error| LakeError::BadUri {
             uri: tables::shown(uri),

@@ -74,7 +74,8 @@ const COMMON_OPTIONS: [&str; 37] = [
 /// [`LakeError::UnknownOption`] for the first that isn't, with the name that is likely meant;
 /// [`LakeError::UserInEndpoint`] for an endpoint with a user name or password.
 pub fn check_storage(options: &HashMap<String, String>) -> Result<()> {
-    // A store's client doesn't send the user name and password, and error messages may repeat the endpoint.
+    // An endpoint must hold no user name or password: a store's client doesn't send them, and error messages may repeat
+    // the endpoint.
     let has_user = |(name, value): &(&String, &String)| {
         let host = value.split_once("://").map_or(value.as_str(), |(_, rest)| rest);
         let is_endpoint = name.ends_with("endpoint") || name.ends_with("endpoint_url");

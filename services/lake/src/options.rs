@@ -38,7 +38,7 @@ pub struct LakeOptions {
     pub open_timeout: Duration,
     /// Longest time to establish one connection to the store.
     pub connect_timeout: Duration,
-    /// Longest time for one request to the store, including its body.
+    /// Longest time from sending a request to the store until the body of the answer has arrived.
     pub request_timeout: Duration,
     /// The maximum number of retries of a failed request or of a body that breaks off.
     pub retries_max: usize,

@@ -2,7 +2,8 @@
 
 use address::RowAddr;
 
-/// The maximum number of row addresses, columns or candidates that a message lists. It says how many more there are.
+/// The maximum number of row addresses, columns or candidates that a message lists. The message says how many more
+/// there are.
 const NAMES_SHOWN: usize = 8;
 
 /// Lists `names`: `"a", "b" and 3 more`.

@@ -236,8 +236,8 @@ impl Assembler {
     }
 }
 
-/// An arena with a place for each row's bytes, in position order. Only staged rows are copied to their places. It is
-/// allocated when the first row is staged.
+/// An arena with a place for each row's bytes, in position order. Only staged rows are copied to their places. The
+/// arena is allocated when the first row is staged.
 #[derive(Default)]
 struct StagedRows {
     starts: Vec<usize>,

@@ -113,7 +113,7 @@ pub enum PackError {
         /// The reason why the bytes are invalid.
         reason: String,
     },
-    /// The bytes are not an extent index, or the index has another layout.
+    /// The bytes are not an extent index, or the index belongs to another layout.
     #[error("corrupt extent index: {reason}")]
     CorruptIndex {
         /// The reason why the index is invalid.

@@ -1,7 +1,7 @@
 //! Gathers encoded values into a physical Arrow array, slot by slot: the reverse of [`crate::column`].
 //!
 //! Slots of fixed-width types may be set in any order, those of variable-width types only in ascending order. Each slot
-//! may be set once. A slot that is never set is valid and zero or empty, as is the case within a null struct.
+//! may be set once. A slot that is never set, such as one within a null struct, is valid and zero or empty.
 //!
 //! Bytes are not trusted. Any bytes give an error or a valid array.
 

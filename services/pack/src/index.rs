@@ -54,7 +54,8 @@ pub struct ExtentIndex {
     pub(crate) placement: RowPlacement,
     /// The CRC32C of each sector.
     pub(crate) checksums: Box<[u32]>,
-    /// A bitmap of the rows that are not null, least significant bit first. `None` if no row is null.
+    /// A bitmap of the rows that are not null, least significant bit first. `None` if no row is null, or if the form is
+    /// not [`Form::Plain`].
     pub(crate) validity: Option<Box<[u8]>>,
 }
 

@@ -146,7 +146,7 @@ proptest! {
     }
 }
 
-/// Chunks with more rows than one block, group or sector holds.
+/// Checks chunks with more rows than one block, group or sector holds.
 #[test]
 fn long_chunks() {
     for seed in 0..12 {

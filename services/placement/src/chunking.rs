@@ -12,8 +12,9 @@ const ROWS_MAX: u64 = 16_384;
 /// Rows per chunk of a fragment whose file sizes are unknown: old writers did not record them.
 const ROWS_WHEN_UNKNOWN: u64 = 1_024;
 
-/// Returns the number of rows in each chunk of a fragment: the largest power of two for which a chunk does not exceed
-/// [`CHUNK_BYTES_TARGET`], from 1 to 16,384 rows. It is 1,024 if the size of the file is unknown.
+/// Returns the number of rows in each chunk of a fragment: the largest power of two, from 1 to 16,384, for which a
+/// chunk of rows of average size takes at most about [`CHUNK_BYTES_TARGET`]. It is 1,024 if the size of the file is
+/// unknown.
 ///
 /// `physical_rows` includes deleted rows. `first_file_bytes` is the size of the fragment's first data file,
 /// which does not change when columns are added later.

@@ -1,9 +1,8 @@
 //! Weighted rendezvous hashing: assigns chunks to I/O nodes.
 //!
-//! For each chunk, a member has the score `-weight / ln(h)`, where `h` in (0, 1) is a hash of the chunk and
-//! the member's name. The member with the highest score owns the chunk (Schindelhauer and Schomaker, 2005).
-//! When a member joins, only the chunks it now owns move. When a member leaves, only the chunks it owned
-//! move.
+//! For each chunk, a member has the score `-weight / ln(h)`, where `h` is a hash of the chunk and the member's name,
+//! between 0 and 1. The member with the highest score owns the chunk (Schindelhauer and Schomaker, 2005). When a member
+//! joins, only the chunks it now owns move. When a member leaves, only the chunks it owned move.
 
 use std::collections::HashSet;
 
@@ -15,7 +14,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 pub struct Member {
     /// The name that is hashed for placement. It stays the same when the member's address changes.
     pub name: String,
-    /// The address it listens on, such as `http://10.0.0.7:7071`.
+    /// The address on which the member listens, such as `http://10.0.0.7:7071`.
     pub endpoint: String,
     /// The member's relative share of the chunks. Must be above 0, in the same unit for all members
     /// (capacity, for example).
@@ -107,8 +106,9 @@ impl Members {
     }
 }
 
-/// Maps a hash to a number strictly between 0 and 1. The high 53 bits select one of 2^53 equal intervals; the
-/// result is its middle.
+/// Maps a hash to a number above 0 and at most 1. The high 53 bits select one of 2^53 equal intervals of that range,
+/// and the result is the middle of the interval, as far as an f64 can represent it. The result is 1 for one hash in
+/// 2^53; the member's score is then the lowest, not the highest.
 fn unit(hash: u64) -> f64 {
     ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }

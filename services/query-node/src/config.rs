@@ -29,8 +29,8 @@ pub struct QueryConfig {
     pub listen: SocketAddr,
     /// TLS for clients' connections. Without it they are unencrypted.
     pub tls: Option<ServerTlsConfig>,
-    /// The access policy: a file, which is read again when it changes, or `open` if everybody who reaches the port may
-    /// do everything. Without it the node is open too, but `listen` must be a loopback address.
+    /// The access policy: a file, which is read again when it changes, or `open` for everybody who reaches the port. If
+    /// left out, everybody who reaches the port may use the node, which must then listen on loopback.
     #[schemars(with = "Option<String>")]
     pub access: Option<AccessConfig>,
     /// The file of the audit log, which gets one JSON line for each request; `/dev/stdout` for standard output. Without
@@ -44,8 +44,9 @@ pub struct QueryConfig {
     /// Number of cores that serve, each with its own thread; 0 uses all cores that the process may use.
     pub cores: usize,
     /// How long a core polls for work after a request has arrived or was answered, before its thread sleeps; 0 never
-    /// polls, and 1s is the maximum. Waking a sleeping thread takes 10 to 50 µs on a virtual machine. Polling saves
-    /// that time if answers of I/O nodes or further requests arrive soon, but keeps the CPU busy.
+    /// polls, and 1s is the maximum. Waking a sleeping thread takes 10 to 50 µs on a virtual machine, once for the
+    /// request and once for the rows of the I/O nodes. Polling saves that time if answers or further requests arrive
+    /// soon, but keeps the CPU busy.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
     pub idle_poll: Duration,

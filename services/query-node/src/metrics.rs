@@ -43,7 +43,7 @@ telemetry::metrics! {
     CREDIT_LIMIT = Gauge "bireme.query.io_node.credit.limit" "{row}" ["io_node"] "Maximum number of outstanding rows that the I/O node allows on all connected streams together";
     CREDIT_WAITS = Counter "bireme.query.io_node.credit.waits" "{batch}" ["io_node"] "Batches that had to wait for an I/O node's credit";
     CREDIT_WAIT_TIME = Counter "bireme.query.io_node.credit.wait.time" "s" ["io_node"] "Total time that batches waited for an I/O node's credit";
-    GENERATION = Gauge "bireme.query.membership.generation" "{list}" [] "Lists of I/O nodes that were accepted";
+    GENERATION = Gauge "bireme.query.membership.generation" "{list}" [] "Views of the I/O nodes so far: each change of the list, or of a node's state or share, makes a new one";
     REFUSED = Counter "bireme.query.membership.refused" "{list}" [] "Lists of I/O nodes that were refused";
     SOURCE_FAILURES = Counter "bireme.query.membership.failures" "{failure}" [] "Failed attempts to read the list's source";
     EJECTIONS = Counter "bireme.query.membership.ejections" "{ejection}" [] "Ejections of I/O nodes that failed repeatedly";

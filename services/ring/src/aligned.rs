@@ -74,9 +74,9 @@ impl AlignedBuf {
         }
     }
 
-    /// Allocates `count` buffers of `len` zero bytes each, in huge pages if the kernel has any. A buffer is
-    /// then one contiguous piece of memory to the drive, and not one piece per 4 KiB page. The buffers share
-    /// one allocation, which is freed with the last of them.
+    /// Allocates `count` buffers of `len` zero bytes each, in huge pages if the kernel has any. A buffer is then one or
+    /// two contiguous pieces of memory to the drive, and not one piece per 4 KiB page. The buffers share one
+    /// allocation, which is freed with the last of them.
     ///
     /// # Panics
     ///

@@ -33,10 +33,11 @@ pub struct RingConfig {
     pub slot_bytes: usize,
     /// Maximum number of reads that wait for a slot.
     pub queue_max: usize,
-    /// Maximum number of transfers (writes, fsyncs, owned reads) in flight on each drive. Drives on the same
-    /// device share this limit, and so do all drives in memory. The limit is lowered, but not below 1, where
-    /// all rings together would exceed a quarter of the device's queue depth. It is 1 on a drive that was
-    /// read recently, so that fills do not increase the latency of reads.
+    /// Maximum number of transfers (writes, fsyncs, owned reads) in flight on each drive. Drives on the same device
+    /// share this limit; with `Engine::InPlace`, all drives share it. The limit is lowered, but not below 1, where all
+    /// rings together would exceed a quarter of the device's queue depth, and where the limits of all drives would add
+    /// up to more than 4,096 or, in a pread pool, to more than `pread_threads`. It is 1 on a drive that was read
+    /// recently, so that fills do not increase the latency of reads.
     pub transfers_in_flight_max: u32,
     /// Maximum number of transfers that wait for each drive, or for each group of drives on the same device.
     pub transfer_queue_max: usize,

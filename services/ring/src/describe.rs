@@ -17,8 +17,8 @@ pub struct RingDescription {
     pub slots: u32,
     /// Size of a read slot's buffer in bytes.
     pub slot_bytes: usize,
-    /// For each drive, the maximum number of transfers (writes, fsyncs, owned reads) in flight. Drives on the
-    /// same device share their limit, and so do all drives in memory.
+    /// For each drive, the maximum number of transfers (writes, fsyncs, owned reads) in flight. Drives on the same
+    /// device share their limit; with [`EngineInUse::InPlace`], all drives share it.
     pub transfers_in_flight_max: Vec<u32>,
 }
 

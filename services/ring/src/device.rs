@@ -2,8 +2,8 @@
 //!
 //! The search starts at `/sys/dev/block/MAJOR:MINOR` of the device that holds the file. A partition leads to its disk,
 //! one folder up. A device made of others (md, or LVM and everything else that uses device mapper) leads to its
-//! components, whose depths are added up. A loop device leads to the device that holds its file; since it has a queue
-//! of its own too, the smaller of the two depths counts.
+//! components, whose depths are added up. A loop device leads to the device that holds its file; since the loop device
+//! has a queue of its own too, the smaller of the two depths counts.
 
 #![expect(clippy::disallowed_methods, reason = "sysfs is read once, when a drive is opened")]
 

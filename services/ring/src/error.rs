@@ -40,7 +40,8 @@ pub enum ReadError {
         /// Maximum length in bytes.
         max: usize,
     },
-    /// The range extends past the end of the slab, or the file has become shorter since the ring was started.
+    /// Refused: the range extends past the end of the slab. Or, reported later: the file has become shorter since the
+    /// ring was started.
     #[error("{len} bytes at offset {} of drive {} extend past its end at {end}", offset.0, drive.0)]
     PastEnd {
         /// The drive.

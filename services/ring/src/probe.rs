@@ -1,4 +1,4 @@
-//! Finds out whether io_uring is usable here. This is checked before a node serves, so that it does not fail
+//! Finds out whether io_uring is usable here. This is checked before a node serves, so that the node does not fail
 //! later.
 
 use std::fs;

@@ -123,8 +123,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// If the read is refused: [`ReadError::Full`], or an error that says what is wrong with the range. The
-    /// sink is then not called.
+    /// If the read is refused: [`ReadError::Full`], or an error that says what is wrong with the drive or the range.
+    /// The sink is then not called.
     pub fn read(
         &self,
         sink: &Rc<dyn ReadSink>,

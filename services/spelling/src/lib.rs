@@ -1,5 +1,4 @@
-//! Spells names and counts in messages: suggests the name that a misspelt one was meant to be, and counts with their
-//! nouns. Pure.
+//! For messages: suggests the name that a misspelt name was meant to be, and formats counts with their nouns. Pure.
 
 mod counted;
 mod nearest;

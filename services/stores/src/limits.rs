@@ -13,7 +13,7 @@ pub struct StoreLimits {
     pub requests_max: usize,
 
     // The fields below are no settings, but fixed for all users. Tests choose other values.
-    /// Whether a read that takes longer than 99 % of the last ones is sent a second time, and the response that arrives
+    /// Whether a read that takes longer than 99 % of the reads before is sent a second time; the response that arrives
     /// first is used. On average, at most one read in twenty is sent a second time.
     #[serde(skip)]
     pub hedge: bool,
@@ -34,7 +34,7 @@ impl Default for StoreLimits {
     fn default() -> Self {
         Self {
             requests_max: 128,
-            // Less than opening a table may take, so that there is time for another try.
+            // Less than the time that opening a table may take, so that there is time for another try.
             stall_max: Duration::from_secs(10),
             hedge: true,
             breaker_failures: 8,

@@ -42,7 +42,7 @@ pub trait Tables: Send + Sync {
     /// Returns the use of object stores since the start.
     fn store_use(&self) -> StoreUse;
 
-    /// Returns the use of the caches of tables. Empty if nothing is cached.
+    /// Returns the use of the caches of tables. The list is empty if the source has no caches.
     fn cache_use(&self) -> BoxFuture<'_, Vec<CacheUse>> {
         std::future::ready(Vec::new()).boxed()
     }

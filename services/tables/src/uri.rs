@@ -59,8 +59,11 @@ pub enum BadUri {
     /// There is a backslash.
     #[error("it has `\\` in it; parts of a path are separated by `/`")]
     Backslash,
-    /// There is no bucket, or its name has invalid characters.
-    #[error("its bucket is not made of letters, digits, `-`, `_` and `.`, and has no port")]
+    /// There is no bucket, or its name is invalid.
+    #[error(
+        "its bucket must begin with a letter or digit, have only letters, digits, `-`, `_` and `.` after that, without \
+        `..`, and no port"
+    )]
     Bucket,
     /// A file URI names a host.
     #[error("a file:// URI continues with an absolute path, as in file:///data/table")]
@@ -100,7 +103,8 @@ impl TableUri {
             None if text == "." => "",
             None => text,
         };
-        // A scheme lacks its slashes: `s3:bucket`. A folder with such a name can be written as `./s3:bucket`.
+        // If the first part of the path has a `:`, as in `s3:bucket`, it is taken for a scheme without its slashes. A
+        // folder with such a name can be written as `./s3:bucket`.
         let first = text.split('/').next().unwrap_or_default();
         if first.contains(':') {
             return Err(BadUri::Scheme);
@@ -302,7 +306,7 @@ fn check_characters(text: &str) -> Result<(), BadUri> {
         return Err(BadUri::Long);
     }
     // Credentials before an `@` are reported first, then an unprintable character, then the first other fault in the
-    // text: a token begins with `?`, and a `%` usually follows in it.
+    // text. So a URI with a token is refused for the `?` before the token, not for a `%` in it.
     let authority = text.split_once("://").map_or("", |(_, rest)| rest);
     if authority.split('/').next().is_some_and(|authority| authority.contains('@')) {
         return Err(BadUri::Userinfo);

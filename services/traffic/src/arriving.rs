@@ -141,7 +141,8 @@ impl<B: http_body::Body> RequestBody<B> {
             let what = format!("a message of {bytes} bytes; at most {max} are taken by this call");
             Status::from(Fault::new(Reason::BadArgument, what))
         })?;
-        // A call with one message is processed once its request has ended, a talk message by message.
+        // A call with one message is processed once its request has ended. If the caller may send many messages, each
+        // is processed as soon as it is complete.
         if self.is_talk && unfinished.lengths.is_between() {
             unfinished.complete();
         }

@@ -39,7 +39,8 @@ const STALLED_BYTES_MIN: u64 = 64 << 10;
 /// The minimum peak, in bytes, after which returning memory to the system is worth the allocator's time.
 const PEAK_BYTES_MIN: u64 = 64 << 20;
 
-/// The minimum time between two searches for stalled connections, so that a flood of refusals does not cost one each.
+/// The minimum time between two searches for stalled connections, so that a flood of refused requests does not start a
+/// search for each.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Returns the HTTP/2 window of a connection, and of each of its streams, on a core whose callers may hold `max` bytes.
@@ -66,7 +67,8 @@ pub struct TrafficMemory {
     holders: Mutex<Holders>,
 }
 
-/// The accounts of the core's connections. Locked when a connection begins, and when memory is short.
+/// The accounts of the core's connections. Locked when a connection begins, when memory is short, and when late
+/// requests are sought.
 #[derive(Debug, Default)]
 struct Holders {
     all: Vec<Weak<Holder>>,

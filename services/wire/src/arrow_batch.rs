@@ -124,7 +124,8 @@ impl ArrowBatch {
     }
 
     /// Encodes the batch as pieces. The first piece begins with the bytes that `head` already has. Each buffer of at
-    /// least `PIECE_BYTES_MIN` becomes a piece of its own, converted by `piece_of`.
+    /// least `PIECE_BYTES_MIN` becomes a piece of its own, converted by `piece_of`. A body that was received becomes
+    /// one piece.
     pub(crate) fn into_pieces(
         self,
         mut head: BytesMut,
@@ -164,7 +165,7 @@ impl ArrowBatch {
     }
 }
 
-/// Checks that all buffers lie within the body. Arrow's reader slices them without this check.
+/// Checks that all buffers lie within the body. Arrow's reader panics on a buffer that does not.
 fn check_bounds(batch: &ipc::RecordBatch<'_>, body: usize) -> Result<(), BatchError> {
     for buffer in batch.buffers().iter().flatten() {
         let (start, len) = (usize::try_from(buffer.offset()), usize::try_from(buffer.length()));

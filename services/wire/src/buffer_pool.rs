@@ -17,8 +17,8 @@ const BYTES_MAX: usize = 32 << 20;
 /// The maximum number of buffers in the pool.
 const COUNT_MAX: usize = 64;
 
-/// A pool of unused buffers. Each core or connection has its own pool, so its lock is rarely contended. Lent buffers
-/// return to the pool on any thread on which they are dropped.
+/// A pool of unused buffers. Each core or client has a pool of its own, so the pool's lock is rarely contended. Lent
+/// buffers return to the pool on any thread on which they are dropped.
 #[derive(Debug, Default)]
 pub struct BufferPool(Mutex<UnusedBuffers>);
 

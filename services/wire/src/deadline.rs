@@ -9,7 +9,7 @@ use tonic::codegen::http::HeaderMap;
 pub const DEADLINE_MAX: Duration = Duration::from_secs(300);
 
 /// Returns the timeout that the caller of a request gives in the header `grpc-timeout`: up to eight digits and a unit.
-/// At most [`DEADLINE_MAX`]; `None` without the header, or if it is invalid.
+/// The timeout is at most [`DEADLINE_MAX`]. Returns `None` if the header is missing or invalid.
 pub fn asked_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

@@ -17,18 +17,20 @@ use crate::{fetch, query};
 pub const ERROR_DOMAIN: &str = "bireme";
 
 /// The delay that a node asks callers to wait before a retry (`RetryInfo`) if it is overloaded or a limit is reached.
-/// Callers add some jitter. A full queue takes about this long to drain.
+/// Callers should add jitter. A full queue takes about this long to drain.
 pub const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// The maximum length of a message, in bytes. A message is sent twice in headers, where one byte may take three, and
-/// clients accept 16 KiB of headers.
+/// The number of bytes after which a message is cut, before its control characters are escaped. A message is sent twice
+/// in headers, where one byte may take three, and clients accept 16 KiB of headers.
 pub const MESSAGE_BYTES_SHOWN: usize = 2048;
 
-/// The maximum length of a metadata value, in bytes. URIs are shorter.
+/// The number of bytes after which a metadata value is cut, before its control characters are escaped. Most URIs are
+/// shorter.
 pub const METADATUM_BYTES_SHOWN: usize = 1024;
 
 /// Returns `text` on one line, cut after `bytes_max` bytes if it is longer, and then with `…` at the end. If the text
-/// contains control characters, its white space becomes single spaces, and all other control characters are escaped.
+/// contains control characters, each run of white space becomes one space, and all other control characters are
+/// escaped.
 fn shown(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         let end = (0..=bytes_max).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
@@ -109,7 +111,7 @@ reasons! {
     StoreRefused = "STORE_REFUSED" => PermissionDenied,
     /// The table's files are damaged or missing.
     TableDamaged = "TABLE_DAMAGED" => DataLoss,
-    /// The stream's protocol was broken.
+    /// A message can't be decoded, or is not allowed at this point of a stream.
     BadProtocol = "BAD_PROTOCOL" => InvalidArgument,
     /// A queue or the memory for requests is full. The caller should retry later.
     Overloaded = "OVERLOADED" => ResourceExhausted,

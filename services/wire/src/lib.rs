@@ -55,9 +55,9 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descrip
 /// generates.
 pub const FETCH_PATH: &str = "/bireme.fetch.v1.FetchService/Fetch";
 
-/// The names of a batch's stages in the metrics and traces of both tiers. The stages end when its rows are located,
-/// when its first read is submitted, when its last row has arrived, and when its columns are gathered or its vectors
-/// scored.
+/// The names of a batch's stages in the metrics and traces of both tiers. The stages end, in this order, when the
+/// batch's rows are located, when its first read is submitted, when its last row has arrived, and when its columns are
+/// gathered or its vectors scored.
 pub const BATCH_STAGES: [&str; 4] = ["locate", "queue", "read", "assemble"];
 
 /// The largest message of a Fetch stream that an I/O node accepts, in bytes: a batch with its query vector is
@@ -67,6 +67,6 @@ pub const REQUEST_BYTES_MAX: usize = 16 << 20;
 /// A client adds no further batch to a message that has at least this many bytes.
 pub const REQUEST_BYTES_FILLED: usize = 1 << 20;
 
-/// The largest message of any other kind that either side accepts, in bytes. The largest are replies of
-/// `batch_rows_max` wide rows.
+/// The largest reply that a node sends and a client accepts, in bytes. The largest replies have `batch_rows_max` wide
+/// rows. Nodes accept only smaller requests.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;

@@ -34,7 +34,7 @@ const PADDING_TAG: u32 = 15;
 /// The alignment of the rows in a message: that of Arrow's buffers.
 const ROWS_ALIGNMENT: usize = 64;
 
-/// The shortest padding: a field of no bytes.
+/// The length of the shortest padding: an empty field's tag and length, one byte each.
 const PADDING_BYTES_MIN: usize = 2;
 
 /// The length of a gRPC message's prefix: a flag for compression and the length.

@@ -32,7 +32,7 @@ pub fn schema_from_bytes(bytes: &[u8]) -> Result<Schema, ArrowError> {
 /// Runs one of Arrow's decoders on untrusted bytes, and converts a panic to an error.
 ///
 /// Arrow panics on messages that are valid flatbuffers but not valid Arrow data: integers of 7 bits, lists without
-/// items, buffers beyond the end. Unwinding is safe, because the decoder changes nothing but its own data.
+/// an item type, buffers beyond the end. Unwinding is safe, because the decoder changes nothing but its own data.
 pub(crate) fn catch_panic<T>(
     read: impl FnOnce() -> Result<T, ArrowError>,
 ) -> Result<T, ArrowError> {

@@ -1,4 +1,4 @@
-//! The books of one connected stream: the batches that wait and are outstanding, and the next message to send.
+//! The state of one connected stream: the batches that wait or are outstanding, and the next message to send.
 //!
 //! Pure: no I/O and no clock. The stream's task passes incoming messages to the ledger and gets outgoing ones from it.
 //!
@@ -186,7 +186,8 @@ impl Ledger {
         self.credits.fits(ready.job.row_addrs.len())
     }
 
-    /// Records the begin or end of a credit shortage of the first ready batch. `now` is called only then.
+    /// Records the start or end of a credit shortage of the first ready batch. Calls `now` only if there is one to
+    /// record.
     pub fn check_credit(&mut self, now: impl FnOnce() -> Instant) {
         match self.ready.front() {
             None => self.shortage = None,
@@ -207,7 +208,8 @@ impl Ledger {
         std::mem::take(&mut self.waits)
     }
 
-    /// Ends the wait for credit of a batch that was handed over at `asked`. Returns its begin and end.
+    /// Ends the wait for credit of a batch that was handed over at `asked`. Returns the start and end of the wait, or
+    /// `None` if the batch did not wait for credit.
     fn end_wait(
         &mut self,
         shortage: Option<CreditShortage>,

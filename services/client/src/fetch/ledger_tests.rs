@@ -52,7 +52,7 @@ fn reply(ledger: &mut Ledger, id: u64) {
     ledger.on_reply(Reply { id, ..Default::default() }, Instant::now()).unwrap();
 }
 
-/// Returns the messages that may be sent now as text: `open 1 t`, `batches 1:7 2:7` (id and rows of each batch).
+/// Returns, as text, the messages that may be sent now: `open 1 t`, `batches 1:7 2:7` (id and rows of each batch).
 fn sent(ledger: &mut Ledger, now: Instant) -> Vec<String> {
     let mut all = Vec::new();
     while ledger.has_message() {

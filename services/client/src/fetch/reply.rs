@@ -59,11 +59,11 @@ impl Trips {
 pub struct TripTimeline {
     /// When the batch was handed to its stream.
     pub asked: Instant,
-    /// The begin and end of a lack of credit for this batch or one before it. Ends no later than `sent`.
+    /// The start and end of a lack of credit for this batch or one before it. The end is no later than `sent`.
     pub without_credit: Option<(Instant, Instant)>,
     /// When the batch was put into a message.
     pub sent: Instant,
-    /// When its reply had arrived.
+    /// When the reply to the batch had arrived.
     pub answered: Instant,
 }
 

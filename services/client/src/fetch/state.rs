@@ -9,7 +9,8 @@ use wire::Fault;
 /// The state of a stream's connection.
 #[derive(Clone, Debug)]
 pub(super) enum LinkState {
-    /// The first attempt to connect, or the first one after the stream broke. Callers wait for it.
+    /// The first attempt to connect, or the first one after a stream that the node retired, or that broke after the
+    /// node had answered a request on it. Callers wait for this attempt.
     Connecting,
     /// Connected and welcomed.
     Up { batch_rows_max: usize },

@@ -72,8 +72,9 @@ impl QueryClient {
         gotten(self.answered(self.service().get(self.request(request))).await?, format)
     }
 
-    /// Sends many Gets on one stream, all with the same `format`. Answers are in the order of the requests, each with
-    /// its own fault. A fault of the stream itself ends it.
+    /// Sends many Gets on one stream, all with the same `format`. The answers are in the order of the requests. A
+    /// request that fails is answered by a fault of its own, and the stream goes on. A fault of the stream itself ends
+    /// the stream.
     pub async fn get_stream(
         &self,
         requests: impl Stream<Item = GetRequest> + Send + 'static,

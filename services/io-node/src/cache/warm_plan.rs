@@ -17,8 +17,9 @@ use super::io::{FillHandle, FillKey};
 use crate::error::fault_of;
 use crate::table::{OpenFragment, OpenTable, Projection};
 
-/// The number of fills that a warm has requested at a time, per slot (a fill that may run). It is high enough that no
-/// slot is idle, and that neighbours wait together and are scanned together.
+/// The number of fills that a warm has requested at a time, per slot; here, a slot is one of the fills that may run at
+/// the same time. The number is high enough that no slot is idle, and that neighbours wait together and are scanned
+/// together.
 const REQUESTS_PER_SLOT: usize = 8;
 
 /// The number of fills that a warm has requested at a time, per slot, if the rate of fills is limited. It is lower,

@@ -28,7 +28,7 @@ impl IoConfig {
     }
 }
 
-/// Checks that it is settled who is answered.
+/// Checks that the configuration says which callers are answered.
 ///
 /// # Errors
 /// [`NodeError::Config`] with what to add.

@@ -8,7 +8,7 @@ use bytesize::ByteSize;
 use crate::error::NodeError;
 use crate::extent::HEAD_SECTORS;
 
-/// Checks that a slab of that many bytes has space for a segment.
+/// Checks that a slab of `bytes` bytes has space for a segment.
 ///
 /// # Errors
 /// [`NodeError::Config`] with the number of bytes needed.

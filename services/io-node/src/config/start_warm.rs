@@ -15,7 +15,7 @@ use crate::table::label;
 pub struct StartWarmConfig {
     /// The table.
     pub uri: String,
-    /// Its version; 0 for the latest.
+    /// The table's version; 0 for the latest.
     #[serde(default)]
     pub version: u64,
     /// The columns whose packs are filled; all if empty.

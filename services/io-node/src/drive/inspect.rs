@@ -183,7 +183,8 @@ impl SegmentState {
         self.journal.as_ref().map_or(0, |journal| journal.epoch)
     }
 
-    /// Whether the journal ends in an incomplete block: torn when the node ended, or damaged.
+    /// Whether the journal is followed by a block that was torn when the node ended, or damaged since. A block whose
+    /// trailer is lost is not noticed.
     pub fn is_cut_short(&self) -> bool {
         self.journal.as_ref().is_ok_and(|journal| journal.is_cut_short)
     }

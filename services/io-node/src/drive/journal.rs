@@ -103,7 +103,8 @@ pub struct Journal {
     pub blocks: u32,
     /// The checksum of the last block; 0 if there is none.
     pub sum: u32,
-    /// Whether the next block is incomplete: torn when the node ended, or damaged.
+    /// Whether the last valid block is followed by a block with an intact trailer and damaged contents, which was torn
+    /// when the node ended, or damaged since. A block whose trailer is lost is not noticed.
     pub is_cut_short: bool,
     /// Sectors of all blocks.
     pub sectors: u64,
@@ -125,7 +126,7 @@ pub fn record_bytes(index: &ExtentIndex) -> usize {
     RECORD_HEAD_BYTES + index.bytes_len()
 }
 
-/// Sectors of a block whose records have that many bytes.
+/// Returns the sectors of a block whose records have `records_bytes` bytes.
 pub fn block_sectors(records_bytes: usize) -> u64 {
     address::sectors_for((records_bytes + TRAILER_BYTES) as u64)
 }
@@ -167,8 +168,8 @@ pub fn sum_of(block: &[u8]) -> u32 {
     block.last_chunk::<4>().map_or(0, |sum| u32::from_le_bytes(*sum))
 }
 
-/// Reads a segment's journal from the segment's last bytes, which are whole sectors. The journal ends at the first
-/// sector that is not a valid block of this segment.
+/// Reads a segment's journal from the segment's last bytes, which are whole sectors. The journal ends where it is not
+/// followed by another valid block of this segment.
 ///
 /// Entries that overlap the journal or exceed the segment are left out.
 pub fn read(uuid: Uuid, segment: u32, segment_sectors: u64, tail: &[u8]) -> Reading {
@@ -305,7 +306,8 @@ mod tests {
         BlockId { uuid: UUID, segment: 3, epoch, number, log: 1, previous }
     }
 
-    /// A segment with blocks of that many records each, and the entries to be read back.
+    /// Returns a segment with a journal, and the entries to be read back from it. `blocks` has the number of records of
+    /// each block.
     fn segment(epoch: u64, blocks: &[u32]) -> (Vec<u8>, Vec<Entry>) {
         let mut bytes = vec![0; SEGMENT_SECTORS as usize * SECTOR_BYTES];
         let (mut end, mut next, mut entries) = (bytes.len(), 0, Vec::new());

@@ -27,10 +27,9 @@ pub struct LaidOut {
     pub journal_bytes: u64,
 }
 
-/// Makes an extent of consecutive numbers with that many sectors, for measurements.
+/// Makes an extent of consecutive numbers with `sectors` sectors, for measurements.
 ///
-/// # Errors
-/// An error of [`PackLayout`], none of which an extent of numbers is known to cause.
+/// # Errors An error of [`PackLayout`]. No extent of numbers is known to cause one.
 pub fn trial_extent(sectors: u32) -> Result<pack::Extent, PackError> {
     let numbers = i64::from(sectors) * (SECTOR_BYTES / size_of::<i64>()) as i64;
     let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..numbers));

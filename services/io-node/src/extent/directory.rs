@@ -72,7 +72,7 @@ impl Directory {
     }
 
     /// Returns the extent of an entry, and counts the batch with this serial number as a reader of it. A batch counts
-    /// once, however many rows it reads.
+    /// once, however many rows it reads; it may count again if a drive failed and the batch is read anew.
     pub fn read_by(&self, no: ExtentNo, serial: u64) -> Option<&Arc<Extent>> {
         let entry = self.entries.get(no.0 as usize)?;
         // A vacant entry has no heat to count.

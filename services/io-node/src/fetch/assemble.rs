@@ -1,8 +1,10 @@
 //! Assemble: puts rows, as they arrive, into the columns of a reply, or scores them.
 //!
 //! Bytes are copied once, from the ring's buffer to their place in an Arrow buffer (rows of variable width a second
-//! time, once the row before them is known). Scored rows are copied only if the batch has nulls or a row longer than a
-//! read, or if a row spans several sectors of the RAM tier.
+//! time, once the row before them is known). If a chunk of the batch, or the image of its rows from the table, is not
+//! in [`Form::Plain`] (its vectors have null elements, or are shorter than 64 bytes and some are null), or if a row is
+//! longer than a read, all rows of the batch are copied before they are scored. Otherwise only a row that spans several
+//! sectors of the RAM tier is copied.
 
 use address::SECTOR_BYTES;
 use arrow_data::ArrayData;

@@ -11,8 +11,8 @@
 //! ([`fetch`]), rows from the table ([`image`]) and completed reads (`read_events.rs`, which ends in [`settle`]).
 //!
 //! Each stage is a file named after what it does. The stages work on the core of this thread (`core_state.rs`), which
-//! has the streams (`sessions.rs`), the batches under way (`requests.rs`), the RAM tier and the reader. What the cores
-//! share is in `node_state.rs`.
+//! has the streams (`sessions.rs`), the batches under way (`requests.rs`), the RAM tier and the reader. The state that
+//! the cores share is in `node_state.rs`.
 
 mod admit;
 mod assemble;

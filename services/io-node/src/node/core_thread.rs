@@ -29,7 +29,7 @@ pub struct CoreStart {
     pub started: std::sync::mpsc::Sender<Result<String, NodeError>>,
 }
 
-/// Runs a core until it is told to stop and has drained.
+/// Runs a core until it has drained after [`Message::Stop`], or receives [`Message::End`].
 pub fn run(start: CoreStart) {
     let CoreStart { number, cpu, shared, plan, mail, started } = start;
     let runtime = match prepare(cpu) {

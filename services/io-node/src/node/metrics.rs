@@ -27,7 +27,7 @@ telemetry::metrics! {
     BATCH_ROWS = Histogram "bireme.io.batch.rows" "{row}" [] "Rows per batch received";
     BATCH_DURATION = Histogram "bireme.io.batch.duration" "s" ["stage"]
         "Duration of each stage of a batch: `locate`, `queue` (until the first read is submitted to a drive), `read`, `assemble`; `all` is from arrival to reply";
-    SHED = Counter "bireme.io.batches.shed" "{batch}" [] "Batches, streams and connections refused because a queue or the memory for them was full, or a deadline could not be kept";
+    SHED = Counter "bireme.io.batches.shed" "{batch}" [] "Batches, projections, streams and other calls refused because a queue or the memory for them was full, or a deadline could not be kept";
     DROPPED = Counter "bireme.io.batches.dropped" "{batch}" [] "Batches dropped because their deadline had passed or their caller had gone";
     TABLE_ROWS = Counter "bireme.io.rows.from_table" "{row}" [] "Rows answered for which the table was read, because no drive had them or a drive failed to deliver them";
     TABLE_QUEUE = Gauge "bireme.io.table.queue" "{batch}" [] "Batches that wait for the table to be read";
@@ -76,15 +76,15 @@ telemetry::metrics! {
     DIRECTORY_LIMIT = Gauge "bireme.io.directory.limit" "By" [] "Memory that `memory` leaves for the directory; when it is full, extents are evicted although drives have room";
     SHARE_USAGE = Gauge "bireme.io.share.usage" "By" ["table"] "Bytes of extents of a table that has a share in the configuration";
     SHARE_HELD = Gauge "bireme.io.share.held" "By" ["table"] "Of the usage, the bytes that fills of other tables do not evict";
-    SHARE_MINIMUM = Gauge "bireme.io.share.minimum" "By" ["table"] "Bytes of the table's guarantee; 0 for none";
+    SHARE_MINIMUM = Gauge "bireme.io.share.minimum" "By" ["table"] "Bytes of the table's guarantee (`minimum`); 0 if it has none or is pinned";
     SHARE_MAXIMUM = Gauge "bireme.io.share.maximum" "By" ["table"] "Bytes of the table's quota; absent if it has none";
-    READY = Gauge "bireme.io.ready" "{node}" [] "1 while the node's health reports serving: its start warm has ended and its hit ratio is high enough, or the time for them is over";
+    READY = Gauge "bireme.io.ready" "{node}" [] "1 while the node's health reports serving: its start warm has ended and its hit ratio is high enough or no rows are requested, or the time for both is over";
     START_WARM = Gauge "bireme.io.start_warm.extents" "{extent}" ["state"] "Extents of open tables that the node fills before it is ready: `done`, `failed`, `left`";
     FILLS = Gauge "bireme.io.fills.under_way" "{fill}" [] "Fills that wait or are under way";
     FILLS_QUEUE = Gauge "bireme.io.fills.queue" "{fill}" [] "Fills that wait for their turn";
     FILLED = Counter "bireme.io.fills" "{fill}" ["outcome"] "Fills that ended, `done` or `failed`";
     BYTES_FILLED = Counter "bireme.io.fills.written" "By" [] "Bytes of extents filled";
-    BYTES_KEPT = Counter "bireme.io.fills.kept" "By" [] "Bytes rewritten to keep extents that had been read when their segment was reclaimed";
+    BYTES_KEPT = Counter "bireme.io.fills.kept" "By" [] "Bytes rewritten to keep extents when their segment was reclaimed";
     ENGINE = Gauge "bireme.io.engine" "{node}" ["engine"] "1 for the engine in use: `io_uring`, `pread`, `in place`, `simulated`";
 }
 
@@ -233,8 +233,8 @@ fn fills(samples: &mut Samples, metrics: &NodeMetrics, cores: &[CoreSnapshot]) {
     samples.add(&BYTES_KEPT, &[], now(&stats.bytes_kept));
 }
 
-/// Adds series only for the tables that have a share in the configuration, so that its entries bound the number of
-/// series.
+/// Adds the usage and limits of the tables that have a share in the configuration. Other tables get no series, so the
+/// configuration bounds the number of series.
 async fn shares(samples: &mut Samples, node: &NodeState) {
     let configs = &node.config.shares;
     if configs.is_empty() {

@@ -151,8 +151,8 @@ impl IoNode {
         let cpus = cpus(&config)?;
         let count = config.background_threads;
         let background = background(count)?;
-        // Start half as many lanes as background threads, because the kernel does not take the CPU from a lane's thread
-        // that is within a long system call.
+        // Start only half as many lanes as background threads: the kernel cannot take the CPU from a lane's thread
+        // while that thread is in a long system call.
         let fills: std::io::Result<Vec<_>> =
             (0..count.div_ceil(2)).map(|_| FillLane::start()).collect();
         let fills = fills.map_err(os_error("starting the threads of fills"))?;
@@ -235,7 +235,7 @@ impl IoNode {
     }
 
     /// Returns whether the node's health reports serving: the start warm has ended or timed out, and the hit ratio is
-    /// high enough or its wait timed out.
+    /// high enough or the wait for it has ended.
     pub fn is_ready(&self) -> bool {
         self.shared.readiness.is_ready()
     }
@@ -286,8 +286,8 @@ impl IoNode {
     }
 }
 
-/// Runs the filler. If the cache's books turn out to be wrong, the process ends: nothing that they say can be relied
-/// on, and a restart makes them anew from the journals.
+/// Runs the filler. A panic means that an invariant of the cache's books is broken, so nothing in them can be relied
+/// on. The process then aborts; after a restart the books are rebuilt from the journals.
 async fn run_filler(filler: Filler) {
     if AssertUnwindSafe(filler.run()).catch_unwind().await.is_err() {
         tracing::error!("the cache's books are wrong, which is a defect; the process ends");

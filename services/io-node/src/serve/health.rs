@@ -9,7 +9,7 @@ use crate::config::IoConfig;
 pub enum ReadinessState {
     /// The node answers requests, but is not ready yet.
     Starting,
-    /// Its health reports serving.
+    /// The node's health reports serving.
     Ready,
     /// The node is stopping.
     Ended,

@@ -43,7 +43,7 @@ pub fn call_rule(path: &str) -> CallRule {
 
 const WARM_PATH: &str = "/bireme.fetch.v1.FetchService/Warm";
 
-/// `bireme.fetch.v1.FetchService`, which answers only the node's peers.
+/// `bireme.fetch.v1.FetchService`, which answers only the callers that `peer_gate.rs` admits.
 #[derive(Clone)]
 pub struct FetchServer {
     shared: Arc<ServiceState>,

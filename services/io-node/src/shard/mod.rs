@@ -1,4 +1,4 @@
-//! A shard: one core's share of the node. This folder has the parts of a shard that know no stage of a fetch: the core's
+//! A shard: one core's part of the node. This folder has the parts of a shard that know no stage of a fetch: the core's
 //! mailbox and its messages, the numbers of requests and streams, grace periods, memory for projections, and counters.
 //! The state that the stages work on is in `fetch/core_state.rs`.
 //!

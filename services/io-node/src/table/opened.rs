@@ -119,12 +119,12 @@ impl OpenTable {
         self.table.as_ref()
     }
 
-    /// Returns its packs. Each column is in exactly one.
+    /// Returns the table's packs. Each column is in exactly one of them.
     pub fn packs(&self) -> &[Pack] {
         &self.packs
     }
 
-    /// Returns its fragments, in ascending order of ids.
+    /// Returns the version's fragments, in ascending order of ids.
     pub fn fragments(&self) -> &[OpenFragment] {
         &self.fragments
     }

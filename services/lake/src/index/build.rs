@@ -45,8 +45,8 @@ pub struct IndexSummary {
 }
 
 /// Builds an index over all rows of the latest version of the table at `uri` and commits it as a new version. A key
-/// column is recorded in a further version. The new index replaces one of the same category on the same column.
-/// `progress` is called often, from Lance's threads; it must not block.
+/// column is recorded in a further version. The new index replaces the column's vector index, its full-text index, or
+/// its scalar index of the same kind. `progress` is called often, from Lance's threads; it must not block.
 ///
 /// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex` (settings), `AnotherKey`,
 /// `NullKeys`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
@@ -168,9 +168,9 @@ fn build_fault(table: &Table, plan: &Plan, error: lance::Error) -> LakeError {
     }
 }
 
-/// Records the key column in the table's configuration, which takes precedence over Lance's unenforced primary key and
-/// can be changed later. Also records it as that primary key, if the table has none and the column is declared
-/// non-null.
+/// Records the key column in the table's configuration. That record takes precedence over Lance's unenforced primary
+/// key and can be changed later. If the table has no such primary key and the column is declared non-null, the column
+/// is recorded as the primary key too.
 async fn record_key(dataset: &mut Dataset, column: &str) -> lance::Result<()> {
     dataset.update_config([(KEY_COLUMN_CONFIG, column)]).await?;
     let declared = dataset.schema().unenforced_primary_key().is_empty();

@@ -20,9 +20,10 @@ pub struct IndexInfo {
     pub kind: String,
     /// The metric of a vector index.
     pub metric: Option<Metric>,
-    /// The approximate number of rows that it covers (deleted ones may be counted).
+    /// The approximate number of rows that the index covers (deleted ones may be counted).
     pub rows_covered: u64,
-    /// Live rows in fragments that it doesn't cover. They are searched one by one until the index is rebuilt.
+    /// Live rows in fragments that the index doesn't cover. These rows are searched one by one until the index is
+    /// rebuilt.
     pub rows_uncovered: u64,
     /// Size of its files in bytes, if recorded.
     pub bytes: Option<u64>,

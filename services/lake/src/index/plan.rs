@@ -21,7 +21,7 @@ use crate::table::Table;
 /// The fewest rows for product quantization: one for each of its 256 centroids.
 const PQ_ROWS_MIN: u64 = 256;
 
-/// For RaBitQ, the dimension must be a multiple of this number: it packs one bit per dimension into whole bytes.
+/// For RaBitQ, the dimension must be a multiple of this number: RaBitQ packs one bit per dimension into whole bytes.
 const RQ_DIMENSION_MULTIPLE: usize = 8;
 
 /// An index to build on one column.

@@ -85,7 +85,7 @@ fn check_finite(path: &Path, batch: &RecordBatch, rows_before: u64) -> Result<()
     }
 }
 
-/// Makes the type of columns, fields and items text if they were null in all sampled rows.
+/// Returns `inferred` with text as the type of the column, field or items that were null in all sampled rows.
 fn typed(inferred: &DataType) -> DataType {
     match inferred {
         DataType::Null => DataType::Utf8,

@@ -51,8 +51,9 @@ pub struct IngestOptions {
     /// when the key is indexed, not here: of several rows with the same key, look-ups find the first.
     pub key: Option<String>,
     /// Columns of float lists that become vectors (fixed-size lists of `float32`), with their dimension. Needed if the
-    /// file doesn't say so itself, such as a Parquet list written without Arrow's schema. In JSON lines, lists of
-    /// floats that have the same length, at least 8, in all sampled rows become vectors without being named.
+    /// file itself does not declare them as vectors, such as a Parquet list written without Arrow's schema. In JSON
+    /// lines, lists of floats that have the same length, at least 8, in all sampled rows become vectors without being
+    /// named.
     pub vectors: Vec<(String, usize)>,
     /// The most rows in a fragment.
     pub max_rows_per_file: usize,

@@ -109,7 +109,7 @@ async fn indexes_of(table: &Table) -> Vec<IndexInfo> {
     }
 }
 
-/// Checks the files and determines the columns to write. This blocks, so it runs on a thread that may block.
+/// Checks the files and determines the columns to write. The work blocks, so it runs on a thread that may block.
 async fn prepared(
     files: &[PathBuf],
     existing: Option<&Table>,

@@ -16,9 +16,9 @@ use super::key_index::KeyIndex;
 use crate::error::Result;
 use crate::table::Table;
 
-/// Maximum number of keys of one direct look-up. Each key's search reads the pages that are not in memory separately,
-/// whereas a plan for all keys reads adjacent pages together. In memory, both cost the same at about 40 keys with an
-/// index of one page, and at 150 keys with one of 25 pages.
+/// Maximum number of keys of one direct look-up. Each key's search is a read of its own for the pages that are not in
+/// memory, whereas a plan for all keys reads adjacent pages together. In memory, both cost the same at about 40 keys
+/// with an index of one page, and at 150 keys with one of 25 pages.
 pub(crate) const KEYS_MAX: usize = 64;
 
 /// Number of keys that are searched concurrently, and after which the task yields.

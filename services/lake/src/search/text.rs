@@ -97,9 +97,9 @@ impl Table {
         })
     }
 
-    /// Returns the columns that could have a full-text index, in the schema's order: strings before lists of strings,
-    /// which mostly are names. Leaves out the key column, whose values mostly are one word each, unless it is the only
-    /// one.
+    /// Returns the columns that could have a full-text index, in the schema's order, but strings before lists of
+    /// strings, because these mostly hold names. Leaves out the key column, whose values mostly are one word each,
+    /// unless it is the only one.
     fn searchable_columns(&self) -> Vec<String> {
         let fields = self.schema().fields().iter();
         let mut of_text: Vec<_> =

@@ -20,9 +20,9 @@ const PROBE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Breaker {
     failures_max: u32,
-    /// The time for which the breaker is open, before jitter. It does not grow with further failures: one request per
-    /// pause is no load for a store, and rows that are on no drive keep failing for up to a pause after the store has
-    /// recovered.
+    /// The time for which the breaker is open, before jitter. The time does not grow with further failures: one request
+    /// per pause is no load for a store, and rows that are on no drive keep failing for up to a pause after the store
+    /// has recovered.
     pause: Duration,
     failures: u32,
     open_until: Option<Instant>,

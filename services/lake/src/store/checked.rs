@@ -1,9 +1,9 @@
 //! Checks the metadata of a table's files before Lance sees a byte of it.
 //!
-//! Lance and the decoders below it trust a file's metadata, and some of it can end the process instead of a request: a
-//! count in a footer becomes an allocation, a length in front of compressed bytes becomes another, a schema nested
-//! 100,000 deep overflows the stack (for Arrow's reader see arrow-rs#10521). Metadata that merely makes them panic
-//! (lance#7935, lance#7936, lance#9267, arrow-rs#10437) is left to [`caught`](crate::caught).
+//! Lance and the decoders below it trust a file's metadata, and wrong metadata can end the whole process rather than
+//! one request: a count in a footer becomes an allocation, a length in front of compressed bytes becomes another, a
+//! schema nested 100,000 deep overflows the stack (for Arrow's reader see arrow-rs#10521). Metadata that merely makes
+//! them panic (lance#7935, lance#7936, lance#9267, arrow-rs#10437) is left to [`caught`](crate::caught).
 //!
 //! All bytes that Lance reads come through here, so the bytes that are checked are the bytes that Lance gets. There is
 //! one exception: if the metadata is longer than the tail that Lance reads first, it is read once here and again by

@@ -15,7 +15,7 @@ pub(crate) struct SimBackend {
     /// Requests pushed but not submitted.
     outbox: Vec<Request>,
     /// Whether `wait` was called since the last `reap`. The next `reap` then completes everything, regardless of
-    /// latencies and holds.
+    /// latencies, even if the disk is held or a drive hangs.
     complete_all: bool,
 }
 

@@ -55,11 +55,11 @@ pub struct Seen {
     pub looks: Cell<u64>,
     /// Descriptions of a node that was not ready.
     pub looks_before_ready: Cell<u64>,
-    /// Tables in descriptions that have a guarantee, and that held bytes in the description before.
+    /// Tables with a guarantee that held bytes in the previous description, counted in each description.
     pub minima: Cell<u64>,
-    /// Tables in descriptions that had at least half of their maximum.
+    /// Tables that had at least half of their maximum, counted in each description.
     pub maxima: Cell<u64>,
-    /// Pinned tables in descriptions that held bytes in the description before.
+    /// Pinned tables that held bytes in the previous description, counted in each description.
     pub pinned: Cell<u64>,
     /// The first violation, described in words.
     pub wrong: RefCell<Option<String>>,

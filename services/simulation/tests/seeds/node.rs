@@ -50,7 +50,7 @@ impl Node {
         let mut count = 1 + dice.below(3);
         let mut segments = 2;
         if dice.per_mille(300) {
-            // The first four segments of each drive cannot be guaranteed.
+            // Four segments of each drive cannot be guaranteed, so these drives have more segments.
             (count, segments) = (1 + dice.below(2), 9);
             config.shares = shares(&mut dice);
         }

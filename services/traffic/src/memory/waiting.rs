@@ -1,7 +1,8 @@
 //! Streams that wait for the rest of their requests, and lose their memory when new streams need it.
 //!
 //! An open stream takes little memory, but opening one costs its caller next to nothing. A stream whose request is
-//! complete is being worked on, and keeps its memory. A stream that waits for its caller keeps it until others need it.
+//! complete is being worked on, and keeps its memory. A stream that waits for its caller keeps its memory until others
+//! need it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,16 +16,16 @@ use wire::{Fault, Reason};
 use super::HeldBytes;
 use super::holder::Holder;
 
-/// The number of waiting streams of one connection that are never ended for others. A query node has two streams to an
-/// I/O node from each core. A caller's address with half of all connections can thus hold at most two thirds of a
-/// core's memory for streams, if the core's callers may hold at least 6 MiB.
+/// The number of waiting streams of one connection that are never ended for others. Query nodes need no more: they open
+/// one Fetch stream on each connection. A caller's address with half of all connections can thus hold at most two
+/// thirds of a core's memory for streams, if the core's callers may hold at least 6 MiB.
 pub const WAITING_KEPT: usize = 8;
 
 /// The time in which a request must arrive. The largest usual requests, of 4 MiB, arrive in time over 1 Mbit/s.
 pub const ARRIVAL_MAX: Duration = Duration::from_secs(60);
 
-/// The memory of one open stream. The stream holds it until its reply has been sent, or until it is taken for another
-/// stream or because the request is late.
+/// The memory of one open stream. The stream holds the memory until its reply has been sent, or loses it earlier, to
+/// another stream or because the request is late.
 #[derive(Debug)]
 pub struct StreamRoom {
     began: Instant,

@@ -125,7 +125,7 @@ pub struct CacheBooks {
     paced_until: Option<Instant>,
     scrub: Scrub,
     reclaiming: Option<Reclaim>,
-    /// Extents that every core's directory has.
+    /// Extents that are in every core's directory, or are being published to it.
     placed: Placed,
     /// Extents placed in each segment. Some may have been dropped or placed elsewhere since.
     by_segment: HashMap<SegmentNo, Vec<Arc<Extent>>>,
@@ -187,7 +187,7 @@ impl CacheBooks {
         }
     }
 
-    /// Reserves memory for that many extents.
+    /// Reserves memory for `extents` extents.
     pub fn reserve(&mut self, extents: usize) {
         self.placed.reserve(extents);
     }
@@ -215,7 +215,7 @@ impl CacheBooks {
         std::mem::take(&mut self.actions)
     }
 
-    /// Enters an event, and returns what is to be done now, in order.
+    /// Enters an event, and returns the actions to take now, in order.
     pub fn apply(&mut self, event: Event, now: Instant) -> Vec<Action> {
         self.enter(event, now);
         self.retry_out_of_space(now);

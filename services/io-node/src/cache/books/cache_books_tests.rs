@@ -283,7 +283,8 @@ fn a_failed_write_ends_its_fill_and_gives_the_space_up() {
     assert_eq!(lines(&cache.apply(failed(written, error))), [format!("end 0: {why}")]);
     assert!(!cache.books.is_busy() && !cache.books.contains(key(0)));
     assert_eq!(cache.books.drive_state(DriveNo(0)), DriveState::Serving);
-    // Its segment can be reclaimed: nothing in it is under way any more. Three other extents and their records fit it.
+    // The failed write's segment can be reclaimed, because nothing in it is under way any more. Three other extents and
+    // their records fit into it.
     for chunk in 1..16 {
         cache.fill(chunk);
     }

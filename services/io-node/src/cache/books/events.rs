@@ -52,8 +52,8 @@ pub enum Event {
         /// The bytes to write elsewhere.
         copy: Result<pack::Extent, ExtentError>,
     },
-    /// No core holds an extent of the segment any more, and the end of its journal was written and flushed, or one of
-    /// the two failed ([`Action::Empty`]).
+    /// No core holds an extent of the segment any more, and the block that ends its journal was written and flushed, or
+    /// writing or flushing it failed ([`Action::Empty`]).
     Emptied {
         /// The segment.
         segment: SegmentNo,

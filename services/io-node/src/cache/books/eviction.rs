@@ -22,10 +22,10 @@ use crate::extent::KeyHasher;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Log {
-    /// New extents: a tenth of a full drive.
+    /// New extents: on a full drive, a tenth of the segments that are not in the held log.
     #[default]
     Small = 0,
-    /// Extents that were read again.
+    /// Extents that were read again, or were evicted and then filled again.
     Main = 1,
     /// Extents that count towards a table's guarantee ([`super::shares`]). A segment of this log is reclaimed only for
     /// the space in it that is not held.

@@ -1,4 +1,4 @@
-//! The extents that every core's directory has, and the memory they take.
+//! The extents that are in every core's directory or are being published to it, and the memory they take.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Placed {
         Self { by_key: ByKey::default(), entry_bytes, bytes: 0 }
     }
 
-    /// Reserves memory for that many extents.
+    /// Reserves memory for `extents` extents.
     pub fn reserve(&mut self, extents: usize) {
         self.by_key.reserve(extents);
     }

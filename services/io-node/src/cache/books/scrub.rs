@@ -24,7 +24,7 @@ pub struct Scrub {
 }
 
 impl Scrub {
-    /// Creates a scrubber that reads that many bytes per second; 0 turns it off.
+    /// Creates a scrubber that reads `bytes_per_s` bytes per second; 0 turns it off.
     pub fn new(bytes_per_s: u64, now: Instant) -> Self {
         Self {
             is_on: bytes_per_s > 0,
@@ -79,7 +79,7 @@ impl Scrub {
         self.is_on && self.segments.is_empty() && now >= self.began + PASS_MIN
     }
 
-    /// Notes that an extent of that many bytes is being read.
+    /// Notes that an extent of `bytes` bytes is being read.
     pub fn reading(&mut self, bytes: u64, now: Instant) {
         self.is_reading = true;
         self.pace.spend(bytes, now);

@@ -7,9 +7,9 @@
 //!
 //! Pure bookkeeping with one owner. A segment is free, open (one per log and drive, being filled) or sealed. When a
 //! drive is full, the oldest sealed segment of one of its logs is reclaimed: of the small log if that has its share of
-//! the segments, otherwise of the main log. The caller moves the extents worth keeping ([`super::eviction`]), makes
-//! every core forget the others, empties the segment's journal on the drive ([`Segments::empty`]), and then gives the
-//! segment back with [`Segments::release`].
+//! the segments, otherwise of the main log. A segment that is nearly empty is reclaimed before all others. The caller
+//! moves the extents worth keeping ([`super::eviction`]), makes every core forget the others, empties the segment's
+//! journal on the drive ([`Segments::empty`]), and then gives the segment back with [`Segments::release`].
 //!
 //! A segment of the held log is reclaimed when at most half of it is held. The held log may have all segments of a
 //! drive but [`OTHERS_MIN`]; when it has them, a segment of which at most three quarters are held is reclaimed. There
@@ -141,8 +141,8 @@ pub struct RestoredSegment {
 }
 
 impl Segments {
-    /// Creates the bookkeeping for slabs of that many sectors, with all segments free. A tail shorter than a segment is
-    /// unused. Epochs begin at `first_epoch`.
+    /// Creates the bookkeeping for slabs of these lengths (`drive_sectors`), with all segments free. A tail shorter
+    /// than a segment is unused. Epochs begin at `first_epoch`.
     pub fn new(segment_sectors: u64, drive_sectors: &[u64], first_epoch: u64) -> Self {
         let drives = drive_sectors
             .iter()
@@ -299,8 +299,8 @@ impl Segments {
         place.held_sectors = less(place.held_sectors, sectors, "held sectors");
     }
 
-    /// Gives a sealed segment to the held log as it is. Only later blocks of its journal say so: if none is written
-    /// before a restart, the segment returns to the log in which it was filled.
+    /// Gives a sealed segment to the held log without moving its extents. Only later blocks of its journal say so: if
+    /// none is written before a restart, the segment returns to the log in which it was filled.
     pub fn make_held(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
         drive.sealed.iter_mut().for_each(|log| log.retain(|&index| index != segment.index));
@@ -308,8 +308,8 @@ impl Segments {
         self.segment(segment).log = Log::Held;
     }
 
-    /// Whether a segment with that many due sectors is given to the held log instead of being reclaimed: if more than
-    /// half of its sectors are due. Two cases are exempt. A segment that is in the held log already is reclaimed,
+    /// Whether a segment with `due_sectors` due sectors is given to the held log instead of being reclaimed: if more
+    /// than half of its sectors are due. Two cases are exempt. A segment that is in the held log already is reclaimed,
     /// because it was chosen as the one of that log whose reclaim frees most space. And the held log gets no segment
     /// while it has as many segments of the drive as it may have.
     pub fn is_to_be_held(&self, segment: SegmentNo, due_sectors: u64) -> bool {
@@ -444,8 +444,8 @@ const SEGMENTS_TO_KEEP: usize = 4;
 /// spare ones.
 pub const OTHERS_MIN: usize = 4;
 
-/// The most sectors that tables' guarantees may sum to, on slabs of that many sectors: two thirds of what the held log
-/// may have, so that it always has a segment worth reclaiming.
+/// The most sectors that tables' guarantees may sum to, on slabs of these lengths (`drive_sectors`): two thirds of what
+/// the held log may have, so that it always has a segment worth reclaiming.
 pub fn held_max_sectors(segment_sectors: u64, drive_sectors: &[u64]) -> u64 {
     let segments = drive_sectors.iter().map(|&sectors| {
         u64::from(extent::segments(sectors, segment_sectors)).saturating_sub(OTHERS_MIN as u64)

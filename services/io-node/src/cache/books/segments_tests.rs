@@ -6,7 +6,7 @@ use super::eviction::Log;
 use super::segments::*;
 use crate::extent::{HEAD_SECTORS, SegmentNo};
 
-/// Slabs with that many sectors behind the head.
+/// Returns the segments of one slab for each of `lens`, which are the slabs' lengths in sectors without the head.
 fn segments(segment_sectors: u64, lens: &[u64]) -> Segments {
     let lens: Vec<_> = lens.iter().map(|len| HEAD_SECTORS + len).collect();
     Segments::new(segment_sectors, &lens, 1)

@@ -8,7 +8,7 @@
 //!
 //! Sectors count towards a table from the moment they are allocated, so a table never exceeds its quota. Only its own
 //! table's quota evicts a held extent, and a table holds up to its guarantee plus one extent, so other tables' fills
-//! never take it below the guarantee. Which extents are held follows the reads: an extent that is read again and kept
+//! never take it below the guarantee. The reads decide which extents are held: an extent that is read again and kept
 //! becomes held, in place of the one that was held first.
 //!
 //! Pure bookkeeping, in sectors of extents, without journals.
@@ -114,7 +114,7 @@ impl Shares {
         self.shares.get(&key.pack.table()).is_some_and(|share| share.is_pinned)
     }
 
-    /// Decides whether a chunk of that many sectors gets space.
+    /// Decides whether a chunk of `sectors` sectors gets space.
     pub fn decide(&mut self, key: ExtentKey, sectors: u64) -> SpaceDecision {
         let Some(&share) = self.shares.get(&key.pack.table()) else {
             return SpaceDecision::Room { is_held: false };
@@ -260,8 +260,8 @@ impl Shares {
 }
 
 impl Table {
-    /// Returns the table's oldest written extents, as many as are needed for that many sectors or as there are, and the
-    /// sum of their sectors.
+    /// Returns the table's oldest written extents, until they have `sectors` sectors or there are no more, and the sum
+    /// of their sectors.
     fn first_written(&self, sectors: u64) -> (Vec<ExtentKey>, u64) {
         let (mut first, mut freed) = (Vec::new(), 0);
         for &key in &self.order {

@@ -432,7 +432,8 @@ mod tests {
                 (TableTag(2), Share { guarantee: 2 * tenth, quota: 2 * tenth, is_pinned: true }),
             ])
         };
-        // Filled before the tables had shares, so the extents are in the other logs, as after a restart.
+        // The extents are filled before the tables have shares, so they are in the other logs. Then the node restarts
+        // with shares.
         let mut cache = cache(|_| SECTORS, Shares::default());
         for chunk in 0..20 {
             assert!(cache.fill(key_of(1, chunk)) && cache.fill(key_of(2, chunk)));

@@ -22,7 +22,7 @@ pub struct WaitingFills {
 }
 
 impl WaitingFills {
-    /// Creates an empty queue. Chunks are scanned together as long as they have at most that many bytes.
+    /// Creates an empty queue. Chunks are scanned together as long as they have at most `scan_bytes_max` bytes.
     pub fn new(scan_bytes_max: u64) -> Self {
         Self { queue: VecDeque::new(), scan_bytes_max }
     }

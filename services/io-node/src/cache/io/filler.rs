@@ -1,8 +1,8 @@
 //! The filler: one task that owns the cache's books ([`CacheBooks`]), and carries out what they decide.
 //!
 //! A miss requests a fill. A request for a chunk that is already being filled joins that fill, so each chunk is scanned
-//! once however many requests there are. What takes time runs in steps (`task.rs`), a bounded number at once, each of
-//! which ends in an event for the books. So all bookkeeping happens on this task, without a lock.
+//! once however many requests there are. Work that takes time runs in steps (`task.rs`), a bounded number at once. Each
+//! step ends in an event for the books. So all bookkeeping happens on this task, without a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -26,7 +26,7 @@ use tokio::sync::{Notify, watch};
 
 /// The interval at which the insisting thread checks that the yielding thread is scheduled.
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// If the yielding thread has not run for this long, there is no idle CPU for it: when there is one, a task takes some
+/// If the yielding thread has not run for this long, there is no idle CPU for it: with an idle CPU, a task takes about
 /// ten milliseconds.
 const TURN_MAX: Duration = Duration::from_millis(200);
 /// The time for which the insisting thread drives before it first tries the yielding thread again. The time doubles

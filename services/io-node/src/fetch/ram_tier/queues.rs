@@ -16,7 +16,8 @@ const SMALL_PART: usize = 10;
 /// The maximum number of frames examined per eviction.
 const EXAMINED_MAX: usize = 32;
 
-/// Bytes of the queues per frame: its entry in a queue, whose capacity may have just doubled, and a ghost.
+/// Bytes of the queues per frame: a ghost, and three entries, because a queue that grows holds its old buffer and one
+/// of twice its size for a moment.
 pub const QUEUED_BYTES: usize = 3 * size_of::<FrameNo>() + size_of::<u32>();
 
 /// The queues of frames.

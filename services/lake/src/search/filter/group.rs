@@ -39,9 +39,9 @@ pub(super) struct Group {
     pub(super) height_max: usize,
     /// The number of operators in the current piece whose operands the optimiser copies.
     pub(super) copies: usize,
-    /// The deepest nesting of such operators in a group of the current piece.
+    /// The deepest nesting, in a group of the current piece, of operators whose operands the optimiser copies.
     pub(super) inner_copies: usize,
-    /// The deepest nesting of such operators in a piece.
+    /// The deepest nesting, in a piece, of operators whose operands the optimiser copies.
     pub(super) copies_max: usize,
     /// The number of `AND`s and `OR`s.
     pub(super) terms: usize,

@@ -5,8 +5,8 @@
 //! of 2 MiB, which ends the process. This check reads the tokens of the parser's own tokenizer from left to right,
 //! without recursion, in time and memory linear in the filter's bytes. It refuses filters that are too deep, too long,
 //! or cost more than their length shows. It accepts only the grammar that Lance's planner accepts: alternating operands
-//! and operators, groups, calls of [allowed](super::functions) functions, casts and lists. It refuses everything else
-//! and names it, so a construct that a new parser adds does not pass unnoticed.
+//! and operators, groups, calls of [allowed](super::functions) functions, casts, lists and subscripts. It refuses
+//! everything else and names it, so a construct that a new parser adds does not pass unnoticed.
 //!
 //! The height of an expression is counted in the tree that the parser builds: an operator or a group adds one, and
 //! `AND`s and `OR`s add twice the logarithm of their number (Lance builds balanced trees of them, and a tree of `AND`s

@@ -152,7 +152,7 @@ fn manifest(rng: &mut StdRng, bytes: &mut Vec<u8>) -> &'static str {
     let at = u64_at(bytes, len - 16).unwrap() as usize;
     let (before, message) = (bytes[..at].to_vec(), bytes[at + 4..len - 16].to_vec());
     let tail = bytes[len - 8..].to_vec();
-    // Changes either the manifest, or the index section and the transaction before it.
+    // Changes either the manifest, or one of the messages before it: the index section or the transaction.
     let (before, message) = match rng.random_bool(0.3) && before.len() > 4 {
         true => (sections(rng, &before), message),
         false => (before, proto::change(rng, &message)),

@@ -82,7 +82,7 @@ impl CacheBooks {
             self.health[usize::from(drive.0)].retire();
             self.degrade(drive, &"its reads take many times longer than usual");
         } else {
-            // The drive is still faster than the table, and its extents could be filled nowhere else.
+            // The drive's extents could be filled nowhere else.
             tracing::error!(
                 drive = drive.0,
                 "the drive's reads take many times longer than usual; it stays in use, because no other drive serves"

@@ -107,7 +107,8 @@ impl CacheBooks {
         }
     }
 
-    /// Writes an extent that is kept into the main log, or the held log if its table has a guarantee.
+    /// Writes a kept extent into the main log, or into the held log if its table has a guarantee. If there is no space,
+    /// a due extent waits while other work may still free some; otherwise the extent is evicted.
     fn keep(&mut self, from: SegmentNo, key: ExtentKey, copy: pack::Extent, now: Instant) {
         let (sectors, record) = (copy.index.sectors().into(), record_sectors(&copy.index));
         let will_settle = self.is_busy();
