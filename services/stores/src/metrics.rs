@@ -10,7 +10,7 @@ telemetry::metrics! {
     FAILED = Counter "bireme.store.failures" "{request}" [] "Requests that failed after the store client's retries";
     REFUSED = Counter "bireme.store.refused" "{request}" [] "Requests not sent, because the store's circuit breaker was open";
     HEDGED = Counter "bireme.store.hedged" "{request}" [] "Reads sent a second time, because they took longer than 99 % of the reads before";
-    BREAKERS_OPEN = Gauge "bireme.store.let_be" "{store}" [] "Stores whose circuit breaker is open now, because they failed too often: requests for rows that are on no drive fail with STORE_UNREACHABLE";
+    BREAKERS_OPEN = Gauge "bireme.store.breakers_open" "{store}" [] "Stores whose circuit breaker is open now, because they failed too often: requests for rows that are on no drive fail with STORE_UNREACHABLE";
     UNDER_WAY = Gauge "bireme.store.under_way" "{request}" [] "Requests in progress";
     COST = Counter "bireme.store.cost" "{USD}" [] "Cost of the requests at the list prices of S3, in dollars";
     CACHE_USAGE = Gauge "bireme.lake.cache.usage" "By" ["cache"] "Memory of the caches of tables: `index` holds their indexes, `metadata` their manifests, footers and deletions";

@@ -222,7 +222,7 @@ fn store_text(store: &StoreUse) -> String {
     );
     for (count, what) in [
         (store.failed, "failed"),
-        (store.refused, "not sent: the circuit breaker was open, or the store hung"),
+        (store.refused, "not sent: the circuit breaker was open"),
     ] {
         if count > 0 {
             text.push_str(&format!("; {count} {what}"));

@@ -368,7 +368,7 @@ async fn metrics_equal_status() {
         assert_eq!(value(&text, &series), bytes as f64, "{what}");
     }
     assert!(table.bytes > 0);
-    assert_eq!(value(&text, "bireme_store_let_be"), 0.0);
+    assert_eq!(value(&text, "bireme_store_breakers_open"), 0.0);
     for cache in ["index", "metadata"] {
         let series = |what: &str| format!("bireme_lake_cache_{what}{{cache=\"{cache}\"}}");
         assert!(value(&text, &series("usage_bytes")) <= value(&text, &series("limit_bytes")));
