@@ -55,7 +55,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
                 kinds = {name: ways[name], "beside": ways[BESIDE]}
                 pairs = list(zip(kinds, slabs if turn % 2 else slabs[::-1]))
                 for load, reports in _loads(profile, bireme, kinds, pairs, turn).items():
-                    turns[name][load].append({"told": reports[name], "beside": reports["beside"]})
+                    turns[name][load].append({"measured": reports[name], "beside": reports["beside"]})
                 ratios = ", ".join(f"{load} {relative_rate(turns[name][load][-1:]):.3f}" for load in LOADS)
                 print(f"  {name}, relative to open access: {ratios}", flush=True)
     return {"turns": turns}

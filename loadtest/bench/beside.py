@@ -38,4 +38,4 @@ def run(
 
 def relative_rate(turns: list[dict]) -> float:
     """Returns the request rate of nodes relative to those that ran beside them: the median of all turns."""
-    return median(turn["told"]["requests_per_s"] / turn["beside"]["requests_per_s"] for turn in turns)
+    return median(turn["measured"]["requests_per_s"] / turn["beside"]["requests_per_s"] for turn in turns)

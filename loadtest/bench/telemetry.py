@@ -49,7 +49,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 kinds = [name, BESIDE] if turn % 2 else [BESIDE, name]
                 for load, reports in _loads(profile, bireme, list(zip(kinds, slabs)), endpoint, received, turn).items():
-                    results[name][load].append({"told": reports[name], "beside": reports[BESIDE]})
+                    results[name][load].append({"measured": reports[name], "beside": reports[BESIDE]})
                 ratios = ", ".join(f"{load} {relative_rate(results[name][load][-1:]):.3f}" for load in LOADS)
                 print(f"  {name}, relative to {BESIDE}: {ratios}", flush=True)
         if not all(received.values()):
