@@ -135,9 +135,18 @@ mod tests {
     #[test]
     fn a_proof_has_exactly_these_bytes() {
         let secret = secret('a');
-        for (to, proof, answer) in
-            [("10.0.0.7:7071", "5b7106eda17e3bf51a281475424ce85f01f1f1c5641348d381dcca4442dc446d", "0b0c71148b04b90d91ffbcb41459a0623d7eddaed68d0a4c33de3c128464ead7"), ("-", "6c44171c00f38c461355190d0674d23713346f7b4cf82dc8ba0c5418bc1aec92", "404a7fd4d67e5c763956f0a4fd6bfdff97f5e3feaee409a6bda2666100925d85")]
-        {
+        for (to, proof, answer) in [
+            (
+                "10.0.0.7:7071",
+                "5b7106eda17e3bf51a281475424ce85f01f1f1c5641348d381dcca4442dc446d",
+                "0b0c71148b04b90d91ffbcb41459a0623d7eddaed68d0a4c33de3c128464ead7",
+            ),
+            (
+                "-",
+                "6c44171c00f38c461355190d0674d23713346f7b4cf82dc8ba0c5418bc1aec92",
+                "404a7fd4d67e5c763956f0a4fd6bfdff97f5e3feaee409a6bda2666100925d85",
+            ),
+        ] {
             let claim = Claim { to: to.parse().ok(), ..claim() };
             let end = format!("{to} {RPC}");
             let mac = |role: u8| {
