@@ -8,6 +8,7 @@ use address::SECTOR_BYTES;
 use client::{NetworkError, TlsError};
 use io_node::{NodeError, too_little};
 use lake::LakeError;
+use peers::SecretError;
 use query_node::QueryError;
 use ring::SlabError;
 use serde_json::json;
@@ -185,6 +186,7 @@ impl From<QueryError> for CliError {
             },
             QueryError::Telemetry(error) => error.into(),
             QueryError::Tls { error: ref why, .. } => tls(error.to_string(), why),
+            QueryError::Secret(ref why) => secret(error.to_string(), why),
             QueryError::Listen { address, source } => Self::listen(&address, &source, "--listen"),
             other => Fault::from(other).into(),
         }
@@ -200,6 +202,7 @@ impl From<NodeError> for CliError {
             NodeError::Listen { address, source } => Self::listen(&address, &source, "--listen"),
             NodeError::Telemetry(error) => error.into(),
             NodeError::Tls(error) => tls(message, &error),
+            NodeError::Secret(error) => secret(message, &error),
             NodeError::Slab(error) => slab(message, &error),
             NodeError::Ring { .. } => {
                 Self::new(Exit::Other, "RING", message).hint("--engine pread does without io_uring")
@@ -228,6 +231,12 @@ impl From<NetworkError> for CliError {
     }
 }
 
+impl From<SecretError> for CliError {
+    fn from(error: SecretError) -> Self {
+        secret(error.to_string(), &error)
+    }
+}
+
 impl From<TelemetryError> for CliError {
     fn from(error: TelemetryError) -> Self {
         match error {
@@ -249,6 +258,17 @@ fn tls(message: String, error: &TlsError) -> CliError {
             CliError::new(exit, reason, message)
         }
         TlsError::File { .. } | TlsError::Certificates(_) => CliError::usage(message),
+    }
+}
+
+/// Maps an error of the file of the secret.
+fn secret(message: String, error: &SecretError) -> CliError {
+    match error {
+        SecretError::Unreadable { source, .. } => {
+            let (exit, reason) = exit_and_reason(source.kind());
+            CliError::new(exit, reason, message)
+        }
+        SecretError::Unusable { .. } => CliError::usage(message),
     }
 }
 

@@ -164,6 +164,7 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         number: u64,
     ) -> io::Result<(Socket, Arc<Connection>)> {
         stream.set_nodelay(true)?;
+        let reached_at = Some(stream.local_addr()?);
         let (mut socket, presented) = match &self.options.tls {
             None => (Socket::clear(stream), None),
             Some(tls) => {
@@ -174,7 +175,7 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         socket.preface().await?;
         socket.detach()?;
         let names = presented.as_ref().map(Presented::names).unwrap_or_default();
-        let peer = Peer { address: Some(address), names };
+        let peer = Peer { address: Some(address), reached_at, names };
         Ok((socket, Connection::new(&self.options.lifetimes, number, peer, presented)))
     }
 

@@ -49,6 +49,8 @@ pub const WATCHES_MAX: u32 = 8;
 pub struct Peer {
     /// The address. `None` in a simulation.
     pub address: Option<SocketAddr>,
+    /// The address of this node to which the connection was made. `None` in a simulation.
+    pub reached_at: Option<SocketAddr>,
     /// The DNS names and URIs in the verified client certificate, as they stand there. Empty without a certificate.
     pub names: Vec<String>,
 }
@@ -220,7 +222,7 @@ impl Connection {
         let is_withdrawn = self.is_withdrawn();
         let verified = self.presented.as_ref().map_or(Ok(()), Presented::verify);
         if let Err(error) = &verified {
-            let Peer { address, names } = &self.peer;
+            let Peer { address, names, .. } = &self.peer;
             let address = address.map(tracing::field::display);
             tracing::warn!(address, ?names, %error, "a client's certificate is no longer trusted");
         }

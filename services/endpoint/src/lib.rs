@@ -3,6 +3,7 @@
 //! Pure: no host name is looked up, and no connection is made.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use http::Uri;
@@ -73,6 +74,13 @@ impl Endpoint {
         &self.uri
     }
 
+    /// Returns the address, unless the host is a name, or stands for any address.
+    pub fn address(&self) -> Option<SocketAddr> {
+        let (host, port) = self.host_and_port();
+        let ip = host.parse::<IpAddr>().ok()?.to_canonical();
+        (!ip.is_unspecified()).then(|| SocketAddr::new(ip, port))
+    }
+
     /// Returns the host (a name, or an address without brackets) and the port.
     pub fn host_and_port(&self) -> (&str, u16) {
         host_and_port_of(&self.uri)
@@ -88,6 +96,20 @@ pub fn host_and_port_of(uri: &Uri) -> (&str, u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_that_is_no_name_has_an_address() {
+        for (text, address) in [
+            ("10.0.0.7:7071", Some("10.0.0.7:7071")),
+            ("http://[::1]:1", Some("[::1]:1")),
+            ("https://[::ffff:10.0.0.7]:1", Some("10.0.0.7:1")),
+            ("0.0.0.0:1", None),
+            ("io-0:7071", None),
+        ] {
+            let endpoint: Endpoint = text.parse().unwrap();
+            assert_eq!(endpoint.address(), address.map(|it| it.parse().unwrap()), "{text}");
+        }
+    }
 
     #[test]
     fn a_missing_scheme_is_added_and_invalid_endpoints_are_refused() {

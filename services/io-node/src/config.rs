@@ -41,7 +41,13 @@ pub struct IoConfig {
     /// The query nodes that are answered: DNS names and URIs in their certificates, in which `*` stands for any
     /// characters. Needs `tls.client_ca`.
     pub peers: Vec<String>,
-    /// `open` answers anyone who reaches the node. A node that listens beyond loopback needs this or `peers`.
+    /// The file of the secret that this node shares with the query nodes, for connections without TLS or in addition to
+    /// it: one secret on a line, two while one replaces the other. Query nodes that do not prove that they know one of
+    /// them are not answered. The file is read again when it changes.
+    #[schemars(extend("format" = "path"))]
+    pub peer_secret: Option<PathBuf>,
+    /// `open` answers anyone who reaches the node. A node that listens beyond loopback needs this, `peers` or
+    /// `peer_secret`.
     #[schemars(with = "IoAccess")]
     pub access: Option<IoAccess>,
     /// The node's name, which placement uses; unique among the members.
@@ -186,6 +192,7 @@ impl Default for IoConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 7071)),
             tls: None,
             peers: Vec::new(),
+            peer_secret: None,
             access: None,
             name: "io-0".into(),
             serve: Vec::new(),

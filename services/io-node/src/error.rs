@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use connections::tls::TlsError;
 use pack::PackError;
+use peers::SecretError;
 use ring::{SlabError, StartError};
 use telemetry::TelemetryError;
 use wire::{Fault, Reason};
@@ -99,6 +100,9 @@ pub enum NodeError {
     /// The TLS configuration is invalid.
     #[error("configuration: `tls`: {0}")]
     Tls(#[from] TlsError),
+    /// The file of the secret can't be used.
+    #[error("configuration: `peer_secret`: {0}")]
+    Secret(#[from] SecretError),
     /// Metrics or traces cannot be exported.
     #[error("configuration: {0}")]
     Telemetry(#[from] TelemetryError),
@@ -167,6 +171,7 @@ pub fn fault_of(error: &NodeError) -> Fault {
         | NodeError::Ring { .. }
         | NodeError::Listen { .. }
         | NodeError::Tls(_)
+        | NodeError::Secret(_)
         | NodeError::Telemetry(_)
         | NodeError::Fill { .. }
         | NodeError::Os { .. } => Fault::new(Reason::Internal, error.to_string()),

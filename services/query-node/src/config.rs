@@ -39,6 +39,11 @@ pub struct QueryConfig {
     pub audit: Option<PathBuf>,
     /// TLS for connections to I/O nodes. Without it they are unencrypted.
     pub io_tls: Option<ClientTlsConfig>,
+    /// The file of the secret that this node shares with the I/O nodes, for connections without TLS or in addition to
+    /// it: one secret on a line, two while one replaces the other; the first one is used. I/O nodes that do not prove
+    /// that they know it are not believed. The file is read again when it changes.
+    #[schemars(extend("format" = "path"))]
+    pub peer_secret: Option<PathBuf>,
     /// The node's name, for traces and status.
     pub name: String,
     /// Number of cores that serve, each with its own thread; 0 uses all cores that the process may use.
@@ -151,6 +156,7 @@ impl Default for QueryConfig {
             access: None,
             audit: None,
             io_tls: None,
+            peer_secret: None,
             name: "query-0".into(),
             cores: 0,
             idle_poll: Duration::ZERO,

@@ -8,6 +8,7 @@ use connections::tls::TlsError;
 use lake::LakeError;
 use membership::MembershipError;
 use pack::PackError;
+use peers::SecretError;
 use placement::MembersError;
 use spelling::nearest;
 use telemetry::TelemetryError;
@@ -46,6 +47,9 @@ pub enum QueryError {
         /// The reason.
         error: TlsError,
     },
+    /// The file of the secret can't be used.
+    #[error("configuration: `peer_secret`: {0}")]
+    Secret(#[from] SecretError),
     /// Metrics or traces cannot be exported.
     #[error("configuration: {0}")]
     Telemetry(#[from] TelemetryError),
@@ -197,6 +201,7 @@ impl From<QueryError> for Fault {
             | QueryError::Placement(_)
             | QueryError::Listen { .. }
             | QueryError::Tls { .. }
+            | QueryError::Secret(_)
             | QueryError::Telemetry(_)
             | QueryError::Access(_)
             | QueryError::Audit { .. }

@@ -1,5 +1,5 @@
 //! A running query node: its shards, the listener that deals connections to them, and the task that follows its
-//! tables and its access policy.
+//! tables, its access policy and its secret.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,6 +28,9 @@ use crate::state::NodeState;
 
 /// The maximum time that shutdown waits for the last spans to be sent.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The interval at which the file of the secret of both tiers is checked for changes.
+const SECRET_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A query node that serves until it is shut down. Dropping it stops it at once.
 pub struct QueryNode {
@@ -94,7 +97,8 @@ impl QueryNode {
             async move {
                 become_ready(&shared, &health).await;
                 is_ready.send_replace(true);
-                tokio::join!(follow(&shared, refresh_interval), follow_policy(&shared));
+                let policy = follow_policy(&shared);
+                tokio::join!(follow(&shared, refresh_interval), policy, follow_secret(&shared));
             }
         });
         if shared.is_open_to_others() {
@@ -211,6 +215,14 @@ async fn follow(shared: &NodeState, interval: Duration) {
     loop {
         ticks.tick().await;
         shared.catalog.refresh().await;
+    }
+}
+
+/// Checks the file of the secret of both tiers for changes.
+async fn follow_secret(shared: &NodeState) {
+    loop {
+        tokio::time::sleep(SECRET_INTERVAL).await;
+        shared.io_nodes.reload_secret().await;
     }
 }
 

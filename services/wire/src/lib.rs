@@ -55,6 +55,12 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descrip
 /// generates.
 pub const FETCH_PATH: &str = "/bireme.fetch.v1.FetchService/Fetch";
 
+/// The HTTP path of the Warm method.
+pub const WARM_PATH: &str = "/bireme.fetch.v1.FetchService/Warm";
+
+/// The HTTP path of the Describe method.
+pub const DESCRIBE_PATH: &str = "/bireme.fetch.v1.FetchService/Describe";
+
 /// The names of a batch's stages in the metrics and traces of both tiers. The stages end, in this order, when the
 /// batch's rows are located, when its first read is submitted, when its last row has arrived, and when its columns are
 /// gathered or its vectors scored.

@@ -1,9 +1,11 @@
 //! `bench fetch`: random rows from one I/O node, over the streams that query nodes use.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::fetch::{FetchClient, FetchOptions, Instant, Metric, Projection, Rerank, TableVersion};
 use client::{Endpoint, Network};
+use peers::Prover;
 use wire::Fault;
 use wire::fetch::DescribeResponse;
 
@@ -35,6 +37,8 @@ pub struct FetchPlan {
     pub concurrency: usize,
     /// The network over which to connect to the I/O node.
     pub network: Network,
+    /// Proves to the I/O node that this side knows its secret, if it has one.
+    pub prover: Option<Arc<Prover>>,
 }
 
 /// A load of fetches.
@@ -52,16 +56,16 @@ impl FetchLoad {
     /// Connects and opens the projection.
     pub async fn prepare(target: &Target, endpoint: Endpoint, plan: FetchPlan) -> Result<Self> {
         let deadline = Instant::now() + target.timeout;
-        let network = plan.network.clone();
-        let one = FetchOptions { streams: 1, network: network.clone(), ..Default::default() };
+        let (network, prover) = (plan.network.clone(), plan.prover.clone());
+        let common = FetchOptions { network, prover, ..Default::default() };
+        let one = FetchOptions { streams: 1, ..common.clone() };
         let first = FetchClient::new(endpoint.clone(), one)?;
         first.ready(deadline).await?;
         let node = first.describe(DESCRIBE_TIMEOUT).await?;
         let options = FetchOptions {
             streams: plan.streams.unwrap_or(node.cores.len()).max(1),
             queue_batches_max: plan.concurrency.max(1024),
-            network,
-            ..Default::default()
+            ..common
         };
         let client = FetchClient::new(endpoint, options)?;
         let (columns, vectors) = match plan.rerank {

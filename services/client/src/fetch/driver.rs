@@ -43,7 +43,8 @@ struct Abandoned;
 enum End {
     Abandoned,
     Broken(Fault),
-    /// The node asked for a new stream. This one still delivers the replies to what was sent.
+    /// The node asked for a new stream, or the secret with which this one began is withdrawn. This one still delivers
+    /// the replies to what was sent.
     Retired(Incoming),
 }
 
@@ -144,6 +145,9 @@ impl Driver {
     /// that all waiting batches leave together.
     async fn serve(&mut self, mut link: Link, ledger: &mut Ledger) -> End {
         loop {
+            if link.incoming.is_withdrawn() {
+                return End::Retired(link.incoming);
+            }
             self.shared.outstanding_rows.store(ledger.outstanding_rows(), Ordering::Relaxed);
             ledger.check_credit(Instant::now);
             tokio::select! {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::Body as _;
+use peers::{PROOF_HEADER, PendingProof, Secret};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -26,14 +27,19 @@ use wire::{BufferPool, Codec, FETCH_PATH, MESSAGE_BYTES_MAX, ResponseDecoder, st
 pub(super) struct Incoming {
     body: Body,
     decoder: ResponseDecoder,
+    /// The secret that the node has proved to know, if there is one.
+    secret: Option<Arc<Secret>>,
 }
 
 impl Incoming {
-    /// Begins a stream that sends `requests`. Large replies use memory from `buffers`.
+    /// Begins a stream that sends `requests`. Large replies use memory from `buffers`. With a proof, the node has to
+    /// prove that it knows the secret too. Until then it is sent nothing but this side's proof, and nothing of what it
+    /// sends is read.
     pub async fn begin(
         mut channel: Channel,
         requests: mpsc::Receiver<FetchRequest>,
         buffers: &Arc<BufferPool>,
+        proof: Option<PendingProof>,
     ) -> Result<Self, Status> {
         let broken = |error: tonic::transport::Error| Status::from_error(Box::new(error));
         poll_fn(|cx| channel.poll_ready(cx)).await.map_err(broken)?;
@@ -47,6 +53,9 @@ impl Incoming {
         let grpc: HeaderValue = GRPC_CONTENT_TYPE;
         request.headers_mut().insert(CONTENT_TYPE, grpc);
         request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+        if let Some(proof) = &proof {
+            request.headers_mut().insert(PROOF_HEADER, header(proof)?);
+        }
         let response = channel.call(request).await.map_err(broken)?;
         let (head, body) = response.into_parts();
         match status_of(&head.headers) {
@@ -59,8 +68,18 @@ impl Incoming {
                 Err(Status::unknown(format!("it answered with HTTP status {}", head.status)))
             }
             _ if !is_grpc(&head.headers) => Err(Status::unknown("it speaks no gRPC")),
-            _ => Ok(Self { body, decoder: ResponseDecoder::new(Arc::clone(buffers)) }),
+            _ => {
+                let answer = head.headers.get(PROOF_HEADER).map(HeaderValue::as_bytes);
+                let secret = proof.map(|proof| proof.check(answer)).transpose();
+                let secret = secret.map_err(|error| Status::unauthenticated(error.to_string()))?;
+                Ok(Self { body, decoder: ResponseDecoder::new(Arc::clone(buffers)), secret })
+            }
         }
+    }
+
+    /// Returns whether the secret that the node has proved to know is no longer a secret of both tiers.
+    pub fn is_withdrawn(&self) -> bool {
+        self.secret.as_ref().is_some_and(|secret| secret.is_withdrawn())
     }
 
     /// Returns the next message, or `None` after the last one. Cancel-safe.
@@ -93,6 +112,10 @@ impl Incoming {
             _ => Err(status),
         }
     }
+}
+
+fn header(proof: &PendingProof) -> Result<HeaderValue, Status> {
+    HeaderValue::try_from(proof.header()).map_err(|error| Status::internal(error.to_string()))
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {

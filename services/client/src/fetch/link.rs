@@ -8,7 +8,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use wire::fetch::fetch_response::Kind;
 use wire::fetch::{FetchRequest, Welcome};
-use wire::{Fault, Reason};
+use wire::{FETCH_PATH, Fault, Reason};
 
 use super::incoming::Incoming;
 use super::options::FetchOptions;
@@ -49,7 +49,9 @@ impl Link {
         let channel = options.network.connect(transport(endpoint, options)).await;
         let channel = channel.map_err(|error| unreachable(endpoint, &root_cause(&error)))?;
         let (outgoing, requests) = mpsc::channel(OUTGOING_MESSAGES_MAX);
-        let incoming = Incoming::begin(channel.clone(), requests, &options.buffers).await;
+        let prover = options.prover.as_ref();
+        let proof = prover.map(|prover| prover.begin(FETCH_PATH, endpoint.address()));
+        let incoming = Incoming::begin(channel.clone(), requests, &options.buffers, proof).await;
         let mut incoming = match incoming {
             Ok(incoming) => incoming,
             Err(status) => return Err(no_io_node(endpoint, channel, &status).await),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use peers::Prover;
 use wire::{BufferPool, Fault, Reason};
 
 use super::outage::Outage;
@@ -42,6 +43,9 @@ pub struct FetchOptions {
     pub buffers: Arc<BufferPool>,
     /// The network that connections use.
     pub network: Network,
+    /// Proves to the node that this side knows the secret of both tiers. A node that does not prove the same is not
+    /// believed. `None` for neither.
+    pub prover: Option<Arc<Prover>>,
     /// Counts the node's connected streams. The clients of one node on several cores may share this counter, so that
     /// the loss of the node and its return are logged once, not by each client. `None` counts only this client's
     /// streams.
@@ -66,6 +70,7 @@ impl Default for FetchOptions {
             jitter_seed: rand::random(),
             buffers: Arc::default(),
             network: Network::Tcp,
+            prover: None,
             outage: None,
         }
     }

@@ -96,6 +96,7 @@ impl FetchClient {
                 unary: Unary::new(
                     endpoint.clone(),
                     options.network.connect_lazy(transport(&endpoint, &options)),
+                    options.prover.clone(),
                 ),
                 next_id: AtomicU64::new(1),
                 retries: AtomicU64::new(0),

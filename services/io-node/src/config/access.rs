@@ -19,7 +19,7 @@ pub enum IoAccess {
 impl IoConfig {
     /// Returns whether anyone who reaches the node is answered.
     pub fn is_open(&self) -> bool {
-        self.access.is_some() || self.peers.is_empty()
+        self.access.is_some() || (self.peers.is_empty() && self.peer_secret.is_none())
     }
 
     /// Returns whether other machines reach the node, and anyone on them is answered.
@@ -46,7 +46,8 @@ pub fn check(config: &IoConfig) -> Result<(), NodeError> {
     if config.access.is_none() && config.is_open_beyond_loopback() {
         let problem = format!(
             "is not set, and other machines reach {}; add the line `peers = [\"query.example\"]` with the names in the \
-             query nodes' certificates, or, to answer anyone, `access = \"open\"`",
+             query nodes' certificates, or `peer_secret = \"/etc/bireme/peer-secret\"` with the file of a secret that \
+             both tiers share, or, to answer anyone, `access = \"open\"`",
             config.listen
         );
         return bad("access", problem);
@@ -82,7 +83,12 @@ mod tests {
             let said = problem(|c| c.listen = listen.parse().unwrap()).unwrap();
             assert!(said.contains("`access` is not set"), "{said}");
             assert!(said.contains(shown) && said.contains("peers = ["), "{said}");
+            assert!(
+                said.contains("peer_secret = ") && said.contains("`access = \"open\"`"),
+                "{said}"
+            );
         }
+        assert_eq!(problem(|c| (beyond(c), c.peer_secret = Some("/secret".into())).1), None);
         let opened = |config: &mut IoConfig| {
             beyond(config);
             config.access = Some(IoAccess::Open);
@@ -98,12 +104,16 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_open_where_it_names_no_peers() {
+    fn a_node_is_open_where_it_names_no_peers_and_has_no_secret() {
         let mut config = IoConfig::default();
         assert!(config.is_open() && !config.is_open_beyond_loopback());
         config.listen = "10.0.0.1:7071".parse().unwrap();
         assert!(config.is_open_beyond_loopback());
         config.peers = vec!["query.example".into()];
+        assert!(!config.is_open());
+        config.peer_secret = Some("/secret".into());
+        assert!(!config.is_open());
+        config.peers.clear();
         assert!(!config.is_open());
         config.access = Some(IoAccess::Open);
         assert!(config.is_open_beyond_loopback());

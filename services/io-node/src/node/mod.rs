@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use connections::{AcceptOptions, Acceptor, Lifetimes};
 use futures::FutureExt;
+use peers::SecretFile;
 use ring::sim::SimDisk;
 use tables::Tables;
 use telemetry::{Identity, Telemetry, Tracer};
@@ -187,6 +188,9 @@ impl IoNode {
         handle.spawn(run_filler(filler));
         handle.spawn(run_at_start(Arc::clone(&shared)));
         handle.spawn(become_ready(Arc::clone(&shared)));
+        if let Some(file) = shared.peers.secret_file() {
+            handle.spawn(follow(Arc::clone(file)));
+        }
         let local_addr = listener.local_addr().map_err(os_error("listening"))?;
         let options =
             AcceptOptions { tls: tls.clone(), slots: Arc::clone(&connection_slots), lifetimes };
@@ -195,7 +199,7 @@ impl IoNode {
         if node.config.is_open_beyond_loopback() {
             tracing::warn!(
                 "anyone who reaches {local_addr} may read all tables of `serve`, because `access` is `open`; name the \
-                 query nodes in `peers` instead"
+                 query nodes in `peers`, or share a secret with them (`peer_secret`)"
             );
         }
         let metrics = NodeMetrics { shared: Arc::clone(&shared), memory, tls, connection_slots };
@@ -292,6 +296,19 @@ async fn run_filler(filler: Filler) {
     if AssertUnwindSafe(filler.run()).catch_unwind().await.is_err() {
         tracing::error!("the cache's books are wrong, which is a defect; the process ends");
         std::process::abort();
+    }
+}
+
+/// The interval at which the file of the secret is checked for changes.
+const SECRET_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Uses the secrets of the file as soon as it changes.
+async fn follow(file: Arc<SecretFile>) {
+    loop {
+        tokio::time::sleep(SECRET_INTERVAL).await;
+        let file = Arc::clone(&file);
+        // A file may be on a filesystem that hangs.
+        let _ = tokio::task::spawn_blocking(move || file.reload_if_changed()).await;
     }
 }
 

@@ -1,9 +1,11 @@
 //! Puts a node together, up to the moment at which its parts begin to run.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use connections::tls::{ClientCertificates, ServerTls};
 use connections::{Caps, ConnectionSlots, connections_by_memory};
+use peers::{Checker, SecretFile};
 use ring::{Engine, RingConfig, SlabFile};
 use tables::Tables;
 use telemetry::Tracer;
@@ -54,7 +56,7 @@ impl NodeParts {
     ///
     /// # Errors
     /// [`NodeError::Config`] if `memory` is too small for its parts, or the shares exceed the drives;
-    /// [`NodeError::Tls`] if the certificates are invalid.
+    /// [`NodeError::Tls`] if the certificates are invalid; [`NodeError::Secret`] if the secret can't be used.
     pub fn new(
         config: IoConfig,
         drives: Drives,
@@ -107,7 +109,12 @@ impl NodeParts {
         };
         let start_warms = StartWarms::new(&config.warm_at_start);
         let readiness = Readiness::new(&config);
-        let peers = PeerGate::new(&config)?;
+        let secret = config.peer_secret.as_deref().map(SecretFile::load).transpose()?;
+        let checker = |file| match &engine {
+            Engine::Simulated(_) => Checker::with_clock(file, || Duration::ZERO),
+            _ => Checker::new(file),
+        };
+        let peers = PeerGate::new(&config, secret.map(checker))?;
         let node = Arc::new(NodeState {
             tables: Registry::new(tables, served, config.tables_max),
             table_reader: TableReader::new(

@@ -1,11 +1,16 @@
 //! Decides which callers are answered: the node's peers, or anyone.
+//!
+//! A peer has a certificate with a name of `peers`, or proves that it knows the secret of `peer_secret`; if both are
+//! set, it needs both. To a caller that proves it, the node proves the same, even if it answers anyone: so a cluster can
+//! be given a secret node by node.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use connections::Connection;
-use peers::Names;
+use http::HeaderValue;
+use peers::{Checker, Names, NotProven, SecretFile};
 use tokio::time::Instant;
 use wire::{Fault, Reason};
 
@@ -15,15 +20,22 @@ use crate::error::NodeError;
 /// The minimum time between two log lines about refused calls.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The message of every refusal. It does not say what was wrong with a caller's proof.
-const REFUSAL: &str = "this I/O node answers only its peers; its setting `peers` names the certificates of query nodes";
-
 /// Decides which callers are answered.
 pub struct PeerGate {
-    names: Names,
+    /// `None` if callers need no certificate.
+    names: Option<Names>,
+    /// `None` if the tiers share no secret.
+    secret: Option<Checker>,
     is_open: bool,
     refused: AtomicU64,
     logged: Mutex<Option<Instant>>,
+}
+
+/// A caller that is answered.
+#[derive(Debug, Default)]
+pub struct Admitted {
+    /// The header of the response that proves to the caller that this node knows the secret.
+    pub answer: Option<HeaderValue>,
 }
 
 /// The reason why a caller is refused, for the log.
@@ -33,42 +45,97 @@ enum Stranger {
     NoCertificate,
     #[error("`peers` matches no name in its certificate")]
     OtherName,
+    #[error(transparent)]
+    NotProven(#[from] NotProven),
 }
 
 impl PeerGate {
-    /// Creates the gate of a node with a valid configuration.
+    /// Creates the gate of a node with a valid configuration. `secret` checks callers' proofs, if the tiers share a
+    /// secret.
     ///
     /// # Errors
     /// [`NodeError::Config`] if a pattern of `peers` is invalid.
-    pub fn new(config: &IoConfig) -> Result<Self, NodeError> {
+    pub fn new(config: &IoConfig, secret: Option<Checker>) -> Result<Self, NodeError> {
         let names = Names::new(&config.peers);
         let names = names.map_err(|problem| NodeError::Config { field: "peers", problem })?;
+        let names = (!config.peers.is_empty()).then_some(names);
         let (refused, logged) = Default::default();
-        Ok(Self { names, is_open: config.is_open(), refused, logged })
+        Ok(Self { names, secret, is_open: config.is_open(), refused, logged })
     }
 
-    /// Returns whether a call of `connection` is answered. Called once for each stream or other call.
+    /// Returns whether a call of `rpc` over `connection` is answered. `proof` is the header with the caller's proof.
+    /// Called once for each stream or other call.
     ///
     /// # Errors
     /// The fault for the caller.
-    pub fn admit(&self, connection: Option<&Connection>) -> Result<(), Fault> {
-        if self.is_open {
-            return Ok(());
+    pub fn admit(
+        &self,
+        connection: Option<&Connection>,
+        rpc: &str,
+        proof: Option<&[u8]>,
+    ) -> Result<Admitted, Fault> {
+        let admitted = self.check(connection, rpc, proof);
+        admitted.map_err(|stranger| {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            self.log(stranger, connection);
+            self.refusal()
+        })
+    }
+
+    fn check(
+        &self,
+        connection: Option<&Connection>,
+        rpc: &str,
+        proof: Option<&[u8]>,
+    ) -> Result<Admitted, Stranger> {
+        let reached_at = connection.and_then(|connection| connection.peer().reached_at);
+        let checked = self.secret.as_ref().map(|secret| secret.check(rpc, proof, reached_at));
+        if !self.is_open {
+            self.check_names(connection)?;
+            if let Some(Err(not_proven)) = checked {
+                return Err(not_proven.into());
+            }
         }
+        let Some(Ok(checked)) = checked else { return Ok(Admitted::default()) };
+        if let Some(connection) = connection.filter(|_| !self.is_open) {
+            connection.depend_on(checked.secret.withdrawn());
+        }
+        // An answer has only characters that a header may have.
+        Ok(Admitted { answer: HeaderValue::try_from(checked.answer).ok() })
+    }
+
+    fn check_names(&self, connection: Option<&Connection>) -> Result<(), Stranger> {
+        let Some(patterns) = &self.names else { return Ok(()) };
         let names = connection.map(|connection| &*connection.peer().names).unwrap_or_default();
-        let stranger = match self.names.find(names) {
-            Some(_) => return Ok(()),
-            None if names.is_empty() => Stranger::NoCertificate,
-            None => Stranger::OtherName,
-        };
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        self.log(stranger, connection);
-        Err(Fault::new(Reason::Unauthenticated, REFUSAL))
+        match patterns.find(names) {
+            Some(_) => Ok(()),
+            None if names.is_empty() => Err(Stranger::NoCertificate),
+            None => Err(Stranger::OtherName),
+        }
+    }
+
+    /// Returns the file of the secret, if the tiers share one.
+    pub fn secret_file(&self) -> Option<&Arc<SecretFile>> {
+        self.secret.as_ref().map(Checker::file)
     }
 
     /// Returns the number of calls that were refused since the start.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Returns the fault of every refusal. It does not say what is wrong with a caller's certificate or proof.
+    fn refusal(&self) -> Fault {
+        const WHOM: &str = "this I/O node answers only its peers";
+        const NAMED: &str = "its setting `peers` names the certificates of query nodes";
+        const PROVEN: &str =
+            "query nodes need the secret of its setting `peer_secret`, and a clock that agrees";
+        let message = match (&self.names, &self.secret) {
+            (Some(_), Some(_)) => format!("{WHOM}; {NAMED}, and {PROVEN}"),
+            (None, Some(_)) => format!("{WHOM}; {PROVEN}"),
+            (_, None) => format!("{WHOM}; {NAMED}"),
+        };
+        Fault::new(Reason::Unauthenticated, message)
     }
 
     fn log(&self, why: Stranger, connection: Option<&Connection>) {

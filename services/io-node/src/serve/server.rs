@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use connections::{CallRule, Connection};
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt};
 use http::header::{CONTENT_TYPE, HeaderValue};
+use peers::PROOF_HEADER;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::codec::Codec as _;
@@ -21,7 +22,7 @@ use tonic::{Status, Streaming};
 use traffic::IsCounted;
 use wire::fetch::fetch_service_server::FetchServiceServer;
 use wire::fetch::{FetchRequest, FetchResponse};
-use wire::{Codec, FETCH_PATH, MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX};
+use wire::{Codec, FETCH_PATH, MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX, WARM_PATH};
 
 use super::other_calls::OtherCalls;
 use super::reply_body::ReplyBody;
@@ -41,9 +42,7 @@ pub fn call_rule(path: &str) -> CallRule {
     }
 }
 
-const WARM_PATH: &str = "/bireme.fetch.v1.FetchService/Warm";
-
-/// `bireme.fetch.v1.FetchService`, which answers only the callers that `peer_gate.rs` admits.
+/// `bireme.fetch.v1.FetchService`, which answers only the node's peers.
 #[derive(Clone)]
 pub struct FetchServer {
     shared: Arc<ServiceState>,
@@ -96,12 +95,22 @@ impl Service<http::Request<Body>> for FetchServer {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let connection = request.extensions().get::<Arc<Connection>>();
-        if let Err(fault) = self.shared.peers.admit(connection.map(AsRef::as_ref)) {
-            return std::future::ready(Ok(Status::from(fault).into_http())).boxed();
-        }
+        let proof = request.headers().get(PROOF_HEADER).map(HeaderValue::as_bytes);
+        let rpc = request.uri().path();
+        let admitted = self.shared.peers.admit(connection.map(AsRef::as_ref), rpc, proof);
+        let answer = match admitted {
+            Ok(admitted) => admitted.answer,
+            Err(fault) => return std::future::ready(Ok(Status::from(fault).into_http())).boxed(),
+        };
+        let prove = |mut response: http::Response<Body>| {
+            if let Some(answer) = answer {
+                response.headers_mut().insert(PROOF_HEADER, answer);
+            }
+            response
+        };
         match request.uri().path() {
-            FETCH_PATH => std::future::ready(Ok(self.fetch(request))).boxed(),
-            _ => self.other_calls.call(request),
+            FETCH_PATH => std::future::ready(Ok(prove(self.fetch(request)))).boxed(),
+            _ => self.other_calls.call(request).map_ok(prove).boxed(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use client::fetch::Outage;
 use connections::tls::ClientTls;
 use membership::{Membership, Policy, Report, Settings, View};
+use peers::{Prover, SecretFile};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -22,6 +23,8 @@ const FIXED: &str = "configuration";
 pub struct IoNodes {
     /// TLS for connections to I/O nodes; `None` if they are unencrypted.
     pub tls: Option<Arc<ClientTls>>,
+    /// Proves to I/O nodes that this node knows the secret of both tiers, if they share one.
+    pub prover: Option<Arc<Prover>>,
     membership: Membership,
     policy: EjectionPolicy,
     /// Each node's health, by name and endpoint. Locked when routes are made, not during requests.
@@ -43,10 +46,13 @@ impl IoNodes {
     /// Starts with the configured list, or follows the configured source and waits for its first result.
     ///
     /// # Errors
-    /// [`QueryError::Members`] if the list is refused, or [`QueryError::Tls`] if the TLS files are invalid.
+    /// [`QueryError::Members`] if the list is refused; [`QueryError::Tls`] or [`QueryError::Secret`] if the files are
+    /// invalid.
     pub async fn start(config: &QueryConfig) -> Result<Self> {
         let tls = config.io_tls.as_ref().map(ClientTls::load).transpose();
         let tls = tls.map_err(|error| QueryError::Tls { field: "io_tls", error })?;
+        let secret = config.peer_secret.as_deref().map(SecretFile::load).transpose()?;
+        let prover = secret.map(|file| Arc::new(Prover::new(file)));
         let membership = match &config.io_nodes_from {
             None => Membership::fixed(&config.members()?, FIXED),
             Some(source) => {
@@ -62,7 +68,16 @@ impl IoNodes {
             time_max: config.ejection_time_max,
         };
         let (health_by_node, ejected) = Default::default();
-        Ok(Self { tls, membership, policy, health_by_node, ejected })
+        Ok(Self { tls, prover, membership, policy, health_by_node, ejected })
+    }
+
+    /// Reads the secret of both tiers again if its file has changed.
+    pub async fn reload_secret(&self) {
+        if let Some(prover) = &self.prover {
+            let file = Arc::clone(prover.file());
+            // A file may be on a filesystem that hangs.
+            let _ = tokio::task::spawn_blocking(move || file.reload_if_changed()).await;
+        }
     }
 
     /// Returns the name of the list's source.

@@ -54,6 +54,7 @@ impl IoTier {
         };
         let options = FetchOptions {
             network,
+            prover: nodes.prover.clone(),
             streams: config.streams_per_io_node,
             queue_batches_max: config.fetch_queue_max,
             ..Default::default()

@@ -1,6 +1,8 @@
-//! Tests that an I/O node answers named peers, and nobody else.
+//! Tests that an I/O node answers its peers and nobody else, and that a query node believes nobody but I/O nodes: by the
+//! names in certificates, and by a secret that both tiers share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use certificates::{Authority, Pair};
@@ -8,6 +10,8 @@ use client::fetch::{FetchClient, FetchOptions, Instant, TableVersion};
 use client::{ClientTls, ClientTlsConfig, Network};
 use connections::tls::ServerTlsConfig;
 use futures::StreamExt;
+use io_node::IoAccess;
+use peers::{Prover, SecretFile};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Identity};
 use tonic_health::pb::HealthCheckRequest;
@@ -16,7 +20,7 @@ use tonic_health::pb::health_client::HealthClient;
 use wire::fetch::WarmRequest;
 use wire::{Fault, Reason};
 
-use crate::cluster::{Cluster, Io, endpoint, folder, soon};
+use crate::cluster::{Cluster, Io, endpoint, folder, soon, total};
 use crate::members::{ROWS, check, write};
 use crate::telemetry::scrape;
 
@@ -24,8 +28,27 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 fn client_of(io: &Io, tls: &ClientTlsConfig) -> FetchClient {
     let network = Network::Tls(ClientTls::load(tls).unwrap());
-    let options = FetchOptions { network, ..Default::default() };
+    client_with(io, FetchOptions { network, ..Default::default() })
+}
+
+fn client_with(io: &Io, options: FetchOptions) -> FetchClient {
     FetchClient::new(endpoint(io.node.local_addr()), options).unwrap()
+}
+
+/// Returns the options of a client that knows the secrets in a file.
+fn knowing(secret: &Path) -> FetchOptions {
+    let prover = Some(Arc::new(Prover::new(SecretFile::load(secret).unwrap())));
+    FetchOptions { prover, ..Default::default() }
+}
+
+const OLD: &str = "the-old-secret-of-both-tiers-0123456789";
+const NEW: &str = "the-new-secret-of-both-tiers-0123456789";
+
+/// Writes a file of secrets as tools do that write it anew: another file is renamed over it.
+fn write_secrets(path: &Path, secrets: &[&str]) {
+    let next = path.with_extension("next");
+    std::fs::write(&next, secrets.join("\n")).unwrap();
+    std::fs::rename(&next, path).unwrap();
 }
 
 /// Makes each of the calls of an I/O node.
@@ -175,5 +198,180 @@ async fn certificates_are_renewed_under_load_and_a_revoked_node_is_left() {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    cluster.stop().await;
+}
+
+/// Asserts that each call of a client is refused, with a message that contains `said`.
+async fn assert_refused(client: &FetchClient, uri: &str, said: &str) {
+    let refusals = each_call(client, uri).await.map(Result::unwrap_err);
+    let [fetch, rest @ ..] = &refusals;
+    assert_eq!(fetch.reason, Reason::NodeUnavailable, "{fetch}");
+    assert!(rest.iter().all(|it| it.reason == Reason::Unauthenticated), "{rest:?}");
+    for fault in &refusals {
+        assert!(fault.message.contains(said), "{fault}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_tls_only_callers_that_know_the_secret_are_answered() {
+    let folder = folder();
+    let uri = folder.path().join("table");
+    write(&uri).await;
+    let [ours, both, other] = ["ours", "both", "other"].map(|name| folder.path().join(name));
+    write_secrets(&ours, &[OLD]);
+    write_secrets(&both, &[NEW, OLD]);
+    write_secrets(&other, &[NEW]);
+    let cluster = Cluster::start_with(1, &[("t", &uri)], |io, config| {
+        io.peer_secret = Some(both.clone());
+        io.telemetry.metrics_listen = Some("127.0.0.1:0".parse().unwrap());
+        config.peer_secret = Some(ours.clone());
+    })
+    .await;
+    check(&cluster.client, &(0..100).collect::<Vec<_>>()).await;
+    let status = cluster.client.status().await.unwrap();
+    assert!(status.io_nodes[0].reachable && !status.io_nodes[0].open_access, "{status:?}");
+    assert_eq!(status.fallback_rows, 0, "the I/O node answered");
+
+    let (io, uri) = (&cluster.io[0], uri.to_str().unwrap());
+    for secret in [&ours, &both, &other] {
+        for answer in each_call(&client_with(io, knowing(secret)), uri).await {
+            answer.unwrap();
+        }
+    }
+    let said = "answers only its peers; query nodes need the secret of its setting `peer_secret`";
+    assert_refused(&client_with(io, FetchOptions::default()), uri, said).await;
+    write_secrets(&other, &["a-secret-that-no-node-of-these-has-got"]);
+    assert_refused(&client_with(io, knowing(&other)), uri, said).await;
+    let metrics = scrape(io.node.metrics_addr().unwrap(), "/metrics", "*/*").await.1;
+    let metrics = String::from_utf8(metrics).unwrap();
+    let refused = metrics.lines().find(|line| line.starts_with("bireme_io_calls_refused_total "));
+    let refused = refused.and_then(|line| line.split_once(' ')).unwrap().1;
+    assert!(refused.parse::<u64>().unwrap() >= 6, "{refused}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_io_node_that_does_not_know_the_secret_is_not_believed() {
+    let folder = folder();
+    let uri = folder.path().join("table");
+    write(&uri).await;
+    let [ours, other] = ["ours", "other"].map(|name| folder.path().join(name));
+    write_secrets(&ours, &[OLD]);
+    write_secrets(&other, &[NEW]);
+    for secret in [None, Some(other)] {
+        // The node answers anyone, as one does that was put in the place of another.
+        let cluster = Cluster::start_with(1, &[("t", &uri)], |io, config| {
+            io.peer_secret = secret.clone();
+            io.access = Some(IoAccess::Open);
+            config.peer_secret = Some(ours.clone());
+        })
+        .await;
+        check(&cluster.client, &(0..100).collect::<Vec<_>>()).await;
+        let status = cluster.client.status().await.unwrap();
+        let node = &status.io_nodes[0];
+        assert!(!node.reachable, "{node:?}");
+        let said = "it does not prove that it knows the secret of `peer_secret`";
+        assert!(node.error.contains(said), "{node:?}");
+        assert_eq!(status.fallback_rows, 100, "the table answered");
+        let described = cluster.io[0].describe().await;
+        assert_eq!(total(&described, |core| core.batches), 0, "it was asked for no row");
+        cluster.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_gets_a_secret_node_by_node() {
+    let folder = folder();
+    let uri = folder.path().join("table");
+    write(&uri).await;
+    let secret = folder.path().join("secret");
+    write_secrets(&secret, &[OLD]);
+    // I/O nodes come first. They answer anyone, until all query nodes have the secret.
+    let cluster = Cluster::start_with(1, &[("t", &uri)], |io, _| {
+        io.peer_secret = Some(secret.clone());
+        io.access = Some(IoAccess::Open);
+    })
+    .await;
+    check(&cluster.client, &(0..100).collect::<Vec<_>>()).await;
+    let (io, uri) = (&cluster.io[0], uri.to_str().unwrap());
+    for answer in each_call(&client_with(io, knowing(&secret)), uri).await {
+        answer.unwrap();
+    }
+    let status = cluster.client.status().await.unwrap();
+    assert_eq!(status.fallback_rows, 0, "the I/O node answered");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_tls_and_a_secret_callers_need_both() {
+    let folder = folder();
+    let uri = folder.path().join("table");
+    write(&uri).await;
+    let secret = folder.path().join("secret");
+    write_secrets(&secret, &[OLD]);
+    let authority = Authority::new(folder.path(), "ours");
+    let own = authority.issue("io.example", DAY);
+    let query = client(&authority, &authority.issue("query.example", DAY), "io.example");
+    let other = client(&authority, &authority.issue("another.example", DAY), "io.example");
+    let cluster = Cluster::start_with(1, &[("t", &uri)], |io, config| {
+        io.tls = Some(server(&authority, &own));
+        io.peers = vec!["query.example".into()];
+        io.peer_secret = Some(secret.clone());
+        config.io_tls = Some(query.clone());
+        config.peer_secret = Some(secret.clone());
+    })
+    .await;
+    check(&cluster.client, &(0..100).collect::<Vec<_>>()).await;
+    assert_eq!(cluster.client.status().await.unwrap().fallback_rows, 0);
+    let (io, uri) = (&cluster.io[0], uri.to_str().unwrap());
+    let said = "its setting `peers` names the certificates of query nodes, and query nodes need the secret";
+    assert_refused(&client_of(io, &query), uri, said).await;
+    let network = Network::Tls(ClientTls::load(&other).unwrap());
+    let options = FetchOptions { network, ..knowing(&secret) };
+    assert_refused(&client_with(io, options), uri, said).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_secret_is_changed_under_load_and_the_old_one_ends() {
+    let folder = folder();
+    let uri = folder.path().join("table");
+    write(&uri).await;
+    let [io_file, query_file, old_file] =
+        ["io", "query", "old"].map(|name| folder.path().join(name));
+    for file in [&io_file, &query_file, &old_file] {
+        write_secrets(file, &[OLD]);
+    }
+    let cluster = Cluster::start_with(1, &[("t", &uri)], |io, config| {
+        io.peer_secret = Some(io_file.clone());
+        config.peer_secret = Some(query_file.clone());
+    })
+    .await;
+    let old = client_with(&cluster.io[0], knowing(&old_file));
+    old.ready(soon()).await.unwrap();
+    let stop = CancellationToken::new();
+    let changed = async {
+        // In this order no node ever proves with a secret that the other side does not have yet.
+        for step in [[OLD, NEW].as_slice(), &[NEW, OLD], &[NEW]] {
+            for file in [&io_file, &query_file] {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                write_secrets(file, step);
+            }
+            tokio::time::sleep(Duration::from_secs(6)).await;
+        }
+        // By now the connections that were made with the old secret have ended.
+        let until = crate::cluster::soon();
+        while old.is_connected() {
+            assert!(Instant::now() < until, "a caller with the old secret is still connected");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        stop.cancel();
+    };
+    let (answered, ()) = tokio::join!(load(&cluster, &stop), changed);
+    let status = cluster.client.status().await.unwrap();
+    assert!(answered > 100 && status.io_nodes[0].reachable, "{answered} {status:?}");
+    assert_eq!(status.fallback_rows, 0, "each row came from the I/O node");
+    assert_eq!(status.errors, 0);
+    assert_refused(&old, uri.to_str().unwrap(), "answers only its peers").await;
     cluster.stop().await;
 }

@@ -5,10 +5,14 @@ mod recovery;
 mod trial;
 mod write;
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use client::Endpoint;
 use client::query::QueryClient;
 use lake::{Lake, LakeOptions};
+use peers::{Prover, SecretFile};
 use serde_json::{Value, json};
 
 use self::eviction::EvictionArgs;
@@ -102,6 +106,9 @@ struct FetchArgs {
     /// The I/O node [default: the query node's only one]
     #[arg(long, value_name = "URL")]
     io_endpoint: Option<Endpoint>,
+    /// A file with the secret of the I/O node's `peer_secret`, if it has one
+    #[arg(long, env = "BIREME_PEER_SECRET", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    peer_secret: Option<PathBuf>,
     /// Streams to the I/O node, each on a connection of its own [default: one per core of the node]
     #[arg(long, value_name = "N", value_parser = at_least_1)]
     streams: Option<usize>,
@@ -226,6 +233,7 @@ async fn fetch(args: FetchArgs) -> Result<Report> {
         None => only_io_node(&target.client).await?,
     };
     let uri = Lake::new(LakeOptions::default()).canonical(&args.uri).await?.to_string();
+    let secret = args.peer_secret.as_deref().map(SecretFile::load).transpose()?;
     let plan = FetchPlan {
         uri,
         batch_rows: args.rows,
@@ -235,6 +243,7 @@ async fn fetch(args: FetchArgs) -> Result<Report> {
         seed: args.load.seed,
         concurrency: args.load.concurrency(),
         network: args.connection.network(&endpoint)?,
+        prover: secret.map(|file| Arc::new(Prover::new(file))),
     };
     let endpoint_text = endpoint.to_string();
     let load = FetchLoad::prepare(&target, endpoint, plan).await?;
