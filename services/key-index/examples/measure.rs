@@ -104,7 +104,7 @@ fn load(run: &Run, rounds: u64) {
 fn merge(run: &Run, rounds: u64) {
     let rates = (0..rounds.min(3)).map(|_| {
         let took = seconds(|| {
-            black_box(Run::merge(&[run], |file| file.fragment % 2 == 0).expect("one run"));
+            black_box(Run::merge(&[run], |file| file.fragment.is_multiple_of(2)).expect("one run"));
         });
         run.entries() as f64 / took / 1e6
     });
@@ -188,7 +188,7 @@ impl Lines {
     }
 
     fn line(&self, hash: u64) -> &Line {
-        &self.0[(u128::from(hash) * self.0.len() as u128 >> 64) as usize]
+        &self.0[((u128::from(hash) * self.0.len() as u128) >> 64) as usize]
     }
 
     /// Reads a line per hash; a batch's lines are prefetched. Each batch depends on the one before.

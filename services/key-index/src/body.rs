@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A look-up reads its bucket's line. If the bucket overflows and the tag is not below the highest one of the line, it
-//! reads the bucket's slots in the overflow lines, nearly always in one line of the same page. What the page has no room
-//! for is in the run's [`Spill`].
+//! reads the bucket's slots in the overflow lines, nearly always in one line of the same page. What the page has no
+//! room for is in the run's [`Spill`].
 
 use std::ops::ControlFlow;
 
@@ -39,8 +39,8 @@ impl Body {
         process::prefetch(std::slice::from_ref(self.line::<F>(spot.bucket)));
     }
 
-    /// Prefetches the first overflow line that [`Body::each`] will read, if it will read one. Waits for the bucket's own
-    /// line.
+    /// Prefetches the first overflow line that [`Body::each`] will read, if it will read one. Waits for the bucket's
+    /// own line.
     #[inline]
     pub fn prefetch_overflow<F: Form>(&self, spot: Spot) {
         let line = self.line::<F>(spot.bucket);

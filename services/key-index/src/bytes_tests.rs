@@ -2,7 +2,7 @@
 
 use crate::build::KeyHashes;
 use crate::files::DataFile;
-use crate::head::PAGE_BYTES;
+use crate::line::PAGE_BYTES;
 use crate::run::Run;
 use crate::{KeyIndexError, KeyType, Loading};
 

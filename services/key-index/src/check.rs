@@ -1,7 +1,7 @@
 //! Checks persisted pages, so that look-ups can rely on them.
 
 use crate::geometry::{Geometry, page_and_line};
-use crate::line::{Form, Line};
+use crate::line::{Form, Line, PAGE_LINES};
 use crate::spill::Spilled;
 
 /// What is known of the pages that were checked.
@@ -76,7 +76,7 @@ impl Checked {
         }
         for bucket in spilled.chunk_by(|a, b| a.bucket == b.bucket) {
             let (page, line) = page_and_line::<F>(bucket[0].bucket);
-            if !F::head(&lines[page * crate::line::PAGE_LINES + line]).is_spilled {
+            if !F::head(&lines[page * PAGE_LINES + line]).is_spilled {
                 return Err("an entry is spilled of a bucket that does not spill");
             }
             self.spilling_buckets = self.spilling_buckets.wrapping_sub(1);

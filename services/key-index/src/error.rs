@@ -1,6 +1,6 @@
 //! The errors of this crate.
 
-use crate::key::KeyType;
+use crate::key_type::KeyType;
 
 /// An error of building, merging, loading or using key indexes.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

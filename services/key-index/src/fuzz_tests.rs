@@ -1,4 +1,4 @@
-//! Fuzzes the decoder of persisted runs: arbitrary bytes, damaged runs, and damaged runs with their checksums corrected.
+//! Fuzzes the decoder of persisted runs: arbitrary bytes, damaged runs, and damaged runs with corrected checksums.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::build::KeyHashes;
 use crate::files::DataFile;
 use crate::found::Found;
 use crate::geometry::{FormName, Geometry};
-use crate::head::{Head, PAGE_BYTES, head_checksum, page_checksum};
+use crate::head::{Head, head_checksum, page_checksum};
+use crate::line::PAGE_BYTES;
 use crate::run::Run;
 use crate::run_set::RunSet;
 use crate::{KeyIndexError, KeyType, Loading};

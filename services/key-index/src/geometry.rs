@@ -11,11 +11,10 @@
 //! 2^(64 - TAG_BITS) in the product. Then bucket and tag give the hash back ([`Geometry::hash_of`]), and runs can be
 //! merged without their keys. This is quotienting, with any number of buckets.
 
-use crate::line::{Form, Narrow, Wide};
+use crate::line::{Form, Narrow, PAGE_LINES, Wide};
 
 /// The number of buckets from which on tags have 16 bits: 2.4 million keys. Narrow runs keep at least 34 bits of each
-/// hash. If they are merged into a run of 100 million keys, 11 bits remain as tag, and one look-up in 230 gets a
-/// candidate that is not its row.
+/// hash. If they are merged into a run of 100 million keys, one look-up in 172 gets a candidate that is not its row.
 const NARROW_BUCKETS_MIN: u64 = 1 << 18;
 
 /// Which lines a run has.
@@ -150,7 +149,7 @@ impl FormName {
 #[inline]
 pub fn line_of<F: Form>(bucket: u32) -> usize {
     let (page, line) = page_and_line::<F>(bucket);
-    page * crate::line::PAGE_LINES + line
+    page * PAGE_LINES + line
 }
 
 /// Returns a bucket's page, and its line in there.

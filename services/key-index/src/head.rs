@@ -23,11 +23,9 @@ use crc_fast::{CrcAlgorithm, Digest, checksum};
 
 use crate::files::{DataFile, Files};
 use crate::geometry::{FormName, Geometry};
-use crate::key::KeyType;
+use crate::key_type::KeyType;
+use crate::line::PAGE_BYTES;
 use crate::spill_bytes::SPILLED_A_PAGE;
-
-/// The bytes of a page of a persisted run.
-pub const PAGE_BYTES: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"BIREMEKX";
 const VERSION: u32 = 1;

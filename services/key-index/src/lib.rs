@@ -8,9 +8,10 @@
 //! ```
 //!
 //! A [`Run`] is the immutable index of the keys of one data file, or of several after a merge. It has a bucket of 64
-//! bytes for every nine keys (`line.rs` draws it), with a tag of 16 bits and a row's rank of 32 bits for each. Buckets are
-//! ordered by hash (`geometry.rs`). 57 of them and seven lines for their overflow make a page of 4,096 bytes (`body.rs`),
-//! and pages are persisted as they are (`head.rs` draws the file), each with a checksum beside. Keys are not stored.
+//! bytes for every nine keys (`line.rs` draws it), with a tag of 16 bits and a row's rank of 32 bits for each. Buckets
+//! are ordered by hash (`geometry.rs`). 57 of them and seven lines for their overflow make a page of 4,096 bytes
+//! (`body.rs`), and pages are persisted as they are (`head.rs` draws the file), with their checksums beside. Keys are
+//! not stored.
 //!
 //! With unique keys (Poisson-distributed over the buckets):
 //!
@@ -18,9 +19,9 @@
 //! |---|---|---|
 //! | bytes per key, `4,096 / keys per page` and 0.02 for spilled entries | 7.78 | 11.90 |
 //! | lines read for a present key | 1.096 | 1.103 |
-//! | lines read for a missing key | 1.085 | 1.085 |
-//! | candidates that are not the key's row, per look-up: `9.3 / 2^tag bits` | 1 in 7,000 | 1 in 700 million |
-//! | entries beyond their page, which cost a search in the spill | 0.08 % | 0.04 % |
+//! | lines read for a missing key | 1.085 | 1.086 |
+//! | look-ups with a candidate that is not the key's row: `keys / 2^hash bits` | 1 in 3,500 to 7,000 | 1 in 350 to 700 million |
+//! | entries that have no room in their page | 0.08 % | 0.03 % |
 //!
 //! Invariants:
 //! - A run depends only on its files, keys and seed: the same ones give the same bytes, built or merged.
@@ -31,8 +32,8 @@
 //! - [`RunSet`] probes at most [`RUNS_MAX`] runs. Files that no run covers are named, never forgotten.
 //!
 //! This crate does no I/O, and has no clock, randomness or threads: the caller reads and writes the bytes, chooses the
-//! seed, decides when to merge, and compares keys with rows. Deleted rows keep their entries; the caller says which rows
-//! are live. Alternatives and figures: `docs/decisions/key-index.md`.
+//! seed, decides when to merge, and compares keys with rows. Deleted rows keep their entries; the caller says which
+//! rows are live. Alternatives and figures: `docs/decisions/key-index.md`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -46,6 +47,7 @@ mod found;
 mod geometry;
 mod head;
 mod key;
+mod key_type;
 mod line;
 mod merge;
 mod policy;
@@ -66,7 +68,8 @@ pub use build::{KeyHashes, SCRATCH_BYTES_MAX};
 pub use error::KeyIndexError;
 pub use files::DataFile;
 pub use found::Found;
-pub use key::{Key, KeyHasher, KeyType};
+pub use key::{Key, KeyHasher};
+pub use key_type::KeyType;
 pub use policy::{Merge, RUNS_MAX, RunFacts, next_merge};
 pub use run::Run;
 pub use run_bytes::Loading;

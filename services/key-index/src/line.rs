@@ -22,6 +22,9 @@ pub const LINE_BYTES: usize = 64;
 /// The lines of a page.
 pub const PAGE_LINES: usize = 64;
 
+/// The bytes of a page.
+pub const PAGE_BYTES: usize = PAGE_LINES * LINE_BYTES;
+
 /// A line's bytes, as they are persisted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]

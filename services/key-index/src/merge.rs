@@ -1,7 +1,7 @@
 //! Merges runs without the key column.
 //!
-//! Each run gives its entries in the order of their hashes, so merging is one pass over all runs. It takes the memory of
-//! the new run; the old ones are only read. The new run keeps as many bits of each hash as the part that has the
+//! Each run gives its entries in the order of their hashes, so merging is one pass over all runs. It takes the memory
+//! of the new run; the old ones are only read. The new run keeps as many bits of each hash as the part that has the
 //! fewest, or fewer if its own lines hold fewer.
 
 use std::cmp::Reverse;

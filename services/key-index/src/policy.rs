@@ -3,8 +3,8 @@
 //! Each data file starts with a run of its own, and a look-up probes every run. So runs are merged until there are
 //! [`RUNS_MAX`]: the smallest ones, and larger ones only if the merged run would come within a quarter of their size.
 //! Runs of about equal size would be worse: each append would have to be merged with one of them. Over 1,000 equal
-//! appends, each row is merged 8 times on average, over 10,000 appends 18 times (with a half in place of a quarter 9 and
-//! 40 times, with an eighth 13 and 19 times). A large run is written again when the others reach a quarter of it.
+//! appends, each row is merged 8 times on average, over 10,000 appends 18 times (with a half in place of a quarter 9
+//! and 40 times, with an eighth 13 and 19 times). A large run is written again when the others reach a quarter of it.
 
 use crate::geometry::Geometry;
 
@@ -14,8 +14,8 @@ pub const RUNS_MAX: usize = 4;
 /// How many times as large as a merged run the next larger run must be.
 const SIZE_RATIO: u64 = 4;
 
-/// The number of bits that must distinguish the keys of a bucket: with 10, one look-up in 110 gets a candidate that is
-/// not its row. With fewer, a merge needs the key column.
+/// The number of bits that must distinguish the keys of a bucket: with 10, one look-up in 55 to 110 gets a
+/// candidate that is not its row. With fewer, a merge needs the key column.
 const TAG_BITS_MIN: u32 = 10;
 
 /// What the policy needs to know of a run.
@@ -38,7 +38,8 @@ pub struct Merge {
     pub needs_keys: bool,
 }
 
-/// Returns the next merge that `runs` need, or `None` if they need none. Runs without live rows should be deleted before.
+/// Returns the next merge that `runs` need, or `None` if they need none. Runs without live rows should be deleted
+/// before.
 pub fn next_merge(runs: &[RunFacts]) -> Option<Merge> {
     let mut by_size: Vec<usize> = (0..runs.len()).collect();
     by_size.sort_by_key(|&index| std::cmp::Reverse(runs[index].live_rows));

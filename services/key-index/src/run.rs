@@ -7,7 +7,8 @@ use crate::body::Body;
 use crate::build::{KeyHashes, SCRATCH_BYTES_MAX, build};
 use crate::files::{DataFile, Files};
 use crate::geometry::{FormName, Geometry, Spot};
-use crate::key::{KeyHasher, KeyType};
+use crate::key::KeyHasher;
+use crate::key_type::KeyType;
 use crate::line::{Narrow, Wide};
 
 /// The index of the keys of one or several data files.
@@ -108,8 +109,8 @@ impl Run {
         self.body.geometry.hash_bits()
     }
 
-    /// Returns how many of these bits distinguish the keys of a bucket. With `n` of them, a look-up gets 9 / 2^n
-    /// candidates that are not its rows, on average.
+    /// Returns how many of these bits distinguish the keys of a bucket. With `n` of them, one look-up in
+    /// 2^n / 19 to 2^n / 9 gets a candidate that is not its row.
     pub fn tag_bits(&self) -> u32 {
         self.body.geometry.effective_tag_bits()
     }

@@ -8,8 +8,8 @@ use crate::KeyIndexError;
 use crate::body::{Body, reserve};
 use crate::check::Checked;
 use crate::geometry::FormName;
-use crate::head::{Head, PAGE_BYTES, page_checksum};
-use crate::line::{Form, LINE_BYTES, Line, Narrow, PAGE_LINES, Wide};
+use crate::head::{Head, page_checksum};
+use crate::line::{Form, LINE_BYTES, Line, Narrow, PAGE_BYTES, PAGE_LINES, Wide};
 use crate::run::Run;
 use crate::spill::{Spill, Spilled};
 use crate::spill_bytes::{SPILLED_A_PAGE, from_page, to_page};
@@ -53,7 +53,9 @@ impl Run {
 
     /// Returns the persisted form.
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.to_pieces().flatten().collect()
+        let mut bytes = Vec::new();
+        self.to_pieces().for_each(|piece| bytes.extend_from_slice(&piece));
+        bytes
     }
 
     /// Loads a persisted run.

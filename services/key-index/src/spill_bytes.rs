@@ -6,7 +6,7 @@
 //!  8  u32  rank
 //! ```
 
-use crate::head::PAGE_BYTES;
+use crate::line::PAGE_BYTES;
 use crate::spill::Spilled;
 
 /// The bytes of a spilled entry.
