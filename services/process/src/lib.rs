@@ -1,14 +1,16 @@
 //! Operating system facilities of this process: CPU and memory usage, the limits of memory and of open files, allocator
-//! settings, cache prefetch and thread priorities.
+//! settings, huge pages, cache prefetch and thread priorities.
 
 mod allocator;
 mod descriptors;
+mod huge_pages;
 mod machine;
 mod prefetch;
 mod priority;
 
 pub use allocator::{give_back_memory, keep_freed_memory};
 pub use descriptors::{descriptors, raise_descriptors};
+pub use huge_pages::prefer_huge_pages;
 pub use machine::memory_bytes;
 pub use prefetch::prefetch;
 pub use priority::{step_back, yield_to_all};

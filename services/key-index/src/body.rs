@@ -1,0 +1,153 @@
+//! The buckets of a run in memory, and look-ups in them.
+//!
+//! A page is 64 lines: its buckets, then its overflow lines.
+//!
+//! ```text
+//! line  0 …              a bucket each: the ten (or seven) entries with the lowest tags
+//! line 57 … (wide: 56)   the other entries of all buckets of the page, bucket after bucket, ten to a line
+//! ```
+//!
+//! A look-up reads its bucket's line. If the bucket overflows and the tag is not below the highest one of the line, it
+//! reads the bucket's slots in the overflow lines, nearly always in one line of the same page. What the page has no
+//! room for is in the run's [`Spill`].
+
+use std::ops::ControlFlow;
+
+use crate::geometry::{Geometry, Spot, line_of, page_and_line};
+use crate::line::{Form, Line, LineHead, PAGE_LINES};
+use crate::spill::Spill;
+
+/// The buckets of a run.
+#[derive(Clone, Debug)]
+pub struct Body {
+    pub geometry: Geometry,
+    pub lines: Vec<Line>,
+    pub spill: Spill,
+}
+
+/// Reserves memory for a number of lines, in huge pages if the system has them.
+pub fn reserve(pages: u32) -> Vec<Line> {
+    let mut lines = Vec::with_capacity(pages as usize * PAGE_LINES);
+    process::prefer_huge_pages(lines.spare_capacity_mut());
+    lines
+}
+
+impl Body {
+    /// Prefetches the line of a bucket.
+    #[inline]
+    pub fn prefetch<F: Form>(&self, spot: Spot) {
+        process::prefetch(std::slice::from_ref(self.line::<F>(spot.bucket)));
+    }
+
+    /// Prefetches the first overflow line that [`Body::each`] will read, if it will read one. Waits for the bucket's
+    /// own line.
+    #[inline]
+    pub fn prefetch_overflow<F: Form>(&self, spot: Spot) {
+        let line = self.line::<F>(spot.bucket);
+        let head = F::head(line);
+        if overflows::<F>(line, head, spot.tag) {
+            let (line, _) = overflow_slot::<F>(spot.bucket, usize::from(head.overflow_start));
+            process::prefetch(std::slice::from_ref(&self.lines[line]));
+        }
+    }
+
+    /// Calls `each` with the rank of every entry that has the spot's tag, until it breaks.
+    #[inline]
+    pub fn each<F: Form>(
+        &self,
+        spot: Spot,
+        mut each: impl FnMut(u32) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let line = self.line::<F>(spot.bucket);
+        let head = F::head(line);
+        let ways = F::ways_of(line, spot.tag);
+        // The upper bound excludes free entries, which have the highest tag.
+        for way in ways.start..ways.end.min(usize::from(head.entries)) {
+            each(F::rank(line, way))?;
+        }
+        if overflows::<F>(line, head, spot.tag) {
+            return self.each_beyond::<F>(spot, head, each);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn each_beyond<F: Form>(
+        &self,
+        spot: Spot,
+        head: LineHead,
+        mut each: impl FnMut(u32) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let start = usize::from(head.overflow_start);
+        for slot in start..start + usize::from(head.overflow_entries) {
+            let (line, way) = overflow_slot::<F>(spot.bucket, slot);
+            let line = &self.lines[line];
+            if F::tag(line, way) == spot.tag {
+                each(F::rank(line, way))?;
+            }
+        }
+        match head.is_spilled {
+            true => self.spill.ranks(spot.bucket, spot.tag).try_for_each(each),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Returns an entry of a bucket by its number, in the order of tags and ranks.
+    fn entry<F: Form>(&self, bucket: u32, number: usize) -> Option<(u32, u32)> {
+        let line = self.line::<F>(bucket);
+        let head = F::head(line);
+        let at = |line: &Line, way| Some((F::tag(line, way), F::rank(line, way)));
+        let entries = usize::from(head.entries);
+        if number < entries {
+            return at(line, number);
+        }
+        let overflow = usize::from(head.overflow_entries);
+        if number - entries < overflow {
+            let slot = usize::from(head.overflow_start) + number - entries;
+            let (line, way) = overflow_slot::<F>(bucket, slot);
+            return at(&self.lines[line], way);
+        }
+        if !head.is_spilled {
+            return None;
+        }
+        let entry =
+            &self.spill.entries()[self.spill.range_of(bucket)].get(number - entries - overflow)?;
+        Some((entry.tag, entry.rank))
+    }
+
+    /// Returns all entries in the order of their hashes: the bits of the hash that the run keeps, and the rank.
+    pub fn entries<F: Form>(&self) -> impl Iterator<Item = (u64, u32)> {
+        let buckets = self.geometry.buckets() as u32;
+        (0..buckets).flat_map(move |bucket| {
+            (0..).map_while(move |number| {
+                let (tag, rank) = self.entry::<F>(bucket, number)?;
+                Some((self.geometry.hash_of::<F>(Spot { bucket, tag }), rank))
+            })
+        })
+    }
+
+    /// Returns the memory that the buckets take.
+    pub fn ram_bytes(&self) -> usize {
+        size_of_val(&self.lines[..]) + self.spill.ram_bytes()
+    }
+
+    #[inline]
+    fn line<F: Form>(&self, bucket: u32) -> &Line {
+        &self.lines[line_of::<F>(bucket)]
+    }
+}
+
+/// Returns whether entries with this tag may be beyond the bucket's line.
+#[inline]
+fn overflows<F: Form>(line: &Line, head: LineHead, tag: u32) -> bool {
+    // A bucket that overflows or spills is full. `&` in place of `&&`: one branch, which is rarely taken, is predicted
+    // better than three.
+    let overflows = (head.overflow_entries > 0) | head.is_spilled;
+    overflows & (tag >= F::tag(line, F::WAYS - 1))
+}
+
+/// Returns the line, and the entry in it, of a slot in the overflow lines of a bucket's page.
+#[inline]
+fn overflow_slot<F: Form>(bucket: u32, slot: usize) -> (usize, usize) {
+    let (page, _) = page_and_line::<F>(bucket);
+    (page * PAGE_LINES + F::HOME_LINES + slot / F::WAYS, slot % F::WAYS)
+}

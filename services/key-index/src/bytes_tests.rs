@@ -1,0 +1,83 @@
+//! The exact bytes of a small persisted run, and that each damaged byte of it is noticed.
+
+use crate::build::KeyHashes;
+use crate::files::DataFile;
+use crate::line::PAGE_BYTES;
+use crate::run::Run;
+use crate::{KeyIndexError, KeyType, Loading};
+
+/// A run of five rows, one without a key, and two of one key.
+fn run() -> Run {
+    let mut hashes = KeyHashes::default();
+    let half = 1 << 63;
+    // Bucket 28 of 56 begins at half of all hashes.
+    for hash in [Some(half | 7 << 40), None, Some(half), Some(u64::MAX), Some(half)] {
+        hashes.push(hash);
+    }
+    let file = |fragment, rows| DataFile { path: format!("data/{fragment}.lance"), fragment, rows };
+    let files = vec![file(9, 3), file(4, 2)];
+    Run::build(0x0102, KeyType::Decimal { scale: -2 }, files, &hashes).unwrap()
+}
+
+#[test]
+fn the_bytes_match_the_drawings() {
+    let bytes = run().to_bytes();
+    assert_eq!(bytes.len(), 2 * PAGE_BYTES);
+    assert_eq!(&bytes[..16], b"BIREMEKX\x01\0\0\0\0\x10\0\0");
+    assert_eq!(bytes[16..24], [2, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(bytes[24..32], [4, 0xfe, 2, 37, 1, 0, 0, 0]);
+    assert_eq!(bytes[32..52], [4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+    assert_eq!(&bytes[56..78], b"\x09\0\0\0\x03\0\0\0\x0c\0data/9.lance");
+    assert_eq!(&bytes[78..100], b"\x04\0\0\0\x02\0\0\0\x0c\0data/4.lance");
+    assert!(bytes[104..PAGE_BYTES].iter().all(|&byte| byte == 0));
+    let line = |number: usize| &bytes[PAGE_BYTES + 64 * number..][..64];
+    // Tags of 32 bits: 0 twice, and 7 × 2^40 of the hash times 56, shifted by 32 bits.
+    let tag = (7u32 << 8) * 56;
+    assert_eq!(line(28)[..12], [[0; 4], [0; 4], tag.to_le_bytes()].concat());
+    assert_eq!(line(28)[12..28], [0xff; 16]);
+    assert_eq!(line(28)[28..32], [3, 0, 0, 0]);
+    assert_eq!(line(28)[32..48], [2, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(line(28)[48..], [0; 16]);
+    assert_eq!(line(55)[28..36], [1, 0, 0, 0, 3, 0, 0, 0]);
+    assert_eq!(line(0), [vec![0xff; 28], vec![0; 36]].concat());
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_noticed() {
+    let good = run().to_bytes();
+    for at in 0..good.len() {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1 << (at % 8);
+        assert!(Run::from_bytes(&bytes).is_err(), "byte {at}");
+    }
+}
+
+#[test]
+fn a_run_is_loaded_piece_by_piece() {
+    let run = run();
+    let bytes = run.to_bytes();
+    assert_eq!(run.to_pieces().flatten().collect::<Vec<_>>(), bytes);
+    let head_len = Loading::head_len(&bytes[..16]).unwrap();
+    let new = |len| Loading::new(&bytes[..head_len], len);
+    let mut loading = new(bytes.len() as u64).unwrap();
+    loading.push(&bytes[head_len..]).unwrap();
+    assert_eq!(loading.finish().unwrap().to_bytes(), bytes);
+
+    let head = |reason| KeyIndexError::CorruptHead { reason };
+    let len = bytes.len() as u64;
+    assert_eq!(new(len).unwrap().finish().unwrap_err(), head("it is truncated"));
+    let wrong = new(len + 1).unwrap_err();
+    assert_eq!(
+        wrong.to_string(),
+        "not a usable key index: it is truncated, or has bytes after its end"
+    );
+    let mut loading = new(len).unwrap();
+    assert_eq!(
+        loading.push(&bytes[..100]).unwrap_err(),
+        head("a part of a page was given to load")
+    );
+    let damaged = loading.push(&[0; PAGE_BYTES]).unwrap_err();
+    assert_eq!(damaged.to_string(), "damaged key index: page 0: wrong checksum");
+    assert_eq!(Run::from_bytes(b"parquet").unwrap_err(), head("its head is truncated"));
+    assert_eq!(Run::from_bytes(&[7; 16]).unwrap_err(), head("the file is none"));
+}

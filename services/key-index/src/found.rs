@@ -1,0 +1,42 @@
+//! The answer to a batch of look-ups.
+
+use address::RowAddr;
+
+/// For each key of a batch, the rows that may have it. Whether a row has the key only the row can tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    pub(crate) rows: Vec<RowAddr>,
+    /// Where each key's rows end.
+    pub(crate) ends: Vec<u32>,
+    /// The keys with more rows than the limit, in order.
+    pub(crate) cut: Vec<u32>,
+}
+
+impl Found {
+    /// Returns the number of keys.
+    pub fn keys(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns all rows, key after key.
+    pub fn rows(&self) -> &[RowAddr] {
+        &self.rows
+    }
+
+    /// Returns the rows that may have a key, given by its position in the batch: those of newer runs first.
+    pub fn rows_of(&self, key: usize) -> &[RowAddr] {
+        let start = key.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.rows[start as usize..self.ends[key] as usize]
+    }
+
+    /// Returns whether a key has more candidates than the limit of the look-up.
+    pub fn has_more(&self, key: usize) -> bool {
+        self.cut.binary_search(&(key as u32)).is_ok()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.rows.clear();
+        self.ends.clear();
+        self.cut.clear();
+    }
+}
