@@ -231,8 +231,8 @@ impl From<NetworkError> for CliError {
 impl From<TelemetryError> for CliError {
     fn from(error: TelemetryError) -> Self {
         match error {
-            TelemetryError::Listen { address, source } => {
-                Self::listen(&address.to_string(), &source, "telemetry.metrics_listen")
+            TelemetryError::Listen { setting, address, source } => {
+                Self::listen(&address.to_string(), &source, setting)
             }
             TelemetryError::Otlp { .. } | TelemetryError::Headers { .. } => {
                 Self::usage(error.to_string())

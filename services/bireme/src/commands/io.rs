@@ -97,6 +97,9 @@ pub struct IoArgs {
     /// The address that serves /metrics, such as 0.0.0.0:9464 [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
+    /// The address that answers only probes, such as 0.0.0.0:9465 [default: none]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
+    probes: Option<SocketAddr>,
     /// The time that running requests have to finish when the node is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
@@ -142,6 +145,7 @@ impl IoArgs {
             config.serve = self.serve.iter().map(|text| prefix(text)).collect::<Result<_>>()?;
         }
         config.telemetry.metrics_listen = self.metrics.or(config.telemetry.metrics_listen);
+        config.telemetry.probes_listen = self.probes.or(config.telemetry.probes_listen);
         self.storage.apply(&mut config.storage)?;
         Ok(config)
     }
@@ -188,6 +192,7 @@ fn report(node: &IoNode, out: &mut Output) -> Result<()> {
             "node": node.config().name,
             "endpoint": endpoint,
             "metrics": node.metrics_addr().map(|address| format!("http://{address}/metrics")),
+            "probes": node.probes_addr().map(|address| format!("http://{address}")),
             "engine": node.engine(),
             "drives": drives.map(drive).collect::<Vec<_>>(),
             "extents": node.extents(),

@@ -81,6 +81,9 @@ pub struct QueryArgs {
     /// The address that serves /metrics, such as 0.0.0.0:9464 [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
+    /// The address that answers only probes, such as 0.0.0.0:9465 [default: none]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
+    probes: Option<SocketAddr>,
     /// The time that running requests have to finish when the node is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
@@ -115,6 +118,7 @@ impl QueryArgs {
             config.io_nodes.clear();
         }
         config.telemetry.metrics_listen = self.metrics.or(config.telemetry.metrics_listen);
+        config.telemetry.probes_listen = self.probes.or(config.telemetry.probes_listen);
         self.storage.apply(&mut config.storage)?;
         Ok(config)
     }
@@ -145,6 +149,7 @@ async fn serve(config: QueryConfig, grace: Duration, out: &mut Output) -> Result
             "node": name,
             "endpoint": endpoint,
             "metrics": node.metrics_addr().map(|address| format!("http://{address}/metrics")),
+            "probes": node.probes_addr().map(|address| format!("http://{address}")),
             "tables": tables,
             "io_nodes": io_nodes,
             "io_nodes_from": source,
