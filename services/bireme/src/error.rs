@@ -165,6 +165,10 @@ impl From<LakeError> for CliError {
                 Self { exit: Exit::Interrupted, reason: "INTERRUPTED", ..base }
             }
             LakeError::StoreFull { .. } => Self { reason: "DISK_FULL", ..base },
+            LakeError::SecretOption { kind, .. } => {
+                let (exit, reason) = exit_and_reason(kind);
+                Self { exit, reason, ..base }
+            }
             // The user named the column, and can name another or use it in another way.
             LakeError::UnsupportedType { .. } => Self { exit: Exit::Usage, ..base },
             _ => base,

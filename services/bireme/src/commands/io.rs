@@ -12,7 +12,9 @@ use lake::{UriPrefix, shown};
 use ring::SlabError;
 use serde_json::json;
 
-use crate::arguments::{DriveSpec, StorageArgs, parse_duration, parse_listen, parse_size};
+use crate::arguments::{
+    DriveSpec, StorageArgs, parse_duration, parse_listen, parse_size, secret_options,
+};
 use crate::error::{CliError, Result};
 use crate::output::{Output, bytes, counted};
 use crate::runtime::runtime;
@@ -157,10 +159,11 @@ pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     out.follow_log(config.telemetry.log_format);
     start_log(NODE_LOG_LEVEL, out.json())?;
     check_machine(&config)?;
+    let secrets = secret_options(config.storage_secrets.as_deref(), &config.storage)?;
     let runtime = runtime(Some(1))?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;
     // The node starts outside of this runtime, because it has its own.
-    let node = start_io_node(config).map_err(fault)?;
+    let node = start_io_node(config, secrets).map_err(fault)?;
     report(&node, out)?;
     runtime.block_on(async {
         let signal = signals.next().await;

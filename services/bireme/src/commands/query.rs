@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use lake::Lake;
+use lake::{Lake, LakeOptions};
 use query_node::{AccessConfig, IoNodeConfig, QueryConfig, QueryNode, Source};
 use serde_json::json;
 
-use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration, parse_listen};
+use crate::arguments::{
+    IoEndpoint, NamedUri, StorageArgs, parse_duration, parse_listen, secret_options,
+};
 use crate::error::Result;
 use crate::output::{Output, counted};
 use crate::runtime::runtime;
@@ -138,7 +140,8 @@ pub fn run(args: &QueryArgs, out: &mut Output) -> Result<()> {
 
 async fn serve(config: QueryConfig, grace: Duration, out: &mut Output) -> Result<()> {
     let mut signals = Signals::listen()?;
-    let lake = Lake::new(config.lake_options());
+    let storage_secrets = secret_options(config.storage_secrets.as_deref(), &config.storage)?;
+    let lake = Lake::new(LakeOptions { storage_secrets, ..config.lake_options() });
     let (name, tables) = (config.name.clone(), config.tables.len());
     let node = QueryNode::start(config, lake).await?;
     let (source, io_nodes) = node.io_nodes();
