@@ -118,8 +118,8 @@ protos: ## check that the protos break no existing client or node, against proto
 protos-baseline: protos ## record the protos as the ones that later versions must not break; do this at each release
 	@$(CACHE)/kubernetes/bin/buf build proto --output proto/baseline.binpb
 
-chart: ## check the chart: lint, templates, alerts, dashboards, schemas, its README, and a dry run by a real API server
-	@.ci/setup helm apiserver prometheus
+chart: ## check the chart: lint, templates, alerts, dashboards, schemas, README, SBOM, and a dry run by a real API server
+	@.ci/setup helm apiserver prometheus sbom
 	@helm/check
 
 chart-readme: ## generate the chart's README from its values
@@ -149,9 +149,9 @@ lint: ## check formatting, and run clippy with warnings denied
 	@cargo fmt --all -- --check
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 
-deny: ## check licenses and sources of all dependencies
+deny: ## check licenses and sources of all dependencies, and known vulnerabilities if their database can be fetched
 	@.ci/setup deny
-	@PATH="$(CACHE)/deny/bin:$$PATH" cargo deny --locked --config .ci/deny.toml check bans licenses sources
+	@PATH="$(CACHE)/deny/bin:$$PATH" .ci/deny
 
 clean: ## remove build output, the demo's table and its cache
 	rm -rf "$(CARGO_TARGET_DIR)" "$(CACHE)/demo" "$(CACHE)/up"

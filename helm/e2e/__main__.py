@@ -14,8 +14,8 @@ from .cluster.cluster import Cluster
 from .process import Failed
 from .release import Release
 from .steps import (
-    autoscale, devices, discovery, faults, hundreds, in_cluster, install, memory, metrics, monitor, placement, recovery,
-    scale, seccomp, tls, uninstall, update, volume,
+    access, autoscale, devices, discovery, faults, hundreds, in_cluster, install, memory, metrics, monitor,
+    network_policies, placement, recovery, scale, seccomp, tls, uninstall, update, volume,
 )
 from .store import Store
 
@@ -37,6 +37,8 @@ STEPS = {
     "hits-recover": recovery.before_the_next,
     "tls": tls.renewed,
     "cert-manager": tls.by_cert_manager,
+    "access": access.by_policy,
+    "network-policies": network_policies.in_force,
     "devices": devices.raw_and_pinned,
     "dns": discovery.by_dns,
     "hundreds": hundreds.io_nodes,

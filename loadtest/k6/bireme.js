@@ -18,8 +18,8 @@ export const options = {
   summaryTrendStats: ['med', 'p(90)', 'p(99)', 'max'],
 };
 
-const query = connection('bireme/query/v1/query.proto', setting.queryName);
-const io = connection('bireme/fetch/v1/fetch.proto', setting.ioName);
+const query = connection('bireme/query/v1/query.proto', setting.queryName, setting.tls);
+const io = connection('bireme/fetch/v1/fetch.proto', setting.ioName, setting.ioTls || setting.tls);
 const queryNode = (tags) => query(ownNode('query'), tags);
 const ioNode = (tags) => io(ownNode('io'), tags);
 

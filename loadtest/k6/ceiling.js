@@ -11,8 +11,8 @@ import { firstNode } from './tiers.js';
 
 export { summary as handleSummary } from './summary.js';
 
-const query = connection('bireme/query/v1/query.proto', setting.queryName);
-const io = connection('bireme/fetch/v1/fetch.proto', setting.ioName);
+const query = connection('bireme/query/v1/query.proto', setting.queryName, setting.tls);
+const io = connection('bireme/fetch/v1/fetch.proto', setting.ioName, setting.ioTls || setting.tls);
 const queryNode = (tags) => query(firstNode('query'), tags);
 const ioNode = (tags) => io(firstNode('io'), tags);
 const request = {

@@ -34,8 +34,9 @@ export const setting = {
   errors: number('ERRORS_MAX', 0.001),
   shed: number('SHED_MAX', 0.01),
   // TLS_CA, the authorities of the nodes' certificates, turns TLS on; TLS_CERT and TLS_KEY are the client's
-  // certificate, if nodes require one.
+  // certificate, if nodes require one. IO_TLS_CA, IO_TLS_CERT and IO_TLS_KEY are those for I/O nodes, if they differ.
   tls: tls(text('TLS_CA', ''), text('TLS_CERT', ''), text('TLS_KEY', '')),
+  ioTls: tls(text('IO_TLS_CA', ''), text('IO_TLS_CERT', ''), text('IO_TLS_KEY', '')),
   // The names in the nodes' certificates, where they differ from the addresses.
   queryName: text('QUERY_NAME', ''),
   ioName: text('IO_NAME', ''),

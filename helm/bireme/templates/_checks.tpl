@@ -22,7 +22,7 @@
 
 {{/* Checks for settings that the chart itself sets. */}}
 {{- define "bireme.checks.names" -}}
-{{- range $tier, $taken := dict "io" (dict "access" "access.peers" "peers" "access.peers" "listen" "listenAddress" "name" "" "drives" "io.drives" "serve" "io.serve" "also_reads" "tables" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_members" "io.replicas" "hit_ratio_at_start" "io.hitRatioAtStart" "start_max" "io.startMax" "telemetry" "telemetry" "tls" "tls") "query" (dict "access" "access.mode" "audit" "access.audit" "listen" "listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry" "tls" "tls" "io_tls" "tls") }}
+{{- range $tier, $taken := dict "io" (dict "access" "access.peers" "peers" "access.peers" "peer_secret" "access.peerSecret" "storage_secrets" "storage.existingSecret" "listen" "listenAddress" "name" "" "drives" "io.drives" "serve" "io.serve" "also_reads" "tables" "storage" "storage.options" "cores" "io.cores" "pin" "io.pinned" "shares" "io.shares" "warm_at_start" "io.warmAtStart" "warm_members" "io.replicas" "hit_ratio_at_start" "io.hitRatioAtStart" "start_max" "io.startMax" "telemetry" "telemetry" "tls" "tls") "query" (dict "access" "access.mode" "peer_secret" "access.peerSecret" "storage_secrets" "storage.existingSecret" "audit" "access.audit" "listen" "listenAddress" "name" "" "tables" "tables" "io_nodes" "discovery" "io_nodes_from" "discovery" "storage" "storage.options" "telemetry" "telemetry" "tls" "tls" "io_tls" "tls") }}
 {{- range $key, $value := (index $.Values $tier).settings }}
 {{- if hasKey $taken $key }}
 {{- $instead := index $taken $key }}
@@ -195,7 +195,7 @@
 
 {{- define "bireme.checks.tls" -}}
 {{- with .tls }}
-{{- $given := or .secrets.query .secrets.io }}
+{{- $given := or .secrets.query .secrets.io .secrets.queryToIo }}
 {{- if and (not .enabled) (or $given .certManager.enabled) }}
 {{- fail (printf "%s, and tls.enabled is false: set it to true" (ternary "tls.certManager.enabled is true" "tls.secrets names certificates" .certManager.enabled)) }}
 {{- end }}
@@ -216,9 +216,6 @@
 {{- if ge $hours.renewBefore $hours.duration }}
 {{- fail (printf "tls.certManager.renewBefore (%s) is not below duration (%s): certificates would be renewed without end" .certManager.renewBefore .certManager.duration) }}
 {{- end }}
-{{- if and .enabled (not $.telemetry.metrics.enabled) }}
-{{- fail "tls.enabled is true, and telemetry.metrics.enabled is false: the kubelet can't probe by TLS and asks at that port, so set it to true" }}
-{{- end }}
 {{- end }}
 {{- end }}
 
@@ -236,6 +233,9 @@
 {{- if and (eq .mode "open") (or .policy .existingSecret) }}
 {{- fail "access.mode is open, so the policy would have no effect: set access.mode to policy, or leave the policy out" }}
 {{- end }}
+{{- end }}
+{{- if and .ioServices (not .access.peerSecret) (not .access.peers) }}
+{{- fail "ioServices names I/O nodes of another release, which know another secret: name one Secret in access.peerSecret of both releases; it may be the one that the other release has made (OTHER-bireme-peers)" }}
 {{- end }}
 {{- if and .access.peers (or (not .tls.enabled) (eq .tls.clientCertificates "none")) }}
 {{- fail "access.peers names certificates, and query nodes present none: set tls.enabled, and tls.clientCertificates to io or all" }}

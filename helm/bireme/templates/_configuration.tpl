@@ -26,6 +26,16 @@ TOML string.
 {{- end }}
 {{- end }}
 
+{{/* The files of Secrets that both tiers have. They come first, before the sections. */}}
+{{- define "bireme.toml.secrets" -}}
+{{- if include "bireme.peers.secret" . }}
+peer_secret = "/etc/bireme-peers/secret"
+{{- end }}
+{{- if .Values.storage.existingSecret }}
+storage_secrets = "/etc/bireme-store"
+{{- end }}
+{{- end }}
+
 {{- define "bireme.toml.storage" -}}
 {{- with .Values.storage.options }}
 
@@ -45,6 +55,7 @@ TOML string.
 {{- if .metrics.enabled }}
 metrics_listen = "{{ $root.Values.listenAddress }}:9464"
 {{- end }}
+probes_listen = "{{ $root.Values.listenAddress }}:9465"
 trace_ratio = {{ include "bireme.toml.scalar" .traces.ratio }}
 trace_slow = {{ toJson .traces.slow }}
 log_format = {{ toJson $root.Values.logFormat }}
@@ -56,6 +67,7 @@ access = {{ ternary "open" "/etc/bireme-access/access.toml" (eq .Values.access.m
 {{- if .Values.access.audit }}
 audit = "/dev/stdout"
 {{- end }}
+{{- include "bireme.toml.secrets" . }}
 {{- if and .Values.io.hitRatioAtStart (not (hasKey .Values.query.settings "member_hold")) }}
 member_hold = "{{ add (include "bireme.seconds" .Values.io.startMax) 120 }}s"
 {{- end }}
@@ -103,8 +115,12 @@ pin = {{ .Values.io.pinned }}
 {{- with include "bireme.tls.peers" . }}
 peers = {{ . }}
 {{- else }}
+{{- if .Values.loadtest.enabled }}
+{{- /* The load test asks I/O nodes too, and has no proof of the secret. */}}
 access = "open"
 {{- end }}
+{{- end }}
+{{- include "bireme.toml.secrets" . }}
 {{- $serve := list }}
 {{- range $table := .Values.tables }}
 {{- $serve = append $serve (trimSuffix "/" $table.uri) }}

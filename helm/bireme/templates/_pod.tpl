@@ -40,29 +40,20 @@ lifecycle:
 Liveness is the health of the whole process. Readiness is the health of its service, which a node withdraws before it
 drains. The startup probe allows for a node that recovers a big cache.
 
-The kubelet's gRPC probes do not support TLS, so a node with TLS answers probes over HTTP on the port of its metrics. A
-client run in the pod for each probe would cost more, on the CPUs to which the node's threads are pinned.
+Probes have a port of their own, over HTTP: the kubelet's gRPC probes do not support TLS, and a client run in the pod for
+each probe would cost more, on the CPUs to which the node's threads are pinned.
 */}}
 {{- define "bireme.container.probes" -}}
-{{- $query := eq (index . 1) "query" }}
-{{- $port := ternary 7070 7071 $query }}
-{{- $service := ternary "bireme.query.v1.QueryService" "bireme.fetch.v1.FetchService" $query }}
-{{- $live := printf "grpc: {port: %d}" $port }}
-{{- $ready := printf "grpc: {port: %d, service: %s}" $port $service }}
-{{- if (index . 0).Values.tls.enabled }}
-{{- $live = "httpGet: {path: /live, port: metrics}" }}
-{{- $ready = "httpGet: {path: /ready, port: metrics}" }}
-{{- end -}}
 startupProbe:
-  {{ $live }}
+  httpGet: {path: /live, port: probes}
   periodSeconds: 1
   failureThreshold: 300
 readinessProbe:
-  {{ $ready }}
+  httpGet: {path: /ready, port: probes}
   periodSeconds: 2
   timeoutSeconds: 2
 livenessProbe:
-  {{ $live }}
+  httpGet: {path: /live, port: probes}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
@@ -86,12 +77,8 @@ env:
   - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ quote . }}}
   {{- end }}
   {{- with $values.extraEnv }}{{ toYaml . | nindent 2 }}{{ end }}
-{{- if or $root.Values.storage.existingSecret $values.extraEnvFrom }}
-envFrom:
-  {{- with $root.Values.storage.existingSecret }}
-  - secretRef: {name: {{ . }}}
-  {{- end }}
-  {{- with $values.extraEnvFrom }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- with $values.extraEnvFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 

@@ -1,14 +1,3 @@
-{{/* The ingress rule of a NetworkPolicy for scraping metrics. */}}
-{{- define "bireme.networkPolicy.metrics" -}}
-{{- if .Values.telemetry.metrics.enabled -}}
-- ports:
-    - {protocol: TCP, port: metrics}
-  {{- with .Values.networkPolicy.metricsFrom }}
-  from: {{- toYaml . | nindent 4 }}
-  {{- end }}
-{{- end }}
-{{- end }}
-
 {{/* The selector of both tiers' pods and services. */}}
 {{- define "bireme.monitor.selector" -}}
 matchLabels: {{- omit (include "bireme.selector" (list . "io") | fromYaml) "app.kubernetes.io/component" | toYaml | nindent 2 }}

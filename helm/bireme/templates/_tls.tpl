@@ -1,9 +1,15 @@
 {{/* Certificates: their Secrets, their names, and their paths in pods. */}}
 
-{{/* The Secret with a tier's certificate: (list $ "io"). */}}
+{{/*
+The Secret with a certificate: (list $ "io") and (list $ "query") for a tier's own, (list $ "query-io") for the one that
+query nodes present to I/O nodes.
+*/}}
 {{- define "bireme.tls.secret" -}}
-{{- $tls := (index . 0).Values.tls }}
-{{- if $tls.certManager.enabled }}{{ include "bireme.tier" . }}-tls{{ else }}{{ index $tls.secrets (index . 1) }}{{ end }}
+{{- $tls := (index . 0).Values.tls }}{{ $of := index . 1 }}
+{{- if $tls.certManager.enabled }}{{ include "bireme.tier" . }}-tls
+{{- else if eq $of "query-io" }}{{ default $tls.secrets.query $tls.secrets.queryToIo }}
+{{- else }}{{ index $tls.secrets $of }}
+{{- end }}
 {{- end }}
 
 {{/* The DNS names of a tier's service, the longest first: (list $ "io"). */}}
@@ -29,17 +35,26 @@
 {{- default (include "bireme.io.domain" .) .Values.tls.ioServerName }}
 {{- end }}
 
-{{- define "bireme.tls.mount" -}}
-{{- if .Values.tls.enabled -}}
+{{/* The folders with a tier's certificates: (list $ "io"). */}}
+{{- define "bireme.tls.mounts" -}}
+{{- if (index . 0).Values.tls.enabled -}}
 - {name: tls, mountPath: /tls, readOnly: true}
+{{- if eq (index . 1) "query" }}
+- {name: io-tls, mountPath: /io-tls, readOnly: true}
+{{- end }}
 {{- end }}
 {{- end }}
 
-{{/* The volume with a tier's certificate: (list $ "io"). Not in the pods' checksum, because nodes reload certificates. */}}
-{{- define "bireme.tls.volume" -}}
-{{- if (index . 0).Values.tls.enabled -}}
+{{/* Their volumes: (list $ "io"). Not in the pods' checksum, because nodes reload certificates. */}}
+{{- define "bireme.tls.volumes" -}}
+{{- $root := index . 0 }}
+{{- if $root.Values.tls.enabled -}}
 - name: tls
   secret: {secretName: {{ include "bireme.tls.secret" . }}, defaultMode: 0440}
+{{- if eq (index . 1) "query" }}
+- name: io-tls
+  secret: {secretName: {{ include "bireme.tls.secret" (list $root "query-io") }}, defaultMode: 0440}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -68,23 +83,34 @@ client_ca = "/tls/ca.crt"
 {{- if eq $tier "query" }}
 
 [io_tls]
-ca = "/tls/ca.crt"
+ca = "/io-tls/ca.crt"
 server_name = {{ include "bireme.tls.ioServerName" $root | toJson }}
 {{- if ne .clientCertificates "none" }}
-cert = "/tls/tls.crt"
-key = "/tls/tls.key"
+cert = "/io-tls/tls.crt"
+key = "/io-tls/tls.key"
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* cert-manager's reference to the issuer of both tiers' certificates. */}}
+{{/*
+cert-manager's reference to the issuer of certificates for callers (list $ "callers"), or for the connections between the
+tiers (list $ "tiers"). Without one in the values, it is an authority of the release's own.
+*/}}
 {{- define "bireme.tls.issuer" -}}
-{{- with .Values.tls.certManager.issuerRef }}
+{{- $root := index . 0 }}{{ $callers := eq (index . 1) "callers" }}
+{{- with $root.Values.tls.certManager }}
+{{- with ternary .issuerRef .tiersIssuerRef $callers }}
 {{- toYaml . }}
 {{- else -}}
-name: {{ include "bireme.tier" (list . "ca") }}
+name: {{ include "bireme.tls.authority" (list $root $callers) }}
 kind: Issuer
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The name of the release's own authority for callers (list $ true) or for the tiers (list $ false). */}}
+{{- define "bireme.tls.authority" -}}
+{{ include "bireme.tier" (list (index . 0) (ternary "ca" "tiers-ca" (index . 1))) }}
 {{- end }}

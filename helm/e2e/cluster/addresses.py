@@ -12,6 +12,8 @@ BRIDGE = "bireme0"
 PORTS = {"query": 7070, "io": 7071}
 # The port of the metrics on the pods of both tiers.
 METRICS_PORT = 9464
+# The port of the probes on them.
+PROBES_PORT = 9465
 
 
 def node_name(number: int) -> str:

@@ -2,9 +2,10 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+from ..check import say
 from ..layout import BIN, KUBECONFIG, STATE
 from ..process import Background, run, until
-from . import control_plane, network, pki, remains
+from . import control_plane, network, pki, policies, remains
 from .addresses import HOST
 from .worker import Worker
 
@@ -25,6 +26,7 @@ class Cluster:
         self.nodes = nodes
         self.workers = [Worker(number) for number in range(1, nodes + 1)]
         self.processes: dict[str, Background] = {}
+        self.enforces_policies = False
 
     def up(self, archives: list) -> None:
         remains.begin(self.nodes)
@@ -43,6 +45,12 @@ class Cluster:
         corefile.write_text(COREFILE.format(host=HOST, kubeconfig=KUBECONFIG))
         self.processes["coredns"] = Background("coredns", BIN / "coredns", "-conf", corefile)
         until("the nodes", lambda: self.ready_nodes() == self.nodes)
+        lacking = policies.lacking()
+        self.enforces_policies = not lacking
+        if lacking:
+            say(f"NetworkPolicies are not enforced: {lacking}")
+        else:
+            policies.up(self.workers)
 
     def ready_nodes(self) -> int:
         return run("kubectl", "get", "nodes", "--no-headers").count(" Ready ")

@@ -26,7 +26,9 @@ DEVIATION_MAX = 0.04
 VALUES = {
     "query.replicas": 1, "io.drives": [{"name": "none", "size": "1GiB", "emptyDir": {}}], "io.minReadySeconds": 0,
     "io.nodeSelector": LABEL, "io.tolerations": [TOLERATION], "topologySpread": "DoNotSchedule",
-    f"tables.{TABLE}": {"uri": URI},
+    f"tables.{TABLE}": {"uri": URI}, "access.peerSecret": "peers",
+    # The I/O nodes of the other release are in another namespace.
+    "networkPolicy.extraEgress": [{"ports": [{"port": PORTS["io"]}]}],
 }
 SLICE = "real"
 
@@ -40,7 +42,7 @@ def io_nodes(release) -> None:
     many = Release(release.bireme, release.cluster, release.store, NAME, NAME, NODE_PORT)
     real = {name: pod["status"]["podIP"] for name, pod in release.pods("io").items()}
     # The release is removed before the fake nodes of its pods.
-    with FakeNodes(release.cluster, FAKE_NODES, ZONES) as nodes, installed(many):
+    with FakeNodes(release.cluster, FAKE_NODES, ZONES) as nodes, installed(many, release):
         grow(many, FEW)
         spread(many, nodes.zones)
         put_slice(real)
@@ -63,9 +65,13 @@ def io_nodes(release) -> None:
 
 
 @contextmanager
-def installed(many: Release):
-    """Makes the release's namespace, and removes release and namespace at the end, also if a check fails."""
+def installed(many: Release, other: Release):
+    """Makes the release's namespace, with the secret by which the other release's I/O nodes know query nodes, and removes
+    release and namespace at the end, also if a check fails."""
     many.prepare()
+    secret = other.kubectl("get", "secret", "bireme-peers", "-o", "jsonpath={.data.secret}")
+    apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "peers", "namespace": NAME},
+           "data": {"secret": secret}})
     try:
         yield
     finally:

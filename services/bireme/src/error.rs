@@ -166,6 +166,10 @@ impl From<LakeError> for CliError {
                 Self { exit: Exit::Interrupted, reason: "INTERRUPTED", ..base }
             }
             LakeError::StoreFull { .. } => Self { reason: "DISK_FULL", ..base },
+            LakeError::SecretOption { kind, .. } => {
+                let (exit, reason) = exit_and_reason(kind);
+                Self { exit, reason, ..base }
+            }
             // The user named the column, and can name another or use it in another way.
             LakeError::UnsupportedType { .. } => Self { exit: Exit::Usage, ..base },
             _ => base,
@@ -240,8 +244,8 @@ impl From<SecretError> for CliError {
 impl From<TelemetryError> for CliError {
     fn from(error: TelemetryError) -> Self {
         match error {
-            TelemetryError::Listen { address, source } => {
-                Self::listen(&address.to_string(), &source, "telemetry.metrics_listen")
+            TelemetryError::Listen { setting, address, source } => {
+                Self::listen(&address.to_string(), &source, setting)
             }
             TelemetryError::Otlp { .. } | TelemetryError::Headers { .. } => {
                 Self::usage(error.to_string())

@@ -111,6 +111,10 @@ pub struct IoConfig {
     pub store: StoreLimits,
     /// Options for object stores, such as `aws_endpoint`.
     pub storage: HashMap<String, String>,
+    /// A folder of further options that are secret: a file for each, named like the option or its environment variable
+    /// (`AWS_SECRET_ACCESS_KEY`). Keys and tokens of S3 and Azure are read again every 30 s.
+    #[schemars(extend("format" = "path"))]
+    pub storage_secrets: Option<PathBuf>,
     /// Export of metrics, traces and logs.
     pub telemetry: TelemetryConfig,
 
@@ -229,6 +233,7 @@ impl Default for IoConfig {
             background_threads: 2,
             store: StoreLimits::default(),
             storage: HashMap::new(),
+            storage_secrets: None,
             telemetry: TelemetryConfig::default(),
         }
     }

@@ -274,6 +274,16 @@ pub enum LakeError {
         /// The option's name.
         name: String,
     },
+    /// A file with a secret option of the object stores, or the folder of these files, can't be used.
+    #[error("`storage_secrets`: {}: {why}", path.display())]
+    SecretOption {
+        /// The file or folder.
+        path: PathBuf,
+        /// The kind of the error.
+        kind: std::io::ErrorKind,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The table has another key column.
     #[error(
         "the key column of {uri} is {present:?}, which rows are found by; to have them found by {column:?} instead, \

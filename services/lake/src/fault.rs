@@ -54,7 +54,9 @@ pub fn fault_of(error: &LakeError) -> Fault {
         | LakeError::ColumnNotNamed { .. }
         | LakeError::BadQuery { .. }
         | LakeError::BadIndex { .. } => fault,
-        LakeError::BadFile { path, .. } => fault.with("file", path.display()),
+        LakeError::BadFile { path, .. } | LakeError::SecretOption { path, .. } => {
+            fault.with("file", path.display())
+        }
     }
 }
 
@@ -79,6 +81,7 @@ fn reason_of(error: &LakeError) -> Reason {
         | LakeError::NullKeys { .. }
         | LakeError::UnknownOption { .. }
         | LakeError::UserInEndpoint { .. }
+        | LakeError::SecretOption { .. }
         | LakeError::BadQuery { .. }
         | LakeError::BadIndex { .. }
         | LakeError::BadUri { .. }

@@ -42,8 +42,9 @@ impl std::fmt::Debug for Opener {
 impl Opener {
     /// Creates an opener. Uses neither disk nor network.
     pub(crate) fn new(options: LakeOptions) -> Self {
+        let registry = registry(options.storage_secrets.as_ref());
         let session =
-            Session::new(options.index_cache_bytes, options.metadata_cache_bytes, registry());
+            Session::new(options.index_cache_bytes, options.metadata_cache_bytes, registry);
         let usage = Arc::new(StoreUsage::default());
         Self {
             session: Arc::new(session),

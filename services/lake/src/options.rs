@@ -7,6 +7,7 @@ use std::time::Duration;
 use stores::StoreLimits;
 use tables::{TableUri, UriPrefix};
 
+use crate::secret_options::SecretOptions;
 use crate::stop::Stop;
 
 /// The files that one table may read in addition to its own folder: base paths of shallow clones, external blobs.
@@ -26,6 +27,8 @@ pub struct LakeOptions {
     /// `google_service_account`, `azure_storage_account_name` and so on. The environment (`AWS_ACCESS_KEY_ID`, ...)
     /// provides those that are omitted, as with other tools.
     pub storage: HashMap<String, String>,
+    /// Further options, which are secret.
+    pub storage_secrets: Option<SecretOptions>,
     /// The files that some tables may read in addition to their own folders. All others read only their folders.
     pub also_reads: Vec<AlsoReads>,
     /// The largest size of the cache of indexes and their partitions, in bytes, over all tables. The memory of running
@@ -68,6 +71,7 @@ impl Default for LakeOptions {
     fn default() -> Self {
         Self {
             storage: HashMap::new(),
+            storage_secrets: None,
             also_reads: Vec::new(),
             index_cache_bytes: 1 << 30,
             metadata_cache_bytes: 256 << 20,
@@ -105,13 +109,14 @@ impl LakeOptions {
             ("download_retry_count".to_owned(), self.retries_max.to_string()),
         ]);
         all.extend(self.storage.clone());
+        all.extend(self.storage_secrets.iter().flat_map(SecretOptions::values));
         // An endpoint with http:// is intended; without allow_http, object_store would refuse each request as
         // malformed.
         let is_plain = |(name, value): (&String, &String)| {
             name.ends_with("endpoint") && value.starts_with("http://")
         };
-        let is_set = self.storage.keys().any(|name| name.ends_with("allow_http"));
-        if !is_set && self.storage.iter().any(is_plain) {
+        let is_set = all.keys().any(|name| name.ends_with("allow_http"));
+        if !is_set && all.iter().any(is_plain) {
             all.insert("allow_http".into(), "true".into());
         }
         all

@@ -75,6 +75,10 @@ pub struct QueryConfig {
     pub store: StoreLimits,
     /// Options for object stores, such as `aws_endpoint`.
     pub storage: HashMap<String, String>,
+    /// A folder of further options that are secret: a file for each, named like the option or its environment variable
+    /// (`AWS_SECRET_ACCESS_KEY`). Keys and tokens of S3 and Azure are read again every 30 s.
+    #[schemars(extend("format" = "path"))]
+    pub storage_secrets: Option<PathBuf>,
     /// Memory that the node may use in total. What the caches leave is divided between callers' requests with their
     /// answers, and the working memory of searches; requests that exceed their part are refused. 0 uses 80 % of the
     /// memory of the machine or control group.
@@ -171,6 +175,7 @@ impl Default for QueryConfig {
             ejection_time_max: Duration::from_secs(60),
             store: StoreLimits::default(),
             storage: HashMap::new(),
+            storage_secrets: None,
             memory: ByteSize::b(0),
             index_cache: ByteSize::gib(1),
             versions_max: 16,

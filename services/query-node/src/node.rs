@@ -118,6 +118,11 @@ impl QueryNode {
         self.telemetry.metrics_addr()
     }
 
+    /// Returns the address that answers only probes, if there is one.
+    pub fn probes_addr(&self) -> Option<SocketAddr> {
+        self.telemetry.probes_addr()
+    }
+
     /// Waits until the node is ready: it has tried to open each table, and has read a first list of I/O nodes.
     pub async fn ready(&self) {
         // The sender is dropped only with the node.

@@ -19,9 +19,13 @@ const INTERVAL_MIN_MS: u64 = 100;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetryConfig {
-    /// The address on which `/metrics`, `/live` and `/ready` are served over plain HTTP. Unset: they are not served.
+    /// The address on which `/metrics` is served over plain HTTP, and `/live` and `/ready` too. Unset: it is not served.
     #[schemars(extend("format" = "address"))]
     pub metrics_listen: Option<SocketAddr>,
+    /// The address on which only `/live` and `/ready` are served over plain HTTP, so that probes can reach a node whose
+    /// metrics they can't reach. Unset: only the port of metrics answers probes.
+    #[schemars(extend("format" = "address"))]
+    pub probes_listen: Option<SocketAddr>,
     /// The fraction of requests that are traced, 0 to 1. A request with a `traceparent` follows the decision of its
     /// caller instead, up to 500 such requests a second.
     pub trace_ratio: f64,
@@ -57,6 +61,7 @@ impl Default for TelemetryConfig {
     fn default() -> Self {
         Self {
             metrics_listen: None,
+            probes_listen: None,
             otlp_endpoint: None,
             otlp_interval: Duration::from_secs(15),
             trace_ratio: 0.01,

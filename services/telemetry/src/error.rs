@@ -9,9 +9,11 @@ pub const HEADERS_PROBLEM: &str =
 /// An error that prevents telemetry from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The address for metrics can't be bound, or the thread that answers on it can't be started.
-    #[error("`telemetry.metrics_listen` {address}: {source}")]
+    /// The address for metrics or for probes can't be bound, or the thread that answers on it can't be started.
+    #[error("`{setting}` {address}: {source}")]
     Listen {
+        /// The setting that has the address.
+        setting: &'static str,
         /// The address.
         address: SocketAddr,
         /// The I/O error.

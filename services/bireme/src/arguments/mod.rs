@@ -31,6 +31,6 @@ pub use priority::PriorityArgs;
 pub use row_address::parse_row_address;
 pub use row_range::parse_row_range;
 pub use size::{SIZE_EXPECTED, parse_size};
-pub use storage::StorageArgs;
+pub use storage::{StorageArgs, secret_options};
 pub use vector_column::VectorColumn;
 pub use vector_file::read_vector;

@@ -1,8 +1,10 @@
 //! Options of object stores, such as their addresses.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use clap::Args;
+use lake::SecretOptions;
 
 use crate::error::Result;
 
@@ -34,6 +36,17 @@ impl StorageArgs {
         self.apply(&mut storage)?;
         Ok(storage)
     }
+}
+
+/// Reads the secret options of the object stores in `folder`, if there is one.
+///
+/// # Errors
+/// Fails if the folder or one of its files can't be used, or if an option in it is in `storage` too.
+pub fn secret_options(
+    folder: Option<&Path>,
+    storage: &HashMap<String, String>,
+) -> Result<Option<SecretOptions>> {
+    Ok(folder.map(|folder| SecretOptions::read(folder, storage)).transpose()?)
 }
 
 fn parse_option(text: &str) -> std::result::Result<(String, String), String> {

@@ -12,7 +12,9 @@ use lake::{UriPrefix, shown};
 use ring::SlabError;
 use serde_json::json;
 
-use crate::arguments::{DriveSpec, StorageArgs, parse_duration, parse_listen, parse_size};
+use crate::arguments::{
+    DriveSpec, StorageArgs, parse_duration, parse_listen, parse_size, secret_options,
+};
 use crate::error::{CliError, Result};
 use crate::output::{Output, bytes, counted};
 use crate::runtime::runtime;
@@ -97,6 +99,9 @@ pub struct IoArgs {
     /// The address that serves /metrics, such as 0.0.0.0:9464 [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
+    /// The address that answers only probes, such as 0.0.0.0:9465 [default: none]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
+    probes: Option<SocketAddr>,
     /// The time that running requests have to finish when the node is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
@@ -142,6 +147,7 @@ impl IoArgs {
             config.serve = self.serve.iter().map(|text| prefix(text)).collect::<Result<_>>()?;
         }
         config.telemetry.metrics_listen = self.metrics.or(config.telemetry.metrics_listen);
+        config.telemetry.probes_listen = self.probes.or(config.telemetry.probes_listen);
         self.storage.apply(&mut config.storage)?;
         Ok(config)
     }
@@ -153,10 +159,11 @@ pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     out.follow_log(config.telemetry.log_format);
     start_log(NODE_LOG_LEVEL, out.json())?;
     check_machine(&config)?;
+    let secrets = secret_options(config.storage_secrets.as_deref(), &config.storage)?;
     let runtime = runtime(Some(1))?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;
     // The node starts outside of this runtime, because it has its own.
-    let node = start_io_node(config).map_err(fault)?;
+    let node = start_io_node(config, secrets).map_err(fault)?;
     report(&node, out)?;
     runtime.block_on(async {
         let signal = signals.next().await;
@@ -188,6 +195,7 @@ fn report(node: &IoNode, out: &mut Output) -> Result<()> {
             "node": node.config().name,
             "endpoint": endpoint,
             "metrics": node.metrics_addr().map(|address| format!("http://{address}/metrics")),
+            "probes": node.probes_addr().map(|address| format!("http://{address}")),
             "engine": node.engine(),
             "drives": drives.map(drive).collect::<Vec<_>>(),
             "extents": node.extents(),

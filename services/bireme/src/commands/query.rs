@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use lake::Lake;
+use lake::{Lake, LakeOptions};
 use query_node::{AccessConfig, IoNodeConfig, QueryConfig, QueryNode, Source};
 use serde_json::json;
 
-use crate::arguments::{IoEndpoint, NamedUri, StorageArgs, parse_duration, parse_listen};
+use crate::arguments::{
+    IoEndpoint, NamedUri, StorageArgs, parse_duration, parse_listen, secret_options,
+};
 use crate::error::Result;
 use crate::output::{Output, counted};
 use crate::runtime::runtime;
@@ -81,6 +83,9 @@ pub struct QueryArgs {
     /// The address that serves /metrics, such as 0.0.0.0:9464 [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
+    /// The address that answers only probes, such as 0.0.0.0:9465 [default: none]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
+    probes: Option<SocketAddr>,
     /// The time that running requests have to finish when the node is stopped
     #[arg(long, env = "BIREME_GRACE", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
@@ -115,6 +120,7 @@ impl QueryArgs {
             config.io_nodes.clear();
         }
         config.telemetry.metrics_listen = self.metrics.or(config.telemetry.metrics_listen);
+        config.telemetry.probes_listen = self.probes.or(config.telemetry.probes_listen);
         self.storage.apply(&mut config.storage)?;
         Ok(config)
     }
@@ -134,7 +140,8 @@ pub fn run(args: &QueryArgs, out: &mut Output) -> Result<()> {
 
 async fn serve(config: QueryConfig, grace: Duration, out: &mut Output) -> Result<()> {
     let mut signals = Signals::listen()?;
-    let lake = Lake::new(config.lake_options());
+    let storage_secrets = secret_options(config.storage_secrets.as_deref(), &config.storage)?;
+    let lake = Lake::new(LakeOptions { storage_secrets, ..config.lake_options() });
     let (name, tables) = (config.name.clone(), config.tables.len());
     let node = QueryNode::start(config, lake).await?;
     let (source, io_nodes) = node.io_nodes();
@@ -145,6 +152,7 @@ async fn serve(config: QueryConfig, grace: Duration, out: &mut Output) -> Result
             "node": name,
             "endpoint": endpoint,
             "metrics": node.metrics_addr().map(|address| format!("http://{address}/metrics")),
+            "probes": node.probes_addr().map(|address| format!("http://{address}")),
             "tables": tables,
             "io_nodes": io_nodes,
             "io_nodes_from": source,

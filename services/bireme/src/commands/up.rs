@@ -191,7 +191,7 @@ fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up
     let slab = plan_slab(&folder, args.cache_size, &tables)?;
     let serve = |(_, table): &(String, Table)| UriPrefix::Table(table.canonical_uri().clone());
     let serve = tables.iter().map(serve).collect();
-    let io = start_io_node(args.io_config(&slab, serve, config.storage.clone()))
+    let io = start_io_node(args.io_config(&slab, serve, config.storage.clone()), None)
         .map_err(|error| io_fault(error, &slab))?;
     if args.allow_buffered {
         tracing::info!(path = %slab.path.display(), "if O_DIRECT is refused, the page cache is used");

@@ -4,13 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use io_node::{AlsoReadsConfig, IoConfig, IoNode, NodeError};
-use lake::{AlsoReads, Lake, LakeOptions};
+use lake::{AlsoReads, Lake, LakeOptions, SecretOptions};
 
-/// Starts a node and blocks until it serves.
-pub fn start_io_node(config: IoConfig) -> Result<IoNode, NodeError> {
+/// Starts a node and blocks until it serves. Its object stores use `secrets` besides the options in `config`.
+pub fn start_io_node(
+    config: IoConfig,
+    secrets: Option<SecretOptions>,
+) -> Result<IoNode, NodeError> {
     let cache = config.lake_cache_bytes();
     let options = LakeOptions::for_row_reads(cache, config.storage.clone(), config.store);
-    let lake = Lake::new(LakeOptions { also_reads: also_reads(&config)?, ..options });
+    let lake = Lake::new(LakeOptions {
+        also_reads: also_reads(&config)?,
+        storage_secrets: secrets,
+        ..options
+    });
     IoNode::start(config, Arc::new(lake))
 }
 

@@ -17,9 +17,9 @@ pub fn telemetry_help(prefix: &str) -> String {
     format!(
         "\
 --metrics ADDRESS serves metrics at http://ADDRESS/metrics, and the node's
-health at /live and /ready, for probes that can't use gRPC with TLS. Metrics and
-traces are sent to an OpenTelemetry receiver if OTEL_EXPORTER_OTLP_ENDPOINT
-names one.
+health at /live and /ready, for probes that can't use gRPC with TLS. --probes
+ADDRESS serves /live and /ready only. Metrics and traces are sent to an
+OpenTelemetry receiver if OTEL_EXPORTER_OTLP_ENDPOINT names one.
 
 {logs} Each line is a JSON object with --json,
 {prefix}TELEMETRY_LOG_FORMAT=json, or `log_format = \"json\"` in the

@@ -16,12 +16,13 @@ use crate::cli::Cli;
 use crate::commands::{io, query};
 
 /// Flags with another name than their setting.
-const RENAMED: [(&str, &str); 5] = [
+const RENAMED: [(&str, &str); 6] = [
     ("no-pin", "pin"),
     ("drive", "drives"),
     ("table", "tables"),
     ("io-node", "io_nodes"),
     ("metrics", "telemetry.metrics_listen"),
+    ("probes", "telemetry.probes_listen"),
 ];
 
 /// Sections that nodes of both tiers have; they are documented once.

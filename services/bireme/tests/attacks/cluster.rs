@@ -106,8 +106,10 @@ pub struct Node {
     pid: u32,
     /// The endpoint of its gRPC service, as `http://127.0.0.1:PORT`.
     pub endpoint: String,
-    /// The address of `/metrics`, `/live` and `/ready`.
+    /// The address of `/metrics`, and of `/live` and `/ready` too.
     pub metrics: SocketAddr,
+    /// The address of `/live` and `/ready` only.
+    pub probes: SocketAddr,
     log: PathBuf,
 }
 
@@ -129,7 +131,8 @@ impl Node {
             .args(["-c", &format!("{limits}exec \"$0\" \"$@\"")])
             .arg(binary())
             .args(arguments)
-            .args(["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--json"])
+            .args(["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
+            .args(["--probes", "127.0.0.1:0", "--json"])
             .args(more)
             .envs(variables.iter().map(|(name, value)| (format!("BIREME_{tier}_{name}"), value)))
             .stdin(Stdio::null())
@@ -142,13 +145,16 @@ impl Node {
         let serving: Value = serde_json::from_str(&line).unwrap_or_else(|_| {
             panic!("{arguments:?} does not start: {}", std::fs::read_to_string(&log).unwrap())
         });
-        let metrics = serving["metrics"].as_str().unwrap();
-        let metrics = metrics.trim_start_matches("http://").trim_end_matches("/metrics");
+        let address = |of: &str| -> SocketAddr {
+            let url = serving[of].as_str().unwrap();
+            url.trim_start_matches("http://").trim_end_matches("/metrics").parse().unwrap()
+        };
         Self {
             pid: process.id(),
             process: process.into(),
             endpoint: serving["endpoint"].as_str().unwrap().to_owned(),
-            metrics: metrics.parse().unwrap(),
+            metrics: address("metrics"),
+            probes: address("probes"),
             log,
         }
     }
@@ -196,12 +202,11 @@ impl Node {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid)).unwrap().count()
     }
 
-    /// Returns the first line of the metrics port's answer to `GET path`; `None` without an answer within `patience`.
-    pub fn http(&self, path: &str, patience: Duration) -> Option<String> {
-        let mut stream = TcpStream::connect_timeout(&self.metrics, patience).ok()?;
-        stream.set_read_timeout(Some(patience)).ok()?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).ok()?;
+    /// Returns the first line of the answer at `address` to `GET /live`; `None` without an answer within [`PATIENCE`].
+    pub fn live(&self, address: SocketAddr) -> Option<String> {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.write_all(b"GET /live HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n").ok()?;
         let mut answer = String::new();
         let _ = stream.read_to_string(&mut answer);
         answer.lines().next().map(str::to_owned)
@@ -236,7 +241,7 @@ impl Node {
         let until = Instant::now() + PATIENCE;
         loop {
             let health = runtime.block_on(self.health());
-            let live = self.http("/live", PATIENCE);
+            let live = self.live(self.probes);
             let is_live = live.as_deref().is_some_and(|line| line.contains("200"));
             if health == Ok(ServingStatus::Serving) && is_live {
                 return;

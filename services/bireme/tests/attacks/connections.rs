@@ -87,7 +87,8 @@ fn probes_are_answered_beside_keep_alive_clients_and_scrapers() {
     let cluster = Cluster::start(&settings());
     for node in [&cluster.io, &cluster.query] {
         let request = b"GET /live HTTP/1.1\r\nHost: node\r\n\r\n";
-        let kept = connections(node.metrics, 200, request);
+        let ports = [node.metrics, node.probes];
+        let kept = ports.map(|port| connections(port, 200, request));
         let until = Instant::now() + Duration::from_secs(3);
         let metrics = node.metrics;
         let scrapers: Vec<_> = (0..64)
@@ -110,13 +111,15 @@ fn probes_are_answered_beside_keep_alive_clients_and_scrapers() {
                 })
             })
             .collect();
-        let answers: Vec<_> = (0..5).map(|_| node.http("/live", PATIENCE)).collect();
+        let answers: Vec<_> =
+            (0..5).flat_map(|_| ports.map(|port| (port, node.live(port)))).collect();
         let is_live = |it: &Option<String>| it.as_deref().is_some_and(|it| it.contains("200"));
-        let live = answers.iter().filter(|answer| is_live(answer)).count();
-        assert_eq!(live, 5, "{answers:?}");
+        assert!(answers.iter().all(|(_, answer)| is_live(answer)), "{ports:?}: {answers:?}");
         scrapers.into_iter().for_each(|it| it.join().unwrap());
-        let live = node.http("/live", PATIENCE);
-        assert!(is_live(&live), "200 keep their connections: {live:?}");
+        for port in ports {
+            let live = node.live(port);
+            assert!(is_live(&live), "200 keep their connections to {port}: {live:?}");
+        }
         drop(kept);
     }
     cluster.assert_healthy();

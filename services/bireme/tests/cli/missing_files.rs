@@ -37,5 +37,8 @@ fn every_command_reports_a_missing_file_alike() {
         let config = folder.path().join(format!("{command}.toml"));
         std::fs::write(&config, format!("listen = \"127.0.0.1:0\"\n{serve}{tls}{more}")).unwrap();
         names(&[command, "--config", text(&config)], NOT_FOUND, "missing can't be read");
+        let secrets = format!("storage_secrets = {missing:?}\n{serve}{more}");
+        std::fs::write(&config, format!("listen = \"127.0.0.1:0\"\n{secrets}")).unwrap();
+        names(&[command, "--config", text(&config)], NOT_FOUND, "`storage_secrets`: ");
     }
 }

@@ -233,6 +233,11 @@ impl IoNode {
         self.telemetry.metrics_addr()
     }
 
+    /// Returns the address that answers only probes, if there is one.
+    pub fn probes_addr(&self) -> Option<SocketAddr> {
+        self.telemetry.probes_addr()
+    }
+
     /// Returns the extents that were found on the node's drives at the start.
     pub fn recovery(&self) -> Recovery {
         self.recovery

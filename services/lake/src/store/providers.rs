@@ -24,6 +24,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::fence::{Fence, ForbiddenPath};
+use crate::secret_options::SecretOptions;
 
 /// The storage option that carries a table's [`Fence`]. No store has an option of this name.
 pub const FENCE_OPTION: &str = "bireme_fence";
@@ -32,13 +33,13 @@ pub const FENCE_OPTION: &str = "bireme_fence";
 /// bypasses the wrapped store.
 pub const FOLDERS: &str = "file$fenced";
 
-/// A registry of the stores that tables may be in.
-pub fn registry() -> Arc<ObjectStoreRegistry> {
+/// A registry of the stores that tables may be in. Those of the clouds use `secrets`.
+pub fn registry(secrets: Option<&SecretOptions>) -> Arc<ObjectStoreRegistry> {
     let registry = ObjectStoreRegistry::empty();
-    registry.insert("file", Arc::new(Fenced::new(FileStoreProvider)));
-    registry.insert("s3", Arc::new(Fenced::new(AwsStoreProvider)));
-    registry.insert("gs", Arc::new(Fenced::new(GcsStoreProvider)));
-    registry.insert("az", Arc::new(Fenced::new(AzureBlobStoreProvider)));
+    registry.insert("file", Arc::new(Fenced::new(FileStoreProvider, None)));
+    registry.insert("s3", Arc::new(Fenced::new(AwsStoreProvider, secrets)));
+    registry.insert("gs", Arc::new(Fenced::new(GcsStoreProvider, secrets)));
+    registry.insert("az", Arc::new(Fenced::new(AzureBlobStoreProvider, secrets)));
     Arc::new(registry)
 }
 
@@ -46,13 +47,14 @@ pub fn registry() -> Arc<ObjectStoreRegistry> {
 #[derive(Debug)]
 struct Fenced<P> {
     inner: P,
+    secrets: Option<SecretOptions>,
     /// The stores by Lance's names for them. There is at most one for each bucket that some table may read.
     stores: Mutex<HashMap<String, Arc<OnceCell<ObjectStore>>>>,
 }
 
 impl<P: ObjectStoreProvider> Fenced<P> {
-    fn new(inner: P) -> Self {
-        Self { inner, stores: Mutex::default() }
+    fn new(inner: P, secrets: Option<&SecretOptions>) -> Self {
+        Self { inner, secrets: secrets.cloned(), stores: Mutex::default() }
     }
 
     fn check(&self, url: &Url, options: Option<&HashMap<String, String>>) -> LanceResult<()> {
@@ -97,7 +99,10 @@ impl<P: ObjectStoreProvider> ObjectStoreProvider for Fenced<P> {
         let make = || async {
             let mut options = params.storage_options().cloned().unwrap_or_default();
             options.remove(FENCE_OPTION);
-            let accessor = StorageOptionsAccessor::with_static_options(options);
+            let accessor = match &self.secrets {
+                Some(secrets) => secrets.accessor(options),
+                None => StorageOptionsAccessor::with_static_options(options),
+            };
             let accessor = Some(Arc::new(accessor));
             let params = ObjectStoreParams { storage_options_accessor: accessor, ..params.clone() };
             let mut store = self.inner.new_store(url, &params).await?;

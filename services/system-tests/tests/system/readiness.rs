@@ -23,7 +23,7 @@ async fn start(ratio: f64, limit: Duration) -> Io {
     Io::start(|config| {
         config.hit_ratio_at_start = ratio;
         config.start_max = limit;
-        config.telemetry.metrics_listen = Some("127.0.0.1:0".parse().unwrap());
+        config.telemetry.probes_listen = Some("127.0.0.1:0".parse().unwrap());
     })
     .await
 }
@@ -39,20 +39,20 @@ async fn an_empty_node_is_ready_once_its_drives_answer() {
     let tables = folder();
     let uri = table(tables.path(), "hits", 6).await;
     let io = start(0.9, Duration::from_secs(60)).await;
-    let metrics = io.node.metrics_addr().unwrap();
+    let probes = io.node.probes_addr().unwrap();
     let projection = io.open(&uri, 1, &["text"]).await;
     let began = Instant::now();
     loop {
         fetch(&io, &projection, 6).await;
         let ready = io.node.is_ready();
-        let (status, said) = probed(metrics, "/ready").await;
+        let (status, said) = probed(probes, "/ready").await;
         if ready {
             assert_eq!((status, said.as_str()), (200, "ready"));
             break;
         }
         // The node may have become ready in between.
         assert!(status == 200 || said == "not ready", "{status} {said}");
-        assert_eq!(probed(metrics, "/live").await, (200, "live".into()));
+        assert_eq!(probed(probes, "/live").await, (200, "live".into()));
         assert!(began.elapsed() < Duration::from_secs(40));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -68,14 +68,18 @@ async fn an_empty_node_is_ready_once_its_drives_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_wait_for_a_ratio_is_bounded() {
     let io = start(1.0, Duration::from_secs(2)).await;
-    let metrics = io.node.metrics_addr().unwrap();
+    let probes = io.node.probes_addr().unwrap();
     assert_eq!(health(&io.node).await, ServingStatus::NotServing);
-    assert_eq!(probed(metrics, "/ready").await, (503, "not ready".into()));
+    assert_eq!(probed(probes, "/ready").await, (503, "not ready".into()));
     let patience = Instant::now() + Duration::from_secs(20);
     while health(&io.node).await != ServingStatus::Serving {
         assert!(Instant::now() < patience);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(probed(metrics, "/ready").await, (200, "ready".into()));
+    assert_eq!(probed(probes, "/ready").await, (200, "ready".into()));
+    // Whoever reaches the port for probes can't read the metrics there.
+    let elsewhere = (404, "the node's health is at /live and /ready".into());
+    assert_eq!(probed(probes, "/metrics").await, elsewhere);
+    assert_eq!(io.node.metrics_addr(), None);
     io.stop().await;
 }

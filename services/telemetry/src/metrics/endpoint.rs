@@ -1,8 +1,9 @@
-//! The HTTP endpoint: `/metrics` for Prometheus, `/live` and `/ready` for probes by a kubelet or a load balancer.
+//! An HTTP endpoint: `/metrics` for Prometheus, `/live` and `/ready` for probes by a kubelet or a load balancer; or
+//! probes only.
 //!
-//! The endpoint has a thread of its own, so that it answers probes whatever the node's cores do. Its connections can't
-//! be used up: if there are too many, one of them is closed for a new one, preferably an idle one. Metrics are
-//! collected on the node's background threads, a few at a time.
+//! Each endpoint has a thread of its own, so that it answers probes whatever the node's cores and the other endpoint do.
+//! Its connections can't be used up: if there are too many, one of them is closed for a new one, preferably an idle one.
+//! Metrics are collected on the node's background threads, a few at a time.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -63,6 +64,38 @@ pub fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     std::net::TcpListener::bind(address)
 }
 
+/// The paths that an endpoint serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paths {
+    /// `/metrics`, `/live` and `/ready`.
+    MetricsAndProbes,
+    /// `/live` and `/ready`.
+    Probes,
+}
+
+impl Paths {
+    fn has(self, path: &str) -> bool {
+        matches!(path, "/live" | "/ready") || (path == "/metrics" && self == Self::MetricsAndProbes)
+    }
+
+    /// Returns the answer to a path that is not served.
+    fn not_found(self) -> &'static str {
+        match self {
+            Self::MetricsAndProbes => {
+                "the metrics are at /metrics, the node's health at /live and /ready\n"
+            }
+            Self::Probes => "the node's health is at /live and /ready\n",
+        }
+    }
+
+    fn thread_name(self) -> &'static str {
+        match self {
+            Self::MetricsAndProbes => "bireme-metrics",
+            Self::Probes => "bireme-probes",
+        }
+    }
+}
+
 /// The thread that answers requests. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -85,6 +118,7 @@ impl Drop for Endpoint {
 /// An I/O error if the thread or its runtime can't be created.
 pub fn serve(
     listener: std::net::TcpListener,
+    paths: Paths,
     source: Arc<impl Source>,
     identity: Identity,
     background: Handle,
@@ -95,6 +129,7 @@ pub fn serve(
     let work = move || {
         let answering = async move {
             let answers = Rc::new(Answers {
+                paths,
                 liveness: Liveness::new(Arc::clone(&source)),
                 source,
                 identity,
@@ -103,12 +138,12 @@ pub fn serve(
             });
             match TcpListener::from_std(listener) {
                 Ok(listener) => accept(listener, answers, ended).await,
-                Err(error) => tracing::error!(%error, "metrics and probes are not answered"),
+                Err(error) => tracing::error!(%error, ?paths, "metrics or probes are not answered"),
             }
         };
         LocalSet::new().block_on(&runtime, answering);
     };
-    let thread = std::thread::Builder::new().name("bireme-probes".into()).spawn(work)?;
+    let thread = std::thread::Builder::new().name(paths.thread_name().into()).spawn(work)?;
     Ok(Endpoint { ends: Some(ends), thread: Some(thread) })
 }
 
@@ -127,7 +162,7 @@ async fn accept<S: Source>(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                debug!(%error, "a connection to the metrics endpoint was not accepted");
+                debug!(%error, "a connection to the endpoint of metrics or probes was not accepted");
                 connections.borrow_mut().close_one();
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
@@ -199,6 +234,7 @@ impl Connections {
 
 /// The parts of the endpoint that answer requests.
 struct Answers<S> {
+    paths: Paths,
     source: Arc<S>,
     liveness: Liveness<S>,
     identity: Identity,
@@ -229,16 +265,19 @@ impl<S: Source> Answers<S> {
             .serve_connection(TokioIo::new(stream), answer);
         match tokio::time::timeout(CONNECTION_MAX, serving).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => debug!(%error, "a connection to the metrics endpoint failed"),
-            Err(_) => debug!("a connection to the metrics endpoint reached its maximum age"),
+            Ok(Err(error)) => {
+                debug!(%error, "a connection to the endpoint of metrics or probes failed")
+            }
+            Err(_) => {
+                debug!("a connection to the endpoint of metrics or probes reached its maximum age")
+            }
         }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
-        if !matches!(path, "/metrics" | "/live" | "/ready") {
-            let text = "the metrics are at /metrics, the node's health at /live and /ready\n";
-            return plain(StatusCode::NOT_FOUND, text.into());
+        if !self.paths.has(path) {
+            return plain(StatusCode::NOT_FOUND, self.paths.not_found().into());
         }
         if request.method() != Method::GET {
             let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".into());

@@ -1,4 +1,4 @@
-//! The export of a node's metrics while it runs: the endpoint, and the task that sends them over OTLP.
+//! The export of a node's metrics while it runs: the endpoints, and the task that sends them over OTLP.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
-use super::endpoint::{self, Endpoint};
+use super::endpoint::{self, Endpoint, Paths};
 use super::otlp;
 use super::source::Source;
 use crate::config::TelemetryConfig;
@@ -17,19 +17,20 @@ use crate::error::TelemetryError;
 use crate::receiver::{Headers, tls, variable};
 use crate::resource::Identity;
 
-/// The export of a node's metrics. It ends when this is dropped.
+/// The export of a node's metrics, and the answers to probes. They end when this is dropped.
 pub struct Telemetry {
     metrics_addr: Option<SocketAddr>,
+    probes_addr: Option<SocketAddr>,
     tasks: Vec<JoinHandle<()>>,
-    _endpoint: Option<Endpoint>,
+    _endpoints: Vec<Endpoint>,
 }
 
 impl Telemetry {
-    /// Starts the endpoint for Prometheus and probes, and the export over OTLP, as far as `config` asks for them.
+    /// Starts the endpoints for Prometheus and for probes, and the export over OTLP, as far as `config` asks for them.
     /// Metrics are collected on `runtime`.
     ///
     /// # Errors
-    /// [`TelemetryError`] if the port can't be bound, if the endpoint's thread can't be started, or if the
+    /// [`TelemetryError`] if a port can't be bound, if an endpoint's thread can't be started, or if the
     /// environment's OTLP headers or the receiver's address are invalid. An unreachable receiver is no error: sending
     /// to it is tried again.
     pub fn start(
@@ -40,15 +41,20 @@ impl Telemetry {
     ) -> Result<Self, TelemetryError> {
         let source = Arc::new(source);
         let _entered = runtime.enter();
-        let (mut metrics_addr, mut tasks, mut serving) = (None, Vec::new(), None);
-        if let Some(address) = config.metrics_listen {
-            let refused = |source| TelemetryError::Listen { address, source };
+        let (mut tasks, mut endpoints) = (Vec::new(), Vec::new());
+        let mut serve = |setting, address: Option<SocketAddr>, paths| {
+            let Some(address) = address else { return Ok(None) };
+            let refused = |source| TelemetryError::Listen { setting, address, source };
             let listener = endpoint::bind(address).map_err(refused)?;
-            metrics_addr = listener.local_addr().ok();
+            let bound = listener.local_addr().map_err(refused)?;
             let (source, identity) = (Arc::clone(&source), identity.clone());
-            let endpoint = endpoint::serve(listener, source, identity, runtime.clone());
-            serving = Some(endpoint.map_err(refused)?);
-        }
+            let endpoint = endpoint::serve(listener, paths, source, identity, runtime.clone());
+            endpoints.push(endpoint.map_err(refused)?);
+            Ok(Some(bound))
+        };
+        let metrics_addr =
+            serve("telemetry.metrics_listen", config.metrics_listen, Paths::MetricsAndProbes)?;
+        let probes_addr = serve("telemetry.probes_listen", config.probes_listen, Paths::Probes)?;
         if let Some(endpoint) = config.receiver() {
             let channel = channel(&endpoint)?;
             let headers =
@@ -58,12 +64,17 @@ impl Telemetry {
             let pushing = otlp::push(client, endpoint, interval, source, identity.clone());
             tasks.push(tokio::spawn(pushing));
         }
-        Ok(Self { metrics_addr, tasks, _endpoint: serving })
+        Ok(Self { metrics_addr, probes_addr, tasks, _endpoints: endpoints })
     }
 
-    /// Returns the address of the endpoint, if there is one.
+    /// Returns the address that serves metrics, if there is one.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.metrics_addr
+    }
+
+    /// Returns the address that answers only probes, if there is one.
+    pub fn probes_addr(&self) -> Option<SocketAddr> {
+        self.probes_addr
     }
 }
 

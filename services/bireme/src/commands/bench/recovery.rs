@@ -105,7 +105,7 @@ fn measure(args: &RecoveryArgs) -> Result<(u64, u64, Vec<Start>)> {
     let mut starts = Vec::new();
     for _ in 0..args.starts {
         let began = Instant::now();
-        let node = start_io_node(config.clone())?;
+        let node = start_io_node(config.clone(), None)?;
         let total = began.elapsed();
         let recovery = node.recovery();
         if recovery.extents != args.extents as usize {

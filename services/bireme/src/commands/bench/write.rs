@@ -81,7 +81,7 @@ fn through_a_node(drive: &Path, extents: u32) -> Result<Duration> {
     let size = ByteSize::b((bytes + bytes / 20 + spare) >> 20 << 20);
     let scrub_rate = ByteSize::b(0);
     let config = IoConfig { fills: AT_ONCE, scrub_rate, ..trial.node(Some(size)) };
-    let node = start_io_node(config)?;
+    let node = start_io_node(config, None)?;
     let took = node.fill_ready(extents, EXTENT_SECTORS, AT_ONCE);
     node.stop(Duration::from_secs(10));
     Ok(took?)
