@@ -220,10 +220,9 @@ fn store_text(store: &StoreUse) -> String {
         bytes(store.bytes_read),
         store.cost_usd,
     );
-    for (count, what) in [
-        (store.failed, "failed"),
-        (store.refused, "not sent: the circuit breaker was open"),
-    ] {
+    for (count, what) in
+        [(store.failed, "failed"), (store.refused, "not sent: the circuit breaker was open")]
+    {
         if count > 0 {
             text.push_str(&format!("; {count} {what}"));
         }
