@@ -12,7 +12,8 @@
 //! | date | the days as 8 bytes; a Date64 that is no whole day: its milliseconds, with another seed |
 //!
 //! Each class has a seed of its own, derived from the table's: the integer 5, the text "5" and the date 5 have
-//! different hashes. The hash is XXH3 with 64 bits. Keys come from callers, so the seed must be random and must stay secret.
+//! different hashes. The hash is XXH3 with 64 bits. Keys come from callers, so the seed must be random and
+//! must stay secret.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

@@ -20,7 +20,7 @@
 //! | bytes per key, `4,096 / keys per page` and 0.02 for spilled entries | 7.78 | 11.90 |
 //! | lines read for a present key | 1.096 | 1.103 |
 //! | lines read for a missing key | 1.085 | 1.086 |
-//! | look-ups with a candidate that is not the key's row: `keys / 2^hash bits` | 1 in 3,500 to 7,000 | 1 in 350 to 700 million |
+//! | look-ups with a wrong candidate, `keys / 2^hash bits` | 1 in 3,500 to 7,000 | 1 in 350 to 700 million |
 //! | entries that have no room in their page | 0.08 % | 0.03 % |
 //!
 //! Invariants:

@@ -19,8 +19,8 @@ use crate::merge::alike;
 use crate::policy::RUNS_MAX;
 use crate::run::Run;
 
-/// The keys whose buckets are prefetched together. With 8, batches of 64 are a quarter slower; with 32 and 64 they are no
-/// faster, but a single look-up is slower, by up to a half, because it sets up room for the others.
+/// The keys whose buckets are prefetched together. With 8, batches of 64 are a quarter slower; with 32 and 64 they are
+/// no faster, but a single look-up is slower, by up to a half, because it sets up room for the others.
 const GROUP_KEYS: usize = 16;
 
 /// The runs of one version, newest first: at most [`RUNS_MAX`].

@@ -1,8 +1,8 @@
 //! Huge pages for large tables.
 
-/// Asks the system to back `values` with huge pages (2 MiB on x86-64) as they are first written. Random reads of a table
-/// of some hundred megabytes then rarely wait for address translation. Pages that only part of `values` covers stay as
-/// they are, and a system that refuses, or has no such call, changes nothing. Best called before the memory is written,
+/// Asks the system to back `values` with huge pages (2 MiB on x86-64) as they are first written. Random reads of a
+/// table of some hundred megabytes then rarely wait for address translation. Pages that only part of `values` covers
+/// stay as they are, and a system that refuses, or has no such call, changes nothing. Best called before the memory is written,
 /// with the spare capacity of a vector.
 #[cfg(target_os = "linux")]
 pub fn prefer_huge_pages<T>(values: &mut [T]) {
