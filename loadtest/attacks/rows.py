@@ -59,6 +59,11 @@ ROWS = {
         "high",
         "handshakes have a limit of their own and a timeout",
     ),
+    10: Row(
+        "a certificate of the authority of the tiers, made for something else: every table at an I/O node",
+        "high",
+        "an I/O node answers only the names of `peers`; health and reflection excepted",
+    ),
     11: Row(
         "`Warm` of one table under many spellings, to evict what others cached",
         "high",
@@ -68,6 +73,12 @@ ROWS = {
         "unfinished messages on many streams; slow readers of large answers",
         "high",
         "limits on each method's messages; all of their memory counts against `memory` on both tiers, and is freed",
+    ),
+    13: Row(
+        "without TLS: an impostor at an I/O node's address forges rows; strangers call an I/O node",
+        "high",
+        "both tiers prove that they know the secret of `peer_secret` before a row is asked for; proofs are for one call, "
+        "one address and 30 s",
     ),
     14: Row(
         "descriptors, deadlines, headers, log lines, files, secrets",

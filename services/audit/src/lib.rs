@@ -1,4 +1,4 @@
-//! The audit log: one JSON line for each request.
+//! The audit log: one JSON line for each request, and for each TLS handshake that was refused.
 //!
 //! Lines are never dropped and never rate-limited. A request reserves the place of its line before it begins
 //! ([`Audit::reserve`]), so that its end never waits. If the file can't be written, the lines wait in memory, at most
@@ -8,14 +8,18 @@
 //! request ─► reserve ─► … ─► record ─► channel ─► thread `bireme-audit` ─► file
 //! ```
 
+mod handshake;
 mod record;
 mod sink;
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::mpsc::{self, OwnedPermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+pub use handshake::{Handshake, HandshakeAudit};
 pub use record::{Record, Verdict};
 
 /// The maximum number of lines that wait for the file. A line has a few hundred bytes.
@@ -24,12 +28,28 @@ const LINES_MAX: usize = 16_384;
 /// A node's audit log. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Audit {
-    lines: mpsc::Sender<String>,
+    lines: mpsc::UnboundedSender<Entry>,
+    /// The places that are left. Each line holds one from its reservation until it is written.
+    places: Arc<Semaphore>,
+}
+
+/// What the thread that writes receives.
+#[derive(Debug)]
+enum Entry {
+    Line {
+        text: String,
+        _place: Option<OwnedSemaphorePermit>,
+    },
+    /// Answered once all lines before it are written.
+    Flush(std::sync::mpsc::Sender<()>),
 }
 
 /// The place of a request's line.
 #[derive(Debug)]
-pub struct Reserved(OwnedPermit<String>);
+pub struct Reserved {
+    audit: Audit,
+    place: Option<OwnedSemaphorePermit>,
+}
 
 impl Audit {
     /// Opens the log for appending, and starts the thread that writes it. The thread ends once all clones of the log
@@ -40,21 +60,145 @@ impl Audit {
     /// # Errors
     /// An I/O error if the file can't be opened, or the thread not started.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let (lines, waiting) = mpsc::channel(LINES_MAX);
-        sink::start(path, waiting)?;
-        Ok(Self { lines })
+        Self::open_with(path, LINES_MAX)
     }
 
-    /// Reserves the place of a line. Waits while [`LINES_MAX`] lines wait for the file. Returns `None` if the thread
-    /// that writes has ended, which is a defect.
+    /// Like [`open`](Self::open), with another number of lines that may wait for the file. For tests.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open).
+    pub fn open_with(path: &Path, lines_max: usize) -> io::Result<Self> {
+        let (lines, waiting) = mpsc::unbounded_channel();
+        let places = Arc::new(Semaphore::new(lines_max));
+        sink::start(path, waiting, Arc::clone(&places))?;
+        Ok(Self { lines, places })
+    }
+
+    /// Reserves the place of a line. Waits while as many lines as may wait for the file do. Returns `None` if the
+    /// thread that writes has ended, which is a defect.
     pub async fn reserve(&self) -> Option<Reserved> {
-        self.lines.clone().reserve_owned().await.ok().map(Reserved)
+        let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+        Some(Reserved { audit: self.clone(), place: Some(place) })
+    }
+
+    /// Waits until all lines so far are written, at most `limit`. Blocks the thread.
+    pub fn flush(&self, limit: Duration) {
+        let (done, is_done) = std::sync::mpsc::channel();
+        if self.lines.send(Entry::Flush(done)).is_ok() {
+            let _ = is_done.recv_timeout(limit);
+        }
     }
 }
 
 impl Reserved {
+    /// Makes this the place of a line that may be written much later, such as at the end of a stream. Until then it
+    /// takes no place from others. The caller bounds the number of such lines: they may wait for the file in addition
+    /// to all others.
+    pub fn for_long(self) -> Self {
+        Self { place: None, ..self }
+    }
+
     /// Passes the line to the thread that writes. Never waits.
     pub fn record(self, record: &Record<'_>) {
-        self.0.send(record.line());
+        self.write(record::line(record));
+    }
+
+    fn write(self, text: String) {
+        let Self { audit, place } = self;
+        let _place = place.or_else(|| Arc::clone(&audit.places).try_acquire_owned().ok());
+        // Fails if the thread has ended, which is a defect.
+        let _ = audit.lines.send(Entry::Line { text, _place });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn record(rpc: &str) -> Record<'_> {
+        Record {
+            time: SystemTime::UNIX_EPOCH,
+            node: "n",
+            caller: None,
+            peer: None,
+            rpc,
+            table: None,
+            version: None,
+            grant: None,
+            verdict: Verdict::Allowed,
+            code: "OK",
+            reason: None,
+            rows: 0,
+            bytes: 0,
+            duration_us: 0,
+        }
+    }
+
+    /// Creates a log that nobody reads yet: a pipe. Returns the log and the reading side.
+    fn unread_log(folder: &Path, lines_max: usize) -> (Audit, std::fs::File) {
+        let path = folder.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        // Both sides, because opening one side of a pipe waits for the other.
+        let reader = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        (Audit::open_with(&path, lines_max).unwrap(), reader)
+    }
+
+    /// Reads `count` lines.
+    fn read_lines(reader: &mut std::fs::File, count: usize) -> Vec<String> {
+        let mut text = Vec::new();
+        let mut buffer = [0; 4096];
+        while text.iter().filter(|&&byte| byte == b'\n').count() < count {
+            let read = reader.read(&mut buffer).unwrap();
+            text.extend_from_slice(&buffer[..read]);
+        }
+        String::from_utf8(text).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[tokio::test]
+    async fn lines_wait_for_a_file_that_cannot_be_written_and_none_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let (audit, mut reader) = unread_log(folder.path(), 8);
+        let long = "x".repeat(100_000);
+        let mut written = 0;
+        // The pipe takes 64 KiB, and the thread has a few lines in its hands.
+        let mut place = None;
+        while written < 1000 {
+            let reserved = tokio::time::timeout(Duration::from_millis(500), audit.reserve()).await;
+            let Ok(reserved) = reserved else { break };
+            reserved.unwrap().record(&record(&long));
+            written += 1;
+            place = Some(());
+        }
+        assert!(place.is_some() && written < 1000, "{written} lines wait for the file");
+        // A line that was announced long before is written although there is no place.
+        let reading = std::thread::spawn(move || read_lines(&mut reader, written + 1));
+        audit.reserve().await.unwrap().record(&record("last"));
+        let lines = tokio::task::spawn_blocking(|| reading.join().unwrap()).await.unwrap();
+        assert_eq!(lines.len(), written + 1);
+        assert!(lines.last().unwrap().contains("\"rpc\":\"last\""));
+    }
+
+    #[tokio::test]
+    async fn lines_of_long_requests_take_no_place_from_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit");
+        let audit = Audit::open_with(&path, 2).unwrap();
+        let mut long = Vec::new();
+        for _ in 0..100 {
+            long.push(audit.reserve().await.unwrap().for_long());
+        }
+        let [one, other] = [audit.reserve().await.unwrap(), audit.reserve().await.unwrap()];
+        // There is no place left, and the long requests' lines need none.
+        long.into_iter().for_each(|place| place.record(&record("long")));
+        one.record(&record("short"));
+        drop(other);
+        audit.flush(Duration::from_secs(60));
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.matches("\"rpc\":\"long\"").count(), 100);
+        assert_eq!(text.matches("\"rpc\":\"short\"").count(), 1);
     }
 }

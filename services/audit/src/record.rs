@@ -31,7 +31,7 @@ pub struct Record<'a> {
     pub peer: Option<SocketAddr>,
     /// The rpc, such as `bireme.query.v1.QueryService/Get`.
     pub rpc: &'a str,
-    /// The table's name.
+    /// The table's name; on an I/O node its label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<&'a str>,
     /// The version of the table that was used.
@@ -55,15 +55,14 @@ pub struct Record<'a> {
     pub duration_us: u64,
 }
 
-impl Record<'_> {
-    /// Returns the line, without the line break at its end.
-    pub(crate) fn line(&self) -> String {
-        // Strings and numbers can always be written.
-        serde_json::to_string(self).unwrap_or_default()
-    }
+/// Returns the line of a record, without the line break at its end.
+pub fn line(record: &impl Serialize) -> String {
+    // Strings and numbers can always be written.
+    serde_json::to_string(record).unwrap_or_default()
 }
 
-fn rfc3339<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+/// Writes a time as RFC 3339 with milliseconds, in UTC.
+pub fn rfc3339<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&humantime::format_rfc3339_millis(*time))
 }
 
@@ -95,6 +94,6 @@ mod tests {
                     \"peer\":\"10.0.0.7:4711\",\"rpc\":\"bireme.query.v1.QueryService/Get\",\
                     \"table\":\"a \\\"quoted\\\"\\nname\",\"version\":7,\"verdict\":\"allowed\",\"code\":\"OK\",\
                     \"rows\":3,\"bytes\":1024,\"duration_us\":250}";
-        assert_eq!(record.line(), line);
+        assert_eq!(super::line(&record), line);
     }
 }

@@ -4,9 +4,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::Entry;
 
 /// The pause before a failed write is tried again, and the interval at which the thread checks whether the file was
 /// renamed.
@@ -19,22 +22,45 @@ const BATCH_MAX: usize = 256;
 ///
 /// # Errors
 /// An I/O error if the file can't be opened, or the thread not started.
-pub fn start(path: &Path, mut lines: mpsc::Receiver<String>) -> io::Result<()> {
+pub fn start(
+    path: &Path,
+    mut lines: mpsc::UnboundedReceiver<Entry>,
+    places: Arc<Semaphore>,
+) -> io::Result<()> {
     let mut file = LogFile::open(path.to_owned())?;
     let write = move || {
+        // If this thread panics, nobody waits for a place for ever.
+        let _end = Close(places);
         let mut batch = Vec::with_capacity(BATCH_MAX);
         let mut text = Vec::new();
         while lines.blocking_recv_many(&mut batch, BATCH_MAX) > 0 {
             text.clear();
-            for line in batch.drain(..) {
-                text.extend_from_slice(line.as_bytes());
-                text.push(b'\n');
+            for entry in &batch {
+                if let Entry::Line { text: line, .. } = entry {
+                    text.extend_from_slice(line.as_bytes());
+                    text.push(b'\n');
+                }
             }
             file.append(&text);
+            // Only now the lines give back their places.
+            for entry in batch.drain(..) {
+                if let Entry::Flush(done) = entry {
+                    let _ = done.send(());
+                }
+            }
         }
     };
     std::thread::Builder::new().name("bireme-audit".into()).spawn(write)?;
     Ok(())
+}
+
+/// Closes the log's places when dropped.
+struct Close(Arc<Semaphore>);
+
+impl Drop for Close {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// The file, which is opened again if it was renamed or removed.
@@ -126,10 +152,10 @@ mod tests {
     fn every_line_is_written_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
-        let (sender, lines) = mpsc::channel(4);
-        start(&path, lines).unwrap();
+        let (sender, lines) = mpsc::unbounded_channel();
+        start(&path, lines, Arc::new(Semaphore::new(1))).unwrap();
         for n in 0..1000 {
-            sender.blocking_send(n.to_string()).unwrap();
+            sender.send(Entry::Line { text: n.to_string(), _place: None }).unwrap();
         }
         drop(sender);
         let all: String = (0..1000).map(|n| format!("{n}\n")).collect();

@@ -207,6 +207,10 @@ impl From<NodeError> for CliError {
             NodeError::Telemetry(error) => error.into(),
             NodeError::Tls(error) => tls(message, &error),
             NodeError::Secret(error) => secret(message, &error),
+            NodeError::Audit { source, .. } => {
+                let (exit, reason) = exit_and_reason(source.kind());
+                Self::new(exit, reason, message)
+            }
             NodeError::Slab(error) => slab(message, &error),
             NodeError::Ring { .. } => {
                 Self::new(Exit::Other, "RING", message).hint("--engine pread does without io_uring")

@@ -14,10 +14,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use audit::HandshakeAudit;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::Instant;
+use tokio_rustls::server::TlsStream;
 
 use crate::connection::{Connection, Lifetimes, Peer};
 use crate::slots::{ConnectionSlot, ConnectionSlots, caller};
@@ -38,6 +40,8 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 pub struct AcceptOptions {
     /// The TLS settings. `None` for connections without TLS.
     pub tls: Option<Arc<ServerTls>>,
+    /// Writes a line for each TLS handshake that is refused. `None` without an audit log.
+    pub audit: Option<HandshakeAudit>,
     /// The slots for established connections.
     pub slots: Arc<ConnectionSlots>,
     /// The time limits of connections.
@@ -168,7 +172,7 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         let (mut socket, presented) = match &self.options.tls {
             None => (Socket::clear(stream), None),
             Some(tls) => {
-                let (stream, presented) = tls.accept(Wire::Attached(stream)).await?;
+                let (stream, presented) = self.shake_hands(tls, stream, address).await?;
                 (Socket::tls(stream), Some(presented))
             }
         };
@@ -177,6 +181,28 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         let names = presented.as_ref().map(Presented::names).unwrap_or_default();
         let peer = Peer { address: Some(address), reached_at, names };
         Ok((socket, Connection::new(&self.options.lifetimes, number, peer, presented)))
+    }
+
+    /// Does the TLS handshake. Its line of the audit log has a place before it begins, and handshakes are bounded in
+    /// number and time; so a flood of them takes no more memory and places than so many, and each that is refused has
+    /// its line, also one that is closed for a newer one.
+    async fn shake_hands(
+        &self,
+        tls: &ServerTls,
+        stream: TcpStream,
+        peer: SocketAddr,
+    ) -> io::Result<(TlsStream<Wire>, Presented)> {
+        let handshake = match &self.options.audit {
+            Some(audit) => Some(audit.begin(peer).await),
+            None => None,
+        };
+        let shaken = tls.accept(Wire::Attached(stream)).await;
+        match (handshake, &shaken) {
+            (Some(handshake), Ok(_)) => handshake.succeeded(),
+            (Some(handshake), Err(error)) => handshake.refused(&error.to_string()),
+            (None, _) => {}
+        }
+        shaken
     }
 
     fn deal(&self, socket: Socket, connection: Arc<Connection>, number: u64, peer: SocketAddr) {

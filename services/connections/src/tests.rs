@@ -1,10 +1,12 @@
 //! Tests connections over real sockets: how they are accepted, bounded and ended.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use audit::{Audit, HandshakeAudit};
 use rcgen::{CertificateParams, IsCa, Issuer, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -33,12 +35,22 @@ pub struct Node {
 
 impl Node {
     pub fn start(caps: Caps, lifetimes: Lifetimes, tls: Option<Arc<ServerTls>>) -> Self {
+        Self::start_audited(caps, lifetimes, tls, None)
+    }
+
+    /// Starts a node whose refused handshakes are written into a log.
+    fn start_audited(
+        caps: Caps,
+        lifetimes: Lifetimes,
+        tls: Option<Arc<ServerTls>>,
+        audit: Option<HandshakeAudit>,
+    ) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (dealt, mut taken) = mpsc::unbounded_channel::<Accepted>();
         let (served, connections) = mpsc::unbounded_channel();
         let slots = ConnectionSlots::new(caps, 1);
-        let options = AcceptOptions { tls, slots: Arc::clone(&slots), lifetimes };
+        let options = AcceptOptions { tls, audit, slots: Arc::clone(&slots), lifetimes };
         let give = move |_, accepted| drop(dealt.send(accepted));
         let acceptor = accept(listener, options, give).unwrap();
         let memory = TrafficMemory::new(32 << 20);
@@ -265,7 +277,7 @@ async fn a_connection_has_the_names_and_the_address_of_its_client() {
         let address = listener.local_addr().unwrap();
         let (is_tls, slots) = (tls.is_some(), ConnectionSlots::new(caps(8, 8, 8), 1));
         let tls = tls.map(|tls| ServerTls::load(&tls, ClientCertificates::Required).unwrap());
-        let options = AcceptOptions { tls, slots, lifetimes: Lifetimes::default() };
+        let options = AcceptOptions { tls, audit: None, slots, lifetimes: Lifetimes::default() };
         let (dealt, mut taken) = mpsc::unbounded_channel::<Accepted>();
         let _acceptor = accept(listener, options, move |_, it| drop(dealt.send(it))).unwrap();
         let stream = TcpStream::connect(address).await.unwrap();
@@ -350,5 +362,117 @@ async fn the_watches_of_a_connection_are_bounded() {
     check(node.channel().await).await.unwrap();
     drop((client, watched));
     until(|| node.memory.used() == 0).await;
+    node.stop().await;
+}
+
+/// Returns how many lines the log at `path` has for handshakes with each address.
+fn refused_by_address(path: &Path) -> HashMap<SocketAddr, usize> {
+    let mut count = HashMap::new();
+    for line in std::fs::read_to_string(path).unwrap().lines() {
+        assert!(line.contains("\"event\":\"handshake\",\"verdict\":\"denied\""), "{line}");
+        let (_, rest) = line.split_once("\"peer\":\"").unwrap();
+        let (peer, _) = rest.split_once('"').unwrap();
+        *count.entry(peer.parse().unwrap()).or_default() += 1;
+    }
+    count
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_refused_handshake_has_a_line_and_a_flood_of_them_delays_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, ours) = certificates(folder.path(), Duration::from_secs(600));
+    let nobody = ClientTlsConfig { cert: None, key: None, ..ours.clone() };
+    let [ours, nobody] = [ours, nobody].map(|it| ClientTls::load(&it).unwrap());
+    let server = ServerTls::load(&server, ClientCertificates::Required).unwrap();
+    let path = folder.path().join("audit");
+    let audit = Audit::open_with(&path, 32).unwrap();
+    let log = Some(HandshakeAudit::new(&audit, "n"));
+    let node = Node::start_audited(caps(8, 8, 16), Lifetimes::default(), Some(server), log);
+    let mut refused = Vec::new();
+    let mut good = Vec::new();
+    for round in 0..60 {
+        let mut stream = TcpStream::connect(node.address).await.unwrap();
+        refused.push(stream.local_addr().unwrap());
+        match round % 3 {
+            // A client without a certificate learns of the refusal when it reads.
+            0 => {
+                if let Ok(mut stream) = nobody.connect(stream, "localhost").await {
+                    assert!(is_closed(&mut stream).await);
+                }
+            }
+            1 => {
+                stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+                assert!(is_closed(&mut stream).await);
+            }
+            // Silent connections are closed once there are more than may wait.
+            _ => {
+                for _ in 0..16 {
+                    let silent = TcpStream::connect(node.address).await.unwrap();
+                    refused.push(silent.local_addr().unwrap());
+                    good.push(silent);
+                }
+                assert!(is_closed(&mut stream).await);
+            }
+        }
+        if round % 20 == 0 {
+            let stream = TcpStream::connect(node.address).await.unwrap();
+            let mut stream = ours.connect(stream, "localhost").await.unwrap();
+            stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        }
+    }
+    drop(good);
+    until(|| {
+        audit.flush(PATIENCE);
+        refused_by_address(&path).len() == refused.len()
+    })
+    .await;
+    let counted = refused_by_address(&path);
+    assert!(refused.iter().all(|peer| counted.get(peer) == Some(&1)), "{counted:?}");
+    let text = std::fs::read_to_string(&path).unwrap();
+    for reason in ["peer sent no certificates", "another connection needed its place"] {
+        assert!(text.contains(reason), "{text}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn handshakes_wait_for_a_log_without_room_and_are_bounded_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, ours) = certificates(folder.path(), Duration::from_secs(600));
+    let ours = ClientTls::load(&ours).unwrap();
+    let server = ServerTls::load(&server, ClientCertificates::Required).unwrap();
+    let path = folder.path().join("audit");
+    let audit = Audit::open_with(&path, 1).unwrap();
+    let lifetimes = Lifetimes { establish: PATIENCE, ..Lifetimes::default() };
+    let log = Some(HandshakeAudit::new(&audit, "n"));
+    let node = Node::start_audited(caps(8, 8, 16), lifetimes, Some(server), log);
+    // The only place is taken, as if the file could not be written.
+    let place = audit.reserve().await.unwrap();
+    let mut flood = Vec::new();
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(node.address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        flood.push(stream);
+    }
+    for stream in &mut flood[..184] {
+        // Those beyond the number that may wait were closed, before a handshake began.
+        let _ = is_closed(stream).await;
+    }
+    assert_eq!(node.memory.used(), 0, "the flood takes no memory of the core");
+    audit.flush(PATIENCE);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "", "no handshake began");
+    drop(place);
+    let stream = TcpStream::connect(node.address).await.unwrap();
+    let mut stream = ours.connect(stream, "localhost").await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    until(|| node.slots.counts().open == 1).await;
+    drop(stream);
+    let waited: Vec<_> = flood[184..].iter().map(|it| it.local_addr().unwrap()).collect();
+    until(|| {
+        audit.flush(PATIENCE);
+        let counted = refused_by_address(&path);
+        waited[1..].iter().all(|peer| counted.get(peer) == Some(&1))
+    })
+    .await;
     node.stop().await;
 }

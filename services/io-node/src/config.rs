@@ -50,6 +50,10 @@ pub struct IoConfig {
     /// `peer_secret`.
     #[schemars(with = "IoAccess")]
     pub access: Option<IoAccess>,
+    /// The file of the audit log, which gets one JSON line for each call, each projection of a Fetch stream, and each
+    /// TLS handshake that is refused; `/dev/stdout` for standard output. Without it there is no such log.
+    #[schemars(extend("format" = "path"))]
+    pub audit: Option<PathBuf>,
     /// The node's name, which placement uses; unique among the members.
     pub name: String,
     /// The tables that are served: their URIs, or prefixes that end in `/`, such as `s3://bucket/tables/`. Any other is
@@ -198,6 +202,7 @@ impl Default for IoConfig {
             peers: Vec::new(),
             peer_secret: None,
             access: None,
+            audit: None,
             name: "io-0".into(),
             serve: Vec::new(),
             also_reads: Vec::new(),

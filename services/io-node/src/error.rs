@@ -103,6 +103,14 @@ pub enum NodeError {
     /// The file of the secret can't be used.
     #[error("configuration: `peer_secret`: {0}")]
     Secret(#[from] SecretError),
+    /// The audit log can't be opened.
+    #[error("configuration: `audit`: {} can't be opened: {source}", path.display())]
+    Audit {
+        /// The configured file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
     /// Metrics or traces cannot be exported.
     #[error("configuration: {0}")]
     Telemetry(#[from] TelemetryError),
@@ -172,6 +180,7 @@ pub fn fault_of(error: &NodeError) -> Fault {
         | NodeError::Listen { .. }
         | NodeError::Tls(_)
         | NodeError::Secret(_)
+        | NodeError::Audit { .. }
         | NodeError::Telemetry(_)
         | NodeError::Fill { .. }
         | NodeError::Os { .. } => Fault::new(Reason::Internal, error.to_string()),

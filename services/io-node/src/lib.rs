@@ -13,6 +13,7 @@
 //!  ├─ config    the settings, checked
 //!  ├─ extent/   extents, segments, and the directory that finds extents by name
 //!  ├─ table/    opened versions of tables, packs, projections
+//!  ├─ audit_line  the lines of calls in the audit log
 //!  └─ error     errors, and their form on the wire
 //! ```
 //!
@@ -23,6 +24,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod audit_line;
 mod cache;
 mod config;
 mod drive;

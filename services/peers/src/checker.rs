@@ -51,8 +51,8 @@ pub enum NotProven {
     },
     /// The proof is for an I/O node at another address.
     #[error(
-        "its proof is for the I/O node at {to}, and its connection was made to {reached_at}: either somebody passes it on, \
-         or addresses are translated on the way; then name this node by its host name in the list of I/O nodes"
+        "its proof is for the I/O node at {to}, and its connection was made to {reached_at}: either somebody passes it \
+         on, or addresses are translated on the way; then name this node by its host name in the list of I/O nodes"
     )]
     OtherAddress {
         /// The address in the proof.

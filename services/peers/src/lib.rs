@@ -15,8 +15,8 @@
 //!
 //! The MAC is BLAKE3 with a key that is derived from the secret. The role in it keeps a query node's proof from being
 //! sent back as an I/O node's answer, and the nonce ties the answer to this call. The address, if the query node knows
-//! it, keeps whoever answers there from passing the proof on to a true I/O node. Both tiers prove only that they know the
-//! secret when a call begins: messages are neither encrypted nor protected from changes on the way, which takes TLS.
+//! it, keeps whoever answers there from passing the proof on to a true I/O node. Both tiers prove only that they know
+//! the secret when a call begins: messages are neither encrypted nor protected from changes on the way, which takes TLS.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

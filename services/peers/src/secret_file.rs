@@ -83,8 +83,9 @@ impl SecretFile {
         self.current.load_full()
     }
 
-    /// Reads the file again, and uses its secrets if they have changed. A node calls this every few seconds, on a thread
-    /// that may block. Secrets that are gone are withdrawn. A faulty file is logged, and the old secrets stay in use.
+    /// Reads the file again, and uses its secrets if they have changed. A node calls this every few seconds, on a
+    /// thread that may block. Secrets that are gone are withdrawn. A faulty file is logged, and the old secrets stay in
+    /// use.
     pub fn reload_if_changed(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let text = read(&self.path);

@@ -11,10 +11,10 @@ use spelling::counted;
 use telemetry::{Attribute, Recording};
 use traffic::HeldBytes;
 use wire::fetch::StageTimes;
-use wire::{Fault, Reason, query};
+use wire::{Fault, Reason, code_name, query};
 
 use crate::authorization::{Authorization, IdentifiedCaller, RENEWED_EVERY};
-use crate::counters::{Rpc, Stage, code_name};
+use crate::counters::{Rpc, Stage};
 use crate::error::{QueryError, Result};
 use crate::io_tier::Cost;
 use crate::request_context::RequestContext;

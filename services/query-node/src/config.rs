@@ -33,8 +33,8 @@ pub struct QueryConfig {
     /// left out, everybody who reaches the port may use the node, which must then listen on loopback.
     #[schemars(with = "Option<String>")]
     pub access: Option<AccessConfig>,
-    /// The file of the audit log, which gets one JSON line for each request; `/dev/stdout` for standard output. Without
-    /// it there is no such log.
+    /// The file of the audit log, which gets one JSON line for each request, and for each TLS handshake that is
+    /// refused; `/dev/stdout` for standard output. Without it there is no such log.
     #[schemars(extend("format" = "path"))]
     pub audit: Option<PathBuf>,
     /// TLS for connections to I/O nodes. Without it they are unencrypted.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use access::Denied;
 use telemetry::{Histogram, Scale};
 use tonic::Code;
-use wire::Reason;
+use wire::{CODES, Reason};
 
 macro_rules! names {
     ($($(#[$doc:meta])* $group:ident { $($variant:ident = $name:literal,)* })*) => {
@@ -109,32 +109,6 @@ impl IndexKind {
         let is_named = |kind: &Self| Self::NAMES[*kind as usize] == name;
         Self::OF_VECTORS.into_iter().find(is_named).unwrap_or(Self::Other)
     }
-}
-
-/// Names of gRPC's status codes, by number.
-pub const CODES: [&str; 17] = [
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-];
-
-/// Returns a code's name as gRPC writes it.
-pub fn code_name(code: Code) -> &'static str {
-    CODES[i32::from(code) as usize]
 }
 
 const RPCS: usize = Rpc::NAMES.len();
@@ -263,13 +237,6 @@ impl ShardMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn codes_have_the_names_that_grpc_gives_them() {
-        assert_eq!(code_name(Code::Ok), "OK");
-        assert_eq!(code_name(Code::ResourceExhausted), "RESOURCE_EXHAUSTED");
-        assert_eq!(code_name(Code::Unauthenticated), "UNAUTHENTICATED");
-    }
 
     #[test]
     fn unknown_kinds_of_indexes_are_other() {

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use stores::{cache_samples, store_samples};
 use telemetry::{Buckets, Histogram, Samples, Source, process_samples, tls_samples};
-use wire::Reason;
 use wire::query::{Calls, MemberState};
+use wire::{CODES, Reason};
 
-use crate::counters::{CODES, IndexKind, Rpc, SearchBy, SearchVia, ShardMetrics, Stage};
+use crate::counters::{IndexKind, Rpc, SearchBy, SearchVia, ShardMetrics, Stage};
 use crate::state::{NodeState, ShardState};
 
 telemetry::metrics! {

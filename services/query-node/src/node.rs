@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use audit::HandshakeAudit;
 use connections::{AcceptOptions, Acceptor, Lifetimes};
 use lake::Lake;
 use telemetry::Telemetry;
@@ -26,7 +27,7 @@ use crate::service::Service;
 use crate::shard::{self, Phase, ShardStart};
 use crate::state::NodeState;
 
-/// The maximum time that shutdown waits for the last spans to be sent.
+/// The maximum time that shutdown waits for the last lines of the audit log, and then for the last spans.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The interval at which the file of the secret of both tiers is checked for changes.
@@ -85,6 +86,7 @@ impl QueryNode {
         )?;
         let options = AcceptOptions {
             tls: shared.tls.clone(),
+            audit: shared.audit.as_ref().map(|it| HandshakeAudit::new(it, &shared.config.name)),
             slots: Arc::clone(&shared.connection_slots),
             lifetimes: Lifetimes::default(),
         };
@@ -180,9 +182,13 @@ impl QueryNode {
                 Ok(())
             }
         };
-        let tracer = self.shared.tracer.clone();
-        // The flush blocks until the spans' receiver has answered.
-        let _ = tokio::task::spawn_blocking(move || tracer.flush(FLUSH_PATIENCE)).await;
+        let (tracer, audit) = (self.shared.tracer.clone(), self.shared.audit.clone());
+        // The flushes block until the file is written and the spans' receiver has answered.
+        let flush = move || {
+            audit.iter().for_each(|audit| audit.flush(FLUSH_PATIENCE));
+            tracer.flush(FLUSH_PATIENCE);
+        };
+        let _ = tokio::task::spawn_blocking(flush).await;
         ended
     }
 }

@@ -14,11 +14,11 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use traffic::Arriving;
 use wire::query::query_service_server::QueryService;
 use wire::query::*;
-use wire::{Fault, asked_timeout, query};
+use wire::{Fault, asked_timeout, code_name, query};
 
 use crate::authorization::{IdentifiedCaller, address_of, identify};
 use crate::call::Call;
-use crate::counters::{Rpc, code_name};
+use crate::counters::Rpc;
 use crate::describe::{describe_table, list_tables};
 use crate::error::QueryError;
 use crate::get::get;

@@ -6,6 +6,7 @@
 
 mod arrow_batch;
 mod buffer_pool;
+mod code;
 mod codec;
 mod deadline;
 mod fault;
@@ -17,6 +18,7 @@ mod schema;
 
 pub use arrow_batch::{ArrowBatch, BatchError};
 pub use buffer_pool::BufferPool;
+pub use code::{CODES, code_name};
 pub use codec::Codec;
 pub use deadline::{DEADLINE_MAX, asked_timeout};
 pub use fault::{ERROR_DOMAIN, Fault, Reason, status_of};

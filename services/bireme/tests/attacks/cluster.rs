@@ -28,6 +28,8 @@ pub struct Settings {
     pub io_arguments: Vec<String>,
     /// Further arguments of the query node.
     pub query_arguments: Vec<String>,
+    /// The I/O node that the query node uses, instead of the cluster's own.
+    pub io_node: Option<String>,
     /// Address space of each process, in KiB (`ulimit -v`); past it an allocation fails, and the process aborts.
     pub address_space_kib: u64,
     /// File descriptors of each process (`ulimit -n`).
@@ -49,6 +51,7 @@ impl Default for Settings {
             query: set(&[("CORES", "2"), ("INDEX_CACHE", "128MiB"), ("REFRESH_INTERVAL", "200ms")]),
             io_arguments: Vec::new(),
             query_arguments: Vec::new(),
+            io_node: None,
             address_space_kib: 5 << 20,
             descriptors: None,
         }
@@ -78,7 +81,8 @@ impl Cluster {
         let io = ["io", "--no-pin", "--drive", &drive, "--serve", text(&table)];
         let io = Node::start(&io, "IO", &settings.io, &settings.io_arguments, settings, &folder);
         let named = format!("words={}", text(&table));
-        let query = ["query", "--table", &named, "--io-node", &io.endpoint];
+        let io_node = settings.io_node.as_ref().unwrap_or(&io.endpoint);
+        let query = ["query", "--table", &named, "--io-node", io_node];
         let more = &settings.query_arguments;
         let query = Node::start(&query, "QUERY", &settings.query, more, settings, &folder);
         Self { io, query, table, folder }

@@ -9,9 +9,11 @@
 //! | `places.rs` | which tables and files a node can be made to read |
 //! | `questions.rs` | what a filter, words or a request may cost |
 //! | `connections.rs` | sockets, handshakes, messages, slow readers, headers |
+//! | `strangers.rs` | who may call an I/O node, and whom a query node believes |
 //! | `files.rs` | damaged tables; the files that a node creates; its log |
 //! | `cluster.rs` | both tiers as processes, and how they are doing |
 //! | `good_caller.rs` | a caller who behaves while a node is attacked |
+//! | `impostor.rs` | answers in the place of an I/O node, with forged rows |
 //! | `growth.rs` | makes an attack larger until it is refused |
 //! | `report.rs` | what a test found, for the table |
 //!
@@ -25,9 +27,11 @@ mod connections;
 mod files;
 mod good_caller;
 mod growth;
+mod impostor;
 mod places;
 mod questions;
 mod report;
+mod strangers;
 
 use std::path::{Path, PathBuf};
 

@@ -6,6 +6,7 @@ mod io_process;
 mod killed;
 mod kubernetes;
 mod missing_files;
+mod peer_secret;
 mod query_process;
 mod serve;
 mod serving;

@@ -32,4 +32,5 @@ fn a_node_that_other_machines_reach_does_not_start_before_it_is_settled_whom_it_
     let io = io("0.0.0.0:0", "/nowhere/slab:96MiB");
     names(&io, 2, "`access` is not set, and other machines reach 0.0.0.0:0");
     names(&io, 2, "access = \"open\"");
+    names(&io, 2, "peer_secret = \"/etc/bireme/peer-secret\"");
 }

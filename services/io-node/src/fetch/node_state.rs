@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use audit::Audit;
 use ring::SlabFile;
 use telemetry::Tracer;
 use tokio::runtime::Handle;
@@ -30,6 +31,8 @@ pub struct NodeState {
     pub mailboxes: Arc<[Mailbox]>,
     /// The drives.
     pub slabs: Vec<SlabFile>,
+    /// The audit log, if there is one.
+    pub audit: Option<Audit>,
     /// Exports the spans of batches.
     pub tracer: Tracer,
 }

@@ -20,6 +20,9 @@ pub const BATCH_BYTES: u64 = 1 << 10;
 /// Bytes of a row in a reply without its columns: an index among the missing rows, an address and a distance.
 const ROW_BYTES: u64 = 16;
 
+/// Bytes of a neighbour: an address and a distance.
+const NEIGHBOR_BYTES: usize = 12;
+
 /// Answers a request whose rows have all arrived.
 pub(super) fn reply(core: &Core, no: RequestNo) {
     let Some(mut request) = end(core, no) else { return };
@@ -27,6 +30,10 @@ pub(super) fn reply(core: &Core, no: RequestNo) {
     core.stats.rows.add(request.rows() as u64);
     core.stats.table_rows.add(request.rows_from_table() as u64);
     let outcome = outcome(&mut request);
+    if let (Some(line), Ok(outcome)) = (&request.projection.audit, &outcome) {
+        let (rows, bytes) = size(outcome, request.rows());
+        line.add(rows, bytes);
+    }
     core.stats.batches.add(1);
     let timeline = BatchTimeline::new(&request.times, began, Instant::now());
     timeline.record(&core.histograms);
@@ -95,6 +102,15 @@ fn outcome(request: &mut Request) -> Result<Outcome, Fault> {
             row_addrs: nearest.iter().map(|&(position, _)| request.addr(position)).collect(),
             distances: nearest.iter().map(|&(_, distance)| distance).collect(),
         })),
+    }
+}
+
+/// Returns the number of rows that are sent, and their size in bytes. The batch asked for `rows` rows that exist.
+fn size(outcome: &Outcome, rows: usize) -> (usize, usize) {
+    match outcome {
+        Outcome::Rows(batch) => (rows, batch.bytes()),
+        Outcome::Neighbors(near) => (near.row_addrs.len(), near.row_addrs.len() * NEIGHBOR_BYTES),
+        Outcome::Error(_) => (0, 0),
     }
 }
 

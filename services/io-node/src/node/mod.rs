@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use audit::HandshakeAudit;
 use connections::{AcceptOptions, Acceptor, Lifetimes};
 use futures::FutureExt;
 use peers::SecretFile;
@@ -192,8 +193,12 @@ impl IoNode {
             handle.spawn(follow(Arc::clone(file)));
         }
         let local_addr = listener.local_addr().map_err(os_error("listening"))?;
-        let options =
-            AcceptOptions { tls: tls.clone(), slots: Arc::clone(&connection_slots), lifetimes };
+        let options = AcceptOptions {
+            tls: tls.clone(),
+            audit: node.audit.as_ref().map(|it| HandshakeAudit::new(it, &node.config.name)),
+            slots: Arc::clone(&connection_slots),
+            lifetimes,
+        };
         let acceptor = accept(&node.mailboxes, listener, options).map_err(os_error("listening"))?;
         tracing::info!(%local_addr, %engine, name = node.config.name, "I/O node serves");
         if node.config.is_open_beyond_loopback() {
@@ -290,6 +295,9 @@ impl IoNode {
             if thread.is_finished() {
                 let _ = thread.join();
             }
+        }
+        if let Some(audit) = &self.shared.node.audit {
+            audit.flush(deadline.saturating_duration_since(Instant::now()));
         }
         self.shared.node.tracer.flush(deadline.saturating_duration_since(Instant::now()));
     }

@@ -1,8 +1,10 @@
 //! Puts a node together, up to the moment at which its parts begin to run.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use audit::Audit;
 use connections::tls::{ClientCertificates, ServerTls};
 use connections::{Caps, ConnectionSlots, connections_by_memory};
 use peers::{Checker, SecretFile};
@@ -56,7 +58,8 @@ impl NodeParts {
     ///
     /// # Errors
     /// [`NodeError::Config`] if `memory` is too small for its parts, or the shares exceed the drives;
-    /// [`NodeError::Tls`] if the certificates are invalid; [`NodeError::Secret`] if the secret can't be used.
+    /// [`NodeError::Tls`] if the certificates are invalid; [`NodeError::Secret`] if the secret can't be used;
+    /// [`NodeError::Audit`] if the audit log can't be opened.
     pub fn new(
         config: IoConfig,
         drives: Drives,
@@ -115,7 +118,12 @@ impl NodeParts {
             _ => Checker::new(file),
         };
         let peers = PeerGate::new(&config, secret.map(checker))?;
+        let open_log = |path: &PathBuf| {
+            Audit::open(path).map_err(|source| NodeError::Audit { path: path.clone(), source })
+        };
+        let audit = config.audit.as_ref().map(open_log).transpose()?;
         let node = Arc::new(NodeState {
+            audit,
             tables: Registry::new(tables, served, config.tables_max),
             table_reader: TableReader::new(
                 threads.background.clone(),

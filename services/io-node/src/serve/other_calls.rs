@@ -13,6 +13,7 @@ use wire::fetch::{
 
 use super::service_state::ServiceState;
 use super::{describe, warm};
+use crate::audit_line::{AuditLine, AuditedCall};
 
 /// The service without Fetch.
 pub struct OtherCalls {
@@ -38,15 +39,29 @@ impl FetchService for OtherCalls {
         &self,
         request: Request<WarmRequest>,
     ) -> Result<Response<Self::WarmStream>, Status> {
-        warm::begin(&self.shared.node, request.into_inner(), self.stopping.clone())
-            .await
-            .map(Response::new)
+        let line = line(&request).await;
+        let stopping = self.stopping.clone();
+        let warmed = warm::begin(&self.shared.node, request.into_inner(), line, stopping).await;
+        Ok(Response::new(warmed?))
     }
 
     async fn describe(
         &self,
-        _: Request<DescribeRequest>,
+        request: Request<DescribeRequest>,
     ) -> Result<Response<DescribeResponse>, Status> {
-        Ok(Response::new(describe::describe(&self.shared).await))
+        let mut line = line(&request).await;
+        let described = describe::describe(&self.shared).await;
+        if let Some(line) = &mut line {
+            line.ends(Ok(()));
+        }
+        Ok(Response::new(described))
+    }
+}
+
+/// Returns the line of a call in the audit log, if there is one.
+async fn line<T>(request: &Request<T>) -> Option<AuditLine> {
+    match request.extensions().get::<AuditedCall>() {
+        Some(call) => Some(call.line().await),
+        None => None,
     }
 }

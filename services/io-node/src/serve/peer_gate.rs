@@ -1,8 +1,8 @@
 //! Decides which callers are answered: the node's peers, or anyone.
 //!
 //! A peer has a certificate with a name of `peers`, or proves that it knows the secret of `peer_secret`; if both are
-//! set, it needs both. To a caller that proves it, the node proves the same, even if it answers anyone: so a cluster can
-//! be given a secret node by node.
+//! set, it needs both. To a caller that proves it, the node proves the same, even if it answers anyone: so a cluster
+//! can be given a secret node by node.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,8 +34,19 @@ pub struct PeerGate {
 /// A caller that is answered.
 #[derive(Debug, Default)]
 pub struct Admitted {
+    /// The caller, for the audit log: a name in its certificate, or `secret`.
+    pub caller: Option<String>,
     /// The header of the response that proves to the caller that this node knows the secret.
     pub answer: Option<HeaderValue>,
+}
+
+/// The refusal of a caller.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The answer, which is the same for all causes.
+    pub fault: Fault,
+    /// The cause, for the audit log.
+    pub cause: &'static str,
 }
 
 /// The reason why a caller is refused, for the log.
@@ -47,6 +58,22 @@ enum Stranger {
     OtherName,
     #[error(transparent)]
     NotProven(#[from] NotProven),
+}
+
+impl Stranger {
+    /// Returns the cause as the audit log has it.
+    fn cause(self) -> &'static str {
+        match self {
+            Self::NoCertificate => "no_certificate",
+            Self::OtherName => "other_name",
+            Self::NotProven(NotProven::Missing) => "no_proof",
+            Self::NotProven(NotProven::Unreadable) => "unreadable_proof",
+            Self::NotProven(NotProven::OtherSecret) => "other_secret",
+            Self::NotProven(NotProven::OtherTime { .. }) => "other_time",
+            Self::NotProven(NotProven::OtherAddress { .. }) => "other_address",
+            Self::NotProven(NotProven::UsedBefore) => "used_proof",
+        }
+    }
 }
 
 impl PeerGate {
@@ -67,18 +94,18 @@ impl PeerGate {
     /// Called once for each stream or other call.
     ///
     /// # Errors
-    /// The fault for the caller.
+    /// [`Refusal`].
     pub fn admit(
         &self,
         connection: Option<&Connection>,
         rpc: &str,
         proof: Option<&[u8]>,
-    ) -> Result<Admitted, Fault> {
+    ) -> Result<Admitted, Refusal> {
         let admitted = self.check(connection, rpc, proof);
         admitted.map_err(|stranger| {
             self.refused.fetch_add(1, Ordering::Relaxed);
             self.log(stranger, connection);
-            self.refusal()
+            Refusal { fault: self.refusal(), cause: stranger.cause() }
         })
     }
 
@@ -90,25 +117,31 @@ impl PeerGate {
     ) -> Result<Admitted, Stranger> {
         let reached_at = connection.and_then(|connection| connection.peer().reached_at);
         let checked = self.secret.as_ref().map(|secret| secret.check(rpc, proof, reached_at));
+        let mut caller = None;
         if !self.is_open {
-            self.check_names(connection)?;
+            caller = self.check_names(connection)?.map(|name| format!("san:{name}"));
             if let Some(Err(not_proven)) = checked {
                 return Err(not_proven.into());
             }
         }
-        let Some(Ok(checked)) = checked else { return Ok(Admitted::default()) };
+        let Some(Ok(checked)) = checked else { return Ok(Admitted { caller, answer: None }) };
         if let Some(connection) = connection.filter(|_| !self.is_open) {
             connection.depend_on(checked.secret.withdrawn());
         }
         // An answer has only characters that a header may have.
-        Ok(Admitted { answer: HeaderValue::try_from(checked.answer).ok() })
+        let answer = HeaderValue::try_from(checked.answer).ok();
+        Ok(Admitted { caller: caller.or_else(|| Some("secret".into())), answer })
     }
 
-    fn check_names(&self, connection: Option<&Connection>) -> Result<(), Stranger> {
-        let Some(patterns) = &self.names else { return Ok(()) };
+    /// Returns the name by which the caller is a peer. `None` if callers need no certificate.
+    fn check_names<'a>(
+        &self,
+        connection: Option<&'a Connection>,
+    ) -> Result<Option<&'a str>, Stranger> {
+        let Some(patterns) = &self.names else { return Ok(None) };
         let names = connection.map(|connection| &*connection.peer().names).unwrap_or_default();
         match patterns.find(names) {
-            Some(_) => Ok(()),
+            Some(name) => Ok(Some(name)),
             None if names.is_empty() => Err(Stranger::NoCertificate),
             None => Err(Stranger::OtherName),
         }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use connections::{CallRule, Connection};
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, TryFutureExt};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use peers::PROOF_HEADER;
 use tokio_util::sync::CancellationToken;
@@ -22,12 +22,14 @@ use tonic::{Status, Streaming};
 use traffic::IsCounted;
 use wire::fetch::fetch_service_server::FetchServiceServer;
 use wire::fetch::{FetchRequest, FetchResponse};
-use wire::{Codec, FETCH_PATH, MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX, WARM_PATH};
+use wire::{Codec, DESCRIBE_PATH, FETCH_PATH, MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX, WARM_PATH};
 
 use super::other_calls::OtherCalls;
+use super::peer_gate::{Admitted, Refusal};
 use super::reply_body::ReplyBody;
 use super::service_state::ServiceState;
 use super::stream;
+use crate::audit_line::{AuditLine, AuditedCall};
 
 /// The largest Warm request, in bytes: it may list very many chunks or rows.
 const WARM_BYTES_MAX: usize = 1 << 20;
@@ -60,7 +62,11 @@ impl FetchServer {
         Self { shared, stopping, other_calls }
     }
 
-    fn fetch(&self, request: http::Request<Body>) -> http::Response<Body> {
+    fn fetch(
+        &self,
+        request: http::Request<Body>,
+        audit: Option<(AuditedCall, AuditLine)>,
+    ) -> http::Response<Body> {
         if request.headers().get("grpc-encoding").is_some_and(|encoding| encoding != "identity") {
             return Status::unimplemented("send messages uncompressed").into_http();
         }
@@ -75,7 +81,7 @@ impl FetchServer {
         let asked = Streaming::new_request(decoder, body, None, Some(REQUEST_BYTES_MAX));
         let stopping = self.stopping.clone();
         let replies: ReplyBody =
-            stream::begin(&self.shared.node, asked, arriving, &connection, stopping);
+            stream::begin(&self.shared.node, asked, arriving, &connection, audit, stopping);
         let mut response = http::Response::new(Body::new(replies));
         let grpc: HeaderValue = GRPC_CONTENT_TYPE;
         response.headers_mut().insert(CONTENT_TYPE, grpc);
@@ -94,24 +100,63 @@ impl Service<http::Request<Body>> for FetchServer {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let connection = request.extensions().get::<Arc<Connection>>();
+        let mut this = self.clone();
+        async move { Ok(this.answer(request).await) }.boxed()
+    }
+}
+
+impl FetchServer {
+    /// Answers a call, or refuses its caller.
+    async fn answer(&mut self, mut request: http::Request<Body>) -> http::Response<Body> {
+        let connection = request.extensions().get::<Arc<Connection>>().map(AsRef::as_ref);
         let proof = request.headers().get(PROOF_HEADER).map(HeaderValue::as_bytes);
-        let rpc = request.uri().path();
-        let admitted = self.shared.peers.admit(connection.map(AsRef::as_ref), rpc, proof);
-        let answer = match admitted {
-            Ok(admitted) => admitted.answer,
-            Err(fault) => return std::future::ready(Ok(Status::from(fault).into_http())).boxed(),
-        };
-        let prove = |mut response: http::Response<Body>| {
-            if let Some(answer) = answer {
-                response.headers_mut().insert(PROOF_HEADER, answer);
+        let admitted = self.shared.peers.admit(connection, request.uri().path(), proof);
+        let Admitted { caller, answer } = match admitted {
+            Ok(admitted) => admitted,
+            Err(Refusal { fault, cause }) => {
+                if let Some(call) = self.audited(&request, None) {
+                    call.line().await.is_refused(cause);
+                }
+                return Status::from(fault).into_http();
             }
-            response
         };
-        match request.uri().path() {
-            FETCH_PATH => std::future::ready(Ok(prove(self.fetch(request)))).boxed(),
-            _ => self.other_calls.call(request).map_ok(prove).boxed(),
+        let audited = self.audited(&request, caller);
+        let mut response = match (request.uri().path(), audited) {
+            (FETCH_PATH, Some(call)) => {
+                let line = call.line().await;
+                self.fetch(request, Some((call, line)))
+            }
+            (FETCH_PATH, None) => self.fetch(request, None),
+            (_, audited) => {
+                if let Some(call) = audited {
+                    request.extensions_mut().insert(call);
+                }
+                let Ok(response) = self.other_calls.call(request).await;
+                response
+            }
+        };
+        if let Some(answer) = answer {
+            response.headers_mut().insert(PROOF_HEADER, answer);
         }
+        response
+    }
+
+    /// Returns the call as the audit log names it. `None` if there is no log.
+    fn audited(
+        &self,
+        request: &http::Request<Body>,
+        caller: Option<String>,
+    ) -> Option<AuditedCall> {
+        let audit = self.shared.node.audit.as_ref()?;
+        let connection = request.extensions().get::<Arc<Connection>>();
+        let peer = connection.and_then(|connection| connection.peer().address);
+        let rpc = match request.uri().path() {
+            FETCH_PATH => "bireme.fetch.v1.FetchService/Fetch",
+            WARM_PATH => "bireme.fetch.v1.FetchService/Warm",
+            DESCRIBE_PATH => "bireme.fetch.v1.FetchService/Describe",
+            _ => "bireme.fetch.v1.FetchService",
+        };
+        Some(AuditedCall::new(audit, &self.shared.node.config.name, caller, peer, rpc))
     }
 }
 

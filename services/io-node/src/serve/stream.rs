@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use connections::Connection;
 use futures::FutureExt;
+use tables::TableUri;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
@@ -16,11 +17,12 @@ use wire::fetch::{Batch, FetchRequest, Open, Opened, Retire, Welcome};
 use wire::{Fault, Reason, schema_to_bytes};
 
 use super::reply_body::ReplyBody;
+use crate::audit_line::{AuditLine, AuditedCall};
 use crate::error::fault_of;
 use crate::fetch::{Core, NodeState, Outgoing, ProjectionHandle, Session, fetch, here, reply};
 use crate::shard::mailbox::{Message, Opening};
 use crate::shard::{HeldBytes, SessionNo};
-use crate::table::{Projection, Registry};
+use crate::table::{Projection, Registry, label};
 
 /// The revision of the protocol within v1.
 const REVISION: u32 = 1;
@@ -37,12 +39,14 @@ const OPENED_BYTES: u64 = 1 << 10;
 const FAULT_BYTES_MAX: usize = 512;
 const VALUE_BYTES_MAX: usize = 256;
 
-/// Opens a stream on this core. Returns the body of its response.
+/// Opens a stream on this core. Returns the body of its response. `audit` has the line of its first projection, or of
+/// the stream itself if it opens none.
 pub fn begin(
     shared: &NodeState,
     asked: Streaming<FetchRequest>,
     arriving: Arriving,
     connection: &Connection,
+    audit: Option<(AuditedCall, AuditLine)>,
     stopping: CancellationToken,
 ) -> ReplyBody {
     let (replies, answers) = mpsc::unbounded_channel();
@@ -59,7 +63,8 @@ pub fn begin(
     let no = core.sessions.borrow_mut().add(session);
     // Carries the status that ends the response if the stream fails, such as by a violation of the protocol.
     let (ending, ended) = mpsc::channel(1);
-    tokio::spawn(listen(no, asked, arriving, ending, [stopping, connection.retires()]));
+    let messages = Messages { asked, arriving, lines: audit.map(ProjectionLines::new) };
+    tokio::spawn(listen(no, messages, ending, [stopping, connection.retires()]));
     ReplyBody::new(no, answers, ended)
 }
 
@@ -67,8 +72,7 @@ pub fn begin(
 /// removes everything that belongs to the stream.
 async fn listen(
     no: SessionNo,
-    mut asked: Streaming<FetchRequest>,
-    arriving: Arriving,
+    mut messages: Messages,
     ending: mpsc::Sender<Status>,
     [stopping, retires]: [CancellationToken; 2],
 ) {
@@ -86,12 +90,12 @@ async fn listen(
                 });
                 continue;
             }
-            message = asked.message() => message,
+            message = messages.next() => message,
         };
         match message {
-            Ok(Some(request)) => {
-                arriving.taken();
-                let obeyed = handle_request(&here(), no, request.kind);
+            Ok(Some((request, line))) => {
+                messages.arriving.taken();
+                let obeyed = handle_request(&here(), no, request.kind, line);
                 if let Err(fault) = obeyed {
                     break Err(Status::from(fault));
                 }
@@ -104,6 +108,52 @@ async fn listen(
     match outcome {
         Ok(()) => finish(no).await,
         Err(status) => drop(ending.send(status).await),
+    }
+}
+
+/// The messages of a stream's client.
+struct Messages {
+    asked: Streaming<FetchRequest>,
+    arriving: Arriving,
+    /// `None` without an audit log.
+    lines: Option<ProjectionLines>,
+}
+
+/// The lines of a stream's projections in the audit log.
+struct ProjectionLines {
+    call: AuditedCall,
+    /// The line of the first projection, until there is one.
+    first: Option<AuditLine>,
+    /// A message that waits for the place of its line.
+    waiting: Option<FetchRequest>,
+}
+
+impl ProjectionLines {
+    fn new((call, mut first): (AuditedCall, AuditLine)) -> Self {
+        first.ends(Ok(()));
+        Self { call, first: Some(first), waiting: None }
+    }
+}
+
+impl Messages {
+    /// Returns the next message, with the line of the projection that it opens. Waits for the place of the line.
+    /// Cancel-safe.
+    async fn next(&mut self) -> Result<Option<(FetchRequest, Option<AuditLine>)>, Status> {
+        let Some(lines) = &mut self.lines else {
+            return Ok(self.asked.message().await?.map(|request| (request, None)));
+        };
+        if lines.waiting.is_none() {
+            lines.waiting = self.asked.message().await?;
+        }
+        let opens = |request: &FetchRequest| matches!(request.kind, Some(Asked::Open(_)));
+        let line = match &lines.waiting {
+            Some(request) if opens(request) => match lines.first.take() {
+                Some(first) => Some(first),
+                None => Some(lines.call.line().await),
+            },
+            _ => None,
+        };
+        Ok(lines.waiting.take().map(|request| (request, line)))
     }
 }
 
@@ -140,9 +190,14 @@ fn unfinished(no: SessionNo) -> Option<mpsc::UnboundedSender<Outgoing>> {
 const FINISH_POLL: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// Handles one message of the client. An error ends the stream.
-fn handle_request(core: &Core, no: SessionNo, kind: Option<Asked>) -> Result<(), Fault> {
+fn handle_request(
+    core: &Core,
+    no: SessionNo,
+    kind: Option<Asked>,
+    line: Option<AuditLine>,
+) -> Result<(), Fault> {
     match kind {
-        Some(Asked::Open(open)) => begin_open(core, no, open),
+        Some(Asked::Open(open)) => begin_open(core, no, open, line),
         Some(Asked::Batches(batches)) => {
             batches.batches.into_iter().try_for_each(|batch| take_batch(core, no, batch))
         }
@@ -247,7 +302,30 @@ fn batch_bytes(batch: &Batch) -> u64 {
 }
 
 /// Opens a projection in the background. The outcome arrives in the core's mailbox.
-fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
+fn begin_open(
+    core: &Core,
+    no: SessionNo,
+    open: Open,
+    mut line: Option<AuditLine>,
+) -> Result<(), Fault> {
+    if let Some(line) = &mut line {
+        let uri = TableUri::of_wire(&open.table_uri);
+        line.names_table(uri.map(|uri| label(&uri)), open.version);
+    }
+    let begun = open_in_background(core, no, open, &mut line);
+    if let (Err(fault), Some(line)) = (&begun, &mut line) {
+        line.ends(Err(fault));
+    }
+    begun
+}
+
+/// Opens a projection in the background, and takes the line if that has begun.
+fn open_in_background(
+    core: &Core,
+    no: SessionNo,
+    open: Open,
+    line: &mut Option<AuditLine>,
+) -> Result<(), Fault> {
     let Some(opening) = with_session(core, no, |session| session.open(open.handle)) else {
         return Ok(());
     };
@@ -262,10 +340,11 @@ fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
     };
     let tables = core.shared.tables.clone();
     let mailbox = core.shared.mailboxes[core.number].clone();
+    let line = line.take();
     core.shared.background.spawn(async move {
         let projection = AssertUnwindSafe(project(&tables, &open)).catch_unwind().await;
         let panicked = |_| Err(Fault::new(Reason::Internal, "opening the table panicked"));
-        let projection = projection.unwrap_or_else(panicked);
+        let projection = audited(projection.unwrap_or_else(panicked), line).map(Arc::new);
         // Sending fails if the core has stopped.
         let opening = Opening { projection, held, answer_held };
         let _ = mailbox.send(Message::Opened { session: no, handle: open.handle, serial, opening });
@@ -274,15 +353,25 @@ fn begin_open(core: &Core, no: SessionNo, open: Open) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn project(tables: &Registry, open: &Open) -> Result<Arc<Projection>, Fault> {
+/// Gives a projection its line, or writes the line of one that could not be opened.
+fn audited(
+    projection: Result<Projection, Fault>,
+    mut line: Option<AuditLine>,
+) -> Result<Projection, Fault> {
+    if let Some(line) = &mut line {
+        line.ends(projection.as_ref().map(drop));
+    }
+    projection.map(|projection| Projection { audit: line, ..projection })
+}
+
+async fn project(tables: &Registry, open: &Open) -> Result<Projection, Fault> {
     if open.version == 0 {
         let what = "version 0 is no version; name one, from 1";
         return Err(Fault::new(Reason::BadArgument, what));
     }
     let table = tables.open(&open.table_uri, open.version, &open.identity).await;
     let table = table.map_err(|error| fault_of(&error))?;
-    let projection = Projection::new(table, &open.columns).map_err(|error| fault_of(&error))?;
-    Ok(Arc::new(projection))
+    Projection::new(table, &open.columns).map_err(|error| fault_of(&error))
 }
 
 /// Handles the outcome of opening a projection: answers the client, and starts or refuses the batches that waited.

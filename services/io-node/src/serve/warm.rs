@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tables::TableUri;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -10,9 +11,11 @@ use tonic::Status;
 use wire::fetch::{WarmProgress, WarmRequest};
 use wire::{Fault, Reason};
 
+use crate::audit_line::AuditLine;
 use crate::cache::{ChunkSelection, Pace, WarmPlan};
 use crate::error::fault_of;
 use crate::fetch::NodeState;
+use crate::table::label;
 
 /// Starts to fill the chunks that a Warm request selects. The stream reports progress, and its last message is sent
 /// when all fills have ended or the node stops.
@@ -22,14 +25,27 @@ use crate::fetch::NodeState;
 pub async fn begin(
     shared: &Arc<NodeState>,
     request: WarmRequest,
+    mut line: Option<AuditLine>,
     stopping: CancellationToken,
 ) -> Result<ReceiverStream<Result<WarmProgress, Status>>, Status> {
+    if let Some(line) = &mut line {
+        let uri = TableUri::of_wire(&request.table_uri);
+        line.names_table(uri.map(|uri| label(&uri)), request.version);
+    }
     let pace = Pace::new(request.bytes_per_s, Instant::now());
     // Opening a table does not run on a core's thread.
     let work = shared.background.spawn(work(Arc::clone(shared), request)).await;
-    let work = work.map_err(|error| Status::internal(error.to_string()))?.map_err(Status::from)?;
+    let work = work.map_err(|error| Status::internal(error.to_string()))?;
+    let work = work.inspect_err(|fault| line.iter_mut().for_each(|line| line.ends(Err(fault))))?;
     let (progress, stream) = mpsc::channel(4);
-    shared.background.spawn(fill(Arc::clone(shared), work, pace, progress, stopping));
+    let shared = Arc::clone(shared);
+    let background = shared.background.clone();
+    background.spawn(async move {
+        let filled = fill(shared, work, pace, progress, stopping).await;
+        if let (Some(line), Some(filled)) = (&mut line, filled) {
+            line.ends(filled.as_ref().map(|_| ()));
+        }
+    });
     Ok(ReceiverStream::new(stream))
 }
 
@@ -48,14 +64,15 @@ async fn work(shared: Arc<NodeState>, request: WarmRequest) -> Result<WarmPlan, 
     WarmPlan::new(table.map_err(|error| fault_of(&error))?, &columns, which).await
 }
 
-/// Fills the chunks and reports progress. Ends early if the caller is gone or the node stops.
+/// Fills the chunks and reports progress. Ends early if the caller is gone or the node stops. Returns the last message,
+/// or `None` if the caller is gone.
 async fn fill(
     shared: Arc<NodeState>,
     work: WarmPlan,
     pace: Pace,
     progress: mpsc::Sender<Result<WarmProgress, Status>>,
     stopping: CancellationToken,
-) {
+) -> Option<Result<WarmProgress, Fault>> {
     let report = |now: &WarmProgress| match progress.try_send(Ok(now.clone())) {
         Err(mpsc::error::TrySendError::Closed(_)) => false,
         // A slow caller receives fewer reports, and delays nothing.
@@ -63,13 +80,12 @@ async fn fill(
     };
     let last = tokio::select! {
         biased;
-        () = progress.closed() => return,
+        () = progress.closed() => return None,
         () = stopping.cancelled() => {
-            let stopped = Fault::new(Reason::NodeUnavailable, "the node is shutting down");
-            Err(stopped.into())
+            Err(Fault::new(Reason::NodeUnavailable, "the node is shutting down"))
         }
         last = work.fill(&shared.fills, shared.config.fills, pace, report) => Ok(last),
     };
-    // Fails if the caller is gone.
-    let _ = progress.send(last).await;
+    let sent = progress.send(last.clone().map_err(Status::from)).await;
+    sent.is_ok().then_some(last)
 }

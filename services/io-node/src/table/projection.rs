@@ -7,6 +7,7 @@ use pack::wire_schema;
 
 use super::opened::fixed_bytes;
 use super::{OpenTable, Pack};
+use crate::audit_line::AuditLine;
 use crate::error::NodeError;
 
 /// Requested columns of one version of a table.
@@ -17,6 +18,9 @@ pub struct Projection {
     pub parts: Vec<PackProjection>,
     /// The columns as they are sent, in the requested order.
     pub schema: SchemaRef,
+    /// The line of the audit log about what is sent of them, if there is a log. Written when the projection is closed
+    /// and its last batch is answered, or when its stream ends.
+    pub audit: Option<AuditLine>,
 }
 
 /// The columns that a projection reads from one pack.
@@ -68,7 +72,7 @@ impl Projection {
             }
         }
         let schema = Arc::new(wire_schema(&Schema::new(fields)));
-        Ok(Self { table, parts, schema })
+        Ok(Self { table, parts, schema, audit: None })
     }
 
     /// Returns the pack that `part` reads.

@@ -3,6 +3,7 @@
 //! Lance is linked once.
 
 mod aging;
+mod audit;
 mod bad_input;
 mod cluster;
 mod damage;

@@ -1,5 +1,5 @@
-//! Tests that an I/O node answers its peers and nobody else, and that a query node believes nobody but I/O nodes: by the
-//! names in certificates, and by a secret that both tiers share.
+//! Tests that an I/O node answers its peers and nobody else, and that a query node believes nobody but I/O nodes: by
+//! the names in certificates, and by a secret that both tiers share.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

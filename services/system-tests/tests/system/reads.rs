@@ -18,7 +18,7 @@ use crate::cluster::{Io, folder, soon, total};
 const ROWS: usize = 4000;
 
 /// Writes a table with vectors of 3,072 and of 4,096 bytes, and ten narrow columns.
-async fn write(uri: &str) {
+pub async fn write(uri: &str) {
     let vectors = |dimension: usize| -> ArrayRef {
         let mut builder = FixedSizeListBuilder::new(Float32Builder::new(), dimension as i32);
         for row in 0..ROWS {

@@ -1,0 +1,141 @@
+//! The lines of calls in the audit log.
+//!
+//! Each call has a line; a Fetch stream has one for each projection that it opened, or one if it opened none. A line
+//! has its place before the call begins, and is written when it is dropped: whatever ends a call, a stream or a
+//! projection, also a lost connection or the end of the node, leaves its line. Lines of projections may be as many as
+//! the memory for projections allows.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use audit::{Audit, Record, Reserved, Verdict};
+use tokio::time::Instant;
+use tonic::Code;
+use wire::{Fault, Reason, code_name};
+
+/// The maximum length of a label in a line, in bytes. Callers may name tables that do not exist.
+const LABEL_BYTES_MAX: usize = 256;
+
+/// A call, as its lines name it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct AuditedCall(Arc<Call>);
+
+#[derive(Debug)]
+struct Call {
+    audit: Audit,
+    node: String,
+    caller: Option<String>,
+    peer: Option<SocketAddr>,
+    rpc: &'static str,
+}
+
+/// A line that is written when this is dropped.
+#[derive(Debug)]
+pub struct AuditLine {
+    call: AuditedCall,
+    /// `None` once it is written.
+    place: Option<Reserved>,
+    began: Instant,
+    table: Option<String>,
+    version: Option<u64>,
+    verdict: Verdict,
+    code: Code,
+    reason: Option<&'static str>,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl AuditedCall {
+    /// Creates a call of `rpc` to `node` by `caller`, whose connection comes from `peer`.
+    pub fn new(
+        audit: &Audit,
+        node: &str,
+        caller: Option<String>,
+        peer: Option<SocketAddr>,
+        rpc: &'static str,
+    ) -> Self {
+        let (audit, node) = (audit.clone(), node.to_owned());
+        Self(Arc::new(Call { audit, node, caller, peer, rpc }))
+    }
+
+    /// Reserves the place of a line. Waits while the log has none. The line's code is `CANCELLED` until it is known
+    /// better.
+    pub async fn line(&self) -> AuditLine {
+        // Without a place the log has ended, which is a defect; calls are answered nevertheless.
+        let place = self.0.audit.reserve().await.map(Reserved::for_long);
+        let (rows, bytes) = Default::default();
+        AuditLine {
+            call: self.clone(),
+            place,
+            began: Instant::now(),
+            table: None,
+            version: None,
+            verdict: Verdict::Allowed,
+            code: Code::Cancelled,
+            reason: None,
+            rows,
+            bytes,
+        }
+    }
+}
+
+impl AuditLine {
+    /// Sets the label of the table that the caller names, if a table can have that name, and the version.
+    pub fn names_table(&mut self, label: Option<String>, version: u64) {
+        self.table = label.map(|mut label| {
+            label.truncate(label.floor_char_boundary(LABEL_BYTES_MAX));
+            label
+        });
+        self.version = Some(version).filter(|&version| version > 0);
+    }
+
+    /// Sets the outcome.
+    pub fn ends(&mut self, outcome: Result<(), &Fault>) {
+        let reason = outcome.err().map(|fault| fault.reason);
+        self.code = reason.map_or(Code::Ok, Reason::code);
+        self.reason = reason.map(Reason::as_str);
+        let refusals = [Reason::TableNotServed, Reason::Unauthenticated];
+        if reason.is_some_and(|reason| refusals.contains(&reason)) {
+            self.verdict = Verdict::Denied;
+        }
+    }
+
+    /// Sets that the caller was refused, and why.
+    pub fn is_refused(&mut self, why: &'static str) {
+        (self.verdict, self.code) = (Verdict::Denied, Code::Unauthenticated);
+        self.reason = Some(why);
+    }
+
+    /// Adds rows that were sent, and their size.
+    pub fn add(&self, rows: usize, bytes: usize) {
+        // Only the core that sends them adds, so this never waits for another one.
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl Drop for AuditLine {
+    #[expect(clippy::disallowed_methods, reason = "a simulated node has no audit log")]
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        let Call { node, caller, peer, rpc, .. } = &*self.call.0;
+        place.record(&Record {
+            time: SystemTime::now(),
+            node,
+            caller: caller.as_deref(),
+            peer: *peer,
+            rpc,
+            table: self.table.as_deref(),
+            version: self.version,
+            grant: None,
+            verdict: self.verdict,
+            code: code_name(self.code),
+            reason: self.reason,
+            rows: *self.rows.get_mut(),
+            bytes: *self.bytes.get_mut(),
+            duration_us: self.began.elapsed().as_micros() as u64,
+        });
+    }
+}
