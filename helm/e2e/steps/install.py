@@ -9,10 +9,10 @@ from ..process import run
 
 
 def defaults(release) -> None:
-    step("helm install --wait with defaults, in a namespace of its own; helm test; uninstall")
+    step("helm install --wait with the fewest values, in a namespace of its own; helm test; uninstall")
     namespace = ["-n", "defaults"]
     run("helm", "install", "plain", CHART, *namespace, "--create-namespace", "--wait", "--timeout", "180s",
-        "--set", "image.tag=e2e", timeout=200)
+        "--set", "image.tag=e2e,access.mode=open", "--set-json", 'io.serve=["s3://tables/"]', timeout=200)
     check("helm test finds both tiers", "Succeeded" in run("helm", "test", "plain", *namespace, timeout=120))
     run("helm", "uninstall", "plain", *namespace, "--wait")
     run("kubectl", "delete", "namespace", "defaults")
