@@ -35,7 +35,7 @@ enum Role {
     IoNode,
 }
 
-/// What a proof is about.
+/// The contents of a proof, which its MAC covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim<'a> {
     /// The number that is used in this proof alone.
