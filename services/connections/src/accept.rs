@@ -14,7 +14,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use audit::HandshakeAudit;
+use audit::{Handshake, HandshakeAudit};
+use futures::FutureExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, LocalSet};
@@ -143,8 +144,11 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         let number = self.options.slots.next_number();
         let ip = caller(peer.ip());
         let this = Rc::clone(self);
+        // Taken now, if the log has room: the task may be closed before it runs for the first time.
+        let audit = self.options.audit.as_ref().filter(|_| self.options.tls.is_some());
+        let handshake = audit.and_then(|audit| audit.begin(peer).now_or_never());
         let work = async move {
-            let work = this.establish(stream, peer, number);
+            let work = this.establish(stream, peer, number, handshake);
             let established = tokio::time::timeout(this.options.lifetimes.establish, work).await;
             this.waiting.borrow_mut().remove(ip, number);
             let late = || Err(io::ErrorKind::TimedOut.into());
@@ -166,13 +170,14 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         stream: TcpStream,
         address: SocketAddr,
         number: u64,
+        handshake: Option<Handshake>,
     ) -> io::Result<(Socket, Arc<Connection>)> {
         stream.set_nodelay(true)?;
         let reached_at = Some(stream.local_addr()?);
         let (mut socket, presented) = match &self.options.tls {
             None => (Socket::clear(stream), None),
             Some(tls) => {
-                let (stream, presented) = self.shake_hands(tls, stream, address).await?;
+                let (stream, presented) = self.shake_hands(tls, stream, address, handshake).await?;
                 (Socket::tls(stream), Some(presented))
             }
         };
@@ -183,18 +188,19 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         Ok((socket, Connection::new(&self.options.lifetimes, number, peer, presented)))
     }
 
-    /// Does the TLS handshake. Its line of the audit log has a place before it begins, and handshakes are bounded in
-    /// number and time; so a flood of them takes no more memory and places than so many, and each that is refused has
-    /// its line, also one that is closed for a newer one.
+    /// Does the TLS handshake. It does not begin before its line of the audit log has a place, which is `handshake` or
+    /// is waited for. So each refused handshake has its line, and so has one that is closed for a newer one. Handshakes
+    /// are bounded in number and time, so a flood of them takes bounded memory and places.
     async fn shake_hands(
         &self,
         tls: &ServerTls,
         stream: TcpStream,
         peer: SocketAddr,
+        handshake: Option<Handshake>,
     ) -> io::Result<(TlsStream<Wire>, Presented)> {
         let handshake = match &self.options.audit {
-            Some(audit) => Some(audit.begin(peer).await),
-            None => None,
+            Some(audit) if handshake.is_none() => Some(audit.begin(peer).await),
+            _ => handshake,
         };
         let shaken = tls.accept(Wire::Attached(stream)).await;
         match (handshake, &shaken) {

@@ -10,8 +10,9 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use hyper::rt::Executor;
 use hyper::server::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -67,7 +68,7 @@ pub struct Served {
 }
 
 /// Serves the connections received over `connections` with `routes` until `stopping` completes, and then until all
-/// connections have ended.
+/// connections and their streams have ended. Nothing is held after that.
 pub async fn serve(
     mut connections: mpsc::UnboundedReceiver<Served>,
     routes: Routes,
@@ -76,7 +77,9 @@ pub async fn serve(
 ) {
     let routes = routes.prepare();
     let window = window_bytes(options.memory.max());
-    let mut http = http2::Builder::new(TokioExecutor::new());
+    // Each connection and each stream keeps a sender until it has ended.
+    let (open, mut all_ended) = mpsc::channel::<Infallible>(1);
+    let mut http = http2::Builder::new(StreamTasks { open: open.clone() });
     http.timer(TokioTimer::new())
         // No client needs the Date header, and it would make every run of a simulation different.
         .auto_date_header(false)
@@ -89,8 +92,6 @@ pub async fn serve(
     // A token wakes its waiters in the order in which they began to wait, so a simulation repeats; a `watch` channel
     // spreads them over lists that it picks at random.
     let stop = CancellationToken::new();
-    // Each connection keeps a sender until it has ended.
-    let (open, mut all_ended) = mpsc::channel::<Infallible>(1);
     let mut stopping = pin!(stopping);
     let mut checks = tokio::time::interval(CHECK_INTERVAL);
     let mut served_now: Vec<Weak<Connection>> = Vec::new();
@@ -131,10 +132,28 @@ pub async fn serve(
             drop((held, slot, open));
         });
     }
-    drop((connections, open));
+    drop((connections, http, open));
     stop.cancel();
     // Nothing is sent: this returns once the last sender is dropped.
     let _ = all_ended.recv().await;
+}
+
+/// Runs each stream as a task. The task of a stream may outlive its connection: it gives back its memory when it next
+/// runs.
+#[derive(Clone)]
+struct StreamTasks {
+    /// A task keeps a clone of this until it has ended.
+    open: mpsc::Sender<Infallible>,
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamTasks {
+    fn execute(&self, stream: F) {
+        let open = self.open.clone();
+        tokio::spawn(async move {
+            stream.await;
+            drop(open);
+        });
+    }
 }
 
 /// Begins to end the connections that are no longer trusted.
@@ -166,7 +185,7 @@ trait Serving: Future<Output = Result<(), hyper::Error>> {
     fn end_gracefully(self: Pin<&mut Self>);
 }
 
-type HttpConnection = http2::Connection<TokioIo<Box<dyn Carrier>>, Requests, TokioExecutor>;
+type HttpConnection = http2::Connection<TokioIo<Box<dyn Carrier>>, Requests, StreamTasks>;
 
 impl Serving for HttpConnection {
     fn end_gracefully(self: Pin<&mut Self>) {

@@ -140,8 +140,10 @@ async fn silent_connections_do_not_block_others_and_are_closed() {
     }
     // A partial preface does not establish a connection.
     silent[39].write_all(b"PRI * HTTP").await.unwrap();
-    check(node.channel().await).await.unwrap();
+    let channel = node.channel().await;
+    check(channel.clone()).await.unwrap();
     assert_eq!(node.memory.used() / connection_bytes(32 << 20), 1, "they take no memory");
+    drop(channel);
     for stream in &mut silent {
         assert!(is_closed(stream).await);
     }
@@ -385,7 +387,7 @@ async fn each_refused_handshake_has_a_line_and_a_flood_of_them_delays_nobody() {
     let [ours, nobody] = [ours, nobody].map(|it| ClientTls::load(&it).unwrap());
     let server = ServerTls::load(&server, ClientCertificates::Required).unwrap();
     let path = folder.path().join("audit");
-    let audit = Audit::open_with(&path, 32).unwrap();
+    let audit = Audit::open(&path).unwrap();
     let log = Some(HandshakeAudit::new(&audit, "n"));
     let node = Node::start_audited(caps(8, 8, 16), Lifetimes::default(), Some(server), log);
     let mut refused = Vec::new();
