@@ -229,6 +229,18 @@ async fn a_stream_follows_the_policy_and_the_keys() {
 }
 
 #[tokio::test]
+async fn a_stream_without_credentials_ends_when_no_grant_is_for_everyone() {
+    let tested = Tested::new(&key_set(&[&TokenSigner::new("k")])).await;
+    let text = std::fs::read_to_string(tested.path()).unwrap();
+    let open = text.replace("\"key:ci\"", "\"key:ci\", \"anyone\"");
+    tested.replace("access.toml", &open).await;
+    let caller = tested.access.caller(&Credentials::default()).await.unwrap();
+    assert!(tested.access.renewed(&caller).unwrap().sees("a"));
+    tested.replace("access.toml", &text).await;
+    assert_eq!(tested.access.renewed(&caller).unwrap_err(), Denied::NoCredentials);
+}
+
+#[tokio::test]
 async fn a_stream_ends_when_its_token_would_no_longer_be_accepted() {
     let (one, other) = (TokenSigner::new("k1"), TokenSigner::new("k1"));
     let tested = Tested::new(&key_set(&[&one])).await;
@@ -404,7 +416,7 @@ proptest! {
             format!("[[grants]]\nname = \"{name}\"\nwho = [\"anyone\"]\ntables = {tables:?}\nmay = {may:?}\n")
         }).collect();
         let policy = Policy::parse(&text, Path::new("p"), None).unwrap();
-        let caller = named(&policy, Identity::Anyone, Proof::Connection, 1);
+        let caller = named(&policy, Identity::Anyone, Proof::Connection, 1).unwrap();
         let found = caller.grant(&table, Permission::ALL[permission]).map(|grant| grant.name().to_owned());
         prop_assert_eq!(found.as_deref(), expected(&grants, &table, permission));
     }
