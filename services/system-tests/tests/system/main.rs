@@ -8,6 +8,7 @@ mod cluster;
 mod damage;
 mod endpoints;
 mod fetch_oracle;
+mod isolation;
 mod logs;
 mod medium;
 mod members;
