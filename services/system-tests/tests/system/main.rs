@@ -18,6 +18,7 @@ mod peers;
 mod readiness;
 mod reads;
 mod restart;
+mod rotation;
 mod shares;
 mod store;
 mod telemetry;
