@@ -132,7 +132,8 @@ impl Access {
     ///
     /// # Errors
     /// [`Denied::Expired`] once the caller's token has expired; [`Denied::Withdrawn`] once its API key is gone from the
-    /// policy, or the policy and the issuer's keys would no longer accept its token.
+    /// policy, or the policy and the issuer's keys would no longer accept its token; [`Denied::NoCredentials`] once no
+    /// grant is for everyone, if it has no credentials.
     pub fn renewed(&self, caller: &Arc<Caller>) -> Result<Arc<Caller>, Denied> {
         let Some(policy) = &self.policy else { return Ok(Arc::clone(caller)) };
         if !caller.is_valid_at((policy.now)()) {
@@ -156,7 +157,7 @@ impl Access {
             }
         };
         let identity = identity.ok_or(Denied::Withdrawn)?;
-        Ok(Arc::new(named(&current, identity, caller.proof.clone(), generation)))
+        named(&current, identity, caller.proof.clone(), generation).map(Arc::new)
     }
 }
 
@@ -195,11 +196,7 @@ impl FollowedPolicy {
             Some(credential) => by_credential(&policy, credential, digest, now)?,
             None => (by_connection(credentials.names), Proof::Connection),
         };
-        let caller = named(&policy, identity, proof, generation);
-        if caller.identity == Identity::Anyone && caller.grants.is_empty() {
-            return Err(Denied::NoCredentials.into());
-        }
-        let caller = Arc::new(caller);
+        let caller = Arc::new(named(&policy, identity, proof, generation)?);
         self.callers.insert(digest, Arc::clone(&caller));
         Ok(caller)
     }
@@ -297,9 +294,21 @@ fn credential<'a>(credentials: &Credentials<'a>) -> Result<Option<&'a [u8]>, Den
 }
 
 /// Returns a caller with its grants.
-fn named(policy: &Policy, identity: Identity, proof: Proof, generation: u64) -> Caller {
-    let grants = policy.grants.iter().filter(|grant| grant.is_for(&identity)).cloned().collect();
-    Caller { identity, proof, generation, grants }
+///
+/// # Errors
+/// [`Denied::NoCredentials`] for a caller without credentials, if no grant is for everyone.
+fn named(
+    policy: &Policy,
+    identity: Identity,
+    proof: Proof,
+    generation: u64,
+) -> Result<Caller, Denied> {
+    let of_caller = policy.grants.iter().filter(|grant| grant.is_for(&identity));
+    let grants: Vec<_> = of_caller.cloned().collect();
+    match identity == Identity::Anyone && grants.is_empty() {
+        true => Err(Denied::NoCredentials),
+        false => Ok(Caller { identity, proof, generation, grants }),
+    }
 }
 
 /// Returns the caller of every request if access is open. Its one grant allows everything.

@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use certificates::{TokenSigner, key_set};
 use futures::FutureExt;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use jsonwebtoken::jwk::Jwk;
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -21,34 +20,6 @@ const NOW: u64 = 1_790_000_000;
 
 fn now() -> Duration {
     Duration::from_secs(NOW)
-}
-
-/// A key that signs tokens.
-struct Signer {
-    key: EncodingKey,
-    id: String,
-}
-
-impl Signer {
-    fn new(id: &str) -> Self {
-        let pair = rcgen::KeyPair::generate().unwrap();
-        Self { key: EncodingKey::from_ec_der(&pair.serialize_der()), id: id.into() }
-    }
-
-    fn public(&self) -> Value {
-        let mut jwk = Jwk::from_encoding_key(&self.key, Algorithm::ES256).unwrap();
-        jwk.common.key_id = Some(self.id.clone());
-        serde_json::to_value(jwk).unwrap()
-    }
-
-    fn sign(&self, claims: &Value) -> String {
-        let header = Header { kid: Some(self.id.clone()), ..Header::new(Algorithm::ES256) };
-        encode(&header, claims, &self.key).unwrap()
-    }
-}
-
-fn key_set(signers: &[&Signer]) -> String {
-    json!({ "keys": signers.iter().map(|it| it.public()).collect::<Vec<_>>() }).to_string()
 }
 
 fn claims() -> Value {
@@ -131,7 +102,7 @@ fn base64(text: &str) -> String {
 
 #[tokio::test]
 async fn each_token_that_is_not_accepted_has_its_cause_and_all_have_one_text() {
-    let (signer, stranger) = (Signer::new("k1"), Signer::new("k1"));
+    let (signer, stranger) = (TokenSigner::new("k1"), TokenSigner::new("k1"));
     let tested = Tested::new(&key_set(&[&signer])).await;
     let good = signer.sign(&claims());
     let caller = tested.bearer(&good).await.unwrap();
@@ -140,9 +111,8 @@ async fn each_token_that_is_not_accepted_has_its_cause_and_all_have_one_text() {
     let header = |text: &str| format!("{}.{}.{}", base64(text), parts[1], parts[2]);
     // Signed with the public key as if it were a shared secret.
     let public = signer.public().to_string();
-    let hmac = Header { kid: Some("k1".into()), ..Header::new(Algorithm::HS256) };
-    let hmac = encode(&hmac, &claims(), &EncodingKey::from_secret(public.as_bytes())).unwrap();
-    let unknown = Signer { id: "k2".into(), key: signer.key.clone() };
+    let hmac = TokenSigner::secret("k1", public.as_bytes()).sign(&claims());
+    let unknown = signer.named("k2");
     for (token, cause) in [
         (header(r#"{"alg":"none"}"#), Denied::Algorithm),
         (format!("{}.{}.", base64(r#"{"alg":"none"}"#), parts[1]), Denied::Algorithm),
@@ -186,7 +156,7 @@ async fn each_token_that_is_not_accepted_has_its_cause_and_all_have_one_text() {
 
 #[tokio::test]
 async fn keys_certificates_and_nobody_are_told_apart() {
-    let tested = Tested::new(&key_set(&[&Signer::new("k")])).await;
+    let tested = Tested::new(&key_set(&[&TokenSigner::new("k")])).await;
     let names = ["JOB.example".to_owned(), "spiffe://x/y".to_owned()];
     let caller =
         |credentials: Credentials<'_>| tested.access.caller(&credentials).now_or_never().unwrap();
@@ -222,7 +192,7 @@ async fn keys_certificates_and_nobody_are_told_apart() {
 
 #[tokio::test]
 async fn a_stream_follows_the_policy_and_the_keys() {
-    let (one, two) = (Signer::new("k1"), Signer::new("k2"));
+    let (one, two) = (TokenSigner::new("k1"), TokenSigner::new("k2"));
     let tested = Tested::new(&key_set(&[&one])).await;
     let by_token = tested.bearer(&one.sign(&claims())).await.unwrap();
     let by_key = tested.bearer("the key").await.unwrap();
@@ -259,8 +229,20 @@ async fn a_stream_follows_the_policy_and_the_keys() {
 }
 
 #[tokio::test]
+async fn a_stream_without_credentials_ends_when_no_grant_is_for_everyone() {
+    let tested = Tested::new(&key_set(&[&TokenSigner::new("k")])).await;
+    let text = std::fs::read_to_string(tested.path()).unwrap();
+    let open = text.replace("\"key:ci\"", "\"key:ci\", \"anyone\"");
+    tested.replace("access.toml", &open).await;
+    let caller = tested.access.caller(&Credentials::default()).await.unwrap();
+    assert!(tested.access.renewed(&caller).unwrap().sees("a"));
+    tested.replace("access.toml", &text).await;
+    assert_eq!(tested.access.renewed(&caller).unwrap_err(), Denied::NoCredentials);
+}
+
+#[tokio::test]
 async fn a_stream_ends_when_its_token_would_no_longer_be_accepted() {
-    let (one, other) = (Signer::new("k1"), Signer::new("k1"));
+    let (one, other) = (TokenSigner::new("k1"), TokenSigner::new("k1"));
     let tested = Tested::new(&key_set(&[&one])).await;
     let text = std::fs::read_to_string(tested.path()).unwrap();
     let caller = tested.bearer(&one.sign(&claims())).await.unwrap();
@@ -282,7 +264,7 @@ async fn a_stream_ends_when_its_token_would_no_longer_be_accepted() {
 
 #[tokio::test]
 async fn a_replaced_policy_is_noticed_even_if_its_time_is_not_newer() {
-    let tested = Tested::new(&key_set(&[&Signer::new("k")])).await;
+    let tested = Tested::new(&key_set(&[&TokenSigner::new("k")])).await;
     let text = std::fs::read_to_string(tested.path()).unwrap();
     let modified = std::fs::metadata(tested.path()).unwrap().modified().unwrap();
     let next = tested.folder.path().join("next");
@@ -326,7 +308,8 @@ async fn server(keys: String) -> (String, Arc<std::sync::Mutex<String>>, Arc<Ato
 
 #[tokio::test]
 async fn an_unknown_key_is_fetched_once_and_a_flood_of_them_not_again() {
-    let (one, two, stranger) = (Signer::new("k1"), Signer::new("k2"), Signer::new("k3"));
+    let (one, two, stranger) =
+        (TokenSigner::new("k1"), TokenSigner::new("k2"), TokenSigner::new("k3"));
     let (address, keys, count) = server(key_set(&[&one])).await;
     let tested = Tested::with_policy(tempfile::tempdir().unwrap(), &policy(&address)).await;
     assert_eq!(count.load(Ordering::Relaxed), 1);
@@ -352,7 +335,8 @@ async fn an_unknown_key_is_fetched_once_and_a_flood_of_them_not_again() {
 
 #[tokio::test]
 async fn callers_that_leave_at_once_do_not_keep_keys_from_being_fetched() {
-    let (one, two, stranger) = (Signer::new("k1"), Signer::new("k2"), Signer::new("k3"));
+    let (one, two, stranger) =
+        (TokenSigner::new("k1"), TokenSigner::new("k2"), TokenSigner::new("k3"));
     let (address, keys, _) = server(key_set(&[&one])).await;
     let tested = Tested::with_policy(tempfile::tempdir().unwrap(), &policy(&address)).await;
     let caller = tested.bearer(&one.sign(&claims())).await.unwrap();
@@ -392,7 +376,7 @@ async fn open_access_knows_everybody_and_refuses_nothing() {
 
 #[tokio::test]
 async fn nothing_shows_a_secret() {
-    let tested = Tested::new(&key_set(&[&Signer::new("k")])).await;
+    let tested = Tested::new(&key_set(&[&TokenSigner::new("k")])).await;
     let caller = tested.bearer("the key").await.unwrap();
     let secrets =
         Credentials { api_key: Some(b"the key"), authorization: Some(b"the key"), names: &[] };
@@ -432,7 +416,7 @@ proptest! {
             format!("[[grants]]\nname = \"{name}\"\nwho = [\"anyone\"]\ntables = {tables:?}\nmay = {may:?}\n")
         }).collect();
         let policy = Policy::parse(&text, Path::new("p"), None).unwrap();
-        let caller = named(&policy, Identity::Anyone, Proof::Connection, 1);
+        let caller = named(&policy, Identity::Anyone, Proof::Connection, 1).unwrap();
         let found = caller.grant(&table, Permission::ALL[permission]).map(|grant| grant.name().to_owned());
         prop_assert_eq!(found.as_deref(), expected(&grants, &table, permission));
     }
@@ -443,7 +427,7 @@ proptest! {
         thread_local!(static TESTED: std::cell::RefCell<HashMap<(), Tested>> = Default::default());
         TESTED.with_borrow_mut(|tested| {
             let tested = tested.entry(()).or_insert_with(|| {
-                runtime.block_on(Tested::new(&key_set(&[&Signer::new("k")])))
+                runtime.block_on(Tested::new(&key_set(&[&TokenSigner::new("k")])))
             });
             let header = Some(header.as_slice());
             let credentials = match key {

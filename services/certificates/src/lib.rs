@@ -1,6 +1,9 @@
-//! Makes authorities, certificates and revocation lists for tests. Everything is written to files, as nodes read it.
+//! Makes authorities, certificates and revocation lists for tests, and keys that sign tokens. Certificates and lists
+//! are written to files, as nodes read them.
 //!
 //! It panics where it fails, as a test would.
+
+mod tokens;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +11,10 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
-    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
 };
+
+pub use tokens::{RSA_PUBLIC_PEM, TokenSigner, key_set};
 
 /// An authority that signs certificates, and their revocation.
 pub struct Authority {
@@ -46,18 +51,39 @@ impl Authority {
 
     /// Issues a certificate for a DNS name. Its files are replaced if they exist.
     pub fn issue(&self, name: &str, lasts: Duration) -> Pair {
+        self.issue_until(&[name], SystemTime::now() + lasts)
+    }
+
+    /// Issues a certificate for DNS names and URIs. Its files are named after the first name, and replaced if they
+    /// exist.
+    pub fn issue_until(&self, names: &[&str], until: SystemTime) -> Pair {
+        self.certify(names, KeyPair::generate().unwrap(), until)
+    }
+
+    /// Issues another certificate with the key of the one that was issued last for these names.
+    pub fn renew(&self, names: &[&str], until: SystemTime) -> Pair {
+        let key = std::fs::read_to_string(self.file(names[0], "key")).unwrap();
+        self.certify(names, KeyPair::from_pem(&key).unwrap(), until)
+    }
+
+    fn certify(&self, names: &[&str], key: KeyPair, until: SystemTime) -> Pair {
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
-        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
-        params.serial_number = Some(SerialNumber::from(serial));
-        params.not_after = (SystemTime::now() + lasts).into();
-        let key = KeyPair::generate().unwrap();
-        let pem = params.signed_by(&key, &self.issuer).unwrap().pem();
-        let write = |kind: &str, text: String| {
-            let path = self.folder.join(format!("{name}.{kind}"));
-            std::fs::write(&path, text).unwrap();
-            path
+        let mut params = CertificateParams::new([]).unwrap();
+        let name = |name: &&str| match name.contains("://") {
+            true => SanType::URI((*name).try_into().unwrap()),
+            false => SanType::DnsName((*name).try_into().unwrap()),
         };
-        Pair { cert: write("crt", pem), key: write("key", key.serialize_pem()), serial }
+        params.subject_alt_names = names.iter().map(name).collect();
+        params.serial_number = Some(SerialNumber::from(serial));
+        params.not_after = until.into();
+        let (cert, file) = (self.file(names[0], "crt"), self.file(names[0], "key"));
+        std::fs::write(&cert, params.signed_by(&key, &self.issuer).unwrap().pem()).unwrap();
+        std::fs::write(&file, key.serialize_pem()).unwrap();
+        Pair { cert, key: file, serial }
+    }
+
+    fn file(&self, name: &str, kind: &str) -> PathBuf {
+        self.folder.join(format!("{name}.{kind}"))
     }
 
     /// Writes a list that revokes these certificates, and no others. Returns its file, the same each time.

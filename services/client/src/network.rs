@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use connections::Carrier;
 use connections::tls::{ClientTls, ClientTlsConfig, TlsError};
@@ -91,7 +92,7 @@ impl Network {
         match self {
             Self::Tcp => to.connect().await,
             Self::Tls(tls) => to.connect_with_connector(over(tls)).await,
-            Self::Simulated(dial) => to.connect_with_connector(Dialer(Arc::clone(dial))).await,
+            Self::Simulated(dial) => simulated(to).connect_with_connector(dialer(dial)).await,
         }
     }
 
@@ -99,7 +100,7 @@ impl Network {
         match self {
             Self::Tcp => to.connect_lazy(),
             Self::Tls(tls) => to.connect_with_connector_lazy(over(tls)),
-            Self::Simulated(dial) => to.connect_with_connector_lazy(Dialer(Arc::clone(dial))),
+            Self::Simulated(dial) => simulated(to).connect_with_connector_lazy(dialer(dial)),
         }
     }
 }
@@ -112,6 +113,16 @@ impl fmt::Debug for Network {
             Self::Simulated(_) => "Simulated",
         })
     }
+}
+
+/// Makes connections remember the streams that they have reset. By default HTTP/2 forgets them after a second of real
+/// time, and answers what arrives for them later: two runs of a simulation would differ if one of them took longer.
+fn simulated(to: transport::Endpoint) -> transport::Endpoint {
+    to.http2_reset_stream_duration(Duration::MAX)
+}
+
+fn dialer(dial: &Arc<dyn Dial>) -> Dialer {
+    Dialer(Arc::clone(dial))
 }
 
 fn over(tls: &Arc<ClientTls>) -> Dialer {

@@ -41,6 +41,10 @@ impl Default for Lifetimes {
     }
 }
 
+/// The time within which all connections end that were made with an earlier certificate of the node. It spreads the new
+/// handshakes.
+const REPLACED_WITHIN_MS: u64 = 10_000;
+
 /// The maximum number of watch streams (`Health/Watch`) of one connection. A client has one for each service.
 pub const WATCHES_MAX: u32 = 8;
 
@@ -77,7 +81,10 @@ pub struct Connection {
     retires: CancellationToken,
     is_evicted: AtomicBool,
     is_distrusted: AtomicBool,
-    /// Notified when `is_evicted` or `is_distrusted` is set.
+    /// The time at which the connection ends because the node has another certificate, in milliseconds since `began`.
+    /// `u64::MAX` while the node has the same certificate.
+    replaced_ms: AtomicU64,
+    /// Notified when `is_evicted`, `is_distrusted` or `replaced_ms` changes.
     signals: Notify,
     holder: Arc<Holder>,
     peer: Peer,
@@ -127,6 +134,7 @@ impl Connection {
             retires: CancellationToken::new(),
             is_evicted: AtomicBool::new(false),
             is_distrusted: AtomicBool::new(false),
+            replaced_ms: AtomicU64::new(u64::MAX),
             signals: Notify::new(),
             holder: Arc::default(),
             peer,
@@ -217,8 +225,12 @@ impl Connection {
     }
 
     /// Verifies the client's certificate with the current TLS files, and begins to end the connection if it is no
-    /// longer trusted.
+    /// longer trusted. If the node has another certificate, the connection ends soon as if it had reached its age:
+    /// clients may cease to trust the earlier certificate's authority, and would break the connection off.
     pub(crate) fn check(&self) {
+        if self.presented.as_ref().is_some_and(Presented::is_replaced) {
+            self.replaced();
+        }
         let is_withdrawn = self.is_withdrawn();
         let verified = self.presented.as_ref().map_or(Ok(()), Presented::verify);
         if let Err(error) = &verified {
@@ -228,6 +240,15 @@ impl Connection {
         }
         if (is_withdrawn || verified.is_err()) && !self.is_distrusted.swap(true, Ordering::Relaxed)
         {
+            self.signals.notify_one();
+        }
+    }
+
+    fn replaced(&self) {
+        // Connections reach their age at different times, which spreads these times too.
+        let pause_ms = (self.ends - self.began).as_millis() as u64 % REPLACED_WITHIN_MS;
+        let at_ms = self.began.elapsed().as_millis() as u64 + pause_ms;
+        if self.replaced_ms.fetch_min(at_ms, Ordering::Relaxed) == u64::MAX {
             self.signals.notify_one();
         }
     }
@@ -252,12 +273,14 @@ impl Connection {
         self.retires.cancel();
     }
 
-    /// Returns the time at which the connection ends by its age, by its certificates, or because it is idle.
+    /// Returns the time at which the connection ends by its age, by the certificates, or because it is idle.
     /// While the connection has a stream, the time may be too early, so the caller has to call this again at that time.
     pub fn ends(&self) -> Instant {
         // If it has a stream, it may become idle soon, so the caller looks again after at most `idle_max`.
         let idle_since = self.idle_since().unwrap_or_else(Instant::now);
-        let ends = self.ends.min(idle_since + self.idle_max);
+        let replaced = Duration::from_millis(self.replaced_ms.load(Ordering::Relaxed));
+        let ends = self.began.checked_add(replaced).map_or(self.ends, |at| self.ends.min(at));
+        let ends = ends.min(idle_since + self.idle_max);
         self.expires.map_or(ends, |expires| ends.min(expires))
     }
 }

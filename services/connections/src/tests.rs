@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use audit::{Audit, HandshakeAudit};
-use rcgen::{CertificateParams, IsCa, Issuer, KeyPair};
+use certificates::Authority;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
@@ -209,35 +209,21 @@ async fn a_client_without_http2_gets_settings_and_holds_nothing() {
     node.stop().await;
 }
 
-/// Writes PEM files of an authority, and of a certificate that expires after `lasts`. Returns both sides' settings.
+/// Makes an authority and a certificate that expires after `lasts`. Returns both sides' settings.
 fn certificates(folder: &Path, lasts: Duration) -> (ServerTlsConfig, ClientTlsConfig) {
-    let write = |name: &str, text: String| {
-        let path = folder.join(name);
-        std::fs::write(&path, text).unwrap();
-        path
-    };
-    let mut params = CertificateParams::new([]).unwrap();
-    params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    let ca = write("ca.pem", params.self_signed(&key).unwrap().pem());
-    let issuer = Issuer::new(params, key);
-    let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
-    let uri = "spiffe://prod/ns/search".try_into().unwrap();
-    params.subject_alt_names.push(rcgen::SanType::URI(uri));
-    params.not_after = std::time::SystemTime::now().checked_add(lasts).unwrap().into();
-    let key = KeyPair::generate().unwrap();
-    let cert = write("cert.pem", params.signed_by(&key, &issuer).unwrap().pem());
-    let key = write("key.pem", key.serialize_pem());
+    let authority = Authority::new(folder, "authority");
+    let until = std::time::SystemTime::now() + lasts;
+    let own = authority.issue_until(&["localhost", "spiffe://prod/ns/search"], until);
     let server = ServerTlsConfig {
-        cert: cert.clone(),
-        key: key.clone(),
-        client_ca: Some(ca.clone()),
+        cert: own.cert.clone(),
+        key: own.key.clone(),
+        client_ca: Some(authority.ca.clone()),
         crl: None,
     };
     let client = ClientTlsConfig {
-        ca: Some(ca),
-        cert: Some(cert),
-        key: Some(key),
+        ca: Some(authority.ca),
+        cert: Some(own.cert),
+        key: Some(own.key),
         server_name: Some("localhost".into()),
         crl: None,
     };

@@ -39,6 +39,9 @@ fn load(config: &ServerTlsConfig) -> Arc<ServerTls> {
 
 type Stream = VerifiedStream<TcpStream>;
 
+/// The type of the HTTP/2 frame that asks a client to connect again.
+const GO_AWAY: u8 = 7;
+
 /// Connects to a node, and opens a stream that the node does not answer: of a request, only the headers are sent.
 async fn connect(node: &Node, client: &ClientTlsConfig) -> std::io::Result<Stream> {
     let open = node.slots.counts().open;
@@ -53,10 +56,19 @@ async fn connect(node: &Node, client: &ClientTlsConfig) -> std::io::Result<Strea
     stream.write_all(&[0, 0, head.len() as u8, 1, 4, 0, 0, 0, 1]).await?;
     stream.write_all(&head).await?;
     stream.flush().await?;
-    let mut begin = [0; 9];
-    stream.read_exact(&mut begin).await?;
+    frame(&mut stream).await?;
     until(|| node.slots.counts().open > open).await;
     Ok(stream)
+}
+
+/// Reads an HTTP/2 frame, and returns its type.
+async fn frame(stream: &mut Stream) -> std::io::Result<u8> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await?;
+    let [a, b, c, kind, ..] = head;
+    let mut rest = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+    stream.read_exact(&mut rest).await?;
+    Ok(kind)
 }
 
 /// A node with a short grace, the files of its authority, and two clients of it.
@@ -132,6 +144,26 @@ async fn the_expiry_of_the_nodes_own_certificate_ends_its_connections() {
     let scene = Scene::new(Duration::from_secs(4));
     let mut one = scene.connect(&scene.one).await.unwrap();
     assert!(is_closed(&mut one).await);
+    scene.node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_certificate_of_the_node_ends_connections_once_their_streams_have_ended() {
+    let scene = Scene::new(DAY);
+    let mut one = scene.connect(&scene.one).await.unwrap();
+    // Another list of revoked certificates changes the files, but not the node's certificate.
+    scene.authority.revoke(&[&scene.other]);
+    scene.tls.check_now();
+    let asked = async { while frame(&mut one).await.unwrap() != GO_AWAY {} };
+    let asked = tokio::time::timeout(Duration::from_secs(7), asked).await;
+    assert!(asked.is_err(), "the connection goes on");
+    scene.authority.issue("node", DAY);
+    scene.tls.check_now();
+    // It is asked to connect again; its stream goes on, although the grace of distrusted connections is short.
+    while frame(&mut one).await.unwrap() != GO_AWAY {}
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(scene.node.slots.counts().open, 1);
+    drop(one);
     scene.node.stop().await;
 }
 

@@ -41,8 +41,8 @@ pub struct Call {
     authorization: Option<Authorization>,
     /// The place of the request's line in the audit log, if there is a log.
     line: Option<Reserved>,
-    /// The version of the table that is used; 0 until the table is open.
-    version: u64,
+    /// The version of the table that is used. `None` until the table is open.
+    open: Option<Arc<OpenTable>>,
     /// The rows of the answer, and their size in bytes.
     answered: (u64, u64),
     began: Instant,
@@ -89,7 +89,7 @@ impl Call {
             table: String::new(),
             authorization: None,
             line,
-            version: 0,
+            open: None,
             answered: (0, 0),
             began,
             stage_began: began,
@@ -125,7 +125,7 @@ impl Call {
         self.context = authorization.limit(self.context);
         self.authorization = Some(authorization);
         let open = self.context.bound("open", catalog.open(table, version).boxed()).await?;
-        self.version = open.version();
+        self.open = Some(Arc::clone(&open));
         self.record_table(&open);
         Ok(open)
     }
@@ -256,13 +256,10 @@ impl Call {
     /// Ends the call: counts the answer, ends the recording, and maps the error to a fault.
     pub fn end<T>(mut self, answer: Result<T>) -> std::result::Result<T, Fault> {
         self.is_answered = true;
-        let answer = answer.map_err(Fault::from);
+        let answer = answer.map_err(|error| self.fault_of(error));
         let fault = answer.as_ref().err();
         self.state.metrics.answered(self.rpc, fault.map(|it| it.reason), self.began.elapsed());
         self.record_end(fault.map_or(tonic::Code::Ok, |it| it.reason.code()), fault);
-        if let Some(fault) = fault.filter(|it| it.reason == Reason::Internal) {
-            tracing::error!(trace_id = self.context.trace_id(), rpc = self.rpc.path(), "{fault}");
-        }
         if let Some(recording) = self.recording.take() {
             let (stage_records, mut attributes) =
                 (std::mem::take(&mut self.stage_records), std::mem::take(&mut self.attributes));
@@ -283,6 +280,18 @@ impl Call {
 }
 
 impl Call {
+    /// Returns the fault of an error, which names the table as the caller does. The log has the table's URI.
+    fn fault_of(&self, error: QueryError) -> Fault {
+        let fault = Fault::from(error);
+        if fault.reason == Reason::Internal {
+            tracing::error!(trace_id = self.context.trace_id(), rpc = self.rpc.path(), "{fault}");
+        }
+        match &self.open {
+            Some(open) => open.named(fault),
+            None => fault,
+        }
+    }
+
     /// Counts the use of the grant, and writes the call's line into the audit log.
     fn record_end(&mut self, code: tonic::Code, fault: Option<&Fault>) {
         let (rows, bytes) = self.answered;
@@ -298,7 +307,7 @@ impl Call {
             peer: self.caller.address,
             rpc: self.rpc.path(),
             table: Some(self.table.as_str()).filter(|table| !table.is_empty()),
-            version: Some(self.version).filter(|&version| version > 0),
+            version: self.open.as_ref().map(|open| open.version()),
             grant,
             verdict: match fault {
                 Some(fault) if grant.is_none() && is_refusal(fault.reason) => Verdict::Denied,

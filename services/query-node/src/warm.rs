@@ -25,6 +25,7 @@ pub type Progress = mpsc::Sender<std::result::Result<WarmProgress, Fault>>;
 
 /// A validated Warm request: the chunks that each I/O node is to fill.
 pub struct Warm {
+    open: Arc<OpenTable>,
     /// The routes when the Warm began. Chunks that move to other nodes in the meantime are filled when they are read.
     routes: Arc<Routes>,
     requests: Vec<Option<NodeRequest>>,
@@ -79,14 +80,14 @@ impl Warm {
         for request in requests.iter_mut().flatten() {
             request.bytes_per_s = bytes_per_s.div_ceil(asked);
         }
-        Ok(Self { routes, requests })
+        Ok(Self { open, routes, requests })
     }
 
     /// Runs on all I/O nodes that have chunks to fill, concurrently, and reports the sum of their progress. A node that
     /// fails does not stop the other nodes. The last message is one of the faults, or the final sum if no node failed.
     pub async fn run(self, progress: &Progress, context: RequestContext) {
         let nodes = self.requests.len();
-        let routes = &self.routes;
+        let (open, routes) = (&self.open, &self.routes);
         let (steps, mut stepped) = mpsc::channel(64);
         let steps = &steps;
         let runs = self.requests.into_iter().enumerate().filter_map(|(node, request)| {
@@ -113,7 +114,7 @@ impl Warm {
                 step = stepped.recv() => {
                     let Some((node, report)) = step else { continue };
                     latest[node] = report;
-                    if progress.send(Ok(sum(&latest))).await.is_err() {
+                    if progress.send(Ok(sum(open, &latest))).await.is_err() {
                         return;
                     }
                 }
@@ -126,7 +127,7 @@ impl Warm {
         }
         let log = |fault: &Fault| warn!(trace_id = context.trace_id(), "warm: {fault}");
         let first = faults.into_iter().flatten().inspect(log).next();
-        let last = first.map_or_else(|| Ok(sum(&latest)), Err);
+        let last = first.map_or_else(|| Ok(sum(open, &latest)), |fault| Err(open.named(fault)));
         // The caller may be gone.
         let _ = progress.send(last).await;
     }
@@ -146,7 +147,8 @@ async fn runs_holding(open: Arc<OpenTable>, ranges: Vec<RowRange>) -> Result<Vec
     Ok(ChunkRun::merged(rows.into_iter().filter_map(run).collect()))
 }
 
-fn sum(nodes: &[NodeProgress]) -> WarmProgress {
+/// Returns the progress of all nodes together. Errors name the table as callers do.
+fn sum(open: &OpenTable, nodes: &[NodeProgress]) -> WarmProgress {
     let mut total = WarmProgress::default();
     for node in nodes {
         total.extents_total += node.extents_total;
@@ -155,7 +157,7 @@ fn sum(nodes: &[NodeProgress]) -> WarmProgress {
         total.extents_failed += node.extents_failed;
         total.bytes_written += node.bytes_written;
         if !node.last_error.is_empty() {
-            total.last_error.clone_from(&node.last_error);
+            total.last_error = open.named_text(&node.last_error);
         }
     }
     total

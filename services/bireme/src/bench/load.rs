@@ -90,8 +90,7 @@ impl LoadArgs {
 pub struct Measured {
     /// Counts and latencies.
     pub tally: Tally,
-    /// The time from the load's start until its last request has ended, in seconds. With --sample, it includes the end
-    /// of the sampling, which waits for a sample that has begun.
+    /// The time from the load's start until its last request has ended, in seconds.
     pub seconds: f64,
     /// The CPU time of this process during the load, in microseconds.
     pub client_cpu_us: u64,
@@ -119,6 +118,9 @@ pub async fn apply_load<W: Workload>(
         }
         Some(rate) => fixed_rate(workload, rate, load.concurrency(), load.time_at(rate)).await,
     };
+    // Before the sampling ends, which is no part of the load.
+    let seconds = began.elapsed().as_secs_f64();
+    let client_cpu_us = process::Usage::now().cpu_us - cpu;
     let queues = match sampling {
         Some(sampling) => sampling.end().await,
         None => Vec::new(),
@@ -127,12 +129,7 @@ pub async fn apply_load<W: Workload>(
     if let (0, Some(fault)) = (tally.requests(), tally.first_fault()) {
         return Err(fault.clone().into());
     }
-    Ok(Measured {
-        tally,
-        seconds: began.elapsed().as_secs_f64(),
-        client_cpu_us: process::Usage::now().cpu_us - cpu,
-        queues,
-    })
+    Ok(Measured { tally, seconds, client_cpu_us, queues })
 }
 
 #[cfg(test)]

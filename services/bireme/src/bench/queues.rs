@@ -47,7 +47,8 @@ pub struct Sampling {
 }
 
 impl Watch {
-    /// Takes a sample every `interval` until [`Sampling::end`]. Samples that fail are left out.
+    /// Takes a sample every `interval` until [`Sampling::end`]. Samples that fail, or that have no answer by then, are
+    /// left out.
     pub fn sample(self, interval: Duration) -> Sampling {
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
@@ -57,11 +58,15 @@ impl Watch {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             tokio::pin!(stopped);
             while samples.len() < SAMPLES_MAX {
-                tokio::select! {
+                let asked = async {
+                    ticks.tick().await;
+                    self.ask().await
+                };
+                let queues = tokio::select! {
                     _ = &mut stopped => break,
-                    _ = ticks.tick() => {}
-                }
-                if let Some(queues) = self.ask().await {
+                    queues = asked => queues,
+                };
+                if let Some(queues) = queues {
                     samples.push(Queues { seconds: began.elapsed().as_secs_f64(), ..queues });
                 }
             }
@@ -111,6 +116,7 @@ fn of_node(node: &DescribeResponse) -> Queues {
 
 #[cfg(test)]
 mod tests {
+    use client::fetch::FetchOptions;
     use wire::fetch::Core;
 
     use super::*;
@@ -122,5 +128,18 @@ mod tests {
         let expected =
             Queues { pieces_waiting: 7, reads_in_flight: 4, reply_bytes: 20, ..Default::default() };
         assert_eq!(of_node(&node), expected);
+    }
+
+    #[tokio::test]
+    async fn a_sample_that_waits_for_its_answer_does_not_delay_the_end() {
+        // The system accepts connections, and nobody answers.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let node = FetchClient::new(endpoint, FetchOptions::default()).unwrap();
+        let sampling = Watch::IoNode(node).sample(Duration::from_millis(1));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let began = Instant::now();
+        assert_eq!(sampling.end().await, []);
+        assert!(began.elapsed() < TIMEOUT, "it waits for the sample");
     }
 }

@@ -29,8 +29,7 @@ pub struct Report {
     pub rate: Option<f64>,
     /// The seed with which requests are drawn.
     pub seed: u64,
-    /// The time from the load's start until its last request has ended, in seconds. With --sample, it includes the end
-    /// of the sampling.
+    /// The time from the load's start until its last request has ended, in seconds.
     pub seconds: f64,
     /// Requests that were answered.
     pub requests: u64,

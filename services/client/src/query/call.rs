@@ -11,7 +11,7 @@ use wire::query::{
 };
 use wire::{Fault, Reason};
 
-use super::connect::QueryClient;
+use super::connect::{QueryClient, Service};
 use super::rows::{read_rows, read_schema};
 
 /// The result of a search.
@@ -60,7 +60,8 @@ pub struct TableDescription {
 impl QueryClient {
     /// Searches a table.
     pub async fn search(&self, request: SearchRequest) -> Result<Found, Fault> {
-        let answer = self.answered(self.service().search(self.request(request))).await?;
+        let send = |mut service: Service, request| async move { service.search(request).await };
+        let answer = self.call(request, send).await?;
         let rows = read_rows(&answer.rows)?;
         let SearchResponse { version, stages, exhaustive, .. } = answer;
         Ok(Found { rows, version, stages, exhaustive })
@@ -69,12 +70,13 @@ impl QueryClient {
     /// Returns rows by key.
     pub async fn get(&self, request: GetRequest) -> Result<Gotten, Fault> {
         let format = request.format();
-        gotten(self.answered(self.service().get(self.request(request))).await?, format)
+        let send = |mut service: Service, request| async move { service.get(request).await };
+        gotten(self.call(request, send).await?, format)
     }
 
     /// Sends many Gets on one stream, all with the same `format`. The answers are in the order of the requests. A
     /// request that fails is answered by a fault of its own, and the stream goes on. A fault of the stream itself ends
-    /// the stream.
+    /// the stream. Unlike other calls, a stream is not sent again if its connection ends at that moment.
     pub async fn get_stream(
         &self,
         requests: impl Stream<Item = GetRequest> + Send + 'static,
@@ -94,16 +96,17 @@ impl QueryClient {
 
     /// Lists the tables that the node serves.
     pub async fn tables(&self) -> Result<Vec<TableSummary>, Fault> {
-        Ok(self
-            .answered(self.service().list_tables(self.request(ListTablesRequest {})))
-            .await?
-            .tables)
+        let send =
+            |mut service: Service, request| async move { service.list_tables(request).await };
+        Ok(self.call(ListTablesRequest {}, send).await?.tables)
     }
 
     /// Describes one table; `version` 0 is the one that the node serves by default: the latest, or the pinned one.
     pub async fn describe(&self, table: &str, version: u64) -> Result<TableDescription, Fault> {
         let request = DescribeTableRequest { table: table.into(), version };
-        let response = self.answered(self.service().describe_table(self.request(request))).await?;
+        let send =
+            |mut service: Service, request| async move { service.describe_table(request).await };
+        let response = self.call(request, send).await?;
         let schema = read_schema(&response.schema)?;
         Ok(TableDescription { response, schema })
     }
@@ -113,19 +116,22 @@ impl QueryClient {
         &self,
         request: WarmRequest,
     ) -> Result<BoxStream<'static, Result<WarmProgress, Fault>>, Fault> {
-        let steps = self.answered(self.service().warm(self.request(request))).await?;
+        let send = |mut service: Service, request| async move { service.warm(request).await };
+        let steps = self.call(request, send).await?;
         let this = self.clone();
         Ok(steps.map(move |step| step.map_err(|status| this.fault_of(&status))).boxed())
     }
 
     /// Returns which I/O node owns which of a table's chunks.
     pub async fn placement(&self, request: PlacementRequest) -> Result<PlacementResponse, Fault> {
-        self.answered(self.service().placement(self.request(request))).await
+        let send = |mut service: Service, request| async move { service.placement(request).await };
+        self.call(request, send).await
     }
 
     /// Describes the query node and its I/O nodes.
     pub async fn status(&self) -> Result<StatusResponse, Fault> {
-        self.answered(self.service().status(self.request(StatusRequest {}))).await
+        let send = |mut service: Service, request| async move { service.status(request).await };
+        self.call(StatusRequest {}, send).await
     }
 }
 

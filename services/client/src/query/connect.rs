@@ -22,6 +22,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// HTTP/2 window of a stream, in bytes, so that answers with many rows do not wait for acknowledgements.
 const WINDOW_BYTES: u32 = 8 << 20;
 
+/// The generated client.
+pub(super) type Service = QueryServiceClient<Channel>;
+
 /// The client of one query node. Cheap to clone; clones share the connection.
 #[derive(Clone)]
 pub struct QueryClient {
@@ -30,7 +33,7 @@ pub struct QueryClient {
     span: Option<ParentSpan>,
     authorization: Option<AsciiMetadataValue>,
     channel: Channel,
-    service: QueryServiceClient<Channel>,
+    service: Service,
     /// Whether the node may expect TLS although this connection is unencrypted TCP. False after the first answer.
     may_be_tls: Arc<AtomicBool>,
 }
@@ -121,7 +124,7 @@ impl QueryClient {
         &self.endpoint
     }
 
-    pub(super) fn service(&self) -> QueryServiceClient<Channel> {
+    pub(super) fn service(&self) -> Service {
         self.service.clone()
     }
 
@@ -136,6 +139,27 @@ impl QueryClient {
         let span = self.span.and_then(|span| span.to_string().parse().ok());
         span.into_iter().for_each(|span| drop(request.metadata_mut().insert("traceparent", span)));
         request
+    }
+
+    /// Sends a request with `send`, and awaits the answer. A request that was not sent, because the node had just asked
+    /// the client to connect again, is sent over the next connection.
+    pub(super) async fn call<M: Clone, T, F>(
+        &self,
+        message: M,
+        send: impl Fn(Service, Request<M>) -> F,
+    ) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let again = message.clone();
+        let once = |message| send(self.service(), self.request(message));
+        let twice = async {
+            match once(message).await {
+                Err(status) if was_not_sent(&status) => once(again).await,
+                answer => answer,
+            }
+        };
+        self.answered(twice).await
     }
 
     /// Awaits the answer of `call`, and converts an error to a fault.
@@ -197,6 +221,12 @@ impl QueryClient {
             _ => fault,
         }
     }
+}
+
+/// Returns whether a connection ended before it has sent the request.
+fn was_not_sent(status: &Status) -> bool {
+    let is_unsent = |error: &hyper::Error| error.is_canceled();
+    causes(status).any(|cause| cause.downcast_ref().is_some_and(is_unsent))
 }
 
 /// Returns whether tonic cancelled a call because of its timeout.

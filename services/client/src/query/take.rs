@@ -6,7 +6,7 @@ use tonic::Streaming;
 use wire::query::{TakeRequest, TakeResponse};
 use wire::{Fault, RowStream};
 
-use super::connect::QueryClient;
+use super::connect::{QueryClient, Service};
 use super::rows::damaged;
 
 /// A part of the rows.
@@ -32,7 +32,8 @@ pub struct TakenStream {
 impl QueryClient {
     /// Returns rows by address, in the order of the addresses.
     pub async fn take(&self, request: TakeRequest) -> Result<TakenStream, Fault> {
-        let parts = self.answered(self.service().take(self.request(request))).await?;
+        let send = |mut service: Service, request| async move { service.take(request).await };
+        let parts = self.call(request, send).await?;
         Ok(TakenStream { client: self.clone(), parts, rows: RowStream::default(), ended: None })
     }
 }

@@ -168,16 +168,16 @@ fn make(
         .build()
         .map_err(unusable)?;
     let builder = builder().map_err(unusable)?.with_webpki_verifier(Arc::clone(&verifier));
-    let (mut made, expires) = match (&config.cert, &config.key) {
+    let (mut made, presents, expires) = match (&config.cert, &config.key) {
         (Some(cert), Some(file)) => {
             let chain = certificates(cert)?;
-            let expires = expires(&chain);
-            (builder.with_client_auth_cert(chain, key(file)?).map_err(unusable)?, expires)
+            let (expires, presents) = (expires(&chain), chain.as_slice().into());
+            (builder.with_client_auth_cert(chain, key(file)?).map_err(unusable)?, presents, expires)
         }
-        _ => (builder.with_no_client_auth(), None),
+        _ => (builder.with_no_client_auth(), Arc::default(), None),
     };
     made.alpn_protocols = vec![ALPN.to_vec()];
     // A server whose session is resumed is not verified again.
     made.resumption = Resumption::disabled();
-    Ok(LoadedConfig { config: Arc::new(made), verifier, expires })
+    Ok(LoadedConfig { config: Arc::new(made), verifier, presents, expires })
 }

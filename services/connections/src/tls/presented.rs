@@ -19,9 +19,11 @@ pub type ClientVerifier = Option<Arc<dyn ClientCertVerifier>>;
 pub type ServerFiles = Reloaded<LoadedConfig<ServerConfig, ClientVerifier>>;
 
 /// The certificates with which a connection was accepted. The client's is verified again when the TLS files have
-/// changed: it may be revoked by then, or its authority removed.
+/// changed: it may be revoked by then, or its authority removed. The node's own may have been replaced.
 pub struct Presented {
     files: Arc<ServerFiles>,
+    /// The node's certificate, and those between it and its authority.
+    own: Arc<[CertificateDer<'static>]>,
     /// The client's certificate, and those between it and its authority. Empty without one.
     chain: Vec<CertificateDer<'static>>,
     /// The generation of the files with which the chain was last verified.
@@ -31,17 +33,18 @@ pub struct Presented {
 }
 
 impl Presented {
-    /// Creates the certificates of a connection whose handshake is done. `own_expires` is the expiry of the node's
-    /// certificate, in seconds since 1970, and `generation` that of the files.
+    /// Creates the certificates of a connection whose handshake is done with `loaded`, of the files' `generation`.
+    /// `chain` is the client's.
     pub(super) fn new(
         files: Arc<ServerFiles>,
         chain: Option<&[CertificateDer<'static>]>,
-        own_expires: Option<u64>,
+        loaded: &LoadedConfig<ServerConfig, ClientVerifier>,
         generation: u64,
     ) -> Self {
         let chain = chain.unwrap_or_default().to_vec();
-        let expires = earliest(own_expires, expires(&chain)).map(instant_of);
-        Self { files, chain, verified: generation.into(), expires }
+        let expires = earliest(loaded.expires, expires(&chain)).map(instant_of);
+        let own = Arc::clone(&loaded.presents);
+        Self { files, own, chain, verified: generation.into(), expires }
     }
 
     /// Returns the DNS names and URIs in the client's certificate.
@@ -54,9 +57,14 @@ impl Presented {
         self.expires
     }
 
+    /// Returns whether the node presents another certificate by now.
+    pub fn is_replaced(&self) -> bool {
+        self.own != self.files.loaded().presents
+    }
+
     /// Returns whether the TLS files have changed since the client's certificate was last verified.
     pub fn is_stale(&self) -> bool {
-        !self.chain.is_empty() && self.verified.load(Ordering::Relaxed) != self.files.generation()
+        self.verified.load(Ordering::Relaxed) != self.files.generation()
     }
 
     /// Verifies the client's certificate with the current files.

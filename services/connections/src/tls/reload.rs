@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
+use rustls::pki_types::CertificateDer;
 
 use super::files::TlsError;
 
@@ -24,6 +25,8 @@ pub struct LoadedConfig<C, V> {
     pub config: Arc<C>,
     /// Verifies certificates of the other side.
     pub verifier: V,
+    /// The certificate that is presented, and its chain. Empty without one.
+    pub presents: Arc<[CertificateDer<'static>]>,
     /// The earliest expiry of the presented certificate and its chain, in seconds since 1970. `None` if no certificate
     /// is presented, or if the expiry can't be read.
     pub expires: Option<u64>,

@@ -86,7 +86,7 @@ impl ServerTls {
         let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await;
         let stream = accepted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let chain = stream.get_ref().1.peer_certificates();
-        let presented = Presented::new(Arc::clone(&self.0), chain, current.expires, generation);
+        let presented = Presented::new(Arc::clone(&self.0), chain, &current, generation);
         Ok((stream, presented))
     }
 
@@ -121,7 +121,7 @@ fn make(
         Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
     };
     let chain = certificates(&config.cert)?;
-    let expires = expires(&chain);
+    let (expires, presents) = (expires(&chain), chain.as_slice().into());
     let mut made = builder.with_single_cert(chain, key(&config.key)?).map_err(unusable)?;
     made.alpn_protocols = vec![ALPN.to_vec()];
     if verifier.is_some() {
@@ -129,7 +129,7 @@ fn make(
         made.session_storage = Arc::new(NoServerSessionStorage {});
         made.send_tls13_tickets = 0;
     }
-    Ok(LoadedConfig { config: Arc::new(made), verifier, expires })
+    Ok(LoadedConfig { config: Arc::new(made), verifier, presents, expires })
 }
 
 fn verifier(

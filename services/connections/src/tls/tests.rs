@@ -1,59 +1,14 @@
 //! Tests the connecting and the accepting side of TLS against each other, with certificates made for the tests.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rcgen::{CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use certificates::{Authority, Pair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
 
-/// An authority that issues certificates.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    file: PathBuf,
-}
-
-/// The files of a certificate and its key.
-struct Pair {
-    cert: PathBuf,
-    key: PathBuf,
-}
-
-fn write(path: PathBuf, pem: &str) -> PathBuf {
-    std::fs::write(&path, pem).unwrap();
-    path
-}
-
-impl Authority {
-    fn new(folder: &Path, name: &str) -> Self {
-        let mut params = CertificateParams::new([]).unwrap();
-        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap();
-        let file = write(folder.join(format!("{name}.pem")), &certificate.pem());
-        Self { issuer: Issuer::new(params, key), file }
-    }
-
-    fn issue(&self, folder: &Path, name: &str) -> Pair {
-        self.issue_until(folder, name, 2100)
-    }
-
-    /// Issues a certificate that expires when `year` begins.
-    fn issue_until(&self, folder: &Path, name: &str, year: i32) -> Pair {
-        let key = KeyPair::generate().unwrap();
-        Pair {
-            cert: write(folder.join(format!("{name}.crt")), &self.certificate(name, &key, year)),
-            key: write(folder.join(format!("{name}.key")), &key.serialize_pem()),
-        }
-    }
-
-    fn certificate(&self, name: &str, key: &KeyPair, year: i32) -> String {
-        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
-        params.not_after = date_time_ymd(year, 1, 1);
-        params.signed_by(key, &self.issuer).unwrap().pem()
-    }
-}
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Returns whether both sides accept each other and a message gets through.
 async fn speaks(server: &ServerTlsConfig, client: &ClientTlsConfig, host: &str) -> bool {
@@ -87,25 +42,25 @@ async fn only_sides_with_trusted_certificates_connect() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let (ours, theirs) = (Authority::new(folder, "ours"), Authority::new(folder, "theirs"));
-    let Pair { cert, key } = ours.issue(folder, "io.bireme");
+    let Pair { cert, key, .. } = ours.issue("io.bireme", DAY);
     let server = ServerTlsConfig { cert, key, client_ca: None, crl: None };
-    let client = ClientTlsConfig { ca: Some(ours.file.clone()), ..Default::default() };
+    let client = ClientTlsConfig { ca: Some(ours.ca.clone()), ..Default::default() };
     assert!(speaks(&server, &client, "io.bireme").await);
     assert!(!speaks(&server, &client, "another.bireme").await, "the name is checked");
     let named = ClientTlsConfig { server_name: Some("io.bireme".into()), ..client.clone() };
     assert!(speaks(&server, &named, "10.0.0.7").await);
-    let mistaken = ClientTlsConfig { ca: Some(theirs.file.clone()), ..named.clone() };
+    let mistaken = ClientTlsConfig { ca: Some(theirs.ca.clone()), ..named.clone() };
     assert!(!speaks(&server, &mistaken, "10.0.0.7").await, "the authority is checked");
 
-    let mutual = ServerTlsConfig { client_ca: Some(ours.file.clone()), ..server };
+    let mutual = ServerTlsConfig { client_ca: Some(ours.ca.clone()), ..server };
     assert!(!speaks(&mutual, &named, "x").await, "without a client certificate");
     let with = |pair: Pair| ClientTlsConfig {
         cert: Some(pair.cert),
         key: Some(pair.key),
         ..named.clone()
     };
-    assert!(speaks(&mutual, &with(ours.issue(folder, "query.bireme")), "x").await);
-    assert!(!speaks(&mutual, &with(theirs.issue(folder, "stranger")), "x").await);
+    assert!(speaks(&mutual, &with(ours.issue("query.bireme", DAY)), "x").await);
+    assert!(!speaks(&mutual, &with(theirs.issue("stranger", DAY)), "x").await);
 }
 
 #[test]
@@ -113,8 +68,8 @@ fn errors_name_the_unusable_file() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let ours = Authority::new(folder, "ours");
-    let Pair { cert, key } = ours.issue(folder, "a");
-    let other = ours.issue(folder, "b");
+    let Pair { cert, key, .. } = ours.issue("a", DAY);
+    let other = ours.issue("b", DAY);
     let fault = |cert: &Path, key: &Path| {
         let config =
             ServerTlsConfig { cert: cert.into(), key: key.into(), client_ca: None, crl: None };
@@ -132,6 +87,10 @@ const YEAR_2050: u64 = 2_524_608_000;
 const YEAR_2040: u64 = 2_208_988_800;
 const YEAR_2030: u64 = 1_893_456_000;
 
+fn at(second: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(second)
+}
+
 #[test]
 fn the_reported_expiry_is_that_of_the_certificate_in_use() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,16 +99,15 @@ fn the_reported_expiry_is_that_of_the_certificate_in_use() {
     let shown = folder.join("shown.crt");
     let shows = |pem: &str, second: u64| {
         std::fs::write(&shown, pem).unwrap();
-        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
-        std::fs::File::open(&shown).unwrap().set_modified(time).unwrap();
+        std::fs::File::open(&shown).unwrap().set_modified(at(second)).unwrap();
     };
-    let Pair { cert, key } = ours.issue_until(folder, "io.bireme", 2040);
+    let Pair { cert, key, .. } = ours.issue_until(&["io.bireme"], at(YEAR_2040));
     shows(&std::fs::read_to_string(&cert).unwrap(), 10);
     let server =
         ServerTlsConfig { cert: shown.clone(), key: key.clone(), client_ca: None, crl: None };
     let server = ServerTls::load(&server, ClientCertificates::Required).unwrap();
     let client = ClientTlsConfig {
-        ca: Some(ours.file.clone()),
+        ca: Some(ours.ca.clone()),
         cert: Some(shown.clone()),
         key: Some(key.clone()),
         server_name: None,
@@ -168,9 +126,9 @@ fn the_reported_expiry_is_that_of_the_certificate_in_use() {
         server.expires()
     };
     // The certificate is renewed with the same key. Then its chain has one that expires earlier. Then it is invalid.
-    let of_key = KeyPair::from_pem(&std::fs::read_to_string(&key).unwrap()).unwrap();
-    let renewed = ours.certificate("io.bireme", &of_key, 2050);
-    let between = ours.certificate("between", &KeyPair::generate().unwrap(), 2030);
+    let text = |pair: Pair| std::fs::read_to_string(pair.cert).unwrap();
+    let renewed = text(ours.renew(&["io.bireme"], at(YEAR_2050)));
+    let between = text(ours.issue_until(&["between"], at(YEAR_2030)));
     assert_eq!(expiry(&renewed, 20), Some(YEAR_2050));
     assert_eq!(expiry(&format!("{renewed}{between}"), 30), Some(YEAR_2030));
     assert_eq!(expiry("nothing", 40), Some(YEAR_2030), "an invalid file is not used");

@@ -61,7 +61,6 @@ pub fn fetch(
     held: HeldBytes,
 ) {
     let (id, rows) = (batch.id, batch.row_addrs.len());
-    core.stats.received.add(1);
     core.activity.add();
     match decode::decode(core, session, projection, batch) {
         Ok(mut request) => {

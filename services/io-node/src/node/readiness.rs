@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::fetch::NodeState;
 use crate::serve::ServiceState;
+use crate::shard::CoreSnapshot;
 
 /// The interval at which the counters are sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -44,12 +45,7 @@ async fn wait_for_hits(node: &NodeState, began: Instant) {
     let mut hits = HitRatio::new(wanted);
     loop {
         ticks.tick().await;
-        let cores = node.snapshots().await;
-        let count = Counts {
-            rows: cores.iter().map(|core| core.rows).sum(),
-            table_rows: cores.iter().map(|core| core.table_rows).sum(),
-            batches: cores.iter().map(|core| core.received).sum(),
-        };
+        let count = Counts::of(&node.snapshots().await);
         let took = began.elapsed();
         match hits.observe(count) {
             Verdict::Enough(ratio) => {
@@ -82,8 +78,19 @@ struct Counts {
     rows: u64,
     /// The rows among `rows` of which at least one part came from the table.
     table_rows: u64,
-    /// Batches received, whatever their outcome.
+    /// Batches received, whatever their outcome, and what was shed. Some batches count twice.
     batches: u64,
+}
+
+impl Counts {
+    fn of(cores: &[CoreSnapshot]) -> Self {
+        Self {
+            rows: cores.iter().map(|core| core.rows).sum(),
+            table_rows: cores.iter().map(|core| core.table_rows).sum(),
+            // A message that finds no memory while it arrives is shed before it is a batch.
+            batches: cores.iter().map(|core| core.received + core.shed).sum(),
+        }
+    }
 }
 
 /// The result of a sample.
@@ -191,6 +198,14 @@ mod tests {
         for batches in 0..200 {
             let verdict = hits.observe(Counts { rows: 0, table_rows: 0, batches });
             assert_eq!(verdict, Verdict::Wait(0.0));
+        }
+    }
+    #[test]
+    fn a_node_that_only_sheds_is_not_idle() {
+        let mut hits = HitRatio::new(0.9);
+        for shed in 0..200 {
+            let core = CoreSnapshot { shed, ..Default::default() };
+            assert_eq!(hits.observe(Counts::of(&[core])), Verdict::Wait(0.0));
         }
     }
 }

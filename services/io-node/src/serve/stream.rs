@@ -255,6 +255,7 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
             return Err(Fault::new(Reason::BadProtocol, what));
         }
         session.credit_rows = credit;
+        core.stats.received.add(1);
         let Some(held) = held else {
             let is_last = session.reads_too_slowly();
             drop(sessions);

@@ -61,7 +61,7 @@ counters! {
     rows,
     /// Batches served.
     batches,
-    /// Batches received whose projection was open and for which there was memory, whatever their outcome.
+    /// Batches received, whatever their outcome.
     received,
     /// Sectors found in the RAM tier.
     ram_hits,

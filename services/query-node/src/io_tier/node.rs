@@ -49,6 +49,9 @@ impl Node {
             MemberState::Away if !self.client.is_connected() => return Some("it is away"),
             MemberState::Away | MemberState::Ready | MemberState::Joining => {}
         }
+        if self.client.is_down() {
+            return Some("it can't be reached");
+        }
         (!self.health.ejection.may_ask(Instant::now())).then_some("it failed lately")
     }
 }

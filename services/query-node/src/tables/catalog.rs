@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tracing::{info, warn};
 use wire::Fault;
 
+use super::named::named;
 use super::open::OpenTable;
 use crate::config::{QueryConfig, TableConfig};
 use crate::error::{QueryError, Result};
@@ -166,7 +167,7 @@ impl Catalog {
                 let key = entry.config.key.as_deref();
                 match OpenTable::new(&entry.name, table, key) {
                     Ok(open) => drop(entry.replace(open)),
-                    Err(error) => entry.set_fault(error.into()),
+                    Err(error) => entry.set_fault(entry.named(error.into())),
                 }
             }
         }
@@ -255,12 +256,10 @@ impl Entry {
     }
 
     /// Returns a fault for callers, with the table's name in angle brackets in place of its URI. The log has the URI.
-    fn named(&self, mut fault: Fault) -> Fault {
-        if let Some(uri) = fault.metadata.get_mut("table") {
-            fault.message = fault.message.replace(uri.as_str(), &format!("<{}>", self.name));
-            uri.clone_from(&self.name);
-        }
-        fault
+    fn named(&self, fault: Fault) -> Fault {
+        // The configured URI may have another spelling than the one in the fault.
+        let uri = fault.metadata.get("table").unwrap_or(&self.config.uri).clone();
+        named(fault, &uri, &self.name)
     }
 
     fn clear_fault(&self) {

@@ -1,6 +1,7 @@
 //! Opens the tables that a node serves, caches them, and follows them to new versions.
 
 mod catalog;
+mod named;
 mod open;
 mod projection;
 

@@ -8,7 +8,9 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use lake::Table;
 use pack::{PackLayout, plan_packs, wire_schema};
 use placement::{TableHash, chunk_rows};
+use wire::Fault;
 
+use super::named::named;
 use super::projection::Projection;
 use crate::error::{QueryError, Result};
 
@@ -62,6 +64,16 @@ impl OpenTable {
             projections: ArcSwap::default(),
             table,
         })
+    }
+
+    /// Returns a fault for callers, with the table's name in angle brackets in place of its URI.
+    pub fn named(&self, fault: Fault) -> Fault {
+        named(fault, self.table.uri(), &self.name)
+    }
+
+    /// Returns a text for callers, with the table's name in angle brackets in place of its URI.
+    pub fn named_text(&self, text: &str) -> String {
+        text.replace(self.table.uri(), &format!("<{}>", self.name))
     }
 
     /// Returns the version's number.

@@ -16,3 +16,4 @@ mod priority;
 mod search;
 mod table;
 mod take;
+mod tokens;

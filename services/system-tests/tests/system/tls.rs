@@ -1,17 +1,21 @@
 //! Both tiers with TLS and client certificates.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
+use certificates::{Authority, Pair};
 use client::fetch::{FetchClient, FetchOptions};
 use client::query::QueryClient;
 use client::{ClientTls, ClientTlsConfig, Endpoint, Network};
 use connections::tls::ServerTlsConfig;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use wire::Reason;
 
 use crate::cluster::{Cluster, folder, soon};
 use crate::members::{check, write};
 use crate::telemetry::scrape;
+
+/// The second at which 2040 begins, since 1970.
+const YEAR_2040: u64 = 2_208_988_800;
 
 /// The files of an authority, of a certificate that it issued, and of the certificate's key.
 struct Files {
@@ -21,21 +25,10 @@ struct Files {
 }
 
 fn files(folder: &Path, name: &str) -> Files {
-    let write = |file: &str, pem: String| {
-        let path = folder.join(format!("{name}-{file}.pem"));
-        std::fs::write(&path, pem).unwrap();
-        path
-    };
-    let mut params = CertificateParams::new([]).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let ca_key = KeyPair::generate().unwrap();
-    let ca = write("ca", params.self_signed(&ca_key).unwrap().pem());
-    let issuer = Issuer::new(params, ca_key);
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new([name.to_owned()]).unwrap();
-    params.not_after = date_time_ymd(2040, 1, 1);
-    let cert = write("cert", params.signed_by(&key, &issuer).unwrap().pem());
-    Files { ca, cert, key: write("key", key.serialize_pem()) }
+    let authority = Authority::new(folder, &format!("{name}-authority"));
+    let until = SystemTime::UNIX_EPOCH + Duration::from_secs(YEAR_2040);
+    let Pair { cert, key, .. } = authority.issue_until(&[name], until);
+    Files { ca: authority.ca, cert, key }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,10 +67,9 @@ async fn both_tiers_use_tls_and_check_clients() {
     assert!(status.io_nodes.iter().all(|node| node.reachable), "{status:?}");
     assert_eq!(status.fallback_rows, 0, "the I/O nodes answered");
 
-    // The certificates expire in 2040.
     let expires = |role| {
         format!(
-            "bireme_tls_certificate_expiration_timestamp_seconds{{role=\"{role}\"}} 2208988800\n"
+            "bireme_tls_certificate_expiration_timestamp_seconds{{role=\"{role}\"}} {YEAR_2040}\n"
         )
     };
     let io = cluster.io[0].node.metrics_addr().unwrap();

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::cache_books::{CacheBooks, FillLimits};
 use super::events::{Action, Event, FillOutcome, RequestOutcome};
 use super::shares::Shares;
+use crate::config::Share;
 use crate::drive::{DriveState, ExtentError, Superblock, trial_extent};
 use crate::extent::{Extent, HEAD_SECTORS};
 
@@ -41,10 +42,14 @@ fn cache(drives: usize) -> Cache {
 }
 
 fn cache_with(drives: usize, limits: FillLimits) -> Cache {
+    cache_of(drives, limits, Shares::default())
+}
+
+fn cache_of(drives: usize, limits: FillLimits, shares: Shares) -> Cache {
     let sectors = HEAD_SECTORS + 5 * SEGMENT_SECTORS;
     let slab = Superblock { uuid: Uuid::nil(), segment_sectors: SEGMENT_SECTORS, sectors };
     let now = Instant::now();
-    let books = CacheBooks::new(1, vec![slab; drives], limits, Shares::default(), 1, now);
+    let books = CacheBooks::new(1, vec![slab; drives], limits, shares, 1, now);
     Cache { books, now }
 }
 
@@ -234,6 +239,23 @@ fn a_chunk_that_failed_is_not_tried_for_a_miss_until_its_delay_is_over() {
     let actions = cache.apply(Event::Woken);
     assert!(cache.succeed(actions).ends_with(&["end 3: 12288".to_owned()]));
     assert_eq!(cache.books.counts().failed, 3);
+}
+
+#[test]
+fn a_chunk_longer_than_its_tables_maximum_fails_and_others_of_the_table_are_filled() {
+    let share = Share { guarantee: 0, quota: 4, is_pinned: false };
+    let mut cache = cache_of(1, LIMITS, Shares::new([(key(0).pack.table(), share)]));
+    assert!(matches!(cache.request(0, true), RequestOutcome::Queued));
+    cache.apply(Event::Woken);
+    let extents = vec![(key(0), Ok(trial_extent(5).unwrap()))];
+    let why = "a chunk of 20480 bytes is longer than its table's `maximum` of 16384: its rows come from the table; \
+               raise `maximum` in `shares`";
+    assert_eq!(lines(&cache.apply(Event::Scanned { extents })), [format!("end 0: {why}")]);
+    let RequestOutcome::Ended(FillOutcome::Failed(said)) = cache.request(0, true) else {
+        panic!("it is scanned again");
+    };
+    assert_eq!(&*said, why);
+    assert!(cache.fill(1).ends_with(&["end 1: 12288".to_owned()]));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! ```text
 //! a fill of a table ─┬─ below its guarantee ─► held log: its extents are not evicted for other tables
 //!                    ├─ at its quota ─► its oldest extents are evicted, or, if it is pinned, the fill is refused
+//!                    ├─ longer than the quota ─► the fill is refused, and no other fill of the table
 //!                    └─ otherwise ─► small log, as for tables without a share
 //! ```
 //!
@@ -34,8 +35,10 @@ pub enum SpaceDecision {
     Evict(Vec<ExtentKey>),
     /// The chunk waits until an extent of its table that is being written can be evicted.
     Wait,
-    /// The chunk is refused: its table is pinned and at its quota, or the chunk is longer than the quota.
+    /// The chunk is refused: its table is pinned and at its quota.
     Full,
+    /// The chunk is refused: it is longer than its table's quota.
+    TooLong,
 }
 
 /// The segment in which an extent was held until now, and the extent's sectors.
@@ -114,6 +117,11 @@ impl Shares {
         self.shares.get(&key.pack.table()).is_some_and(|share| share.is_pinned)
     }
 
+    /// Returns the maximum number of sectors of this extent's table. `None` for a table without a share.
+    pub fn quota(&self, key: ExtentKey) -> Option<u64> {
+        self.shares.get(&key.pack.table()).map(|share| share.quota)
+    }
+
     /// Decides whether a chunk of `sectors` sectors gets space.
     pub fn decide(&mut self, key: ExtentKey, sectors: u64) -> SpaceDecision {
         let Some(&share) = self.shares.get(&key.pack.table()) else {
@@ -124,7 +132,10 @@ impl Shares {
         if over == 0 {
             return SpaceDecision::Room { is_held: table.holding.held_sectors < share.guarantee };
         }
-        if share.is_pinned || sectors > share.quota {
+        if sectors > share.quota {
+            return SpaceDecision::TooLong;
+        }
+        if share.is_pinned {
             table.is_full = true;
             return SpaceDecision::Full;
         }
@@ -378,7 +389,9 @@ mod tests {
             shares.decide(key(1, 3), 30),
             SpaceDecision::Evict(vec![key(1, 0), key(1, 1), key(1, 2)])
         );
-        assert_eq!(shares.decide(key(1, 3), 36), SpaceDecision::Full);
+        // A chunk that is longer than the quota does not make the table full.
+        assert_eq!(shares.decide(key(1, 3), 36), SpaceDecision::TooLong);
+        assert!(!shares.is_full(key(1, 3)));
         shares.remove(key(1, 0), 10);
         assert_eq!(shares.decide(key(1, 3), 10), SpaceDecision::Room { is_held: false });
         // The quota is lower now, as after a restart with other shares.
@@ -393,6 +406,8 @@ mod tests {
             assert_eq!(shares.decide(key(1, chunk), 10), SpaceDecision::Room { is_held: true });
             shares.restore(key(1, chunk), 10, segment(chunk));
         }
+        assert_eq!(shares.decide(key(1, 2), 21), SpaceDecision::TooLong);
+        assert!(!shares.is_full(key(1, 9)));
         assert_eq!(shares.decide(key(1, 2), 1), SpaceDecision::Full);
         assert!(shares.is_full(key(1, 9)) && !shares.is_full(key(2, 9)));
         assert_eq!(shares.due(&[candidate(1, 0, 0), candidate(1, 1, 0)]), [true, true]);

@@ -1,7 +1,8 @@
 //! The filler's interface for other threads: requests, counters, and the drives' states.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use address::{DriveNo, ExtentKey, TableTag};
 use tokio::sync::{mpsc, oneshot};
@@ -77,6 +78,8 @@ pub struct FillHandle {
     messages: mpsc::Sender<FillerMessage>,
     stats: Arc<FillStats>,
     drives: Arc<[DriveGauges]>,
+    /// The filler's last answer to [`tables`](Self::tables).
+    last_tables: Arc<Mutex<Option<Vec<(TableTag, Holding)>>>>,
 }
 
 /// The sender of a fill's outcome to a caller that waits for it.
@@ -106,6 +109,9 @@ pub enum FillerMessage {
 /// recurs; for other messages, see the methods that send them.
 const MESSAGES_MAX: usize = 1024;
 
+/// How long the filler is awaited for each table's extents. A query node waits 2 s for all that an I/O node reports.
+const TABLES_PATIENCE: Duration = Duration::from_secs(1);
+
 impl FillHandle {
     /// Creates a handle and the receivers of its requests, of which `queue_max` may wait, and of its messages.
     pub fn new(
@@ -115,7 +121,8 @@ impl FillHandle {
     ) -> (Self, mpsc::Receiver<FillRequest>, mpsc::Receiver<FillerMessage>) {
         let (requests, requested) = mpsc::channel(queue_max);
         let (messages, received) = mpsc::channel(MESSAGES_MAX);
-        (Self { requests, messages, stats, drives }, requested, received)
+        let last_tables = Arc::default();
+        (Self { requests, messages, stats, drives, last_tables }, requested, received)
     }
 
     /// Requests a fill without waiting. If too many requests wait, this one is dropped, and the next miss of the chunk
@@ -178,11 +185,20 @@ impl FillHandle {
         done
     }
 
-    /// Each table's extents on the drives; `None` if too many messages wait for the filler, or it has ended.
+    /// Returns each table's extents on the drives. If the filler is too busy to answer soon, the answer is its last one;
+    /// `None` if it never answered.
     pub async fn tables(&self) -> Option<Vec<(TableTag, Holding)>> {
-        let (to, tables) = oneshot::channel();
-        self.messages.try_send(FillerMessage::Tables(to)).ok()?;
-        tables.await.ok()
+        let answer = async {
+            let (to, tables) = oneshot::channel();
+            self.messages.try_send(FillerMessage::Tables(to)).ok()?;
+            tokio::time::timeout(TABLES_PATIENCE, tables).await.ok()?.ok()
+        };
+        let answer = answer.await;
+        let mut last = self.last_tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tables) = answer {
+            *last = Some(tables);
+        }
+        last.clone()
     }
 
     /// The filler's counters.
@@ -202,5 +218,32 @@ impl FillHandle {
             1 => DriveState::ReadOnly,
             _ => DriveState::Retired,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_filler_has_its_last_answer_repeated() {
+        let (fills, _requests, mut messages) =
+            FillHandle::new(1, Arc::default(), Arc::new([DriveGauges::default()]));
+        assert_eq!(fills.tables().await, None, "it has not answered yet");
+        let holding = Holding { sectors: 7, held_sectors: 3, extents: 2 };
+        let answer = vec![(TableTag(5), holding)];
+        while let Ok(message) = messages.try_recv() {
+            assert!(matches!(message, FillerMessage::Tables(_)));
+        }
+        let answering = async {
+            let Some(FillerMessage::Tables(to)) = messages.recv().await else { panic!() };
+            to.send(answer.clone()).unwrap();
+        };
+        let (answered, ()) = tokio::join!(fills.tables(), answering);
+        assert_eq!(answered.as_ref(), Some(&answer));
+        // It has room for a message, which it does not read; then it has none.
+        assert_eq!(fills.tables().await.as_ref(), Some(&answer));
+        (0..MESSAGES_MAX).for_each(|_| fills.slow(DriveNo(0)));
+        assert_eq!(fills.tables().await.as_ref(), Some(&answer));
     }
 }

@@ -55,6 +55,10 @@ impl CacheBooks {
                     self.end_first(FULL, now);
                     continue;
                 }
+                SpaceDecision::TooLong => {
+                    self.end_first_too_long(now);
+                    continue;
+                }
             };
             let mut allocation = match self.placed.bytes() < self.limits.directory_bytes_max {
                 true => self.segments.allocate(log, sectors, record, Use::Fill),
@@ -72,11 +76,7 @@ impl CacheBooks {
                     }
                 }
                 Allocation::AllHeld => self.end_first(ALL_HELD, now),
-                Allocation::TooLong => {
-                    if let Some((key, _)) = self.awaiting_space.pop_front() {
-                        self.end_too_long(key, sectors * SECTOR_BYTES as u64, now);
-                    }
-                }
+                Allocation::TooLong => self.end_first_too_long(now),
                 Allocation::NoDrive => self.end_first(NO_DRIVE, now),
                 Allocation::Reclaim(segment) => {
                     if self.reclaiming.is_none() {
@@ -103,6 +103,14 @@ impl CacheBooks {
     fn end_first(&mut self, why: &str, now: Instant) {
         if let Some((key, _)) = self.awaiting_space.pop_front() {
             self.end(key, FillOutcome::Failed(why.into()), now);
+        }
+    }
+
+    /// Ends the fill of the extent that has awaited space longest, because the extent is too long.
+    fn end_first_too_long(&mut self, now: Instant) {
+        if let Some((key, extent)) = self.awaiting_space.pop_front() {
+            let sectors = u64::from(extent.index.sectors());
+            self.end_too_long(key, sectors * SECTOR_BYTES as u64, now);
         }
     }
 

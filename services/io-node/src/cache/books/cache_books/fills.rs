@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use address::ExtentKey;
+use address::{ExtentKey, SECTOR_BYTES};
 use tokio::time::Instant;
 
 use super::{CacheBooks, FULL, NO_DRIVE};
@@ -44,7 +44,7 @@ impl CacheBooks {
             return failed(FULL);
         }
         if let Some(&bytes) = self.too_long.get(&key) {
-            return failed(&too_long(bytes, self.segment_bytes()));
+            return failed(&self.why_too_long(key, bytes));
         }
         // A miss does not retry soon after a failed fill. A fill that somebody waits for does.
         if !is_awaited && self.failed.get(&key).is_some_and(|(until, _)| *until > now) {
@@ -75,13 +75,29 @@ impl CacheBooks {
         }
     }
 
-    /// Ends a fill whose extent is longer than a segment, and remembers it so that later requests fail at once.
+    /// Ends a fill whose extent is longer than a segment or its table's quota, and remembers it so that later requests
+    /// fail at once.
     pub(super) fn end_too_long(&mut self, key: ExtentKey, bytes: u64, now: Instant) {
         if self.too_long.len() >= FAILED_MAX {
             self.too_long.clear();
         }
         self.too_long.insert(key, bytes);
-        self.end(key, FillOutcome::Failed(too_long(bytes, self.segment_bytes()).into()), now);
+        self.end(key, FillOutcome::Failed(self.why_too_long(key, bytes).into()), now);
+    }
+
+    /// The reason given for a chunk that is longer than its table's quota or a segment.
+    fn why_too_long(&self, key: ExtentKey, bytes: u64) -> String {
+        let quota_bytes =
+            self.shares.quota(key).map(|quota| quota.saturating_mul(SECTOR_BYTES as u64));
+        match quota_bytes.filter(|&quota| bytes > quota) {
+            Some(quota) => format!(
+                "a chunk of {bytes} bytes is longer than its table's `maximum` of {quota}: its rows come from the table; raise `maximum` in `shares`"
+            ),
+            None => format!(
+                "a chunk of {bytes} bytes doesn't fit a segment of {}: its rows come from the table; raise `segment`, which empties the drives",
+                self.segment_bytes()
+            ),
+        }
     }
 
     /// Delays the next attempt to fill a chunk that could not be filled, so that misses do not scan it again at once.
@@ -110,11 +126,4 @@ impl CacheBooks {
         assert!(self.under_way.remove(&key), "the fill of {key:?} ended that was not under way");
         self.actions.push(Action::End(key, outcome));
     }
-}
-
-/// The reason given for a chunk that is longer than a segment.
-fn too_long(bytes: u64, segment_bytes: u64) -> String {
-    format!(
-        "a chunk of {bytes} bytes doesn't fit a segment of {segment_bytes}: its rows come from the table; raise `segment`, which empties the drives"
-    )
 }

@@ -1,0 +1,41 @@
+//! Names tables in faults as callers do: by their names, not by their URIs.
+
+use wire::Fault;
+
+/// Returns `fault` with the table's name in angle brackets wherever it has the table's URI.
+pub fn named(mut fault: Fault, uri: &str, name: &str) -> Fault {
+    let shown = format!("<{name}>");
+    let hide = |text: &mut String| {
+        if text.contains(uri) {
+            *text = text.replace(uri, &shown);
+        }
+    };
+    hide(&mut fault.message);
+    for (key, value) in &mut fault.metadata {
+        match key == "table" && value == uri {
+            true => name.clone_into(value),
+            false => hide(value),
+        }
+    }
+    fault
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::Reason;
+
+    use super::*;
+
+    #[test]
+    fn the_name_stands_for_the_uri() {
+        let fault = Fault::new(Reason::TableDamaged, "s3://b/t/data/1.lance of s3://b/t is short")
+            .with("table", "s3://b/t")
+            .with("file", "s3://b/t/data/1.lance")
+            .with("version", 7);
+        let expected = Fault::new(Reason::TableDamaged, "<words>/data/1.lance of <words> is short")
+            .with("table", "words")
+            .with("file", "<words>/data/1.lance")
+            .with("version", 7);
+        assert_eq!(named(fault, "s3://b/t", "words"), expected);
+    }
+}
