@@ -126,7 +126,7 @@ impl RequestContext {
             Priority::Interactive => fetch::Priority::Interactive,
             Priority::Batch => fetch::Priority::Batch,
         };
-        fetch::FetchContext { deadline, priority, span }
+        fetch::FetchContext { deadline, priority, flow: self.flow, span }
     }
 
     /// Checks that the deadline has not passed.

@@ -15,11 +15,9 @@ mod flow;
 mod flow_queue;
 mod permits;
 mod places;
-mod two_class;
 
 pub use fair_queue::{BATCH_TURN, FairQueue, Priority};
 pub use flow::{Cost, Flow, WEIGHT_MAX};
 pub use flow_queue::FLOWS_MAX;
 pub use permits::{Full, Permit, Permits, Waiting};
 pub use places::{Places, has_room};
-pub use two_class::TwoClassQueue;
