@@ -9,6 +9,7 @@
 
 mod clients;
 mod dice;
+mod fairness;
 mod happened;
 mod network;
 mod node;
