@@ -7,12 +7,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import access, attacks, cache, goals, instructions, keys, machine, plots, readme, report, rounds, tables, telemetry
+from . import access, attacks, cache, fairness, goals, instructions, keys, machine, plots, readme, report, rounds, tables, telemetry
 from .profile import Profile
 
-PIECES = ["tables", "rounds", "instructions", "keys", "cache", "telemetry", "attacks", "access", "report"]
+PIECES = ["tables", "rounds", "instructions", "keys", "cache", "telemetry", "attacks", "access", "fairness", "report"]
 # Each takes another ten minutes.
-ON_REQUEST = ["telemetry", "attacks", "access"]
+ON_REQUEST = ["telemetry", "attacks", "access", "fairness"]
 DEFAULT_PIECES = [it for it in PIECES if it not in ON_REQUEST]
 
 
@@ -59,6 +59,9 @@ def main() -> None:
             measured.write_text(json.dumps(results, indent=1))
         if "access" in arguments.pieces:
             results["access"] = access.measure(profile, arguments.bireme, Path(logs))
+            measured.write_text(json.dumps(results, indent=1))
+        if "fairness" in arguments.pieces:
+            results["fairness"] = fairness.measure(profile, arguments.bireme, Path(logs))
             measured.write_text(json.dumps(results, indent=1))
     if "report" in arguments.pieces:
         results["goals"] = goals.judge(results)

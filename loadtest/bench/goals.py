@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from statistics import median
 
-from . import access, attacks, keys
+from . import access, attacks, fairness, keys
 from .beside import relative_rate
 from .tier import core_seconds
 
@@ -21,6 +21,8 @@ def judge(results: dict) -> list[dict]:
         goals += [_telemetry_goal(load, results["telemetry"]["turns"]) for load in ["search", "take"]]
     if "access" in results:
         goals += [_access_goal(load, results["access"]["turns"]) for load in access.LOADS]
+    if "fairness" in results:
+        goals += [_fairness_goal(load, results["fairness"]) for load in fairness.LOADS]
     if "attacks" in results:
         goals += _attack_goals(results["attacks"])
     return goals
@@ -162,3 +164,9 @@ def _telemetry_goal(load: str, turns: dict) -> dict:
 def _access_goal(load: str, turns: dict) -> dict:
     rate = relative_rate(turns["key"][load])
     return _goal(f"{access.LOADS[load].title} of callers with an API key, relative to open access", rate, 0.97, True)
+
+
+def _fairness_goal(load: str, results: dict) -> dict:
+    title = fairness.LOADS[load].title
+    name = f"{title} beside a grant that asks for ten times its share: p99, relative to that beside its own share"
+    return _goal(name, fairness.median_rise(results, load), 1.5, False)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
-from . import access, attacks
+from . import access, attacks, fairness
 from .cache import FILLING
 from .beside import relative_rate
 from .keys import CONCURRENCY, over_pylance
@@ -60,6 +60,8 @@ def write(results: dict, output: Path) -> None:
         parts.append(_telemetry(results["telemetry"]["turns"]))
     if "access" in results:
         parts.append(_access(results["access"]["turns"]))
+    if "fairness" in results:
+        parts.append(_fairness(results["fairness"]))
     if "attacks" in results:
         parts.append(_attacks(results["attacks"]))
     if "rounds" in results:
@@ -369,6 +371,37 @@ def _access(turns: dict) -> str:
         "|---|" + "---|" * len(access.LOADS),
     ]
     return "\n".join([*lines, *_relative_rates(turns, access.TITLES, access.LOADS)]) + "\n"
+
+
+def _fairness(results: dict) -> str:
+    rounds = results["rounds"]
+    capacity = _number(median(it["rows_per_s"] for it in rounds))
+    lines = [
+        "## Fairness between grants",
+        "",
+        "Two grants of equal weight use one query node and one I/O node; rows come from the drive. With both asking for as much",
+        f"as they get, takes of {fairness.ROWS} rows return {capacity} rows/s. The other grant asks for half of that, its share, and",
+        "then for ten times as much. Latency counts from the time at which a request was due.",
+        "",
+        "| the good grant's requests | per second | p50, p99 beside the other's share, µs | p50, p99 beside its flood, µs "
+        "| p99 relative to that beside its share, by round | errors | the other's rows/s: share, flood |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, load in fairness.LOADS.items():
+        turns = [it[name] for it in rounds]
+        mid = lambda value: _number(median(value(it) for it in turns))
+        latencies = [
+            ", ".join(mid(lambda it, turn=turn, part=part: it[turn]["good"]["latency_us"][part]) for part in ("p50", "p99"))
+            for turn in fairness.TIMES
+        ]
+        rises = ", ".join(f"{fairness.rise(it):.2f}" for it in turns)
+        errors = sum(sum(it[turn]["good"]["errors"].values()) for it in turns for turn in fairness.TIMES)
+        rows = ", ".join(mid(lambda it, turn=turn: it[turn]["other"]["rows_per_s"]) for turn in fairness.TIMES)
+        cells = [load.title, mid(lambda it: it["own"]["good"]["requests_per_s"]), *latencies, rises, str(errors), rows]
+        lines.append(f"| {' | '.join(cells)} |")
+    commands = rounds[0]["rows"]["flood"]
+    shown = [f"# {name}\n$ {commands[name]['command']}" for name in fairness.GRANTS]
+    return "\n".join([*lines, "", "```console", *shown, "```", "", f"Measured on: {_machine(results['machine'])}", ""])
 
 
 def _relative_rates(turns: dict, titles: dict[str, str], loads: Iterable[str]) -> list[str]:

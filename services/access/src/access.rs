@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use moka::sync::Cache;
+use scheduler::Flow;
 
 use crate::api_key;
 use crate::caller::{Caller, Proof};
@@ -318,7 +319,8 @@ fn everybody() -> Caller {
         who: vec![Who::Anyone],
         tables: vec![Pattern::new("*")],
         may: Permission::ALL.to_vec(),
-        limits: Limits { weight: 1, ..Limits::default() },
+        limits: Limits::default(),
+        flow: Flow::default(),
         state: Arc::default(),
     };
     let grants = vec![Arc::new(grant)];

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use scheduler::Flow;
 use tokio::time::Instant;
 
+use crate::digest::digest;
 use crate::identity::{Identity, Who};
 use crate::pattern::Pattern;
 use crate::rate::Taken;
@@ -49,8 +51,6 @@ pub struct Limits {
     pub timeout: Option<Duration>,
     /// Whether all requests are batch work.
     pub batch_only: bool,
-    /// The share of the queues, compared with other grants; at least 1. The queues do not use it yet.
-    pub weight: u32,
 }
 
 /// A grant of the policy.
@@ -60,6 +60,8 @@ pub struct Grant {
     pub(crate) tables: Vec<Pattern>,
     pub(crate) may: Vec<Permission>,
     pub(crate) limits: Limits,
+    /// The share of the queues on both tiers.
+    pub(crate) flow: Flow,
     /// The use of the grant, which a grant of the same name in the next policy goes on with.
     pub(crate) state: Arc<GrantState>,
 }
@@ -119,6 +121,12 @@ pub struct LimitReached {
     pub retry_after: Duration,
 }
 
+/// Returns the flow of the grant with this name. Its id is a hash of the name, because I/O nodes know no grants.
+pub(crate) fn flow_of(name: &str, weight: u32) -> Flow {
+    let [a, b, c, d, e, f, g, h, ..] = digest(name.as_bytes());
+    Flow::new(u64::from_le_bytes([a, b, c, d, e, f, g, h]), weight)
+}
+
 /// The time after which a request beyond `concurrent` should be tried again. It is not known when the other requests
 /// will end.
 const CONCURRENT_RETRY: Duration = Duration::from_millis(100);
@@ -129,9 +137,10 @@ impl Grant {
         &self.name
     }
 
-    /// Returns the grant's share of the queues, compared with other grants. The queues do not use it yet.
-    pub fn weight(&self) -> u32 {
-        self.limits.weight
+    /// Returns the grant's share of the queues on both tiers. It is the same on every query node that has a grant of
+    /// this name.
+    pub fn flow(&self) -> Flow {
+        self.flow
     }
 
     /// Returns the longest time that a request may take.
@@ -228,7 +237,8 @@ mod tests {
 
     fn grant(limits: Limits) -> Grant {
         let (who, tables, may) = Default::default();
-        Grant { name: "g".into(), who, tables, may, limits, state: Arc::default() }
+        let (flow, state) = Default::default();
+        Grant { name: "g".into(), who, tables, may, limits, flow, state }
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jsonwebtoken::Algorithm;
+use scheduler::WEIGHT_MAX;
 use serde::Deserialize;
 
 use crate::api_key::{self, ApiKey};
 use crate::error::AccessError;
-use crate::grant::{Grant, Limits, Permission};
+use crate::grant::{Grant, Limits, Permission, flow_of};
 use crate::identity::Who;
 use crate::key_set::{KeySet, KeySource};
 use crate::pattern::Pattern;
@@ -20,8 +21,7 @@ use crate::token::Issuer;
 const CLOCK_SKEW: Duration = Duration::from_secs(30);
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 
-/// The maximum weight of a grant, and the maximum number of grants: each has metrics of its own.
-const WEIGHT_MAX: u32 = 1000;
+/// The maximum number of grants: each has metrics of its own.
 const GRANTS_MAX: usize = 1000;
 
 /// The maximum of a limit per second. Rates are kept in nanoseconds per unit.
@@ -339,8 +339,8 @@ impl GrantEntry {
                 concurrent: self.concurrent,
                 timeout: self.timeout,
                 batch_only: self.priority == PriorityEntry::Batch,
-                weight,
             },
+            flow: flow_of(&name, weight),
             state: { state }.next().unwrap_or_default(),
             name,
         })
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!((policy.issuers.len(), policy.keys.len(), policy.grants.len()), (1, 1, 1));
         assert_eq!(policy.issuers[0].clock_skew, CLOCK_SKEW);
         let grant = &policy.grants[0];
-        assert_eq!((grant.weight(), grant.timeout()), (3, Some(Duration::from_secs(5))));
+        assert_eq!((grant.flow().weight(), grant.timeout()), (3, Some(Duration::from_secs(5))));
     }
 
     #[test]

@@ -130,6 +130,9 @@ pub struct IoConfig {
     /// How long a drive may take to answer a read before the rows are read from the table instead.
     #[serde(skip)]
     pub read_timeout: Duration,
+    /// How often the number of reads in flight is changed, to find how many keep the drives busy.
+    #[serde(skip)]
+    pub depth_phase: Duration,
     /// The part of `memory` for connections, streams, and batches with their rows and replies, over all cores; requests
     /// beyond it are refused. 0 for half of what the other parts leave, from 32 to 512 MiB per core.
     #[serde(skip)]
@@ -217,6 +220,7 @@ impl Default for IoConfig {
             slots: 256,
             read_max: ByteSize::kib(32),
             read_timeout: Duration::from_millis(500),
+            depth_phase: Duration::from_millis(200),
             segment: ByteSize::mib(64),
             credit_rows: 64 << 10,
             batch_rows_max: 4096,

@@ -2,14 +2,12 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use scheduler::{Priority, TwoClassQueue};
+use scheduler::{Flow, Permit, Permits};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::error::{QueryError, Result};
@@ -19,114 +17,55 @@ use crate::request_context::RequestContext;
 /// index partitions, and `planned` for work that Lance plans in the background. A filter may read a whole table. With a
 /// single lane, a few filters would block every look-up.
 ///
+/// A lane has permits, which limit how many requests run concurrently, and a bounded queue for them, ordered by
+/// priority, by the share of the caller's grant, and by arrival (`services/scheduler`).
+///
 /// A search keeps its permit while it waits for index partitions that are not cached, because Lance's search reads
 /// them. Abandoned work keeps its permit until its task has ended and Lance's CPU pool has begun the jobs of its queue
 /// ([`Running`]).
 pub struct AdmissionQueue {
-    on_core: Lane,
-    planned: Lane,
+    on_core: Arc<Permits>,
+    planned: Arc<Permits>,
     background: Handle,
 }
 
-/// A lane of the queue. The number of permits limits how many requests run concurrently. A bounded number of further
-/// requests waits, ordered by priority and arrival.
-struct Lane {
-    permits: Arc<Permits>,
-    waiting: AtomicUsize,
-    batch_waiting: AtomicUsize,
-    waiting_max: usize,
-}
-
-/// The free permits of a lane, and the requests that wait for one.
-struct Permits(Mutex<Queue>);
-
-struct Queue {
-    free: usize,
-    /// The senders of the waiting requests. A request that has stopped waiting has a closed channel and is skipped.
-    waiting: TwoClassQueue<oneshot::Sender<Permit>>,
-}
-
-/// The right to run. When it is dropped, the next waiting request gets it.
-struct Permit(Option<Arc<Permits>>);
-
-impl Permits {
-    /// Locks the queue. The lock is never held while work runs.
-    fn locked(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a free permit, if there is one.
-    fn take(self: &Arc<Self>) -> Option<Permit> {
-        let mut queue = self.locked();
-        queue.free = queue.free.checked_sub(1)?;
-        Some(Permit(Some(Arc::clone(self))))
-    }
-
-    /// Queues for a permit. The receiver gets it at once if one is free.
-    fn wait(self: &Arc<Self>, priority: Priority) -> oneshot::Receiver<Permit> {
-        let (next, permit) = oneshot::channel();
-        let mut queue = self.locked();
-        // A permit may have become free since `take`.
-        if queue.free > 0 {
-            queue.free -= 1;
-            drop(queue);
-            let _ = next.send(Permit(Some(Arc::clone(self))));
-        } else {
-            // If the queue would have to grow, this first removes requests that have stopped waiting.
-            queue.waiting.push_after_cleaning(next, priority, |request| !request.is_closed());
-        }
-        permit
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let Some(permits) = self.0.take() else { return };
-        loop {
-            let next = {
-                let mut queue = permits.locked();
-                let Some(next) = queue.waiting.pop() else {
-                    queue.free += 1;
-                    return;
-                };
-                next
-            };
-            match next.send(Permit(Some(Arc::clone(&permits)))) {
-                Ok(()) => return,
-                // The request has stopped waiting. Empty the returned permit, so that its own drop does nothing:
-                // this loop passes it on.
-                Err(mut refused) => drop(refused.0.take()),
-            }
-        }
-    }
+/// A request for a permit.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// What the request waits for, for errors.
+    pub during: &'static str,
+    /// The rows that the work asks for. They count against the share of the request's grant.
+    pub rows: usize,
+    /// The context of the request.
+    pub context: RequestContext,
 }
 
 impl AdmissionQueue {
     /// Creates a queue whose lanes each run `concurrency` requests and let `waiting_max` wait. Batch work may fill at
-    /// most half of the waiting places. `background` runs work that would keep a core from serving its connections.
+    /// most half of the waiting places, and one grant at most seven eighths. `background` runs work that would keep a
+    /// core from serving its connections.
     pub fn new(concurrency: usize, waiting_max: usize, background: Handle) -> Self {
-        let lane = || Lane::new(concurrency, waiting_max);
+        let lane = || Permits::new(concurrency, waiting_max);
         Self { on_core: lane(), planned: lane(), background }
     }
 
     /// Returns how many requests wait in the longer lane. The limit applies to each lane.
     pub fn waiting(&self) -> usize {
-        let waiting = |lane: &Lane| lane.waiting.load(Ordering::Relaxed);
-        waiting(&self.on_core).max(waiting(&self.planned))
+        self.on_core.waiting().max(self.planned.waiting())
+    }
+
+    /// Returns how many requests of a grant wait in both lanes.
+    pub fn waiting_of(&self, flow: Flow) -> usize {
+        self.on_core.waiting_of(flow) + self.planned.waiting_of(flow)
     }
 
     /// Runs `work` on this core once it has a permit. Work whose deadline has passed is not begun.
     ///
     /// # Errors
     /// [`QueryError::Overloaded`] if too many requests wait, [`QueryError::DeadlinePassed`], or the error of `work`.
-    pub async fn run_on_core<T>(
-        &self,
-        during: &'static str,
-        context: RequestContext,
-        work: BoxFuture<'_, Result<T>>,
-    ) -> Result<T> {
-        let running = Running::new(self, self.on_core.permit(during, context).await?);
-        let done = context.bound(during, work).await;
+    pub async fn run_on_core<T>(&self, ask: Ask, work: BoxFuture<'_, Result<T>>) -> Result<T> {
+        let running = Running::new(self, permit(&self.on_core, ask).await?);
+        let done = ask.context.bound(ask.during, work).await;
         if !matches!(done, Err(QueryError::DeadlinePassed { .. })) {
             running.ended();
         }
@@ -140,12 +79,11 @@ impl AdmissionQueue {
     /// The errors of [`run_on_core`](Self::run_on_core).
     pub async fn run_in_background<T: Send + 'static>(
         &self,
-        during: &'static str,
-        context: RequestContext,
+        ask: Ask,
         work: BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
-        let permit = self.planned.permit(during, context).await?;
-        context.bound(during, self.spawn(permit, work).boxed()).await
+        let permit = permit(&self.planned, ask).await?;
+        ask.context.bound(ask.during, self.spawn(permit, work).boxed()).await
     }
 
     /// Polls `work` once on this core when it has a permit. If the work is not finished then, it continues in the
@@ -157,15 +95,14 @@ impl AdmissionQueue {
     /// The errors of [`run_on_core`](Self::run_on_core).
     pub async fn begin_on_core<T: Send + 'static>(
         &self,
-        during: &'static str,
-        context: RequestContext,
+        ask: Ask,
         mut work: BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
-        let permit = self.on_core.permit(during, context).await?;
+        let permit = permit(&self.on_core, ask).await?;
         // The waker of this single poll is lost, but the background task polls the work again with its own.
         match AssertUnwindSafe(&mut work).catch_unwind().now_or_never() {
             Some(done) => done.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))),
-            None => context.bound(during, self.spawn(permit, work).boxed()).await,
+            None => ask.context.bound(ask.during, self.spawn(permit, work).boxed()).await,
         }
     }
 
@@ -193,29 +130,21 @@ impl AdmissionQueue {
     }
 }
 
-impl Lane {
-    fn new(concurrency: usize, waiting_max: usize) -> Self {
-        let queue = Queue { free: concurrency, waiting: TwoClassQueue::default() };
-        let permits = Arc::new(Permits(Mutex::new(queue)));
-        let (waiting, batch_waiting) = Default::default();
-        Self { permits, waiting, batch_waiting, waiting_max }
-    }
-
-    async fn permit(&self, during: &'static str, context: RequestContext) -> Result<Permit> {
-        let permit = match self.permits.take() {
-            Some(permit) => permit,
-            None => {
-                let _place = QueuePlace::take(self, context.priority())?;
-                let permit = self.permits.wait(context.priority());
-                // A sender is dropped only after it has sent a permit, or when this receiver is gone.
-                let lost = |_| QueryError::Server("a permit was lost; this is a defect".into());
-                let permit = async { permit.await.map_err(lost) };
-                context.bound(during, permit.boxed()).await?
-            }
-        };
-        context.check(during)?;
-        Ok(permit)
-    }
+/// Waits for a permit of a lane.
+async fn permit(lane: &Arc<Permits>, ask: Ask) -> Result<Permit> {
+    let Ask { during, rows, context } = ask;
+    let permit = match lane.take() {
+        Some(permit) => permit,
+        None => {
+            let rows = u32::try_from(rows).unwrap_or(u32::MAX);
+            let waiting = lane.wait(rows, context.flow(), context.priority());
+            let waiting =
+                waiting.map_err(|full| QueryError::Overloaded { waiting: full.waiting })?;
+            context.bound(during, waiting.map(Ok).boxed()).await?
+        }
+    };
+    context.check(during)?;
+    Ok(permit)
 }
 
 /// The permit of work that has begun. If it is dropped before [`ended`](Self::ended), because the deadline passed or
@@ -257,43 +186,25 @@ fn panicked(panic: &(dyn Any + Send)) -> QueryError {
     QueryError::Server(format!("panicked: {}", text.unwrap_or("without a message")))
 }
 
-/// A request's place among the requests that wait in a lane. Dropping it frees the place.
-struct QueuePlace<'a> {
-    lane: &'a Lane,
-    is_batch: bool,
-}
-
-impl<'a> QueuePlace<'a> {
-    fn take(lane: &'a Lane, priority: Priority) -> Result<Self> {
-        let is_batch = priority == Priority::Batch;
-        let waiting = lane.waiting.fetch_add(1, Ordering::Relaxed);
-        let batch = lane.batch_waiting.fetch_add(usize::from(is_batch), Ordering::Relaxed);
-        let place = Self { lane, is_batch };
-        let has_room =
-            waiting < lane.waiting_max && (!is_batch || batch < lane.waiting_max.div_ceil(2));
-        if has_room { Ok(place) } else { Err(QueryError::Overloaded { waiting }) }
-    }
-}
-
-impl Drop for QueuePlace<'_> {
-    fn drop(&mut self) {
-        self.lane.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.lane.batch_waiting.fetch_sub(usize::from(self.is_batch), Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::sync::Mutex;
     use std::time::Duration;
 
+    use scheduler::Priority;
     use tokio::runtime::Builder;
+    use tokio::sync::oneshot;
     use tokio::time::Instant;
 
     use super::*;
 
-    async fn becomes_free(lane: &Lane) {
-        while lane.permits.locked().free == 0 {
+    fn ask(during: &'static str, context: RequestContext) -> Ask {
+        Ask { during, rows: 1, context }
+    }
+
+    async fn becomes_free(lane: &Permits) {
+        while lane.free() == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -310,18 +221,18 @@ mod tests {
             held.recv().unwrap();
             Ok(1)
         };
-        let late = admission.run_in_background("search", soon(), computing.boxed()).await;
+        let late = admission.run_in_background(ask("search", soon()), computing.boxed()).await;
         assert!(matches!(late, Err(QueryError::DeadlinePassed { during: "search" })), "{late:?}");
         assert!(began.elapsed() < Duration::from_secs(5), "answered after {:?}", began.elapsed());
         // New requests wait until their own deadlines, and the queue stays bounded.
-        let next = || admission.run_in_background("search", soon(), async { Ok(2) }.boxed());
+        let next = || admission.run_in_background(ask("search", soon()), async { Ok(2) }.boxed());
         let (waited, refused) = tokio::join!(next(), next());
         assert!(matches!(waited, Err(QueryError::DeadlinePassed { .. })), "{waited:?}");
         assert!(matches!(refused, Err(QueryError::Overloaded { waiting: 1 })), "{refused:?}");
-        assert_eq!((admission.planned.permits.locked().free, admission.waiting()), (0, 0));
+        assert_eq!((admission.planned.free(), admission.waiting()), (0, 0));
         // Work that begins on a core does not wait for planned work.
         let work = async { Ok(3) }.boxed();
-        assert_eq!(admission.run_on_core("search", soon(), work).await.unwrap(), 3);
+        assert_eq!(admission.run_on_core(ask("search", soon()), work).await.unwrap(), 3);
         hold.send(()).unwrap();
         becomes_free(&admission.planned).await;
         assert_eq!(next().await.unwrap(), 2);
@@ -340,8 +251,8 @@ mod tests {
             };
             let endless = endless.boxed();
             let begun = match on_core {
-                true => admission.run_on_core("search", later, endless).now_or_never(),
-                false => admission.run_in_background("search", later, endless).now_or_never(),
+                true => admission.run_on_core(ask("search", later), endless).now_or_never(),
+                false => admission.run_in_background(ask("search", later), endless).now_or_never(),
             };
             assert!(begun.is_none());
             becomes_free(if on_core { &admission.on_core } else { &admission.planned }).await;
@@ -356,9 +267,9 @@ mod tests {
         let late = RequestContext::after(Duration::from_millis(250));
         let endless = std::future::pending::<Result<()>>().boxed();
         let (running, waiting, refused) = tokio::join!(
-            admission.run_in_background("search", late, endless),
-            admission.run_in_background("search", soon, async { Ok(1) }.boxed()),
-            admission.run_in_background("search", soon, async { Ok(2) }.boxed()),
+            admission.run_in_background(ask("search", late), endless),
+            admission.run_in_background(ask("search", soon), async { Ok(1) }.boxed()),
+            admission.run_in_background(ask("search", soon), async { Ok(2) }.boxed()),
         );
         assert!(matches!(running, Err(QueryError::DeadlinePassed { .. })));
         assert!(matches!(waiting, Err(QueryError::DeadlinePassed { during: "search" })));
@@ -366,9 +277,9 @@ mod tests {
         assert_eq!(admission.waiting(), 0);
         let later = RequestContext::after(Duration::from_secs(10));
         let work = async { Ok(3) }.boxed();
-        assert_eq!(admission.run_on_core("search", later, work).await.unwrap(), 3);
+        assert_eq!(admission.run_on_core(ask("search", later), work).await.unwrap(), 3);
         let work = async { Ok(4) }.boxed();
-        assert_eq!(admission.run_in_background("search", later, work).await.unwrap(), 4);
+        assert_eq!(admission.run_in_background(ask("search", later), work).await.unwrap(), 4);
     }
 
     #[tokio::test]
@@ -378,19 +289,20 @@ mod tests {
         let later = RequestContext::after(Duration::from_secs(10));
         let thread = || std::thread::current().id();
         let ready = async move { Ok(thread()) }.boxed();
-        assert_eq!(admission.begin_on_core("lookup", later, ready).await.unwrap(), thread());
+        assert_eq!(admission.begin_on_core(ask("lookup", later), ready).await.unwrap(), thread());
         let waits = async move {
             let begun = thread();
             tokio::task::yield_now().await;
             Ok((begun, thread()))
         };
-        let (begun, ended) = admission.begin_on_core("lookup", later, waits.boxed()).await.unwrap();
+        let (begun, ended) =
+            admission.begin_on_core(ask("lookup", later), waits.boxed()).await.unwrap();
         assert_eq!(begun, thread());
         assert_ne!(ended, thread());
-        assert_eq!(admission.on_core.permits.locked().free, 1);
+        assert_eq!(admission.on_core.free(), 1);
         let soon = RequestContext::after(Duration::from_millis(50));
-        let endless =
-            admission.begin_on_core("lookup", soon, std::future::pending::<Result<()>>().boxed());
+        let endless = admission
+            .begin_on_core(ask("lookup", soon), std::future::pending::<Result<()>>().boxed());
         let endless = endless.await;
         assert!(matches!(endless, Err(QueryError::DeadlinePassed { during: "lookup" })));
         background.shutdown_background();
@@ -418,9 +330,9 @@ mod tests {
             polled.map(|answer| Ok(answer.unwrap()))
         });
         let later = RequestContext::after(Duration::from_secs(10));
-        assert_eq!(admission.begin_on_core("lookup", later, waits.boxed()).await.unwrap(), 7);
+        assert_eq!(admission.begin_on_core(ask("lookup", later), waits.boxed()).await.unwrap(), 7);
         answering.join().unwrap();
-        assert_eq!(admission.on_core.permits.locked().free, 1);
+        assert_eq!(admission.on_core.free(), 1);
         background.shutdown_background();
     }
 
@@ -434,11 +346,11 @@ mod tests {
             panic!("{} on", "later")
         };
         for (work, message) in [(on_core, "at once"), (in_background.boxed(), "later on")] {
-            match admission.begin_on_core::<()>("lookup", later, work).await {
+            match admission.begin_on_core::<()>(ask("lookup", later), work).await {
                 Err(QueryError::Server(text)) => assert!(text.contains(message), "{text}"),
                 other => panic!("{other:?}"),
             }
-            assert_eq!(admission.on_core.permits.locked().free, 1);
+            assert_eq!(admission.on_core.free(), 1);
         }
     }
 
@@ -447,7 +359,7 @@ mod tests {
         let admission = Arc::new(AdmissionQueue::new(1, 64, Handle::current()));
         let later = RequestContext::after(Duration::from_secs(10));
         let batch = later.as_batch();
-        let first = admission.on_core.permits.take().unwrap();
+        let first = admission.on_core.take().unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
         for (context, name) in [(batch, "batch"); 3].into_iter().chain([(later, "now"); 16]) {
@@ -457,20 +369,20 @@ mod tests {
                     order.lock().unwrap().push(name);
                     Ok(())
                 };
-                admission.run_on_core("search", context, work.boxed()).await.unwrap();
+                admission.run_on_core(ask("search", context), work.boxed()).await.unwrap();
             });
             // Let the task queue before the next one is spawned.
             tokio::task::yield_now().await;
         }
         // A request that has stopped waiting is skipped.
-        let gone = admission.on_core.permits.wait(Priority::Interactive);
+        let gone = admission.on_core.wait(1, Flow::default(), Priority::Interactive).unwrap();
         drop(gone);
         drop(first);
         tasks.join_all().await;
         let order = order.lock().unwrap().clone();
         let places: Vec<_> = (0..19).filter(|&at| order[at] == "batch").collect();
         assert_eq!(places, [7, 15, 18], "{order:?}");
-        assert_eq!((admission.waiting(), admission.on_core.permits.locked().free), (0, 1));
+        assert_eq!((admission.waiting(), admission.on_core.free()), (0, 1));
     }
 
     #[tokio::test]
@@ -478,8 +390,9 @@ mod tests {
         let admission = AdmissionQueue::new(1, 3, Handle::current());
         let soon = RequestContext::after(Duration::from_millis(50));
         let batch = soon.as_batch();
-        let _running = admission.on_core.permits.take().unwrap();
-        let wait = |context| admission.run_on_core("search", context, async { Ok(()) }.boxed());
+        let _running = admission.on_core.take().unwrap();
+        let wait =
+            |context| admission.run_on_core(ask("search", context), async { Ok(()) }.boxed());
         let (one, two, three, now) =
             tokio::join!(wait(batch), wait(batch), wait(batch), wait(soon));
         assert!(matches!(three, Err(QueryError::Overloaded { waiting: 2 })), "{three:?}");

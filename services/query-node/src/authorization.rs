@@ -92,8 +92,9 @@ impl Authorization {
         Ok(Self { permission, grant, _running: running })
     }
 
-    /// Returns `context` within the limits of the grant: its timeout and its priority.
-    pub fn limit(&self, mut context: RequestContext) -> RequestContext {
+    /// Returns `context` within the limits of the grant: its timeout, its priority, and its share of the queues.
+    pub fn limit(&self, context: RequestContext) -> RequestContext {
+        let mut context = context.in_flow(self.grant.flow());
         if let Some(timeout) = self.grant.timeout() {
             context = context.within(timeout);
         }

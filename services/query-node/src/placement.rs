@@ -10,6 +10,7 @@ use placement::ChunkRun;
 use wire::fetch::ChunkRange;
 use wire::query::{NodePlacement, PlacementRequest, PlacementResponse};
 
+use crate::admission::Ask;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::io_tier::{Node, Routes, add_chunk, all_runs, each_chunk};
@@ -53,7 +54,8 @@ pub async fn placement(
     // connections.
     let dealt = async { Ok(dealt.await) }.boxed();
     let admission = &state.shared.admission;
-    let dealt = admission.run_in_background("placement", context.as_batch(), dealt).await?;
+    let ask = Ask { during: "placement", rows: 1, context: context.as_batch() };
+    let dealt = admission.run_in_background(ask, dealt).await?;
     let placed = |(node, owned): (&Arc<Node>, Owned)| NodePlacement {
         name: node.member.name.clone(),
         zone: node.member.zone.clone().unwrap_or_default(),

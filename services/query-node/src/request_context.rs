@@ -1,10 +1,10 @@
-//! The context of a request: its deadline, its priority and its trace.
+//! The context of a request: its deadline, its priority, its share of the queues, and its trace.
 
 use std::time::Duration;
 
 use client::fetch;
 use futures::future::BoxFuture;
-use scheduler::Priority;
+use scheduler::{Flow, Priority};
 use tokio::time::{Instant, timeout_at};
 use tonic::metadata::MetadataMap;
 use wire::{DEADLINE_MAX, ParentSpan, asked_timeout};
@@ -18,6 +18,8 @@ pub struct RequestContext {
     deadline: Instant,
     /// The request's priority among the waiting requests.
     priority: Priority,
+    /// The grant of the request's caller, whose share of the queues the request uses.
+    flow: Flow,
     /// The parent of spans made for the request: the caller's span, or the request's own if this node exports
     /// spans. `None` if the request is not traced.
     pub span: Option<ParentSpan>,
@@ -28,7 +30,8 @@ impl RequestContext {
     /// [`DEADLINE_MAX`].
     pub fn after(timeout: Duration) -> Self {
         let deadline = Instant::now() + timeout.min(DEADLINE_MAX);
-        Self { deadline, priority: Priority::Interactive, span: None }
+        let flow = Flow::default();
+        Self { deadline, priority: Priority::Interactive, flow, span: None }
     }
 
     /// Reads a request's `grpc-timeout` and `traceparent`. A request without a deadline gets `timeout` from now.
@@ -54,9 +57,9 @@ impl RequestContext {
         Self { span, ..self }
     }
 
-    /// Returns this context, which is for one fetch of a call, with the priority and the span of `call`.
+    /// Returns this context, which is for one fetch of a call, with the priority, the flow and the span of `call`.
     pub fn for_piece_of(self, call: Self) -> Self {
-        Self { priority: call.priority, span: call.span, ..self }
+        Self { priority: call.priority, flow: call.flow, span: call.span, ..self }
     }
 
     /// Returns this context with a deadline `timeout` from now, at most [`DEADLINE_MAX`].
@@ -98,6 +101,16 @@ impl RequestContext {
         Self { priority: Priority::Batch, ..self }
     }
 
+    /// Returns this context as one of a request that uses the share of `flow`.
+    pub fn in_flow(self, flow: Flow) -> Self {
+        Self { flow, ..self }
+    }
+
+    /// Returns the share of the queues that the request uses.
+    pub fn flow(self) -> Flow {
+        self.flow
+    }
+
     /// Returns the request's priority among the waiting requests.
     pub fn priority(self) -> Priority {
         self.priority
@@ -112,7 +125,7 @@ impl RequestContext {
             Priority::Interactive => fetch::Priority::Interactive,
             Priority::Batch => fetch::Priority::Batch,
         };
-        fetch::FetchContext { deadline, priority, span }
+        fetch::FetchContext { deadline, priority, flow: self.flow, span }
     }
 
     /// Checks that the deadline has not passed.

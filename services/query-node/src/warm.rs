@@ -13,6 +13,7 @@ use wire::fetch::{ChunkRange, RowRange, WarmProgress as NodeProgress, WarmReques
 use wire::query::{WarmProgress, WarmRequest};
 use wire::{Fault, Reason};
 
+use crate::admission::Ask;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::io_tier::{Routes, all_runs, ranges_by_owner};
@@ -35,7 +36,8 @@ impl Warm {
     /// Validates a request and assigns its chunks to I/O nodes.
     pub async fn new(state: &ShardState, request: WarmRequest, call: &mut Call) -> Result<Self> {
         let open = call.open(&request.table, request.version, Permission::Warm).await?;
-        let (admission, context) = (&state.shared.admission, call.context.as_batch());
+        let admission = &state.shared.admission;
+        let ask = Ask { during: "warm", rows: 1, context: call.context.as_batch() };
         let columns = match request.columns.is_empty() {
             true => Vec::new(),
             false => open.columns(&request.columns)?,
@@ -47,7 +49,7 @@ impl Warm {
                 let runs = runs_holding(Arc::clone(&open), rows.to_vec());
                 // Finding the rows means counting deleted ones, which may take long. It must not block a core that
                 // serves connections.
-                Some(admission.run_in_background("warm", context, runs.boxed()).await?)
+                Some(admission.run_in_background(ask, runs.boxed()).await?)
             }
         };
         let request = |chunks: Vec<ChunkRange>| NodeRequest {
@@ -72,7 +74,7 @@ impl Warm {
                 let runs = runs.unwrap_or_else(|| all_runs(&open));
                 let dealt = ranges_by_owner(Arc::clone(&open), Arc::clone(&routes), runs);
                 let dealt = async { Ok(dealt.await) }.boxed();
-                let ranges = admission.run_in_background("warm", context, dealt).await?.into_iter();
+                let ranges = admission.run_in_background(ask, dealt).await?.into_iter();
                 ranges.map(|chunks| (!chunks.is_empty()).then(|| request(chunks))).collect()
             }
         };

@@ -1,135 +1,23 @@
-//! The order in which waiting work gets its turn, the same on both tiers. Pure.
+//! The order in which waiting work gets its turn, and the places in which it waits: the same on both tiers.
+//!
+//! Work belongs to a [`Flow`]: the requests of one grant. A [`FairQueue`] gives flows turns in proportion to their
+//! weights, counted in rows, so that a caller that asks for more than its share delays itself and nobody else. Within a
+//! flow, work leaves in the order of its arrival.
 //!
 //! There are two classes. While interactive work waits, batch work gets one turn in [`BATCH_TURN`], so that neither
-//! starves: a backfill takes at most an eighth of the turns from searches, and still ends. The queue has no bound of
-//! its own: its owner refuses work before it is queued.
+//! starves: a backfill takes at most an eighth of the turns from searches, and still ends.
+//!
+//! [`has_room`] shares a bounded number of waiting places, so that no flow can fill them all. [`Permits`] are both
+//! together: a number of permits, and a bounded queue for them. All but `Permits` is pure.
 
-use std::collections::VecDeque;
+mod fair_queue;
+mod flow;
+mod flow_queue;
+mod permits;
+mod places;
 
-/// One turn in this many is for batch work, if any waits.
-pub const BATCH_TURN: usize = 8;
-
-/// The class of a piece of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Priority {
-    /// A caller waits for the answer.
-    Interactive,
-    /// Background work, such as a backfill.
-    Batch,
-}
-
-/// Waiting work of both classes. The work of each class is in the order of its arrival.
-#[derive(Debug)]
-pub struct TwoClassQueue<T> {
-    interactive: VecDeque<T>,
-    batch: VecDeque<T>,
-    /// Turns so far, modulo [`BATCH_TURN`].
-    turn: usize,
-}
-
-impl<T> Default for TwoClassQueue<T> {
-    fn default() -> Self {
-        Self { interactive: VecDeque::new(), batch: VecDeque::new(), turn: 0 }
-    }
-}
-
-impl<T> TwoClassQueue<T> {
-    fn class(&self, priority: Priority) -> &VecDeque<T> {
-        match priority {
-            Priority::Interactive => &self.interactive,
-            Priority::Batch => &self.batch,
-        }
-    }
-
-    fn class_mut(&mut self, priority: Priority) -> &mut VecDeque<T> {
-        match priority {
-            Priority::Interactive => &mut self.interactive,
-            Priority::Batch => &mut self.batch,
-        }
-    }
-
-    /// Adds `work`.
-    pub fn push(&mut self, work: T, priority: Priority) {
-        self.class_mut(priority).push_back(work);
-    }
-
-    /// Adds `work`. If the queue of its class would have to grow, first removes the work for which `is_wanted` is
-    /// false: a pass over a long queue is expensive, but so is growing it.
-    pub fn push_after_cleaning(
-        &mut self,
-        work: T,
-        priority: Priority,
-        is_wanted: impl FnMut(&T) -> bool,
-    ) {
-        let class = self.class_mut(priority);
-        if class.len() == class.capacity() {
-            class.retain(is_wanted);
-        }
-        class.push_back(work);
-    }
-
-    /// Removes and returns the work whose turn it is.
-    pub fn pop(&mut self) -> Option<T> {
-        self.turn = (self.turn + 1) % BATCH_TURN;
-        match self.turn {
-            0 => self.batch.pop_front().or_else(|| self.interactive.pop_front()),
-            _ => self.interactive.pop_front().or_else(|| self.batch.pop_front()),
-        }
-    }
-
-    /// Returns how much work of both classes waits.
-    pub fn len(&self) -> usize {
-        self.interactive.len() + self.batch.len()
-    }
-
-    /// Returns how much work of one class waits.
-    pub fn len_of(&self, priority: Priority) -> usize {
-        self.class(priority).len()
-    }
-
-    /// Returns whether nothing waits.
-    pub fn is_empty(&self) -> bool {
-        self.interactive.is_empty() && self.batch.is_empty()
-    }
-}
-
-impl<T> IntoIterator for TwoClassQueue<T> {
-    type Item = T;
-    type IntoIter = std::iter::Chain<
-        std::collections::vec_deque::IntoIter<T>,
-        std::collections::vec_deque::IntoIter<T>,
-    >;
-
-    /// Returns all waiting work, in no particular order.
-    fn into_iter(self) -> Self::IntoIter {
-        self.interactive.into_iter().chain(self.batch)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batch_work_has_one_turn_in_eight_and_all_when_it_is_alone() {
-        let mut queue = TwoClassQueue::default();
-        (0..14).for_each(|n| queue.push(n, Priority::Interactive));
-        (100..104).for_each(|n| queue.push(n, Priority::Batch));
-        assert_eq!((queue.len(), queue.len_of(Priority::Batch)), (18, 4));
-        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
-        let first: Vec<_> = (0..7).chain([100]).chain(7..14).chain([101, 102, 103]).collect();
-        assert_eq!(order, first);
-        assert!(queue.is_empty());
-    }
-
-    #[test]
-    fn a_class_is_cleaned_only_when_it_would_grow() {
-        let mut queue = TwoClassQueue::default();
-        queue.push(0, Priority::Batch);
-        let room = queue.batch.capacity() - 1;
-        (0..room).for_each(|n| queue.push_after_cleaning(n, Priority::Batch, |_| panic!("early")));
-        queue.push_after_cleaning(99, Priority::Batch, |n| *n == 1);
-        let left: Vec<_> = queue.into_iter().collect();
-        assert_eq!(left, [1, 99]);
-    }
-}
+pub use fair_queue::{BATCH_TURN, FairQueue, Priority};
+pub use flow::{Cost, Flow, WEIGHT_MAX};
+pub use flow_queue::FLOWS_MAX;
+pub use permits::{Full, Permit, Permits, Waiting};
+pub use places::{Places, has_room};

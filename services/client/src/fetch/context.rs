@@ -1,23 +1,26 @@
 //! The context of a fetch.
 
+use scheduler::Flow;
 use tokio::time::Instant;
 use wire::ParentSpan;
 use wire::fetch::Priority;
 
-/// The deadline, priority and trace of a fetch.
+/// The deadline, priority, flow and trace of a fetch.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchContext {
     /// The moment after which the answer is of no use.
     pub deadline: Instant,
     /// The priority of the rows among those that wait on the I/O node.
     pub priority: Priority,
+    /// The caller's share of the queues, here and on the I/O node.
+    pub flow: Flow,
     /// The caller's span, parent of the I/O node's spans; `None` if the fetch is not traced.
     pub span: Option<ParentSpan>,
 }
 
-/// Creates an interactive context without a span.
+/// Creates an interactive context without a span, whose caller is unknown.
 impl From<Instant> for FetchContext {
     fn from(deadline: Instant) -> Self {
-        Self { deadline, priority: Priority::Interactive, span: None }
+        Self { deadline, priority: Priority::Interactive, flow: Flow::default(), span: None }
     }
 }

@@ -9,6 +9,7 @@ use fuzz::rand::Rng;
 use fuzz::rand::rngs::StdRng;
 use fuzz::{Messages, cases, damage};
 use prost::Message;
+use scheduler::Flow;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use wire::fetch::fetch_response::Kind as ResponseKind;
@@ -47,7 +48,11 @@ fn busy(rng: &mut StdRng) -> (Ledger, Vec<(u64, usize, Answered)>) {
             rerank: None,
             context: deadline.into(),
             asked: Instant::now(),
-            _place: QueuePlace::take(&Arc::new(StreamState::new(Arc::default())), 1).unwrap(),
+            _place: QueuePlace::take(
+                &Arc::new(StreamState::new(Arc::default(), 1)),
+                Flow::default(),
+            )
+            .unwrap(),
             answer,
         }));
         asked.push((id, rows, answered));

@@ -27,6 +27,13 @@ pub(super) struct Job {
     pub answer: oneshot::Sender<Result<RawReply, Fault>>,
 }
 
+impl Job {
+    /// Returns whether nobody waits for the answer any more.
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.context.deadline <= now || self.answer.is_closed()
+    }
+}
+
 /// A request to a stream's task.
 pub(super) enum Command {
     Fetch(Job),

@@ -3,7 +3,7 @@
 //! Pure: no I/O and no clock. The stream's task passes incoming messages to the ledger and gets outgoing ones from it.
 //!
 //! ```text
-//! admit ─► parked with its projection, until that is open ─► ready, in order, until there is credit
+//! admit ─► parked with its projection, until that is open ─► ready, until it is its turn and there is credit
 //!       ─► outstanding, until replied to or the stream breaks
 //! ```
 
@@ -13,12 +13,14 @@ use std::time::Duration;
 
 use arrow_schema::SchemaRef;
 use prost::Message;
+use scheduler::{Cost, FairQueue, Flow, Priority};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use wire::fetch::fetch_request::Kind;
 use wire::fetch::{Batch, Batches, Cancel, Close, Open, Opened, Reply, Welcome};
 use wire::{Fault, Reason, schema_from_bytes};
 
+use super::context::FetchContext;
 use super::credit::Credits;
 use super::handles::{HandleState, Handles, Lookup, Waiters};
 use super::job::{Command, Job};
@@ -34,9 +36,16 @@ struct Ready {
     handle: u32,
 }
 
+impl Cost for Ready {
+    fn cost(&self) -> u32 {
+        self.job.row_addrs.len() as u32
+    }
+}
+
 /// A batch that was sent.
 struct Outstanding {
     rows: usize,
+    flow: Flow,
     handle: u32,
     schema: SchemaRef,
     asked: Instant,
@@ -68,7 +77,7 @@ pub(super) struct Ledger {
     handles: Handles,
     /// Opens, closes and cancels, in order. They are sent before batches.
     control: VecDeque<Kind>,
-    ready: VecDeque<Ready>,
+    ready: FairQueue<Ready>,
     shortage: Option<CreditShortage>,
     waits: CreditWaits,
     outstanding: HashMap<u64, Outstanding>,
@@ -82,7 +91,7 @@ impl Ledger {
             credits: Credits::new(welcome.credit_rows as usize),
             handles: Handles::new(projections_max),
             control: VecDeque::new(),
-            ready: VecDeque::new(),
+            ready: FairQueue::default(),
             shortage: None,
             waits: CreditWaits::default(),
             outstanding: HashMap::new(),
@@ -129,9 +138,18 @@ impl Ledger {
         let Some(entry) = self.handles.get_mut(handle) else { return };
         entry.users += 1;
         match &mut entry.state {
-            HandleState::Open(_) => self.ready.push_back(Ready { job, handle }),
+            HandleState::Open(_) => self.make_ready(job, handle),
             HandleState::Opening(waiters) => waiters.jobs.push(job),
         }
+    }
+
+    fn make_ready(&mut self, job: Job, handle: u32) {
+        let FetchContext { flow, priority, .. } = job.context;
+        let priority = match priority {
+            wire::fetch::Priority::Batch => Priority::Batch,
+            _ => Priority::Interactive,
+        };
+        self.ready.push(Ready { job, handle }, flow, priority);
     }
 
     fn handle_of(&mut self, projection: &Arc<ProjectionKey>) -> Result<u32, Fault> {
@@ -163,9 +181,8 @@ impl Ledger {
         if let Some(batch) = self.outstanding.get_mut(&id) {
             batch.answer = None;
             self.control.push_back(Kind::Cancel(Cancel { id }));
-        } else if let Some(at) = self.ready.iter().position(|ready| ready.job.id == id) {
-            let ready = self.ready.remove(at);
-            ready.into_iter().for_each(|ready| self.handles.release(ready.handle));
+        } else if let Some(ready) = self.ready.remove(|ready| ready.job.id == id) {
+            self.handles.release(ready.handle);
         } else {
             for entry in self.handles.entries_mut() {
                 if let HandleState::Opening(waiters) = &mut entry.state {
@@ -179,27 +196,31 @@ impl Ledger {
 
     /// Returns whether there is a message to send.
     pub fn has_message(&self) -> bool {
-        !self.control.is_empty() || self.ready.front().is_some_and(|it| self.has_credit(it))
+        !self.control.is_empty() || self.has_credit()
     }
 
-    fn has_credit(&self, ready: &Ready) -> bool {
-        self.credits.fits(ready.job.row_addrs.len())
+    /// Returns whether a ready batch has its turn, its flow has room in its share of the credit, and there is credit.
+    fn has_credit(&self) -> bool {
+        self.next_ready().is_some_and(|ready| self.credits.fits(ready.job.row_addrs.len()))
+    }
+
+    /// Returns the first ready batch of the flows that have not used their share of the credit.
+    fn next_ready(&self) -> Option<&Ready> {
+        self.ready.first(|flow, ready| self.credits.fits_share(ready.job.row_addrs.len(), flow))
     }
 
     /// Records the start or end of a credit shortage of the first ready batch. Calls `now` only if there is one to
     /// record.
     pub fn check_credit(&mut self, now: impl FnOnce() -> Instant) {
-        match self.ready.front() {
-            None => self.shortage = None,
-            Some(ready) if !self.has_credit(ready) => match &mut self.shortage {
+        if self.ready.is_empty() {
+            self.shortage = None;
+        } else if !self.has_credit() {
+            match &mut self.shortage {
                 Some(shortage) => shortage.until = None,
                 none => *none = Some(CreditShortage { since: now(), until: None }),
-            },
-            Some(_) => {
-                if let Some(CreditShortage { until: until @ None, .. }) = &mut self.shortage {
-                    *until = Some(now());
-                }
             }
+        } else if let Some(CreditShortage { until: until @ None, .. }) = &mut self.shortage {
+            *until = Some(now());
         }
     }
 
@@ -227,7 +248,7 @@ impl Ledger {
 
     /// Returns the next message: a control message if there is one, otherwise the first ready batches, up to the credit
     /// and the size of a message. A batch for which there is no credit blocks the batches behind it, because large
-    /// batches would starve otherwise.
+    /// batches would starve otherwise; one whose flow has used its share blocks only its own flow.
     pub fn next_message(&mut self, now: Instant) -> Option<Kind> {
         if let Some(kind) = self.control.pop_front() {
             return Some(kind);
@@ -236,8 +257,14 @@ impl Ledger {
         let mut batches = Vec::new();
         let mut bytes = 0;
         while bytes < wire::REQUEST_BYTES_FILLED {
-            let Some(Ready { job, handle }) = self.ready.pop_front() else { break };
-            if job.context.deadline <= now || job.answer.is_closed() {
+            let Some(next) = self.next_ready() else { break };
+            if !self.credits.fits(next.job.row_addrs.len()) && !next.job.is_over(now) {
+                break;
+            }
+            let credits = &self.credits;
+            let may = |flow, it: &Ready| credits.fits_share(it.job.row_addrs.len(), flow);
+            let Some(Ready { job, handle }) = self.ready.pop_first(may) else { break };
+            if job.is_over(now) {
                 self.handles.release(handle);
                 self.end_wait(shortage, job.asked, now);
                 drop(job.answer.send(Err(deadline_passed())));
@@ -246,24 +273,35 @@ impl Ledger {
             let entry = self.handles.get_mut(handle);
             let Some(HandleState::Open(schema)) = entry.map(|entry| &entry.state) else { continue };
             let schema = Arc::clone(schema);
-            if !self.credits.take(job.row_addrs.len()) {
-                self.ready.push_front(Ready { job, handle });
-                let since = shortage.map_or(now, |shortage| shortage.since);
-                self.shortage = Some(CreditShortage { since, until: None });
-                break;
-            }
+            let flow = job.context.flow;
+            self.credits.take(job.row_addrs.len(), flow, now);
             let without_credit = self.end_wait(shortage, job.asked, now);
             let Job { id, row_addrs, rerank, context, asked, answer, .. } = job;
             let timeout_us = (context.deadline - now).as_micros().clamp(1, u64::MAX as u128) as u64;
             let (rows, answer) = (row_addrs.len(), Some(answer));
             let sent = now;
-            let batch = Outstanding { rows, handle, schema, asked, without_credit, sent, answer };
+            let batch =
+                Outstanding { rows, flow, handle, schema, asked, without_credit, sent, answer };
             self.outstanding.insert(id, batch);
             let priority = context.priority.into();
             let traceparent = context.span.map(|span| span.to_string()).unwrap_or_default();
-            let batch = Batch { id, handle, row_addrs, rerank, timeout_us, priority, traceparent };
+            let batch = Batch {
+                id,
+                handle,
+                row_addrs,
+                rerank,
+                timeout_us,
+                priority,
+                traceparent,
+                flow: flow.id(),
+                weight: flow.weight(),
+            };
             bytes += batch.encoded_len();
             batches.push(batch);
+        }
+        if !self.ready.is_empty() && !self.has_credit() {
+            let since = shortage.map_or(now, |shortage| shortage.since);
+            self.shortage = Some(CreditShortage { since, until: None });
         }
         (!batches.is_empty()).then_some(Kind::Batches(Batches { batches }))
     }
@@ -290,10 +328,10 @@ impl Ledger {
             Ok(schema) => {
                 let schema = Arc::new(schema);
                 opens.into_iter().for_each(|open| drop(open.send(Ok(Arc::clone(&schema)))));
-                self.ready.extend(jobs.into_iter().map(|job| Ready { job, handle }));
                 if let Some(entry) = self.handles.get_mut(handle) {
                     entry.state = HandleState::Open(schema);
                 }
+                jobs.into_iter().for_each(|job| self.make_ready(job, handle));
             }
         }
         Ok(())
@@ -305,7 +343,7 @@ impl Ledger {
             return Err(broken(format!("batch {} was answered without being asked", reply.id)));
         };
         self.answered += 1;
-        self.credits.give_back(batch.rows);
+        self.credits.give_back(batch.rows, batch.flow);
         self.handles.release(batch.handle);
         if let Some(answer) = batch.answer {
             let Outstanding { schema, asked, without_credit, sent, .. } = batch;
@@ -334,7 +372,8 @@ impl Ledger {
                 unsent.extend(jobs.into_iter().map(Command::Fetch));
             }
         }
-        unsent.extend(self.ready.drain(..).map(|ready| Command::Fetch(ready.job)));
+        let ready = std::iter::from_fn(|| self.ready.pop());
+        unsent.extend(ready.map(|ready| Command::Fetch(ready.job)));
         self.control.clear();
         unsent
     }
@@ -349,7 +388,9 @@ impl Ledger {
                 drop(answer.send(Err(fault.clone())));
             }
         }
-        for Ready { job, .. } in self.ready {
+        let mut ready: Vec<_> = self.ready.into_work().map(|ready| ready.job).collect();
+        ready.sort_unstable_by_key(|job| job.id);
+        for job in ready {
             drop(job.answer.send(Err(fault.clone())));
         }
         for entry in self.handles.entries_mut() {

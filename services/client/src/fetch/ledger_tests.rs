@@ -25,16 +25,28 @@ fn projection(table: &str) -> Arc<ProjectionKey> {
 }
 
 fn fetch(ledger: &mut Ledger, id: u64, table: &str, rows: u64, now: Instant) -> Answered {
-    let place = QueuePlace::take(&Arc::new(StreamState::new(Arc::default())), 1).unwrap();
+    let context = FetchContext::from(now + Duration::from_millis(5));
+    fetch_with(ledger, id, table, rows, now, context)
+}
+
+fn fetch_with(
+    ledger: &mut Ledger,
+    id: u64,
+    table: &str,
+    rows: u64,
+    now: Instant,
+    context: FetchContext,
+) -> Answered {
+    let place =
+        QueuePlace::take(&Arc::new(StreamState::new(Arc::default(), 1)), context.flow).unwrap();
     let (answer, answered) = oneshot::channel();
-    let deadline = now + Duration::from_millis(5);
     let (projection, row_addrs, rerank) = (projection(table), (0..rows).collect(), None);
     ledger.admit(Command::Fetch(Job {
         id,
         projection,
         row_addrs,
         rerank,
-        context: deadline.into(),
+        context,
         asked: now,
         _place: place,
         answer,
@@ -236,4 +248,52 @@ fn a_wait_for_credit_ends_when_there_is_credit_however_long_the_connection_takes
     let (b, c) = (timeline(&mut b), timeline(&mut c));
     assert_eq!((b.without_credit, b.sent), (Some((at(1), at(2))), at(4)));
     assert_eq!((c.without_credit, c.sent), (None, at(4)));
+}
+
+/// Returns the context of a flow's fetch.
+fn in_flow(id: u64, weight: u32, now: Instant) -> FetchContext {
+    let flow = Flow::new(id, weight);
+    FetchContext { flow, ..FetchContext::from(now + Duration::from_millis(5)) }
+}
+
+#[test]
+fn flows_get_credit_in_turns_and_none_more_than_its_share() {
+    let (now, mut ledger) = (Instant::now(), ledger(100, 100, 4));
+    let [a, b] = [in_flow(1, 1, now), in_flow(2, 3, now)];
+    let mut answers = Vec::new();
+    let mut ask = |ledger: &mut Ledger, id, context| {
+        answers.push(fetch_with(ledger, id, "t", 10, now, context));
+    };
+    ask(&mut ledger, 1, a);
+    sent(&mut ledger, now);
+    opened(&mut ledger, 1);
+    (2..=20).for_each(|id| ask(&mut ledger, id, a));
+    // A flow that is alone has all credit.
+    let first: String = (1..=10).map(|id| format!(" {id}:10")).collect();
+    assert_eq!(sent(&mut ledger, now), [format!("batches{first}")]);
+    (21..=30).for_each(|id| ask(&mut ledger, id, b));
+    // One that comes later gets the credit that comes back.
+    for (id, next) in [(1, 21), (2, 22), (3, 23), (4, 24), (5, 25)] {
+        reply(&mut ledger, id);
+        assert_eq!(sent(&mut ledger, now), [format!("batches {next}:10")]);
+    }
+    // It gets it up to its share. The first flow has more than its own, so the rest stays free for the second one.
+    (6..=10).for_each(|id| reply(&mut ledger, id));
+    assert_eq!(sent(&mut ledger, now), ["batches 11:10 26:10 27:10 12:10"]);
+    assert_eq!(ledger.outstanding_rows(), 90);
+}
+
+#[test]
+fn batches_carry_their_flow() {
+    let (now, mut ledger) = (Instant::now(), ledger(100, 100, 4));
+    let contexts = [in_flow(7, 3, now), in_flow(0, 9, now), in_flow(8, 5000, now)];
+    let asks = (1..).zip(contexts);
+    let _answers: Vec<_> =
+        asks.map(|(id, context)| fetch_with(&mut ledger, id, "t", 1, now, context)).collect();
+    sent(&mut ledger, now);
+    opened(&mut ledger, 1);
+    let Some(Kind::Batches(Batches { mut batches })) = ledger.next_message(now) else { panic!() };
+    batches.sort_unstable_by_key(|batch| batch.id);
+    let flows: Vec<_> = batches.iter().map(|batch| (batch.flow, batch.weight)).collect();
+    assert_eq!(flows, [(7, 3), (0, 1), (8, 1000)]);
 }

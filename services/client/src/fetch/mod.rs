@@ -12,7 +12,9 @@
 //!
 //! Invariants:
 //! - The rows outstanding on a stream never exceed its credit.
-//! - Callers get credit in the order of their arrival.
+//! - Each flow (the callers under one grant) gets credit in proportion to its weight, and its callers in the order of
+//!   their arrival. While several flows are active, none has more than its share of the credit, so that one flow's rows
+//!   do not delay another's.
 //! - Every batch is answered exactly once, unless its caller is gone.
 //! - A dropped future cancels its batch.
 //! - If a stream breaks, its batches fail with `NODE_UNAVAILABLE`, and each is tried once more: batches are idempotent.
@@ -47,6 +49,7 @@ pub use outage::Outage;
 pub use pool::FetchClient;
 pub use projection::{Projection, Rerank, TableVersion};
 pub use reply::{Outcome, Reply, Trip, TripTimeline, Trips, add_counts};
+pub use scheduler::Flow;
 pub use state::Counters;
 pub use tokio::time::Instant;
 pub use unary::WarmStream;

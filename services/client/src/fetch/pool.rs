@@ -45,7 +45,6 @@ struct Inner {
     streams: Vec<Stream>,
     /// Notified when the link of a stream changes.
     links_changed: Arc<Notify>,
-    queue_batches_max: usize,
     projections: Cache<Arc<ProjectionKey>, SchemaRef>,
     unary: Unary,
     next_id: AtomicU64,
@@ -83,7 +82,8 @@ impl FetchClient {
         let outage = options.outage.clone().unwrap_or_default();
         let links_changed = Arc::new(Notify::new());
         let stream = |number: usize| {
-            let shared = Arc::new(StreamState::new(Arc::clone(&links_changed)));
+            let shared =
+                Arc::new(StreamState::new(Arc::clone(&links_changed), options.queue_batches_max));
             Stream::start(&endpoint, &options, &outage, shared, number as u64)
         };
         let streams = (0..options.streams).map(stream);
@@ -91,7 +91,6 @@ impl FetchClient {
             inner: Arc::new(Inner {
                 streams: streams.collect(),
                 links_changed,
-                queue_batches_max: options.queue_batches_max,
                 projections: Cache::new(PROJECTIONS_KNOWN_MAX),
                 unary: Unary::new(
                     endpoint.clone(),
@@ -246,7 +245,7 @@ impl FetchClient {
     }
 
     async fn fetch_on(&self, stream: &Stream, ask: &Ask<'_>) -> Result<Reply, Fault> {
-        let Some(place) = QueuePlace::take(&stream.shared, self.inner.queue_batches_max) else {
+        let Some(place) = QueuePlace::take(&stream.shared, ask.context.flow) else {
             let message =
                 format!("too many batches wait for {}; try again a little later", self.endpoint());
             return Err(Fault::new(Reason::Overloaded, message).with("endpoint", self.endpoint()));
@@ -283,7 +282,7 @@ impl FetchClient {
                 LinkState::Connecting => 1,
                 LinkState::Down(_) => 2,
             };
-            let waiting = stream.shared.waiting.load(Ordering::Relaxed);
+            let waiting = stream.shared.waiting();
             let outstanding = stream.shared.outstanding_rows.load(Ordering::Relaxed);
             (link, Some(*at) == tried, waiting, outstanding)
         };

@@ -1,8 +1,9 @@
 //! The state that a stream's task shares with callers.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
+use scheduler::{Flow, Places};
 use tokio::sync::Notify;
 use wire::Fault;
 
@@ -24,8 +25,9 @@ pub(super) struct StreamState {
     /// Notified when the link of any of the client's streams changes. A watch channel would wake waiting callers in
     /// random order; they must continue in the order of their arrival.
     links_changed: Arc<Notify>,
-    /// Number of batches handed over and not yet sent.
-    pub waiting: AtomicUsize,
+    /// The places of batches that were handed over and not yet sent. The callers and the task are mostly on one thread,
+    /// so the lock is rarely contended.
+    places: Mutex<Places>,
     pub outstanding_rows: AtomicUsize,
     /// Maximum number of outstanding rows that the node allows; 0 while the stream is not connected.
     pub credit_rows: AtomicUsize,
@@ -37,11 +39,12 @@ pub(super) struct StreamState {
 }
 
 impl StreamState {
-    pub fn new(links_changed: Arc<Notify>) -> Self {
+    /// Creates the state of a stream for which at most `batches_max` batches wait.
+    pub fn new(links_changed: Arc<Notify>, batches_max: usize) -> Self {
         Self {
             link: RwLock::new(LinkState::Connecting),
             links_changed,
-            waiting: AtomicUsize::new(0),
+            places: Mutex::new(Places::new(batches_max)),
             outstanding_rows: AtomicUsize::new(0),
             credit_rows: AtomicUsize::new(0),
             credit_waits: AtomicU64::new(0),
@@ -50,6 +53,15 @@ impl StreamState {
             messages: AtomicU64::new(0),
             connections: AtomicU64::new(0),
         }
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of batches that were handed over and not yet sent.
+    pub fn waiting(&self) -> usize {
+        self.places().taken()
     }
 
     pub fn link(&self) -> RwLockReadGuard<'_, LinkState> {
@@ -64,7 +76,7 @@ impl StreamState {
     pub fn add_to(&self, total: &mut Counters) {
         let up = matches!(*self.link(), LinkState::Up { .. });
         total.streams_up += usize::from(up);
-        total.waiting_batches += self.waiting.load(Ordering::Relaxed);
+        total.waiting_batches += self.waiting();
         total.outstanding_rows += self.outstanding_rows.load(Ordering::Relaxed);
         total.credit_rows += self.credit_rows.load(Ordering::Relaxed);
         total.credit_waits += self.credit_waits.load(Ordering::Relaxed);
@@ -76,20 +88,22 @@ impl StreamState {
 }
 
 /// A place in a stream's queue, held by a batch until it is sent.
-pub(super) struct QueuePlace(Arc<StreamState>);
+pub(super) struct QueuePlace {
+    shared: Arc<StreamState>,
+    flow: Flow,
+}
 
 impl QueuePlace {
-    /// Takes a place, unless `places_max` are taken.
-    pub fn take(shared: &Arc<StreamState>, places_max: usize) -> Option<Self> {
-        let taken = shared.waiting.fetch_add(1, Ordering::Relaxed);
-        let place = Self(Arc::clone(shared));
-        (taken < places_max).then_some(place)
+    /// Takes a place for a flow, unless the flow or all flows together have taken what they may.
+    pub fn take(shared: &Arc<StreamState>, flow: Flow) -> Option<Self> {
+        let has_room = shared.places().take(flow);
+        has_room.then(|| Self { shared: Arc::clone(shared), flow })
     }
 }
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.shared.places().give_back(self.flow);
     }
 }
 

@@ -9,6 +9,7 @@
 use address::SECTOR_BYTES;
 use arrow_data::ArrayData;
 use pack::{Assembler, Extent, ExtentIndex, Form, PackError, SectorSpan};
+use scheduler::has_room;
 use wire::{Fault, Reason};
 
 use super::Core;
@@ -24,6 +25,10 @@ use crate::shard::{HeldBytes, RequestNo};
 /// The rows do not fit a reply, or the node has no memory for them.
 pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     let mut requests = core.requests.borrow_mut();
+    // A request that is prepared again has rows from elsewhere now.
+    requests.set_reply_bytes(no, 0);
+    let Some(flow) = requests.get_mut(no).map(|request| request.flow) else { return Ok(()) };
+    let of_flow = requests.reply_bytes_of(flow);
     let Some(request) = requests.get_mut(no) else { return Ok(()) };
     let directory = core.directory.borrow();
     let index = |part: usize, source: RowSource| -> Option<(&ExtentIndex, u32)> {
@@ -46,8 +51,9 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     let scored = request.rerank.as_ref().filter(|_| rows(0).all(in_place));
     let held = match scored {
         Some(_) => None,
-        None => Some(hold(core, bytes, request.held_bytes())?),
+        None => Some(hold(core, bytes, request.held_bytes(), of_flow)?),
     };
+    let held_bytes = held.as_ref().map_or(0, HeldBytes::bytes);
     let gather = match scored {
         Some(by) => Gather::Score(Scorer::new(by, request.rows())),
         None => {
@@ -64,20 +70,32 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     drop(directory);
     request.gather = Some(gather);
     request.reply_held = held;
+    requests.set_reply_bytes(no, held_bytes);
     Ok(())
 }
 
-/// Reserves memory for a reply with `bytes` of rows, for a batch that holds `own` bytes already.
-fn hold(core: &Core, bytes: u64, own: u64) -> Result<HeldBytes, Fault> {
+/// Reserves memory for a reply with `bytes` of rows, for a batch that holds `own` bytes already, and whose flow has
+/// other replies of `of_flow` bytes under way. No flow gets all memory, so that there is some for others.
+fn hold(core: &Core, bytes: u64, own: u64, of_flow: u64) -> Result<HeldBytes, Fault> {
     if bytes > REPLY_BYTES_MAX {
         let what = format!(
             "the batch's rows come to {bytes} bytes; a reply holds {REPLY_BYTES_MAX}: ask for fewer rows a batch"
         );
         return Err(Fault::new(Reason::TooLarge, what));
     }
-    core.traffic_memory.hold(bytes, own).ok_or_else(|| {
+    let memory = &core.traffic_memory;
+    let [own_replies, more, used, max] =
+        [of_flow, bytes, memory.used(), memory.max()].map(|bytes| bytes as usize);
+    if of_flow > 0 && !has_room(own_replies, more, used, max) {
         core.stats.shed.add(1);
-        let used = core.traffic_memory.used();
+        let what = format!(
+            "the caller's other batches hold {of_flow} bytes; read your replies, or try again later"
+        );
+        return Err(Fault::new(Reason::Overloaded, what));
+    }
+    memory.hold(bytes, own).ok_or_else(|| {
+        core.stats.shed.add(1);
+        let used = memory.used();
         let what = format!(
             "{used} bytes are held by others' batches; read your replies, or try again later"
         );

@@ -5,12 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ring::{Ring, RingConfig};
+use tokio::time::Instant;
 
 use super::core_state::Core;
 use super::node_state::NodeState;
 use super::ram_tier::RamTier;
 use super::read_events::completions;
-use super::reader::Reader;
+use super::reader::{Depth, Reader};
 use crate::error::NodeError;
 use crate::shard::{CoreHistograms, CoreStats, ProjectionMemory, TrafficMemory};
 
@@ -23,6 +24,8 @@ pub struct CorePlan {
     pub ram_tier_bytes: u64,
     /// Bytes of each core's memory for traffic.
     pub traffic_bytes: u64,
+    /// The time from which the phases of the cores' reads count.
+    pub epoch: Instant,
 }
 
 impl CorePlan {
@@ -44,6 +47,7 @@ impl CorePlan {
             .map_err(|source| NodeError::Os { doing: "reserving memory for `ram_tier`", source })?;
         let traffic_memory = TrafficMemory::new(self.traffic_bytes);
         let drives = shared.slabs.len();
+        let depth = Depth::new(slots, self.epoch, shared.config.depth_phase);
         Ok(Rc::new(Core {
             number,
             ring,
@@ -55,7 +59,7 @@ impl CorePlan {
             projection_memory: ProjectionMemory::of(&traffic_memory),
             traffic_memory,
             buffers: Arc::default(),
-            reader: Reader::new(slots, self.ring.slot_bytes, drives, completions()),
+            reader: Reader::new(slots, self.ring.slot_bytes, drives, depth, completions()),
             stats: CoreStats::default(),
             histograms: CoreHistograms::new(drives),
             cpu,

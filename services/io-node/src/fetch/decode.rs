@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use address::RowAddr;
 use distance::{Metric, Query};
+use scheduler::Flow;
 use tokio::time::Instant;
 use wire::fetch::{Batch, Rerank};
 use wire::{DEADLINE_MAX, Fault, ParentSpan, Reason};
@@ -51,7 +52,8 @@ pub fn decode(
     };
     let arrived = Instant::now();
     let deadline = deadline(arrived, batch.timeout_us);
-    admit(core, batch.row_addrs.len(), priority, arrived, deadline)?;
+    let flow = Flow::new(batch.flow, batch.weight);
+    admit(core, batch.row_addrs.len(), (flow, priority), arrived, deadline)?;
     let rerank = batch.rerank.map(|rerank| decode_rerank(&projection, rerank)).transpose()?;
     let missing = missing(&projection.table, &batch.row_addrs);
     let present = (!missing.is_empty()).then(|| {
@@ -68,6 +70,7 @@ pub fn decode(
         missing,
         rerank,
         priority,
+        flow,
         span: ParentSpan::parse(&batch.traceparent).map(|parent| core.shared.tracer.admit(parent)),
         deadline,
         sources: vec![Vec::new(); parts],
@@ -77,6 +80,7 @@ pub fn decode(
         held: HeldBytes::default(),
         images_held: HeldBytes::default(),
         reply_held: None,
+        reply_bytes: 0,
         pieces_left: 0,
         images_left: 0,
         times: RequestTimes::new(arrived),

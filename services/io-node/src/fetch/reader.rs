@@ -1,14 +1,16 @@
 //! The reader: fetches pieces of rows from the RAM tier or, through the ring, from drives.
 //!
 //! Each core has one queue of waiting pieces (`queue.rs`), whichever requests they belong to. Once the tasks that are
-//! ready have run, as many pieces as there are free slots leave the queue, are coalesced (`coalesce.rs`), and go to the
-//! ring in one submission. A piece whose request has ended or missed its deadline by then costs no read.
+//! ready have run, as many pieces as there are free slots leave the queue, those of different flows in turns, are
+//! coalesced (`coalesce.rs`), and go to the ring in one submission. While several flows are active, fewer slots are used
+//! (`depth.rs`). A piece whose request has ended or missed its deadline by then costs no read.
 //!
 //! The reader answers no request: it returns the requests that have no pieces left, and those that are late, to its
 //! caller (`read_events.rs`).
 
 mod checks;
 mod deliver;
+mod depth;
 mod enqueue;
 mod queue;
 mod timeouts;
@@ -21,10 +23,12 @@ use std::time::Duration;
 
 use address::{DriveNo, SECTOR_BYTES, SectorNo};
 use ring::{ReadError, ReadSink, Ring};
+use scheduler::{Cost, Flow};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::deliver::{deliver, refuse, refuse_piece};
+pub use self::depth::Depth;
 pub use self::queue::Priority;
 use self::queue::Queue;
 use super::coalesce::{PlannedRead, Want, plan_reads};
@@ -55,6 +59,8 @@ struct InFlight {
     since: Instant,
     /// Whether the read was found late once.
     is_suspect: bool,
+    /// Whether pieces waited for a slot when the read was started.
+    is_bound: bool,
     /// The pieces that the read serves. Empty once the read was abandoned.
     wants: Vec<Want<Piece>>,
 }
@@ -62,6 +68,7 @@ struct InFlight {
 /// The waiting pieces of a core, and its reads in flight.
 pub struct Reader {
     waiting: RefCell<Queue<Piece>>,
+    depth: RefCell<Depth>,
     in_flight: RefCell<InFlightTable>,
     busy: Cell<u32>,
     slots: u32,
@@ -123,6 +130,12 @@ struct InFlightTable {
     free: Vec<u32>,
 }
 
+impl Cost for Piece {
+    fn cost(&self) -> u32 {
+        1
+    }
+}
+
 impl Piece {
     fn first_sector(&self) -> u32 {
         self.offset / SECTOR_BYTES as u32
@@ -141,10 +154,18 @@ impl Piece {
 
 impl Reader {
     /// Creates a reader of `drives` drives, with at most `slots` reads in flight of at most `read_max` bytes, which is
-    /// a multiple of the sector size. `sink` passes the completion of each read to [`done`](Self::done).
-    pub fn new(slots: u32, read_max: usize, drives: usize, sink: Rc<dyn ReadSink>) -> Self {
+    /// a multiple of the sector size. While several flows are active, `depth` limits them further. `sink` passes the
+    /// completion of each read to [`done`](Self::done).
+    pub fn new(
+        slots: u32,
+        read_max: usize,
+        drives: usize,
+        depth: Depth,
+        sink: Rc<dyn ReadSink>,
+    ) -> Self {
         Self {
             waiting: RefCell::default(),
+            depth: RefCell::new(depth),
             in_flight: RefCell::default(),
             busy: Cell::new(0),
             slots,
@@ -187,9 +208,28 @@ impl Reader {
         self.drives.borrow().clone()
     }
 
-    /// Estimates how long another piece would wait.
-    pub fn wait(&self, priority: Priority) -> Duration {
-        self.waiting.borrow().wait(priority)
+    /// Returns the number of waiting pieces of a flow.
+    pub fn waiting_of(&self, flow: Flow) -> usize {
+        self.waiting.borrow().len_of(flow)
+    }
+
+    /// Estimates how long another piece of a flow would wait.
+    pub fn wait(&self, flow: Flow, priority: Priority) -> Duration {
+        self.waiting.borrow().wait(flow, priority)
+    }
+
+    /// Returns the maximum number of reads in flight.
+    pub fn limit(&self) -> u32 {
+        self.depth.borrow_mut().limit(Instant::now())
+    }
+
+    /// Returns the number of reads that may be started now.
+    fn room(&self, now: Instant) -> u32 {
+        let busy = self.busy.get();
+        let limit = self.depth.borrow_mut().limit(now);
+        // Abandoned reads keep their slots, but the drives' speed does not depend on them.
+        let stuck: u32 = if limit < self.slots { self.stuck.borrow().iter().sum() } else { 0 };
+        (self.slots - busy).min(limit.saturating_sub(busy - stuck))
     }
 
     /// Hands at most as many waiting pieces to the ring as slots are free. Returns `None` if no piece waits or no slot
@@ -199,14 +239,19 @@ impl Reader {
             return None;
         }
         let now = Instant::now();
-        let Popped { mut late, stuck } = self.pop(core, now);
+        let room = self.room(now);
+        if room == 0 {
+            return None;
+        }
+        let Popped { mut late, stuck } = self.pop(core, now, room as usize);
+        let is_bound = !self.waiting.borrow().is_empty();
         let mut ended = Vec::new();
         let mut wants = self.wants.borrow_mut();
         let mut planned = self.planned.borrow_mut();
         planned.clear();
         plan_reads(&mut wants, self.sectors_max, &mut planned);
         for read in planned.iter() {
-            self.start(core, read, now, &wants[read.wants.clone()], &mut ended);
+            self.start(core, read, (now, is_bound), &wants[read.wants.clone()], &mut ended);
         }
         late.sort_unstable_by_key(|no| no.serial);
         late.dedup();
@@ -214,15 +259,14 @@ impl Reader {
         Some(Submission { late, ended })
     }
 
-    /// Moves as many pieces as there are free slots to `wants`. Returns the pieces that are not to be read.
-    fn pop(&self, core: &ReadContext<'_>, now: Instant) -> Popped {
+    /// Moves at most `room` pieces to `wants`. Returns the pieces that are not to be read.
+    fn pop(&self, core: &ReadContext<'_>, now: Instant, room: usize) -> Popped {
         let mut popped = Popped::default();
         let mut requests = core.requests.borrow_mut();
         let directory = core.directory.borrow();
         let mut waiting = self.waiting.borrow_mut();
         let mut wants = self.wants.borrow_mut();
         wants.clear();
-        let room = (self.slots - self.busy.get()) as usize;
         while wants.len() < room {
             let Some(piece) = waiting.pop() else { break };
             let Some(request) = requests.get_mut(piece.request) else { continue };
@@ -244,7 +288,7 @@ impl Reader {
         &self,
         core: &ReadContext<'_>,
         read: &PlannedRead,
-        since: Instant,
+        (since, is_bound): (Instant, bool),
         wants: &[Want<Piece>],
         ended: &mut Vec<RequestNo>,
     ) {
@@ -253,12 +297,12 @@ impl Reader {
             let (drive, first, is_suspect) = (read.drive, read.first, false);
             let tag = table.free.pop().unwrap_or_else(|| {
                 let wants = Vec::new();
-                table.places.push(InFlight { drive, first, since, is_suspect, wants });
+                table.places.push(InFlight { drive, first, since, is_suspect, is_bound, wants });
                 table.places.len() as u32 - 1
             });
             let entry = &mut table.places[tag as usize];
-            (entry.drive, entry.first, entry.since, entry.is_suspect) =
-                (drive, first, since, is_suspect);
+            (entry.drive, entry.first, entry.since) = (drive, first, since);
+            (entry.is_suspect, entry.is_bound) = (is_suspect, is_bound);
             entry.wants.extend_from_slice(wants);
             tag
         };
@@ -313,10 +357,14 @@ impl Reader {
         if !self.waiting.borrow().is_empty() {
             self.wake();
         }
-        let (drive, first, since, mut wants) = {
+        let (drive, first, since, is_bound, mut wants) = {
             let entry = &mut self.in_flight.borrow_mut().places[tag];
-            (entry.drive, entry.first, entry.since, std::mem::take(&mut entry.wants))
+            let wants = std::mem::take(&mut entry.wants);
+            (entry.drive, entry.first, entry.since, entry.is_bound, wants)
         };
+        if is_bound {
+            self.depth.borrow_mut().ended(since, at);
+        }
         self.count(core, drive, (since, at), &outcome);
         if wants.is_empty() {
             self.stuck.borrow_mut()[usize::from(drive.0)] -= 1;

@@ -3,10 +3,11 @@
 //! A *part* is what a batch requests of one pack of the table. A row's *position* is its index among the requested rows
 //! that exist.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use pack::Assembler;
+use scheduler::Flow;
 use tokio::time::Instant;
 use wire::ParentSpan;
 
@@ -52,6 +53,8 @@ pub struct Request {
     pub rerank: Option<RerankBy>,
     /// The priority of the batch's waiting pieces.
     pub priority: Priority,
+    /// The flow that the batch belongs to.
+    pub flow: Flow,
     /// The caller's span, if the call is traced.
     pub span: Option<ParentSpan>,
     /// The batch's deadline. Pieces that still wait then are not read.
@@ -70,6 +73,8 @@ pub struct Request {
     pub images_held: HeldBytes,
     /// The memory that the batch's reply holds.
     pub reply_held: Option<HeldBytes>,
+    /// The bytes of the reply that count for the batch's flow.
+    pub reply_bytes: u64,
     /// The number of pieces that have not arrived yet.
     pub pieces_left: u32,
     /// The number of requested images that have not arrived yet.
@@ -155,6 +160,8 @@ pub struct Requests {
     free: Vec<u32>,
     under_way: BTreeSet<u64>,
     next_serial: u64,
+    /// The bytes of the replies to requests under way, of each flow that has some.
+    reply_bytes: HashMap<u64, u64>,
 }
 
 impl Requests {
@@ -185,9 +192,26 @@ impl Requests {
         }
     }
 
+    /// Returns the bytes of the replies to a flow's requests under way.
+    pub fn reply_bytes_of(&self, flow: Flow) -> u64 {
+        self.reply_bytes.get(&flow.id()).copied().unwrap_or_default()
+    }
+
+    /// Sets the bytes of the reply to a request.
+    pub fn set_reply_bytes(&mut self, no: RequestNo, bytes: u64) {
+        let Some(request) = self.get_mut(no) else { return };
+        let (flow, before) = (request.flow, std::mem::replace(&mut request.reply_bytes, bytes));
+        let of_flow = self.reply_bytes_of(flow) + bytes - before;
+        match of_flow {
+            0 => self.reply_bytes.remove(&flow.id()),
+            of_flow => self.reply_bytes.insert(flow.id(), of_flow),
+        };
+    }
+
     /// Removes a request that has ended.
     pub fn remove(&mut self, no: RequestNo) -> Option<Box<Request>> {
         self.get_mut(no)?;
+        self.set_reply_bytes(no, 0);
         self.under_way.remove(&no.serial);
         self.free.push(no.place);
         self.places[no.place as usize].take().map(|(_, request)| request)

@@ -4,13 +4,12 @@
 //! is called the part's *image*.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use address::RowAddr;
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
 use pack::Extent;
+use scheduler::{Flow, Permits, Priority};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 use wire::{Fault, Reason};
@@ -24,9 +23,8 @@ use crate::table::{BoundedRows, Pack, Projection};
 /// `requests.rs`) that has rows which no drive has or could deliver.
 pub struct TableReader {
     runtime: Handle,
-    running: Arc<Semaphore>,
-    waiting: Arc<AtomicUsize>,
-    waiting_max: usize,
+    /// Reads of different flows take turns, and no flow can take all places of those that wait.
+    running: Arc<Permits>,
 }
 
 /// The rows of one part of a request.
@@ -45,6 +43,10 @@ pub struct PartRows {
 pub struct TableRead {
     /// The rows.
     pub rows: PartRows,
+    /// The flow of the request.
+    pub flow: Flow,
+    /// The priority of the request.
+    pub priority: Priority,
     /// The request's deadline.
     pub deadline: Instant,
     /// The memory of the read. It is sent back to the core that reserved it, which releases it even if the request has
@@ -55,13 +57,12 @@ pub struct TableRead {
 impl TableReader {
     /// Creates a reader that does at most `running` reads at a time, while at most `waiting_max` wait.
     pub fn new(runtime: Handle, running: usize, waiting_max: usize) -> Self {
-        let running = Arc::new(Semaphore::new(running));
-        Self { runtime, running, waiting: Arc::default(), waiting_max }
+        Self { runtime, running: Permits::new(running, waiting_max) }
     }
 
     /// Returns the number of waiting reads.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.running.waiting()
     }
 
     /// Starts to read rows. Once they are read, their image is sent to the mailbox `to` of the core.
@@ -69,19 +70,17 @@ impl TableReader {
     /// # Errors
     /// Too many reads wait.
     pub fn take(&self, wanted: TableRead, request: RequestNo, to: Mailbox) -> Result<(), Fault> {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.waiting_max {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        let rows = wanted.rows.addrs.len() as u32;
+        let waiting = self.running.wait(rows, wanted.flow, wanted.priority).map_err(|full| {
             let what = format!(
                 "{} batches wait for the table already; try again later, or warm the table first",
-                self.waiting_max
+                full.waiting
             );
-            return Err(Fault::new(Reason::Overloaded, what));
-        }
-        let (running, waiting) = (Arc::clone(&self.running), Arc::clone(&self.waiting));
+            Fault::new(Reason::Overloaded, what)
+        })?;
         self.runtime.spawn(async move {
-            let permit = running.acquire().await;
-            waiting.fetch_sub(1, Ordering::Relaxed);
-            let TableRead { rows, held, deadline } = wanted;
+            let permit = waiting.await;
+            let TableRead { rows, held, deadline, .. } = wanted;
             let part = rows.part;
             let send = |image, held| {
                 // Fails if the core has stopped.

@@ -46,7 +46,8 @@ pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
         let (projection, deadline) = (Arc::clone(&request.projection), request.deadline);
         asked += bytes;
         let rows = PartRows { projection, part, addrs, bytes_max: REPLY_BYTES_MAX };
-        let wanted = TableRead { rows, deadline, held };
+        let (flow, priority) = (request.flow, request.priority);
+        let wanted = TableRead { rows, flow, priority, deadline, held };
         core.shared.table_reader.take(wanted, no, core.shared.mailboxes[core.number].clone())?;
         request.images_left += 1;
     }

@@ -13,6 +13,7 @@ use tables::Tables;
 use telemetry::Tracer;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::memory::MemoryPlan;
 use crate::cache::{FillLimits, FillThreads, Filler, Shares, check_promised};
@@ -109,6 +110,7 @@ impl NodeParts {
             ring,
             ram_tier_bytes: per_core(config.ram_tier.as_u64()),
             traffic_bytes: per_core(memory.traffic),
+            epoch: Instant::now(),
         };
         let start_warms = StartWarms::new(&config.warm_at_start);
         let readiness = Readiness::new(&config);

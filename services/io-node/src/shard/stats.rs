@@ -26,6 +26,8 @@ macro_rules! counters {
             pub engine: &'static str,
             /// Pieces that wait for a read.
             pub queued: usize,
+            /// The maximum number of reads in flight.
+            pub reads_limit: u32,
             /// Bytes of the core's traffic memory in use.
             pub reply_bytes: u64,
             /// Bytes of RAM of the directory's replica, without the data that replicas share.

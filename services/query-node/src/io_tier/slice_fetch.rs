@@ -23,6 +23,7 @@ use super::plan::NodeSlice;
 use super::routes::Routes;
 use super::score::score_here;
 use super::table_rows::table_rows;
+use crate::admission::Ask;
 use crate::error::Result;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
@@ -159,7 +160,8 @@ impl SliceFetch<'_> {
         let columns = self.columns.to_vec();
         let read = async move { table_rows(&open, &addrs, &columns).await }.boxed();
         let admission = &self.state.shared.admission;
-        let rows = admission.run_in_background("fetch", self.context, read).await?;
+        let ask = Ask { during: "fetch", rows: self.slice.addrs.len(), context: self.context };
+        let rows = admission.run_in_background(ask, read).await?;
         if self.state.shared.tracer.is_on() {
             let (rows, ended) = (self.slice.addrs.len(), std::time::Instant::now());
             self.source.table = Some(TableRead { rows, began, ended });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use address::RowAddr;
 use futures::FutureExt;
 
+use crate::admission::Ask;
 use crate::error::{QueryError, Result};
 use crate::io_tier::{Cost, Vectors, fetch_rows};
 use crate::request_context::RequestContext;
@@ -25,15 +26,16 @@ pub async fn look_up(
     context: RequestContext,
 ) -> Result<Vec<Option<RowAddr>>> {
     let admission = &state.shared.admission;
+    let ask = Ask { during: "lookup", rows: keys.len(), context };
     if open.table.key_column() == Some(column)
         && let Some(lookup) = open.table.direct_lookup(Some(column), keys)?
     {
         let lookup = async move { Ok(lookup.await?) }.boxed();
-        return admission.begin_on_core("lookup", context, lookup).await;
+        return admission.begin_on_core(ask, lookup).await;
     }
     let (open, column, keys) = (Arc::clone(open), column.to_owned(), keys.to_vec());
     let lookup = async move { Ok(open.table.lookup(Some(&column), &keys).await?) }.boxed();
-    admission.run_in_background("lookup", context, lookup).await
+    admission.run_in_background(ask, lookup).await
 }
 
 /// Returns the address of the row with `key`.

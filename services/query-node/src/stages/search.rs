@@ -10,6 +10,7 @@ use lake::{DistanceHit, Metric as IndexMetric, TextQuery, VectorQuery};
 use spelling::counted;
 
 use super::validate::{By, Question};
+use crate::admission::Ask;
 use crate::counters::{IndexKind, SearchBy, SearchVia};
 use crate::error::Result;
 use crate::request_context::RequestContext;
@@ -58,6 +59,7 @@ pub async fn search(
     let (admission, open) = (&state.shared.admission, Arc::clone(open));
     let filter = question.filter.clone();
     let k = question.k;
+    let ask = Ask { during: "search", rows: k, context };
     match &question.by {
         By::Vector { column, vector } => {
             by_vector(state, open, question, column, vector, context).await
@@ -65,7 +67,7 @@ pub async fn search(
         By::Text { column, words } => {
             let query = TextQuery { column: column.clone(), words: words.clone(), k, filter };
             let search = async move { by_words(&open, &query).await }.boxed();
-            let hits = admission.run_in_background("search", context, search).await?;
+            let hits = admission.run_in_background(ask, search).await?;
             let (by, via) = (SearchBy::Text, SearchVia::Scanner);
             state.metrics.searched(by, via, IndexKind::Inverted, None, hits.rows.len());
             Ok(hits)
@@ -73,7 +75,7 @@ pub async fn search(
         By::Filter { filter } => {
             let filter = filter.clone();
             let search = async move { by_filter(&open, &filter, k).await }.boxed();
-            let hits = admission.run_in_background("search", context, search).await?;
+            let hits = admission.run_in_background(ask, search).await?;
             let (by, via) = (SearchBy::Filter, SearchVia::Scanner);
             state.metrics.searched(by, via, IndexKind::Planned, None, hits.rows.len());
             Ok(hits)
@@ -105,16 +107,17 @@ async fn by_vector(
         filter: question.filter.clone(),
     };
     let admission = &state.shared.admission;
+    let ask = Ask { during: "search", rows: query.k, context };
     let direct = async { Ok(open.table.direct_search(&query).await?) }.boxed();
     let (found, via) = match context.bound("search", direct).await? {
         Some(search) => {
             let search = async { Ok(search.await?) }.boxed();
-            (admission.run_on_core("search", context, search).await?, SearchVia::Partitions)
+            (admission.run_on_core(ask, search).await?, SearchVia::Partitions)
         }
         None => {
             let open = Arc::clone(&open);
             let search = async move { open_and_search(&open, &query).await }.boxed();
-            admission.run_in_background("search", context, search).await?
+            admission.run_in_background(ask, search).await?
         }
     };
     let nprobes = (kind != IndexKind::Unindexed).then_some(question.nprobes);

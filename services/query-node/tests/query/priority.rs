@@ -1,10 +1,10 @@
-//! A request's priority is sent to the I/O nodes.
+//! A request's priority and its grant's share of the queues are sent to the I/O nodes.
 
 use std::sync::{Arc, Mutex};
 
 use arrow_schema::Schema;
 use client::query::{By, GetRequest, SearchRequest, TakeRequest};
-use query_node::QueryConfig;
+use query_node::{AccessConfig, QueryConfig};
 use wire::fetch::fetch_request::Kind as RequestKind;
 use wire::fetch::fetch_response::Kind as ResponseKind;
 use wire::fetch::reply::Outcome;
@@ -15,11 +15,12 @@ use crate::fake_io;
 use crate::node::{by, config, serve_with};
 use crate::table::{TestTable, address_of, lake};
 
-/// The answers of an I/O node that opens every projection and refuses every batch. It records the batches' priorities.
+/// The answers of an I/O node that opens every projection and refuses every batch. It records the batches'
+/// priorities, flows and weights.
 #[derive(Clone)]
 struct Noting {
     schema: Arc<Schema>,
-    priorities: Arc<Mutex<Vec<Priority>>>,
+    batches: Arc<Mutex<Vec<(Priority, u64, u32)>>>,
 }
 
 impl Noting {
@@ -33,7 +34,8 @@ impl Noting {
             }
             RequestKind::Batches(batches) => {
                 let reply = |batch: Batch| {
-                    self.priorities.lock().unwrap().push(batch.priority());
+                    let noted = (batch.priority(), batch.flow, batch.weight);
+                    self.batches.lock().unwrap().push(noted);
                     let error = Fault::new(Reason::UnsupportedType, "none of that here").into();
                     let outcome = Some(Outcome::Error(error));
                     ResponseKind::Reply(Reply { id: batch.id, outcome, ..Default::default() })
@@ -44,9 +46,9 @@ impl Noting {
         }
     }
 
-    /// Takes the priorities recorded since the last call.
-    fn noted(&self) -> Vec<Priority> {
-        std::mem::take(&mut *self.priorities.lock().unwrap())
+    /// Takes the priorities, flows and weights recorded since the last call.
+    fn noted(&self) -> Vec<(Priority, u64, u32)> {
+        std::mem::take(&mut *self.batches.lock().unwrap())
     }
 }
 
@@ -54,7 +56,7 @@ impl Noting {
 async fn a_priority_is_carried_to_the_io_nodes_and_none_is_interactive() {
     let table = TestTable::indexed(Default::default(), lake::Metric::L2).await;
     let schema = Arc::clone(lake().open(&table.uri).await.unwrap().schema());
-    let node = Noting { schema, priorities: Arc::default() };
+    let node = Noting { schema, batches: Arc::default() };
     let noting = node.clone();
     let io = fake_io::serve(move |asked| noting.answers(asked)).await;
     let (_node, client) =
@@ -68,6 +70,8 @@ async fn a_priority_is_carried_to_the_io_nodes_and_none_is_interactive() {
         let row_addrs = vec![address_of(6).to_u64()];
         let take = TakeRequest { table: "t".into(), row_addrs, priority, ..Default::default() };
         client.take(take).await.unwrap().collect().await.unwrap();
+        // Callers of a node without a policy are all of one flow.
+        let expected = (expected, 0, 1);
         assert_eq!(node.noted(), [expected], "take");
         // The node is asked for the vector of the row, for the rerank, and for the winners.
         let like = SearchRequest { priority, ..by(By::Like(crate::table::key(7)), 3) };
@@ -85,4 +89,38 @@ async fn a_priority_is_carried_to_the_io_nodes_and_none_is_interactive() {
         TakeRequest { table: "t".into(), row_addrs: vec![0], priority: 9, ..Default::default() };
     let fault = client.take(take).await.err().unwrap();
     assert!(fault.reason == Reason::BadArgument && fault.message.contains("priority"), "{fault}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grants_share_is_carried_to_the_io_nodes() {
+    let table = TestTable::plain().await;
+    let schema = Arc::clone(lake().open(&table.uri).await.unwrap().schema());
+    let node = Noting { schema, batches: Arc::default() };
+    let noting = node.clone();
+    let io = fake_io::serve(move |asked| noting.answers(asked)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("access.toml");
+    let secret = |name: &str| format!("the key of {name}, which nobody can guess");
+    let grant = |(name, weight): (&str, u32)| {
+        let digest = access::digest_of_key(secret(name).as_bytes());
+        format!(
+            "[keys.{name}]\nsha256 = [\"{digest}\"]\n[[grants]]\nname = \"{name}\"\n\
+             who = [\"key:{name}\"]\ntables = [\"t\"]\nmay = [\"read\"]\nweight = {weight}\n"
+        )
+    };
+    std::fs::write(&file, [("heavy", 3), ("light", 1)].map(grant).concat()).unwrap();
+    let access = Some(AccessConfig::Policy(file));
+    let config = QueryConfig { io_nodes: vec![io], access, ..config(&[("t", &table)]) };
+    let (_node, anonymous) = serve_with(config).await;
+    let mut flows = Vec::new();
+    for (name, weight) in [("heavy", 3), ("light", 1), ("heavy", 3)] {
+        let client = anonymous.clone().with_token(&secret(name)).unwrap();
+        let row_addrs = vec![address_of(6).to_u64()];
+        let take = TakeRequest { table: "t".into(), row_addrs, ..Default::default() };
+        client.take(take).await.unwrap().collect().await.unwrap();
+        let [(_, flow, of_flow)] = node.noted()[..] else { panic!("one batch") };
+        assert_eq!(of_flow, weight, "{name}");
+        flows.push(flow);
+    }
+    assert!(flows[0] == flows[2] && flows[0] != flows[1] && !flows.contains(&0), "{flows:?}");
 }

@@ -1,6 +1,7 @@
 //! The simulated disk: its drives, the operations in flight, and the faults to inject.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
@@ -25,6 +26,9 @@ pub struct SimConfig {
     /// Ticks that an operation takes, chosen at random within this range; so completions can overtake each
     /// other.
     pub latency_ticks: RangeInclusive<u64>,
+    /// The number of operations that each drive carries out at the same time; 0 for any number. Others wait in the
+    /// drive, in the order of their submission. Each ring has the channels for itself.
+    pub channels: usize,
     /// Duration of a tick on the runtime's clock. With zero, a tick takes one pass over the
     /// runtime's tasks, during which a paused clock does not advance.
     pub tick: Duration,
@@ -39,6 +43,7 @@ impl Default for SimConfig {
             seed: 0,
             drives: vec![1 << 20],
             latency_ticks: 1..=8,
+            channels: 0,
             tick: Duration::ZERO,
             queue_depth: QUEUE_DEPTH_DEFAULT,
         }
@@ -92,6 +97,9 @@ pub(crate) struct RingNo(u64);
 
 struct DiskState {
     latency_ticks: RangeInclusive<u64>,
+    /// The times at which the channels of each ring and drive are free.
+    channels: HashMap<(u64, DriveNo), BinaryHeap<Reverse<u64>>>,
+    channels_max: usize,
     drives: Vec<SimDrive>,
     faults: SimFaults,
     bad_sectors: BTreeSet<(DriveNo, SectorNo)>,
@@ -136,6 +144,8 @@ impl SimDisk {
             queue_depth: config.queue_depth,
             state: Arc::new(Mutex::new(DiskState {
                 latency_ticks: config.latency_ticks,
+                channels: HashMap::new(),
+                channels_max: config.channels,
                 drives: config.drives.iter().map(|&len| SimDrive::new(len)).collect(),
                 faults: SimFaults::default(),
                 bad_sectors: BTreeSet::new(),
@@ -325,8 +335,23 @@ impl DiskState {
         let ticks = least + random.below((most.saturating_sub(least)).saturating_add(1).max(1));
         let order = random.next();
         self.moment += 1;
-        let (pushed, due) = (self.moment, now.saturating_add(ticks));
+        let begins = self.free_channel(ring, now, ticks, request.drive);
+        let (pushed, due) = (self.moment, begins.saturating_add(ticks));
         self.operations.push(Operation { ring, request, pushed, due, order, crashed: false });
+    }
+
+    /// Occupies a channel of a drive for `ticks`. Returns the time from which it is free.
+    fn free_channel(&mut self, ring: RingNo, now: u64, ticks: u64, drive: DriveNo) -> u64 {
+        if self.channels_max == 0 {
+            return now;
+        }
+        let channels = self.channels.entry((ring.0, drive)).or_default();
+        let begins = match channels.len() < self.channels_max {
+            true => now,
+            false => channels.pop().map_or(now, |Reverse(free)| free.max(now)),
+        };
+        channels.push(Reverse(begins.saturating_add(ticks)));
+        begins
     }
 
     fn complete(&mut self, is_due: impl Fn(&Operation) -> bool, into: &mut Vec<Completion>) {

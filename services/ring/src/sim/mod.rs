@@ -13,6 +13,9 @@
 //!     v   written or not            v   or undone
 //! ```
 //!
+//! With [`SimConfig::channels`], a drive carries out only so many operations at a time, so that they wait in the drive if
+//! it is given more.
+//!
 //! It does not model the time within an operation, bandwidth, or further effects of a drive's cache.
 
 mod disk;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use address::RowAddr;
 use arrow_array::RecordBatch;
 use client::fetch::{
-    Counters, FetchClient, FetchContext, FetchOptions, Instant, Metric, Outcome, Priority,
+    Counters, FetchClient, FetchContext, FetchOptions, Flow, Instant, Metric, Outcome, Priority,
     Projection, Reply, Rerank, TableVersion,
 };
 use client::{Endpoint, Network};
@@ -216,7 +216,9 @@ impl Client {
             false => Duration::from_secs(60),
         };
         let priority = [Priority::Interactive, Priority::Batch][dice.below(2)];
-        let context = FetchContext { priority, ..FetchContext::from(Instant::now() + patience) };
+        let flow = Flow::new(dice.in_range(0..=3), 1 + dice.below(3) as u32);
+        let context =
+            FetchContext { priority, flow, ..FetchContext::from(Instant::now() + patience) };
         Ask { version, columns, addrs, rerank, context }
     }
 

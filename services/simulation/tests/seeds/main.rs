@@ -10,6 +10,7 @@
 
 mod clients;
 mod dice;
+mod fairness;
 mod happened;
 mod network;
 mod node;

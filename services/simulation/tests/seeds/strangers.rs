@@ -292,7 +292,12 @@ impl Stranger {
             1 => format!("00-{:032x}-{:016x}-01", self.dice.any(), self.dice.any()),
             _ => (0..self.dice.below(60)).map(|_| char::from(self.dice.below(128) as u8)).collect(),
         };
-        Batch { id, handle, row_addrs, rerank, timeout_us, priority, traceparent }
+        let (flow, weight) = match self.dice.below(3) {
+            0 => (0, 0),
+            1 => (self.dice.in_range(0..=3), self.dice.in_range(0..=5) as u32),
+            _ => (self.dice.any(), self.dice.any() as u32),
+        };
+        Batch { id, handle, row_addrs, rerank, timeout_us, priority, traceparent, flow, weight }
     }
 }
 

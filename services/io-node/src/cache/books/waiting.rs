@@ -1,11 +1,13 @@
 //! The queue of fills that wait to be scanned.
 //!
-//! Pure. Fills leave in order of arrival, except that chunks of the same pack and fragment that are next to each other
+//! Pure. Fills of different tables leave in turns, so that misses of one table do not delay the fills of another. Those
+//! of a table leave in order of arrival, except that chunks of the same pack and fragment that are next to each other
 //! leave together, as far as the bytes of one scan allow, and are scanned together.
 
 use std::collections::VecDeque;
 
 use address::ExtentKey;
+use scheduler::{Cost, FairQueue, Flow, Priority, has_room};
 
 /// A fill that waits.
 struct Waiting {
@@ -14,9 +16,21 @@ struct Waiting {
     scan_bytes: Option<u64>,
 }
 
+impl Cost for Waiting {
+    fn cost(&self) -> u32 {
+        1
+    }
+}
+
+/// Returns the flow of a table's fills.
+fn flow_of(name: ExtentKey) -> Flow {
+    // The flow 0 is not for tables.
+    Flow::new(1 + u64::from(name.pack.table().0), 1)
+}
+
 /// The queue.
 pub struct WaitingFills {
-    queue: VecDeque<Waiting>,
+    queue: FairQueue<Waiting>,
     /// The most bytes of one scan of several chunks.
     scan_bytes_max: u64,
 }
@@ -24,12 +38,12 @@ pub struct WaitingFills {
 impl WaitingFills {
     /// Creates an empty queue. Chunks are scanned together as long as they have at most `scan_bytes_max` bytes.
     pub fn new(scan_bytes_max: u64) -> Self {
-        Self { queue: VecDeque::new(), scan_bytes_max }
+        Self { queue: FairQueue::default(), scan_bytes_max }
     }
 
     /// Adds a fill. `scan_bytes` has the bytes of its scan, if it may be scanned together with its neighbours.
     pub fn push(&mut self, name: ExtentKey, scan_bytes: Option<u64>) {
-        self.queue.push_back(Waiting { name, scan_bytes });
+        self.queue.push(Waiting { name, scan_bytes }, flow_of(name), Priority::Interactive);
     }
 
     /// The number of fills that wait.
@@ -37,42 +51,53 @@ impl WaitingFills {
         self.queue.len()
     }
 
-    /// Takes the first fill and its neighbours: consecutive chunks of one pack, in order.
+    /// Returns whether another fill of the table may wait, if at most `max` fills of all tables may.
+    pub fn has_room(&self, name: ExtentKey, max: usize) -> bool {
+        has_room(self.queue.cost_of(flow_of(name)) as usize, 1, self.len(), max)
+    }
+
+    /// Takes the fill whose turn it is and its neighbours: consecutive chunks of one pack, in order.
     pub fn pop(&mut self) -> Option<Vec<ExtentKey>> {
-        let Waiting { name, scan_bytes } = self.queue.pop_front()?;
-        let Some(bytes) = scan_bytes else { return Some(vec![name]) };
-        let mut others: Vec<(u32, usize, u64)> = Vec::new();
-        for (at, other) in self.queue.iter().enumerate() {
-            if other.name.pack == name.pack {
-                others.extend(other.scan_bytes.map(|bytes| (other.name.chunk, at, bytes)));
-            }
-        }
-        others.sort_unstable();
-        let mut left = self.scan_bytes_max.saturating_sub(bytes);
-        let mut take = |(_, at, bytes): (u32, usize, u64)| {
-            left = left.checked_sub(bytes)?;
-            Some(at)
-        };
-        let behind = others.partition_point(|(chunk, ..)| *chunk <= name.chunk);
-        let before = others.partition_point(|(chunk, ..)| *chunk < name.chunk);
-        let mut places = Vec::new();
-        let sides: [&mut dyn Iterator<Item = &(u32, usize, u64)>; 2] =
-            [&mut others[behind..].iter(), &mut others[..before].iter().rev()];
-        for side in sides {
-            for (distance, &other) in (1..).zip(side) {
-                let is_next = other.0.abs_diff(name.chunk) == distance;
-                let Some(at) = is_next.then(|| take(other)).flatten() else { break };
-                places.push(at);
-            }
-        }
-        // Removes fills from the back, so that the other indexes stay valid.
-        places.sort_unstable_by_key(|&at| std::cmp::Reverse(at));
-        let taken = places.into_iter().filter_map(|at| self.queue.remove(at));
-        let mut run: Vec<_> = taken.map(|it| it.name).collect();
-        run.push(name);
+        let scan_bytes_max = self.scan_bytes_max;
+        let (first, others) =
+            self.queue.pop_with(|first, rest| neighbours(first, rest, scan_bytes_max))?;
+        let mut run: Vec<_> = others.into_iter().map(|it| it.name).collect();
+        run.push(first.name);
         run.sort_by_key(|name| name.chunk);
         Some(run)
     }
+}
+
+/// Returns the indexes, ascending, of the fills in `rest` that are scanned together with `first`.
+fn neighbours(first: &Waiting, rest: &VecDeque<Waiting>, scan_bytes_max: u64) -> Vec<usize> {
+    let Some(bytes) = first.scan_bytes else { return Vec::new() };
+    let mut others: Vec<(u32, usize, u64)> = Vec::new();
+    for (at, other) in rest.iter().enumerate() {
+        if other.name.pack == first.name.pack {
+            others.extend(other.scan_bytes.map(|bytes| (other.name.chunk, at, bytes)));
+        }
+    }
+    others.sort_unstable();
+    let mut left = scan_bytes_max.saturating_sub(bytes);
+    let mut take = |(_, at, bytes): (u32, usize, u64)| {
+        left = left.checked_sub(bytes)?;
+        Some(at)
+    };
+    let chunk_of_first = first.name.chunk;
+    let behind = others.partition_point(|(chunk, ..)| *chunk <= chunk_of_first);
+    let before = others.partition_point(|(chunk, ..)| *chunk < chunk_of_first);
+    let mut places = Vec::new();
+    let sides: [&mut dyn Iterator<Item = &(u32, usize, u64)>; 2] =
+        [&mut others[behind..].iter(), &mut others[..before].iter().rev()];
+    for side in sides {
+        for (distance, &other) in (1..).zip(side) {
+            let is_next = other.0.abs_diff(chunk_of_first) == distance;
+            let Some(at) = is_next.then(|| take(other)).flatten() else { break };
+            places.push(at);
+        }
+    }
+    places.sort_unstable();
+    places
 }
 
 #[cfg(test)]
@@ -116,5 +141,29 @@ mod tests {
         assert_eq!(runs(waiting(&mixed)), expected);
         let last = [(1, u32::MAX, Some(10)), (1, 0, Some(10)), (1, u32::MAX - 1, Some(10))];
         assert_eq!(runs(waiting(&last)), [(1, vec![u32::MAX - 1, u32::MAX]), (1, vec![0])]);
+    }
+
+    #[test]
+    fn tables_take_turns_and_none_takes_all_places() {
+        let mut fills = WaitingFills::new(40);
+        let name = |table: u32, chunk| {
+            let pack = PackKey::new(address::TableTag(table), table.into());
+            ExtentKey { pack, chunk }
+        };
+        let fill = |fills: &mut WaitingFills, table: u32| {
+            // No two chunks are neighbours.
+            for chunk in (0..).step_by(2) {
+                if !fills.has_room(name(table, chunk), 64) {
+                    return;
+                }
+                fills.push(name(table, chunk), Some(10));
+            }
+        };
+        fill(&mut fills, 1);
+        assert_eq!(fills.len(), 56);
+        fill(&mut fills, 2);
+        assert_eq!(fills.len(), 63);
+        let order = std::iter::from_fn(|| fills.pop()).map(|run| run[0].pack.table().0);
+        assert_eq!(order.take(16).collect::<Vec<_>>(), [[1, 2].repeat(7), vec![1, 1]].concat());
     }
 }

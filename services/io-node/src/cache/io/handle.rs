@@ -71,6 +71,9 @@ pub struct DriveGauges {
     pub state: AtomicU8,
 }
 
+/// What each table holds on the drives.
+type TableHoldings = Vec<(TableTag, Holding)>;
+
 /// Sends requests to the filler, from any thread.
 #[derive(Clone)]
 pub struct FillHandle {
@@ -79,7 +82,7 @@ pub struct FillHandle {
     stats: Arc<FillStats>,
     drives: Arc<[DriveGauges]>,
     /// The filler's last answer to [`tables`](Self::tables).
-    last_tables: Arc<Mutex<Option<Vec<(TableTag, Holding)>>>>,
+    last_tables: Arc<Mutex<Option<TableHoldings>>>,
 }
 
 /// The sender of a fill's outcome to a caller that waits for it.

@@ -26,7 +26,11 @@ impl Reader {
         let Some(mut gather) = request.gather.take() else { return Ok(()) };
         let wanted = self.enqueue_parts(core, no, request, &mut gather);
         request.gather = Some(gather);
-        request.times.located = Some(Instant::now());
+        let now = Instant::now();
+        request.times.located = Some(now);
+        if request.pieces_left > 0 {
+            self.depth.borrow_mut().queued(request.flow, now);
+        }
         wanted.map_err(|error| fault_of(&NodeError::from(error)))
     }
 
@@ -68,7 +72,7 @@ impl Reader {
                     from += len;
                     if !core.ram.is_on() {
                         request.pieces_left += 1;
-                        waiting.push(piece, request.priority);
+                        waiting.push(piece, request.flow, request.priority);
                         continue;
                     }
                     let name = SectorName::new(extent.key, piece.first_sector());
@@ -85,7 +89,7 @@ impl Reader {
                 true => request.times.ram_hits += piece.sectors(),
                 false => {
                     request.pieces_left += 1;
-                    waiting.push(*piece, request.priority);
+                    waiting.push(*piece, request.flow, request.priority);
                 }
             }
         }

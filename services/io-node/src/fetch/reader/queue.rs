@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 pub use scheduler::Priority;
-use scheduler::{BATCH_TURN, TwoClassQueue};
+use scheduler::{BATCH_TURN, Cost, FairQueue, Flow};
 use tokio::time::Instant;
 
 /// The minimum time over which the speed is measured: a few rounds of a drive's queue.
@@ -20,7 +20,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
 
 /// The waiting pieces.
 pub struct Queue<P> {
-    pieces: TwoClassQueue<P>,
+    pieces: FairQueue<P>,
     speed: Speed,
 }
 
@@ -39,29 +39,36 @@ struct Speed {
 
 impl<P> Default for Queue<P> {
     fn default() -> Self {
-        Self { pieces: TwoClassQueue::default(), speed: Speed::default() }
+        Self { pieces: FairQueue::default(), speed: Speed::default() }
     }
 }
 
-impl<P> Queue<P> {
+impl<P: Cost> Queue<P> {
     /// Adds a piece.
-    pub fn push(&mut self, piece: P, priority: Priority) {
-        self.pieces.push(piece, priority);
+    #[inline]
+    pub fn push(&mut self, piece: P, flow: Flow, priority: Priority) {
+        self.pieces.push(piece, flow, priority);
     }
 
     /// Removes and returns the piece whose turn it is.
+    #[inline]
     pub fn pop(&mut self) -> Option<P> {
         self.pieces.pop()
     }
 
     /// Returns all waiting pieces, in no particular order.
     pub fn into_pieces(self) -> impl Iterator<Item = P> {
-        self.pieces.into_iter()
+        self.pieces.into_work()
     }
 
     /// Returns the number of waiting pieces.
     pub fn len(&self) -> usize {
         self.pieces.len()
+    }
+
+    /// Returns the number of waiting pieces of a flow.
+    pub fn len_of(&self, flow: Flow) -> usize {
+        self.pieces.cost_of(flow) as usize
     }
 
     /// Returns whether no piece waits.
@@ -75,16 +82,16 @@ impl<P> Queue<P> {
         self.speed.submitted(left, more, now);
     }
 
-    /// Estimates how long another piece would wait, from the measured speed. Zero while no speed is known.
-    pub fn wait(&self, priority: Priority) -> Duration {
+    /// Estimates how long another piece of a flow would wait, from the measured speed. Zero while no speed is known.
+    pub fn wait(&self, flow: Flow, priority: Priority) -> Duration {
         let Some(a_second) = self.speed.a_second else { return Duration::ZERO };
-        let all = self.len() as f64;
-        let turns = BATCH_TURN as f64;
-        let waiting = self.pieces.len_of(priority) as f64;
-        let before = match priority {
-            Priority::Interactive => all.min(waiting * turns / (turns - 1.0)),
-            Priority::Batch => all.min(waiting * turns),
+        let (turns, turns_of_class, others) = match priority {
+            Priority::Interactive => (BATCH_TURN, BATCH_TURN - 1, Priority::Batch),
+            Priority::Batch => (BATCH_TURN, 1, Priority::Interactive),
         };
+        let of_class = self.pieces.cost_before(flow, priority) as f64;
+        let with_others = of_class * turns as f64 / turns_of_class as f64;
+        let before = with_others.min(of_class + self.pieces.len_of(others) as f64);
         Duration::try_from_secs_f64(before / a_second).unwrap_or(Duration::MAX)
     }
 }
@@ -121,6 +128,19 @@ impl Speed {
 mod tests {
     use super::*;
 
+    struct Row;
+
+    impl Cost for Row {
+        fn cost(&self) -> u32 {
+            1
+        }
+    }
+
+    /// Returns the flow of most tests.
+    fn one() -> Flow {
+        Flow::default()
+    }
+
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
     }
@@ -129,19 +149,27 @@ mod tests {
     fn the_wait_is_the_number_of_pieces_ahead_divided_by_the_speed() {
         let mut queue = Queue::default();
         let start = Instant::now();
-        (0..10_000).for_each(|n| queue.push(n, Priority::Interactive));
-        assert_eq!(queue.wait(Priority::Interactive), Duration::ZERO);
+        (0..10_000).for_each(|_| queue.push(Row, one(), Priority::Interactive));
+        assert_eq!(queue.wait(one(), Priority::Interactive), Duration::ZERO);
         // 100 every 5 ms: 20,000 per second.
         for tick in 0..=20 {
             (0..100).for_each(|_| assert!(queue.pop().is_some()));
             queue.submitted(100, start + ms(5 * tick));
         }
         assert_eq!(queue.len(), 7900);
-        assert_eq!(queue.wait(Priority::Interactive), ms(395));
-        assert_eq!(queue.wait(Priority::Batch), Duration::ZERO);
-        (0..500).for_each(|n| queue.push(n, Priority::Batch));
-        assert_eq!(queue.wait(Priority::Batch), ms(200));
-        assert_eq!(queue.wait(Priority::Interactive), ms(420));
+        assert_eq!(queue.wait(one(), Priority::Interactive), ms(395));
+        assert_eq!(queue.wait(one(), Priority::Batch), Duration::ZERO);
+        (0..500).for_each(|_| queue.push(Row, one(), Priority::Batch));
+        assert_eq!(queue.wait(one(), Priority::Batch), ms(200));
+        assert_eq!(queue.wait(one(), Priority::Interactive), ms(420));
+        // Another flow waits for what it waits for itself, and not for the queue of this one.
+        let other = Flow::new(7, 3);
+        assert!(queue.wait(other, Priority::Interactive) < ms(1));
+        (0..300).for_each(|_| queue.push(Row, other, Priority::Interactive));
+        assert_eq!((queue.len_of(one()), queue.len_of(other)), (8400, 300));
+        // 300 pieces of its own, 100 of the other flow, and 400 / 7 of batch work.
+        let wait = queue.wait(other, Priority::Interactive);
+        assert!(wait >= ms(22) && wait <= ms(23), "{wait:?}");
     }
 
     #[test]
@@ -150,11 +178,11 @@ mod tests {
         let start = Instant::now();
         // One every 100 ms, each read at once.
         for tick in 0..100 {
-            queue.push(tick, Priority::Interactive);
+            queue.push(Row, one(), Priority::Interactive);
             queue.pop();
             queue.submitted(1, start + ms(100 * tick));
         }
-        (0..1000).for_each(|n| queue.push(n, Priority::Interactive));
-        assert_eq!(queue.wait(Priority::Interactive), Duration::ZERO);
+        (0..1000).for_each(|_| queue.push(Row, one(), Priority::Interactive));
+        assert_eq!(queue.wait(one(), Priority::Interactive), Duration::ZERO);
     }
 }

@@ -50,6 +50,10 @@ impl CacheBooks {
         if !is_awaited && self.failed.get(&key).is_some_and(|(until, _)| *until > now) {
             return RequestOutcome::Ignored;
         }
+        // A miss comes again. Without this, misses of one table would take all places.
+        if !is_awaited && !self.waiting.has_room(key, self.limits.queue_max) {
+            return RequestOutcome::Ignored;
+        }
         self.under_way.insert(key);
         self.waiting.push(key, scan_bytes);
         RequestOutcome::Queued

@@ -1,0 +1,124 @@
+"""Measures what one grant's callers wait for while another grant's ask for ten times their share. Both use one query node
+and one I/O node, whose RAM tier is off, so that the drive is the bottleneck."""
+
+import dataclasses
+import json
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from . import machine
+from .beside import WARM_UP_SECONDS, fill
+from .bireme import Bireme, Node
+from .keys import TABLE
+from .profile import Profile
+
+GRANTS = ["good", "other"]
+ROWS = 500
+TIMES = {"own": 1, "flood": 10}
+# The time in which the node finds how many reads keep the drive busy.
+SETTLE_SECONDS = 6.0
+# Callers of each grant while the capacity is measured.
+CALLERS = 16
+
+
+@dataclass(frozen=True)
+class Load:
+    """The good grant's requests: their title and rows, and their number per second, which depends on its share of rows
+    per second."""
+
+    title: str
+    rows: int
+    share: float
+    per_s_max: float
+
+
+# A quarter of the drive's rows in large takes, and single rows at a rate that costs little CPU.
+LOADS = {
+    "rows": Load(f"takes of {ROWS} rows", ROWS, 0.5, 1e9),
+    "one": Load("takes of one row", 1, 0.5, 200),
+}
+
+
+def measure(profile: Profile, binary: Path, logs: Path) -> dict:
+    """Measures each load beside another grant's own share and beside its flood, in turns."""
+    rounds = []
+    slab = profile.folder / "fairness-slab"
+    with Bireme(binary, logs, profile.folder) as bireme:
+        fill(profile, bireme, slab, TABLE)
+        callers = _callers(profile, bireme, slab, logs)
+        for number in range(profile.rounds):
+            capacity = _capacity(profile, bireme, callers, number)
+            results = {"rows_per_s": capacity} | {
+                name: _turns(profile, bireme, callers, load, capacity, number) for name, load in LOADS.items()
+            }
+            rounds.append(results)
+            seen = ", ".join(f"{load.title} {rise(results[name]):.2f}" for name, load in LOADS.items())
+            print(f"fairness, round {number + 1} of {profile.rounds}: {capacity:,.0f} rows/s; p99 {seen} times", flush=True)
+    slab.unlink()
+    return {"rounds": rounds, "machine": machine.describe([profile.folder])}
+
+
+def rise(turns: dict) -> float:
+    """Returns the good grant's p99 beside a flood, relative to that beside the other grant's own share."""
+    return turns["flood"]["good"]["latency_us"]["p99"] / turns["own"]["good"]["latency_us"]["p99"]
+
+
+def median_rise(results: dict, load: str) -> float:
+    """Returns the median of `rise` over all rounds."""
+    return median(rise(turns[load]) for turns in results["rounds"])
+
+
+def _callers(profile: Profile, bireme: Bireme, slab: Path, folder: Path) -> dict[str, Node]:
+    """Starts the nodes. Returns the query node as the callers of each grant reach it."""
+    policy = ""
+    for grant in GRANTS:
+        made = subprocess.run([bireme.binary, "api-key", grant, "--json"], check=True, capture_output=True, text=True)
+        key = json.loads(made.stdout)
+        (folder / grant).write_text(key["key"])
+        policy += (
+            f'[keys.{grant}]\nsha256 = ["{key["sha256"]}"]\n'
+            f'[[grants]]\nname = "{grant}"\nwho = ["key:{grant}"]\ntables = ["*"]\nmay = ["read", "observe"]\n'
+        )
+    (folder / "fairness.toml").write_text(policy)
+    io = bireme.io_node([slab], profile.slab_gib, keep=True)
+    query = bireme.query_node(io, {TABLE: profile.table(TABLE)}, BIREME_QUERY_ACCESS=str(folder / "fairness.toml"))
+    callers = {grant: dataclasses.replace(query, credentials=["--token-file", str(folder / grant)]) for grant in GRANTS}
+    bireme.ready(callers["good"], [TABLE])
+    return callers
+
+
+def _take(bireme: Bireme, caller: Node, seconds: float, rows: int, number: int, *load: str) -> dict:
+    report = bireme.bench(caller, "take", TABLE, seconds, "--rows", str(rows), "--seed", str(number), *load)
+    return {name: report[name] for name in ("command", "requests_per_s", "rows_per_s", "latency_us", "errors")}
+
+
+def _capacity(profile: Profile, bireme: Bireme, callers: dict[str, Node], number: int) -> float:
+    """Returns the rows per second of both grants together."""
+
+    def both(seconds: float) -> float:
+        with ThreadPoolExecutor(len(callers)) as threads:
+            take = lambda caller: _take(bireme, caller, seconds, ROWS, number, "--concurrency", str(CALLERS))
+            return sum(report["rows_per_s"] for report in threads.map(take, callers.values()))
+
+    both(SETTLE_SECONDS)
+    return both(profile.seconds)
+
+
+def _turns(profile: Profile, bireme: Bireme, callers: dict[str, Node], load: Load, capacity: float, number: int) -> dict:
+    share = capacity / len(GRANTS)
+    rate = min(share * load.share / load.rows, load.per_s_max)
+    turns = {}
+    # Each round begins with the other turn.
+    for turn in list(TIMES)[:: -1 if number % 2 else 1]:
+        other_rate = share * TIMES[turn] / ROWS
+        with ThreadPoolExecutor(1) as threads:
+            seconds = WARM_UP_SECONDS + profile.seconds + 1
+            other = threads.submit(_take, bireme, callers["other"], seconds, ROWS, number, "--rate", f"{other_rate:.3f}")
+            # The good grant's load begins in the middle of the other's.
+            _take(bireme, callers["good"], WARM_UP_SECONDS, load.rows, number, "--rate", f"{rate:.3f}")
+            good = _take(bireme, callers["good"], profile.seconds, load.rows, number, "--rate", f"{rate:.3f}")
+            turns[turn] = {"good": good, "other": other.result()}
+    return turns

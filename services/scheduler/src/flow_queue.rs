@@ -1,0 +1,368 @@
+//! The queue of one class: start-time fair queueing.
+//!
+//! Virtual time is the service that a flow of weight 1 has received, in rows. Each flow has a tag, the virtual time at
+//! which its first work starts. The flow with the least tag is next, and its tag then grows by the cost of the work
+//! divided by the flow's weight. A flow whose queue was empty starts at the present virtual time: it is owed nothing for
+//! the time in which it asked for nothing. Its old tag counts if that is later, so that a flow cannot gain by emptying
+//! its queue. A flow that may not be served ([`FlowQueue::pop_first`]) is owed nothing for that time either.
+//!
+//! So between two flows that both have work waiting, the service divided by the weight differs by at most one piece of
+//! work of each. Work of a flow that had none waits for at most one piece of work of each other flow.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+
+use crate::flow::{Cost, Flow};
+
+/// The maximum number of flows that a queue distinguishes. Work of further flows joins flow 0.
+pub const FLOWS_MAX: usize = 1024;
+
+/// The units of virtual time for a row at weight 1. At the maximum weight a row still takes 1,048 of them, so rounding
+/// is less than a thousandth.
+const UNITS: u64 = 1 << 20;
+
+/// The virtual time at which all tags are lowered. At 10 M rows per second it comes every 30 hours.
+const REBASED_AT: u64 = 1 << 60;
+
+/// The number of pieces of work for which an idle flow keeps memory, unless it is alone.
+const IDLE_CAPACITY: usize = 1024;
+
+/// The index of flow 0, which is always there.
+const UNKNOWN: u32 = 0;
+
+/// The index of no flow.
+const NONE: u32 = u32::MAX;
+
+/// One flow's waiting work.
+#[derive(Debug)]
+struct FlowState<T> {
+    flow: Flow,
+    /// The virtual time that a row takes.
+    row_units: u64,
+    /// The virtual time at which the first waiting work starts, or, if none waits, at which the last work ended.
+    tag: u64,
+    waiting: VecDeque<T>,
+    /// The sum of the costs of the waiting work.
+    cost: u64,
+}
+
+/// The waiting work of one class.
+#[derive(Debug)]
+pub(crate) struct FlowQueue<T> {
+    flows: Vec<FlowState<T>>,
+    /// The index of each flow, by its id.
+    places: HashMap<u64, u32>,
+    /// Indexes of flows that were forgotten, for reuse.
+    free: Vec<u32>,
+    /// The index of the first of the flows that have work waiting, or `NONE`. It is not in `order`, so that a flow that
+    /// is alone costs no change of the heap.
+    front: u32,
+    /// The flow at `front` has its turn as long as its tag is before this.
+    front_until: u64,
+    /// The other flows that have work waiting: their tags, as in `FlowState`, and indexes.
+    order: BinaryHeap<Reverse<(u64, u32)>>,
+    /// The present virtual time: that at which the work started that left last.
+    now: u64,
+    /// The latest virtual time at which a flow's last work ended.
+    ends: u64,
+    /// The index of the flow that got work last. Consecutive work is mostly of one request.
+    last: u32,
+    len: usize,
+}
+
+/// Returns the cost of `work`. All work costs something, or a flow could take every turn.
+fn cost<T: Cost>(work: &T) -> u64 {
+    u64::from(work.cost().max(1))
+}
+
+impl<T> FlowState<T> {
+    fn new(flow: Flow) -> Self {
+        let row_units = UNITS / u64::from(flow.weight());
+        Self { flow, row_units, tag: 0, waiting: VecDeque::new(), cost: 0 }
+    }
+}
+
+impl<T> Default for FlowQueue<T> {
+    fn default() -> Self {
+        let unknown = FlowState::new(Flow::default());
+        Self {
+            places: HashMap::from([(unknown.flow.id(), UNKNOWN)]),
+            flows: vec![unknown],
+            free: Vec::new(),
+            front: NONE,
+            front_until: 0,
+            order: BinaryHeap::new(),
+            now: 0,
+            ends: 0,
+            last: UNKNOWN,
+            len: 0,
+        }
+    }
+}
+
+impl<T: Cost> FlowQueue<T> {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds `work`.
+    // Called for every row that waits for a drive, as `pop` is.
+    #[inline]
+    pub fn push(&mut self, work: T, flow: Flow) {
+        if self.flows[self.last as usize].flow != flow {
+            self.find(flow);
+        }
+        let state = &mut self.flows[self.last as usize];
+        let was_empty = state.waiting.is_empty();
+        state.cost += cost(&work);
+        state.waiting.push_back(work);
+        self.len += 1;
+        if was_empty {
+            self.join(self.last);
+        }
+    }
+
+    /// Removes the work of `flow` for which `is_wanted` is false, if its queue would have to grow for further work.
+    pub fn clean_if_full(&mut self, flow: Flow, is_wanted: impl FnMut(&T) -> bool) {
+        let Some(&at) = self.places.get(&flow.id()) else { return };
+        let state = &mut self.flows[at as usize];
+        let before = state.waiting.len();
+        if before == 0 || before < state.waiting.capacity() {
+            return;
+        }
+        state.waiting.retain(is_wanted);
+        state.cost = state.waiting.iter().map(cost).sum();
+        self.len -= before - state.waiting.len();
+        self.reorder(at);
+    }
+
+    /// Removes and returns the work whose turn it is.
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        let state = self.flows.get_mut(self.front as usize)?;
+        let work = state.waiting.pop_front()?;
+        let cost = cost(&work);
+        state.cost -= cost;
+        self.now = state.tag.max(self.now);
+        state.tag = self.now + cost * state.row_units;
+        self.len -= 1;
+        if state.tag >= self.front_until || state.waiting.is_empty() {
+            self.reorder(self.front);
+        }
+        Some(work)
+    }
+
+    /// Returns the first work of the first flow for which `may` is true. `may` gets a flow's id and its first work.
+    pub fn first(&self, may: impl Fn(u64, &T) -> bool) -> Option<&T> {
+        let at = self.first_flow(may)?;
+        self.flows[at as usize].waiting.front()
+    }
+
+    /// Removes and returns the work that [`first`](Self::first) returns.
+    pub fn pop_first(&mut self, may: impl Fn(u64, &T) -> bool) -> Option<T> {
+        let at = self.first_flow(may)?;
+        self.lead(at);
+        self.pop()
+    }
+
+    fn first_flow(&self, may: impl Fn(u64, &T) -> bool) -> Option<u32> {
+        let may = |at: u32| {
+            let state = self.flows.get(at as usize)?;
+            state.waiting.front().filter(|work| may(state.flow.id(), work)).map(|_| at)
+        };
+        may(self.front).or_else(|| {
+            let order = self.order.iter().map(|Reverse(entry)| *entry);
+            order.filter(|(_, at)| may(*at).is_some()).min().map(|(_, at)| at)
+        })
+    }
+
+    /// Removes and returns the work whose turn it is, and further work of its flow, which leaves with it. `joins` gets
+    /// the first work and the rest of the flow's, and returns the indexes, ascending, of the work in that rest to take.
+    pub fn pop_with(
+        &mut self,
+        joins: impl FnOnce(&T, &VecDeque<T>) -> Vec<usize>,
+    ) -> Option<(T, Vec<T>)> {
+        let at = self.front;
+        let first = self.pop()?;
+        let state = &mut self.flows[at as usize];
+        // From the back, so that the other indexes stay valid.
+        let joining = joins(&first, &state.waiting).into_iter().rev();
+        let others: Vec<T> = joining.filter_map(|place| state.waiting.remove(place)).collect();
+        let costs: u64 = others.iter().map(cost).sum();
+        state.cost -= costs;
+        state.tag += costs * state.row_units;
+        self.len -= others.len();
+        if !others.is_empty() {
+            self.reorder(at);
+        }
+        Some((first, others))
+    }
+
+    /// Removes and returns the first work, of any flow, for which `is_it` is true. It costs its flow nothing.
+    pub fn remove(&mut self, is_it: impl Fn(&T) -> bool) -> Option<T> {
+        let (at, place) = self.flows.iter().enumerate().find_map(|(at, state)| {
+            let place = state.waiting.iter().position(&is_it)?;
+            Some((at, place))
+        })?;
+        let state = &mut self.flows[at];
+        let work = state.waiting.remove(place)?;
+        state.cost -= cost(&work);
+        self.len -= 1;
+        if state.waiting.is_empty() {
+            self.reorder(at as u32);
+        }
+        Some(work)
+    }
+
+    /// Returns the cost of a flow's waiting work.
+    pub fn cost_of(&self, flow: Flow) -> u64 {
+        self.places.get(&flow.id()).map_or(0, |&at| self.flows[at as usize].cost)
+    }
+
+    /// Returns the cost of the work that leaves before further work of `flow` would, if no other work comes: all of the
+    /// flow's own, and that of each other flow which gets its turn meanwhile.
+    pub fn cost_before(&self, flow: Flow) -> u64 {
+        let own = self.cost_of(flow);
+        let turns = u128::from(own + 1);
+        let order = self.order.iter().map(|Reverse((_, at))| *at);
+        let others = order.chain([self.front]).filter_map(|at| self.flows.get(at as usize));
+        let others = others.filter(|other| other.flow.id() != flow.id()).map(|other| {
+            let meanwhile = turns * u128::from(other.flow.weight()) / u128::from(flow.weight());
+            other.cost.min(u64::try_from(meanwhile).unwrap_or(u64::MAX))
+        });
+        own + others.sum::<u64>()
+    }
+
+    /// Returns all waiting work, in no particular order.
+    pub fn into_work(self) -> impl Iterator<Item = T> {
+        self.flows.into_iter().flat_map(|flow| flow.waiting)
+    }
+
+    /// Sets `last` to the index of a flow, which gets one if it is new, and an existing flow's weight to the given one.
+    #[cold]
+    fn find(&mut self, flow: Flow) {
+        self.last = match self.places.get(&flow.id()) {
+            Some(&at) => at,
+            None => self.new_place(flow),
+        };
+        let state = &mut self.flows[self.last as usize];
+        if state.flow.id() == flow.id() {
+            (state.flow, state.row_units) = (flow, UNITS / u64::from(flow.weight()));
+        }
+    }
+
+    fn new_place(&mut self, flow: Flow) -> u32 {
+        // Idle flows are looked for only where the list would have to grow.
+        if self.free.is_empty() && self.flows.len() == self.flows.capacity().min(FLOWS_MAX) {
+            self.forget_idle();
+        }
+        let at = match self.free.pop() {
+            Some(at) => at,
+            None if self.flows.len() < FLOWS_MAX => {
+                self.flows.push(FlowState::new(flow));
+                self.flows.len() as u32 - 1
+            }
+            None => return UNKNOWN,
+        };
+        let state = &mut self.flows[at as usize];
+        (state.flow, state.tag) = (flow, 0);
+        self.places.insert(flow.id(), at);
+        at
+    }
+
+    /// Forgets flows that have no work waiting and no service that others have yet to get too.
+    fn forget_idle(&mut self) {
+        for (at, state) in (0..).zip(&self.flows).skip(1) {
+            let is_idle = state.waiting.is_empty() && state.tag <= self.now;
+            if is_idle && self.places.get(&state.flow.id()) == Some(&at) {
+                self.places.remove(&state.flow.id());
+                self.free.push(at);
+            }
+        }
+        self.last = UNKNOWN;
+    }
+
+    /// Enters a flow that had no work into the order.
+    #[cold]
+    fn join(&mut self, at: u32) {
+        let state = &mut self.flows[at as usize];
+        state.tag = state.tag.max(self.now);
+        self.enter(at);
+    }
+
+    /// Moves a flow to where its tag belongs in the order, or out of it if it has no work.
+    #[cold]
+    fn reorder(&mut self, at: u32) {
+        match self.front == at {
+            true => self.front = self.order.pop().map_or(NONE, |Reverse((_, next))| next),
+            false => self.order.retain(|Reverse((_, other))| *other != at),
+        }
+        match self.flows[at as usize].waiting.is_empty() {
+            true => self.has_emptied(at),
+            false => self.enter(at),
+        }
+        if self.front != NONE && self.flows[self.front as usize].tag >= REBASED_AT {
+            self.rebase();
+        }
+        self.set_front_until();
+    }
+
+    /// Enters a flow that is not in the order.
+    fn enter(&mut self, at: u32) {
+        let tag = self.flows[at as usize].tag;
+        match self.flows.get(self.front as usize).map(|front| front.tag) {
+            None => self.front = at,
+            Some(first) if tag < first => {
+                self.order.push(Reverse((first, self.front)));
+                self.front = at;
+            }
+            Some(_) => self.order.push(Reverse((tag, at))),
+        }
+        self.set_front_until();
+    }
+
+    /// Puts a flow that has work at the front.
+    fn lead(&mut self, at: u32) {
+        if self.front != at {
+            self.order.retain(|Reverse((_, other))| *other != at);
+            self.order.push(Reverse((self.flows[self.front as usize].tag, self.front)));
+            self.front = at;
+            self.set_front_until();
+        }
+    }
+
+    fn set_front_until(&mut self) {
+        let next = self.order.peek().map_or(REBASED_AT, |Reverse((tag, _))| *tag);
+        self.front_until = next.min(REBASED_AT);
+    }
+
+    fn has_emptied(&mut self, at: u32) {
+        let is_alone = self.flows.len() == 1;
+        let state = &mut self.flows[at as usize];
+        assert_eq!(state.cost, 0, "the cost of a queue without work");
+        if !is_alone && state.waiting.capacity() > IDLE_CAPACITY {
+            state.waiting = VecDeque::new();
+        }
+        self.ends = self.ends.max(state.tag);
+        if self.front == NONE {
+            // Nobody waits, so nobody is owed anything.
+            self.now = self.ends;
+        }
+    }
+
+    /// Lowers all tags, so that they never overflow.
+    fn rebase(&mut self) {
+        let by = self.now;
+        for state in &mut self.flows {
+            state.tag = state.tag.saturating_sub(by);
+        }
+        let order = std::mem::take(&mut self.order).into_iter();
+        let lower = |Reverse((tag, at)): Reverse<(u64, u32)>| Reverse((tag.saturating_sub(by), at));
+        self.order = order.map(lower).collect();
+        (self.now, self.ends) = (0, self.ends.saturating_sub(by));
+    }
+}
+
+#[cfg(test)]
+#[path = "flow_queue_tests.rs"]
+mod tests;

@@ -1,0 +1,399 @@
+//! Fairness between flows: what one tenant waits for while another asks for ten times its share.
+//!
+//! Both tenants use one client, as two grants of a query node do, and one I/O node, whose RAM tier is off, so that the
+//! drive is the bottleneck. The good tenant asks steadily for half of its share. The other one asks for exactly its own
+//! share at random times, and then for ten times as much. The good tenant's p99 must be at most 10 % higher.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use address::RowAddr;
+use bytesize::ByteSize;
+use client::fetch::{
+    FetchClient, FetchContext, FetchOptions, Flow, Instant, Projection, TableVersion,
+};
+use client::{Endpoint, Network};
+use io_node::{IoConfig, SteppedNode};
+use ring::sim::{SimConfig, SimDisk};
+use tables::UriPrefix;
+use tokio::runtime::Runtime;
+use tokio::task::LocalSet;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::clients::warm;
+use crate::dice::Dice;
+use crate::network::Net;
+use crate::node::runtime;
+use crate::store::Store;
+use crate::truth::{TABLES, Version};
+use crate::variable;
+
+const NODE: &str = "io-0";
+
+/// The reads that the drive carries out at a time.
+const CHANNELS: usize = 64;
+
+/// The time that the node has to find out how many reads keep the drive busy, before anything is measured.
+const SETTLES_MS: u64 = 10_000;
+
+/// The flood has at most this many requests outstanding, which is more than the client lets wait.
+const OUTSTANDING_MAX: usize = 1_500;
+
+/// Requests take at most this long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Returns the number of seeds with which each shape of load is checked.
+fn seeds() -> u64 {
+    if variable("BIREME_MINUTES").is_some() { 8 } else { 1 }
+}
+
+/// The good tenant's p99 under a flood, relative to that beside a tenant that asks for its own share.
+const RISE_MAX: f64 = 1.1;
+
+/// The sizes of a tenant's requests, in turns.
+type Sizes = &'static [usize];
+
+const ONE: Sizes = &[1];
+const MANY: Sizes = &[500];
+const MIXED: Sizes = &[1, 1, 1, 1, 1, 1, 1, 1, 1, 500];
+
+/// A shape of load.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    good: Sizes,
+    other: Sizes,
+    /// The weights of the good and the other tenant.
+    weights: [u32; 2],
+    /// The time between the other tenant's bursts, in ms; 0 for requests that come one by one.
+    burst_ms: u64,
+    /// The mean duration of a read, in ms. Time passes in steps of 1 ms, so where requests take about as long as a read,
+    /// reads are slow enough for 10 % to be several steps.
+    read_ms: u64,
+    /// Whether rows are wide, and the node has little memory for replies.
+    is_wide: bool,
+    /// The duration of the measurement.
+    ms: u64,
+}
+
+impl Shape {
+    /// Returns the rows per ms that the drive can read.
+    fn rows_per_ms(&self) -> f64 {
+        CHANNELS as f64 / self.read_ms as f64
+    }
+
+    /// Returns the node's memory for connections and batches: as a rule more than all batches need.
+    fn traffic_memory(&self) -> ByteSize {
+        if self.is_wide { ByteSize::mib(16) } else { ByteSize::mib(512) }
+    }
+
+    /// Returns the rows per ms that are a tenant's share.
+    fn share(&self, tenant: usize) -> f64 {
+        let total: u32 = self.weights.iter().sum();
+        self.rows_per_ms() * f64::from(self.weights[tenant]) / f64::from(total)
+    }
+}
+
+/// One tenant's load.
+struct Tenant {
+    flow: Flow,
+    sizes: Sizes,
+    rows_per_ms: f64,
+    /// Whether requests come at equal intervals, rather than at random.
+    is_steady: bool,
+    burst_ms: u64,
+    dice: Dice,
+}
+
+/// What a tenant was answered.
+#[derive(Default)]
+struct Answers {
+    /// The time of each answer, and how long it took, in ms.
+    latencies: RefCell<Vec<(u64, f64)>>,
+    refused: RefCell<u64>,
+    rows: RefCell<u64>,
+    outstanding: RefCell<usize>,
+}
+
+/// A node, a network and a client on one clock.
+struct Arena {
+    node: SteppedNode,
+    net: Net,
+    local: LocalSet,
+    runtime: Runtime,
+    began: Instant,
+    now_ms: u64,
+}
+
+impl Arena {
+    fn new(seed: u64, read_ms: u64, traffic_memory: ByteSize) -> Self {
+        let disk = SimDisk::new(SimConfig {
+            seed,
+            drives: vec![40 << 20],
+            latency_ticks: read_ms / 2..=read_ms * 3 / 2,
+            channels: CHANNELS,
+            tick: Duration::from_millis(1),
+            ..SimConfig::default()
+        });
+        let config = IoConfig {
+            name: NODE.into(),
+            serve: vec![UriPrefix::of_config("s3://sim/").unwrap()],
+            cores: 1,
+            pin: false,
+            ram_tier: ByteSize::b(0),
+            read_max: ByteSize::kib(8),
+            read_timeout: Duration::from_secs(10),
+            depth_phase: Duration::from_millis(500),
+            segment: ByteSize::mib(1),
+            memory: ByteSize::gib(4),
+            scrub_rate: ByteSize::b(0),
+            traffic_memory,
+            ..IoConfig::default()
+        };
+        let tables = Arc::new(Store::new(seed));
+        let node = SteppedNode::start(config, &disk, tables, runtime, 1).unwrap();
+        let runtime = runtime().unwrap();
+        let began = runtime.block_on(async { Instant::now() });
+        Self { node, net: Net::new(seed), local: LocalSet::new(), runtime, began, now_ms: 0 }
+    }
+
+    /// Runs everything for a millisecond.
+    fn step(&mut self) {
+        self.now_ms += 1;
+        self.net.tick(self.now_ms);
+        for end in self.net.accept(NODE) {
+            self.node.connect(0, Box::new(end));
+        }
+        (0..self.node.parts()).for_each(|part| self.node.step(part));
+        let until = self.began + Duration::from_millis(self.now_ms);
+        self.local.block_on(&self.runtime, async { tokio::time::sleep_until(until).await });
+    }
+
+    /// Runs `work` while everything else runs too.
+    fn run<T: 'static>(&mut self, work: impl Future<Output = T> + 'static) -> T {
+        let task = self.local.spawn_local(work);
+        while !task.is_finished() {
+            self.step();
+        }
+        futures::FutureExt::now_or_never(task).unwrap().unwrap()
+    }
+}
+
+impl Tenant {
+    /// Sends requests until `until`, and does not wait for answers.
+    async fn run(
+        mut self,
+        client: FetchClient,
+        projection: Projection,
+        answers: Rc<Answers>,
+        began: Instant,
+        until: Instant,
+    ) {
+        let rows: usize = self.sizes.iter().sum();
+        let interval = rows as f64 / self.sizes.len() as f64 / self.rows_per_ms;
+        let (mut due, mut number) = (0.0, self.dice.below(self.sizes.len()));
+        loop {
+            let gap = match self.is_steady {
+                true => 1.0,
+                false => -(1.0 - self.dice.in_range(0..=999_999) as f64 / 1e6).ln(),
+            };
+            due += gap * interval;
+            let burst = self.burst_ms as f64;
+            let comes = if burst > 0.0 { (due / burst).ceil() * burst } else { due };
+            let asked = began + Duration::from_micros((comes * 1000.0) as u64);
+            if asked >= until {
+                return;
+            }
+            tokio::time::sleep_until(asked).await;
+            let size = self.sizes[number % self.sizes.len()];
+            number += 1;
+            if *answers.outstanding.borrow() >= OUTSTANDING_MAX {
+                *answers.refused.borrow_mut() += 1;
+                continue;
+            }
+            let addrs = (0..size).map(|_| {
+                let infos = &table().infos;
+                let info = self.dice.pick(infos);
+                RowAddr::new(info.id, self.dice.below(info.physical_rows as usize) as u32)
+            });
+            let addrs: Vec<_> = addrs.collect();
+            let context = FetchContext { flow: self.flow, ..FetchContext::from(asked + PATIENCE) };
+            let (client, projection) = (client.clone(), projection.clone());
+            let answers = Rc::clone(&answers);
+            *answers.outstanding.borrow_mut() += 1;
+            tokio::task::spawn_local(async move {
+                let answer = client.fetch(&projection, addrs, None, context).await;
+                *answers.outstanding.borrow_mut() -= 1;
+                match answer {
+                    Ok(_) => {
+                        let now = Instant::now();
+                        let latency = (now - asked).as_secs_f64() * 1000.0;
+                        let at = (now - began).as_millis() as u64;
+                        answers.latencies.borrow_mut().push((at, latency));
+                        *answers.rows.borrow_mut() += size as u64;
+                    }
+                    Err(_) => *answers.refused.borrow_mut() += 1,
+                }
+            });
+        }
+    }
+}
+
+/// The table, whose rows have a sector or two of their own.
+fn table() -> &'static Version {
+    &TABLES[2][0]
+}
+
+/// The outcome of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Outcome {
+    /// The percentiles of the good tenant's latency, in ms.
+    p50: f64,
+    p99: f64,
+    /// The rows per ms of both tenants.
+    rows_per_ms: [f64; 2],
+    /// A hash of all of the good tenant's latencies.
+    digest: u64,
+}
+
+/// Runs both tenants, the other one at `times` its share.
+fn run(seed: u64, shape: &Shape, times: f64) -> Outcome {
+    let mut arena = Arena::new(seed, shape.read_ms, shape.traffic_memory());
+    while arena.node.found().is_none() {
+        arena.step();
+    }
+    arena.net.listen(NODE);
+    let net = arena.net.clone();
+    let failed = arena.run(async move { warm(&net, NODE, table()).await });
+    assert_eq!(failed.unwrap(), 0, "the table is on the drive");
+    let options = FetchOptions {
+        jitter_seed: seed,
+        network: Network::Simulated(Arc::new(arena.net.clone())),
+        ..FetchOptions::default()
+    };
+    let endpoint: Endpoint = format!("{NODE}:7071").parse().unwrap();
+    let client = {
+        let _guard = arena.runtime.enter();
+        FetchClient::new(endpoint, options).unwrap()
+    };
+    let (opening, column) = (client.clone(), if shape.is_wide { "page" } else { "id" });
+    let projection = arena.run(async move {
+        let version = TableVersion {
+            uri: table().uri,
+            version: table().version,
+            identity: &format!("{} {}", table().uri, table().version),
+        };
+        opening.open(version, &[column.to_owned()], Instant::now() + PATIENCE).await.unwrap()
+    });
+    let tenant = |at: usize, sizes, rows_per_ms, burst_ms| Tenant {
+        flow: Flow::new(at as u64 + 1, shape.weights[at]),
+        sizes,
+        rows_per_ms,
+        is_steady: at == 0,
+        burst_ms,
+        dice: Dice::new(seed, &format!("tenant {at}")),
+    };
+    let tenants = [
+        tenant(0, shape.good, shape.share(0) / 2.0, 0),
+        tenant(1, shape.other, shape.share(1) * times, shape.burst_ms),
+    ];
+    let began = arena.began + Duration::from_millis(arena.now_ms);
+    let until = began + Duration::from_millis(SETTLES_MS + shape.ms);
+    let answers = tenants.map(|tenant| {
+        let answers = Rc::new(Answers::default());
+        let run = tenant.run(client.clone(), projection.clone(), Rc::clone(&answers), began, until);
+        arena.local.spawn_local(run);
+        answers
+    });
+    (0..SETTLES_MS + shape.ms + 1000).for_each(|_| arena.step());
+    let [good, other] = answers;
+    assert_eq!(*good.refused.borrow(), 0, "requests of the good tenant were refused");
+    let mut latencies: Vec<_> = good.latencies.borrow().iter().copied().collect();
+    latencies.retain(|(at, _)| *at >= SETTLES_MS);
+    let mut latencies: Vec<_> = latencies.into_iter().map(|(_, latency)| latency).collect();
+    let bytes: Vec<u8> = latencies.iter().flat_map(|latency| latency.to_le_bytes()).collect();
+    latencies.sort_unstable_by(f64::total_cmp);
+    let percentile = |part: f64| latencies[(latencies.len() as f64 * part) as usize];
+    let rate = |answers: &Answers| *answers.rows.borrow() as f64 / (SETTLES_MS + shape.ms) as f64;
+    Outcome {
+        p50: percentile(0.5),
+        p99: percentile(0.99),
+        rows_per_ms: [rate(&good), rate(&other)],
+        digest: xxh3_64(&bytes),
+    }
+}
+
+/// Checks a shape of load with several seeds.
+fn check(shape: &Shape) {
+    for seed in 0..seeds() {
+        let (own, flood) = (run(seed, shape, 1.0), run(seed, shape, 10.0));
+        let rise = flood.p99 / own.p99;
+        println!("{shape:?}, seed {seed}: {rise:.3}\n  own share: {own:?}\n  flood: {flood:?}");
+        assert!(rise <= RISE_MAX, "the p99 rose to {:.1} %: {shape:?}, seed {seed}", rise * 100.0);
+        // The flood gets what the good tenant leaves, and the drive stays busy.
+        let busy = (flood.rows_per_ms[0] + flood.rows_per_ms[1]) / shape.rows_per_ms();
+        assert!(busy > 0.85, "the drive reads {busy:.2} of what it can: {shape:?}, seed {seed}");
+    }
+}
+
+const SHAPE: Shape = Shape {
+    good: MANY,
+    other: MANY,
+    weights: [1, 1],
+    burst_ms: 0,
+    read_ms: 16,
+    is_wide: false,
+    ms: 60_000,
+};
+
+const OF_ONE_ROW: Shape = Shape { good: ONE, other: ONE, read_ms: 32, ms: 16_000, ..SHAPE };
+
+#[test]
+fn requests_of_one_row() {
+    check(&OF_ONE_ROW);
+    check(&Shape { weights: [1, 3], ..OF_ONE_ROW });
+    check(&Shape { weights: [3, 1], ..OF_ONE_ROW });
+}
+
+#[test]
+fn requests_of_many_rows() {
+    check(&SHAPE);
+    check(&Shape { weights: [1, 3], ms: 120_000, ..SHAPE });
+    check(&Shape { weights: [3, 1], ..SHAPE });
+}
+
+#[test]
+fn requests_of_one_row_beside_requests_of_many() {
+    check(&Shape { other: MANY, ..OF_ONE_ROW });
+    check(&Shape { other: MIXED, ..OF_ONE_ROW });
+    check(&Shape { other: ONE, ms: 40_000, ..SHAPE });
+}
+
+#[test]
+fn requests_of_mixed_sizes() {
+    check(&Shape { good: MIXED, other: MIXED, ms: 30_000, ..SHAPE });
+    check(&Shape { good: MIXED, other: MIXED, weights: [1, 3], ..SHAPE });
+}
+
+#[test]
+fn bursts() {
+    let bursts = Shape { burst_ms: 700, ..SHAPE };
+    check(&bursts);
+    check(&Shape { good: MIXED, other: MIXED, ms: 30_000, ..bursts });
+    check(&Shape { other: MANY, burst_ms: 700, ..OF_ONE_ROW });
+    check(&Shape { burst_ms: 700, ..OF_ONE_ROW });
+}
+
+#[test]
+fn a_flood_does_not_take_all_memory_for_replies() {
+    // A request of the flood holds 750 KiB.
+    check(&Shape { good: ONE, is_wide: true, ms: 20_000, ..SHAPE });
+}
+
+#[test]
+fn a_run_repeats_itself() {
+    let shape = Shape { good: MIXED, other: MIXED, ms: 2_000, ..SHAPE };
+    assert_eq!(run(7, &shape, 10.0), run(7, &shape, 10.0));
+    assert_ne!(run(7, &shape, 10.0).digest, run(8, &shape, 10.0).digest);
+}
