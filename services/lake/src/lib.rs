@@ -60,7 +60,9 @@ pub use lake::Lake;
 pub use on_runtime::on_runtime;
 pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
-pub use search::{DistanceHit, ScoreHit, TextQuery, VectorQuery};
+pub use search::{
+    DirectSearch, DistanceHit, PlanReason, ScoreHit, TextQuery, VectorQuery, VectorRoute,
+};
 pub use secret_options::SecretOptions;
 pub use stop::Stop;
 pub use stores::StoreLimits;

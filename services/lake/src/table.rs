@@ -264,6 +264,11 @@ impl Table {
         self.inner.indexes.get_or_try_init(load).await.cloned()
     }
 
+    /// Returns the table's indexes if they have been read from the store.
+    pub fn loaded_indexes(&self) -> Option<&[IndexInfo]> {
+        self.inner.indexes.get().map(|indexes| indexes.as_slice())
+    }
+
     /// Opens the table's indexes and loads as much of them as the cache holds, so that the first searches don't wait
     /// for the store. Errors: those of the store.
     pub async fn prewarm(&self) -> Result<()> {

@@ -130,6 +130,7 @@ pub struct ShardMetrics {
     /// The numbers of rows that searches returned, by kind of index. Created when first used, as is `nprobes`.
     pub candidates: [OnceLock<Histogram>; KINDS],
     pub nprobes: [OnceLock<Histogram>; KINDS],
+    pub fresh_rows: AtomicU64,
     pub fetch_times: Histogram,
     pub fetch_rows: Histogram,
 }
@@ -145,6 +146,7 @@ impl Default for ShardMetrics {
             searches: Default::default(),
             candidates: Default::default(),
             nprobes: Default::default(),
+            fresh_rows: AtomicU64::new(0),
             fetch_times: Histogram::new(Scale::Seconds),
             fetch_rows: Histogram::new(Scale::Whole),
         }
@@ -210,6 +212,11 @@ impl ShardMetrics {
         };
         record(&self.candidates, rows);
         nprobes.into_iter().for_each(|nprobes| record(&self.nprobes, nprobes));
+    }
+
+    /// Records that a search has `rows` candidates that no vector index covers.
+    pub fn compared_fresh(&self, rows: usize) {
+        self.fresh_rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
     /// Records a fetch from an I/O node that took `took`, and the number of rows that it returned; `None` if it failed,

@@ -1,5 +1,6 @@
 //! The query node's metrics: their definitions, and their collection from each core's counters.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,6 +26,7 @@ telemetry::metrics! {
     SEARCHES = Counter "bireme.query.searches" "{search}" ["by", "via", "index"] "Searches: by `vector`, `text` or `filter`; via the index's `partitions` or Lance's `scanner`; and by the index's kind: Lance's name, `none` if rows are compared one by one, `planned` for filters, whose indexes Lance's plan chooses";
     CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" ["index"] "Rows that the index returned for a search";
     NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" ["index"] "Index partitions that a vector search was asked to search";
+    FRESH_COMPARED = Counter "bireme.query.search.fresh_rows" "{row}" [] "Rows that the vector index does not cover and that a search compared one by one on the I/O nodes, in addition to its candidates";
     UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches and Gets in progress, whether they wait for a core, a permit, an index, or rows. It grows when a node is overloaded. Take and Warm, which last long, are not counted";
     QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches, look-ups, table reads, and requests of Placement and Warm that wait, in the longer of the two queues";
     QUEUE_LIMIT = Gauge "bireme.query.queue.limit" "{search}" [] "Maximum number that may wait in each queue; further requests are refused";
@@ -50,6 +52,7 @@ telemetry::metrics! {
     EJECTIONS = Counter "bireme.query.membership.ejections" "{ejection}" [] "Ejections of I/O nodes that failed repeatedly";
     TABLE_VERSION = Gauge "bireme.query.table.version" "{version}" ["table"] "The version of a table that is served; 0 if the table cannot be opened";
     TABLE_ROWS = Gauge "bireme.query.table.rows" "{row}" ["table"] "Rows of the version that is served";
+    TABLE_UNINDEXED_ROWS = Gauge "bireme.query.table.unindexed_rows" "{row}" ["table", "index"] "Rows of the version that is served that an index does not cover. Each vector search compares them one by one until the index is updated. Reported once a search or a description has loaded the table's indexes";
 }
 
 /// Collects the metrics of a node.
@@ -137,6 +140,7 @@ fn requests(samples: &mut Samples, cores: &[Arc<ShardState>]) {
             }
         }
     }
+    samples.add(&FRESH_COMPARED, &[], count(cores, |core| &core.fresh_rows));
     for (kind, name) in IndexKind::NAMES.iter().enumerate() {
         let candidates = merged(cores, |core| core.candidates[kind].get());
         let nprobes = merged(cores, |core| core.nprobes[kind].get());
@@ -222,5 +226,9 @@ fn tables(samples: &mut Samples, shared: &NodeState) {
         let version = current.map_or(0, |open| open.version());
         samples.add(&TABLE_VERSION, &[&table.name], version);
         samples.add(&TABLE_ROWS, &[&table.name], current.map_or(0, |it| it.table.row_count()));
+        for index in current.and_then(|it| it.table.loaded_indexes()).into_iter().flatten() {
+            let labels: [&dyn Display; 2] = [&table.name, &index.name];
+            samples.add(&TABLE_UNINDEXED_ROWS, &labels, index.rows_uncovered);
+        }
     }
 }

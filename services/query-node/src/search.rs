@@ -76,7 +76,8 @@ async fn refine(
     let (Some(metric), By::Vector { column, vector }) = (hits.refine, &question.by) else {
         return Ok(hits.rows.clone());
     };
-    let addrs: Vec<RowAddr> = hits.rows.iter().map(|(addr, _)| *addr).collect();
+    let found = hits.rows.iter().map(|(addr, _)| *addr);
+    let addrs: Vec<RowAddr> = found.chain(hits.fresh.iter().copied()).collect();
     let scoring = Scoring { column, query: vector, metric, k: question.k };
     let (scored, cost) = score_rows(state, open, &addrs, scoring, call.context).await?;
     call.io_stage(Stage::Rerank, addrs.len(), cost);

@@ -1,8 +1,8 @@
 //! Indexes that are searched directly, without the scanner. The scanner plans each query anew, which for one row costs
 //! more than the search itself.
 //!
-//! An index is opened once per version and column, and only if it alone answers a search
-//! (`sole_segment.rs` decides). Other searches go through the scanner.
+//! An index is opened once per version and column, and only if it alone answers a search (`coverage.rs` and
+//! `sole_segment.rs` decide). Other searches go through the scanner.
 
 use std::sync::atomic::AtomicBool;
 
@@ -10,12 +10,13 @@ use tokio::sync::OnceCell;
 
 use super::key_index::KeyIndex;
 use super::partitions::Partitions;
+use super::plan_reason::PlanReason;
 
-/// A column's indexes that are searched directly. The first search that may use an index fills its cell, with `None` if
-/// the index can't be searched directly.
+/// A column's indexes that are searched directly. The first search that may use an index fills its cell, with `None`, or the
+/// reason, if the index can't be searched directly.
 #[derive(Default)]
 pub(crate) struct DirectIndexes {
-    pub partitions: OnceCell<Option<Partitions>>,
+    pub partitions: OnceCell<Result<Partitions, PlanReason>>,
     pub key_index: OnceCell<Option<KeyIndex>>,
     /// Whether a failure to open `key_index` was logged. Opening is retried, but its failure is logged only once.
     pub key_index_failed: AtomicBool,

@@ -28,7 +28,7 @@ impl Table {
     /// Errors: `BadFilter`, and those of the store.
     pub async fn search_filter(&self, filter: &str, limit: usize) -> Result<Vec<RowAddr>> {
         let mut scanner = self.dataset().scan();
-        self.caught(async { only_addresses(self, &mut scanner, &[]) }).await?;
+        self.caught(async { only_addresses(self.dataset(), &mut scanner, &[]) }).await?;
         self.set_filter(&mut scanner, Some(filter))?;
         scanner.scan_in_order(true);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);

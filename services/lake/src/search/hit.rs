@@ -3,10 +3,12 @@
 use address::RowAddr;
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Float32Type, UInt64Type};
+use lance::Dataset;
 use lance::dataset::scanner::Scanner;
 use lance_core::{Error, ROW_ADDR, ROW_ID, Result};
 
-use crate::table::Table;
+/// Lance's name for the column of distances.
+pub(crate) const DISTANCE: &str = "_distance";
 
 /// Number of rows over which a filter is evaluated at a time. A running kernel can't be interrupted, so this bounds how
 /// long a search runs past its deadline, and the size of its intermediate results.
@@ -35,10 +37,14 @@ pub struct ScoreHit {
 ///
 /// Without stable row ids a row's id *is* its address, and requesting the id keeps the scanner from planning a take.
 /// With stable row ids, the address itself has to be requested.
-pub(crate) fn only_addresses(table: &Table, scanner: &mut Scanner, extra: &[&str]) -> Result<()> {
+pub(crate) fn only_addresses(
+    dataset: &Dataset,
+    scanner: &mut Scanner,
+    extra: &[&str],
+) -> Result<()> {
     scanner.batch_size(BATCH_ROWS);
     scanner.disable_scoring_autoprojection().project(extra)?;
-    if table.dataset().manifest().uses_stable_row_ids() {
+    if dataset.manifest().uses_stable_row_ids() {
         scanner.with_row_address();
     } else {
         scanner.with_row_id();

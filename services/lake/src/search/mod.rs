@@ -3,6 +3,7 @@
 //! Searches run on Lance's scanner, which returns no column of the table (for look-ups, only the key column). Vector
 //! searches (`partitions.rs`) and look-ups (`key_rows.rs`) that need no plan bypass the scanner.
 
+mod coverage;
 mod direct;
 mod filter;
 mod hit;
@@ -10,7 +11,10 @@ mod key;
 mod key_index;
 mod key_rows;
 mod lookup;
+mod open_partitions;
 mod partitions;
+mod plan_reason;
+mod segment;
 mod sole_segment;
 mod text;
 mod vector;
@@ -18,6 +22,7 @@ mod vector;
 pub(crate) use direct::DirectIndexes;
 pub use hit::{DistanceHit, ScoreHit};
 pub(crate) use key::{can_be_key, check_key_type};
+pub use plan_reason::PlanReason;
 pub use text::TextQuery;
 pub(crate) use text::can_be_searched;
-pub use vector::VectorQuery;
+pub use vector::{DirectSearch, VectorQuery, VectorRoute};

@@ -52,7 +52,7 @@ impl Table {
         let words = bounded_words(&query.words).map_err(|why| LakeError::BadQuery { why })?;
         let columns = self.text_columns(query.column.as_deref()).await?;
         let mut scanner = self.dataset().scan();
-        self.caught(async { only_addresses(self, &mut scanner, &[SCORE]) }).await?;
+        self.caught(async { only_addresses(self.dataset(), &mut scanner, &[SCORE]) }).await?;
         self.set_filter(&mut scanner, query.filter.as_deref())?;
         let k = i64::try_from(query.k).unwrap_or(i64::MAX);
         let search = async {

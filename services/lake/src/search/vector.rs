@@ -3,21 +3,20 @@
 
 use std::sync::Arc;
 
+use address::RowAddr;
 use arrow::array::{ArrayRef, Float32Array, Int8Array, RecordBatch, UInt8Array};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::hit::{DistanceHit, addresses, f32_column, only_addresses};
-use super::partitions::Partitions;
+use super::hit::{DISTANCE, DistanceHit, addresses, f32_column, only_addresses};
+use super::open_partitions::open_partitions;
+use super::plan_reason::PlanReason;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
 use crate::index::metric::Metric;
 use crate::table::Table;
-
-/// Lance's name for the column of distances.
-const DISTANCE: &str = "_distance";
 
 /// A vector search.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +36,27 @@ pub struct VectorQuery {
     pub filter: Option<String>,
 }
 
+/// The way in which a vector search runs.
+pub enum VectorRoute<'a> {
+    /// It reads the index's partitions, without a plan.
+    Direct(DirectSearch<'a>),
+    /// Lance's scanner plans it ([`Table::planned_search`]), for this reason.
+    Planned(PlanReason),
+}
+
+/// A search of an index's partitions, without a plan. The caller ranks the `fresh` rows among the `hits`, by exact
+/// distances of all of them.
+pub struct DirectSearch<'a> {
+    /// The number of the index's segments that are searched.
+    pub segments: usize,
+    /// The number of partitions that are searched, in all segments together.
+    pub partitions: usize,
+    /// The live rows that the index does not cover, ascending. `hits` has none of them.
+    pub fresh: Arc<[RowAddr]>,
+    /// Runs the search, and returns the nearest rows of those that the index covers, nearest first.
+    pub hits: BoxFuture<'a, Result<Vec<DistanceHit>>>,
+}
+
 impl Table {
     /// Returns the nearest rows by the column's index, nearest first. Rows that the index does not cover are compared
     /// one by one, as are all rows if there is no index (slow, exact).
@@ -46,8 +66,8 @@ impl Table {
     pub async fn search_vector(&self, query: &VectorQuery) -> Result<Vec<DistanceHit>> {
         self.open_search(query).await?;
         match self.direct_search(query).await? {
-            Some(search) => search.await,
-            None => self.planned_search(query).await,
+            VectorRoute::Direct(search) if search.fresh.is_empty() => search.hits.await,
+            _ => self.planned_search(query).await,
         }
     }
 
@@ -57,7 +77,7 @@ impl Table {
     pub async fn planned_search(&self, query: &VectorQuery) -> Result<Vec<DistanceHit>> {
         let (column, vector) = self.check_vector_query(query).await?;
         let mut scanner = self.dataset().scan();
-        self.caught(async { only_addresses(self, &mut scanner, &[DISTANCE]) }).await?;
+        self.caught(async { only_addresses(self.dataset(), &mut scanner, &[DISTANCE]) }).await?;
         self.set_filter(&mut scanner, query.filter.as_deref())?;
         let search = async {
             scanner.prefilter(true).nearest(&column, &vector, query.k)?;
@@ -85,27 +105,31 @@ impl Table {
         Ok(())
     }
 
-    /// Returns a future that searches the index's partitions directly, without a plan. Returns `None` if the partitions
-    /// alone do not answer the search, or are not open.
+    /// Returns a search of the index's partitions that needs no plan, or the reason if it needs one:
+    /// [`PlanReason::Unopened`] if [`open_search`](Self::open_search) has not run yet.
     ///
     /// Errors: as `search_vector`.
-    pub async fn direct_search<'a>(
-        &'a self,
-        query: &VectorQuery,
-    ) -> Result<Option<BoxFuture<'a, Result<Vec<DistanceHit>>>>> {
+    pub async fn direct_search<'a>(&'a self, query: &VectorQuery) -> Result<VectorRoute<'a>> {
         let (column, vector) = self.check_vector_query(query).await?;
-        let (None, Some(nprobes)) = (&query.filter, query.nprobes) else { return Ok(None) };
-        let direct = self.direct_of(self.column_position(&column)?);
-        let Some(Some(partitions)) = direct.partitions.get() else { return Ok(None) };
-        let (k, ef) = (query.k, query.ef.map(|ef| ef.max(query.k)));
-        let search = async move {
-            let found = async {
-                let found = partitions.search(vector, k, nprobes, ef).await;
-                found.and_then(|found| nearest_hits(&found, k))
-            };
-            self.caught(found).await
+        let Some(nprobes) = query.nprobes else {
+            return Ok(VectorRoute::Planned(PlanReason::ProbesUnset));
         };
-        Ok(Some(search.boxed()))
+        if query.filter.is_some() {
+            return Ok(VectorRoute::Planned(PlanReason::Filter));
+        }
+        let direct = self.direct_of(self.column_position(&column)?);
+        let partitions = match direct.partitions.get() {
+            Some(Ok(partitions)) => partitions,
+            Some(Err(reason)) => return Ok(VectorRoute::Planned(*reason)),
+            None => return Ok(VectorRoute::Planned(PlanReason::Unopened)),
+        };
+        let (k, ef) = (query.k, query.ef.map(|ef| ef.max(query.k)));
+        Ok(VectorRoute::Direct(DirectSearch {
+            segments: partitions.segments(),
+            partitions: partitions.partitions(nprobes),
+            fresh: Arc::clone(partitions.fresh()),
+            hits: self.caught(partitions.search(vector, k, nprobes, ef)).boxed(),
+        }))
     }
 
     /// Checks `query`. Returns its column, and its vector in the column's element type.
@@ -121,18 +145,16 @@ impl Table {
     /// Opens the index on `column`, if its partitions alone answer a search.
     async fn open_partitions(&self, column: &str) -> Result<()> {
         let position = self.column_position(column)?;
-        match self.schema().field(position).data_type() {
-            DataType::FixedSizeList(item, _) if item.data_type().is_floating() => {}
-            _ => return Ok(()),
-        }
         // Runs once per version. Boxed, because the state of this future is large and every search would carry it.
         let open = async {
+            match self.schema().field(position).data_type() {
+                DataType::FixedSizeList(item, _) if item.data_type().is_floating() => {}
+                _ => return Ok(Err(PlanReason::NotFloats)),
+            }
             let indexes = self.indexes().await?;
             match indexes.iter().find(|it| it.is_vector() && it.columns == [column]) {
-                Some(index) => {
-                    self.caught(Partitions::open(self.dataset(), column, &index.name)).await
-                }
-                None => Ok(None),
+                Some(index) => open_partitions(self, column, index).await,
+                None => Ok(Err(PlanReason::Unindexed)),
             }
         };
         let cell = &self.direct_of(position).partitions;

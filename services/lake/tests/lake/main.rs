@@ -9,6 +9,7 @@ mod fences;
 mod filter_functions;
 mod filters;
 mod fuzz_filters;
+mod histories;
 mod ingest;
 mod ingest_faults;
 mod ingest_text;

@@ -15,7 +15,7 @@ use crate::fixture::{
     vector, write, write_with_history,
 };
 
-fn distance(metric: Metric, a: &[f32], b: &[f32]) -> f32 {
+pub fn distance(metric: Metric, a: &[f32], b: &[f32]) -> f32 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f32>();
     match metric {
         Metric::L2 => a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum(),
@@ -112,8 +112,7 @@ async fn recall(
     f64::from(found as u32) / f64::from(all as u32)
 }
 
-/// Checks that a search finds what Lance's own plan for the same query finds. The search reads the partitions directly,
-/// unless the table has stable row ids.
+/// Checks that a search finds what Lance's own plan for the same query finds. The search reads the partitions directly.
 async fn compare_to_scanner(table: &Table, uri: &str) {
     let dataset = lance::Dataset::open(uri).await.unwrap();
     for (seed, nprobes) in [(0, 1), (1, 3), (2, 10), (3, 99)] {

@@ -6,7 +6,10 @@ use address::RowAddr;
 use arrow_schema::DataType;
 use client::fetch::Metric;
 use futures::FutureExt;
-use lake::{DistanceHit, Metric as IndexMetric, TextQuery, VectorQuery};
+use lake::{
+    DirectSearch, DistanceHit, Metric as IndexMetric, PlanReason, TextQuery, VectorQuery,
+    VectorRoute,
+};
 use spelling::counted;
 
 use super::validate::{By, Question};
@@ -17,11 +20,33 @@ use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable};
 
+/// The way in which a search found its rows, for `explain`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Path {
+    /// It read this number of partitions of a vector index, in all of its `segments`.
+    Partitions { partitions: usize, segments: usize },
+    /// Lance planned the vector search, for this reason.
+    Planned(PlanReason),
+    /// Lance plans every search of this kind.
+    AlwaysPlanned,
+}
+
+impl Path {
+    fn via(self) -> SearchVia {
+        match self {
+            Self::Partitions { .. } => SearchVia::Partitions,
+            Self::Planned(_) | Self::AlwaysPlanned => SearchVia::Scanner,
+        }
+    }
+}
+
 /// The rows that a search found, best first, before any refinement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hits {
     /// Addresses with distances or scores (0 if the search gives neither).
     pub rows: Vec<(RowAddr, f32)>,
+    /// The rows that the vector index does not cover. They are candidates too, and have no distance yet.
+    pub fresh: Arc<[RowAddr]>,
     /// The meaning of the numbers in `rows`.
     pub measure: Measure,
     /// The metric by which to score the rows exactly; `None` if that was not requested, is not possible, or the
@@ -29,22 +54,40 @@ pub struct Hits {
     pub refine: Option<Metric>,
     /// Whether a vector was compared with every row that passes the filter, because there is no index.
     pub exhaustive: bool,
+    /// The way in which the rows were found.
+    pub path: Path,
 }
 
 impl Hits {
     fn unrefined(rows: Vec<(RowAddr, f32)>, measure: Measure) -> Self {
-        Self { rows, measure, refine: None, exhaustive: false }
+        let (fresh, path) = (Arc::default(), Path::AlwaysPlanned);
+        Self { rows, fresh, measure, refine: None, exhaustive: false, path }
     }
 
     /// Describes the result for `explain`.
     pub fn detail(&self, question: &Question) -> String {
         let candidates = counted(self.rows.len(), "candidate");
-        match (self.exhaustive, &question.filter) {
-            (false, _) => candidates,
-            (true, None) => format!("{candidates}, of every row: the vectors have no index"),
-            (true, Some(_)) => {
+        match (self.exhaustive, &question.filter, self.path) {
+            (true, None, _) => format!("{candidates}, of every row: the vectors have no index"),
+            (true, Some(_), _) => {
                 format!("{candidates}, of every row that passes: the vectors have no index")
             }
+            (false, _, Path::Partitions { partitions, segments }) => {
+                let partitions = counted(partitions, "partition");
+                let of_segments = match segments {
+                    1 => String::new(),
+                    _ => format!(" of {}", counted(segments, "segment")),
+                };
+                let fresh = match self.fresh.len() {
+                    0 => String::new(),
+                    rows => format!(", and {} that it does not cover", counted(rows, "row")),
+                };
+                format!("{candidates}, from {partitions}{of_segments} of the index{fresh}")
+            }
+            (false, _, Path::Planned(reason)) => {
+                format!("{candidates}, planned by Lance: {reason}")
+            }
+            (false, _, Path::AlwaysPlanned) => candidates,
         }
     }
 }
@@ -95,9 +138,9 @@ async fn by_vector(
     vector: &[f32],
     context: RequestContext,
 ) -> Result<Hits> {
-    let index = index_of(&open, column, question.refine_factor > 0);
-    let (kind, refine) = context.bound("search", index.boxed()).await?;
-    let factor = if refine.is_some() { question.refine_factor } else { 1 };
+    let (kind, metric) = context.bound("search", index_of(&open, column).boxed()).await?;
+    let is_refined = metric.is_some() && question.refine_factor > 0;
+    let factor = if is_refined { question.refine_factor } else { 1 };
     let query = VectorQuery {
         column: Some(column.to_owned()),
         vector: vector.to_vec(),
@@ -108,44 +151,62 @@ async fn by_vector(
     };
     let admission = &state.shared.admission;
     let ask = Ask { during: "search", rows: query.k, context };
-    let direct = async { Ok(open.table.direct_search(&query).await?) }.boxed();
-    let (found, via) = match context.bound("search", direct).await? {
-        Some(search) => {
-            let search = async { Ok(search.await?) }.boxed();
-            (admission.run_on_core(ask, search).await?, SearchVia::Partitions)
+    let route = async { Ok(open.table.direct_search(&query).await?) }.boxed();
+    let Found { hits, fresh, path } = match context.bound("search", route).await? {
+        VectorRoute::Direct(search) => {
+            admission.run_on_core(ask, Found::directly(search).boxed()).await?
         }
-        None => {
+        VectorRoute::Planned(reason) => {
             let open = Arc::clone(&open);
-            let search = async move { open_and_search(&open, &query).await }.boxed();
+            let search = async move { open_and_search(&open, &query, reason).await }.boxed();
             admission.run_in_background(ask, search).await?
         }
     };
     let nprobes = (kind != IndexKind::Unindexed).then_some(question.nprobes);
-    state.metrics.searched(SearchBy::Vector, via, kind, nprobes, found.len());
-    let rows = found.into_iter().map(|hit| (hit.addr, hit.distance)).collect();
+    state.metrics.searched(SearchBy::Vector, path.via(), kind, nprobes, hits.len());
+    state.metrics.compared_fresh(fresh.len());
+    let rows = hits.into_iter().map(|hit| (hit.addr, hit.distance)).collect();
+    // Distances of an index are not comparable with those of fresh rows, so both are scored exactly.
+    let refine = metric.filter(|_| is_refined || !fresh.is_empty());
     let exhaustive = kind == IndexKind::Unindexed;
-    Ok(Hits { rows, measure: Measure::Distance, refine, exhaustive })
+    Ok(Hits { rows, fresh, measure: Measure::Distance, refine, exhaustive, path })
 }
 
-/// Opens the index's partitions and searches them, or runs a planned search if the query needs a plan.
+/// The rows that a vector search found.
+struct Found {
+    hits: Vec<DistanceHit>,
+    fresh: Arc<[RowAddr]>,
+    path: Path,
+}
+
+impl Found {
+    async fn directly(search: DirectSearch<'_>) -> Result<Self> {
+        let DirectSearch { segments, partitions, fresh, hits } = search;
+        Ok(Self { hits: hits.await?, fresh, path: Path::Partitions { partitions, segments } })
+    }
+}
+
+/// Opens the index's partitions, if they are not open, and searches them. Runs a planned search if the query needs a
+/// plan.
 async fn open_and_search(
     open: &OpenTable,
     query: &VectorQuery,
-) -> Result<(Vec<DistanceHit>, SearchVia)> {
-    open.table.open_search(query).await?;
-    Ok(match open.table.direct_search(query).await? {
-        Some(search) => (search.await?, SearchVia::Partitions),
-        None => (open.table.planned_search(query).await?, SearchVia::Scanner),
-    })
+    mut reason: PlanReason,
+) -> Result<Found> {
+    if reason == PlanReason::Unopened {
+        open.table.open_search(query).await?;
+        match open.table.direct_search(query).await? {
+            VectorRoute::Direct(search) => return Found::directly(search).await,
+            VectorRoute::Planned(why) => reason = why,
+        }
+    }
+    let hits = open.table.planned_search(query).await?;
+    Ok(Found { hits, fresh: Arc::default(), path: Path::Planned(reason) })
 }
 
-/// Returns the kind of a column's index and, if hits are to be refined, the metric by which to score them exactly.
-/// Without an index rows are compared one by one, and distances are exact already.
-async fn index_of(
-    open: &OpenTable,
-    column: &str,
-    is_refined: bool,
-) -> Result<(IndexKind, Option<Metric>)> {
+/// Returns the kind of a column's index and, if its hits can be scored exactly, the metric by which to do it. Without an
+/// index rows are compared one by one, and distances are exact already.
+async fn index_of(open: &OpenTable, column: &str) -> Result<(IndexKind, Option<Metric>)> {
     let indexes = open.table.indexes().await?;
     let mut of_column = indexes.iter().filter(|index| index.columns.iter().any(|it| it == column));
     let Some(index) = of_column.find(|index| index.is_vector()) else {
@@ -154,7 +215,7 @@ async fn index_of(
     let kind = IndexKind::of_vectors(&index.kind);
     let schema = open.table.schema();
     let several = schema.field_with_name(column).is_ok_and(|field| !is_single(field.data_type()));
-    if several || !is_refined {
+    if several {
         return Ok((kind, None));
     }
     let metric = match open.table.vector_metric(column).await? {

@@ -103,7 +103,11 @@ impl TestTable {
     pub async fn fill(&self) {
         self.append(0..FIRST).await;
         self.append(FIRST..ROWS).await;
-        Dataset::open(&self.uri).await.unwrap().delete("id % 10 = 7").await.unwrap();
+        self.delete("id % 10 = 7").await;
+    }
+
+    pub async fn delete(&self, filter: &str) {
+        Dataset::open(&self.uri).await.unwrap().delete(filter).await.unwrap();
     }
 
     /// Creates a table like [`plain`](Self::plain), with indexes on vector, text and key.

@@ -1,0 +1,102 @@
+//! Opens a vector index for searches without a plan.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use address::RowAddr;
+use futures::future::try_join_all;
+use lance::Dataset;
+use lance::dataset::rowids::get_row_id_index;
+use lance::index::DatasetIndexInternalExt;
+use lance::index::prefilter::DatasetPreFilter;
+use lance_core::Result;
+use lance_index::metrics::NoOpMetricsCollector;
+use lance_table::format::IndexMetadata;
+
+use super::coverage::Coverage;
+use super::partitions::Partitions;
+use super::plan_reason::PlanReason;
+use super::segment::Segment;
+use crate::index::info::IndexInfo;
+use crate::table::Table;
+
+/// The format versions of vector indexes that are read directly: 0 of early versions of Lance, 1 of
+/// all kinds, 2 of IVF_RQ.
+const FORMATS: RangeInclusive<i32> = 0..=2;
+
+/// Maximum number of fresh rows of a search without a plan. It bounds a search's work on the I/O nodes to half of what the
+/// most candidates cost them, which a request may ask for anyway.
+const FRESH_ROWS_MAX: u64 = 50_000;
+
+/// Opens `index` of `column`. Returns the reason if a search needs more than its partitions and the fresh rows.
+pub(crate) async fn open_partitions(
+    table: &Table,
+    column: &str,
+    index: &IndexInfo,
+) -> crate::error::Result<std::result::Result<Partitions, PlanReason>> {
+    let dataset = table.dataset();
+    let coverage = match table.caught(Coverage::load(dataset, &index.name)).await? {
+        Ok(coverage) => coverage,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    if let Err(reason) = coverage.check_formats(&FORMATS) {
+        let (table, version) = (table.uri(), table.version());
+        tracing::warn!(table, version, index = index.name, "searches are planned: {reason}");
+        return Ok(Err(reason));
+    }
+    let fresh = match fresh_rows(table, &coverage).await? {
+        Ok(fresh) => fresh,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let is_flat = index.kind.starts_with("IVF_") && !index.kind.contains("HNSW");
+    let open = async {
+        let open = coverage.segments.iter().map(|it| open_segment(table, column, it, is_flat));
+        Ok((try_join_all(open).await?, get_row_id_index(dataset).await?))
+    };
+    let (segments, addresses) = table.caught(open).await?;
+    Ok(Ok(Partitions::new(column, segments, addresses, fresh)))
+}
+
+/// Returns the live rows that no segment covers, or the reason if they are too many to be compared one by one.
+async fn fresh_rows(
+    table: &Table,
+    coverage: &Coverage,
+) -> crate::error::Result<std::result::Result<Arc<[RowAddr]>, PlanReason>> {
+    let infos = coverage.uncovered.iter().filter_map(|id| table.fragment(*id));
+    let count = infos.clone().map(live_rows).sum();
+    if count > FRESH_ROWS_MAX || coverage.segments.is_empty() {
+        return Ok(Err(PlanReason::Uncovered(count)));
+    }
+    let mut fresh = Vec::with_capacity(count as usize);
+    for info in infos {
+        let deleted = table.deleted(info.id).await?;
+        let live = (0..info.physical_rows).filter(|offset| !deleted.contains(*offset));
+        fresh.extend(live.map(|offset| RowAddr::new(info.id, offset)));
+    }
+    Ok(Ok(fresh.into()))
+}
+
+async fn open_segment(
+    table: &Table,
+    column: &str,
+    segment: &IndexMetadata,
+    is_flat: bool,
+) -> Result<Segment> {
+    let dataset: &Arc<Dataset> = table.dataset();
+    let index = dataset.open_vector_index(column, &segment.uuid, &NoOpMetricsCollector).await?;
+    let covered = segment.fragment_bitmap.clone().unwrap_or_default();
+    let covered_infos = table.fragments().iter().filter(|info| covered.contains(info.id));
+    let live_rows: u64 = covered_infos.map(live_rows).sum();
+    let live = DatasetPreFilter::create_restricted_deletion_mask(Arc::clone(dataset), covered);
+    let live = match live {
+        Some(live) => Some(live.await?),
+        None => None,
+    };
+    // An index has no rows without a vector, so the share is only an estimate.
+    let live_share = (live_rows as f64 / index.num_rows().max(1) as f64).min(1.0);
+    Ok(Segment { index, live, live_share, is_flat })
+}
+
+fn live_rows(info: &tables::FragmentInfo) -> u64 {
+    u64::from(info.physical_rows - info.deleted_rows)
+}

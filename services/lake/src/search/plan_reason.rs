@@ -1,0 +1,54 @@
+//! Reasons for which a vector search is planned by Lance's scanner.
+
+use std::fmt;
+
+/// The reason for which a vector search is planned by Lance's scanner, and does not read the index's partitions
+/// directly. Its text continues "planned by Lance, because".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanReason {
+    /// The column has no vector index.
+    Unindexed,
+    /// The rows don't have one vector of floats each.
+    NotFloats,
+    /// The search has a filter.
+    Filter,
+    /// The search leaves the number of partitions to Lance.
+    ProbesUnset,
+    /// Fragments of the version are overlaid with newer values.
+    Overlaid,
+    /// Fragments were compacted before their indexes were updated.
+    Remapped,
+    /// The index does not record which fragments its segments cover, or several segments cover one fragment.
+    CoverageUnknown,
+    /// A segment of the index has this format version, which is newer than those that are read directly.
+    FormatUnknown(i32),
+    /// This number of rows is not covered by the index, too many to be compared one by one.
+    Uncovered(u64),
+    /// The index was not open yet.
+    Unopened,
+}
+
+impl fmt::Display for PlanReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unindexed => f.write_str("the vectors have no index"),
+            Self::NotFloats => f.write_str("the rows don't have one vector of floats each"),
+            Self::Filter => f.write_str("the search has a filter"),
+            Self::ProbesUnset => f.write_str("the number of partitions is not given"),
+            Self::Overlaid => f.write_str("fragments are overlaid with newer values"),
+            Self::Remapped => {
+                f.write_str("fragments were compacted before their indexes were updated")
+            }
+            Self::CoverageUnknown => {
+                f.write_str("the index does not record which fragments each segment covers")
+            }
+            Self::FormatUnknown(format) => {
+                write!(f, "the index has format version {format}, which is unknown")
+            }
+            Self::Uncovered(rows) => {
+                write!(f, "the index does not cover {rows} rows, too many to compare one by one")
+            }
+            Self::Unopened => f.write_str("the index was not open yet"),
+        }
+    }
+}

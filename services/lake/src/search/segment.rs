@@ -1,0 +1,187 @@
+//! One segment of a vector index, opened, and its search.
+//!
+//! A segment may hold rows that a version does not have: deleted rows, and rows of fragments that it no longer covers.
+//! Lance's kernels are fastest without a mask of rows, because a mask is asked about every row of a partition. So if
+//! most of the segment's rows are live, its partitions are searched for somewhat more rows without a mask, and the rows
+//! that are not live are dropped. If too few remain, the partitions are searched again with the mask. Either way the
+//! result is the nearest live rows of the partitions.
+
+use std::sync::Arc;
+
+use arrow::array::{AsArray, Float32Array, UInt32Array};
+use arrow::datatypes::UInt64Type;
+use async_trait::async_trait;
+use futures::TryStreamExt;
+use lance::dataset::scanner::RowAddrMask;
+use lance_core::{Error, ROW_ID, Result};
+use lance_index::metrics::NoOpMetricsCollector;
+use lance_index::prefilter::{NoFilter, PreFilter};
+use lance_index::vector::{Query, VectorIndex};
+
+use super::hit::{DISTANCE, f32_column};
+
+/// The minimum share of live rows at which partitions are searched without a mask. Below it, so many rows would be
+/// ranked in vain that the mask is cheaper.
+const LIVE_SHARE_MIN: f64 = 0.5;
+
+/// An open segment of a vector index.
+pub(crate) struct Segment {
+    pub index: Arc<dyn VectorIndex>,
+    /// Selects the segment's live rows by the ids that it holds; `None` if all its rows are live.
+    pub live: Option<Arc<RowAddrMask>>,
+    /// The approximate share of the segment's rows that are live.
+    pub live_share: f64,
+    /// Whether its partitions are plain lists, all of whose rows are compared, rather than graphs.
+    pub is_flat: bool,
+}
+
+/// A row of a segment near the query vector.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Neighbor {
+    pub distance: f32,
+    /// The row's id: its address, or its stable row id.
+    pub id: u64,
+}
+
+/// The partitions nearest to a query vector, nearest first, and the distances of their centroids.
+#[derive(Clone)]
+pub(crate) struct Ranking {
+    partitions: Arc<UInt32Array>,
+    distances: Arc<Float32Array>,
+}
+
+impl Ranking {
+    /// Ranks the partitions of `index`. `query` limits their number.
+    pub fn of(index: &dyn VectorIndex, query: &Query) -> Result<Self> {
+        let (partitions, distances) = index.find_partitions(query)?;
+        Ok(Self { partitions: Arc::new(partitions), distances: Arc::new(distances) })
+    }
+}
+
+impl Segment {
+    /// Whether the segments rank partitions alike for every query.
+    pub fn ranks_like(&self, other: &Self) -> bool {
+        let centroids = self.index.ivf_model().centroids_array();
+        // Without residuals of its own, a segment ranks by its centroids and metric alone.
+        centroids.is_some()
+            && centroids == other.index.ivf_model().centroids_array()
+            && self.index.metric_type() == other.index.metric_type()
+    }
+
+    /// Returns the `query.k` nearest live rows in the ranked partitions, in no particular order.
+    pub async fn search(&self, query: Query, ranking: Ranking) -> Result<Vec<Neighbor>> {
+        let prepared = Arc::clone(&self.index).prepare_partition_query(&query)?;
+        let (index, query) = prepared.unwrap_or_else(|| (Arc::clone(&self.index), query));
+        let Some(live) = &self.live else {
+            return probe(index, query, ranking, Arc::new(NoFilter)).await;
+        };
+        if self.is_flat && self.live_share >= LIVE_SHARE_MIN {
+            let k = widened(query.k, self.live_share);
+            let wide = Query { k, ..query.clone() };
+            let no_filter = Arc::new(NoFilter);
+            let mut found = probe(Arc::clone(&index), wide, ranking.clone(), no_filter).await?;
+            let is_all = found.len() < k;
+            found.retain(|neighbor| live.selected(neighbor.id));
+            if is_all || found.len() >= query.k {
+                keep_nearest(&mut found, query.k);
+                return Ok(found);
+            }
+        }
+        probe(index, query, ranking, Arc::new(Selected(Arc::clone(live)))).await
+    }
+}
+
+/// Returns the nearest rows of the ranked partitions that pass `filter`, in no particular order.
+async fn probe(
+    index: Arc<dyn VectorIndex>,
+    query: Query,
+    ranking: Ranking,
+    filter: Arc<dyn PreFilter>,
+) -> Result<Vec<Neighbor>> {
+    let Ranking { partitions, distances } = ranking;
+    let (end, k) = (partitions.len(), query.k);
+    let metrics = Arc::new(NoOpMetricsCollector);
+    let found =
+        index.search_partitions(query, partitions, distances, 0, end, filter, None, metrics);
+    let mut neighbors = Vec::with_capacity(k);
+    for batch in found.await?.try_collect::<Vec<_>>().await? {
+        let ids = batch.column_by_name(ROW_ID).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
+        let ids = ids.ok_or_else(|| Error::internal("an index returned no row ids"))?;
+        let pairs = f32_column(&batch, DISTANCE)?.iter().zip(ids.values());
+        neighbors.extend(pairs.map(|(&distance, &id)| Neighbor { distance, id }));
+    }
+    keep_nearest(&mut neighbors, k);
+    Ok(neighbors)
+}
+
+/// Drops all but the `k` nearest of `found`, in no particular order.
+pub(crate) fn keep_nearest(found: &mut Vec<Neighbor>, k: usize) {
+    if found.len() > k && k > 0 {
+        let by_distance =
+            |a: &Neighbor, b: &Neighbor| a.distance.total_cmp(&b.distance).then(a.id.cmp(&b.id));
+        found.select_nth_unstable_by(k - 1, by_distance);
+    }
+    found.truncate(k);
+}
+
+/// Returns the number of rows to search for so that about 49 times in 50 at least `k` of them are live, if every row is
+/// live with probability `share`.
+fn widened(k: usize, share: f64) -> usize {
+    if share >= 1.0 {
+        return k;
+    }
+    let wanted = k as f64;
+    let deviation = (wanted * (1.0 - share)).sqrt() / share;
+    (wanted / share + 2.0 * deviation).ceil() as usize + 1
+}
+
+/// Lets an index return only the rows that a mask selects.
+struct Selected(Arc<RowAddrMask>);
+
+#[async_trait]
+impl PreFilter for Selected {
+    async fn wait_for_ready(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        false
+    }
+
+    fn mask(&self) -> Arc<RowAddrMask> {
+        Arc::clone(&self.0)
+    }
+
+    fn filter_row_ids<'a>(&self, row_ids: Box<dyn Iterator<Item = &'a u64> + 'a>) -> Vec<u64> {
+        self.0.selected_indices(row_ids)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_is_widened_by_the_rows_that_are_not_live() {
+        assert_eq!(widened(500, 1.0), 500);
+        assert_eq!(widened(500, 0.9999), 502);
+        assert_eq!(widened(500, 0.8), 651);
+        assert_eq!(widened(500, 0.5), 1065);
+        assert_eq!(widened(1, 0.5), 6);
+    }
+
+    #[test]
+    fn the_nearest_are_kept() {
+        let neighbor = |(distance, id)| Neighbor { distance, id };
+        let all = [(0.5, 1), (0.25, 9), (0.75, 2), (0.25, 3), (-1.0, 4)].map(neighbor);
+        for (k, expected) in
+            [(0, vec![]), (2, vec![3, 4]), (3, vec![3, 4, 9]), (9, vec![1, 2, 3, 4, 9])]
+        {
+            let mut found = all.to_vec();
+            keep_nearest(&mut found, k);
+            let mut ids: Vec<_> = found.iter().map(|neighbor| neighbor.id).collect();
+            ids.sort_unstable();
+            assert_eq!(ids, expected, "{k}");
+        }
+    }
+}

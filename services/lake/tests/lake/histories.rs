@@ -1,0 +1,245 @@
+//! Vector searches of tables with a random history, compared with Lance's own scanner.
+
+use std::sync::Arc;
+
+use address::RowAddr;
+use arrow::array::{Array, AsArray, FixedSizeListArray, RecordBatch, RecordBatchIterator};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::Float32Type;
+use lake::{
+    DistanceHit, IndexRequest, Metric, PlanReason, Table, VectorIndex, VectorIndexKind,
+    VectorQuery, VectorRoute, build_index,
+};
+use lance::Dataset;
+use lance::dataset::UpdateBuilder;
+use lance::dataset::optimize::{CompactionOptions, compact_files};
+use lance::index::DatasetIndexExt;
+use lance_index::optimize::OptimizeOptions;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::fixture::{PLAIN, STABLE_IDS, TableKind, TablePlace, lake, rows, vector, write};
+use crate::vectors::distance;
+
+/// The number of changes of a table.
+const STEPS: usize = 6;
+
+/// A table with a vector index, which is changed at random.
+struct History {
+    place: TablePlace,
+    random: StdRng,
+    next_id: usize,
+}
+
+impl History {
+    async fn begin(kind: TableKind, index: VectorIndexKind, metric: Metric, seed: u64) -> Self {
+        let place = TablePlace::new();
+        write(&place.uri(), &[some_null(&rows(0, 400)), some_null(&rows(400, 600))], kind).await;
+        let request = VectorIndex {
+            column: "vector".into(),
+            kind: index,
+            metric,
+            partitions: Some(8),
+            ..Default::default()
+        };
+        let request = IndexRequest::Vector(request);
+        build_index(&lake(), &place.uri(), &request, |_| ()).await.unwrap();
+        Self { place, random: StdRng::seed_from_u64(seed), next_id: 600 }
+    }
+
+    async fn dataset(&self) -> Dataset {
+        Dataset::open(&self.place.uri()).await.unwrap()
+    }
+
+    /// Makes change number `step` of the table, and returns what was done. The first two are the same in each history.
+    async fn step(&mut self, step: usize) -> &'static str {
+        let mut dataset = self.dataset().await;
+        let change = match step {
+            0 => 0,
+            1 => 1,
+            _ => self.random.random_range(0..5),
+        };
+        match change {
+            0 => {
+                let rows = self.random.random_range(1..120);
+                let batch = some_null(&rows_from(&mut self.next_id, rows));
+                let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+                dataset.append(reader, None).await.unwrap();
+                "append"
+            }
+            1 => {
+                dataset.optimize_indices(&OptimizeOptions::append()).await.unwrap();
+                "a further index segment"
+            }
+            2 => {
+                let (of, rest) = (self.random.random_range(3..30), self.random.random_range(0..3));
+                dataset.delete(&format!("id % {of} = {rest}")).await.unwrap();
+                "delete"
+            }
+            3 => {
+                let update = UpdateBuilder::new(Arc::new(dataset));
+                let filter = format!("id % {} = 1", self.random.random_range(5..40));
+                let update = update.update_where(&filter).unwrap().set("name", "'new'").unwrap();
+                update.build().unwrap().execute().await.unwrap();
+                "update"
+            }
+            _ => {
+                let options =
+                    CompactionOptions { target_rows_per_fragment: 500, ..Default::default() };
+                compact_files(&mut dataset, options, None).await.unwrap();
+                "compaction"
+            }
+        }
+    }
+}
+
+fn rows_from(next: &mut usize, count: usize) -> RecordBatch {
+    *next += count;
+    rows(*next - count, *next)
+}
+
+/// Makes the vector of every thirteenth row null.
+fn some_null(batch: &RecordBatch) -> RecordBatch {
+    let at = batch.schema().index_of("vector").unwrap();
+    let (field, size, values, _) = batch.column(at).as_fixed_size_list().clone().into_parts();
+    let valid: Vec<bool> = (0..batch.num_rows()).map(|row| row % 13 != 5).collect();
+    let vectors = FixedSizeListArray::new(field, size, values, Some(NullBuffer::from(valid)));
+    let mut columns = batch.columns().to_vec();
+    columns[at] = Arc::new(vectors);
+    RecordBatch::try_new(batch.schema(), columns).unwrap()
+}
+
+/// Asserts that two searches found the same rows, up to rows whose distances are a ten-thousandth apart.
+fn assert_same(found: &[DistanceHit], expected: &[DistanceHit], context: &str) {
+    assert_eq!(found.len(), expected.len(), "{context}");
+    // A distance by dot product near 0 is the difference of two numbers near 1, which are rounded.
+    let near = |a: f32, b: f32| (a - b).abs() <= 1e-4 * a.abs().max(b.abs()).max(1e-2);
+    for (a, b) in found.iter().zip(expected) {
+        assert!(near(a.distance, b.distance), "{context}: {a:?}, not {b:?}");
+    }
+    let last = expected.last().map_or(0.0, |hit| hit.distance);
+    for hit in found {
+        let is_tie = near(hit.distance, last);
+        assert!(is_tie || expected.iter().any(|it| it.addr == hit.addr), "{context}: {hit:?}");
+    }
+}
+
+/// Returns the `k` nearest of `rows` by exact distances.
+async fn exact_nearest(
+    table: &Table,
+    metric: Metric,
+    to: &[f32],
+    k: usize,
+    rows: &[RowAddr],
+) -> Vec<DistanceHit> {
+    let taken = table.take(rows, &["vector".to_owned()]).await.unwrap();
+    let vectors = taken.column(0).as_fixed_size_list();
+    let mut hits = Vec::new();
+    for (row, addr) in rows.iter().enumerate().filter(|(row, _)| vectors.is_valid(*row)) {
+        let vector = vectors.value(row);
+        let vector = vector.as_primitive::<Float32Type>().values();
+        hits.push(DistanceHit { addr: *addr, distance: distance(metric, to, vector) });
+    }
+    hits.sort_by(|a, b| a.distance.total_cmp(&b.distance));
+    hits.truncate(k);
+    hits
+}
+
+/// Compares direct searches with planned ones. Returns the numbers of segments and fresh rows, or the reason if the
+/// index can't be searched directly.
+async fn compare(
+    table: &Table,
+    metric: Metric,
+    context: &str,
+) -> Result<(usize, usize), PlanReason> {
+    let mut seen = (0, 0);
+    for (seed, nprobes, k) in [(1, 1, 5), (2, 3, 40), (3, 8, 1), (4, 8, 300), (5, 20, 2000)] {
+        let query = VectorQuery {
+            vector: vector(1_000_000 + seed),
+            k,
+            nprobes: Some(nprobes),
+            ef: Some(2000),
+            ..Default::default()
+        };
+        table.open_search(&query).await.unwrap();
+        let search = match table.direct_search(&query).await.unwrap() {
+            VectorRoute::Direct(search) => search,
+            VectorRoute::Planned(reason) => return Err(reason),
+        };
+        seen = (search.segments, search.fresh.len());
+        // A segment of few rows has fewer partitions.
+        assert!((search.segments..=nprobes.min(8) * search.segments).contains(&search.partitions));
+        let mut found = search.hits.await.unwrap();
+        if !search.fresh.is_empty() {
+            // Lance compares the vectors of all rows that it found, those of the index too.
+            let candidates = found.iter().map(|hit| hit.addr).chain(search.fresh.iter().copied());
+            let candidates: Vec<_> = candidates.collect();
+            found = exact_nearest(table, metric, &query.vector, k, &candidates).await;
+        }
+        let expected = table.planned_search(&query).await.unwrap();
+        assert_same(&found, &expected, &format!("{context}, nprobes {nprobes}, k {k}"));
+    }
+    Ok(seen)
+}
+
+async fn check_history(kind: TableKind, index: VectorIndexKind, metric: Metric, seed: u64) {
+    let mut history = History::begin(kind, index, metric, seed).await;
+    let mut done = Vec::new();
+    let (mut segments_max, mut fresh_max) = (0, 0);
+    for step in 0..STEPS {
+        done.push(history.step(step).await);
+        let context = format!("seed {seed}, {index} {metric} {kind:?}, after {done:?}");
+        let table = lake().open(&history.place.uri()).await.unwrap();
+        let uncovered = table.indexes().await.unwrap()[0].rows_uncovered;
+        let (segments, fresh) = compare(&table, metric, &context).await.unwrap_or_else(|reason| {
+            panic!("{context}: {reason}");
+        });
+        assert_eq!(fresh as u64, uncovered, "{context}");
+        segments_max = segments_max.max(segments);
+        fresh_max = fresh_max.max(fresh);
+    }
+    assert!(segments_max > 1 && fresh_max > 0, "seed {seed}: {done:?}");
+}
+
+#[tokio::test]
+async fn direct_searches_find_what_lance_finds_after_every_change() {
+    use VectorIndexKind::{IvfHnswSq, IvfPq, IvfRq};
+    for (seed, kind, index, metric) in [
+        (1, PLAIN, IvfRq, Metric::L2),
+        (2, STABLE_IDS, IvfRq, Metric::Cosine),
+        (3, PLAIN, IvfPq, Metric::Dot),
+        (4, STABLE_IDS, IvfPq, Metric::L2),
+        (5, STABLE_IDS, IvfHnswSq, Metric::L2),
+    ] {
+        check_history(kind, index, metric, seed).await;
+    }
+}
+
+#[tokio::test]
+async fn a_search_that_needs_a_plan_has_a_reason() {
+    let place = TablePlace::new();
+    write(&place.uri(), &[rows(0, 300)], PLAIN).await;
+    let reason = |query: VectorQuery| {
+        let uri = place.uri();
+        async move {
+            let table = lake().open(&uri).await.unwrap();
+            table.open_search(&query).await.unwrap();
+            match table.direct_search(&query).await.unwrap() {
+                VectorRoute::Direct(_) => None,
+                VectorRoute::Planned(reason) => Some(reason),
+            }
+        }
+    };
+    let query = || VectorQuery { vector: vector(3), k: 3, nprobes: Some(2), ..Default::default() };
+    assert_eq!(reason(query()).await, Some(PlanReason::Unindexed));
+    let index = VectorIndex { column: "vector".into(), partitions: Some(4), ..Default::default() };
+    build_index(&lake(), &place.uri(), &IndexRequest::Vector(index), |_| ()).await.unwrap();
+    assert_eq!(reason(query()).await, None);
+    let unset = VectorQuery { nprobes: None, ..query() };
+    assert_eq!(reason(unset).await, Some(PlanReason::ProbesUnset));
+    let filtered = VectorQuery { filter: Some("id < 3".into()), ..query() };
+    assert_eq!(reason(filtered).await, Some(PlanReason::Filter));
+    let table = lake().open(&place.uri()).await.unwrap();
+    let route = table.direct_search(&query()).await.unwrap();
+    assert!(matches!(route, VectorRoute::Planned(PlanReason::Unopened)));
+}
