@@ -276,7 +276,7 @@ impl SteppedNode {
         let drives = 0..self.shared.node.slabs.len() as u16;
         let drive = |number| self.shared.node.fills.drive_state(DriveNo(number));
         SteppedState {
-            cores: cores().map(Core::snapshot).collect(),
+            cores: self.cores.iter().filter_map(SteppedRuntime::snapshot).collect(),
             credit_rows: cores().map(credit_rows).collect(),
             requests: cores().map(|core| core.requests.borrow().len()).collect(),
             graces: cores().map(|core| !core.grace.borrow().is_empty()).collect(),
@@ -336,6 +336,12 @@ impl SteppedRuntime {
         let done = self.local().block_on(self.runtime(), until);
         set_here(None);
         done
+    }
+
+    /// Returns the core's counters and gauges. Some of them depend on the time, which must be that of the core's clock.
+    fn snapshot(&self) -> Option<CoreSnapshot> {
+        let _entered = self.runtime().enter();
+        self.core.as_deref().map(Core::snapshot)
     }
 
     fn step(&mut self) {

@@ -40,25 +40,9 @@ pub struct Outcome {
     pub happened: Happened,
 }
 
-/// The relation of a run's clock to real time, which the run must not depend on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// The run takes as little real time as it can.
-    Fast,
-    /// The run stands still in between for longer than any real-time limit of a library: see [`HALT`].
-    Halting,
-}
-
-/// How long a halting run stands still, how often, and how much time passes on its own clock in between. HTTP/2 forgets
-/// streams that it has reset after a second of real time.
-const HALT: std::time::Duration = std::time::Duration::from_millis(1050);
-const HALTS: u64 = 10;
-const HALT_EVERY_MS: u64 = 90;
-
 /// The state of a run.
 struct World {
     now_ms: u64,
-    pace: Pace,
     nodes: Vec<Node>,
     net: Net,
     store: Store,
@@ -82,13 +66,12 @@ struct Clients {
 ///
 /// # Panics
 /// If an invariant is violated.
-pub fn run(seed: u64, is_shown: bool, pace: Pace) -> Outcome {
+pub fn run(seed: u64, is_shown: bool) -> Outcome {
     let trace = Trace::new(is_shown);
     let mut dice = Dice::new(seed, "world");
     let nodes: Vec<_> = (0..1 + dice.below(2)).map(|number| Node::new(seed, number)).collect();
     let mut world = World {
         now_ms: 0,
-        pace,
         nodes,
         net: Net::new(seed),
         store: Store::new(seed),
@@ -317,10 +300,6 @@ impl World {
     /// Runs everything for a millisecond.
     fn step(&mut self) {
         self.now_ms += 1;
-        let halts = self.pace == Pace::Halting && self.now_ms <= HALTS * HALT_EVERY_MS;
-        if halts && self.now_ms.is_multiple_of(HALT_EVERY_MS) {
-            std::thread::sleep(HALT);
-        }
         self.trace.set_now(self.now_ms);
         self.net.tick(self.now_ms);
         for node in &mut self.nodes {

@@ -265,7 +265,7 @@ impl Caller {
         }
     }
 
-    async fn placement(&mut self) {
+    pub async fn placement(&mut self) {
         let table = self.table();
         let version = self.version(table);
         let request = PlacementRequest {
@@ -279,7 +279,7 @@ impl Caller {
         self.judge(&asked, placed);
     }
 
-    async fn warm(&mut self) {
+    pub async fn warm(&mut self) {
         let table = self.table();
         let rows = vec![RowRange { first: 0, end: self.dice.random_range(1..40) }];
         let request = WarmRequest { table: table.into(), rows, ..Default::default() };

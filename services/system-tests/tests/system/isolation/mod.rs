@@ -234,12 +234,17 @@ async fn run(seed: u64) -> Arc<Around> {
     around
 }
 
-/// Checks that everybody gets the current rows once a policy allows it.
-async fn calm(served: &Served, around: &Around) {
+/// Checks that everybody gets the current rows, and may warm and ask for placements, once a policy allows it. Few such
+/// calls are allowed before.
+async fn calm(served: &Served, around: &Arc<Around>) {
     around.file.write(Policy::everything());
     around.file.read_by(&served.node).await;
-    for who in CALLERS {
+    for (number, who) in (200..).zip(CALLERS) {
         let client = served.client(who).await;
+        let dice = dice(around.seed, number);
+        let mut caller = Caller { who, client: client.clone(), dice, around: Arc::clone(around) };
+        caller.warm().await;
+        caller.placement().await;
         for table in &around.tables {
             let keys = (0..10).map(key).collect();
             let request = GetRequest { table: table.name.into(), keys, ..Default::default() };
