@@ -5,8 +5,8 @@
 //! ([`ring::sim`]), network, object store and clock are simulated. Each run takes place on one thread.
 //!
 //! `BIREME_SEEDS=17..18` runs that seed, and `BIREME_TRACE=1` prints its events. `BIREME_MINUTES=10` runs new seeds for
-//! that long. `BIREME_REPEATS=500` runs that many seeds twice, to check that runs are reproducible; with
-//! `BIREME_HALTS=1` the second run stands still in between, as on a busy machine.
+//! that long. `BIREME_REPEATS=500` runs that many seeds twice, to check that runs are reproducible. With
+//! `BIREME_HALTS=1`, the second run of each seed is paused several times, as may happen on a busy machine.
 
 mod clients;
 mod dice;
@@ -38,7 +38,7 @@ const SEEDS: u64 = 200;
 /// The default number of seeds that run twice.
 const REPEATS: usize = 8;
 
-/// The number of halting runs at the same time.
+/// The maximum number of runs with pauses that run concurrently.
 const HALTING: usize = 32;
 
 fn variable(name: &str) -> Option<String> {
@@ -138,7 +138,7 @@ fn a_seed_repeats_itself() {
             drained.fetch_add(first.happened.count_of("drained"), Ordering::Relaxed);
         }
     };
-    // Threads of halting runs sleep most of the time.
+    // Runs with pauses sleep most of the time, so many can run concurrently.
     let threads = if halts { count.min(HALTING) } else { 1 };
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     let differ = differ.into_inner().unwrap();

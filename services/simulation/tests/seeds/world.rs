@@ -40,19 +40,23 @@ pub struct Outcome {
     pub happened: Happened,
 }
 
-/// The relation of a run's clock to real time, which the run must not depend on.
+/// The pace of a run in real time. The outcome of a run must not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// The run takes as little real time as it can.
     Fast,
-    /// The run stands still in between for longer than any real-time limit of a library: see [`HALT`].
+    /// The run pauses several times, for longer than any real-time limit of the libraries it uses: see [`HALT`].
     Halting,
 }
 
-/// How long a halting run stands still, how often, and how much time passes on its own clock in between. HTTP/2 forgets
-/// streams that it has reset after a second of real time.
+/// The real duration of each pause of a halting run. The longest real-time limit is a second, after which HTTP/2
+/// forgets streams that it has reset.
 const HALT: std::time::Duration = std::time::Duration::from_millis(1050);
+
+/// The number of pauses of a halting run.
 const HALTS: u64 = 10;
+
+/// The time between two pauses on the run's own clock, in milliseconds.
 const HALT_EVERY_MS: u64 = 90;
 
 /// The state of a run.
