@@ -7,7 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import access, attacks, cache, fairness, goals, instructions, keys, machine, plots, readme, report, rounds, tables, telemetry
+from . import access, attacks, cache, fairness, goals, instructions, keys, machine, plots, readme, report, rounds
+from . import tables, telemetry
 from .profile import Profile
 
 PIECES = ["tables", "rounds", "instructions", "keys", "cache", "telemetry", "attacks", "access", "fairness", "report"]

@@ -1,5 +1,7 @@
-"""Measures what one grant's callers wait for while another grant's ask for ten times their share. Both use one query node
-and one I/O node, whose RAM tier is off, so that the drive is the bottleneck."""
+"""Measures the latency of one grant's requests while another grant asks for ten times its own share.
+
+Both grants use one query node and one I/O node. The I/O node's RAM tier is off, so that the drive is the bottleneck.
+"""
 
 import dataclasses
 import json
@@ -17,17 +19,18 @@ from .profile import Profile
 
 GRANTS = ["good", "other"]
 ROWS = 500
+# The other grant's rate, as a multiple of its share.
 TIMES = {"own": 1, "flood": 10}
-# The time in which the node finds how many reads keep the drive busy.
+# The time in which the I/O node finds how many reads in flight keep the drive busy.
 SETTLE_SECONDS = 6.0
-# Callers of each grant while the capacity is measured.
+# The number of concurrent requests of each grant while the capacity is measured.
 CALLERS = 16
 
 
 @dataclass(frozen=True)
 class Load:
-    """The good grant's requests: their title and rows, and their number per second, which depends on its share of rows
-    per second."""
+    """The good grant's requests: their title, the rows of each, and their rate. The rate is a part (`share`) of the
+    rows per second that the grant is entitled to, but at most `per_s_max` requests per second."""
 
     title: str
     rows: int
@@ -35,7 +38,8 @@ class Load:
     per_s_max: float
 
 
-# A quarter of the drive's rows in large takes, and single rows at a rate that costs little CPU.
+# Large takes at half of the grant's share, which is a quarter of the drive's capacity; and single rows at a rate that
+# needs little CPU.
 LOADS = {
     "rows": Load(f"takes of {ROWS} rows", ROWS, 0.5, 1e9),
     "one": Load("takes of one row", 1, 0.5, 200),
@@ -43,7 +47,7 @@ LOADS = {
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """Measures each load beside another grant's own share and beside its flood, in turns."""
+    """Measures each load while the other grant asks for its own share, and while it asks for ten times as much."""
     rounds = []
     slab = profile.folder / "fairness-slab"
     with Bireme(binary, logs, profile.folder) as bireme:
@@ -62,7 +66,8 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
 
 
 def rise(turns: dict) -> float:
-    """Returns the good grant's p99 beside a flood, relative to that beside the other grant's own share."""
+    """Returns the good grant's p99 while the other grant asks for ten times its share, relative to p99 while it asks
+    for its own share."""
     return turns["flood"]["good"]["latency_us"]["p99"] / turns["own"]["good"]["latency_us"]["p99"]
 
 
@@ -72,7 +77,7 @@ def median_rise(results: dict, load: str) -> float:
 
 
 def _callers(profile: Profile, bireme: Bireme, slab: Path, folder: Path) -> dict[str, Node]:
-    """Starts the nodes. Returns the query node as the callers of each grant reach it."""
+    """Starts the nodes. Returns the query node with the credentials of each grant."""
     policy = ""
     for grant in GRANTS:
         made = subprocess.run([bireme.binary, "api-key", grant, "--json"], check=True, capture_output=True, text=True)
@@ -96,7 +101,7 @@ def _take(bireme: Bireme, caller: Node, seconds: float, rows: int, number: int, 
 
 
 def _capacity(profile: Profile, bireme: Bireme, callers: dict[str, Node], number: int) -> float:
-    """Returns the rows per second of both grants together."""
+    """Returns the rows per second that both grants together reach without a fixed rate."""
 
     def both(seconds: float) -> float:
         with ThreadPoolExecutor(len(callers)) as threads:
@@ -111,13 +116,13 @@ def _turns(profile: Profile, bireme: Bireme, callers: dict[str, Node], load: Loa
     share = capacity / len(GRANTS)
     rate = min(share * load.share / load.rows, load.per_s_max)
     turns = {}
-    # Each round begins with the other turn.
+    # Every second round measures in the opposite order.
     for turn in list(TIMES)[:: -1 if number % 2 else 1]:
         other_rate = share * TIMES[turn] / ROWS
         with ThreadPoolExecutor(1) as threads:
             seconds = WARM_UP_SECONDS + profile.seconds + 1
             other = threads.submit(_take, bireme, callers["other"], seconds, ROWS, number, "--rate", f"{other_rate:.3f}")
-            # The good grant's load begins in the middle of the other's.
+            # The good grant is measured after a warm-up, while the other grant's load is running.
             _take(bireme, callers["good"], WARM_UP_SECONDS, load.rows, number, "--rate", f"{rate:.3f}")
             good = _take(bireme, callers["good"], profile.seconds, load.rows, number, "--rate", f"{rate:.3f}")
             turns[turn] = {"good": good, "other": other.result()}

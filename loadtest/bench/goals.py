@@ -168,5 +168,5 @@ def _access_goal(load: str, turns: dict) -> dict:
 
 def _fairness_goal(load: str, results: dict) -> dict:
     title = fairness.LOADS[load].title
-    name = f"{title} beside a grant that asks for ten times its share: p99, relative to that beside its own share"
+    name = f"p99 of {title} beside a grant that asks for ten times its share, relative to p99 beside its own share"
     return _goal(name, fairness.median_rise(results, load), 1.5, False)

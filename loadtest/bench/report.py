@@ -379,12 +379,14 @@ def _fairness(results: dict) -> str:
     lines = [
         "## Fairness between grants",
         "",
-        "Two grants of equal weight use one query node and one I/O node; rows come from the drive. With both asking for as much",
-        f"as they get, takes of {fairness.ROWS} rows return {capacity} rows/s. The other grant asks for half of that, its share, and",
-        "then for ten times as much. Latency counts from the time at which a request was due.",
+        "Two grants of equal weight use one query node and one I/O node, and all rows come from the drive. When both",
+        f"send takes of {fairness.ROWS} rows as fast as they can, they reach {capacity} rows/s together. In the",
+        "measurement, the other grant asks for half of that, which is its share, and then for ten times as much. The",
+        "latency of a request counts from the time at which it was due.",
         "",
-        "| the good grant's requests | per second | p50, p99 beside the other's share, µs | p50, p99 beside its flood, µs "
-        "| p99 relative to that beside its share, by round | errors | the other's rows/s: share, flood |",
+        "| the good grant's requests | per second | p50, p99 in µs, other at its share "
+        "| p50, p99 in µs, other at ten times its share | ratio of these p99, by round | errors "
+        "| the other's rows/s: at its share, at ten times |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, load in fairness.LOADS.items():

@@ -133,8 +133,8 @@ impl Access {
     ///
     /// # Errors
     /// [`Denied::Expired`] once the caller's token has expired; [`Denied::Withdrawn`] once its API key is gone from the
-    /// policy, or the policy and the issuer's keys would no longer accept its token; [`Denied::NoCredentials`] once no
-    /// grant is for everyone, if it has no credentials.
+    /// policy, or the policy and the issuer's keys would no longer accept its token; [`Denied::NoCredentials`] for a
+    /// caller without credentials, once no grant is for `anyone`.
     pub fn renewed(&self, caller: &Arc<Caller>) -> Result<Arc<Caller>, Denied> {
         let Some(policy) = &self.policy else { return Ok(Arc::clone(caller)) };
         if !caller.is_valid_at((policy.now)()) {
@@ -294,10 +294,10 @@ fn credential<'a>(credentials: &Credentials<'a>) -> Result<Option<&'a [u8]>, Den
     }
 }
 
-/// Returns a caller with its grants.
+/// Returns the caller with this identity and its grants under `policy`.
 ///
 /// # Errors
-/// [`Denied::NoCredentials`] for a caller without credentials, if no grant is for everyone.
+/// [`Denied::NoCredentials`] for a caller without credentials, if no grant is for `anyone`.
 fn named(
     policy: &Policy,
     identity: Identity,

@@ -60,7 +60,7 @@ pub struct Grant {
     pub(crate) tables: Vec<Pattern>,
     pub(crate) may: Vec<Permission>,
     pub(crate) limits: Limits,
-    /// The share of the queues on both tiers.
+    /// The flow of the grant's requests in the fair queues of both tiers.
     pub(crate) flow: Flow,
     /// The use of the grant, which a grant of the same name in the next policy goes on with.
     pub(crate) state: Arc<GrantState>,
@@ -121,7 +121,8 @@ pub struct LimitReached {
     pub retry_after: Duration,
 }
 
-/// Returns the flow of the grant with this name. Its id is a hash of the name, because I/O nodes know no grants.
+/// Returns the flow of the grant with this name. The flow's id is a hash of the name, so that all query nodes send the
+/// same id to I/O nodes, which do not know the grants.
 pub(crate) fn flow_of(name: &str, weight: u32) -> Flow {
     let [a, b, c, d, e, f, g, h, ..] = digest(name.as_bytes());
     Flow::new(u64::from_le_bytes([a, b, c, d, e, f, g, h]), weight)
@@ -137,8 +138,8 @@ impl Grant {
         &self.name
     }
 
-    /// Returns the grant's share of the queues on both tiers. It is the same on every query node that has a grant of
-    /// this name.
+    /// Returns the flow of the grant's requests in the fair queues of both tiers. Its id is the same on all query nodes
+    /// that have a grant of this name.
     pub fn flow(&self) -> Flow {
         self.flow
     }

@@ -1,5 +1,5 @@
-//! Makes authorities, certificates and revocation lists for tests, and keys that sign tokens. Certificates and lists
-//! are written to files, as nodes read them.
+//! Makes authorities, certificates, revocation lists and token-signing keys for tests. Certificates and revocation
+//! lists are written to files, from which nodes read them.
 //!
 //! It panics where it fails, as a test would.
 
@@ -60,7 +60,7 @@ impl Authority {
         self.certify(names, KeyPair::generate().unwrap(), until)
     }
 
-    /// Issues another certificate with the key of the one that was issued last for these names.
+    /// Issues another certificate for these names, with the key of the latest one.
     pub fn renew(&self, names: &[&str], until: SystemTime) -> Pair {
         let key = std::fs::read_to_string(self.file(names[0], "key")).unwrap();
         self.certify(names, KeyPair::from_pem(&key).unwrap(), until)

@@ -115,8 +115,9 @@ impl fmt::Debug for Network {
     }
 }
 
-/// Makes connections remember the streams that they have reset. By default HTTP/2 forgets them after a second of real
-/// time, and answers what arrives for them later: two runs of a simulation would differ if one of them took longer.
+/// Makes connections remember all HTTP/2 streams that they have reset. By default the `h2` crate forgets a reset stream
+/// after a second of real time, and then answers late frames for it. Two runs of a simulation could then differ, only
+/// because one of them took longer.
 fn simulated(to: transport::Endpoint) -> transport::Endpoint {
     to.http2_reset_stream_duration(Duration::MAX)
 }

@@ -41,8 +41,8 @@ impl Default for Lifetimes {
     }
 }
 
-/// The time within which all connections end that were made with an earlier certificate of the node. It spreads the new
-/// handshakes.
+/// After the node's certificate was replaced, connections that were made with the earlier one end at times spread over
+/// this many milliseconds, so that clients do not all reconnect at once.
 const REPLACED_WITHIN_MS: u64 = 10_000;
 
 /// The maximum number of watch streams (`Health/Watch`) of one connection. A client has one for each service.
@@ -81,8 +81,8 @@ pub struct Connection {
     retires: CancellationToken,
     is_evicted: AtomicBool,
     is_distrusted: AtomicBool,
-    /// The time at which the connection ends because the node has another certificate, in milliseconds since `began`.
-    /// `u64::MAX` while the node has the same certificate.
+    /// The time at which the connection ends because the node's certificate was replaced, in milliseconds since
+    /// `began`. `u64::MAX` if it was not replaced.
     replaced_ms: AtomicU64,
     /// Notified when `is_evicted`, `is_distrusted` or `replaced_ms` changes.
     signals: Notify,
@@ -225,8 +225,9 @@ impl Connection {
     }
 
     /// Verifies the client's certificate with the current TLS files, and begins to end the connection if it is no
-    /// longer trusted. If the node has another certificate, the connection ends soon as if it had reached its age:
-    /// clients may cease to trust the earlier certificate's authority, and would break the connection off.
+    /// longer trusted. If the node's own certificate was replaced, the connection ends soon, as if it had reached its
+    /// maximum age: clients may stop trusting the authority of the earlier certificate, and would then break off the
+    /// connection.
     pub(crate) fn check(&self) {
         if self.presented.as_ref().is_some_and(Presented::is_replaced) {
             self.replaced();
@@ -245,7 +246,7 @@ impl Connection {
     }
 
     fn replaced(&self) {
-        // Connections reach their age at different times, which spreads these times too.
+        // `ends` differs between connections, so its remainder spreads these times too.
         let pause_ms = (self.ends - self.began).as_millis() as u64 % REPLACED_WITHIN_MS;
         let at_ms = self.began.elapsed().as_millis() as u64 + pause_ms;
         if self.replaced_ms.fetch_min(at_ms, Ordering::Relaxed) == u64::MAX {

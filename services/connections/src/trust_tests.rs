@@ -39,7 +39,7 @@ fn load(config: &ServerTlsConfig) -> Arc<ServerTls> {
 
 type Stream = VerifiedStream<TcpStream>;
 
-/// The type of the HTTP/2 frame that asks a client to connect again.
+/// The type of HTTP/2's GOAWAY frame, which asks a client to reconnect.
 const GO_AWAY: u8 = 7;
 
 /// Connects to a node, and opens a stream that the node does not answer: of a request, only the headers are sent.
@@ -151,7 +151,7 @@ async fn the_expiry_of_the_nodes_own_certificate_ends_its_connections() {
 async fn another_certificate_of_the_node_ends_connections_once_their_streams_have_ended() {
     let scene = Scene::new(DAY);
     let mut one = scene.connect(&scene.one).await.unwrap();
-    // Another list of revoked certificates changes the files, but not the node's certificate.
+    // A revocation list changes the TLS files, but not the node's certificate.
     scene.authority.revoke(&[&scene.other]);
     scene.tls.check_now();
     let asked = async { while frame(&mut one).await.unwrap() != GO_AWAY {} };
@@ -159,7 +159,8 @@ async fn another_certificate_of_the_node_ends_connections_once_their_streams_hav
     assert!(asked.is_err(), "the connection goes on");
     scene.authority.issue("node", DAY);
     scene.tls.check_now();
-    // It is asked to connect again; its stream goes on, although the grace of distrusted connections is short.
+    // The client is asked to reconnect. Its stream goes on, although the grace period of distrusted connections is
+    // short.
     while frame(&mut one).await.unwrap() != GO_AWAY {}
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(scene.node.slots.counts().open, 1);

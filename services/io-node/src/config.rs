@@ -130,7 +130,8 @@ pub struct IoConfig {
     /// How long a drive may take to answer a read before the rows are read from the table instead.
     #[serde(skip)]
     pub read_timeout: Duration,
-    /// How often the number of reads in flight is changed, to find how many keep the drives busy.
+    /// The length of a phase in which the limit of reads in flight stays the same, while the node searches for the
+    /// number that keeps the drives busy.
     #[serde(skip)]
     pub depth_phase: Duration,
     /// The part of `memory` for connections, streams, and batches with their rows and replies, over all cores; requests

@@ -17,8 +17,9 @@ use crate::request_context::RequestContext;
 /// index partitions, and `planned` for work that Lance plans in the background. A filter may read a whole table. With a
 /// single lane, a few filters would block every look-up.
 ///
-/// A lane has permits, which limit how many requests run concurrently, and a bounded queue for them, ordered by
-/// priority, by the share of the caller's grant, and by arrival (`services/scheduler`).
+/// Each lane has permits, which limit how many requests run concurrently, and a bounded queue for a permit. The queue
+/// orders requests by priority, then fairly between grants by weight, and by arrival within a grant
+/// (`services/scheduler`).
 ///
 /// A search keeps its permit while it waits for index partitions that are not cached, because Lance's search reads
 /// them. Abandoned work keeps its permit until its task has ended and Lance's CPU pool has begun the jobs of its queue
@@ -32,18 +33,18 @@ pub struct AdmissionQueue {
 /// A request for a permit.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
-    /// What the request waits for, for errors.
+    /// The stage of the request, named in errors.
     pub during: &'static str,
-    /// The rows that the work asks for. They count against the share of the request's grant.
+    /// The number of rows that the work asks for. The fair queue charges them to the request's grant.
     pub rows: usize,
-    /// The context of the request.
+    /// The request's context.
     pub context: RequestContext,
 }
 
 impl AdmissionQueue {
     /// Creates a queue whose lanes each run `concurrency` requests and let `waiting_max` wait. Batch work may fill at
-    /// most half of the waiting places, and one grant at most seven eighths. `background` runs work that would keep a
-    /// core from serving its connections.
+    /// most half of the places in a lane's queue, and one grant at most seven eighths (all, if there are fewer than 8).
+    /// `background` runs work that would keep a core from serving its connections.
     pub fn new(concurrency: usize, waiting_max: usize, background: Handle) -> Self {
         let lane = || Permits::new(concurrency, waiting_max);
         Self { on_core: lane(), planned: lane(), background }
@@ -54,7 +55,7 @@ impl AdmissionQueue {
         self.on_core.waiting().max(self.planned.waiting())
     }
 
-    /// Returns how many requests of a grant wait in both lanes.
+    /// Returns how many requests of a grant's flow wait, in both lanes together.
     pub fn waiting_of(&self, flow: Flow) -> usize {
         self.on_core.waiting_of(flow) + self.planned.waiting_of(flow)
     }

@@ -92,7 +92,7 @@ impl Authorization {
         Ok(Self { permission, grant, _running: running })
     }
 
-    /// Returns `context` within the limits of the grant: its timeout, its priority, and its share of the queues.
+    /// Returns `context` with the grant's flow, limited to the grant's timeout and priority.
     pub fn limit(&self, context: RequestContext) -> RequestContext {
         let mut context = context.in_flow(self.grant.flow());
         if let Some(timeout) = self.grant.timeout() {

@@ -41,7 +41,7 @@ pub struct Call {
     authorization: Option<Authorization>,
     /// The place of the request's line in the audit log, if there is a log.
     line: Option<Reserved>,
-    /// The version of the table that is used. `None` until the table is open.
+    /// The table at the version that the call uses. `None` until the table is open.
     open: Option<Arc<OpenTable>>,
     /// The rows of the answer, and their size in bytes.
     answered: (u64, u64),
@@ -280,7 +280,8 @@ impl Call {
 }
 
 impl Call {
-    /// Returns the fault of an error, which names the table as the caller does. The log has the table's URI.
+    /// Converts an error to a fault that names the table as the caller does. An internal error is logged first, with
+    /// the table's URI.
     fn fault_of(&self, error: QueryError) -> Fault {
         let fault = Fault::from(error);
         if fault.reason == Reason::Internal {

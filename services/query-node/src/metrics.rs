@@ -21,7 +21,7 @@ telemetry::metrics! {
     GRANT_REFUSED = Counter "bireme.query.grant.refused" "{request}" ["grant"] "Requests refused because a limit of the grant was reached";
     GRANT_ROWS = Counter "bireme.query.grant.rows" "{row}" ["grant"] "Rows returned under a grant";
     GRANT_BYTES = Counter "bireme.query.grant.bytes" "By" ["grant"] "Bytes of rows returned under a grant";
-    GRANT_WAITING = Gauge "bireme.query.grant.waiting" "{request}" ["grant"] "Searches, look-ups, table reads and placement requests under a grant that wait; grants take turns by weight";
+    GRANT_WAITING = Gauge "bireme.query.grant.waiting" "{request}" ["grant"] "Requests of a grant that wait for a permit: searches, look-ups, table reads, Placement and Warm. Grants are served in proportion to their weights";
     STAGE_DURATION = Histogram "bireme.query.stage.duration" "s" ["stage"] "Duration of requests' stages";
     SEARCHES = Counter "bireme.query.searches" "{search}" ["by", "via", "index"] "Searches: by `vector`, `text` or `filter`; via the index's `partitions` or Lance's `scanner`; and by the index's kind: Lance's name, `none` if rows are compared one by one, `planned` for filters, whose indexes Lance's plan chooses";
     CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" ["index"] "Rows that the index returned for a search";

@@ -1,4 +1,4 @@
-//! The context of a request: its deadline, its priority, its share of the queues, and its trace.
+//! The context of a request: its deadline, its priority, its flow in the fair queues, and its trace.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct RequestContext {
     deadline: Instant,
     /// The request's priority among the waiting requests.
     priority: Priority,
-    /// The grant of the request's caller, whose share of the queues the request uses.
+    /// The flow of the grant under which the request runs. The fair queues charge the request to this flow.
     flow: Flow,
     /// The parent of spans made for the request: the caller's span, or the request's own if this node exports
     /// spans. `None` if the request is not traced.
@@ -101,12 +101,12 @@ impl RequestContext {
         Self { priority: Priority::Batch, ..self }
     }
 
-    /// Returns this context as one of a request that uses the share of `flow`.
+    /// Returns this context with `flow` as the request's flow.
     pub fn in_flow(self, flow: Flow) -> Self {
         Self { flow, ..self }
     }
 
-    /// Returns the share of the queues that the request uses.
+    /// Returns the flow to which the fair queues charge the request.
     pub fn flow(self) -> Flow {
         self.flow
     }

@@ -149,7 +149,7 @@ async fn runs_holding(open: Arc<OpenTable>, ranges: Vec<RowRange>) -> Result<Vec
     Ok(ChunkRun::merged(rows.into_iter().filter_map(run).collect()))
 }
 
-/// Returns the progress of all nodes together. Errors name the table as callers do.
+/// Returns the summed progress of all nodes. An error names the table as the caller does, not by its URI.
 fn sum(open: &OpenTable, nodes: &[NodeProgress]) -> WarmProgress {
     let mut total = WarmProgress::default();
     for node in nodes {

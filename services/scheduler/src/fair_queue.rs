@@ -1,11 +1,11 @@
-//! The queue of both classes.
+//! A fair queue with two priority classes.
 
 use std::collections::VecDeque;
 
 use crate::flow::{Cost, Flow};
 use crate::flow_queue::FlowQueue;
 
-/// One turn in this many is for batch work, if any waits.
+/// One pop of the queue in this many serves batch work, if any waits.
 pub const BATCH_TURN: usize = 8;
 
 /// The class of a piece of work.
@@ -17,14 +17,14 @@ pub enum Priority {
     Batch,
 }
 
-/// Waiting work of both classes. Within a class, flows get turns in proportion to their weights, and the work of each
-/// flow leaves in the order of its arrival. The queue has no bound of its own: its owner refuses work before it is
-/// queued.
+/// Waiting work of both classes. Within a class, flows are served in proportion to their weights, and the work of each
+/// flow leaves in the order of its arrival. The queue has no limit of its own: its owner refuses work before queueing
+/// it.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     interactive: FlowQueue<T>,
     batch: FlowQueue<T>,
-    /// Turns so far, modulo [`BATCH_TURN`].
+    /// The number of pops so far, modulo [`BATCH_TURN`].
     turn: usize,
 }
 
@@ -49,7 +49,7 @@ impl<T: Cost> FairQueue<T> {
         }
     }
 
-    /// Returns the classes in the order in which the turn `turn` looks for work.
+    /// Returns the classes in the order in which pop number `turn` looks for work.
     fn order(turn: usize) -> [Priority; 2] {
         match turn {
             0 => [Priority::Batch, Priority::Interactive],
@@ -63,8 +63,8 @@ impl<T: Cost> FairQueue<T> {
         self.class_mut(priority).push(work, flow);
     }
 
-    /// Adds `work`. If the queue of its flow would have to grow, first removes the work for which `is_wanted` is false:
-    /// a pass over a long queue is expensive, but so is growing it.
+    /// Adds `work`. If the buffer of its flow would have to grow, first removes the flow's work for which `is_wanted`
+    /// is false. That pass is expensive for a long queue, but so is growing the buffer.
     pub fn push_after_cleaning(
         &mut self,
         work: T,
@@ -77,7 +77,7 @@ impl<T: Cost> FairQueue<T> {
         class.push(work, flow);
     }
 
-    /// Removes and returns the work whose turn it is.
+    /// Removes and returns the next piece of work.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         self.turn = (self.turn + 1) % BATCH_TURN;
@@ -87,8 +87,8 @@ impl<T: Cost> FairQueue<T> {
         }
     }
 
-    /// Returns the first work that has its turn among the flows for which `may` is true. `may` gets the id of a flow
-    /// and its first work.
+    /// Returns the next piece of work among the flows for which `may` is true. `may` gets the id of a flow and the
+    /// flow's first piece of work.
     pub fn first(&self, may: impl Fn(u64, &T) -> bool) -> Option<&T> {
         let mut order = Self::order((self.turn + 1) % BATCH_TURN).into_iter();
         order.find_map(|priority| self.class(priority).first(&may))
@@ -103,8 +103,8 @@ impl<T: Cost> FairQueue<T> {
         Some(work)
     }
 
-    /// Removes and returns the work whose turn it is, and further work of its flow, which leaves with it. `joins` gets
-    /// the first work and the rest of the flow's, and returns the indexes, ascending, of the work in that rest to take.
+    /// Removes and returns the next piece of work, together with further work of the same flow. `joins` gets that piece
+    /// and the remaining work of its flow. It returns the ascending indexes of the remaining work to remove as well.
     pub fn pop_with(
         &mut self,
         joins: impl Fn(&T, &VecDeque<T>) -> Vec<usize>,
@@ -114,17 +114,17 @@ impl<T: Cost> FairQueue<T> {
         order.find_map(|priority| self.class_mut(priority).pop_with(&joins))
     }
 
-    /// Removes and returns the first work for which `is_it` is true.
+    /// Removes and returns the first piece of work for which `is_it` is true.
     pub fn remove(&mut self, is_it: impl Fn(&T) -> bool) -> Option<T> {
         self.interactive.remove(&is_it).or_else(|| self.batch.remove(&is_it))
     }
 
-    /// Returns how much work of both classes waits.
+    /// Returns the number of waiting pieces of work of both classes.
     pub fn len(&self) -> usize {
         self.interactive.len() + self.batch.len()
     }
 
-    /// Returns how much work of one class waits.
+    /// Returns the number of waiting pieces of work of one class.
     pub fn len_of(&self, priority: Priority) -> usize {
         self.class(priority).len()
     }
@@ -134,12 +134,12 @@ impl<T: Cost> FairQueue<T> {
         self.len() == 0
     }
 
-    /// Returns the cost of a flow's waiting work of both classes.
+    /// Returns the total cost of a flow's waiting work in both classes.
     pub fn cost_of(&self, flow: Flow) -> u64 {
         self.interactive.cost_of(flow) + self.batch.cost_of(flow)
     }
 
-    /// Returns the cost of the work of the same class that leaves before further work of `flow` would.
+    /// Returns the cost of the work of the same class that would be served before new work of `flow`.
     pub fn cost_before(&self, flow: Flow, priority: Priority) -> u64 {
         self.class(priority).cost_before(flow)
     }

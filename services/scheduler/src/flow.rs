@@ -1,9 +1,9 @@
-//! Flows: whose work waits.
+//! Flows: the parties that share a queue.
 
 /// The maximum weight of a flow.
 pub const WEIGHT_MAX: u32 = 1000;
 
-/// A share of a queue: its id, and its weight compared with other flows.
+/// A party that shares a queue with others, such as a grant. Its weight is relative to those of other flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     id: u64,
@@ -11,8 +11,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Creates a flow. A weight that is out of range, 1 to [`WEIGHT_MAX`], becomes the nearest one that is not. Flow 0
-    /// is always the [default](Self::default).
+    /// Creates a flow. The weight is clamped to 1 to [`WEIGHT_MAX`]. The flow with id 0 is always the
+    /// [default](Self::default), whatever the weight.
     pub fn new(id: u64, weight: u32) -> Self {
         match id {
             0 => Self::default(),
@@ -31,7 +31,7 @@ impl Flow {
     }
 }
 
-/// The flow of work that belongs to nobody in particular: 0, of weight 1.
+/// Returns the flow of work without a grant: id 0, weight 1.
 impl Default for Flow {
     fn default() -> Self {
         Self { id: 0, weight: 1 }

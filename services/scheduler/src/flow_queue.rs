@@ -1,13 +1,15 @@
-//! The queue of one class: start-time fair queueing.
+//! The queue of one class, which implements start-time fair queueing.
 //!
-//! Virtual time is the service that a flow of weight 1 has received, in rows. Each flow has a tag, the virtual time at
-//! which its first work starts. The flow with the least tag is next, and its tag then grows by the cost of the work
-//! divided by the flow's weight. A flow whose queue was empty starts at the present virtual time: it is owed nothing for
-//! the time in which it asked for nothing. Its old tag counts if that is later, so that a flow cannot gain by emptying
-//! its queue. A flow that may not be served ([`FlowQueue::pop_first`]) is owed nothing for that time either.
+//! Virtual time is the service that a flow of weight 1 has received, in rows. Each flow has a start tag: the virtual
+//! time at which its first waiting piece of work starts. The flow with the smallest tag is served next. Its tag then
+//! grows by the cost of the work divided by the flow's weight.
 //!
-//! So between two flows that both have work waiting, the service divided by the weight differs by at most one piece of
-//! work of each. Work of a flow that had none waits for at most one piece of work of each other flow.
+//! A flow that gets work after its queue was empty starts at the current virtual time, so it does not catch up on
+//! service that it did not ask for. If its previous tag is later, that tag is kept, so a flow gains nothing by emptying
+//! its queue. A flow that [`FlowQueue::pop_first`] passes over does not catch up on that service either.
+//!
+//! As long as two flows both have work waiting, their service divided by their weights differs by at most one piece of
+//! work of each. New work of a flow without waiting work waits for at most one piece of work of each other flow.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -17,29 +19,31 @@ use crate::flow::{Cost, Flow};
 /// The maximum number of flows that a queue distinguishes. Work of further flows joins flow 0.
 pub const FLOWS_MAX: usize = 1024;
 
-/// The units of virtual time for a row at weight 1. At the maximum weight a row still takes 1,048 of them, so rounding
-/// is less than a thousandth.
+/// The units of virtual time that a row takes at weight 1. At the maximum weight a row still takes 1,048 units, so the
+/// rounding error is less than a thousandth.
 const UNITS: u64 = 1 << 20;
 
-/// The virtual time at which all tags are lowered. At 10 M rows per second it comes every 30 hours.
+/// The virtual time at which all tags are lowered. A queue that serves 10 M rows per second reaches it every 30 hours.
 const REBASED_AT: u64 = 1 << 60;
 
-/// The number of pieces of work for which an idle flow keeps memory, unless it is alone.
+/// The maximum capacity of the buffer that a flow keeps while it has no work. It does not apply as long as the queue
+/// has seen only flow 0.
 const IDLE_CAPACITY: usize = 1024;
 
-/// The index of flow 0, which is always there.
+/// The index of flow 0, which always exists.
 const UNKNOWN: u32 = 0;
 
-/// The index of no flow.
+/// Stands for no flow where an index is expected.
 const NONE: u32 = u32::MAX;
 
 /// One flow's waiting work.
 #[derive(Debug)]
 struct FlowState<T> {
     flow: Flow,
-    /// The virtual time that a row takes.
+    /// The virtual time that a row of this flow takes.
     row_units: u64,
-    /// The virtual time at which the first waiting work starts, or, if none waits, at which the last work ended.
+    /// The virtual time at which the first waiting piece of work starts. If none waits, the time at which the last one
+    /// ended.
     tag: u64,
     waiting: VecDeque<T>,
     /// The sum of the costs of the waiting work.
@@ -52,25 +56,26 @@ pub(crate) struct FlowQueue<T> {
     flows: Vec<FlowState<T>>,
     /// The index of each flow, by its id.
     places: HashMap<u64, u32>,
-    /// Indexes of flows that were forgotten, for reuse.
+    /// Indexes in `flows` that can be reused, because their flows were removed.
     free: Vec<u32>,
-    /// The index of the first of the flows that have work waiting, or `NONE`. It is not in `order`, so that a flow that
-    /// is alone costs no change of the heap.
+    /// The index of the next flow to serve, or `NONE` if no work waits. This flow is not in `order`, so that a single
+    /// active flow never changes the heap.
     front: u32,
-    /// The flow at `front` has its turn as long as its tag is before this.
+    /// The flow at `front` stays the next one as long as its tag is below this value.
     front_until: u64,
-    /// The other flows that have work waiting: their tags, as in `FlowState`, and indexes.
+    /// The tags and indexes of the other flows that have work waiting.
     order: BinaryHeap<Reverse<(u64, u32)>>,
-    /// The present virtual time: that at which the work started that left last.
+    /// The current virtual time: the time at which the most recently served work started.
     now: u64,
-    /// The latest virtual time at which a flow's last work ended.
+    /// The latest virtual time at which the last work of any emptied flow ended.
     ends: u64,
-    /// The index of the flow that got work last. Consecutive work is mostly of one request.
+    /// The index of the flow to which work was last added. Consecutive work mostly belongs to one request, so this
+    /// saves a look-up.
     last: u32,
     len: usize,
 }
 
-/// Returns the cost of `work`. All work costs something, or a flow could take every turn.
+/// Returns the cost of `work`, at least 1: a flow whose work cost nothing would always be served first.
 fn cost<T: Cost>(work: &T) -> u64 {
     u64::from(work.cost().max(1))
 }
@@ -106,7 +111,7 @@ impl<T: Cost> FlowQueue<T> {
     }
 
     /// Adds `work`.
-    // Called for every row that waits for a drive, as `pop` is.
+    // `push` and `pop` are called for every row that waits for a drive.
     #[inline]
     pub fn push(&mut self, work: T, flow: Flow) {
         if self.flows[self.last as usize].flow != flow {
@@ -122,7 +127,8 @@ impl<T: Cost> FlowQueue<T> {
         }
     }
 
-    /// Removes the work of `flow` for which `is_wanted` is false, if its queue would have to grow for further work.
+    /// Removes the work of `flow` for which `is_wanted` is false, if the flow's buffer would have to grow for more
+    /// work.
     pub fn clean_if_full(&mut self, flow: Flow, is_wanted: impl FnMut(&T) -> bool) {
         let Some(&at) = self.places.get(&flow.id()) else { return };
         let state = &mut self.flows[at as usize];
@@ -136,7 +142,7 @@ impl<T: Cost> FlowQueue<T> {
         self.reorder(at);
     }
 
-    /// Removes and returns the work whose turn it is.
+    /// Removes and returns the next piece of work.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let state = self.flows.get_mut(self.front as usize)?;
@@ -152,7 +158,8 @@ impl<T: Cost> FlowQueue<T> {
         Some(work)
     }
 
-    /// Returns the first work of the first flow for which `may` is true. `may` gets a flow's id and its first work.
+    /// Returns the first piece of work of the first flow for which `may` is true. `may` gets a flow's id and its first
+    /// piece of work.
     pub fn first(&self, may: impl Fn(u64, &T) -> bool) -> Option<&T> {
         let at = self.first_flow(may)?;
         self.flows[at as usize].waiting.front()
@@ -176,8 +183,8 @@ impl<T: Cost> FlowQueue<T> {
         })
     }
 
-    /// Removes and returns the work whose turn it is, and further work of its flow, which leaves with it. `joins` gets
-    /// the first work and the rest of the flow's, and returns the indexes, ascending, of the work in that rest to take.
+    /// Removes and returns the next piece of work, together with further work of the same flow. `joins` gets that piece
+    /// and the remaining work of its flow. It returns the ascending indexes of the remaining work to remove as well.
     pub fn pop_with(
         &mut self,
         joins: impl FnOnce(&T, &VecDeque<T>) -> Vec<usize>,
@@ -185,7 +192,7 @@ impl<T: Cost> FlowQueue<T> {
         let at = self.front;
         let first = self.pop()?;
         let state = &mut self.flows[at as usize];
-        // From the back, so that the other indexes stay valid.
+        // Remove from the back, so that the other indexes stay valid.
         let joining = joins(&first, &state.waiting).into_iter().rev();
         let others: Vec<T> = joining.filter_map(|place| state.waiting.remove(place)).collect();
         let costs: u64 = others.iter().map(cost).sum();
@@ -198,7 +205,8 @@ impl<T: Cost> FlowQueue<T> {
         Some((first, others))
     }
 
-    /// Removes and returns the first work, of any flow, for which `is_it` is true. It costs its flow nothing.
+    /// Removes and returns the first piece of work, of any flow, for which `is_it` is true. The flow is not charged for
+    /// it.
     pub fn remove(&mut self, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let (at, place) = self.flows.iter().enumerate().find_map(|(at, state)| {
             let place = state.waiting.iter().position(&is_it)?;
@@ -219,8 +227,8 @@ impl<T: Cost> FlowQueue<T> {
         self.places.get(&flow.id()).map_or(0, |&at| self.flows[at as usize].cost)
     }
 
-    /// Returns the cost of the work that leaves before further work of `flow` would, if no other work comes: all of the
-    /// flow's own, and that of each other flow which gets its turn meanwhile.
+    /// Estimates the cost of the work that would be served before new work of `flow`, if no other work arrives: all
+    /// waiting work of the flow itself, and for each other flow the work that its weight entitles it to meanwhile.
     pub fn cost_before(&self, flow: Flow) -> u64 {
         let own = self.cost_of(flow);
         let turns = u128::from(own + 1);
@@ -238,7 +246,7 @@ impl<T: Cost> FlowQueue<T> {
         self.flows.into_iter().flat_map(|flow| flow.waiting)
     }
 
-    /// Sets `last` to the index of a flow, which gets one if it is new, and an existing flow's weight to the given one.
+    /// Sets `last` to the index of `flow`, which is added if it is new. Updates the weight of a known flow.
     #[cold]
     fn find(&mut self, flow: Flow) {
         self.last = match self.places.get(&flow.id()) {
@@ -252,7 +260,7 @@ impl<T: Cost> FlowQueue<T> {
     }
 
     fn new_place(&mut self, flow: Flow) -> u32 {
-        // Idle flows are looked for only where the list would have to grow.
+        // Look for idle flows only when the list would have to grow, or is full.
         if self.free.is_empty() && self.flows.len() == self.flows.capacity().min(FLOWS_MAX) {
             self.forget_idle();
         }
@@ -270,7 +278,8 @@ impl<T: Cost> FlowQueue<T> {
         at
     }
 
-    /// Forgets flows that have no work waiting and no service that others have yet to get too.
+    /// Removes flows that have no work waiting and whose tag is not ahead of virtual time. A flow whose tag is ahead
+    /// has been served more than others, which removing it would forget.
     fn forget_idle(&mut self) {
         for (at, state) in (0..).zip(&self.flows).skip(1) {
             let is_idle = state.waiting.is_empty() && state.tag <= self.now;
@@ -282,7 +291,7 @@ impl<T: Cost> FlowQueue<T> {
         self.last = UNKNOWN;
     }
 
-    /// Enters a flow that had no work into the order.
+    /// Inserts a flow that had no work into the order.
     #[cold]
     fn join(&mut self, at: u32) {
         let state = &mut self.flows[at as usize];
@@ -290,7 +299,7 @@ impl<T: Cost> FlowQueue<T> {
         self.enter(at);
     }
 
-    /// Moves a flow to where its tag belongs in the order, or out of it if it has no work.
+    /// Moves a flow to the position of its tag in the order, or removes it from the order if it has no work.
     #[cold]
     fn reorder(&mut self, at: u32) {
         match self.front == at {
@@ -307,7 +316,7 @@ impl<T: Cost> FlowQueue<T> {
         self.set_front_until();
     }
 
-    /// Enters a flow that is not in the order.
+    /// Inserts a flow that is not in the order.
     fn enter(&mut self, at: u32) {
         let tag = self.flows[at as usize].tag;
         match self.flows.get(self.front as usize).map(|front| front.tag) {
@@ -321,7 +330,7 @@ impl<T: Cost> FlowQueue<T> {
         self.set_front_until();
     }
 
-    /// Puts a flow that has work at the front.
+    /// Moves a flow that has work to the front.
     fn lead(&mut self, at: u32) {
         if self.front != at {
             self.order.retain(|Reverse((_, other))| *other != at);
@@ -345,12 +354,12 @@ impl<T: Cost> FlowQueue<T> {
         }
         self.ends = self.ends.max(state.tag);
         if self.front == NONE {
-            // Nobody waits, so nobody is owed anything.
+            // No work waits, so no flow is behind another. All start again at the same time.
             self.now = self.ends;
         }
     }
 
-    /// Lowers all tags, so that they never overflow.
+    /// Subtracts the current virtual time from all tags, so that they never overflow.
     fn rebase(&mut self) {
         let by = self.now;
         for state in &mut self.flows {

@@ -40,7 +40,7 @@ fn turns_are_in_proportion_to_weights_and_costs() {
     let mut queue = FlowQueue::default();
     add(&mut queue, Flow::new(1, 1), 3, 500);
     add(&mut queue, Flow::new(2, 1), 3000, 1);
-    // The first piece of each, and then 500 small ones for each large one.
+    // The first piece of each flow, and then 500 small pieces for each large one.
     let order = flows(&mut queue, 1004);
     let large: Vec<_> = (0..order.len()).filter(|&at| order[at] == 1).collect();
     assert_eq!(large, [0, 501, 1002]);
@@ -57,7 +57,7 @@ fn a_flow_that_was_idle_waits_for_one_piece_and_has_no_credit() {
     add(&mut queue, b, 100, 1);
     let order = flows(&mut queue, 8);
     assert_eq!(order, [2, 1, 2, 1, 2, 1, 2, 1]);
-    // A flow that empties its queue and comes back at once gains nothing by it.
+    // A flow that empties its queue and adds work again at once gains nothing.
     let mut queue = FlowQueue::default();
     add(&mut queue, a, 1000, 1);
     let mut served = 0;
@@ -121,7 +121,7 @@ fn the_number_of_flows_is_bounded_and_idle_ones_are_forgotten() {
         assert_eq!(flows(&mut queue, 300).len(), 200);
     }
     assert!(queue.flows.len() <= 256, "{} flows are remembered", queue.flows.len());
-    // Flows beyond the maximum share one.
+    // Flows beyond the maximum share flow 0.
     (1..=2000).for_each(|id| add(&mut queue, Flow::new(id, 1000), 1, 1));
     assert_eq!((queue.flows.len(), queue.len()), (FLOWS_MAX, 2000));
     assert_eq!(queue.cost_of(Flow::default()), 2000 - (FLOWS_MAX as u64 - 1));
@@ -154,7 +154,7 @@ fn virtual_time_does_not_overflow() {
     assert!((1499..=1501).contains(&of_a), "{of_a} turns of 3000");
 }
 
-/// What happens to a queue.
+/// An operation on the queue.
 #[derive(Clone, Debug)]
 enum Step {
     Push { flow: u64, cost: u32 },
@@ -171,8 +171,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     /// Compares the queue with the definition of fairness: while two flows both have work waiting, the service that
-    /// each has received, divided by its weight, differs by at most one piece of work of each. The largest piece bounds
-    /// the difference whenever the interval begins.
+    /// each has received, divided by its weight, differs by at most one piece of work of each. The bound uses the
+    /// largest piece of each flow, so it holds for intervals that begin at any time.
     #[test]
     fn service_is_in_proportion_while_flows_wait(steps in steps()) {
         let mut queue = FlowQueue::default();
@@ -223,7 +223,8 @@ proptest! {
         }
     }
 
-    /// Work of a flow that had none waits for at most one piece of each other flow, however long their queues are.
+    /// New work of a flow without waiting work waits for at most one piece of each other flow, however long the other
+    /// queues are.
     #[test]
     fn new_work_waits_for_one_piece_of_each_other_flow(
         before in prop::collection::vec((1..4u64, 1..600u32), 1..200),

@@ -1,14 +1,17 @@
-//! The order in which waiting work gets its turn, and the places in which it waits: the same on both tiers.
+//! Fair, bounded queues: the order in which waiting work is served, and how many pieces of work may wait. Both tiers
+//! use this crate.
 //!
-//! Work belongs to a [`Flow`]: the requests of one grant. A [`FairQueue`] gives flows turns in proportion to their
-//! weights, counted in rows, so that a caller that asks for more than its share delays itself and nobody else. Within a
-//! flow, work leaves in the order of its arrival.
+//! All work belongs to a [`Flow`], such as the requests of one grant. A [`FairQueue`] serves flows in proportion to
+//! their weights, counted in rows, so that a flow that asks for more than its share delays its own work and cannot take
+//! the shares of others. Within a flow, work is served in the order of its arrival.
 //!
-//! There are two classes. While interactive work waits, batch work gets one turn in [`BATCH_TURN`], so that neither
-//! starves: a backfill takes at most an eighth of the turns from searches, and still ends.
+//! There are two priority classes. While interactive work waits, batch work gets one pop of the queue in
+//! [`BATCH_TURN`]. So neither class starves: a backfill takes at most an eighth of the pops from searches, and still
+//! finishes.
 //!
-//! [`has_room`] shares a bounded number of waiting places, so that no flow can fill them all. [`Permits`] are both
-//! together: a number of permits, and a bounded queue for them. All but `Permits` is pure.
+//! [`has_room`] divides the places of a bounded queue between flows, so that one flow cannot fill a long queue.
+//! [`Permits`] combine both: a limit on concurrent work, and a fair, bounded queue for a permit. Everything except
+//! `Permits` is pure.
 
 mod fair_queue;
 mod flow;

@@ -1,4 +1,4 @@
-//! Permits, and a bounded queue for them.
+//! A limit on concurrent work, with a fair, bounded queue for a permit.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,8 @@ use crate::fair_queue::{FairQueue, Priority};
 use crate::flow::{Cost, Flow};
 use crate::places::Places;
 
-/// A number of permits to run, and the work that waits for one. The work's cost decides how soon other work of its flow
-/// gets a permit.
+/// A fixed number of permits to run, and the work that waits for one. Permits go to flows in proportion to their
+/// weights: the higher the cost of a flow's work, the longer the flow waits for its next permit.
 #[derive(Debug)]
 pub struct Permits(Mutex<Queue>);
 
@@ -20,11 +20,11 @@ struct Queue {
     free: usize,
     waiting: FairQueue<Request>,
     places: Places,
-    /// The places of batch work, and their maximum.
+    /// The number of places that batch work occupies, and its maximum.
     batch_places: (usize, usize),
 }
 
-/// Work that waits. Its channel is closed once it has stopped waiting.
+/// Work that waits for a permit. Its channel is closed once it has stopped waiting.
 #[derive(Debug)]
 struct Request {
     cost: u32,
@@ -37,18 +37,18 @@ impl Cost for Request {
     }
 }
 
-/// The right to run. When it is dropped, the next waiting work gets it.
+/// The right to run. When it is dropped, it passes to the next waiting work.
 #[derive(Debug)]
 pub struct Permit(Option<Arc<Permits>>);
 
-/// Too much work waits for a permit.
+/// The error if too much work waits for a permit already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
     /// The number of pieces of work that wait.
     pub waiting: usize,
 }
 
-/// Completes with a permit. If it is dropped before, its place is free again.
+/// A future that completes with a permit. Dropping it earlier frees its place in the queue.
 #[derive(Debug)]
 pub struct Waiting {
     permit: oneshot::Receiver<Permit>,
@@ -64,8 +64,8 @@ struct Place {
 }
 
 impl Permits {
-    /// Creates `free` permits, for which at most `waiting_max` pieces of work wait. A flow has its share of these
-    /// places ([`has_room`](crate::has_room)), and batch work has half of them.
+    /// Creates `free` permits, and a queue in which at most `waiting_max` pieces of work wait for one. How many places
+    /// a flow may occupy follows from [`has_room`](crate::has_room); batch work may occupy half of them.
     pub fn new(free: usize, waiting_max: usize) -> Arc<Self> {
         let (waiting, places) = (FairQueue::default(), Places::new(waiting_max));
         let batch_places = (0, waiting_max.div_ceil(2));
@@ -84,10 +84,10 @@ impl Permits {
         Some(Permit(Some(Arc::clone(self))))
     }
 
-    /// Queues for a permit, which comes at once if one is free.
+    /// Queues for a permit, or takes one at once if it is free.
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`Full`] if no place is left for this flow or this priority.
     pub fn wait(
         self: &Arc<Self>,
         cost: u32,
@@ -186,7 +186,7 @@ mod tests {
             let flow = Flow::new(id, weight);
             (id, permits.wait(cost, flow, Priority::Interactive).unwrap())
         };
-        // Four large pieces of work of one flow, and then twelve small ones of another with twice the weight.
+        // Four large pieces of work of one flow, and then twelve small pieces of another flow with twice the weight.
         let mut waiting: Vec<_> = (0..4).map(|_| ask(A, 1, 100)).collect();
         waiting.extend((0..12).map(|_| ask(B, 2, 50)));
         assert_eq!((permits.waiting(), permits.free()), (16, 0));
@@ -221,7 +221,7 @@ mod tests {
         drop(first);
         let permit = next.await;
         assert_eq!((permits.waiting(), permits.free()), (0, 0));
-        // A permit that arrives where nobody waits any more is passed on.
+        // A permit that was sent to work that has stopped waiting is passed on.
         let unclaimed = permits.wait(1, flow, Priority::Interactive).unwrap();
         drop(permit);
         drop(unclaimed);

@@ -1,20 +1,21 @@
-//! Waiting places that flows share.
+//! The places of a bounded queue, and how flows share them.
 
 use std::collections::HashMap;
 
 use crate::flow::Flow;
 
-/// A flow may have at most this many times as many places as are free, so a flow that is alone has at most 7 of 8, and
-/// there is always room for another. Of two that ask for all, each has 7 of 15.
+/// The maximum ratio of a flow's places to the free places. A single flow takes at most 7 of 8 places, which leaves
+/// room for another flow, if the queue has at least 8. Two flows that both ask for more converge to 7 of 15 each.
 const PLACES_PER_FREE: usize = 7;
 
-/// Returns whether a flow with `of_flow` of the `taken` places may take `more`, of `max` places in all.
+/// Returns whether a flow may take `more` places of a queue with `max` places, of which `taken` are taken, `of_flow` of
+/// them by this flow.
 pub fn has_room(of_flow: usize, more: usize, taken: usize, max: usize) -> bool {
     let free = max.saturating_sub(taken);
     more <= free && of_flow + more <= free.saturating_mul(PLACES_PER_FREE)
 }
 
-/// A bounded number of places, with a count for each flow that has some.
+/// A bounded number of places, with the count of each flow that occupies some.
 #[derive(Debug)]
 pub struct Places {
     max: usize,
@@ -28,7 +29,7 @@ impl Places {
         Self { max, taken: 0, flows: HashMap::new() }
     }
 
-    /// Takes a place for a flow, if there is room for it. Returns whether there is.
+    /// Takes a place for a flow if it has room. Returns whether it did.
     #[must_use]
     pub fn take(&mut self, flow: Flow) -> bool {
         let of_flow = self.taken_by(flow);
@@ -40,10 +41,10 @@ impl Places {
         fits
     }
 
-    /// Gives a place of a flow back.
+    /// Gives back a place of a flow.
     ///
     /// # Panics
-    /// If the flow has none, which is a defect.
+    /// If the flow has no place, which is a defect.
     pub fn give_back(&mut self, flow: Flow) {
         let of_flow = self.flows.get_mut(&flow.id()).expect("the flow has a place");
         *of_flow -= 1;
@@ -80,13 +81,13 @@ mod tests {
         assert_eq!(fill(&mut places, b), 112);
         assert_eq!(fill(&mut places, c), 14);
         assert_eq!((places.taken(), places.taken_by(b)), (1022, 112));
-        // As the work of the first one leaves, the others get its places.
+        // As the work of the first flow leaves, others get its places.
         (0..448).for_each(|_| places.give_back(a));
         assert_eq!(fill(&mut places, b), 380);
         assert!(!places.take(b) && places.take(a));
         (0..449).for_each(|_| places.give_back(a));
         assert_eq!(places.flows.len(), 2);
-        // Few places can all be taken by one flow, and none beyond.
+        // One flow can take all places if there are fewer than 8.
         for max in 1..=7 {
             assert_eq!(fill(&mut Places::new(max), a), max);
         }

@@ -118,7 +118,7 @@ pub async fn apply_load<W: Workload>(
         }
         Some(rate) => fixed_rate(workload, rate, load.concurrency(), load.time_at(rate)).await,
     };
-    // Before the sampling ends, which is no part of the load.
+    // Take these measurements before the sampling ends, because ending it is not part of the load.
     let seconds = began.elapsed().as_secs_f64();
     let client_cpu_us = process::Usage::now().cpu_us - cpu;
     let queues = match sampling {

@@ -47,8 +47,8 @@ pub struct Sampling {
 }
 
 impl Watch {
-    /// Takes a sample every `interval` until [`Sampling::end`]. Samples that fail, or that have no answer by then, are
-    /// left out.
+    /// Takes a sample every `interval` until [`Sampling::end`]. Samples that fail, or that are still unanswered when
+    /// the sampling ends, are left out.
     pub fn sample(self, interval: Duration) -> Sampling {
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
@@ -132,7 +132,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_sample_that_waits_for_its_answer_does_not_delay_the_end() {
-        // The system accepts connections, and nobody answers.
+        // The system accepts connections to this socket, but no node answers.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = listener.local_addr().unwrap().to_string().parse().unwrap();
         let node = FetchClient::new(endpoint, FetchOptions::default()).unwrap();
@@ -140,6 +140,6 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let began = Instant::now();
         assert_eq!(sampling.end().await, []);
-        assert!(began.elapsed() < TIMEOUT, "it waits for the sample");
+        assert!(began.elapsed() < TIMEOUT, "the end waits for the sample");
     }
 }

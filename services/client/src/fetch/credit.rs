@@ -1,4 +1,4 @@
-//! The credit of a stream: the number of rows that may be outstanding, and the share of each flow.
+//! The credit of a stream: the number of rows that may be outstanding, and how flows share it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use scheduler::Flow;
 use tokio::time::Instant;
 
-/// A flow counts as active for this long after its last batch was sent.
+/// A flow counts as active while it has outstanding rows, and for this long after its latest batch was sent.
 const ACTIVE: Duration = Duration::from_secs(5);
 
 /// The maximum number of outstanding rows of a stream, and their present number.
 ///
-/// A flow that is alone may use all credit. While several are active, each has a share in proportion to its weight:
-/// beyond it a flow waits although there is credit, so that there is credit for the others when they need it. A share
-/// is much more than keeps an I/O node busy.
+/// A single active flow may use all credit. While several flows are active, each has a share in proportion to its
+/// weight. A flow that has used its share waits even if there is credit left, so that other flows find credit when they
+/// need it. A share of the default credit is normally more than enough to keep an I/O node busy.
 #[derive(Debug)]
 pub(super) struct Credits {
     limit_rows: usize,
@@ -21,16 +21,16 @@ pub(super) struct Credits {
     flows: HashMap<u64, FlowCredit>,
     /// The sum of the weights in `flows`.
     weights: usize,
-    /// The time at which flows that were not active were removed last.
+    /// The latest time at which inactive flows were removed.
     cleaned: Option<Instant>,
 }
 
-/// The use of one flow that is active.
+/// The credit that one active flow uses.
 #[derive(Debug)]
 struct FlowCredit {
     weight: usize,
     used_rows: usize,
-    /// The time at which its last batch was sent.
+    /// The time at which the flow's latest batch was sent.
     sent: Instant,
 }
 
@@ -39,7 +39,7 @@ impl Credits {
         Self { limit_rows, used_rows: 0, flows: HashMap::new(), weights: 0, cleaned: None }
     }
 
-    /// Takes credit for `rows` rows of a flow, for which there must be [room](Self::fits).
+    /// Takes credit for `rows` rows of a flow. There must be [enough](Self::fits).
     pub fn take(&mut self, rows: usize, flow: Flow, now: Instant) {
         assert!(self.fits(rows), "{rows} rows beyond the credit");
         let weight = flow.weight() as usize;
@@ -59,8 +59,8 @@ impl Credits {
         rows <= self.limit_rows - self.used_rows
     }
 
-    /// Returns whether the share of the flow with this id has room for `rows` rows. A flow without outstanding rows
-    /// has room for any batch.
+    /// Returns whether the flow with this id may send `rows` more rows within its share. A flow without outstanding
+    /// rows may send any batch.
     pub fn fits_share(&self, rows: usize, flow: u64) -> bool {
         let Some(credit) = self.flows.get(&flow).filter(|credit| credit.used_rows > 0) else {
             return true;
@@ -111,7 +111,7 @@ mod tests {
         let (now, mut credits) = (Instant::now(), Credits::new(100));
         let (a, b) = (Flow::new(1, 1), Flow::new(2, 3));
         credits.take(90, a, now);
-        // A flow that is new has room for any batch for which there is credit.
+        // A new flow may send any batch for which there is credit.
         assert!(credits.fits_share(10, 2) && credits.fits(10) && !credits.fits(11));
         credits.take(10, b, now);
         credits.give_back(90, a);
@@ -119,7 +119,7 @@ mod tests {
         assert!(credits.fits_share(5, 1) && !credits.fits_share(6, 1));
         assert!(credits.fits_share(65, 2) && !credits.fits_share(66, 2));
         credits.give_back(10, b);
-        // The other flow counts as active until it has sent nothing for a while.
+        // Flow 2 counts as active until it has sent nothing for a while.
         credits.take(1, a, now + ACTIVE / 2);
         assert!(!credits.fits_share(5, 1));
         credits.take(1, a, now + ACTIVE);

@@ -28,7 +28,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Returns whether nobody waits for the answer any more.
+    /// Returns whether the answer is no longer needed: the deadline has passed, or the caller is gone.
     pub fn is_over(&self, now: Instant) -> bool {
         self.context.deadline <= now || self.answer.is_closed()
     }

@@ -3,7 +3,7 @@
 //! Pure: no I/O and no clock. The stream's task passes incoming messages to the ledger and gets outgoing ones from it.
 //!
 //! ```text
-//! admit ─► parked with its projection, until that is open ─► ready, until it is its turn and there is credit
+//! admit ─► parked with its projection, until that is open ─► ready, until it is next and there is credit
 //!       ─► outstanding, until replied to or the stream breaks
 //! ```
 
@@ -56,7 +56,7 @@ struct Outstanding {
     answer: Option<oneshot::Sender<Result<RawReply, Fault>>>,
 }
 
-/// The time during which there was no credit for the first ready batch.
+/// The time during which there was no credit for the next ready batch.
 #[derive(Clone, Copy)]
 struct CreditShortage {
     since: Instant,
@@ -199,18 +199,18 @@ impl Ledger {
         !self.control.is_empty() || self.has_credit()
     }
 
-    /// Returns whether a ready batch has its turn, its flow has room in its share of the credit, and there is credit.
+    /// Returns whether there is credit for the next ready batch.
     fn has_credit(&self) -> bool {
         self.next_ready().is_some_and(|ready| self.credits.fits(ready.job.row_addrs.len()))
     }
 
-    /// Returns the first ready batch of the flows that have not used their share of the credit.
+    /// Returns the next ready batch, among the flows that have enough of their share of the credit left.
     fn next_ready(&self) -> Option<&Ready> {
         self.ready.first(|flow, ready| self.credits.fits_share(ready.job.row_addrs.len(), flow))
     }
 
-    /// Records the start or end of a credit shortage of the first ready batch. Calls `now` only if there is one to
-    /// record.
+    /// Records the start or end of a shortage of credit for the next ready batch. Calls `now` only if there is a start
+    /// or an end to record.
     pub fn check_credit(&mut self, now: impl FnOnce() -> Instant) {
         if self.ready.is_empty() {
             self.shortage = None;
@@ -246,9 +246,10 @@ impl Ledger {
         Some((since, until))
     }
 
-    /// Returns the next message: a control message if there is one, otherwise the first ready batches, up to the credit
-    /// and the size of a message. A batch for which there is no credit blocks the batches behind it, because large
-    /// batches would starve otherwise; one whose flow has used its share blocks only its own flow.
+    /// Returns the next message: a control message if there is one, otherwise the next ready batches, up to the credit
+    /// and the size of a message. If there is no credit for the next batch, all batches behind it wait too, because
+    /// large batches would starve otherwise. If its flow has used its share of the credit, only that flow's batches
+    /// wait.
     pub fn next_message(&mut self, now: Instant) -> Option<Kind> {
         if let Some(kind) = self.control.pop_front() {
             return Some(kind);

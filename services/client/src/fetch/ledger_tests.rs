@@ -250,7 +250,7 @@ fn a_wait_for_credit_ends_when_there_is_credit_however_long_the_connection_takes
     assert_eq!((c.without_credit, c.sent), (None, at(4)));
 }
 
-/// Returns the context of a flow's fetch.
+/// Returns the context of a fetch that belongs to a flow.
 fn in_flow(id: u64, weight: u32, now: Instant) -> FetchContext {
     let flow = Flow::new(id, weight);
     FetchContext { flow, ..FetchContext::from(now + Duration::from_millis(5)) }
@@ -268,16 +268,17 @@ fn flows_get_credit_in_turns_and_none_more_than_its_share() {
     sent(&mut ledger, now);
     opened(&mut ledger, 1);
     (2..=20).for_each(|id| ask(&mut ledger, id, a));
-    // A flow that is alone has all credit.
+    // A single flow gets all credit.
     let first: String = (1..=10).map(|id| format!(" {id}:10")).collect();
     assert_eq!(sent(&mut ledger, now), [format!("batches{first}")]);
     (21..=30).for_each(|id| ask(&mut ledger, id, b));
-    // One that comes later gets the credit that comes back.
+    // A flow that comes later gets the credit of batches that are answered.
     for (id, next) in [(1, 21), (2, 22), (3, 23), (4, 24), (5, 25)] {
         reply(&mut ledger, id);
         assert_eq!(sent(&mut ledger, now), [format!("batches {next}:10")]);
     }
-    // It gets it up to its share. The first flow has more than its own, so the rest stays free for the second one.
+    // Both flows get credit up to their shares of 25 and 75 rows. The last 10 rows of credit stay unused, because
+    // another batch of 10 rows fits in neither share.
     (6..=10).for_each(|id| reply(&mut ledger, id));
     assert_eq!(sent(&mut ledger, now), ["batches 11:10 26:10 27:10 12:10"]);
     assert_eq!(ledger.outstanding_rows(), 90);

@@ -122,8 +122,8 @@ impl FetchClient {
         self.batch_rows_max_now().is_some()
     }
 
-    /// Returns whether the last attempts of all streams to connect failed, so that requests would be refused at once.
-    /// Further attempts follow.
+    /// Returns whether the latest connection attempt of every stream failed, so that requests would be refused at once.
+    /// The streams keep trying to connect.
     pub fn is_down(&self) -> bool {
         let is_down = |stream: &Stream| matches!(*stream.shared.link(), LinkState::Down(_));
         self.inner.streams.iter().all(is_down)

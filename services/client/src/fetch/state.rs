@@ -25,8 +25,8 @@ pub(super) struct StreamState {
     /// Notified when the link of any of the client's streams changes. A watch channel would wake waiting callers in
     /// random order; they must continue in the order of their arrival.
     links_changed: Arc<Notify>,
-    /// The places of batches that were handed over and not yet sent. The callers and the task are mostly on one thread,
-    /// so the lock is rarely contended.
+    /// The queue places of batches that were handed over and not yet sent. Callers and the stream's task usually run on
+    /// one thread, so the lock is rarely contended.
     places: Mutex<Places>,
     pub outstanding_rows: AtomicUsize,
     /// Maximum number of outstanding rows that the node allows; 0 while the stream is not connected.
@@ -39,7 +39,7 @@ pub(super) struct StreamState {
 }
 
 impl StreamState {
-    /// Creates the state of a stream for which at most `batches_max` batches wait.
+    /// Creates the state of a stream whose queue has room for `batches_max` batches.
     pub fn new(links_changed: Arc<Notify>, batches_max: usize) -> Self {
         Self {
             link: RwLock::new(LinkState::Connecting),
@@ -94,7 +94,7 @@ pub(super) struct QueuePlace {
 }
 
 impl QueuePlace {
-    /// Takes a place for a flow, unless the flow or all flows together have taken what they may.
+    /// Takes a place for a flow. Returns `None` if the queue is full, or the flow may not take more places.
     pub fn take(shared: &Arc<StreamState>, flow: Flow) -> Option<Self> {
         let has_room = shared.places().take(flow);
         has_room.then(|| Self { shared: Arc::clone(shared), flow })

@@ -22,7 +22,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// HTTP/2 window of a stream, in bytes, so that answers with many rows do not wait for acknowledgements.
 const WINDOW_BYTES: u32 = 8 << 20;
 
-/// The generated client.
+/// The generated gRPC client.
 pub(super) type Service = QueryServiceClient<Channel>;
 
 /// The client of one query node. Cheap to clone; clones share the connection.
@@ -141,8 +141,8 @@ impl QueryClient {
         request
     }
 
-    /// Sends a request with `send`, and awaits the answer. A request that was not sent, because the node had just asked
-    /// the client to connect again, is sent over the next connection.
+    /// Sends a request with `send`, and awaits the answer. If the connection ended before the request was sent, for
+    /// example because the node has just asked the client to reconnect, sends it once more over a new connection.
     pub(super) async fn call<M: Clone, T, F>(
         &self,
         message: M,
@@ -223,7 +223,7 @@ impl QueryClient {
     }
 }
 
-/// Returns whether a connection ended before it has sent the request.
+/// Returns whether the connection ended before the request was sent.
 fn was_not_sent(status: &Status) -> bool {
     let is_unsent = |error: &hyper::Error| error.is_canceled();
     causes(status).any(|cause| cause.downcast_ref().is_some_and(is_unsent))

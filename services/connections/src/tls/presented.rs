@@ -19,10 +19,11 @@ pub type ClientVerifier = Option<Arc<dyn ClientCertVerifier>>;
 pub type ServerFiles = Reloaded<LoadedConfig<ServerConfig, ClientVerifier>>;
 
 /// The certificates with which a connection was accepted. The client's is verified again when the TLS files have
-/// changed: it may be revoked by then, or its authority removed. The node's own may have been replaced.
+/// changed: it may be revoked by then, or its authority removed. The node's own certificate is kept to notice when the
+/// node presents another one.
 pub struct Presented {
     files: Arc<ServerFiles>,
-    /// The node's certificate, and those between it and its authority.
+    /// The node's certificate chain at the handshake.
     own: Arc<[CertificateDer<'static>]>,
     /// The client's certificate, and those between it and its authority. Empty without one.
     chain: Vec<CertificateDer<'static>>,
@@ -33,8 +34,8 @@ pub struct Presented {
 }
 
 impl Presented {
-    /// Creates the certificates of a connection whose handshake is done with `loaded`, of the files' `generation`.
-    /// `chain` is the client's.
+    /// Records the certificates of a connection after its handshake. `chain` is the client's certificate chain.
+    /// `loaded` is the configuration that the handshake used, and `generation` the generation of its files.
     pub(super) fn new(
         files: Arc<ServerFiles>,
         chain: Option<&[CertificateDer<'static>]>,
@@ -57,12 +58,12 @@ impl Presented {
         self.expires
     }
 
-    /// Returns whether the node presents another certificate by now.
+    /// Returns whether the node now presents another certificate than in this connection's handshake.
     pub fn is_replaced(&self) -> bool {
         self.own != self.files.loaded().presents
     }
 
-    /// Returns whether the TLS files have changed since the client's certificate was last verified.
+    /// Returns whether the TLS files have changed since [`verify`](Self::verify) was last called.
     pub fn is_stale(&self) -> bool {
         self.verified.load(Ordering::Relaxed) != self.files.generation()
     }

@@ -25,7 +25,7 @@ pub struct LoadedConfig<C, V> {
     pub config: Arc<C>,
     /// Verifies certificates of the other side.
     pub verifier: V,
-    /// The certificate that is presented, and its chain. Empty without one.
+    /// The certificate that this side presents, followed by its chain. Empty if it presents none.
     pub presents: Arc<[CertificateDer<'static>]>,
     /// The earliest expiry of the presented certificate and its chain, in seconds since 1970. `None` if no certificate
     /// is presented, or if the expiry can't be read.

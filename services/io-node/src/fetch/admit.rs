@@ -2,8 +2,8 @@
 //!
 //! If the queue takes longer than the deadlines allow, every batch is started and then misses its deadline. A batch
 //! that would spend most of its time in the queue is therefore shed on arrival, with a hint to try again, so that the
-//! admitted batches are answered. Both the time and the space are those of the batch's own flow: however many rows of
-//! another flow wait, they do not make a batch wait, and do not leave it without a place.
+//! admitted batches are answered. Both the estimated wait and the room in the queue are those of the batch's own flow,
+//! so a long queue of another flow neither delays a batch much nor keeps it out of the queue.
 
 use scheduler::{Flow, has_room};
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ const WAIT_TENTHS: u32 = 6;
 /// Admits a batch of `rows` rows of a flow, or sheds it.
 ///
 /// # Errors
-/// `OVERLOADED` if too many rows wait, or the batch would wait too long.
+/// `OVERLOADED` if the flow or the queue has no room for the rows, or if the batch would wait too long.
 pub fn admit(
     core: &Core,
     rows: usize,
@@ -39,9 +39,9 @@ pub fn admit(
     } else if wait > (deadline - arrived) * WAIT_TENTHS / 10 {
         let ms = wait.as_millis();
         format!(
-            "{of_flow} of the {waiting} rows that wait for a read already are the caller's own, and \
-             another would wait for about {ms} ms: too long for this batch's deadline; try again \
-             later, or allow more time"
+            "{waiting} rows wait for a read already, {of_flow} of them of the caller's own grant; \
+             another row would wait for about {ms} ms: too long for this batch's deadline; try \
+             again later, or allow more time"
         )
     } else {
         return Ok(());

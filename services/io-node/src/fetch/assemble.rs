@@ -25,7 +25,8 @@ use crate::shard::{HeldBytes, RequestNo};
 /// The rows do not fit a reply, or the node has no memory for them.
 pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     let mut requests = core.requests.borrow_mut();
-    // A request that is prepared again has rows from elsewhere now.
+    // If this request was prepared before, its earlier reply no longer counts: some of its rows come from another
+    // source now.
     requests.set_reply_bytes(no, 0);
     let Some(flow) = requests.get_mut(no).map(|request| request.flow) else { return Ok(()) };
     let of_flow = requests.reply_bytes_of(flow);
@@ -74,8 +75,8 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Reserves memory for a reply with `bytes` of rows, for a batch that holds `own` bytes already, and whose flow has
-/// other replies of `of_flow` bytes under way. No flow gets all memory, so that there is some for others.
+/// Reserves memory for a reply with `bytes` of rows. The batch itself holds `own` bytes already, and other replies of
+/// its flow hold `of_flow` bytes. A flow that has replies in progress must leave some memory for other flows.
 fn hold(core: &Core, bytes: u64, own: u64, of_flow: u64) -> Result<HeldBytes, Fault> {
     if bytes > REPLY_BYTES_MAX {
         let what = format!(
@@ -89,7 +90,7 @@ fn hold(core: &Core, bytes: u64, own: u64, of_flow: u64) -> Result<HeldBytes, Fa
     if of_flow > 0 && !has_room(own_replies, more, used, max) {
         core.stats.shed.add(1);
         let what = format!(
-            "the caller's other batches hold {of_flow} bytes; read your replies, or try again later"
+            "replies to the caller's grant hold {of_flow} bytes already; read your replies, or try again later"
         );
         return Err(Fault::new(Reason::Overloaded, what));
     }
@@ -97,7 +98,7 @@ fn hold(core: &Core, bytes: u64, own: u64, of_flow: u64) -> Result<HeldBytes, Fa
         core.stats.shed.add(1);
         let used = memory.used();
         let what = format!(
-            "{used} bytes are held by others' batches; read your replies, or try again later"
+            "batches and replies use {used} bytes of the core's memory already; read your replies, or try again later"
         );
         Fault::new(Reason::Overloaded, what)
     })

@@ -24,7 +24,7 @@ pub struct CorePlan {
     pub ram_tier_bytes: u64,
     /// Bytes of each core's memory for traffic.
     pub traffic_bytes: u64,
-    /// The time from which the phases of the cores' reads count.
+    /// The time at which the first phase of `Depth` begins. All cores share it, so their phases coincide.
     pub epoch: Instant,
 }
 

@@ -1,9 +1,10 @@
 //! The reader: fetches pieces of rows from the RAM tier or, through the ring, from drives.
 //!
 //! Each core has one queue of waiting pieces (`queue.rs`), whichever requests they belong to. Once the tasks that are
-//! ready have run, as many pieces as there are free slots leave the queue, those of different flows in turns, are
-//! coalesced (`coalesce.rs`), and go to the ring in one submission. While several flows are active, fewer slots are used
-//! (`depth.rs`). A piece whose request has ended or missed its deadline by then costs no read.
+//! ready have run, as many pieces as there are free slots leave the queue, are coalesced (`coalesce.rs`), and go to the
+//! ring in one submission. The queue serves flows in proportion to their weights. While several flows are active, a
+//! core may use only a part of its slots (`depth.rs`). A piece whose request has ended or missed its deadline by the
+//! time it leaves the queue costs no read.
 //!
 //! The reader answers no request: it returns the requests that have no pieces left, and those that are late, to its
 //! caller (`read_events.rs`).
@@ -59,7 +60,8 @@ struct InFlight {
     since: Instant,
     /// Whether the read was found late once.
     is_suspect: bool,
-    /// Whether pieces waited for a slot when the read was started.
+    /// Whether pieces were still waiting after the read was started, so that the limit of reads in flight was in
+    /// effect.
     is_bound: bool,
     /// The pieces that the read serves. Empty once the read was abandoned.
     wants: Vec<Want<Piece>>,
@@ -154,8 +156,8 @@ impl Piece {
 
 impl Reader {
     /// Creates a reader of `drives` drives, with at most `slots` reads in flight of at most `read_max` bytes, which is
-    /// a multiple of the sector size. While several flows are active, `depth` limits them further. `sink` passes the
-    /// completion of each read to [`done`](Self::done).
+    /// a multiple of the sector size. `depth` limits the reads in flight further while several flows are active. `sink`
+    /// passes the completion of each read to [`done`](Self::done).
     pub fn new(
         slots: u32,
         read_max: usize,
@@ -213,12 +215,12 @@ impl Reader {
         self.waiting.borrow().len_of(flow)
     }
 
-    /// Estimates how long another piece of a flow would wait.
+    /// Estimates how long a new piece of a flow would wait.
     pub fn wait(&self, flow: Flow, priority: Priority) -> Duration {
         self.waiting.borrow().wait(flow, priority)
     }
 
-    /// Returns the maximum number of reads in flight.
+    /// Returns the present maximum number of reads in flight.
     pub fn limit(&self) -> u32 {
         self.depth.borrow_mut().limit(Instant::now())
     }
@@ -227,7 +229,7 @@ impl Reader {
     fn room(&self, now: Instant) -> u32 {
         let busy = self.busy.get();
         let limit = self.depth.borrow_mut().limit(now);
-        // Abandoned reads keep their slots, but the drives' speed does not depend on them.
+        // Abandoned reads keep their slots. They do not count towards the limit, because their drives do not answer.
         let stuck: u32 = if limit < self.slots { self.stuck.borrow().iter().sum() } else { 0 };
         (self.slots - busy).min(limit.saturating_sub(busy - stuck))
     }

@@ -73,7 +73,7 @@ pub struct Request {
     pub images_held: HeldBytes,
     /// The memory that the batch's reply holds.
     pub reply_held: Option<HeldBytes>,
-    /// The bytes of the reply that count for the batch's flow.
+    /// The bytes of the reply, as counted in [`Requests::reply_bytes_of`] for the batch's flow.
     pub reply_bytes: u64,
     /// The number of pieces that have not arrived yet.
     pub pieces_left: u32,
@@ -160,7 +160,7 @@ pub struct Requests {
     free: Vec<u32>,
     under_way: BTreeSet<u64>,
     next_serial: u64,
-    /// The bytes of the replies to requests under way, of each flow that has some.
+    /// The bytes of the replies to requests under way, by the id of the flow. Flows without such replies have no entry.
     reply_bytes: HashMap<u64, u64>,
 }
 
@@ -197,7 +197,7 @@ impl Requests {
         self.reply_bytes.get(&flow.id()).copied().unwrap_or_default()
     }
 
-    /// Sets the bytes of the reply to a request.
+    /// Sets the bytes of the reply to a request, and updates the sum of its flow.
     pub fn set_reply_bytes(&mut self, no: RequestNo, bytes: u64) {
         let Some(request) = self.get_mut(no) else { return };
         let (flow, before) = (request.flow, std::mem::replace(&mut request.reply_bytes, bytes));

@@ -23,7 +23,7 @@ use crate::table::{BoundedRows, Pack, Projection};
 /// `requests.rs`) that has rows which no drive has or could deliver.
 pub struct TableReader {
     runtime: Handle,
-    /// Reads of different flows take turns, and no flow can take all places of those that wait.
+    /// Limits the concurrent reads. Further reads wait in a fair, bounded queue.
     running: Arc<Permits>,
 }
 
@@ -73,7 +73,7 @@ impl TableReader {
         let rows = wanted.rows.addrs.len() as u32;
         let waiting = self.running.wait(rows, wanted.flow, wanted.priority).map_err(|full| {
             let what = format!(
-                "{} batches wait for the table already; try again later, or warm the table first",
+                "{} reads of rows from tables wait already; try again later, or warm the table first",
                 full.waiting
             );
             Fault::new(Reason::Overloaded, what)

@@ -44,7 +44,7 @@ telemetry::metrics! {
     RING_SUBMITS = Counter "bireme.io.ring.submits" "{submit}" ["core"] "System calls that submitted operations; reads divided by submits is the size of a submission";
     RING_IN_FLIGHT = Gauge "bireme.io.ring.in_flight" "{operation}" ["core"] "Operations of a ring that are in flight";
     RING_QUEUE = Gauge "bireme.io.ring.queue" "{piece}" ["core"] "Pieces of rows that wait for a read on a core";
-    RING_READS_LIMIT = Gauge "bireme.io.ring.reads.limit" "{read}" ["core"] "Maximum number of reads that a core has in flight: its slots, or, while requests of several grants are active, what keeps the drives busy";
+    RING_READS_LIMIT = Gauge "bireme.io.ring.reads.limit" "{read}" ["core"] "Maximum number of reads that a core may have in flight: all its slots, or, while requests of several grants are active, only as many as keep the drives busy";
     RING_TRANSFERS = Gauge "bireme.io.ring.transfers.queue" "{operation}" ["core"] "Writes, flushes, and reads for reclaiming and scrubbing that wait on a core";
     RING_DURATION = Histogram "bireme.io.ring.read.duration" "s" ["core"] "From a read's submission to its completion, by core";
     RING_RETRIES = Counter "bireme.io.ring.retries" "{operation}" ["core"] "Operations resubmitted after a short transfer or a shortage in the kernel";

@@ -78,7 +78,8 @@ struct Counts {
     rows: u64,
     /// The rows among `rows` of which at least one part came from the table.
     table_rows: u64,
-    /// Batches received, whatever their outcome, and what was shed. Some batches count twice.
+    /// Batches received, whatever their outcome, plus batches and messages that were shed. A batch that is shed after
+    /// it was received counts twice. That is harmless: only changes of this number matter.
     batches: u64,
 }
 
@@ -87,7 +88,7 @@ impl Counts {
         Self {
             rows: cores.iter().map(|core| core.rows).sum(),
             table_rows: cores.iter().map(|core| core.table_rows).sum(),
-            // A message that finds no memory while it arrives is shed before it is a batch.
+            // A message for which there is no memory is shed before its batches count as received.
             batches: cores.iter().map(|core| core.received + core.shed).sum(),
         }
     }

@@ -257,7 +257,7 @@ impl Entry {
 
     /// Returns a fault for callers, with the table's name in angle brackets in place of its URI. The log has the URI.
     fn named(&self, fault: Fault) -> Fault {
-        // The configured URI may have another spelling than the one in the fault.
+        // The fault may spell the URI differently than the configuration.
         let uri = fault.metadata.get("table").unwrap_or(&self.config.uri).clone();
         named(fault, &uri, &self.name)
     }

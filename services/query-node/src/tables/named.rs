@@ -1,8 +1,9 @@
-//! Names tables in faults as callers do: by their names, not by their URIs.
+//! Replaces tables' URIs in faults with the names that callers use.
 
 use wire::Fault;
 
-/// Returns `fault` with the table's name in angle brackets wherever it has the table's URI.
+/// Returns `fault` with each occurrence of the table's URI replaced by its name in angle brackets. The `table` entry of
+/// the metadata gets the name alone.
 pub fn named(mut fault: Fault, uri: &str, name: &str) -> Fault {
     let shown = format!("<{name}>");
     let hide = |text: &mut String| {

@@ -1,4 +1,4 @@
-//! A request's priority and its grant's share of the queues are sent to the I/O nodes.
+//! A request's priority, and its grant's flow and weight, are sent to the I/O nodes.
 
 use std::sync::{Arc, Mutex};
 
@@ -70,7 +70,7 @@ async fn a_priority_is_carried_to_the_io_nodes_and_none_is_interactive() {
         let row_addrs = vec![address_of(6).to_u64()];
         let take = TakeRequest { table: "t".into(), row_addrs, priority, ..Default::default() };
         client.take(take).await.unwrap().collect().await.unwrap();
-        // Callers of a node without a policy are all of one flow.
+        // All callers of a node without a policy share flow 0.
         let expected = (expected, 0, 1);
         assert_eq!(node.noted(), [expected], "take");
         // The node is asked for the vector of the row, for the rerank, and for the winners.

@@ -1,5 +1,5 @@
-//! Tokens that are not accepted: whatever is wrong with them, callers get the same answer to the last byte, and the
-//! audit log has the cause.
+//! Rejected tokens: whatever is wrong with a token, the caller gets the same answer, byte for byte. Only the audit log
+//! has the cause.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -55,7 +55,7 @@ fn with(changes: Value) -> Value {
     claims
 }
 
-/// Returns each kind of token that is not accepted, with the cause that the audit log has.
+/// Returns a token of each kind that must be rejected, with the cause that the audit log must have.
 fn refused(issuer: &TokenSigner) -> Vec<(String, &'static str)> {
     let good = issuer.sign(&with(json!({})));
     let parts: Vec<&str> = good.split('.').collect();
@@ -74,10 +74,10 @@ fn refused(issuer: &TokenSigner) -> Vec<(String, &'static str)> {
         // Unsigned, with and without the signature of a good token.
         (format!("{none}.{}.", parts[1]), "algorithm"),
         (format!("{none}.{}.{}", parts[1], parts[2]), "algorithm"),
-        // The public key as a shared secret, in both forms in which it is published.
+        // The public key used as a shared secret, in both published forms.
         (TokenSigner::secret("k1", RSA_PUBLIC_PEM.as_bytes()).sign(&plain), "algorithm"),
         (TokenSigner::secret("k1", public.as_bytes()).sign(&plain), "algorithm"),
-        // The right key, and an algorithm that is not allowed.
+        // The right key with an algorithm that the policy does not allow.
         (issuer.sign_as(Algorithm::RS512, &plain), "algorithm"),
         (issuer.sign_as(Algorithm::PS256, &plain), "algorithm"),
         // Other keys under the issuer's `kid`, and the issuer's key under another one.
@@ -100,7 +100,7 @@ fn request<T>(token: Option<&str>, message: T) -> Request<T> {
     request
 }
 
-/// Makes each call of the service. Returns their refusals.
+/// Makes each call of the service, which must be refused. Returns the refusals.
 async fn refusals(client: &QueryServiceClient<Channel>, token: Option<&str>) -> Vec<Status> {
     let table = || "t".to_owned();
     let search = SearchRequest { table: table(), k: 1, ..Default::default() };
@@ -164,7 +164,7 @@ async fn whatever_is_wrong_with_a_token_the_answer_is_the_same() {
             assert_eq!(received(&status), first, "{cause}: {token}");
         }
     }
-    // Each token was refused for its own cause, at each call.
+    // The audit log has each token's own cause, for each call.
     let lines = || std::fs::read_to_string(&audit).unwrap();
     let calls = 1 + 9 * causes.len();
     for _ in 0..500 {

@@ -26,8 +26,8 @@ pub struct SimConfig {
     /// Ticks that an operation takes, chosen at random within this range; so completions can overtake each
     /// other.
     pub latency_ticks: RangeInclusive<u64>,
-    /// The number of operations that each drive carries out at the same time; 0 for any number. Others wait in the
-    /// drive, in the order of their submission. Each ring has the channels for itself.
+    /// The number of operations that each drive carries out at the same time; 0 for no limit. Further operations wait
+    /// in the drive, in the order of their submission. Each ring has its own channels on each drive.
     pub channels: usize,
     /// Duration of a tick on the runtime's clock. With zero, a tick takes one pass over the
     /// runtime's tasks, during which a paused clock does not advance.
@@ -97,7 +97,7 @@ pub(crate) struct RingNo(u64);
 
 struct DiskState {
     latency_ticks: RangeInclusive<u64>,
-    /// The times at which the channels of each ring and drive are free.
+    /// The times at which the channels become free, by ring and drive.
     channels: HashMap<(u64, DriveNo), BinaryHeap<Reverse<u64>>>,
     channels_max: usize,
     drives: Vec<SimDrive>,
@@ -340,7 +340,7 @@ impl DiskState {
         self.operations.push(Operation { ring, request, pushed, due, order, crashed: false });
     }
 
-    /// Occupies a channel of a drive for `ticks`. Returns the time from which it is free.
+    /// Occupies the channel of a drive that is free first, for `ticks`. Returns the time at which the operation begins.
     fn free_channel(&mut self, ring: RingNo, now: u64, ticks: u64, drive: DriveNo) -> u64 {
         if self.channels_max == 0 {
             return now;

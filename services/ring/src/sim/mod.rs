@@ -13,8 +13,8 @@
 //!     v   written or not            v   or undone
 //! ```
 //!
-//! With [`SimConfig::channels`], a drive carries out only so many operations at a time, so that they wait in the drive if
-//! it is given more.
+//! [`SimConfig::channels`] limits how many operations a drive carries out at a time. Further operations wait in the
+//! drive.
 //!
 //! It does not model the time within an operation, bandwidth, or further effects of a drive's cache.
 

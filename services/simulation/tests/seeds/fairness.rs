@@ -1,8 +1,9 @@
-//! Fairness between flows: what one tenant waits for while another asks for ten times its share.
+//! Fairness between flows: the latency of one tenant while another tenant asks for ten times its share.
 //!
-//! Both tenants use one client, as two grants of a query node do, and one I/O node, whose RAM tier is off, so that the
-//! drive is the bottleneck. The good tenant asks steadily for half of its share. The other one asks for exactly its own
-//! share at random times, and then for ten times as much. The good tenant's p99 must be at most 10 % higher.
+//! Both tenants use one client, as two grants of a query node do, and one I/O node. The node's RAM tier is off, so that
+//! the drive is the bottleneck. The good tenant asks steadily for half of its share. The other tenant asks at random
+//! times for exactly its own share, and in a second run for ten times as much. In the second run, the good tenant's p99
+//! may be at most 10 % higher.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -32,16 +33,16 @@ use crate::variable;
 
 const NODE: &str = "io-0";
 
-/// The reads that the drive carries out at a time.
+/// The number of reads that the drive carries out at a time.
 const CHANNELS: usize = 64;
 
-/// The time that the node has to find out how many reads keep the drive busy, before anything is measured.
+/// The time before the measurement, in which the node finds how many reads in flight keep the drive busy.
 const SETTLES_MS: u64 = 10_000;
 
-/// The flood has at most this many requests outstanding, which is more than the client lets wait.
+/// The maximum number of outstanding requests of a tenant. Requests beyond it are not sent and count as refused.
 const OUTSTANDING_MAX: usize = 1_500;
 
-/// Requests take at most this long.
+/// The deadline of a request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns the number of seeds with which each shape of load is checked.
@@ -49,10 +50,11 @@ fn seeds() -> u64 {
     if variable("BIREME_MINUTES").is_some() { 8 } else { 1 }
 }
 
-/// The good tenant's p99 under a flood, relative to that beside a tenant that asks for its own share.
+/// The maximum of the good tenant's p99 beside a flood, relative to its p99 beside a tenant that asks for its own
+/// share.
 const RISE_MAX: f64 = 1.1;
 
-/// The sizes of a tenant's requests, in turns.
+/// The sizes of a tenant's requests in rows, used one after the other and then again.
 type Sizes = &'static [usize];
 
 const ONE: Sizes = &[1];
@@ -66,14 +68,14 @@ struct Shape {
     other: Sizes,
     /// The weights of the good and the other tenant.
     weights: [u32; 2],
-    /// The time between the other tenant's bursts, in ms; 0 for requests that come one by one.
+    /// The time between the other tenant's bursts, in ms; 0 for requests without bursts.
     burst_ms: u64,
-    /// The mean duration of a read, in ms. Time passes in steps of 1 ms, so where requests take about as long as a read,
-    /// reads are slow enough for 10 % to be several steps.
+    /// The mean duration of a read, in ms. Time passes in steps of 1 ms. If a request takes about as long as one read,
+    /// reads must be slow enough that 10 % of their duration is several steps.
     read_ms: u64,
-    /// Whether rows are wide, and the node has little memory for replies.
+    /// Whether rows are wide and the node has little memory for replies.
     is_wide: bool,
-    /// The duration of the measurement.
+    /// The duration of the measurement, in ms.
     ms: u64,
 }
 
@@ -83,12 +85,12 @@ impl Shape {
         CHANNELS as f64 / self.read_ms as f64
     }
 
-    /// Returns the node's memory for connections and batches: as a rule more than all batches need.
+    /// Returns the node's memory for connections and batches. It is more than all batches need, unless rows are wide.
     fn traffic_memory(&self) -> ByteSize {
         if self.is_wide { ByteSize::mib(16) } else { ByteSize::mib(512) }
     }
 
-    /// Returns the rows per ms that are a tenant's share.
+    /// Returns a tenant's share, in rows per ms.
     fn share(&self, tenant: usize) -> f64 {
         let total: u32 = self.weights.iter().sum();
         self.rows_per_ms() * f64::from(self.weights[tenant]) / f64::from(total)
@@ -100,16 +102,16 @@ struct Tenant {
     flow: Flow,
     sizes: Sizes,
     rows_per_ms: f64,
-    /// Whether requests come at equal intervals, rather than at random.
+    /// Whether requests come at equal intervals rather than at random times.
     is_steady: bool,
     burst_ms: u64,
     dice: Dice,
 }
 
-/// What a tenant was answered.
+/// The answers that a tenant got.
 #[derive(Default)]
 struct Answers {
-    /// The time of each answer, and how long it took, in ms.
+    /// The time of each answer and its latency, in ms.
     latencies: RefCell<Vec<(u64, f64)>>,
     refused: RefCell<u64>,
     rows: RefCell<u64>,
@@ -170,7 +172,7 @@ impl Arena {
         self.local.block_on(&self.runtime, async { tokio::time::sleep_until(until).await });
     }
 
-    /// Runs `work` while everything else runs too.
+    /// Runs `work` to its end, together with the node and the network.
     fn run<T: 'static>(&mut self, work: impl Future<Output = T> + 'static) -> T {
         let task = self.local.spawn_local(work);
         while !task.is_finished() {
@@ -181,7 +183,7 @@ impl Arena {
 }
 
 impl Tenant {
-    /// Sends requests until `until`, and does not wait for answers.
+    /// Sends requests until `until`, without waiting for their answers.
     async fn run(
         mut self,
         client: FetchClient,
@@ -257,7 +259,7 @@ struct Outcome {
     digest: u64,
 }
 
-/// Runs both tenants, the other one at `times` its share.
+/// Runs both tenants. The other tenant asks for `times` its share.
 fn run(seed: u64, shape: &Shape, times: f64) -> Outcome {
     let mut arena = Arena::new(seed, shape.read_ms, shape.traffic_memory());
     while arena.node.found().is_none() {
@@ -330,8 +332,8 @@ fn check(shape: &Shape) {
         let (own, flood) = (run(seed, shape, 1.0), run(seed, shape, 10.0));
         let rise = flood.p99 / own.p99;
         println!("{shape:?}, seed {seed}: {rise:.3}\n  own share: {own:?}\n  flood: {flood:?}");
-        assert!(rise <= RISE_MAX, "the p99 rose to {:.1} %: {shape:?}, seed {seed}", rise * 100.0);
-        // The flood gets what the good tenant leaves, and the drive stays busy.
+        assert!(rise <= RISE_MAX, "the flood multiplies p99 by {rise:.3}: {shape:?}, seed {seed}");
+        // The flood uses the capacity that the good tenant leaves, so the drive stays busy.
         let busy = (flood.rows_per_ms[0] + flood.rows_per_ms[1]) / shape.rows_per_ms();
         assert!(busy > 0.85, "the drive reads {busy:.2} of what it can: {shape:?}, seed {seed}");
     }

@@ -137,7 +137,7 @@ impl Stranger {
 
     async fn connect(&self, name: &str) -> Option<Channel> {
         let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{name}:7071"));
-        // HTTP/2 must not forget reset streams by real time; see `client::Network`.
+        // HTTP/2 must not forget reset streams after some real time; see `simulated` in `client/src/network.rs`.
         let endpoint = endpoint.unwrap().http2_reset_stream_duration(Duration::MAX);
         let endpoint = endpoint.connect_timeout(PATIENCE);
         let channel = endpoint.connect_with_connector(Dialer(Arc::new(self.around.net.clone())));

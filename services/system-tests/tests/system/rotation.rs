@@ -1,5 +1,5 @@
-//! Certificates, their authorities, keys of tokens, API keys and the policy are replaced under load: no request fails,
-//! and afterwards what was replaced is refused.
+//! Certificates, authorities, token-signing keys, API keys and the policy are replaced under load. No request fails,
+//! and afterwards the replaced credentials are refused.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -21,10 +21,10 @@ use crate::members::{ROWS, write};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// How long nodes may take to use changed TLS files for connections: two checks of 5 s.
+/// The maximum time until nodes use changed TLS files for new connections: two check intervals of 5 s, and a second.
 const CHECKED: Duration = Duration::from_secs(11);
 
-/// How long nodes may take until the clients of connections with an earlier certificate have connected again.
+/// The maximum time until all clients of connections with an earlier certificate have reconnected.
 const RENEWED: Duration = Duration::from_secs(25);
 
 /// The files that nodes and callers read.
@@ -37,7 +37,7 @@ impl Live {
         self.folder.join(name)
     }
 
-    /// Replaces a file at once, as a kubelet does.
+    /// Replaces a file atomically, as a kubelet does.
     fn replace(&self, name: &str, bytes: impl AsRef<[u8]>) {
         let next = self.file("next");
         std::fs::write(&next, bytes).unwrap();
@@ -49,7 +49,8 @@ impl Live {
         self.replace(&format!("{name}.crt"), std::fs::read(&pair.cert).unwrap());
     }
 
-    /// Replaces the certificates of the query node, of the I/O nodes, of the query node as their peer, and of a caller.
+    /// Replaces all certificates: of the query node for its callers and for I/O nodes, of the I/O nodes, and of a
+    /// caller.
     fn replace_certificates(&self, callers: &Authority, tiers: &Authority) {
         self.replace_pair("query", &callers.issue("query.example", DAY));
         self.replace_pair("caller", &callers.issue("caller.example", DAY));
@@ -85,7 +86,7 @@ impl Live {
         }
     }
 
-    /// Keeps the present files of a client aside. Returns its settings with the copies.
+    /// Copies the present files of a client. Returns its settings with the copies.
     fn kept(&self, client: &ClientTlsConfig) -> ClientTlsConfig {
         let kept = |file: &Option<PathBuf>| {
             file.as_ref().map(|file| {
@@ -99,7 +100,7 @@ impl Live {
     }
 }
 
-/// The credentials that callers without a certificate send now.
+/// The credentials that callers without a certificate send at present.
 struct Credentials {
     token: String,
     api_key: String,
@@ -113,7 +114,8 @@ fn token(signer: &TokenSigner) -> String {
     }))
 }
 
-/// Returns a policy that allows the three callers everything; `number` changes what does not matter to them.
+/// Returns a policy under which the three callers may read and observe all tables. `number` changes details that do not
+/// affect them.
 fn policy(jwks: &Path, api_keys: &[&str], number: u32) -> String {
     let digests: Vec<_> =
         api_keys.iter().map(|key| access::digest_of_key(key.as_bytes())).collect();
@@ -128,7 +130,7 @@ fn policy(jwks: &Path, api_keys: &[&str], number: u32) -> String {
     )
 }
 
-/// Makes the same few requests as every caller.
+/// Sends the few requests that every caller repeats.
 async fn ask(client: &QueryClient, number: i64) -> Result<(), Fault> {
     let ids: Vec<i64> = (0..20).map(|id| (id * 7919 + number) % ROWS).collect();
     let row_addrs = ids.iter().map(|id| ((id / 20_000) as u64) << 32 | (id % 20_000) as u64);
@@ -141,7 +143,7 @@ async fn ask(client: &QueryClient, number: i64) -> Result<(), Fault> {
     client.status().await.map(drop)
 }
 
-/// Sends requests until `stop`. `with` returns the client with the credentials that it has now.
+/// Sends requests until `stop`. Before each of them, `with` returns the client with its present credentials.
 async fn load(
     name: &'static str,
     client: QueryClient,
@@ -159,7 +161,7 @@ async fn load(
     answered
 }
 
-/// Waits, and changes the policy again and again meanwhile.
+/// Waits for `time`, during which it replaces the policy every 200 ms.
 async fn wait(cluster: &Cluster, live: &Live, api_keys: &[&str], number: &mut u32, time: Duration) {
     let until = Instant::now() + time;
     while Instant::now() < until {
@@ -222,11 +224,11 @@ async fn everything_is_rotated_under_load_and_no_request_fails() {
 
     let mut number = 0;
     wait(&cluster, &live, &API_KEYS[..1], &mut number, Duration::from_secs(1)).await;
-    // The same authorities renew all certificates. New keys are announced.
+    // The same authorities renew all certificates. The new keys are accepted as well.
     live.replace_certificates(&callers, &tiers);
     live.replace("jwks.json", key_set(&[&signer, &next_signer]));
     wait(&cluster, &live, &API_KEYS, &mut number, CHECKED).await;
-    // Both authorities are trusted. The new keys are used.
+    // Old and new authorities are trusted. Callers use the new keys.
     live.trust(&[&callers, &next_callers], &[&tiers, &next_tiers]);
     *credentials.lock().unwrap() =
         Credentials { token: token(&next_signer), api_key: API_KEYS[1].into() };
@@ -252,7 +254,7 @@ async fn everything_is_rotated_under_load_and_no_request_fails() {
     let status = cluster.client.status().await.unwrap();
     assert_eq!((status.errors, status.fallback_rows), (0, 0), "{status:?}");
 
-    // What was replaced is refused, also on a connection that is open all the time.
+    // The replaced credentials are refused, even on a connection that has been open since before the replacement.
     let client = QueryClient::connect_with(&query, &uncertified).await.unwrap();
     for old in [token(&signer), API_KEYS[0].to_owned()] {
         let fault = ask(&client.clone().with_token(&old).unwrap(), 0).await.unwrap_err();

@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, folder, soon};
 use crate::members::{check, write};
 use crate::telemetry::scrape;
 
-/// The second at which 2040 begins, since 1970.
+/// The beginning of 2040, in seconds since 1970.
 const YEAR_2040: u64 = 2_208_988_800;
 
 /// The files of an authority, of a certificate that it issued, and of the certificate's key.

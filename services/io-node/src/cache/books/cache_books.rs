@@ -114,8 +114,8 @@ pub struct CacheBooks {
     /// For each chunk that could not be filled, the time until which misses do not request it again, and the length of
     /// that delay.
     failed: HashMap<ExtentKey, (Instant, Duration)>,
-    /// Chunks that are longer than a segment or their table's quota, and their bytes. They are not scanned again, since
-    /// they can never fit.
+    /// Chunks that are longer than a segment or than their table's quota, with their length in bytes. They are not
+    /// scanned again, because they can never fit.
     too_long: HashMap<ExtentKey, u64>,
     /// Encoded extents that await space on a drive.
     awaiting_space: VecDeque<(ExtentKey, pack::Extent)>,

@@ -248,8 +248,8 @@ fn a_chunk_longer_than_its_tables_maximum_fails_and_others_of_the_table_are_fill
     assert!(matches!(cache.request(0, true), RequestOutcome::Queued));
     cache.apply(Event::Woken);
     let extents = vec![(key(0), Ok(trial_extent(5).unwrap()))];
-    let why = "a chunk of 20480 bytes is longer than its table's `maximum` of 16384: its rows come from the table; \
-               raise `maximum` in `shares`";
+    let why = "a chunk of 20480 bytes is longer than its table's `maximum` of 16384 bytes: its rows come from the \
+               table; raise `maximum` in `shares`";
     assert_eq!(lines(&cache.apply(Event::Scanned { extents })), [format!("end 0: {why}")]);
     let RequestOutcome::Ended(FillOutcome::Failed(said)) = cache.request(0, true) else {
         panic!("it is scanned again");

@@ -3,7 +3,7 @@
 //! ```text
 //! a fill of a table ─┬─ below its guarantee ─► held log: its extents are not evicted for other tables
 //!                    ├─ at its quota ─► its oldest extents are evicted, or, if it is pinned, the fill is refused
-//!                    ├─ longer than the quota ─► the fill is refused, and no other fill of the table
+//!                    ├─ longer than its quota ─► the fill is refused; other fills of the table go on
 //!                    └─ otherwise ─► small log, as for tables without a share
 //! ```
 //!
@@ -117,7 +117,7 @@ impl Shares {
         self.shares.get(&key.pack.table()).is_some_and(|share| share.is_pinned)
     }
 
-    /// Returns the maximum number of sectors of this extent's table. `None` for a table without a share.
+    /// Returns the quota of this extent's table, in sectors. `None` for a table without a share.
     pub fn quota(&self, key: ExtentKey) -> Option<u64> {
         self.shares.get(&key.pack.table()).map(|share| share.quota)
     }

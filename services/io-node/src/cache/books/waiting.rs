@@ -1,8 +1,8 @@
 //! The queue of fills that wait to be scanned.
 //!
-//! Pure. Fills of different tables leave in turns, so that misses of one table do not delay the fills of another. Those
-//! of a table leave in order of arrival, except that chunks of the same pack and fragment that are next to each other
-//! leave together, as far as the bytes of one scan allow, and are scanned together.
+//! Pure. The queue serves tables in turn, so that many misses of one table do not delay the fills of another. Within a
+//! table, fills leave in the order of their arrival, with one exception: adjacent chunks of the same pack and fragment
+//! leave together and are scanned together, up to the maximum bytes of a scan.
 
 use std::collections::VecDeque;
 
@@ -22,9 +22,9 @@ impl Cost for Waiting {
     }
 }
 
-/// Returns the flow of a table's fills.
+/// Returns the flow of the fills of an extent's table.
 fn flow_of(name: ExtentKey) -> Flow {
-    // The flow 0 is not for tables.
+    // A table's tag may be 0, but flow 0 is reserved for work without a flow.
     Flow::new(1 + u64::from(name.pack.table().0), 1)
 }
 
@@ -51,12 +51,12 @@ impl WaitingFills {
         self.queue.len()
     }
 
-    /// Returns whether another fill of the table may wait, if at most `max` fills of all tables may.
+    /// Returns whether another fill of this extent's table may wait, if at most `max` fills of all tables may wait.
     pub fn has_room(&self, name: ExtentKey, max: usize) -> bool {
         has_room(self.queue.cost_of(flow_of(name)) as usize, 1, self.len(), max)
     }
 
-    /// Takes the fill whose turn it is and its neighbours: consecutive chunks of one pack, in order.
+    /// Removes the next fill together with its neighbours. Returns consecutive chunks of one pack, in order.
     pub fn pop(&mut self) -> Option<Vec<ExtentKey>> {
         let scan_bytes_max = self.scan_bytes_max;
         let (first, others) =
@@ -151,7 +151,7 @@ mod tests {
             ExtentKey { pack, chunk }
         };
         let fill = |fills: &mut WaitingFills, table: u32| {
-            // No two chunks are neighbours.
+            // No two of these chunks are neighbours.
             for chunk in (0..).step_by(2) {
                 if !fills.has_room(name(table, chunk), 64) {
                     return;

@@ -71,7 +71,7 @@ pub struct DriveGauges {
     pub state: AtomicU8,
 }
 
-/// What each table holds on the drives.
+/// The sectors and extents that each table has on the drives.
 type TableHoldings = Vec<(TableTag, Holding)>;
 
 /// Sends requests to the filler, from any thread.
@@ -81,7 +81,7 @@ pub struct FillHandle {
     messages: mpsc::Sender<FillerMessage>,
     stats: Arc<FillStats>,
     drives: Arc<[DriveGauges]>,
-    /// The filler's last answer to [`tables`](Self::tables).
+    /// The filler's latest answer to [`tables`](Self::tables).
     last_tables: Arc<Mutex<Option<TableHoldings>>>,
 }
 
@@ -112,7 +112,8 @@ pub enum FillerMessage {
 /// recurs; for other messages, see the methods that send them.
 const MESSAGES_MAX: usize = 1024;
 
-/// How long the filler is awaited for each table's extents. A query node waits 2 s for all that an I/O node reports.
+/// The maximum time to wait for the filler's answer to [`FillHandle::tables`]. A query node waits 2 s for an I/O node's
+/// whole status report, of which this is a part.
 const TABLES_PATIENCE: Duration = Duration::from_secs(1);
 
 impl FillHandle {
@@ -188,8 +189,8 @@ impl FillHandle {
         done
     }
 
-    /// Returns each table's extents on the drives. If the filler is too busy to answer soon, the answer is its last one;
-    /// `None` if it never answered.
+    /// Returns each table's extents on the drives. If the filler does not answer within a second, returns its latest
+    /// answer; `None` if it has never answered.
     pub async fn tables(&self) -> Option<Vec<(TableTag, Holding)>> {
         let answer = async {
             let (to, tables) = oneshot::channel();
@@ -244,7 +245,7 @@ mod tests {
         };
         let (answered, ()) = tokio::join!(fills.tables(), answering);
         assert_eq!(answered.as_ref(), Some(&answer));
-        // It has room for a message, which it does not read; then it has none.
+        // First the filler does not read the message. Then its mailbox is full.
         assert_eq!(fills.tables().await.as_ref(), Some(&answer));
         (0..MESSAGES_MAX).for_each(|_| fills.slow(DriveNo(0)));
         assert_eq!(fills.tables().await.as_ref(), Some(&answer));

@@ -1,68 +1,73 @@
-//! The number of reads in flight while several flows are active. Pure.
+//! The limit of a core's reads in flight while several flows are active. Pure.
 //!
-//! The queue decides which piece is read next, but not how long its read takes: a drive serves what it was given in an
-//! order of its own. If one flow's reads fill all slots, another flow's read waits behind them in the drive. So a core
-//! gives drives all the reads that it has slots for only while one flow is active. While there are several, it keeps as
-//! many in flight as keep the drives busy, and no more.
+//! The queue decides which piece is read next, but not how long its read takes: a drive serves the reads in flight in
+//! an order of its own. If one flow's reads fill all slots, another flow's read waits behind them in the drive. So a
+//! core uses all its slots only while a single flow is active. While several are active, it keeps only as many reads in
+//! flight as are needed to keep the drives busy.
 //!
-//! This number is found by trying. In every second phase, of `IoConfig::depth_phase`, a few more reads are in flight than in the
-//! others. If the drives are not busy, reads take equally long in both. If they are, reads take longer in proportion:
-//! they only wait in the drive. The number grows in the first case and shrinks in the second. The phases are those of a
-//! clock that all cores of a node share, because one core's reads are only a part of those that a drive has.
+//! The limit is found by experiment. Time is divided into phases of `IoConfig::depth_phase`, and in every second phase
+//! the limit is a little higher. If the drives have capacity left, reads take equally long in both phases, and the
+//! limit grows. If the drives are busy, the additional reads only wait in the drives, so reads take longer in
+//! proportion, and the limit shrinks. All cores of a node use the same phases, because they share the drives.
 
 use std::time::Duration;
 
 use scheduler::Flow;
 use tokio::time::Instant;
 
-/// Several flows count as active for this long after reads of two flows were queued one after the other.
+/// Several flows count as active for this long after a core queued reads of one flow and then of another.
 const ACTIVE: Duration = Duration::from_secs(5);
 
-/// Reads in flight before any are measured, and at the least.
+/// The limit before any reads are measured.
 const FIRST: f64 = 64.0;
+
+/// The minimum of the limit.
 const LEAST: f64 = 4.0;
 
-/// The part by which the numbers of reads in the two phases differ from their mean.
+/// The relative difference of the limits of the two phases from their mean.
 const DEVIATION: f64 = 1.0 / 16.0;
 
-/// The growth of a read's duration, relative to that of the number of reads in flight, at which the number is kept: 0
-/// while the drives have capacity left, 1 when they have none. At a half, twice the reads give 41 % more per second.
+/// The target for the growth of reads' duration with the number of reads in flight (the ratio of their logarithms). The
+/// growth is 0 while the drives have capacity left, and 1 when they have none. Below the target the limit grows, above
+/// it the limit shrinks. At 0.5, twice as many reads in flight would complete 41 % more reads per second.
 const GROWTH_KEPT: f64 = 0.5;
 
-/// The steps, as logarithms, by which the number grows or shrinks. A step in the same direction as the one before is
-/// longer than that by [`LONGER`], one in the other direction half as long: the number is found soon, and then changes
-/// little, although a single measurement may be far off.
+/// The minimum and maximum steps by which the limit changes, as logarithms. A step in the direction of the previous one
+/// is [`LONGER`] times as long, and a step in the other direction half as long. So the limit converges quickly and then
+/// changes little, even if a single measurement is far off.
 const STEP_MIN: f64 = 0.02;
 const STEP_MAX: f64 = 0.25;
 const LONGER: f64 = 1.5;
 
-/// The minimum number of reads of a phase from which its duration is known.
+/// The minimum number of measured reads in a phase. A phase with fewer reads is not used.
 const READS_MIN: u32 = 64;
 
 /// The limit of a core's reads in flight.
 pub struct Depth {
     slots: u32,
-    /// The time from which phases count.
+    /// The time at which phase 0 begins.
     epoch: Instant,
     /// The duration of a phase.
     phase: Duration,
-    /// The mean of both phases' numbers.
+    /// The mean of the limits of the two phases.
     mean: f64,
-    /// The last step; below 0 if it made the number smaller.
+    /// The latest step; negative if it lowered the limit.
     step: f64,
-    /// The pair of phases that is measured.
+    /// The number of the present pair of phases.
     pair: u64,
+    /// The measurements of both phases of the pair.
     measured: [Measured; 2],
+    /// The flow of the latest queued reads.
     last_flow: Option<u64>,
-    /// The time at which the flow changed last.
+    /// The latest time at which `last_flow` changed from one flow to another.
     changed: Option<Instant>,
 }
 
-/// The durations of the reads of a phase.
+/// The measured durations of a phase's reads.
 #[derive(Clone, Copy, Default)]
 struct Measured {
     reads: u32,
-    /// The sum of the logarithms of their durations, which a few slow reads do not change much.
+    /// The sum of the logarithms of the durations. Logarithms limit the influence of a few slow reads.
     logarithms: f64,
 }
 
@@ -73,8 +78,8 @@ impl Measured {
 }
 
 impl Depth {
-    /// Creates the limit of a core with `slots` slots. All cores of a node have the same `epoch`, from which their phases
-    /// count.
+    /// Creates the limit of a core with `slots` slots. Phase 0 begins at `epoch`, which is the same for all cores of a
+    /// node.
     pub fn new(slots: u32, epoch: Instant, phase: Duration) -> Self {
         Self {
             slots,
@@ -89,14 +94,14 @@ impl Depth {
         }
     }
 
-    /// Notes that reads of a flow were queued.
+    /// Records that reads of a flow were queued.
     pub fn queued(&mut self, flow: Flow, now: Instant) {
         if self.last_flow.replace(flow.id()).is_some_and(|last| last != flow.id()) {
             self.changed = Some(now);
         }
     }
 
-    /// Returns the number of reads that may be in flight.
+    /// Returns the maximum number of reads in flight.
     pub fn limit(&mut self, now: Instant) -> u32 {
         if self.changed.is_none_or(|changed| now - changed > ACTIVE) {
             return self.slots;
@@ -109,10 +114,11 @@ impl Depth {
         self.limits()[phase as usize % 2]
     }
 
-    /// Notes that a read has ended that was started while others waited for the limit.
+    /// Records the duration of a read that was started while further pieces waited, so that the limit was in effect.
     pub fn ended(&mut self, started: Instant, ended: Instant) {
         let (phase, since) = self.phase_at(started);
-        // Reads that began before the number of this phase was in flight, or ended after it, do not show its effect.
+        // A read shows the effect of a phase's limit only if it begins after the phase's first quarter, when the number
+        // of reads in flight has reached the limit, and ends within the phase.
         if since >= self.phase / 4 && self.phase_at(ended).0 == phase && phase / 2 == self.pair {
             let measured = &mut self.measured[phase as usize % 2];
             measured.reads += 1;
@@ -120,21 +126,21 @@ impl Depth {
         }
     }
 
-    /// Returns the phase at a time, and the time since its begin.
+    /// Returns the phase at a time, and the time since the phase began.
     fn phase_at(&self, at: Instant) -> (u64, Duration) {
         let since = at.saturating_duration_since(self.epoch).as_nanos();
         let phase = self.phase.as_nanos();
         ((since / phase) as u64, Duration::from_nanos((since % phase) as u64))
     }
 
-    /// Returns the numbers of both phases.
+    /// Returns the limits of both phases.
     fn limits(&self) -> [u32; 2] {
         let low = (self.mean * (1.0 - DEVIATION)) as u32;
         let high = (self.mean * (1.0 + DEVIATION)).ceil() as u32;
         [low, high.min(self.slots)].map(|limit| limit.max(1))
     }
 
-    /// Changes the number by what was measured, and begins to measure anew.
+    /// Changes the limit according to the measurements, and discards them.
     fn adjust(&mut self) {
         let [low, high] = self.limits();
         let [of_low, of_high] = std::mem::take(&mut self.measured).map(Measured::mean);

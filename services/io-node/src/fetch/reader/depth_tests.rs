@@ -1,4 +1,4 @@
-//! Tests of the limit of reads in flight, with a model of a drive.
+//! Tests the limit of reads in flight against a model of a drive.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,7 +23,7 @@ impl Drive {
         Self { free_at: (0..channels).map(|_| Reverse(0)).collect(), random: 1 }
     }
 
-    /// Returns the time at which a read ends that begins now.
+    /// Submits a read at `now`. Returns the time at which the read ends.
     fn read(&mut self, now: u64) -> u64 {
         self.random =
             self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -35,8 +35,8 @@ impl Drive {
     }
 }
 
-/// Lets `cores` cores with 256 slots each, which all have reads waiting, read from a drive for `seconds`. Returns the
-/// mean numbers of the cores, and the reads per second in the last second.
+/// Simulates `cores` cores with 256 slots each, which always have reads waiting, on one drive for `seconds`. Returns
+/// the mean limit of each core, and the number of reads in the last second.
 fn run(channels: usize, cores: usize, seconds: u64) -> (Vec<f64>, u64) {
     let epoch = Instant::now();
     let mut drive = Drive::new(channels);

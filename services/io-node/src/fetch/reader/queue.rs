@@ -1,4 +1,4 @@
-//! The queue of pieces that wait on a core, and an estimate of how long another piece would wait. Pure.
+//! The queue of pieces that wait on a core, and an estimate of how long a new piece would wait. Pure.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl<P: Cost> Queue<P> {
         self.pieces.push(piece, flow, priority);
     }
 
-    /// Removes and returns the piece whose turn it is.
+    /// Removes and returns the next piece.
     #[inline]
     pub fn pop(&mut self) -> Option<P> {
         self.pieces.pop()
@@ -82,7 +82,7 @@ impl<P: Cost> Queue<P> {
         self.speed.submitted(left, more, now);
     }
 
-    /// Estimates how long another piece of a flow would wait, from the measured speed. Zero while no speed is known.
+    /// Estimates how long a new piece of a flow would wait, from the measured speed. Zero while no speed is known.
     pub fn wait(&self, flow: Flow, priority: Priority) -> Duration {
         let Some(a_second) = self.speed.a_second else { return Duration::ZERO };
         let (turns, turns_of_class, others) = match priority {
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// Returns the flow of most tests.
+    /// Returns the flow that most tests use.
     fn one() -> Flow {
         Flow::default()
     }
@@ -162,12 +162,13 @@ mod tests {
         (0..500).for_each(|_| queue.push(Row, one(), Priority::Batch));
         assert_eq!(queue.wait(one(), Priority::Batch), ms(200));
         assert_eq!(queue.wait(one(), Priority::Interactive), ms(420));
-        // Another flow waits for what it waits for itself, and not for the queue of this one.
+        // A second flow waits for its own pieces and its fair part of the first flow's, not for the first flow's whole
+        // queue.
         let other = Flow::new(7, 3);
         assert!(queue.wait(other, Priority::Interactive) < ms(1));
         (0..300).for_each(|_| queue.push(Row, other, Priority::Interactive));
         assert_eq!((queue.len_of(one()), queue.len_of(other)), (8400, 300));
-        // 300 pieces of its own, 100 of the other flow, and 400 / 7 of batch work.
+        // 300 pieces of its own, 100 of the first flow, and 400 / 7 of batch work.
         let wait = queue.wait(other, Priority::Interactive);
         assert!(wait >= ms(22) && wait <= ms(23), "{wait:?}");
     }

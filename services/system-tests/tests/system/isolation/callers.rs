@@ -1,5 +1,5 @@
-//! Callers: each makes random calls with its own credentials, and checks every answer against the policies that were in
-//! force meanwhile, and every row against its table.
+//! Callers, each of which makes random calls with its own credentials. A caller checks every answer against the
+//! policies that were in force during the call, and every row against its table.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
@@ -22,15 +22,15 @@ use wire::{Fault, Reason};
 use super::model::{ABSENT, BROKEN, May, Policy, PolicyFile, TABLES, Verdict, Who};
 use super::tables::{TestTable, key};
 
-/// How long a Warm or a stream may take before its caller leaves.
+/// The maximum time for which a caller waits for the next progress report of a Warm.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What all callers of a run share.
+/// The state that all callers of a run share.
 pub struct Around {
     pub seed: u64,
     pub file: PolicyFile,
     pub tables: Vec<TestTable>,
-    /// The folder of all tables, which no answer may name.
+    /// The folder that contains all tables. No answer may contain its path.
     pub folder: String,
     pub counts: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -49,12 +49,12 @@ pub struct Caller {
     pub around: Arc<Around>,
 }
 
-/// A call of one table.
+/// A call that concerns one table.
 struct Asked {
     rpc: &'static str,
     table: &'static str,
     may: May,
-    /// Whether the call is one of a stream, whose caller was identified earlier.
+    /// Whether the call is a request on a stream, whose caller was identified when the stream began.
     is_streamed: bool,
     began: Instant,
 }
@@ -74,7 +74,7 @@ impl Caller {
         }
     }
 
-    /// Returns the name of a table, which may be one that does not exist.
+    /// Returns a random name of a table. The table may not exist.
     fn table(&mut self) -> &'static str {
         match self.dice.random_range(0..10) {
             0 => ABSENT[self.dice.random_range(0..ABSENT.len())],
@@ -82,12 +82,13 @@ impl Caller {
         }
     }
 
-    /// Returns the truth of a table, if there is one of that name.
+    /// Returns the expected contents of a table, if a table of that name exists.
     fn truth(&self, table: &str) -> Option<&TestTable> {
         self.around.tables.iter().find(|it| it.name == table)
     }
 
-    /// Returns a version of a table: mostly the current one, also one that is not there.
+    /// Returns a random version of a table: usually 0 for the current one, sometimes an earlier one or one that does
+    /// not exist.
     fn version(&mut self, table: &str) -> u64 {
         let versions = self.truth(table).map(TestTable::versions).unwrap_or_default();
         match self.dice.random_range(0..10) {
@@ -180,7 +181,7 @@ impl Caller {
         }
     }
 
-    /// Sends a few requests over one stream, over different tables and with pauses.
+    /// Sends a few requests for different tables over one stream, with pauses between them.
     async fn get_stream(&mut self) {
         let tables: Vec<_> = (0..self.dice.random_range(1..6)).map(|_| self.table()).collect();
         let requests: Vec<_> = tables.iter().map(|table| self.get_request(table)).collect();
@@ -193,13 +194,13 @@ impl Caller {
         let answers = self.client.get_stream(paced, RowFormat::Arrow).await;
         let mut answers = match answers {
             Ok(answers) => answers,
-            // The stream is refused as a whole.
+            // The whole stream was refused.
             Err(fault) => return self.identified(&fault, opened),
         };
         for (number, table) in (1..).zip(tables) {
             let Some(answer) = answers.next().await else { return };
             let mut asked = self.asks("GetStream", table, May::Read);
-            // The request was not sent earlier.
+            // The request was sent at this time at the earliest.
             (asked.is_streamed, asked.began) = (true, opened + pause * number);
             if let Some(gotten) = self.judge(&asked, answer) {
                 self.check_gotten(&asked, gotten.rows, gotten.version).await;
@@ -344,7 +345,7 @@ impl Caller {
         }
     }
 
-    /// Checks a refusal that concerns no table: the caller was not identified, or the node was busy.
+    /// Checks a fault that concerns no table: the caller was not identified, or the fault is neutral.
     fn identified(&self, fault: &Fault, began: Instant) {
         if is_neutral(fault.reason) {
             return;
@@ -355,7 +356,8 @@ impl Caller {
         self.around.count("unauthenticated", 1);
     }
 
-    /// Checks the outcome of a call of one table against the policies that were in force meanwhile. Returns the answer.
+    /// Checks the outcome of a call that concerns one table against the policies that were in force during the call.
+    /// Returns the answer, if there is one.
     fn judge<T: Debug>(&self, asked: &Asked, answer: Result<T, Fault>) -> Option<T> {
         let ended = Instant::now();
         let policies = self.around.file.in_force(asked.began, ended);
@@ -402,13 +404,13 @@ impl Caller {
         answer.ok()
     }
 
-    /// Returns whether the fault is that of the configured table that does not exist.
+    /// Returns whether the fault is the expected one for [`BROKEN`], which is configured but does not exist.
     fn is_broken(&self, asked: &Asked, fault: &Fault) -> bool {
         asked.table == BROKEN && fault.message.contains(&format!("no table at <{BROKEN}>"))
     }
 
-    /// Checks that an answer names no table that the caller could not see since `began`, except the one that it has
-    /// named itself, and no folder.
+    /// Checks that an answer contains no table's name that the caller was not allowed to see at any time since `began`,
+    /// except the name in the caller's own request, and that it contains no folder.
     fn hides(&self, shown: &str, asked: &str, began: Instant, rpc: &str) {
         let policies = self.around.file.in_force(began, Instant::now());
         for table in TABLES.iter().filter(|&&table| table != asked) {
@@ -419,16 +421,16 @@ impl Caller {
                 self.name()
             );
         }
-        // Status has the locations of tables for callers that see them all.
+        // Status contains the locations of tables, but only for callers that may see all tables.
         let sees_all = |it: &Arc<Policy>| it.visible(self.who).is_some_and(|it| it == TABLES);
         let is_hidden = !shown.contains(&self.around.folder)
             || rpc == "Status" && policies.iter().any(sees_all);
         assert!(is_hidden, "{}: {rpc} of `{asked}` names a folder: {shown}", self.name());
     }
 
-    /// Checks rows against the table that was asked for.
+    /// Checks rows against the expected contents of the requested table.
     async fn check(&self, asked: &Asked, rows: &RecordBatch, version: u64) {
-        let table = self.truth(asked.table).expect("a table without rows has none");
+        let table = self.truth(asked.table).expect("rows come only from tables that exist");
         if let Err(difference) = table.check(rows, version).await {
             panic!("{}: {difference}", self.said(asked));
         }
@@ -449,13 +451,13 @@ impl Caller {
     }
 }
 
-/// Returns whether a fault says nothing about tables: the request or the node is at fault.
+/// Returns whether a fault reveals nothing about tables, because it concerns the request or the node.
 fn is_neutral(reason: Reason) -> bool {
     use Reason::{BadArgument, DeadlineExceeded, NodeUnavailable, Overloaded};
     matches!(reason, BadArgument | DeadlineExceeded | NodeUnavailable | Overloaded)
 }
 
-/// Returns whether a fault is the one answer to callers that are not identified.
+/// Returns whether a fault is the one that every caller gets who is not identified, whatever the cause.
 fn is_denial(fault: &Fault) -> bool {
     fault.reason == Reason::Unauthenticated
         && fault.message == access::Denied::Expired.to_string()

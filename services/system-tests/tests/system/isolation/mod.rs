@@ -1,13 +1,15 @@
-//! Isolation: no answer has a row, or the name, of a table that its caller may not see, whatever happens meanwhile.
+//! Isolation: no answer contains a row or the name of a table that the caller may not see, whatever changes or fails
+//! during the call.
 //!
 //! ```text
-//! callers (keys, tokens, a certificate, none) ─► query node with a policy ─► ways that are cut ─► I/O nodes, killed
-//!        │ every answer                             ▲ random policies           tables that are changed ◄─┘
-//!        └─► a plain model of the policies that were in force from the call's begin to its answer
+//! callers (keys, tokens, a certificate, none) ─► query node ─► proxies that cut connections ─► I/O nodes, killed
+//!        │ every answer                             ▲ random policies                  changing tables ◄─┘
+//!        └─► checked against a plain model of the policies that were in force during the call
 //! ```
 //!
-//! Policies, calls, changes of tables and faults are drawn from a seed; threads and sockets are real, so that a seed
-//! repeats what is done, but not when. `BIREME_ISOLATION_SEEDS=17..18` runs that seed, which a failure names.
+//! Policies, calls, changes of tables and faults are drawn from a seed. Threads and sockets are real, so a seed repeats
+//! the operations but not their timing. A failure prints its seed; `BIREME_ISOLATION_SEEDS=17..18` runs that seed
+//! again.
 
 mod callers;
 mod model;
@@ -127,7 +129,7 @@ impl Served {
     }
 }
 
-/// Makes the tables that exist.
+/// Creates all configured tables except [`BROKEN`].
 async fn tables(folder: &Path) -> Vec<TestTable> {
     let mut tables = Vec::new();
     for (number, name) in TABLES.into_iter().enumerate().filter(|(_, name)| *name != BROKEN) {
@@ -138,7 +140,7 @@ async fn tables(folder: &Path) -> Vec<TestTable> {
     tables
 }
 
-/// Writes policies until `stop`.
+/// Replaces the policy at random times until `stop`.
 async fn change_policies(
     node: Arc<Served>,
     around: Arc<Around>,
@@ -182,7 +184,7 @@ async fn change_tables(around: Arc<Around>, mut dice: StdRng, stop: Cancellation
     }
 }
 
-/// Runs a seed. Returns what happened.
+/// Runs a seed. Returns the shared state with the counts of events.
 async fn run(seed: u64) -> Arc<Around> {
     let folder = folder();
     let tables = tables(folder.path()).await;
@@ -209,7 +211,7 @@ async fn run(seed: u64) -> Arc<Around> {
     let (node, shared) = (Arc::clone(&served), Arc::clone(&around));
     let policies = tokio::spawn(change_policies(node, shared, dice(seed, 101), stop.clone()));
     let versions = tokio::spawn(change_tables(Arc::clone(&around), dice(seed, 102), stop.clone()));
-    // A caller that finds a leak panics.
+    // A caller panics if an answer is wrong.
     while let Some(ended) = callers.join_next().await {
         if let Err(error) = ended {
             eprintln!(
@@ -234,8 +236,8 @@ async fn run(seed: u64) -> Arc<Around> {
     around
 }
 
-/// Checks that everybody gets the current rows, and may warm and ask for placements, once a policy allows it. Few such
-/// calls are allowed before.
+/// Checks that every caller gets right rows of every table, may warm it and may ask for its placement, once the faults
+/// have ended and the policy allows everything. Earlier, few of its calls of Warm and Placement are allowed.
 async fn calm(served: &Served, around: &Arc<Around>) {
     around.file.write(Policy::everything());
     around.file.read_by(&served.node).await;
@@ -264,7 +266,7 @@ fn seeds() -> std::ops::Range<u64> {
     number(from)..number(to)
 }
 
-/// What must have happened in a run of any seed.
+/// The events that must occur in the run of every seed.
 const HAPPENED: [&str; 19] = [
     "rows",
     "Search",

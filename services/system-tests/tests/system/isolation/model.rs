@@ -1,4 +1,5 @@
-//! A plain model of access policies: who may do what, what a refusal says, and which policies were in force when.
+//! A plain model of access policies: what each caller may do, the texts of refusals, and which policies were in force
+//! at which times.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -9,11 +10,11 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use spelling::nearest;
 
-/// The configured tables, sorted. Their names are so similar that each could be suggested for another, and occur
-/// nowhere else.
+/// The configured tables, sorted. Four names are so similar that each could be suggested for another. The names occur
+/// nowhere else in answers.
 pub const TABLES: [&str; 5] = ["abies", "larex", "larix", "larox", "larux"];
 
-/// The configured table that does not exist.
+/// The table that is configured but does not exist.
 pub const BROKEN: &str = "larox";
 
 /// Names of tables that are not configured.
@@ -35,7 +36,7 @@ pub const CALLERS: [Who; 6] =
 pub const KEYS: [&str; 2] = ["one", "two"];
 pub const SUBJECTS: [&str; 2] = ["team:a", "team:b"];
 
-/// Entries of `who`, and the callers that each covers.
+/// The entries for `who` in random grants, each with the callers that it covers.
 const WHO: [(&str, &[Who]); 9] = [
     ("key:one", &[Who::Key(0)]),
     ("key:two", &[Who::Key(1)]),
@@ -48,7 +49,7 @@ const WHO: [(&str, &[Who]); 9] = [
     ("anyone", &CALLERS),
 ];
 
-/// Entries of `tables`, and the tables that each covers.
+/// The entries for `tables` in random grants, each with the tables that it covers.
 const PATTERNS: [(&str, &[&str]); 9] = [
     ("abies", &["abies"]),
     ("larex", &["larex"]),
@@ -80,7 +81,7 @@ impl May {
     }
 }
 
-/// A grant; callers and tables are positions in [`WHO`] and [`PATTERNS`].
+/// A grant. Callers and tables are indexes in [`WHO`] and [`PATTERNS`].
 #[derive(Debug)]
 struct Grant {
     who: Vec<usize>,
@@ -101,20 +102,21 @@ impl Grant {
 /// A policy.
 #[derive(Debug)]
 pub struct Policy {
-    /// Whether each key is in the policy, and whether the tokens' issuer is.
+    /// Whether the policy contains each of the [`KEYS`].
     keys: [bool; 2],
+    /// Whether the policy contains the issuer of the tokens.
     has_issuer: bool,
     grants: Vec<Grant>,
 }
 
-/// What a policy says of a call.
+/// The outcome of a call under a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allowed,
     Unauthenticated,
-    /// The table is unknown to the caller, in these words.
+    /// The answer is that the table does not exist, with this message.
     Unknown(String),
-    /// The caller lacks the permission, in these words.
+    /// The answer is that the caller lacks the permission, with this message.
     Forbidden(String),
 }
 
@@ -123,12 +125,12 @@ fn some<T: Clone>(dice: &mut StdRng, of: &[T], most: usize) -> Vec<T> {
 }
 
 impl Policy {
-    /// Lets everybody do everything.
+    /// Returns a policy that allows every caller everything.
     pub fn everything() -> Self {
         Self::of("anyone", "*", &May::ALL)
     }
 
-    /// Has one grant, of entries in [`WHO`] and [`PATTERNS`].
+    /// Returns a policy with one grant, given by entries of [`WHO`] and [`PATTERNS`].
     pub fn of(who: &str, tables: &str, may: &[May]) -> Self {
         let who = WHO.iter().position(|(text, _)| *text == who).unwrap();
         let tables = PATTERNS.iter().position(|(text, _)| *text == tables).unwrap();
@@ -139,13 +141,13 @@ impl Policy {
     pub fn random(dice: &mut StdRng) -> Self {
         let keys = [dice.random_bool(0.9), dice.random_bool(0.9)];
         let has_issuer = dice.random_bool(0.9);
-        // A policy that names a key or an issuer that it does not have is refused.
+        // The node refuses a policy whose grants name a key or an issuer that the policy does not define.
         let is_usable = |&at: &usize| match WHO[at].1 {
             [Who::Key(key)] => keys[*key],
             [Who::Token(_), ..] => has_issuer,
             _ => true,
         };
-        // Without `anyone`, which every fourth policy may have.
+        // Only one policy in four may contain `anyone`, the last entry.
         let last = if dice.random_bool(0.25) { WHO.len() } else { WHO.len() - 1 };
         let usable: Vec<usize> = (0..last).filter(is_usable).collect();
         let patterns: Vec<usize> = (0..PATTERNS.len()).collect();
@@ -161,7 +163,7 @@ impl Policy {
         Self { keys, has_issuer, grants }
     }
 
-    /// Writes the policy as its file has it. `digests` are those of the keys.
+    /// Returns the text of the policy file. `digests` are the digests of the keys.
     fn text(&self, digests: &[String; 2], jwks: &Path) -> String {
         let mut text = String::new();
         for ((name, digest), is_in) in KEYS.iter().zip(digests).zip(self.keys) {
@@ -207,7 +209,7 @@ impl Policy {
         self.is_identified(who).then(visible)
     }
 
-    /// Returns whether a caller may ask for the node's status. `None` if the caller is not identified.
+    /// Returns whether a caller may request the node's status. `None` if the caller is not identified.
     pub fn observes(&self, who: Who) -> Option<bool> {
         let observes = |grant: &Grant| grant.is_for(who) && grant.may.contains(&May::Observe);
         self.is_identified(who).then(|| self.grants.iter().any(observes))
@@ -236,10 +238,11 @@ impl Policy {
     }
 }
 
-/// A policy, the time at which it was written, and the time at which the node had certainly read its successor.
+/// A policy, the time at which it was written, and a time at which the node had certainly read a later policy. `None`
+/// if that is not certain yet.
 type PastPolicy = (Arc<Policy>, Instant, Option<Instant>);
 
-/// The policy file, and the policies that were in force so far.
+/// The policy file, and all policies that it has contained.
 pub struct PolicyFile {
     path: PathBuf,
     jwks: PathBuf,
@@ -267,7 +270,7 @@ impl PolicyFile {
         self.write_text(&text);
     }
 
-    /// Writes text that is no policy. The node must go on with the policy that it has read last.
+    /// Writes text that is not a valid policy. The node must keep the policy that it has.
     pub fn write_nonsense(&self) {
         self.write_text("nonsense");
     }
@@ -278,7 +281,7 @@ impl PolicyFile {
         std::fs::rename(&next, &self.path).unwrap();
     }
 
-    /// Has the node read the last policy, if the file has it.
+    /// Makes the node read the file, which must contain the policy that was written last.
     pub async fn read_by(&self, node: &QueryNode) {
         node.reload_policy().await;
         let mut history = self.history.lock().unwrap();

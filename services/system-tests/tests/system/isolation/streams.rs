@@ -1,4 +1,4 @@
-//! Streams whose caller loses its rights end, although nothing else is wrong.
+//! A stream ends when a new policy takes away its caller's right to it.
 
 use std::time::Duration;
 
@@ -12,11 +12,13 @@ use super::troubles::Reachable;
 use super::{Served, tables};
 use crate::cluster::folder;
 
-/// The fragments of the table to warm. Each has a chunk of its own.
+/// The number of fragments that are added to the table to warm. Each has a chunk of its own.
 const FRAGMENTS: i64 = 6;
 
-/// Enough rows for a Take of dozens of messages, of which HTTP/2 buffers about ten.
+/// The rows of the table to take from.
 const ROWS: i64 = 20_000;
+
+/// The number of rows to take: enough for dozens of messages, of which HTTP/2 buffers about ten.
 const TAKEN: usize = 1_000_000;
 
 fn assert_lost(fault: &Fault, table: &str) {
@@ -25,7 +27,7 @@ fn assert_lost(fault: &Fault, table: &str) {
     assert_eq!(fault.message, said);
 }
 
-/// Returns the policy that leaves the caller another table.
+/// Returns the new policy, which allows the caller only a table that it is not using.
 fn left() -> Policy {
     Policy::of("key:one", "larux", &[May::Read, May::Warm])
 }
@@ -52,7 +54,7 @@ async fn a_take_and_a_warm_end_once_the_policy_no_longer_allows_them() {
     };
     let mut parts = client.take(take).await.unwrap();
     parts.next().await.unwrap().unwrap();
-    // It writes a byte per second.
+    // At one byte per second, the Warm does not end on its own.
     let warm = WarmRequest { table: warmed.name.into(), bytes_per_s: 1, ..Default::default() };
     let mut steps = client.warm(warm).await.unwrap();
 

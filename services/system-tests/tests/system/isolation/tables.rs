@@ -1,5 +1,5 @@
-//! Tables whose rows carry their table's name and the version that wrote them, and the rows of each version as Lance
-//! reads them.
+//! Test tables. Each row contains its table's name and the version that wrote it. The expected rows of each version are
+//! those that Lance reads.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,13 +19,13 @@ use lance::dataset::{WriteMode, WriteParams};
 /// The dimension of the vectors.
 pub const DIMENSION: i32 = 8;
 
-/// Ids of one table differ from those of all others: they begin with the table's number.
+/// The ids of a table begin at this number times the table's number, so all tables have different ids.
 const IDS: i64 = 1_000_000;
 
-/// The text of each row of a version, by address.
+/// The id and the text of each row of a version, by row address.
 pub type Version = BTreeMap<u64, (i64, String)>;
 
-/// A table, which one task changes.
+/// A table. Only one task at a time changes it.
 pub struct TestTable {
     pub name: &'static str,
     pub uri: String,
@@ -49,7 +49,7 @@ impl TestTable {
         Self { name, uri, number: number as i64, versions: Mutex::default() }
     }
 
-    /// Returns a vector near that of a row.
+    /// Returns the vector of a row, to search for it.
     pub fn query(&self, number: i64) -> Vec<f32> {
         vector(self.number * IDS + number).collect()
     }
@@ -78,14 +78,14 @@ impl TestTable {
         self.note(&dataset).await;
     }
 
-    /// Deletes the rows whose id has this remainder.
+    /// Deletes the rows whose id has this remainder when divided by `of`.
     pub async fn delete(&self, of: i64, remainder: i64) {
         let mut dataset = Dataset::open(&self.uri).await.unwrap();
         dataset.delete(&format!("id % {of} = {remainder}")).await.unwrap();
         self.note(&dataset).await;
     }
 
-    /// Remembers the rows of a new version.
+    /// Records the rows of a new version.
     async fn note(&self, dataset: &Dataset) {
         let mut scan = dataset.scan();
         scan.with_row_address().project(&["id", "text"]).unwrap();
@@ -102,7 +102,8 @@ impl TestTable {
         self.versions.lock().unwrap().keys().copied().collect()
     }
 
-    /// Returns the rows of a version, which a node may know a moment before this does.
+    /// Returns the rows of a version. Waits for them if needed: a node may open a version before its rows are recorded
+    /// here.
     pub async fn version(&self, version: u64) -> Arc<Version> {
         for _ in 0..1000 {
             if let Some(rows) = self.versions.lock().unwrap().get(&version) {
@@ -113,7 +114,10 @@ impl TestTable {
         panic!("nobody has written version {version} of {}", self.name);
     }
 
-    /// Compares rows that a node has returned with Lance's. Returns the first difference.
+    /// Compares rows that a node returned with the expected rows.
+    ///
+    /// # Errors
+    /// The first difference.
     pub async fn check(&self, rows: &RecordBatch, version: u64) -> Result<(), String> {
         let truth = self.version(version).await;
         let addresses = rows["_rowaddr"].as_primitive::<UInt64Type>().values();

@@ -1,4 +1,4 @@
-//! Faults of the I/O tier: nodes that are killed and start again, and connections that are cut or say nothing.
+//! Faults of the I/O tier: nodes that are killed and started again, and connections that are closed or fall silent.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{folder, io_config, start_io, start_io_again, stop_io};
 
-/// The state of the way to an I/O node.
+/// The state of the proxy in front of an I/O node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Connections lead to this address.
+enum ProxyState {
+    /// Connections are forwarded to this address.
     Open(SocketAddr),
     /// Connections are closed.
     Closed,
-    /// Connections are accepted, and nothing is sent or read.
+    /// Connections are accepted, but nothing is read or sent.
     Silent,
 }
 
-/// An I/O node behind an address that stays the same.
+/// An I/O node behind a proxy, whose address stays the same when the node starts again.
 pub struct Reachable {
     pub name: String,
-    /// The address of the way to the node.
+    /// The address of the proxy.
     pub address: SocketAddr,
     node: Option<IoNode>,
     config: IoConfig,
-    way: watch::Sender<Way>,
+    proxy: watch::Sender<ProxyState>,
     serving: JoinHandle<()>,
     _folder: TempDir,
 }
@@ -44,29 +44,29 @@ impl Reachable {
         let folder = folder();
         let config = IoConfig { name: name.clone(), ..io_config(folder.path()) };
         let node = start_io(config.clone()).await;
-        let (way, _) = watch::channel(Way::Open(node.local_addr()));
+        let (proxy, _) = watch::channel(ProxyState::Open(node.local_addr()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(accept(listener, way.clone()));
-        Self { name, address, node: Some(node), config, way, serving, _folder: folder }
+        let serving = tokio::spawn(accept(listener, proxy.clone()));
+        Self { name, address, node: Some(node), config, proxy, serving, _folder: folder }
     }
 
-    /// Ends the node without a farewell, and starts it again over the same drive.
+    /// Drops the node without a shutdown, and starts it again on the same drive after `pause`.
     async fn kill(&mut self, pause: Duration) {
-        self.way.send_replace(Way::Closed);
+        self.proxy.send_replace(ProxyState::Closed);
         let node = self.node.take();
         tokio::task::spawn_blocking(move || drop(node)).await.unwrap();
         tokio::time::sleep(pause).await;
         let node = start_io_again(self.config.clone()).await;
-        self.way.send_replace(Way::Open(node.local_addr()));
+        self.proxy.send_replace(ProxyState::Open(node.local_addr()));
         self.node = Some(node);
     }
 
-    /// Cuts the node off for a while.
-    async fn cut(&mut self, way: Way, pause: Duration) {
-        let before = self.way.send_replace(way);
+    /// Cuts the node off for the duration of `pause`.
+    async fn cut(&mut self, proxy: ProxyState, pause: Duration) {
+        let before = self.proxy.send_replace(proxy);
         tokio::time::sleep(pause).await;
-        self.way.send_replace(before);
+        self.proxy.send_replace(before);
     }
 
     pub async fn stop(mut self) {
@@ -77,36 +77,36 @@ impl Reachable {
     }
 }
 
-/// Serves the way to a node.
-async fn accept(listener: TcpListener, way: watch::Sender<Way>) {
-    let way = Arc::new(way);
+/// Runs the proxy of a node.
+async fn accept(listener: TcpListener, proxy: watch::Sender<ProxyState>) {
+    let proxy = Arc::new(proxy);
     while let Ok((stream, _)) = listener.accept().await {
-        tokio::spawn(carry(stream, way.subscribe()));
+        tokio::spawn(carry(stream, proxy.subscribe()));
     }
 }
 
-/// Carries a connection until the way changes.
-async fn carry(mut stream: TcpStream, mut way: watch::Receiver<Way>) {
-    let now = *way.borrow_and_update();
+/// Serves a connection of the proxy until the proxy's state changes.
+async fn carry(mut stream: TcpStream, mut proxy: watch::Receiver<ProxyState>) {
+    let now = *proxy.borrow_and_update();
     let carried = async {
         match now {
-            Way::Open(address) => {
+            ProxyState::Open(address) => {
                 let Ok(mut node) = TcpStream::connect(address).await else { return };
-                // A connection that breaks is the caller's to notice.
+                // If the connection breaks, the client notices.
                 let _ = tokio::io::copy_bidirectional(&mut stream, &mut node).await;
             }
-            Way::Closed => {}
-            Way::Silent => std::future::pending().await,
+            ProxyState::Closed => {}
+            ProxyState::Silent => std::future::pending().await,
         }
     };
     tokio::select! {
         () = carried => {}
-        _ = way.changed() => {}
+        _ = proxy.changed() => {}
     }
 }
 
-/// Injects faults into one node after the other until `stop`. Returns how many nodes were killed and cut off, and the
-/// nodes, all of which can be reached again.
+/// Injects faults into one random node at a time until `stop`. Returns the nodes, all of which are reachable again, and
+/// how often nodes were killed and cut off.
 pub async fn inject(
     mut nodes: Vec<Reachable>,
     mut dice: StdRng,
@@ -122,8 +122,8 @@ pub async fn inject(
                 killed += 1;
             }
             1 | 2 => {
-                let way = [Way::Silent, Way::Closed][dice.random_range(0..2)];
-                nodes[node].cut(way, pause).await;
+                let proxy = [ProxyState::Silent, ProxyState::Closed][dice.random_range(0..2)];
+                nodes[node].cut(proxy, pause).await;
                 cut += 1;
             }
             _ => tokio::time::sleep(pause).await,

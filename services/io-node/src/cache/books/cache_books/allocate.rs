@@ -106,7 +106,7 @@ impl CacheBooks {
         }
     }
 
-    /// Ends the fill of the extent that has awaited space longest, because the extent is too long.
+    /// Fails the fill of the extent that has awaited space longest, because the extent is too long.
     fn end_first_too_long(&mut self, now: Instant) {
         if let Some((key, extent)) = self.awaiting_space.pop_front() {
             let sectors = u64::from(extent.index.sectors());

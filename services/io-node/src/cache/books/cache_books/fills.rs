@@ -50,7 +50,7 @@ impl CacheBooks {
         if !is_awaited && self.failed.get(&key).is_some_and(|(until, _)| *until > now) {
             return RequestOutcome::Ignored;
         }
-        // A miss comes again. Without this, misses of one table would take all places.
+        // The next read of the chunk requests it again. Without this limit, misses of one table would fill the queue.
         if !is_awaited && !self.waiting.has_room(key, self.limits.queue_max) {
             return RequestOutcome::Ignored;
         }
@@ -79,8 +79,8 @@ impl CacheBooks {
         }
     }
 
-    /// Ends a fill whose extent is longer than a segment or its table's quota, and remembers it so that later requests
-    /// fail at once.
+    /// Fails a fill whose extent is longer than a segment or than its table's quota, and records the chunk so that
+    /// later requests fail at once.
     pub(super) fn end_too_long(&mut self, key: ExtentKey, bytes: u64, now: Instant) {
         if self.too_long.len() >= FAILED_MAX {
             self.too_long.clear();
@@ -89,13 +89,14 @@ impl CacheBooks {
         self.end(key, FillOutcome::Failed(self.why_too_long(key, bytes).into()), now);
     }
 
-    /// The reason given for a chunk that is longer than its table's quota or a segment.
+    /// Returns the error text for a chunk that is longer than its table's quota, or else than a segment.
     fn why_too_long(&self, key: ExtentKey, bytes: u64) -> String {
         let quota_bytes =
             self.shares.quota(key).map(|quota| quota.saturating_mul(SECTOR_BYTES as u64));
         match quota_bytes.filter(|&quota| bytes > quota) {
             Some(quota) => format!(
-                "a chunk of {bytes} bytes is longer than its table's `maximum` of {quota}: its rows come from the table; raise `maximum` in `shares`"
+                "a chunk of {bytes} bytes is longer than its table's `maximum` of {quota} bytes: its rows come from the \
+                 table; raise `maximum` in `shares`"
             ),
             None => format!(
                 "a chunk of {bytes} bytes doesn't fit a segment of {}: its rows come from the table; raise `segment`, which empties the drives",
