@@ -85,7 +85,9 @@ def _ways(binary: Path, folder: Path) -> dict[str, Way]:
     subprocess.run(
         [
             "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-            "-subj", "/CN=bench", "-addext", "subjectAltName=IP:127.0.0.1", "-out", certificate, "-keyout", private,
+            # By default the certificate is one of an authority, which clients don't accept from a server.
+            "-subj", "/CN=bench", "-addext", "basicConstraints=critical,CA:FALSE",
+            "-addext", "subjectAltName=IP:127.0.0.1", "-out", certificate, "-keyout", private,
         ],
         check=True,
         capture_output=True,
