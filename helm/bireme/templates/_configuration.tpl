@@ -26,8 +26,11 @@ TOML string.
 {{- end }}
 {{- end }}
 
-{{/* The files of Secrets that both tiers have. They come first, before the sections. */}}
-{{- define "bireme.toml.secrets" -}}
+{{/* The files that both tiers have. They come first, before the sections. */}}
+{{- define "bireme.toml.both" -}}
+{{- if .Values.access.audit }}
+audit = "/dev/stdout"
+{{- end }}
 {{- if include "bireme.peers.secret" . }}
 peer_secret = "/etc/bireme-peers/secret"
 {{- end }}
@@ -64,10 +67,7 @@ log_format = {{ toJson $root.Values.logFormat }}
 
 {{- define "bireme.query.configuration" -}}
 access = {{ ternary "open" "/etc/bireme-access/access.toml" (eq .Values.access.mode "open") | toJson }}
-{{- if .Values.access.audit }}
-audit = "/dev/stdout"
-{{- end }}
-{{- include "bireme.toml.secrets" . }}
+{{- include "bireme.toml.both" . }}
 {{- if and .Values.io.hitRatioAtStart (not (hasKey .Values.query.settings "member_hold")) }}
 member_hold = "{{ add (include "bireme.seconds" .Values.io.startMax) 120 }}s"
 {{- end }}
@@ -120,7 +120,7 @@ peers = {{ . }}
 access = "open"
 {{- end }}
 {{- end }}
-{{- include "bireme.toml.secrets" . }}
+{{- include "bireme.toml.both" . }}
 {{- $serve := list }}
 {{- range $table := .Values.tables }}
 {{- $serve = append $serve (trimSuffix "/" $table.uri) }}

@@ -8,7 +8,7 @@ pub struct Found {
     pub(crate) rows: Vec<RowAddr>,
     /// Where each key's rows end.
     pub(crate) ends: Vec<u32>,
-    /// The keys with more rows than the limit, in order.
+    /// The positions in the batch, ascending, of the keys that have more candidates than the look-up's limit.
     pub(crate) cut: Vec<u32>,
 }
 

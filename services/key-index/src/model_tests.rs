@@ -18,10 +18,10 @@ use crate::{KeyIndexError, KeyType};
 
 const SEED: u64 = 7;
 
-/// How hashes are made of keys, so that they collide.
+/// How a key's hash is computed. All variants but `Full` make keys collide.
 #[derive(Clone, Copy, Debug)]
 enum Hashing {
-    /// As real ones: hardly ever.
+    /// The key's full 64-bit hash. Hardly any keys collide.
     Full,
     /// Only the first bits differ: a bucket's number and a tag of eight bits.
     ShortTags,

@@ -43,9 +43,11 @@ pub struct LakeOptions {
     pub connect_timeout: Duration,
     /// Longest time from sending a request to the store until the body of the answer has arrived.
     pub request_timeout: Duration,
-    /// The maximum number of retries of a failed request or of a body that breaks off.
+    /// The maximum number of retries of a failed request by the store's client, and of a body that breaks off by Lance.
+    /// Lance retries failed reads beyond this: see `store/mod.rs`.
     pub retries_max: usize,
-    /// The time after which a failed request is not retried any more.
+    /// The time after which the store's client does not retry a failed request any more. It is shorter than
+    /// `request_timeout`, so a request that times out is not retried by the client.
     pub retry_timeout: Duration,
     /// The limits of each object store.
     pub store: StoreLimits,

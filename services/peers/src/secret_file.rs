@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
@@ -56,6 +57,9 @@ impl Secrets {
     }
 }
 
+/// The interval at which the file is checked for changes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// The file of the secrets.
 #[derive(Debug)]
 pub struct SecretFile {
@@ -83,8 +87,17 @@ impl SecretFile {
         self.current.load_full()
     }
 
-    /// Reads the file again, and uses its secrets if they have changed. A node calls this every few seconds, on a
-    /// thread that may block. Secrets that are gone are withdrawn. A faulty file is logged, and the old secrets stay in
+    /// Checks the file for changes every few seconds. Never returns.
+    pub async fn follow(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            let this = Arc::clone(&self);
+            // The file may be on a filesystem that hangs.
+            let _ = tokio::task::spawn_blocking(move || this.reload_if_changed()).await;
+        }
+    }
+
+    /// Reads the file again, and uses its secrets if they have changed. May block. Secrets that are gone are withdrawn. A faulty file is logged, and the old secrets stay in
     /// use.
     pub fn reload_if_changed(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

@@ -102,7 +102,8 @@ impl Authorization {
     }
 
     /// Checks that the caller's credentials are still accepted, and authorizes the call for its table again if the
-    /// policy has changed.
+    /// policy has changed. The call stays among the running calls of the grant under which it began, and in its flow, also
+    /// if another grant allows it now.
     ///
     /// # Errors
     /// [`QueryError::Denied`], [`QueryError::TableUnknown`] or [`QueryError::Forbidden`].

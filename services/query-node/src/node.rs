@@ -30,9 +30,6 @@ use crate::state::NodeState;
 /// The maximum time that shutdown waits for the last lines of the audit log, and then for the last spans.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The interval at which the file of the secret of both tiers is checked for changes.
-const SECRET_INTERVAL: Duration = Duration::from_secs(5);
-
 /// A query node that serves until it is shut down. Dropping it stops it at once.
 pub struct QueryNode {
     local_addr: SocketAddr,
@@ -100,7 +97,8 @@ impl QueryNode {
                 become_ready(&shared, &health).await;
                 is_ready.send_replace(true);
                 let policy = follow_policy(&shared);
-                tokio::join!(follow(&shared, refresh_interval), policy, follow_secret(&shared));
+                let secret = shared.io_nodes.follow_secret();
+                tokio::join!(follow(&shared, refresh_interval), policy, secret);
             }
         });
         if shared.is_open_to_others() {
@@ -226,14 +224,6 @@ async fn follow(shared: &NodeState, interval: Duration) {
     loop {
         ticks.tick().await;
         shared.catalog.refresh().await;
-    }
-}
-
-/// Checks the file of the secret of both tiers for changes.
-async fn follow_secret(shared: &NodeState) {
-    loop {
-        tokio::time::sleep(SECRET_INTERVAL).await;
-        shared.io_nodes.reload_secret().await;
     }
 }
 

@@ -39,7 +39,8 @@ pub struct RingConfig {
     /// up to more than 4,096 or, in a pread pool, to more than `pread_threads`. It is 1 on a drive that was read
     /// recently, so that fills do not increase the latency of reads.
     pub transfers_in_flight_max: u32,
-    /// Maximum number of transfers that wait for each drive, or for each group of drives on the same device.
+    /// Maximum number of transfers that wait in each queue. Drives on the same device share a queue; with
+    /// [`Engine::InPlace`], all drives share one.
     pub transfer_queue_max: usize,
     /// The number of rings on the same drives, including this one.
     pub rings: u32,
@@ -77,8 +78,8 @@ pub struct ConfigError {
     pub rule: &'static str,
 }
 
-/// Maximum number of read slots of a ring whose drives are all in memory. A sector for each of them fits in the
-/// first-level cache.
+/// Maximum number of read slots if [`Engine::Auto`] chooses [`Engine::InPlace`]. One sector for each slot, 32 KiB in
+/// all, fits in the CPU's first-level cache.
 const IN_PLACE_SLOTS: u32 = 8;
 
 /// Maximum length of a transfer in bytes: below 2,147,479,552, the most that Linux moves in one call.

@@ -221,7 +221,7 @@ mod tests {
         drop(first);
         let permit = next.await;
         assert_eq!((permits.waiting(), permits.free()), (0, 0));
-        // A permit that was sent to work that has stopped waiting is passed on.
+        // A permit is not lost if the work stops waiting after the permit was sent to it: it becomes free again.
         let unclaimed = permits.wait(1, flow, Priority::Interactive).unwrap();
         drop(permit);
         drop(unclaimed);

@@ -32,19 +32,18 @@ pub const METADATUM_BYTES_SHOWN: usize = 1024;
 /// contains control characters, each run of white space becomes one space, and all other control characters are
 /// escaped.
 fn shown(mut text: String, bytes_max: usize) -> String {
+    if text.contains(char::is_control) {
+        let escaped = |c: char| match c.is_control() {
+            true => c.escape_default().to_string(),
+            false => c.to_string(),
+        };
+        text = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().map(escaped).collect();
+    }
     if text.len() > bytes_max {
-        let end = (0..=bytes_max).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-        text.truncate(end);
+        text.truncate(text.floor_char_boundary(bytes_max));
         text.push('…');
     }
-    if !text.contains(char::is_control) {
-        return text;
-    }
-    let escaped = |c: char| match c.is_control() {
-        true => c.escape_default().to_string(),
-        false => c.to_string(),
-    };
-    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().map(escaped).collect()
+    text
 }
 
 macro_rules! reasons {

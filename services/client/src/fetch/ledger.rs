@@ -127,9 +127,9 @@ impl Ledger {
 
     fn admit_job(&mut self, job: Job) {
         if job.row_addrs.len() > self.batch_rows_max {
-            // The fetch was split by the limit of an earlier connection.
+            // The fetch was split by the limit of an earlier connection. It is halved for this reason.
             let message = "the I/O node came back and takes smaller batches now; try again";
-            return drop(job.answer.send(Err(Fault::new(Reason::NodeUnavailable, message))));
+            return drop(job.answer.send(Err(Fault::new(Reason::TooLarge, message))));
         }
         let handle = match self.handle_of(&job.projection) {
             Ok(handle) => handle,

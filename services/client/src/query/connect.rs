@@ -223,7 +223,8 @@ impl QueryClient {
     }
 }
 
-/// Returns whether the connection ended before the request was sent.
+/// Returns whether the connection ended before the request was sent. hyper cancels a request that is still in its queue
+/// when the connection ends.
 fn was_not_sent(status: &Status) -> bool {
     let is_unsent = |error: &hyper::Error| error.is_canceled();
     causes(status).any(|cause| cause.downcast_ref().is_some_and(is_unsent))

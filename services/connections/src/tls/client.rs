@@ -34,9 +34,8 @@ pub struct ClientTlsConfig {
     /// The name that servers' certificates must have. If left out, the host that is connected to. Needed where nodes
     /// are found by address.
     pub server_name: Option<String>,
-    /// Lists of revoked certificates (CRLs), of any of the authorities between a server's certificate and `ca`.
-    /// Certificates of an authority without a list here count as not revoked. A list whose next update is overdue is
-    /// still used.
+    /// Certificate revocation lists (CRLs), issued by `ca` or by an intermediate authority below it. Certificates of
+    /// an authority without a list here count as not revoked. A list whose next update is overdue is still used.
     #[schemars(extend("format" = "path"))]
     pub crl: Option<PathBuf>,
 }

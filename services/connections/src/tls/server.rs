@@ -38,9 +38,8 @@ pub struct ServerTlsConfig {
     #[serde(default)]
     #[schemars(extend("format" = "path"))]
     pub client_ca: Option<PathBuf>,
-    /// Lists of revoked certificates (CRLs), of any of the authorities between a client's certificate and `client_ca`.
-    /// Certificates of an authority without a list here count as not revoked. A list whose next update is overdue is
-    /// still used.
+    /// Certificate revocation lists (CRLs), issued by `client_ca` or by an intermediate authority below it. Certificates of
+    /// an authority without a list here count as not revoked. A list whose next update is overdue is still used.
     #[serde(default)]
     #[schemars(extend("format" = "path"))]
     pub crl: Option<PathBuf>,

@@ -73,7 +73,7 @@ impl Directory {
 
     /// Returns the extent of an entry, and counts the batch with this serial number as a reader of it. A batch counts
     /// once, however many rows it reads; it may count again if a drive failed and the batch is read anew.
-    pub fn read_by(&self, no: ExtentNo, serial: u64) -> Option<&Arc<Extent>> {
+    pub fn extent_counting_reader(&self, no: ExtentNo, serial: u64) -> Option<&Arc<Extent>> {
         let entry = self.entries.get(no.0 as usize)?;
         // A vacant entry has no heat to count.
         let extent = entry.extent.as_ref()?;
@@ -231,10 +231,10 @@ pub mod tests {
         let [once, often] = [0, 1].map(|chunk| directory.find(extent(chunk, 1, 1).key).unwrap());
         // A batch counts once however many rows it reads, and only the first three batches count.
         for _ in 0..5 {
-            directory.read_by(once, 7);
+            directory.extent_counting_reader(once, 7);
         }
         for batch in 0..5 {
-            directory.read_by(often, batch);
+            directory.extent_counting_reader(often, batch);
         }
         assert_eq!(directory.heats(), [1, 1, 0, 1]);
         // A rewritten extent begins at heat 0; the old one counts until its entry is vacated.

@@ -1,10 +1,13 @@
 //! Assemble: puts rows, as they arrive, into the columns of a reply, or scores them.
 //!
-//! Bytes are copied once, from the ring's buffer to their place in an Arrow buffer (rows of variable width a second
-//! time, once the row before them is known). If a chunk of the batch, or the image of its rows from the table, is not
-//! in [`Form::Plain`] (its vectors have null elements, or are shorter than 64 bytes and some are null), or if a row is
-//! longer than a read, all rows of the batch are copied before they are scored. Otherwise only a row that spans several
-//! sectors of the RAM tier is copied.
+//! If columns are requested, a row's bytes are copied once, from the ring's buffer, the RAM tier or the image that was
+//! read from the table to their place in an Arrow buffer. There are two exceptions: rows of variable width are copied a
+//! second time, once the row before them is known, and so is a row that spans several sectors of the RAM tier.
+//!
+//! If the rows are to be scored, they are scored where they lie, and only a row that spans several sectors of the RAM
+//! tier is copied. All rows of the batch are copied before they are scored if one of them is longer than a read, or comes
+//! from a chunk or image that is not in [`Form::Plain`]: one whose vectors have null elements, or have fewer than 64
+//! bytes and some of them are null.
 
 use address::SECTOR_BYTES;
 use arrow_data::ArrayData;

@@ -190,7 +190,7 @@ impl IoNode {
         handle.spawn(run_at_start(Arc::clone(&shared)));
         handle.spawn(become_ready(Arc::clone(&shared)));
         if let Some(file) = shared.peers.secret_file() {
-            handle.spawn(follow(Arc::clone(file)));
+            handle.spawn(Arc::clone(file).follow());
         }
         let local_addr = listener.local_addr().map_err(os_error("listening"))?;
         let options = AcceptOptions {
@@ -309,19 +309,6 @@ async fn run_filler(filler: Filler) {
     if AssertUnwindSafe(filler.run()).catch_unwind().await.is_err() {
         tracing::error!("the cache's books are wrong, which is a defect; the process ends");
         std::process::abort();
-    }
-}
-
-/// The interval at which the file of the secret is checked for changes.
-const SECRET_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Uses the secrets of the file as soon as it changes.
-async fn follow(file: Arc<SecretFile>) {
-    loop {
-        tokio::time::sleep(SECRET_INTERVAL).await;
-        let file = Arc::clone(&file);
-        // A file may be on a filesystem that hangs.
-        let _ = tokio::task::spawn_blocking(move || file.reload_if_changed()).await;
     }
 }
 

@@ -26,7 +26,7 @@ macro_rules! counters {
             pub engine: &'static str,
             /// Pieces that wait for a read.
             pub queued: usize,
-            /// The maximum number of reads in flight.
+            /// The current limit of reads in flight.
             pub reads_limit: u32,
             /// Bytes of the core's traffic memory in use.
             pub reply_bytes: u64,

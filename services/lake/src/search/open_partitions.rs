@@ -57,14 +57,18 @@ pub(crate) async fn open_partitions(
     Ok(Ok(Partitions::new(column, segments, addresses, fresh)))
 }
 
-/// Returns the live rows that no segment covers, or the reason if they are too many to be compared one by one.
+/// Returns the live rows that no segment covers, or the reason if the index covers no rows, or leaves too many uncovered
+/// to compare them one by one.
 async fn fresh_rows(
     table: &Table,
     coverage: &Coverage,
 ) -> crate::error::Result<std::result::Result<Arc<[RowAddr]>, PlanReason>> {
     let infos = coverage.uncovered.iter().filter_map(|id| table.fragment(*id));
     let count = infos.clone().map(live_rows).sum();
-    if count > FRESH_ROWS_MAX || coverage.segments.is_empty() {
+    if coverage.segments.is_empty() {
+        return Ok(Err(PlanReason::CoversNothing));
+    }
+    if count > FRESH_ROWS_MAX {
         return Ok(Err(PlanReason::Uncovered(count)));
     }
     let mut fresh = Vec::with_capacity(count as usize);

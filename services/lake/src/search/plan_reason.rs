@@ -22,6 +22,8 @@ pub enum PlanReason {
     CoverageUnknown,
     /// A segment of the index has this format version, which is newer than those that are read directly.
     FormatUnknown(i32),
+    /// The index covers no fragment of the version.
+    CoversNothing,
     /// This number of rows is not covered by the index, too many to be compared one by one.
     Uncovered(u64),
     /// The index was not open yet.
@@ -45,6 +47,7 @@ impl fmt::Display for PlanReason {
             Self::FormatUnknown(format) => {
                 write!(f, "the index has format version {format}, which is unknown")
             }
+            Self::CoversNothing => f.write_str("the index covers none of the version's rows"),
             Self::Uncovered(rows) => {
                 write!(f, "the index does not cover {rows} rows, too many to compare one by one")
             }

@@ -95,7 +95,7 @@ mod tests {
     use crate::store::guarded::GuardedStore;
     use crate::store::scripted::{Act, BYTES, store};
 
-    /// Bytes that arrive before a scripted body fails.
+    /// The length of a scripted body's first half, after which it breaks off, stalls or pauses.
     const HALF: u64 = BYTES.len() as u64 / 2;
 
     fn limits() -> StoreLimits {

@@ -204,7 +204,8 @@ impl Drop for AdmittedRequest {
     }
 }
 
-/// Whether the store failed, rather than the request being wrong.
+/// Returns whether the store failed, rather than the request being wrong. Such errors count for the circuit breaker;
+/// what is retried is decided by the store's client and by Lance.
 fn is_store_failure(error: &StoreError) -> bool {
     match error {
         StoreError::Generic { source, .. } => !is_bad_request(&**source),

@@ -15,6 +15,16 @@
 //! counted, and deletes are not. Folders have no limiter: they have no tail latency to hedge and no price.
 //! `docs/decisions/store-guards.md` says what each part adds to the stores' clients; `comparison.rs` measures it.
 //!
+//! A failed read is retried by three layers, none of them in this crate. Together they send up to 48 HTTP requests:
+//!
+//! | layer | repeats | up to |
+//! |---|---|---|
+//! | the store's client (`object_store`) | answers 429, 5xx and failed connections, within `LakeOptions::retry_timeout` | 1 + `retries_max` requests |
+//! | Lance's throttle | errors that the client gave up on after retries | 4 calls of the client |
+//! | Lance's reader | failed reads; bodies that break off (`download_retry_count`) | 4 calls of the throttle |
+//!
+//! The breaker ends this: while it is open, reads fail at once.
+//!
 //! Before all of that, each request is checked against its table's fence (`fence.rs`), which names what the table may
 //! read: stores are made per table, by providers that refuse other URIs (`providers.rs`), and folders are read without
 //! following links (`folder.rs`). The bytes that come back are checked before Lance sees them, so that no number in a

@@ -63,6 +63,7 @@ impl Ejection {
         let next = self.ms(now + self.policy.time);
         let won = self.until_ms.compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
         if won.is_ok() {
+            // The next failure is then the last one that the policy allows, and ejects the node again.
             self.failures.store(self.policy.failures - 1, Ordering::Relaxed);
         }
         won.is_ok()
@@ -89,6 +90,7 @@ impl Ejection {
     /// Records a failure of the node itself. Returns whether the node is ejected for it.
     pub fn failed(&self, now: Instant, why: &str) -> bool {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        // Further failures of requests that were sent before the ejection do not make it longer.
         if failures != self.policy.failures {
             return false;
         }

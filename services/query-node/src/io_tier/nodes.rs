@@ -71,12 +71,10 @@ impl IoNodes {
         Ok(Self { tls, prover, membership, policy, health_by_node, ejected })
     }
 
-    /// Reads the secret of both tiers again if its file has changed.
-    pub async fn reload_secret(&self) {
+    /// Uses the secret that the tiers share as soon as its file changes. Returns only if there is no such secret.
+    pub async fn follow_secret(&self) {
         if let Some(prover) = &self.prover {
-            let file = Arc::clone(prover.file());
-            // A file may be on a filesystem that hangs.
-            let _ = tokio::task::spawn_blocking(move || file.reload_if_changed()).await;
+            Arc::clone(prover.file()).follow().await;
         }
     }
 

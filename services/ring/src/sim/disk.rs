@@ -32,8 +32,8 @@ pub struct SimConfig {
     /// Duration of a tick on the runtime's clock. With zero, a tick takes one pass over the
     /// runtime's tasks, during which a paused clock does not advance.
     pub tick: Duration,
-    /// The queue depth that each drive reports. Rings obey it; the drives themselves accept any number of
-    /// operations.
+    /// The queue depth that each drive reports. Rings derive the limit of transfers in flight from it; it does
+    /// not limit reads. The drives themselves accept any number of operations.
     pub queue_depth: u32,
 }
 

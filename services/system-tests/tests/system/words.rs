@@ -4,10 +4,13 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int16Type, UInt64Type};
-use arrow_array::{Array, RecordBatch, RecordBatchReader};
+use arrow_array::{
+    Array, FixedSizeListArray, Float32Array, RecordBatch, RecordBatchIterator, RecordBatchReader,
+};
 use futures::StreamExt;
 use lake::{
     IndexRequest, IngestOptions, Lake, LakeOptions, Metric, VectorIndex, build_index, ingest,
@@ -21,7 +24,7 @@ use wire::query::{
     GetRequest, SearchRequest, TakeRequest, Text, Vector, WarmRequest, search_request::By,
 };
 
-use crate::cluster::{Cluster, folder, joined, sample};
+use crate::cluster::{Cluster, folder, joined, sample, total};
 
 /// The table of WordNet, built once for all tests.
 pub struct Words {
@@ -304,6 +307,57 @@ async fn explain_says_where_the_time_went() {
     }
     let addrs = answer.rows["_rowaddr"].as_primitive::<UInt64Type>();
     assert_eq!(addrs.values().len(), 10);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_the_index_does_not_cover_are_scored_on_the_io_nodes() {
+    const FRESH: usize = 50;
+    let folder = folder();
+    let uri = folder.path().join("appended");
+    let text = uri.to_str().unwrap();
+    let lake = Lake::new(LakeOptions::default());
+    ingest(&lake, &[sample()], text, &IngestOptions::default(), |_| {}).await.unwrap();
+    let vector =
+        VectorIndex { column: "vector".into(), metric: Metric::Cosine, ..Default::default() };
+    build_index(&lake, text, &IndexRequest::Vector(vector), |_| {}).await.unwrap();
+    // The first rows again, with the opposite vectors.
+    let mut dataset = Dataset::open(text).await.unwrap();
+    let rows =
+        dataset.scan().limit(Some(FRESH as i64), None).unwrap().try_into_batch().await.unwrap();
+    let at = rows.schema().index_of("vector").unwrap();
+    let (field, size, values, nulls) = rows.column(at).as_fixed_size_list().clone().into_parts();
+    let opposite: Float32Array = values.as_primitive::<Float32Type>().unary(|value| -value);
+    let mut columns = rows.columns().to_vec();
+    columns[at] = Arc::new(FixedSizeListArray::new(field, size, Arc::new(opposite), nulls));
+    let fresh = RecordBatch::try_new(rows.schema(), columns).unwrap();
+    let reader = RecordBatchIterator::new([Ok(fresh.clone())], fresh.schema());
+    dataset.append(reader, None).await.unwrap();
+
+    let cluster = Cluster::start(2, &[("words", &uri)]).await;
+    warm(&cluster).await;
+    let scored = async || {
+        let mut rows = 0;
+        for io in &cluster.io {
+            rows += total(&io.describe().await, |core| core.rows);
+        }
+        rows
+    };
+    for row in [0, 7, FRESH - 1] {
+        let vectors = fresh["vector"].as_fixed_size_list().value(row);
+        let query = vectors.as_primitive::<Float32Type>().values().to_vec();
+        let before = scored().await;
+        let asked = SearchRequest { explain: true, ..search(by_vector(query)) };
+        let answer = cluster.client.search(asked).await.unwrap();
+        let distances = answer.rows["_distance"].as_primitive::<Float32Type>().values();
+        assert!(distances.is_sorted() && distances[0].abs() < 1e-5, "{distances:?}");
+        let expected = fresh["synset"].as_string::<i32>().value(row);
+        assert_eq!(synsets(&answer.rows)[0], expected);
+        let details: Vec<_> = answer.stages.iter().map(|stage| &stage.detail).collect();
+        let told = format!("{FRESH} rows that it does not cover");
+        assert!(details.iter().any(|detail| detail.contains(&told)), "{details:?}");
+        assert!(scored().await >= before + FRESH as u64, "each search scores all fresh rows");
+    }
     cluster.stop().await;
 }
 

@@ -31,7 +31,8 @@ pub enum Life {
     Stuck(Duration),
 }
 
-/// Asks the cores, once for all concurrent probes. Used on one thread.
+/// Checks for liveness probes whether a node's cores still run. Concurrent probes share one check. It must be used
+/// within a `LocalSet`, on one thread.
 pub struct Liveness<S> {
     source: Arc<S>,
     state: Rc<LivenessState>,

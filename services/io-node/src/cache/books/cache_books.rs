@@ -278,7 +278,7 @@ impl CacheBooks {
                 if self.placed.get(extent.key).is_none_or(|old| old.segment != from) =>
             {
                 self.segments.settle(extent.segment, 1, record_sectors(&extent.index));
-                self.moved(from);
+                self.end_move(from);
             }
             (Ok(()), _) if !is_retired => {
                 self.health[drive].written();
@@ -307,7 +307,7 @@ impl CacheBooks {
                         if is_due && failed.as_ref().is_none_or(is_drive_fault) {
                             self.keep_once_more(from, extent.key);
                         }
-                        self.moved(from);
+                        self.end_move(from);
                     }
                 }
             }
@@ -338,7 +338,7 @@ impl CacheBooks {
             }
             Purpose::Keep { from, .. } => {
                 self.counts.bytes_kept += bytes;
-                self.moved(from);
+                self.end_move(from);
             }
         }
     }

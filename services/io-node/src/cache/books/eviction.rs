@@ -52,7 +52,9 @@ pub const SEGMENTS_SAVED: u64 = 4;
 const KEPT_PERCENT: u64 = 25;
 
 /// The minimum number of batches that must have read an extent since it was placed, summed over all cores, so that it
-/// is kept. The read whose miss filled the extent does not count.
+/// is kept. `Directory::extent_counting_reader` counts them, whether the rows are in RAM or not. The batch whose miss
+/// filled the extent does not count, because it was answered from the table: so a missed chunk is kept after two reads, a
+/// warmed one after one.
 const KEPT_HEAT_MIN: u32 = 1;
 
 /// The minimum capacity of the list of ghosts. Its capacity is the number of extents, if that is larger.

@@ -51,7 +51,9 @@ impl Reader {
             }
             for (position, source) in sources.iter().enumerate() {
                 let RowSource::Extent(extent_no, row) = *source else { continue };
-                let Some(extent) = directory.read_by(extent_no, no.serial) else { continue };
+                let Some(extent) = directory.extent_counting_reader(extent_no, no.serial) else {
+                    continue;
+                };
                 if extent.index.is_null(row) {
                     continue;
                 }

@@ -81,9 +81,9 @@ impl CacheBooks {
         let due = kept.iter().filter(|&&at| candidates[at].is_due);
         let due = due.map(|&at| candidates[at].key).collect();
         let waiting = kept.iter().rev().map(|&at| Arc::clone(&heats[at].0)).collect();
-        // This function counts as one move, which the call of `moved` below ends.
+        // This function counts as one move, which the call of `end_move` below ends.
         self.reclaiming = Some(Reclaim { waiting, moving: 1, due, ..Reclaim::new(segment) });
-        self.moved(segment);
+        self.end_move(segment);
     }
 
     /// Handles an extent that was read to be moved.
@@ -102,7 +102,7 @@ impl CacheBooks {
                 if !self.not_due(extent.segment, extent.key) {
                     self.eviction.refund(extent.index.sectors().into());
                 }
-                self.moved(extent.segment);
+                self.end_move(extent.segment);
             }
         }
     }
@@ -130,7 +130,7 @@ impl CacheBooks {
             }
             _ => self.eviction.refund(sectors),
         }
-        self.moved(from);
+        self.end_move(from);
     }
 
     /// Records that an extent has its new place, or will have none. Returns whether it was due.
@@ -164,7 +164,7 @@ impl CacheBooks {
 
     /// Ends one extent's move out of `from`, and starts the next. After the last one, the rest of the segment is
     /// evicted.
-    pub(super) fn moved(&mut self, from: SegmentNo) {
+    pub(super) fn end_move(&mut self, from: SegmentNo) {
         // The reclaim was given up meanwhile.
         let Some(reclaim) = self.reclaiming.as_mut().filter(|it| it.segment == from) else {
             return;
