@@ -86,7 +86,7 @@ fn sent(ledger: &mut Ledger, now: Instant) -> Vec<String> {
 fn a_batch_beyond_the_limit_of_a_new_connection_is_too_large() {
     let (mut ledger, now) = (ledger(100, 10, 4), Instant::now());
     // The caller halves a part whose fetch ends so.
-    let fault = fetch(&mut ledger, 1, "t", 11, now).try_recv().unwrap().unwrap_err();
+    let fault = fetch(&mut ledger, 1, "t", 11, now).try_recv().unwrap().err().unwrap();
     assert_eq!(fault.reason, Reason::TooLarge);
     assert!(fetch(&mut ledger, 2, "t", 10, now).try_recv().is_err(), "it is not answered yet");
     assert_eq!(sent(&mut ledger, now), ["open 1 t"]);

@@ -20,7 +20,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use audit::HandshakeAudit;
 use connections::{AcceptOptions, Acceptor, Lifetimes};
 use futures::FutureExt;
-use peers::SecretFile;
 use ring::sim::SimDisk;
 use tables::Tables;
 use telemetry::{Identity, Telemetry, Tracer};
