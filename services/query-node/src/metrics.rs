@@ -49,7 +49,7 @@ telemetry::metrics! {
     GENERATION = Gauge "bireme.query.membership.generation" "{list}" [] "Views of the I/O nodes so far: each change of the list, or of a node's state or share, makes a new one";
     REFUSED = Counter "bireme.query.membership.refused" "{list}" [] "Lists of I/O nodes that were refused";
     SOURCE_FAILURES = Counter "bireme.query.membership.failures" "{failure}" [] "Failures to read the list's source. Consecutive ones with the same error count once";
-    SOURCE_UNREADABLE = Gauge "bireme.query.membership.unreadable" "1" [] "1 while the list's source cannot be read: the last list stays in use";
+    SOURCE_UNREADABLE = Gauge "bireme.query.membership.unreadable" "{source}" [] "1 while the list's source cannot be read: the last list stays in use";
     EJECTIONS = Counter "bireme.query.membership.ejections" "{ejection}" [] "Ejections of I/O nodes that failed repeatedly";
     TABLE_VERSION = Gauge "bireme.query.table.version" "{version}" ["table"] "The version of a table that is served; 0 if the table cannot be opened";
     TABLE_ROWS = Gauge "bireme.query.table.rows" "{row}" ["table"] "Rows of the version that is served";
