@@ -40,6 +40,9 @@ impl History {
             kind: index,
             metric,
             partitions: Some(8),
+            // With one code per vector, the default here, rows share codes. Which of them are the candidates that are
+            // compared exactly would then be chance.
+            sub_vectors: (index == VectorIndexKind::IvfPq).then_some(8),
             ..Default::default()
         };
         let request = IndexRequest::Vector(request);
