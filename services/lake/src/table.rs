@@ -134,7 +134,7 @@ impl Table {
 
     /// The number of live rows, without deleted ones.
     pub fn row_count(&self) -> u64 {
-        self.inner.infos.iter().map(|info| u64::from(info.physical_rows - info.deleted_rows)).sum()
+        self.inner.infos.iter().map(FragmentInfo::live_rows).sum()
     }
 
     /// The version's fragments, by ascending id.

@@ -83,12 +83,12 @@ impl RequestContext {
     /// # Errors
     /// [`QueryError::BadRequest`] if the number is not a priority.
     pub fn with_priority(self, priority: i32) -> Result<Self> {
-        match fetch::Priority::try_from(priority) {
-            Ok(fetch::Priority::Unspecified) => Ok(self),
-            Ok(fetch::Priority::Interactive) => {
+        match wire::fetch::Priority::try_from(priority) {
+            Ok(wire::fetch::Priority::Unspecified) => Ok(self),
+            Ok(wire::fetch::Priority::Interactive) => {
                 Ok(Self { priority: Priority::Interactive, ..self })
             }
-            Ok(fetch::Priority::Batch) => Ok(self.as_batch()),
+            Ok(wire::fetch::Priority::Batch) => Ok(self.as_batch()),
             Err(_) => {
                 let problem = format!("is {priority}; give 1 (interactive) or 2 (batch)");
                 Err(QueryError::BadRequest { field: "priority", problem })
@@ -121,11 +121,7 @@ impl RequestContext {
     pub fn for_io_nodes(self, span: Option<ParentSpan>) -> fetch::FetchContext {
         let now = Instant::now();
         let deadline = now + (self.deadline.saturating_duration_since(now)) * 3 / 4;
-        let priority = match self.priority {
-            Priority::Interactive => fetch::Priority::Interactive,
-            Priority::Batch => fetch::Priority::Batch,
-        };
-        fetch::FetchContext { deadline, priority, flow: self.flow, span }
+        fetch::FetchContext { deadline, priority: self.priority, flow: self.flow, span }
     }
 
     /// Checks that the deadline has not passed.

@@ -14,3 +14,10 @@ pub struct FragmentInfo {
     /// `None` if the table does not record it (Lance before 0.25), and the store did not report it either.
     pub first_file_bytes: Option<u64>,
 }
+
+impl FragmentInfo {
+    /// Returns the number of rows that are not deleted.
+    pub fn live_rows(&self) -> u64 {
+        u64::from(self.physical_rows - self.deleted_rows)
+    }
+}

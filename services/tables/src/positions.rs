@@ -26,8 +26,7 @@ pub async fn rows_at<'a>(
     positions: Range<u64>,
     deleted: impl Fn(u32) -> BoxFuture<'a, Result<Arc<DeletedRows>, Fault>>,
 ) -> Result<Vec<FragmentRows>, Fault> {
-    let live_in = |info: &FragmentInfo| u64::from(info.physical_rows - info.deleted_rows);
-    let rows = fragments.iter().map(live_in).sum();
+    let rows = fragments.iter().map(FragmentInfo::live_rows).sum();
     let end = if positions.end == u64::MAX { rows } else { positions.end };
     let positions = positions.start..end;
     if positions.start >= end || end > rows {
@@ -42,7 +41,7 @@ pub async fn rows_at<'a>(
     let mut found = Vec::new();
     let mut begin = 0;
     for info in fragments {
-        let live = live_in(info);
+        let live = info.live_rows();
         let from = positions.start.max(begin) - begin;
         let to = positions.end.min(begin + live).saturating_sub(begin);
         begin += live;

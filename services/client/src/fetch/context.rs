@@ -1,9 +1,8 @@
 //! The context of a fetch.
 
-use scheduler::Flow;
+use scheduler::{Flow, Priority};
 use tokio::time::Instant;
 use wire::ParentSpan;
-use wire::fetch::Priority;
 
 /// The deadline, priority, flow and trace of a fetch.
 #[derive(Clone, Copy, Debug)]

@@ -145,10 +145,6 @@ impl Ledger {
 
     fn make_ready(&mut self, job: Job, handle: u32) {
         let FetchContext { flow, priority, .. } = job.context;
-        let priority = match priority {
-            wire::fetch::Priority::Batch => Priority::Batch,
-            _ => Priority::Interactive,
-        };
         self.ready.push(Ready { job, handle }, flow, priority);
     }
 
@@ -284,7 +280,10 @@ impl Ledger {
             let batch =
                 Outstanding { rows, flow, handle, schema, asked, without_credit, sent, answer };
             self.outstanding.insert(id, batch);
-            let priority = context.priority.into();
+            let priority = match context.priority {
+                Priority::Interactive => wire::fetch::Priority::Interactive,
+                Priority::Batch => wire::fetch::Priority::Batch,
+            };
             let traceparent = context.span.map(|span| span.to_string()).unwrap_or_default();
             let batch = Batch {
                 id,
@@ -292,7 +291,7 @@ impl Ledger {
                 row_addrs,
                 rerank,
                 timeout_us,
-                priority,
+                priority: priority.into(),
                 traceparent,
                 flow: flow.id(),
                 weight: flow.weight(),

@@ -76,7 +76,7 @@ impl IndexInfo {
             kind: described.index_type().to_owned(),
             metric: None,
             rows_covered: described.rows_indexed(),
-            rows_uncovered: uncovered.map(|it| u64::from(it.physical_rows - it.deleted_rows)).sum(),
+            rows_uncovered: uncovered.map(FragmentInfo::live_rows).sum(),
             bytes: described.total_size_bytes(),
             columns,
         };

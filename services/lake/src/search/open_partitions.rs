@@ -12,6 +12,7 @@ use lance::index::prefilter::DatasetPreFilter;
 use lance_core::Result;
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_table::format::IndexMetadata;
+use tables::FragmentInfo;
 
 use super::coverage::Coverage;
 use super::partitions::Partitions;
@@ -64,7 +65,7 @@ async fn fresh_rows(
     coverage: &Coverage,
 ) -> crate::error::Result<std::result::Result<Arc<[RowAddr]>, PlanReason>> {
     let infos = coverage.uncovered.iter().filter_map(|id| table.fragment(*id));
-    let count = infos.clone().map(live_rows).sum();
+    let count = infos.clone().map(FragmentInfo::live_rows).sum();
     if coverage.segments.is_empty() {
         return Ok(Err(PlanReason::CoversNothing));
     }
@@ -90,7 +91,7 @@ async fn open_segment(
     let index = dataset.open_vector_index(column, &segment.uuid, &NoOpMetricsCollector).await?;
     let covered = segment.fragment_bitmap.clone().unwrap_or_default();
     let covered_infos = table.fragments().iter().filter(|info| covered.contains(info.id));
-    let live_rows: u64 = covered_infos.map(live_rows).sum();
+    let live_rows: u64 = covered_infos.map(FragmentInfo::live_rows).sum();
     let live = DatasetPreFilter::create_restricted_deletion_mask(Arc::clone(dataset), covered);
     let live = match live {
         Some(live) => Some(live.await?),
@@ -99,8 +100,4 @@ async fn open_segment(
     // An index has no rows without a vector, so the share is only an estimate.
     let live_share = (live_rows as f64 / index.num_rows().max(1) as f64).min(1.0);
     Ok(Segment { index, live, live_share, is_flat })
-}
-
-fn live_rows(info: &tables::FragmentInfo) -> u64 {
-    u64::from(info.physical_rows - info.deleted_rows)
 }

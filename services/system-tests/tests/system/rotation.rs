@@ -224,7 +224,7 @@ async fn everything_is_rotated_under_load_and_no_request_fails() {
 
     let mut number = 0;
     wait(&cluster, &live, &API_KEYS[..1], &mut number, Duration::from_secs(1)).await;
-    // The same authorities renew all certificates. The new keys are accepted as well.
+    // All certificates are renewed by the authorities that signed the old ones. Tokens may be signed with either key.
     live.replace_certificates(&callers, &tiers);
     live.replace("jwks.json", key_set(&[&signer, &next_signer]));
     wait(&cluster, &live, &API_KEYS, &mut number, CHECKED).await;
