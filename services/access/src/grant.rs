@@ -115,10 +115,15 @@ impl Drop for Running {
 pub struct LimitReached {
     /// The grant's name.
     pub grant: String,
-    /// The limit, as a policy writes it.
+    /// The limit, as a policy writes it: one of [`ALL`](Self::ALL).
     pub limit: &'static str,
     /// The time until a request may be allowed.
     pub retry_after: Duration,
+}
+
+impl LimitReached {
+    /// Every limit that refuses requests.
+    pub const ALL: [&'static str; 3] = ["concurrent", "requests_per_second", "rows_per_second"];
 }
 
 /// Returns the flow of the grant with this name. The flow's id is a hash of the name, so that all query nodes send the
@@ -179,9 +184,21 @@ impl Grant {
     /// # Errors
     /// [`LimitReached`] for `rows_per_second`.
     pub fn take_rows(&self, rows: usize) -> Result<(), LimitReached> {
+        self.try_take_rows(rows).map_err(|wait| self.refuse_rows(wait))
+    }
+
+    /// Takes rows as [`take_rows`](Self::take_rows) does, for a request that waits for them.
+    ///
+    /// # Errors
+    /// The time until a request may take rows. This is not counted as a refusal.
+    pub fn try_take_rows(&self, rows: usize) -> Result<(), Duration> {
         let Some(rate) = self.limits.rows_per_second else { return Ok(()) };
-        let taken = self.state.rows_taken.take(rows as u64, rate, self.state.began.elapsed());
-        taken.map_err(|wait| self.reached("rows_per_second", wait))
+        self.state.rows_taken.take(rows as u64, rate, self.state.began.elapsed())
+    }
+
+    /// Counts the refusal of a request that can't wait for its rows, and returns it.
+    pub fn refuse_rows(&self, retry_after: Duration) -> LimitReached {
+        self.reached("rows_per_second", retry_after)
     }
 
     fn reached(&self, limit: &'static str, retry_after: Duration) -> LimitReached {
@@ -269,6 +286,7 @@ mod tests {
         drop(grant.begin().unwrap());
         grant.take_rows(300).unwrap();
         assert_eq!(grant.take_rows(1).unwrap_err().limit, "rows_per_second");
+        assert_eq!(grant.try_take_rows(1), Err(Duration::from_secs(2)), "this is no refusal");
         grant.count(3, 1024);
         assert_eq!(grant.used(), Used { requests: 5, refused: 3, rows: 3, bytes: 1024 });
     }

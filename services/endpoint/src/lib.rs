@@ -81,6 +81,12 @@ impl Endpoint {
         (!ip.is_unspecified()).then(|| SocketAddr::new(ip, port))
     }
 
+    /// Returns whether connections do not leave this machine: the host is a loopback address or `localhost`.
+    pub fn is_loopback(&self) -> bool {
+        self.address().is_some_and(|address| address.ip().is_loopback())
+            || self.host_and_port().0.eq_ignore_ascii_case("localhost")
+    }
+
     /// Returns the host (a name, or an address without brackets) and the port.
     pub fn host_and_port(&self) -> (&str, u16) {
         host_and_port_of(&self.uri)
@@ -108,6 +114,21 @@ mod tests {
         ] {
             let endpoint: Endpoint = text.parse().unwrap();
             assert_eq!(endpoint.address(), address.map(|it| it.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_loopback_endpoint_is_recognised() {
+        for (text, is_loopback) in [
+            ("127.0.0.2:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("LocalHost:1", true),
+            ("0.0.0.0:1", false),
+            ("10.0.0.7:1", false),
+            ("localhost.example:1", false),
+        ] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().is_loopback(), is_loopback, "{text}");
         }
     }
 

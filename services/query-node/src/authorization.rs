@@ -34,10 +34,9 @@ impl IdentifiedCaller {
     /// Returns the caller with the rights that it has now.
     ///
     /// # Errors
-    /// [`QueryError::Denied`] once its token has expired, or its credentials are no longer accepted.
-    pub fn renewed(&self, access: &Access) -> Result<Self> {
-        let caller = access.renewed(&self.caller).map_err(QueryError::Denied)?;
-        Ok(Self { caller, ..*self })
+    /// [`Denied`] once its token has expired, or its credentials are no longer accepted.
+    pub fn renewed(&self, access: &Access) -> std::result::Result<Self, Denied> {
+        Ok(Self { caller: access.renewed(&self.caller)?, ..*self })
     }
 }
 

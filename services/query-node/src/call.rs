@@ -169,14 +169,14 @@ impl Call {
     /// # Errors
     /// [`QueryError::LimitReached`] if it would take longer.
     pub async fn await_rows(&self, rows: usize, context: RequestContext) -> Result<()> {
-        loop {
-            match self.take_rows(rows) {
-                Err(QueryError::LimitReached(limit)) if limit.retry_after < context.left() => {
-                    tokio::time::sleep(limit.retry_after).await;
-                }
-                taken => return taken,
+        let Some(Authorization { grant, .. }) = &self.authorization else { return Ok(()) };
+        while let Err(wait) = grant.try_take_rows(rows) {
+            if wait >= context.left() {
+                return Err(grant.refuse_rows(wait).into());
             }
+            tokio::time::sleep(wait).await;
         }
+        Ok(())
     }
 
     /// Counts rows of the answer, for the audit log and the grant's use.
@@ -256,10 +256,14 @@ impl Call {
     /// Ends the call: counts the answer, ends the recording, and maps the error to a fault.
     pub fn end<T>(mut self, answer: Result<T>) -> std::result::Result<T, Fault> {
         self.is_answered = true;
+        let refusal = answer.as_ref().err().and_then(Refusal::of);
+        if let Some(refusal) = &refusal {
+            self.state.metrics.refused(refusal.cause);
+        }
         let answer = answer.map_err(|error| self.fault_of(error));
         let fault = answer.as_ref().err();
         self.state.metrics.answered(self.rpc, fault.map(|it| it.reason), self.began.elapsed());
-        self.record_end(fault.map_or(tonic::Code::Ok, |it| it.reason.code()), fault);
+        self.record_end(fault.map_or(tonic::Code::Ok, |it| it.reason.code()), fault, refusal);
         if let Some(recording) = self.recording.take() {
             let (stage_records, mut attributes) =
                 (std::mem::take(&mut self.stage_records), std::mem::take(&mut self.attributes));
@@ -294,12 +298,14 @@ impl Call {
     }
 
     /// Counts the use of the grant, and writes the call's line into the audit log.
-    fn record_end(&mut self, code: tonic::Code, fault: Option<&Fault>) {
+    fn record_end(&mut self, code: tonic::Code, fault: Option<&Fault>, refusal: Option<Refusal>) {
         let (rows, bytes) = self.answered;
         if let Some(authorization) = &self.authorization {
             authorization.grant.count(rows, bytes);
         }
         let Some(line) = self.line.take() else { return };
+        let verdict = if refusal.is_some() { Verdict::Denied } else { Verdict::Allowed };
+        let refusal = refusal.unwrap_or_default();
         let grant = self.authorization.as_ref().map(|it| it.grant.name());
         line.record(&Record {
             time: SystemTime::now(),
@@ -309,13 +315,10 @@ impl Call {
             rpc: self.rpc.path(),
             table: Some(self.table.as_str()).filter(|table| !table.is_empty()),
             version: self.open.as_ref().map(|open| open.version()),
-            grant,
-            verdict: match fault {
-                Some(fault) if grant.is_none() && is_refusal(fault.reason) => Verdict::Denied,
-                _ => Verdict::Allowed,
-            },
+            grant: grant.or(refusal.grant.as_deref()),
+            verdict,
             code: code_name(code),
-            reason: fault.map(|it| it.reason.as_str()),
+            reason: refusal.credentials.or_else(|| fault.map(|it| it.reason.as_str())),
             rows,
             bytes,
             duration_us: self.began.elapsed().as_micros() as u64,
@@ -330,14 +333,32 @@ impl Drop for Call {
         self.state.activity.add();
         if !self.is_answered {
             self.state.metrics.abandoned(self.rpc, self.began.elapsed());
-            self.record_end(tonic::Code::Cancelled, None);
+            self.record_end(tonic::Code::Cancelled, None, None);
         }
     }
 }
 
-/// Returns whether a call without a grant that failed for this reason was refused by the policy.
-fn is_refusal(reason: Reason) -> bool {
-    matches!(reason, Reason::Forbidden | Reason::LimitReached | Reason::TableNotFound)
+/// The refusal of a call by the access policy.
+#[derive(Default)]
+struct Refusal {
+    /// One of [`QueryError::refusals`].
+    cause: &'static str,
+    /// What is wrong with the caller's credentials, if it is that.
+    credentials: Option<&'static str>,
+    /// The grant whose limit was reached, if it is that.
+    grant: Option<String>,
+}
+
+impl Refusal {
+    fn of(error: &QueryError) -> Option<Self> {
+        let cause = error.refusal()?;
+        let (credentials, grant) = match error {
+            QueryError::Denied(denied) => (Some(denied.as_str()), None),
+            QueryError::LimitReached(reached) => (None, Some(reached.grant.clone())),
+            _ => (None, None),
+        };
+        Some(Self { cause, credentials, grant })
+    }
 }
 
 /// Returns whether the service failed, rather than the request being wrong or cancelled.

@@ -4,10 +4,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use access::Denied;
 use telemetry::{Histogram, Scale};
 use tonic::Code;
 use wire::{CODES, Reason};
+
+use crate::error::QueryError;
 
 macro_rules! names {
     ($($(#[$doc:meta])* $group:ident { $($variant:ident = $name:literal,)* })*) => {
@@ -122,8 +123,8 @@ pub struct ShardMetrics {
     /// Durations by rpc and code. Created when first used: most combinations never occur.
     pub calls: [[OnceLock<Histogram>; CODES.len()]; RPCS],
     pub failures: Vec<AtomicU64>,
-    /// Requests refused because of their credentials, by cause, in the order of [`Denied::ALL`].
-    pub denials: Vec<AtomicU64>,
+    /// Requests that the access policy refused, by cause, in the order of [`QueryError::refusals`].
+    pub refusals: Vec<AtomicU64>,
     pub under_way: AtomicU64,
     pub stages: [Histogram; STAGES],
     pub searches: [[[AtomicU64; KINDS]; VIAS]; BYS],
@@ -140,7 +141,7 @@ impl Default for ShardMetrics {
         Self {
             calls: Default::default(),
             failures: Reason::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
-            denials: Denied::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+            refusals: QueryError::refusals().map(|_| AtomicU64::new(0)).collect(),
             under_way: AtomicU64::new(0),
             stages: std::array::from_fn(|_| Histogram::new(Scale::Seconds)),
             searches: Default::default(),
@@ -182,11 +183,10 @@ impl ShardMetrics {
         }
     }
 
-    /// Records an rpc whose caller was not identified.
-    pub fn denied(&self, rpc: Rpc, denied: Denied, took: Duration) {
-        self.answered(rpc, Some(Reason::Unauthenticated), took);
-        if let Some(at) = Denied::ALL.iter().position(|&it| it == denied) {
-            self.denials[at].fetch_add(1, Ordering::Relaxed);
+    /// Counts a request that the access policy refused. `cause` is one of [`QueryError::refusals`].
+    pub fn refused(&self, cause: &str) {
+        if let Some(at) = QueryError::refusals().position(|it| it == cause) {
+            self.refusals[at].fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -14,6 +14,12 @@ use spelling::nearest;
 use telemetry::TelemetryError;
 use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
 
+/// The cause of refusals for lack of a permission.
+const FORBIDDEN: &str = "forbidden";
+
+/// The cause of refusals of tables that do not exist, or that the caller may not see.
+const UNKNOWN_TABLE: &str = "unknown_table";
+
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, QueryError>;
 
@@ -178,6 +184,23 @@ pub enum QueryError {
 }
 
 impl QueryError {
+    /// Returns every cause that [`refusal`](Self::refusal) can return.
+    pub fn refusals() -> impl Iterator<Item = &'static str> {
+        let credentials = Denied::ALL.iter().map(|denied| denied.as_str());
+        credentials.chain([FORBIDDEN, UNKNOWN_TABLE]).chain(LimitReached::ALL)
+    }
+
+    /// If the access policy refuses the request, returns the cause, as metrics have it.
+    pub fn refusal(&self) -> Option<&'static str> {
+        match self {
+            Self::Denied(denied) => Some(denied.as_str()),
+            Self::Forbidden { .. } => Some(FORBIDDEN),
+            Self::TableUnknown { .. } => Some(UNKNOWN_TABLE),
+            Self::LimitReached(reached) => Some(reached.limit),
+            _ => None,
+        }
+    }
+
     /// Creates [`Members`](Self::Members).
     pub(crate) fn members(field: &'static str, error: MembershipError) -> Self {
         Self::Members { field, error }

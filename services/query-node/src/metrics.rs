@@ -5,18 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stores::{cache_samples, store_samples};
-use telemetry::{Buckets, Histogram, Samples, Source, process_samples, tls_samples};
+use telemetry::{
+    Buckets, Histogram, Samples, Source, handshake_samples, process_samples, tls_samples,
+};
 use wire::query::{Calls, MemberState};
 use wire::{CODES, Reason};
 
 use crate::counters::{IndexKind, Rpc, SearchBy, SearchVia, ShardMetrics, Stage};
+use crate::error::QueryError;
 use crate::state::{NodeState, ShardState};
 
 telemetry::metrics! {
     pub static METRICS;
     CALL_DURATION = Histogram "rpc.server.call.duration" "s" ["rpc.method", "rpc.response.status_code"] "Duration of calls: for GetStream of each request, for Take and Warm of the whole stream";
     FAILED = Counter "bireme.query.failures" "{request}" ["error.type"] "Requests answered with an error, by reason";
-    DENIED = Counter "bireme.query.denied" "{request}" ["error.type"] "Requests refused because their caller was not identified, by cause, such as `expired` or `bad_signature`";
+    DENIED = Counter "bireme.query.denied" "{request}" ["error.type"] "Requests that the access policy refused, by cause: what is wrong with the caller's credentials, such as `expired` or `bad_signature`; `forbidden`, `unknown_table` (there is none, or the caller may not see it), or the limit of the grant that was reached, such as `concurrent`";
     GRANT_REQUESTS = Counter "bireme.query.grant.requests" "{request}" ["grant"] "Requests that ran under a grant of the access policy";
     GRANT_REFUSED = Counter "bireme.query.grant.refused" "{request}" ["grant"] "Requests refused because a limit of the grant was reached";
     GRANT_ROWS = Counter "bireme.query.grant.rows" "{row}" ["grant"] "Rows returned under a grant";
@@ -74,6 +77,7 @@ impl Source for NodeMetrics {
         let server = shared.tls.as_ref().and_then(|tls| tls.expires());
         let client = shared.io_nodes.tls.as_ref().and_then(|tls| tls.expires());
         tls_samples(&mut samples, server, client);
+        handshake_samples(&mut samples, shared.tls.iter().flat_map(|tls| tls.refusals()));
         process_samples(&mut samples);
         samples
     }
@@ -126,6 +130,9 @@ fn requests(samples: &mut Samples, cores: &[Arc<ShardState>]) {
     for (at, reason) in Reason::ALL.iter().enumerate() {
         let failures = count(cores, |core| &core.failures[at]);
         samples.add(&FAILED, &[&reason.as_str()], failures);
+    }
+    for (at, cause) in QueryError::refusals().enumerate() {
+        samples.add(&DENIED, &[&cause], count(cores, |core| &core.refusals[at]));
     }
     for (stage, name) in Stage::NAMES.iter().enumerate() {
         let times = merged(cores, |core| Some(&core.stages[stage]));

@@ -1,6 +1,7 @@
 //! The gRPC service. Each rpc, and each request of a GetStream, becomes a [`Call`], which has a context and ends with
 //! an answer.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,7 +15,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use traffic::Arriving;
 use wire::query::query_service_server::QueryService;
 use wire::query::*;
-use wire::{Fault, asked_timeout, code_name, query};
+use wire::{Fault, Reason, asked_timeout, code_name, query};
 
 use crate::authorization::{IdentifiedCaller, address_of, identify};
 use crate::call::Call;
@@ -52,39 +53,49 @@ impl Service {
         match identify(&self.0.shared.access, request).await {
             Ok(caller) => Ok(caller),
             Err(denied) => {
-                self.0.metrics.denied(rpc, denied, began.elapsed());
-                self.record_denied(rpc, request, denied, began).await;
-                Err(QueryError::Denied(denied).into())
+                let stranger = Stranger { identity: None, address: address_of(request), denied };
+                Err(stranger.refuse(&self.0, rpc, began.elapsed()).await)
             }
         }
     }
+}
 
-    /// Writes the line of a request whose caller was not identified into the audit log, if there is one.
-    async fn record_denied<T>(
-        &self,
-        rpc: Rpc,
-        request: &Request<T>,
-        denied: Denied,
-        began: Instant,
-    ) {
-        let Some(audit) = &self.0.shared.audit else { return };
-        let Some(line) = audit.reserve().await else { return };
-        line.record(&Record {
-            time: SystemTime::now(),
-            node: &self.0.shared.config.name,
-            caller: None,
-            peer: address_of(request),
-            rpc: rpc.path(),
-            table: None,
-            version: None,
-            grant: None,
-            verdict: Verdict::Denied,
-            code: code_name(Code::Unauthenticated),
-            reason: Some(denied.as_str()),
-            rows: 0,
-            bytes: 0,
-            duration_us: began.elapsed().as_micros() as u64,
-        });
+/// A caller whose credentials are not accepted, or no longer.
+struct Stranger {
+    /// The caller, as grants write it, if its credentials were accepted earlier.
+    identity: Option<String>,
+    address: Option<SocketAddr>,
+    denied: Denied,
+}
+
+impl Stranger {
+    /// Counts the refusal of a request, and writes its line into the audit log, if there is one. Returns the answer.
+    async fn refuse(self, state: &ShardState, rpc: Rpc, took: Duration) -> Fault {
+        state.metrics.answered(rpc, Some(Reason::Unauthenticated), took);
+        state.metrics.refused(self.denied.as_str());
+        let line = match &state.shared.audit {
+            Some(audit) => audit.reserve().await,
+            None => None,
+        };
+        if let Some(line) = line {
+            line.record(&Record {
+                time: SystemTime::now(),
+                node: &state.shared.config.name,
+                caller: self.identity.as_deref(),
+                peer: self.address,
+                rpc: rpc.path(),
+                table: None,
+                version: None,
+                grant: None,
+                verdict: Verdict::Denied,
+                code: code_name(Code::Unauthenticated),
+                reason: Some(self.denied.as_str()),
+                rows: 0,
+                bytes: 0,
+                duration_us: took.as_micros() as u64,
+            });
+        }
+        QueryError::Denied(self.denied).into()
     }
 }
 
@@ -125,7 +136,15 @@ impl QueryService for Service {
             let (state, arriving, caller) = (Arc::clone(&state), arriving.clone(), caller.clone());
             async move {
                 let request = request?;
-                let caller = caller.renewed(&state.shared.access).map_err(Fault::from)?;
+                let caller = match caller.renewed(&state.shared.access) {
+                    Ok(caller) => caller,
+                    Err(denied) => {
+                        let identity = Some(caller.caller.identity().to_string());
+                        let stranger = Stranger { identity, address: caller.address, denied };
+                        let fault = stranger.refuse(&state, Rpc::GetStream, Duration::ZERO).await;
+                        return Err(fault.into());
+                    }
+                };
                 let begun =
                     Call::begin(&state, Rpc::GetStream, of_stream.for_piece(), caller).await;
                 let answer = match begun {

@@ -29,6 +29,9 @@ pub async fn status(state: &ShardState, caller: &Caller) -> Result<StatusRespons
     }
     let routes = state.tier.routes();
     let mut io_nodes = join_all(routes.nodes().iter().map(|node| describe(node))).await;
+    for (node, shown) in routes.nodes().iter().zip(&mut io_nodes) {
+        shown.unverified = !state.shared.io_nodes.verifies(node.client.endpoint());
+    }
     if !state.shared.catalog.names().all(|name| caller.sees(name)) {
         io_nodes.iter_mut().for_each(|node| {
             node.tables.clear();

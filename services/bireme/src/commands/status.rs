@@ -115,6 +115,12 @@ fn report(status: &StatusResponse, out: &mut Output) -> Result<()> {
             node.endpoint
         ))?;
     }
+    for node in status.io_nodes.iter().filter(|node| node.unverified) {
+        out.line(format_args!(
+            "\nwarning: the query node can't tell {} from an impostor; set `peer_secret` on both tiers, or use TLS",
+            node.endpoint
+        ))?;
+    }
     for node in &status.io_nodes {
         for warm in node.start_warms.iter().filter(|warm| !warm.done) {
             out.line(format_args!("\n{}", warming(node, warm)))?;
@@ -370,6 +376,7 @@ fn to_json(status: &StatusResponse) -> Value {
             "tables": node.tables.iter().map(table_json).collect::<Vec<_>>(),
             "ready": node.ready,
             "open_access": node.open_access,
+            "unverified": node.unverified,
             "start_warms": node.start_warms.iter().map(start_warm_json).collect::<Vec<_>>(),
         })
     };

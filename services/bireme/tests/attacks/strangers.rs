@@ -126,7 +126,8 @@ fn another_certificate_of_the_authority_reads_no_table() {
     });
     assert_newcomer_is_answered(&cluster);
     let counted = cluster.io.scrape();
-    let counted = counted.lines().find_map(|it| it.strip_prefix("bireme_io_calls_refused_total "));
+    let series = "bireme_io_calls_refused_total{error_type=\"other_name\"} ";
+    let counted = counted.lines().find_map(|line| line.strip_prefix(series));
     assert!(counted.unwrap().parse::<u64>().unwrap() >= refused, "{counted:?}");
     let seen = format!(
         "{refused} calls with {} other certificates of the authority refused; only health and reflection answered",

@@ -10,6 +10,7 @@ mod expiry;
 mod files;
 mod names;
 mod presented;
+mod refusals;
 mod reload;
 mod server;
 #[cfg(test)]

@@ -16,6 +16,7 @@ use super::ALPN;
 use super::expiry::expires;
 use super::files::{TlsError, authorities, certificates, key, provider, revocations, unusable};
 use super::presented::{ClientVerifier, Presented, ServerFiles};
+use super::refusals::Refusals;
 use super::reload::{LoadedConfig, Reloaded};
 use crate::Carrier;
 
@@ -55,7 +56,10 @@ pub enum ClientCertificates {
 }
 
 /// Accepts TLS connections.
-pub struct ServerTls(pub(super) Arc<ServerFiles>);
+pub struct ServerTls {
+    files: Arc<ServerFiles>,
+    refusals: Refusals,
+}
 
 impl ServerTls {
     /// Reads the files.
@@ -71,39 +75,49 @@ impl ServerTls {
         files.extend(config.crl.clone());
         let config = config.clone();
         let loaded = Reloaded::new(files, move || make(&config, clients))?;
-        Ok(Arc::new(Self(Arc::new(loaded))))
+        Ok(Arc::new(Self { files: Arc::new(loaded), refusals: Refusals::default() }))
     }
 
-    /// Does the handshake. Returns the certificates of both sides too.
+    /// Does the handshake. Returns the certificates of both sides too. A failure is counted.
     ///
     /// # Errors
     /// An I/O error if the client's handshake is invalid, or takes longer than 3 s.
     pub async fn accept<C: Carrier>(&self, stream: C) -> io::Result<(TlsStream<C>, Presented)> {
-        let generation = self.0.generation();
-        let current = self.0.current();
+        let shaken = self.shake_hands(stream).await;
+        shaken.inspect_err(|error| self.refusals.count(error))
+    }
+
+    async fn shake_hands<C: Carrier>(&self, stream: C) -> io::Result<(TlsStream<C>, Presented)> {
+        let generation = self.files.generation();
+        let current = self.files.current();
         let acceptor = TlsAcceptor::from(Arc::clone(&current.config));
         let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await;
         let stream = accepted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let chain = stream.get_ref().1.peer_certificates();
-        let presented = Presented::new(Arc::clone(&self.0), chain, &current, generation);
+        let presented = Presented::new(Arc::clone(&self.files), chain, &current, generation);
         Ok((stream, presented))
+    }
+
+    /// Returns the causes of failed handshakes, and how many failed for each since the start.
+    pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.refusals.counts()
     }
 
     /// Reads the files again if they have changed. Does nothing if that was checked a few seconds ago.
     pub fn check(&self) {
-        self.0.check_if_due();
+        self.files.check_if_due();
     }
 
     /// Reads the files again if they have changed.
     #[cfg(test)]
     pub fn check_now(&self) {
-        self.0.check_now();
+        self.files.check_now();
     }
 
     /// Returns the earliest expiry of the certificate in use and of those between it and its authority, in seconds
     /// since 1970. Returns `None` if it can't be read. Checks whether the files have changed, as a new connection does.
     pub fn expires(&self) -> Option<u64> {
-        self.0.current().expires
+        self.files.current().expires
     }
 }
 

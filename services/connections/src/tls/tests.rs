@@ -63,6 +63,47 @@ async fn only_sides_with_trusted_certificates_connect() {
     assert!(!speaks(&mutual, &with(theirs.issue("stranger", DAY)), "x").await);
 }
 
+#[tokio::test]
+async fn failed_handshakes_are_counted_by_cause() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (ours, theirs) = (Authority::new(folder, "ours"), Authority::new(folder, "theirs"));
+    let Pair { cert, key, .. } = ours.issue("io.bireme", DAY);
+    let config = ServerTlsConfig { cert, key, client_ca: Some(ours.ca.clone()), crl: None };
+    let server = ServerTls::load(&config, ClientCertificates::Required).unwrap();
+    let client = |pair: Option<Pair>, ca: &Path| {
+        let (cert, key) = pair.map(|it| (it.cert, it.key)).unzip();
+        ClientTlsConfig { ca: Some(ca.into()), cert, key, ..Default::default() }
+    };
+    let past = SystemTime::now() - DAY;
+    let clients = [
+        ("no_certificate", client(None, &ours.ca)),
+        ("unknown_issuer", client(Some(theirs.issue("query.bireme", DAY)), &ours.ca)),
+        ("out_of_date", client(Some(ours.issue_until(&["query.bireme"], past)), &ours.ca)),
+        ("by_client", client(Some(ours.issue("query.bireme", DAY)), &theirs.ca)),
+    ];
+    for (cause, client) in clients {
+        let client = ClientTls::load(&client).unwrap();
+        let before: Vec<_> = server.refusals().collect();
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let asking = async {
+            // With TLS 1.3 a client learns only with its first read that it is refused.
+            let mut stream = client.connect(near, "io.bireme").await?;
+            stream.read_u8().await
+        };
+        let (accepted, _) = tokio::join!(async { server.accept(far).await.is_ok() }, asking);
+        assert!(!accepted, "{cause}");
+        let grown: Vec<_> =
+            server.refusals().zip(before).filter(|(now, then)| now != then).collect();
+        assert_eq!(grown.len(), 1, "{cause}: {grown:?}");
+        assert_eq!((grown[0].0.0, grown[0].0.1), (cause, 1));
+    }
+    let (mut near, far) = tokio::io::duplex(1 << 16);
+    let asking = async move { near.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await };
+    let (accepted, _) = tokio::join!(async { server.accept(far).await.is_ok() }, asking);
+    assert!(!accepted && server.refusals().any(|it| it == ("protocol", 1)));
+}
+
 #[test]
 fn errors_name_the_unusable_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -120,7 +161,7 @@ fn the_reported_expiry_is_that_of_the_certificate_in_use() {
 
     let expiry = |pem: &str, second| {
         shows(pem, second);
-        server.0.check_now();
+        server.check_now();
         client.config.check_now();
         assert_eq!(server.expires(), client.expires());
         server.expires()

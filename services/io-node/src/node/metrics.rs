@@ -9,7 +9,7 @@ use address::{DriveNo, SECTOR_BYTES};
 use connections::ConnectionSlots;
 use connections::tls::ServerTls;
 use stores::{cache_samples, store_samples};
-use telemetry::{Samples, Source, process_samples, tls_samples};
+use telemetry::{Samples, Source, handshake_samples, process_samples, tls_samples};
 use wire::BATCH_STAGES;
 
 use super::memory::MemoryPlan;
@@ -39,7 +39,7 @@ telemetry::metrics! {
     CONNECTIONS_LIMIT = Gauge "bireme.io.connections.limit" "{connection}" [] "The maximum number of connections; beyond it a new connection replaces an idle one";
     CONNECTIONS_EVICTED = Counter "bireme.io.connections.evicted" "{connection}" [] "Idle connections that were closed for new ones";
     CONNECTIONS_REFUSED = Counter "bireme.io.connections.refused" "{connection}" [] "New connections that were refused, because all others had streams, or half of them came from the same address";
-    CALLS_REFUSED = Counter "bireme.io.calls.refused" "{call}" [] "Calls and streams refused because their caller is no peer of the node";
+    CALLS_REFUSED = Counter "bireme.io.calls.refused" "{call}" ["error.type"] "Calls and streams refused because their caller is no peer of the node, by cause, as the audit log has it: `no_certificate` and `other_name`, or what is wrong with the proof of the secret, such as `no_proof` or `other_time`";
     RING_READS = Counter "bireme.io.ring.reads" "{read}" ["core"] "Reads submitted to a core's ring";
     RING_SUBMITS = Counter "bireme.io.ring.submits" "{submit}" ["core"] "System calls that submitted operations; reads divided by submits is the size of a submission";
     RING_IN_FLIGHT = Gauge "bireme.io.ring.in_flight" "{operation}" ["core"] "Operations of a ring that are in flight";
@@ -116,6 +116,7 @@ impl Source for NodeMetrics {
         store_samples(&mut samples, &node.tables.store_use());
         cache_samples(&mut samples, &node.tables.cache_use().await);
         tls_samples(&mut samples, self.tls.as_ref().and_then(|tls| tls.expires()), None);
+        handshake_samples(&mut samples, self.tls.iter().flat_map(|tls| tls.refusals()));
         process_samples(&mut samples);
         samples
     }
@@ -153,7 +154,9 @@ fn traffic(samples: &mut Samples, metrics: &NodeMetrics, cores: &[CoreSnapshot])
     samples.add(&CONNECTIONS_LIMIT, &[], connections.max as u64);
     samples.add(&CONNECTIONS_EVICTED, &[], connections.evicted);
     samples.add(&CONNECTIONS_REFUSED, &[], connections.refused);
-    samples.add(&CALLS_REFUSED, &[], metrics.shared.peers.refused());
+    for (cause, refused) in metrics.shared.peers.refused() {
+        samples.add(&CALLS_REFUSED, &[&cause], refused);
+    }
 }
 
 fn rings(samples: &mut Samples, cores: &[CoreSnapshot]) {

@@ -27,7 +27,8 @@ pub struct PeerGate {
     /// `None` if the tiers share no secret.
     secret: Option<Checker>,
     is_open: bool,
-    refused: AtomicU64,
+    /// The number of refused callers by cause, in the order of [`CAUSES`].
+    refused: [AtomicU64; CAUSES.len()],
     logged: Mutex<Option<Instant>>,
 }
 
@@ -60,18 +61,30 @@ enum Stranger {
     NotProven(#[from] NotProven),
 }
 
+/// The causes of refusals, as the audit log and metrics have them.
+const CAUSES: [&str; 8] = [
+    "no_certificate",
+    "other_name",
+    "no_proof",
+    "unreadable_proof",
+    "other_secret",
+    "other_time",
+    "other_address",
+    "used_proof",
+];
+
 impl Stranger {
-    /// Returns the cause as the audit log has it.
-    fn cause(self) -> &'static str {
+    /// Returns the cause's place in [`CAUSES`].
+    fn cause(self) -> usize {
         match self {
-            Self::NoCertificate => "no_certificate",
-            Self::OtherName => "other_name",
-            Self::NotProven(NotProven::Missing) => "no_proof",
-            Self::NotProven(NotProven::Unreadable) => "unreadable_proof",
-            Self::NotProven(NotProven::OtherSecret) => "other_secret",
-            Self::NotProven(NotProven::OtherTime { .. }) => "other_time",
-            Self::NotProven(NotProven::OtherAddress { .. }) => "other_address",
-            Self::NotProven(NotProven::UsedBefore) => "used_proof",
+            Self::NoCertificate => 0,
+            Self::OtherName => 1,
+            Self::NotProven(NotProven::Missing) => 2,
+            Self::NotProven(NotProven::Unreadable) => 3,
+            Self::NotProven(NotProven::OtherSecret) => 4,
+            Self::NotProven(NotProven::OtherTime { .. }) => 5,
+            Self::NotProven(NotProven::OtherAddress { .. }) => 6,
+            Self::NotProven(NotProven::UsedBefore) => 7,
         }
     }
 }
@@ -103,9 +116,10 @@ impl PeerGate {
     ) -> Result<Admitted, Refusal> {
         let admitted = self.check(connection, rpc, proof);
         admitted.map_err(|stranger| {
-            self.refused.fetch_add(1, Ordering::Relaxed);
+            let cause = stranger.cause();
+            self.refused[cause].fetch_add(1, Ordering::Relaxed);
             self.log(stranger, connection);
-            Refusal { fault: self.refusal(), cause: stranger.cause() }
+            Refusal { fault: self.refusal(), cause: CAUSES[cause] }
         })
     }
 
@@ -152,9 +166,9 @@ impl PeerGate {
         self.secret.as_ref().map(Checker::file)
     }
 
-    /// Returns the number of calls that were refused since the start.
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+    /// Returns each cause, and the number of calls that were refused for it since the start.
+    pub fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        CAUSES.into_iter().zip(&self.refused).map(|(cause, of)| (cause, of.load(Ordering::Relaxed)))
     }
 
     /// Returns the fault of every refusal. It does not say what is wrong with a caller's certificate or proof.
@@ -180,6 +194,7 @@ impl PeerGate {
         let peer = connection.map(Connection::peer);
         let address = peer.and_then(|peer| peer.address).map(tracing::field::display);
         let names = peer.map(|peer| tracing::field::debug(&peer.names));
-        tracing::warn!(address, names, refused = self.refused(), "a caller is refused: {why}");
+        let refused: u64 = self.refused().map(|(_, refused)| refused).sum();
+        tracing::warn!(address, names, refused, "a caller is refused: {why}");
     }
 }

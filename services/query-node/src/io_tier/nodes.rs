@@ -2,9 +2,10 @@
 //! health.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use client::Endpoint;
 use client::fetch::Outage;
 use connections::tls::ClientTls;
 use membership::{Membership, Policy, Report, Settings, View};
@@ -30,6 +31,8 @@ pub struct IoNodes {
     /// Each node's health, by name and endpoint. Locked when routes are made, not during requests.
     health_by_node: Mutex<HashMap<(String, String), Weak<NodeHealth>>>,
     ejected: AtomicU64,
+    /// Whether the log says that an I/O node is not verified.
+    is_warned: AtomicBool,
 }
 
 /// The health of one I/O node, shared by all cores.
@@ -67,14 +70,29 @@ impl IoNodes {
             time: config.ejection_time,
             time_max: config.ejection_time_max,
         };
-        let (health_by_node, ejected) = Default::default();
-        Ok(Self { tls, prover, membership, policy, health_by_node, ejected })
+        let (health_by_node, ejected, is_warned) = Default::default();
+        Ok(Self { tls, prover, membership, policy, health_by_node, ejected, is_warned })
     }
 
     /// Uses the secret that the tiers share as soon as its file changes. Returns only if there is no such secret.
     pub async fn follow_secret(&self) {
         if let Some(prover) = &self.prover {
             Arc::clone(prover.file()).follow().await;
+        }
+    }
+
+    /// Returns whether an impostor at `endpoint` would be noticed.
+    pub fn verifies(&self, endpoint: &Endpoint) -> bool {
+        endpoint.is_tls() || endpoint.is_loopback() || self.prover.is_some()
+    }
+
+    /// Logs a warning if an impostor at `endpoint` would not be noticed, for the first such endpoint.
+    pub fn warn_if_unverified(&self, endpoint: &Endpoint) {
+        if !self.verifies(endpoint) && !self.is_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the I/O node at {endpoint} is not verified: this node would take rows from anyone who answers there; \
+                 set `peer_secret` on both tiers, or use TLS"
+            );
         }
     }
 

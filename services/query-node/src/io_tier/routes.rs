@@ -128,6 +128,7 @@ impl Routes {
             let client = match self.find(member) {
                 Some(before) => before.client.clone(),
                 None => {
+                    nodes.warn_if_unverified(&member.endpoint);
                     let jitter_seed = rand::random();
                     let outage = Some(Arc::clone(&health.outage));
                     let options = FetchOptions { jitter_seed, outage, ..options.clone() };

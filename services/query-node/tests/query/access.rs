@@ -7,11 +7,12 @@ use client::query::{GetRequest, PlacementRequest, QueryClient, TakeRequest, Warm
 use futures::StreamExt;
 use query_node::{AccessConfig, QueryConfig, QueryNode};
 use serde_json::Value;
+use telemetry::TelemetryConfig;
 use tempfile::TempDir;
 use wire::query::RowFormat;
 use wire::{Fault, Reason};
 
-use crate::node::{config, near, serve_with};
+use crate::node::{config, metrics, near, serve_with};
 use crate::table::{TestTable, address_of, key, vector};
 
 /// The keys of the callers. `one` may read the table `a`; `two` may do everything with `b`; `all` observes all tables.
@@ -63,6 +64,10 @@ impl Served {
         let config = QueryConfig {
             access: Some(AccessConfig::Policy(file)),
             audit: Some(folder.path().join("audit.jsonl")),
+            telemetry: TelemetryConfig {
+                metrics_listen: Some("127.0.0.1:0".parse().unwrap()),
+                ..Default::default()
+            },
             ..config(&[("a", &tables[0]), ("b", &tables[1])])
         };
         let (node, anonymous) = serve_with(config).await;
@@ -223,6 +228,49 @@ async fn limits_refuse_with_the_time_to_wait() {
     assert_eq!(fault.metadata["limit"], "rows_per_second");
     // Another grant has limits of its own.
     served.with_key("two").get(get("b")).await.unwrap();
+}
+
+/// A request that the policy refuses is `denied` in the audit log and counted by cause, also within a stream.
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_are_audited_and_counted_by_cause() {
+    let limited = GRANTS.replace("may = [\"read\"]", "may = [\"read\"]\nrows_per_second = 1");
+    let served = Served::new(&limited).await;
+    let one = served.with_key("one");
+    one.get(get("a")).await.unwrap();
+    one.get(get("a")).await.unwrap_err();
+    served.with_key("all").get(get("a")).await.unwrap_err();
+    let (send, requests) = futures::channel::mpsc::unbounded();
+    let mut answers = one.get_stream(requests, RowFormat::Arrow).await.unwrap();
+    let digest = |name: &str| access::digest_of_key(secret(name).as_bytes());
+    let without = policy(&limited).replace(&digest("one"), &digest("another"));
+    std::fs::write(served.policy_file(), without).unwrap();
+    served.node.reload_policy().await;
+    send.unbounded_send(get("a")).unwrap();
+    answers.next().await.unwrap().unwrap_err();
+
+    let lines = served.audited(4).await;
+    let of = |line: &Value, name: &str| line[name].as_str().unwrap_or_default().to_owned();
+    let shown: Vec<_> = lines
+        .iter()
+        .map(|line| ["caller", "grant", "verdict", "reason"].map(|name| of(line, name)))
+        .collect();
+    let expected = [
+        ["key:one", "one", "allowed", ""],
+        ["key:one", "one", "denied", "LIMIT_REACHED"],
+        ["key:all", "", "denied", "FORBIDDEN"],
+        ["key:one", "", "denied", "withdrawn"],
+    ];
+    assert_eq!(shown, expected);
+
+    let metrics = metrics(&served.node).await;
+    let denied = |cause: &str| {
+        let series = format!("bireme_query_denied_total{{error_type=\"{cause}\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&series)).map(str::to_owned)
+    };
+    for cause in ["rows_per_second", "forbidden", "withdrawn"] {
+        assert_eq!(denied(cause).as_deref(), Some("1"), "{cause}: {metrics}");
+    }
+    assert_eq!(denied("concurrent").as_deref(), Some("0"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

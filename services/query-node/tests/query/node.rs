@@ -8,6 +8,8 @@ use arrow_array::{Array, RecordBatch};
 use client::query::{By, QueryClient, SearchRequest, Text, Vector};
 use lake::Metric;
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::table::{TestTable, lake};
 
@@ -38,6 +40,16 @@ pub async fn serve_with(config: QueryConfig) -> (QueryNode, QueryClient) {
     let endpoint = node.local_addr().to_string().parse().unwrap();
     let client = QueryClient::connect(&endpoint).await.unwrap();
     (node, client)
+}
+
+/// Returns what the Prometheus endpoint shows.
+pub async fn metrics(node: &QueryNode) -> String {
+    let mut stream = TcpStream::connect(node.metrics_addr().unwrap()).await.unwrap();
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
 }
 
 /// Serves a table `t` that has an IVF_RQ index on its vectors, and indexes on its texts and keys.

@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::time::Duration;
 
 use client::query::{
@@ -5,10 +6,8 @@ use client::query::{
 };
 use futures::StreamExt;
 use lake::{Metric, VectorIndexKind};
-use query_node::{QueryConfig, QueryError, QueryNode};
+use query_node::{IoNodeConfig, QueryConfig, QueryError, QueryNode};
 use telemetry::TelemetryConfig;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -21,7 +20,7 @@ use wire::Reason;
 use wire::query::MemberState;
 
 use crate::fake_io;
-use crate::node::{NOBODY, assert_true, config, near, serve, serve_with, served};
+use crate::node::{NOBODY, assert_true, config, metrics, near, serve, serve_with, served};
 use crate::table::{TestTable, lake, vector};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,13 +61,28 @@ async fn io_nodes_out_of_reach_are_told_by_status_and_warm() {
     assert_eq!(fault.reason, Reason::ColumnNotFound);
 }
 
+/// An I/O node on another machine is verified by TLS or by the secret of both tiers. Nobody has this address: it is
+/// reserved for documentation (RFC 5737).
+#[tokio::test(flavor = "multi_thread")]
+async fn status_warns_of_io_nodes_that_an_impostor_could_replace() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "a secret of at least 32 characters").unwrap();
+    let unverified = async |endpoint: &str, peer_secret: Option<PathBuf>| {
+        let io_nodes = vec![IoNodeConfig::at(endpoint)];
+        let (_node, client) =
+            serve_with(QueryConfig { io_nodes, peer_secret, ..config(&[]) }).await;
+        client.status().await.unwrap().io_nodes[0].unverified
+    };
+    assert!(unverified("http://192.0.2.1:7071", None).await);
+    assert!(!unverified("http://192.0.2.1:7071", Some(secret)).await);
+    assert!(!unverified("https://192.0.2.1:7071", None).await);
+    assert!(!unverified("http://127.0.0.1:1", None).await);
+}
+
 /// Returns the value of a metric without labels from the Prometheus endpoint.
 async fn metric(node: &QueryNode, name: &str) -> f64 {
-    let mut stream = TcpStream::connect(node.metrics_addr().unwrap()).await.unwrap();
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.unwrap();
+    let text = metrics(node).await;
     let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
     text.lines().find_map(value).unwrap_or_else(|| panic!("{name} is not in\n{text}"))
 }

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 
 use crate::cluster::{Cluster, Io, endpoint, folder, soon};
 use crate::members::{check, write};
+use crate::telemetry::scrape;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -181,9 +182,11 @@ async fn refused_handshakes_have_a_line_on_both_tiers() {
         io.tls = Some(server.clone());
         io.peers = vec!["query.example".into()];
         io.audit = Some(logs[0].clone());
+        io.telemetry.metrics_listen = Some("127.0.0.1:0".parse().unwrap());
         config.tls = Some(server.clone());
         config.io_tls = Some(tls(Some(&query)));
         config.audit = Some(logs[1].clone());
+        config.telemetry.metrics_listen = Some("127.0.0.1:0".parse().unwrap());
     })
     .await;
     check(&cluster.client, &(0..100).collect::<Vec<_>>()).await;
@@ -204,6 +207,15 @@ async fn refused_handshakes_have_a_line_on_both_tiers() {
             let [line] = &refused[..] else { panic!("{refused:?}") };
             assert_eq!((&line["event"], &line["verdict"]), (&"handshake".into(), &"denied".into()));
             assert_eq!(line["reason"], reason);
+        }
+    }
+    for address in [cluster.io[0].node.metrics_addr(), cluster.query.metrics_addr()] {
+        let metrics = scrape(address.unwrap(), "/metrics", "*/*").await.1;
+        let metrics = String::from_utf8(metrics).unwrap();
+        for cause in ["no_certificate", "unknown_issuer"] {
+            let series =
+                format!("bireme_tls_handshakes_refused_total{{error_type=\"{cause}\"}} 1\n");
+            assert!(metrics.contains(&series), "{series} is not in\n{metrics}");
         }
     }
     let lines = lines_with(&logs[1], |line| line.get("rpc").is_some()).await;

@@ -119,9 +119,7 @@ async fn only_named_peers_of_the_authority_are_answered() {
     for fault in &refusals {
         assert!(fault.message.contains("answers only its peers"), "{fault}");
     }
-    let metrics =
-        String::from_utf8(scrape(io.node.metrics_addr().unwrap(), "/metrics", "*/*").await.1);
-    assert!(metrics.unwrap().contains("bireme_io_calls_refused_total "));
+    assert!(refused(io, "other_name").await >= 3);
 
     // Health is answered to everyone who can connect.
     let read = |file: &Option<PathBuf>| std::fs::read(file.as_ref().unwrap()).unwrap();
@@ -242,12 +240,18 @@ async fn without_tls_only_callers_that_know_the_secret_are_answered() {
     assert_refused(&client_with(io, FetchOptions::default()), uri, said).await;
     write_secrets(&other, &["a-secret-that-no-node-of-these-has-got"]);
     assert_refused(&client_with(io, knowing(&other)), uri, said).await;
+    assert!(refused(io, "no_proof").await >= 3);
+    assert!(refused(io, "other_secret").await >= 3);
+    cluster.stop().await;
+}
+
+/// Returns the number of calls that an I/O node refused for `cause`.
+async fn refused(io: &Io, cause: &str) -> u64 {
     let metrics = scrape(io.node.metrics_addr().unwrap(), "/metrics", "*/*").await.1;
     let metrics = String::from_utf8(metrics).unwrap();
-    let refused = metrics.lines().find(|line| line.starts_with("bireme_io_calls_refused_total "));
-    let refused = refused.and_then(|line| line.split_once(' ')).unwrap().1;
-    assert!(refused.parse::<u64>().unwrap() >= 6, "{refused}");
-    cluster.stop().await;
+    let series = format!("bireme_io_calls_refused_total{{error_type=\"{cause}\"}} ");
+    let count = metrics.lines().find_map(|line| line.strip_prefix(&series));
+    count.unwrap_or_else(|| panic!("{series} is not in\n{metrics}")).parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,4 +21,4 @@ pub use samples::{Metric, MetricKind, Samples, Value};
 pub use serve::Telemetry;
 pub use source::Source;
 pub use table::table;
-pub use tls::{TLS_METRICS, tls_samples};
+pub use tls::{TLS_METRICS, handshake_samples, tls_samples};
