@@ -28,7 +28,7 @@ CALLER = "caller.example"
 TIERS = ("query", "io")
 ON = (f'tls={json.dumps({"enabled": True, "secrets": SECRETS, "clientCertificates": "all"})}',
       f'access={json.dumps({"mode": "open", "peers": PEERS})}')
-# What an HTTP/2 client sends first: the preface, and empty SETTINGS.
+# The first bytes of an HTTP/2 client: the preface, and empty SETTINGS.
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 

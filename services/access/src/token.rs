@@ -43,7 +43,7 @@ pub struct VerifiedToken {
     algorithm: Algorithm,
     /// The digest of the key that signed it.
     key: Digest,
-    /// The time from which on it is refused: its expiry and the clock skew, since 1970.
+    /// The time at which it is no longer accepted: its expiry plus the clock skew, since 1970.
     pub refused_from: Duration,
 }
 
@@ -169,7 +169,7 @@ pub fn verify<'a>(
     })
 }
 
-/// Checks the token's times. Returns the time from which on the token is refused.
+/// Checks the token's times. Returns the time at which the token is no longer accepted.
 fn check_times(claims: &Claims, skew: Duration, now: Duration) -> Result<Duration, Denied> {
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|_| Denied::Malformed);
     let expires = time(claims.exp.ok_or(Denied::Malformed)?)?;

@@ -33,7 +33,7 @@ pub struct Audit {
     places: Arc<Semaphore>,
 }
 
-/// What the thread that writes receives.
+/// A message to the thread that writes the log.
 #[derive(Debug)]
 enum Entry {
     Line {

@@ -63,7 +63,7 @@ pub struct Peer {
 #[derive(Debug)]
 pub struct Connection {
     began: Instant,
-    /// The time at which the connection ends by its age. The grace comes after this.
+    /// The time at which the connection reaches its maximum age. Its grace begins then.
     ends: Instant,
     /// The earliest expiry of both sides' certificates.
     expires: Option<Instant>,
@@ -174,8 +174,9 @@ impl Connection {
         self.lasting.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns a token that is cancelled when the connection is about to end by its age, because it is idle, or because
-    /// it is no longer trusted. A stream that would outlast the grace then asks its client to open another stream.
+    /// Returns a token that is cancelled when the connection is about to end because of its age, because it is idle, or
+    /// because it is no longer trusted. A stream that would outlast the grace then asks its client to open another
+    /// stream.
     pub fn retires(&self) -> CancellationToken {
         self.retires.clone()
     }
@@ -274,8 +275,9 @@ impl Connection {
         self.retires.cancel();
     }
 
-    /// Returns the time at which the connection ends by its age, by the certificates, or because it is idle.
-    /// While the connection has a stream, the time may be too early, so the caller has to call this again at that time.
+    /// Returns the time at which the connection ends because of its age, because a certificate expires, or because it
+    /// is idle. While the connection has a stream, the time may be too early, so the caller has to call this again at
+    /// that time.
     pub fn ends(&self) -> Instant {
         // If it has a stream, it may become idle soon, so the caller looks again after at most `idle_max`.
         let idle_since = self.idle_since().unwrap_or_else(Instant::now);

@@ -443,7 +443,7 @@ async fn handshakes_wait_for_a_log_without_room_and_are_bounded_meanwhile() {
         flood.push(stream);
     }
     for stream in &mut flood[..184] {
-        // Those beyond the number that may wait were closed, before a handshake began.
+        // Connections beyond the number that may wait were closed before a handshake began.
         let _ = is_closed(stream).await;
     }
     assert_eq!(node.memory.used(), 0, "the flood takes no memory of the core");

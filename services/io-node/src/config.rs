@@ -68,13 +68,13 @@ pub struct IoConfig {
     pub cores: usize,
     /// Whether each core's thread stays on its CPU.
     pub pin: bool,
-    /// How long a core polls for work after its last batch arrived or was answered, before its thread sleeps; 0 for not
-    /// at all, at most a second. Waking a thread takes longer than serving a small batch. Polling avoids that if
-    /// batches follow each other closely, but keeps the CPU busy.
+    /// The time for which a core polls for work after its last batch arrived or was answered, before its thread sleeps;
+    /// 0 for not at all, at most a second. Waking a thread takes longer than serving a small batch. Polling avoids that
+    /// if batches follow each other closely, but keeps the CPU busy.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
     pub idle_poll: Duration,
-    /// How reads and writes are executed.
+    /// The way in which reads and writes are executed.
     pub engine: EngineChoice,
     /// Whether a filesystem without O_DIRECT may be used; reads then go through the page cache.
     pub allow_buffered: bool,
@@ -127,7 +127,7 @@ pub struct IoConfig {
     /// The longest read; a multiple of 4 KiB, at most 256 KiB.
     #[serde(skip)]
     pub read_max: ByteSize,
-    /// How long a drive may take to answer a read before the rows are read from the table instead.
+    /// The time that a drive may take to answer a read before the rows are read from the table instead.
     #[serde(skip)]
     pub read_timeout: Duration,
     /// The length of a phase in which the limit of reads in flight stays the same, while the node searches for the
@@ -184,7 +184,7 @@ pub struct DriveConfig {
     pub size: Option<ByteSize>,
 }
 
-/// How reads and writes are executed.
+/// The way in which reads and writes are executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineChoice {

@@ -1,4 +1,4 @@
-//! The exact bytes of a small persisted run, and that each damaged byte of it is noticed.
+//! Tests the exact bytes of a small persisted run, and that each damaged byte of it is detected.
 
 use crate::build::KeyHashes;
 use crate::files::DataFile;

@@ -4,7 +4,7 @@ use crate::geometry::{Geometry, page_and_line};
 use crate::line::{Form, Line, PAGE_LINES};
 use crate::spill::Spilled;
 
-/// What is known of the pages that were checked.
+/// The counts of the pages that have been checked so far.
 #[derive(Debug, Default)]
 pub struct Checked {
     /// The entries in pages and spill.
@@ -55,7 +55,8 @@ impl Checked {
         overflow_is_empty_from::<F>(overflow, slots)
     }
 
-    /// Checks spilled entries: their order, and that their buckets say that they spill.
+    /// Checks the spilled entries: their order, that their buckets, tags and ranks are in range, and that the entries'
+    /// buckets, and no others, are marked as spilled.
     pub fn spill<F: Form>(
         &mut self,
         spilled: &[Spilled],

@@ -6,7 +6,7 @@ use address::RowAddr;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     pub(crate) rows: Vec<RowAddr>,
-    /// Where each key's rows end.
+    /// For each key, the index in `rows` at which its rows end.
     pub(crate) ends: Vec<u32>,
     /// The positions in the batch, ascending, of the keys that have more candidates than the look-up's limit.
     pub(crate) cut: Vec<u32>,

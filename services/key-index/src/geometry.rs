@@ -1,4 +1,4 @@
-//! Where a hash belongs: its bucket and its tag, and back.
+//! Computes the bucket and the tag of a hash, and the hash of a bucket and a tag.
 //!
 //! Only the first `hash_bits` bits of a hash count; the others are taken as 0. With `buckets` buckets,
 //!
@@ -13,11 +13,11 @@
 
 use crate::line::{Form, Narrow, PAGE_LINES, Wide};
 
-/// The number of buckets from which on tags have 16 bits: 2.4 million keys. Narrow runs keep at least 34 bits of each
-/// hash. If they are merged into a run of 100 million keys, one look-up in 172 gets a candidate that is not its row.
+/// The minimum number of buckets for tags of 16 bits: a run of 2.4 million keys. Narrow runs keep at least 34 bits of
+/// each hash. If they are merged into a run of 100 million keys, one look-up in 172 gets a candidate that is not its row.
 const NARROW_BUCKETS_MIN: u64 = 1 << 18;
 
-/// Which lines a run has.
+/// The form of a run's lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormName {
     /// [`Narrow`].

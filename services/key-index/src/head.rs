@@ -32,7 +32,7 @@ const VERSION: u32 = 1;
 const CRC_AT: usize = 52;
 const FIXED_BYTES: usize = 56;
 
-/// What the head says.
+/// The decoded head of a run.
 #[derive(Debug)]
 pub struct Head {
     pub seed: u64,

@@ -33,14 +33,14 @@ pub enum Key<'a> {
     Bytes(&'a [u8]),
     /// The unscaled value of a decimal number.
     Decimal128 {
-        /// The number without its point.
+        /// The number's digits as an integer, without the decimal point.
         unscaled: i128,
         /// The number of digits after the point.
         scale: i8,
     },
     /// The unscaled value of a decimal number, as 32 bytes in two's complement, little-endian.
     Decimal256 {
-        /// The number without its point.
+        /// The number's digits as an integer, without the decimal point.
         unscaled: [u8; 32],
         /// The number of digits after the point.
         scale: i8,

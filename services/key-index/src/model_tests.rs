@@ -1,4 +1,4 @@
-//! Properties of runs against a plain map, with hashes that collide far more often than real ones.
+//! Compares runs with a plain map, with hashes that collide far more often than real ones.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use crate::{KeyIndexError, KeyType};
 
 const SEED: u64 = 7;
 
-/// How a key's hash is computed. All variants but `Full` make keys collide.
+/// The way in which a key's hash is computed. All variants but `Full` make keys collide.
 #[derive(Clone, Copy, Debug)]
 enum Hashing {
     /// The key's full 64-bit hash. Hardly any keys collide.

@@ -11,28 +11,28 @@ use crate::geometry::Geometry;
 /// The maximum number of runs that a look-up probes.
 pub const RUNS_MAX: usize = 4;
 
-/// How many times as large as a merged run the next larger run must be.
+/// The minimum size of the next larger run, as a multiple of a merged run's size.
 const SIZE_RATIO: u64 = 4;
 
 /// The number of bits that must distinguish the keys of a bucket: with 10, one look-up in 55 to 110 gets a
 /// candidate that is not its row. With fewer, a merge needs the key column.
 const TAG_BITS_MIN: u32 = 10;
 
-/// What the policy needs to know of a run.
+/// The facts about a run that decide whether it is merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunFacts {
     /// Rows of the run's files that some version in use has.
     pub live_rows: u64,
     /// Rows of files that no version in use has any more.
     pub dead_rows: u64,
-    /// How many bits of each hash the run keeps.
+    /// The number of bits of each hash that the run keeps.
     pub hash_bits: u32,
 }
 
 /// A merge to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Merge {
-    /// The runs to replace by one, by their index. One alone is to be written again without its dead rows.
+    /// The indexes of the runs to replace by one new run. A single run is written again without its dead rows.
     pub runs: Vec<usize>,
     /// Whether to build the new run from the key column: the runs keep too few bits of the hashes.
     pub needs_keys: bool,

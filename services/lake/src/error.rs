@@ -281,7 +281,7 @@ pub enum LakeError {
         path: PathBuf,
         /// The kind of the error.
         kind: std::io::ErrorKind,
-        /// What is wrong with it.
+        /// A description of the problem.
         why: String,
     },
     /// The table has another key column.

@@ -158,11 +158,11 @@ impl Assembler {
         offset: usize,
         bytes: &[u8],
     ) -> Result<(), PackError> {
-        let refused = || PackError::Put { position, offset, len: bytes.len() };
-        let row = self.rows.get_mut(position).ok_or_else(refused)?;
+        let put_error = || PackError::Put { position, offset, len: bytes.len() };
+        let row = self.rows.get_mut(position).ok_or_else(put_error)?;
         let (len, received) = (row.len as usize, row.received as usize + bytes.len());
         if offset.checked_add(bytes.len()).is_none_or(|end| end > len) || received > len {
-            return Err(refused());
+            return Err(put_error());
         }
         row.received = received as u32;
         if row.is_null || bytes.is_empty() {

@@ -46,7 +46,7 @@ pub enum NotProven {
         CLOCK_SKEW_MAX.as_secs()
     )]
     OtherTime {
-        /// How much the proof is ahead of this node's clock.
+        /// The time by which the proof is ahead of this node's clock; negative if it is behind.
         seconds: i64,
     },
     /// The proof is for an I/O node at another address.

@@ -1,4 +1,4 @@
-//! How the nodes of both tiers recognise each other.
+//! Lets the nodes of both tiers recognise each other.
 //!
 //! An I/O node names its peers by the names in their certificates ([`Names`]). Without TLS, or in addition to it, both
 //! tiers share a secret. With each call a query node proves that it knows the secret ([`Prover`]); the I/O node checks

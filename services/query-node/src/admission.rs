@@ -14,8 +14,8 @@ use crate::error::{QueryError, Result};
 use crate::request_context::RequestContext;
 
 /// Admits work in two lanes: `on_core` for work that begins on a core, such as a look-up by key or a search of open
-/// index partitions, and `planned` for work that Lance plans in the background. A filter may read a whole table. With a
-/// single lane, a few filters would block every look-up.
+/// index partitions, and `in_background` for work that runs in the background from its start, above all searches that
+/// Lance plans. A filter may read a whole table. With a single lane, a few filters would block every look-up.
 ///
 /// Each lane has permits, which limit how many requests run concurrently, and a bounded queue for a permit. The queue
 /// orders requests by priority, then fairly between grants by weight, and by arrival within a grant
@@ -26,8 +26,9 @@ use crate::request_context::RequestContext;
 /// ([`Running`]).
 pub struct AdmissionQueue {
     on_core: Arc<Permits>,
-    planned: Arc<Permits>,
-    background: Handle,
+    in_background: Arc<Permits>,
+    /// The runtime that runs work in the background.
+    runtime: Handle,
 }
 
 /// A request for a permit.
@@ -44,20 +45,20 @@ pub struct Ask {
 impl AdmissionQueue {
     /// Creates a queue whose lanes each run `concurrency` requests and let `waiting_max` wait. Batch work may fill at
     /// most half of the places in a lane's queue, and one grant at most seven eighths (all, if there are fewer than 8).
-    /// `background` runs work that would keep a core from serving its connections.
-    pub fn new(concurrency: usize, waiting_max: usize, background: Handle) -> Self {
+    /// `runtime` runs the work in the background, which would keep a core from serving its connections.
+    pub fn new(concurrency: usize, waiting_max: usize, runtime: Handle) -> Self {
         let lane = || Permits::new(concurrency, waiting_max);
-        Self { on_core: lane(), planned: lane(), background }
+        Self { on_core: lane(), in_background: lane(), runtime }
     }
 
     /// Returns how many requests wait in the longer lane. The limit applies to each lane.
     pub fn waiting(&self) -> usize {
-        self.on_core.waiting().max(self.planned.waiting())
+        self.on_core.waiting().max(self.in_background.waiting())
     }
 
     /// Returns how many requests of a grant's flow wait, in both lanes together.
     pub fn waiting_of(&self, flow: Flow) -> usize {
-        self.on_core.waiting_of(flow) + self.planned.waiting_of(flow)
+        self.on_core.waiting_of(flow) + self.in_background.waiting_of(flow)
     }
 
     /// Runs `work` on this core once it has a permit. Work whose deadline has passed is not begun.
@@ -83,7 +84,7 @@ impl AdmissionQueue {
         ask: Ask,
         work: BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
-        let permit = permit(&self.planned, ask).await?;
+        let permit = permit(&self.in_background, ask).await?;
         ask.context.bound(ask.during, self.spawn(permit, work).boxed()).await
     }
 
@@ -122,7 +123,7 @@ impl AdmissionQueue {
         };
         // Dropping the set aborts the task when the caller stops waiting.
         let mut task = JoinSet::new();
-        task.spawn_on(work, &self.background);
+        task.spawn_on(work, &self.runtime);
         match task.join_next().await {
             Some(Ok(done)) => done,
             Some(Err(error)) => Err(QueryError::Server(error.to_string())),
@@ -155,13 +156,13 @@ async fn permit(lane: &Arc<Permits>, ask: Ask) -> Result<Permit> {
 /// what the task has given to it. If permits were released earlier, callers with short deadlines could start any number
 /// of computations.
 struct Running {
-    background: Handle,
+    runtime: Handle,
     permit: Option<Permit>,
 }
 
 impl Running {
     fn new(admission: &AdmissionQueue, permit: Permit) -> Self {
-        Self { background: admission.background.clone(), permit: Some(permit) }
+        Self { runtime: admission.runtime.clone(), permit: Some(permit) }
     }
 
     fn ended(mut self) {
@@ -172,7 +173,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
-            self.background.spawn(async move {
+            self.runtime.spawn(async move {
                 lake::cpu_pool_drained().await;
                 drop(permit);
             });
@@ -230,12 +231,12 @@ mod tests {
         let (waited, refused) = tokio::join!(next(), next());
         assert!(matches!(waited, Err(QueryError::DeadlinePassed { .. })), "{waited:?}");
         assert!(matches!(refused, Err(QueryError::Overloaded { waiting: 1 })), "{refused:?}");
-        assert_eq!((admission.planned.free(), admission.waiting()), (0, 0));
-        // Work that begins on a core does not wait for planned work.
+        assert_eq!((admission.in_background.free(), admission.waiting()), (0, 0));
+        // Work that begins on a core does not wait for work in the background.
         let work = async { Ok(3) }.boxed();
         assert_eq!(admission.run_on_core(ask("search", soon()), work).await.unwrap(), 3);
         hold.send(()).unwrap();
-        becomes_free(&admission.planned).await;
+        becomes_free(&admission.in_background).await;
         assert_eq!(next().await.unwrap(), 2);
         background.shutdown_background();
     }
@@ -256,7 +257,7 @@ mod tests {
                 false => admission.run_in_background(ask("search", later), endless).now_or_never(),
             };
             assert!(begun.is_none());
-            becomes_free(if on_core { &admission.on_core } else { &admission.planned }).await;
+            becomes_free(if on_core { &admission.on_core } else { &admission.in_background }).await;
             assert!(ended.try_recv().is_err_and(|it| it == oneshot::error::TryRecvError::Closed));
         }
     }

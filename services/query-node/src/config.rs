@@ -48,10 +48,10 @@ pub struct QueryConfig {
     pub name: String,
     /// Number of cores that serve, each with its own thread; 0 uses all cores that the process may use.
     pub cores: usize,
-    /// How long a core polls for work after a request has arrived or was answered, before its thread sleeps; 0 never
-    /// polls, and 1s is the maximum. Waking a sleeping thread takes 10 to 50 µs on a virtual machine, once for the
-    /// request and once for the rows of the I/O nodes. Polling saves that time if answers or further requests arrive
-    /// soon, but keeps the CPU busy.
+    /// The time for which a core polls for work after a request has arrived or was answered, before its thread sleeps;
+    /// 0 never polls, and 1s is the maximum. Waking a sleeping thread takes 10 to 50 µs on a virtual machine, once for
+    /// the request and once for the rows of the I/O nodes. Polling saves that time if answers or further requests
+    /// arrive soon, but keeps the CPU busy.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
     pub idle_poll: Duration,
@@ -62,12 +62,12 @@ pub struct QueryConfig {
     /// The source of a list of I/O nodes that is followed: `dns:HOST:PORT`, `file:PATH` or
     /// `kubernetes:[NAMESPACE/]SERVICE[,SERVICE][:PORT]`.
     pub io_nodes_from: Option<Source>,
-    /// How long an I/O node keeps its chunks after it has left DNS or is no longer ready in Kubernetes. In the meantime
-    /// the table answers for it.
+    /// The time for which an I/O node keeps its chunks after it has left DNS or is no longer ready in Kubernetes. In
+    /// the meantime its rows are read from the table.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
     pub member_hold: Duration,
-    /// How long it takes until a new I/O node owns its whole share of the chunks; they move over gradually.
+    /// The time after which a new I/O node owns its whole share of the chunks; they move to it gradually.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
     pub slow_start: Duration,
@@ -87,7 +87,7 @@ pub struct QueryConfig {
     /// The part of `memory` for index partitions, over all tables.
     #[schemars(with = "String", extend("format" = "size"))]
     pub index_cache: ByteSize,
-    /// How often a table is checked for a new version.
+    /// The interval at which a table is checked for a new version.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
     pub refresh_interval: Duration,
@@ -99,7 +99,7 @@ pub struct QueryConfig {
     pub telemetry: TelemetryConfig,
 
     // The fields below are not settings: their values are the same for all users. Tests choose others.
-    /// How often the file or DNS is read for the list of I/O nodes.
+    /// The interval at which the file or DNS is read for the list of I/O nodes.
     #[serde(skip)]
     pub member_refresh: Duration,
     /// Maximum number of requests that run concurrently in each lane of the admission queue; 0 uses the number of

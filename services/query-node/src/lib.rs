@@ -20,6 +20,7 @@
 mod admission;
 mod authorization;
 mod call;
+mod call_rules;
 mod config;
 mod counters;
 mod describe;
@@ -29,7 +30,6 @@ mod io_tier;
 mod ipc;
 mod lake_options;
 mod memory;
-mod message_limits;
 mod metrics;
 mod node;
 mod placement;

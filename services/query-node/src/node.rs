@@ -60,9 +60,9 @@ impl QueryNode {
         let listen = config.listen;
         let refresh_interval = config.refresh_interval;
         let shared = Arc::new(NodeState::new(config, lake, Handle::current()).await?);
-        let refused = |source| QueryError::Listen { address: listen.to_string(), source };
-        let listener = std::net::TcpListener::bind(listen).map_err(refused)?;
-        let local_addr = listener.local_addr().map_err(refused)?;
+        let listen_error = |source| QueryError::Listen { address: listen.to_string(), source };
+        let listener = std::net::TcpListener::bind(listen).map_err(listen_error)?;
+        let local_addr = listener.local_addr().map_err(listen_error)?;
         let (health, health_service) = tonic_health::server::health_reporter();
         report(&shared, &health, ServingStatus::NotServing).await;
         let (phase, phases) = watch::channel(Phase::Serving);

@@ -34,7 +34,7 @@ use crate::warm::Warm;
 /// Maximum number of a stream's messages that wait for the connection while the next one is made.
 const MESSAGES_AHEAD_MAX: usize = 2;
 
-/// `bireme.query.v1.QueryService`.
+/// Implements `bireme.query.v1.QueryService` on one core.
 pub struct Service(pub Arc<ShardState>);
 
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;

@@ -18,10 +18,10 @@ use traffic::TrafficMemory;
 use wire::query::query_service_server::QueryServiceServer;
 use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 
+use crate::call_rules::{REQUEST_BYTES_MAX, call_rule};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
 use crate::io_tier::IoTier;
-use crate::message_limits;
 use crate::service::Service;
 use crate::state::{NodeState, ShardState};
 
@@ -144,12 +144,12 @@ async fn serve<H: Health>(
         .map_err(|error| QueryError::Server(error.to_string()))?;
     let memory = Arc::clone(&state.memory);
     let service = QueryServiceServer::new(Service(state))
-        .max_decoding_message_size(message_limits::LARGEST)
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let routes = Routes::new(health).add_service(reflection).add_service(service);
     let options = ServeOptions {
         memory,
-        rules: Arc::new(message_limits::rule),
+        rules: Arc::new(call_rule),
         frame_bytes: None,
         streams_max: CONNECTION_REQUESTS_MAX,
         give_back: Some(process::give_back_memory),

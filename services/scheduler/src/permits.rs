@@ -147,7 +147,7 @@ impl Drop for Permit {
                 Ok(()) => return,
                 // The work has stopped waiting. Empty the returned permit, so that its own drop does nothing: this loop
                 // passes it on.
-                Err(mut refused) => drop(refused.0.take()),
+                Err(mut returned) => drop(returned.0.take()),
             }
         }
     }

@@ -41,7 +41,7 @@ pub struct FetchPlan {
     pub prover: Option<Arc<Prover>>,
 }
 
-/// A load of fetches.
+/// A benchmark's load of fetches.
 pub struct FetchLoad {
     client: FetchClient,
     projection: Projection,

@@ -27,7 +27,7 @@ pub struct GetPlan {
     pub seed: u64,
 }
 
-/// A load of look-ups.
+/// A benchmark's load of look-ups.
 pub struct GetLoad {
     clients: Vec<QueryClient>,
     keys: Vec<String>,

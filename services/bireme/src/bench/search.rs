@@ -27,7 +27,7 @@ pub struct SearchPlan {
     pub seed: u64,
 }
 
-/// A load of searches.
+/// A benchmark's load of searches.
 pub struct SearchLoad {
     clients: Vec<QueryClient>,
     vectors: QueryVectors,

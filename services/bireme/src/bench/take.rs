@@ -18,7 +18,7 @@ pub struct TakePlan {
     pub seed: u64,
 }
 
-/// A load of takes.
+/// A benchmark's load of takes.
 pub struct TakeLoad {
     clients: Vec<QueryClient>,
     rows: LiveRows,

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM.
+//! Waits for SIGINT and SIGTERM, on which a node stops. A second signal ends the process at once.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -32,7 +32,7 @@ impl Signals {
     }
 }
 
-/// Ends the process at the next signal: whoever sends a second one does not want to wait.
+/// Ends the process at the next signal: a user who sends a second one does not want to wait.
 pub async fn exit_at_second_signal(mut signals: Signals) {
     let signal = signals.next().await;
     tracing::warn!(signal, "second signal: exiting without waiting for running work");

@@ -1,4 +1,4 @@
-//! Sockets, handshakes, messages, slow readers and headers.
+//! Attacks with sockets, handshakes, messages, slow readers and headers.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

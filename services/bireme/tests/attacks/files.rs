@@ -1,4 +1,4 @@
-//! Damaged tables; the files that a node creates; its log.
+//! Attacks with damaged tables, and on the files that a node creates and its log.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};

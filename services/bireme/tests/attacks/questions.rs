@@ -1,4 +1,4 @@
-//! Filters, words and requests that cost too much.
+//! Attacks with filters, words and requests that cost too much.
 //!
 //! Tests rows 4, 5 and 6 of the table of attacks, and that an error shows a bad filter only once (row 14).
 
@@ -88,7 +88,8 @@ fn list(n: usize, join: &str, item: impl Fn(usize) -> String) -> String {
     (0..n).map(item).collect::<Vec<_>>().join(join)
 }
 
-/// Constructs that are answered while they are small. `lake` tests more of them, and how much stack they need.
+/// Constructs of filters. A filter is answered while its construct is small, and refused once it has grown too large.
+/// `lake` tests more constructs, and the stack that they need.
 const CONSTRUCTS: &[(&str, Construct)] = &[
     ("domain < 1 + 1 + …", |n| chain(n, "domain < 1", " + 1")),
     ("NOT NOT …", |n| nested(n, "NOT ", "domain = 1", "")),

@@ -1,4 +1,4 @@
-//! A secret that both tiers share, as users meet it.
+//! Tests the secret that both tiers share, as users set it.
 
 use super::io_process::IoProcess;
 use super::serving::{endpoint, serving};

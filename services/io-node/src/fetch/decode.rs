@@ -75,7 +75,7 @@ pub fn decode(
         deadline,
         sources: vec![Vec::new(); parts],
         images: (0..parts).map(|_| None).collect(),
-        refused: vec![BTreeSet::new(); parts],
+        undelivered: vec![BTreeSet::new(); parts],
         gather: None,
         held: HeldBytes::default(),
         images_held: HeldBytes::default(),

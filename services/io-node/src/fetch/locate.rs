@@ -9,14 +9,14 @@ use super::requests::{Request, RowSource};
 use crate::cache::FillKey;
 
 /// Finds the source of every row. A row comes from the table in two cases. If its chunk is on no drive, a fill of the
-/// chunk is requested too. If the drive has failed to deliver the row to this request ([`Request::refused`]), no fill
+/// chunk is requested too. If the drive has failed to deliver the row to this request ([`Request::undelivered`]), no fill
 /// is requested, because the extent may still be good.
 pub fn locate(core: &Core, request: &mut Request) {
     let directory = core.directory.borrow();
     let table = &request.projection.table;
     let mut unfilled: Vec<FillKey> = Vec::new();
     // A request that is located again after a drive failed has been counted already.
-    let is_first = request.refused.iter().all(BTreeSet::is_empty);
+    let is_first = request.undelivered.iter().all(BTreeSet::is_empty);
     for (at, part) in request.projection.parts.iter().enumerate() {
         let mut from_table = 0;
         let mut sources = Vec::with_capacity(request.rows());
@@ -25,9 +25,9 @@ pub fn locate(core: &Core, request: &mut Request) {
             // `decode` has checked that the fragment exists.
             let Some(fragment) = table.fragment(addr.fragment()) else { continue };
             let found = directory.find(fragment.extent_of(part.pack, addr));
-            let refused = request.refused[at].contains(&(position as u32));
+            let is_undelivered = request.undelivered[at].contains(&(position as u32));
             sources.push(match found {
-                Some(no) if !refused => {
+                Some(no) if !is_undelivered => {
                     RowSource::Extent(no, fragment.chunk_rows.row_in_chunk(addr))
                 }
                 _ => {
@@ -59,8 +59,8 @@ pub fn locate(core: &Core, request: &mut Request) {
 }
 
 /// Returns whether a drive failed to deliver a row whose source is still that drive.
-pub fn is_refused(request: &Request) -> bool {
-    request.refused.iter().zip(&request.sources).any(|(refused, sources)| {
-        refused.iter().any(|&p| matches!(sources[p as usize], RowSource::Extent(..)))
+pub fn has_undelivered(request: &Request) -> bool {
+    request.undelivered.iter().zip(&request.sources).any(|(undelivered, sources)| {
+        undelivered.iter().any(|&p| matches!(sources[p as usize], RowSource::Extent(..)))
     })
 }

@@ -115,20 +115,20 @@ fn proceed(core: &Core, no: RequestNo) {
 /// Answers a request whose pieces have all arrived. If drives failed to deliver some of its rows, the request starts
 /// again with these rows from the table.
 fn settle(core: &Core, no: RequestNo) {
-    let refused = {
+    let has_undelivered = {
         let mut requests = core.requests.borrow_mut();
         match requests.get_mut(no) {
             Some(request) if request.pieces_left == 0 => {
-                let refused = locate::is_refused(request);
-                if refused {
+                let has_undelivered = locate::has_undelivered(request);
+                if has_undelivered {
                     locate::locate(core, request);
                 }
-                refused
+                has_undelivered
             }
             _ => return,
         }
     };
-    match refused {
+    match has_undelivered {
         true => proceed(core, no),
         false => reply::reply(core, no),
     }

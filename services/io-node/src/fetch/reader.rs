@@ -28,7 +28,7 @@ use scheduler::{Cost, Flow};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::deliver::{deliver, refuse, refuse_piece};
+use self::deliver::{deliver, mark_piece_undelivered, mark_undelivered};
 pub use self::depth::Depth;
 pub use self::queue::Priority;
 use self::queue::Queue;
@@ -257,7 +257,7 @@ impl Reader {
         }
         late.sort_unstable_by_key(|no| no.serial);
         late.dedup();
-        stuck.into_iter().for_each(|piece| refuse_piece(core, piece, None, &mut ended));
+        stuck.into_iter().for_each(|piece| mark_piece_undelivered(core, piece, None, &mut ended));
         Some(Submission { late, ended })
     }
 
@@ -375,7 +375,7 @@ impl Reader {
             Ok(bytes) => deliver(core, first, bytes, &wants, ended),
             Err(error) => {
                 core.stats.bad_sectors.add(1);
-                refuse(core, &wants, Some(error.into()), ended);
+                mark_undelivered(core, &wants, Some(error.into()), ended);
             }
         }
         wants.clear();

@@ -64,7 +64,7 @@ pub struct Request {
     /// The images that have arrived, by part. The rows of each are in the order of their `RowSource::Table` numbers.
     pub images: Vec<Option<pack::Extent>>,
     /// Positions that drives failed to deliver, by part. They are read from the table.
-    pub refused: Vec<BTreeSet<u32>>,
+    pub undelivered: Vec<BTreeSet<u32>>,
     /// The rows that have arrived so far; `None` until all sources are known.
     pub gather: Option<Gather>,
     /// The memory that the batch itself holds. It passes to the reply.

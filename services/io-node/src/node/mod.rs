@@ -315,9 +315,9 @@ async fn run_filler(filler: Filler) {
 const POLL: Duration = Duration::from_millis(2);
 
 fn bind(address: SocketAddr) -> Result<std::net::TcpListener, NodeError> {
-    let refused = |source| NodeError::Listen { address: address.to_string(), source };
-    let listener = std::net::TcpListener::bind(address).map_err(refused)?;
-    listener.set_nonblocking(true).map_err(refused)?;
+    let listen_error = |source| NodeError::Listen { address: address.to_string(), source };
+    let listener = std::net::TcpListener::bind(address).map_err(listen_error)?;
+    listener.set_nonblocking(true).map_err(listen_error)?;
     Ok(listener)
 }
 

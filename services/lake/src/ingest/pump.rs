@@ -36,7 +36,7 @@ impl Outcome {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// Keeps `fault`. Returns the error for the writer.
+    /// Keeps `fault` if it is the first. Returns the error that makes the writer stop.
     fn fail(&self, fault: LakeError) -> DataFusionError {
         let message = fault.to_string();
         if let Ok(mut slot) = self.fault.lock() {

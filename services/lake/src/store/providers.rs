@@ -58,9 +58,9 @@ impl<P: ObjectStoreProvider> Fenced<P> {
     }
 
     fn check(&self, url: &Url, options: Option<&HashMap<String, String>>) -> LanceResult<()> {
-        let refused = |outside: ForbiddenPath| LanceError::io_source(Box::new(outside));
+        let forbidden = |outside: ForbiddenPath| LanceError::io_source(Box::new(outside));
         let fence = options.and_then(|options| options.get(FENCE_OPTION));
-        let fence = fence.ok_or_else(|| refused(ForbiddenPath::outside(url.as_str())))?;
+        let fence = fence.ok_or_else(|| forbidden(ForbiddenPath::outside(url.as_str())))?;
         let host = url.host_str().unwrap_or_default();
         let is_plain = url.username().is_empty()
             && url.password().is_none()
@@ -69,14 +69,14 @@ impl<P: ObjectStoreProvider> Fenced<P> {
             && url.fragment().is_none()
             && (url.scheme() == "file") == host.is_empty();
         if !is_plain {
-            return Err(refused(ForbiddenPath::outside(url.as_str())));
+            return Err(forbidden(ForbiddenPath::outside(url.as_str())));
         }
         let path = self.inner.extract_path(url)?;
         let place = match url.scheme() {
             "file" => format!("/{path}"),
             scheme => format!("{scheme}://{host}/{path}"),
         };
-        Fence::of_option(fence).check(place.trim_end_matches('/')).map_err(refused)
+        Fence::of_option(fence).check(place.trim_end_matches('/')).map_err(forbidden)
     }
 
     fn prefix(&self, url: &Url, options: Option<&HashMap<String, String>>) -> LanceResult<String> {

@@ -1,4 +1,4 @@
-//! Vector searches of tables with a random history, compared with Lance's own scanner.
+//! Compares vector searches of tables with a random history with those of Lance's own scanner.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Ingesting valid files.
+//! Tests the ingest of valid files.
 
 use std::fs::File;
 use std::io::Write;

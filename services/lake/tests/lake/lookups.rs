@@ -1,4 +1,4 @@
-//! Direct look-ups in an index, compared with Lance's own plan for the same keys.
+//! Compares direct look-ups in an index with Lance's own plan for the same keys.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Opening tables, versions, fragments, and metadata that needs no reads.
+//! Tests how tables are opened, and their versions, fragments, and metadata that needs no reads.
 
 use arrow::array::RecordBatchIterator;
 use lake::LakeError;

@@ -1,4 +1,4 @@
-//! Vector search, compared with brute force.
+//! Compares vector searches with brute force.
 
 use std::collections::HashSet;
 use std::sync::Arc;

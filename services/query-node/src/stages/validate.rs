@@ -7,8 +7,8 @@ use lake::LakeError;
 use wire::query::search_request::By as WireBy;
 use wire::query::{GetRequest, SearchRequest, TakeRequest};
 
+use crate::call_rules::{KEYS_MAX, TAKE_ROWS_MAX};
 use crate::error::{QueryError, Result};
-use crate::message_limits::{KEYS_MAX, TAKE_ROWS_MAX};
 use crate::tables::{OpenTable, Projection};
 
 /// Maximum number of rows that a Search returns.

@@ -1,4 +1,4 @@
-//! The access policy: who may do what with which tables, over real connections with API keys.
+//! Tests the access policy over real connections with API keys: who may do what with which tables.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Rings over several drives.
+//! Tests rings over several drives.
 
 use address::{ByteOffset, DriveNo};
 use ring::sim::{SimConfig, SimDisk};

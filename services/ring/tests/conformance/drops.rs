@@ -1,4 +1,4 @@
-//! Sinks, futures and rings that are dropped while operations are in flight.
+//! Drops sinks, futures and rings while operations are in flight.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Random interleavings of all operations of a ring, checked against a simple model.
+//! Checks random interleavings of all operations of a ring against a simple model.
 //!
 //! Each write gives its sectors a higher version number. A read may return any version from the last one that
 //! was known to be complete when the read was requested, to the last one that was begun when its result

@@ -1,4 +1,4 @@
-//! Writes, and their priority below reads.
+//! Tests writes, and that reads have priority over them.
 
 use ring::{OpenOptions, Ring, SlabFile, WriteError};
 

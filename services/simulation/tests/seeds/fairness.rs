@@ -39,7 +39,7 @@ const CHANNELS: usize = 64;
 /// The time before the measurement, in which the node finds how many reads in flight keep the drive busy.
 const SETTLES_MS: u64 = 10_000;
 
-/// The maximum number of outstanding requests of a tenant. Requests beyond it are not sent and count as refused.
+/// The maximum number of outstanding requests of a tenant. Requests beyond it are not sent and count as unanswered.
 const OUTSTANDING_MAX: usize = 1_500;
 
 /// The deadline of a request.
@@ -113,7 +113,8 @@ struct Tenant {
 struct Answers {
     /// The time of each answer and its latency, in ms.
     latencies: RefCell<Vec<(u64, f64)>>,
-    refused: RefCell<u64>,
+    /// Requests that failed or were not sent.
+    unanswered: RefCell<u64>,
     rows: RefCell<u64>,
     outstanding: RefCell<usize>,
 }
@@ -211,7 +212,7 @@ impl Tenant {
             let size = self.sizes[number % self.sizes.len()];
             number += 1;
             if *answers.outstanding.borrow() >= OUTSTANDING_MAX {
-                *answers.refused.borrow_mut() += 1;
+                *answers.unanswered.borrow_mut() += 1;
                 continue;
             }
             let addrs = (0..size).map(|_| {
@@ -235,7 +236,7 @@ impl Tenant {
                         answers.latencies.borrow_mut().push((at, latency));
                         *answers.rows.borrow_mut() += size as u64;
                     }
-                    Err(_) => *answers.refused.borrow_mut() += 1,
+                    Err(_) => *answers.unanswered.borrow_mut() += 1,
                 }
             });
         }
@@ -310,7 +311,7 @@ fn run(seed: u64, shape: &Shape, times: f64) -> Outcome {
     });
     (0..SETTLES_MS + shape.ms + 1000).for_each(|_| arena.step());
     let [good, other] = answers;
-    assert_eq!(*good.refused.borrow(), 0, "requests of the good tenant were refused");
+    assert_eq!(*good.unanswered.borrow(), 0, "requests of the good tenant failed or were not sent");
     let mut latencies: Vec<_> = good.latencies.borrow().iter().copied().collect();
     latencies.retain(|(at, _)| *at >= SETTLES_MS);
     let mut latencies: Vec<_> = latencies.into_iter().map(|(_, latency)| latency).collect();

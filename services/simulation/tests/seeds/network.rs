@@ -48,7 +48,7 @@ struct NetState {
 pub struct NetTroubles {
     /// The latency of a byte, in ms.
     pub latency_ms: RangeInclusive<u64>,
-    /// Of 1,000 reads and writes, the number that move fewer bytes than they could.
+    /// The number of reads and writes, of 1,000, that move fewer bytes than they could.
     pub short_per_mille: u64,
 }
 

@@ -29,9 +29,9 @@ struct StoreState {
 pub struct StoreTroubles {
     /// The latency of a request, in ms.
     pub latency_ms: RangeInclusive<u64>,
-    /// Of 1,000 requests, the number that fail.
+    /// The number of requests, of 1,000, that fail.
     pub failing_per_mille: u64,
-    /// Of 1,000 requests, the number that take ten seconds longer.
+    /// The number of requests, of 1,000, that take ten seconds longer.
     pub hanging_per_mille: u64,
     /// Ids of fragments, of all tables, whose files are missing.
     pub vanished: BTreeSet<u32>,

@@ -60,7 +60,7 @@ const ALL: [FaultKind; 12] = [
 pub struct Troubles {
     kinds: Vec<FaultKind>,
     dice: Dice,
-    /// Of 1,000 milliseconds, the number in which a fault begins.
+    /// The number of milliseconds, of 1,000, in which a fault begins.
     per_mille: u64,
     /// The faults under way: when they end, in ms, their kind, and the index of the node.
     ends: BTreeSet<(u64, FaultKind, usize)>,

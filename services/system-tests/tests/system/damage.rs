@@ -1,4 +1,4 @@
-//! Faulty, slow, full and small drives: rows stay right.
+//! Tests that rows stay right on faulty, slow, full and small drives.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,4 @@
-//! Several I/O nodes: each serves its chunks, and the table answers for a lost one.
+//! Tests several I/O nodes: each serves its chunks, and the rows of a lost node are read from the table.
 
 use std::time::Duration;
 

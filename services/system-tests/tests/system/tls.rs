@@ -1,4 +1,4 @@
-//! Both tiers with TLS and client certificates.
+//! Tests both tiers with TLS and client certificates.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};

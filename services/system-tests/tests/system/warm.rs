@@ -1,4 +1,4 @@
-//! Warming of rows by their positions, and warming before a node is ready.
+//! Tests Warm for rows by their positions, and warming before a node is ready.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

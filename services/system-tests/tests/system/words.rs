@@ -1,4 +1,5 @@
-//! WordNet through both tiers, compared with the source file, brute force and Lance.
+//! Tests reads and searches of WordNet through both tiers. Answers are compared with the source file, brute-force
+//! search and Lance.
 //!
 //! `BIREME_WORDNET` names a larger file with the same columns, which is used instead of the shipped sample.
 

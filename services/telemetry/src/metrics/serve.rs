@@ -44,12 +44,12 @@ impl Telemetry {
         let (mut tasks, mut endpoints) = (Vec::new(), Vec::new());
         let mut serve = |setting, address: Option<SocketAddr>, paths| {
             let Some(address) = address else { return Ok(None) };
-            let refused = |source| TelemetryError::Listen { setting, address, source };
-            let listener = endpoint::bind(address).map_err(refused)?;
-            let bound = listener.local_addr().map_err(refused)?;
+            let listen_error = |source| TelemetryError::Listen { setting, address, source };
+            let listener = endpoint::bind(address).map_err(listen_error)?;
+            let bound = listener.local_addr().map_err(listen_error)?;
             let (source, identity) = (Arc::clone(&source), identity.clone());
             let endpoint = endpoint::serve(listener, paths, source, identity, runtime.clone());
-            endpoints.push(endpoint.map_err(refused)?);
+            endpoints.push(endpoint.map_err(listen_error)?);
             Ok(Some(bound))
         };
         let metrics_addr =

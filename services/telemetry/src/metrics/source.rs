@@ -10,6 +10,6 @@ pub trait Source: Send + Sync + 'static {
     /// Returns whether the node is ready for requests, as the gRPC health of its service says.
     fn is_ready(&self) -> bool;
 
-    /// Waits for an answer of all cores. Returns whether each of them still runs.
+    /// Asks all cores for an answer. Returns whether every one answered; a core that has stopped does not.
     fn is_alive(&self) -> impl Future<Output = bool> + Send;
 }

@@ -1,4 +1,4 @@
-//! NumPy's `.npy`: float32, one dimension.
+//! Reads NumPy's `.npy` files that have one dimension of float32.
 //!
 //! ```text
 //! \x93NUMPY | major minor | header length (u16, from version 2 on u32) | header | data

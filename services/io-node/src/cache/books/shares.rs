@@ -44,14 +44,16 @@ pub enum SpaceDecision {
 /// The segment in which an extent was held until now, and the extent's sectors.
 pub type Unheld = (SegmentNo, u64);
 
-/// A table's extents on the drives.
+/// Counts of the extents that a table has on all of the node's drives. An extent is counted from the time it gets space
+/// on a drive, before it is written, until it is removed: it was evicted, was found to be bad, or could not be written.
+/// After a restart the counts are made from the journals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
-    /// Extents, including those that are being written.
+    /// Number of extents.
     pub extents: u64,
-    /// Sectors of extents, including those that are being written.
+    /// Number of the extents' sectors.
     pub sectors: u64,
-    /// Sectors of extents that are held.
+    /// Number of those sectors whose extents are held: they count towards the table's guarantee.
     pub held_sectors: u64,
 }
 
@@ -222,7 +224,7 @@ impl Shares {
     /// Removes an extent that is gone or was not written. Returns where it was held.
     pub fn remove(&mut self, key: ExtentKey, sectors: u64) -> Option<Unheld> {
         let table = self.tables.get_mut(&key.pack.table());
-        let table = table.unwrap_or_else(|| panic!("{key:?} is not counted, and goes"));
+        let table = table.unwrap_or_else(|| panic!("{key:?} is removed but was not counted"));
         let was_held = table.release(key);
         table.extents.remove(&key);
         table.is_full = false;

@@ -470,15 +470,15 @@ fn shares_hold_through_scans_restarts_and_changes_of_the_shares() {
                     };
                     let name = name_of(table, chunk);
                     let outcome = life.fill(name).await;
-                    let refused = matches!(outcome, FillOutcome::Failed(_));
-                    assert!(!refused || table == 2, "{outcome:?} seed {seed}");
+                    let has_failed = matches!(outcome, FillOutcome::Failed(_));
+                    assert!(!has_failed || table == 2, "{outcome:?} seed {seed}");
                     let now = life.sectors_of(1).await;
                     assert!(now >= held.min(GUARANTEE), "{held} became {now}, seed {seed}");
                     held = now;
                     assert!(
                         life.sectors_of(2).await <= PINNED && life.sectors_of(3).await <= QUOTA
                     );
-                    if table == 2 && !refused {
+                    if table == 2 && !has_failed {
                         pinned.insert(name);
                     }
                 }

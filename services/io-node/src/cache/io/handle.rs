@@ -184,7 +184,8 @@ impl FillHandle {
     /// is done.
     pub fn stop(&self) -> oneshot::Receiver<()> {
         let (stopped, done) = oneshot::channel();
-        // If too many messages wait, this one is lost and nothing is recorded: there would be no time for it.
+        // If the queue of messages is full, this one is lost, and extents that are in no journal yet are not recorded.
+        // The filler is then too far behind to record them before the node stops.
         let _ = self.messages.try_send(FillerMessage::Stop(stopped));
         done
     }

@@ -13,8 +13,8 @@ use crate::cache::books::Event;
 pub struct Steps(JoinSet<Event>);
 
 impl Steps {
-    /// Starts a step. If it panics, which is a defect, `instead` makes the event in which the step ends, usually a
-    /// failure.
+    /// Starts a step, which `what` names in logs. If the step panics, which is a defect, it ends in the event that
+    /// `instead` returns, usually a failure.
     pub fn spawn(
         &mut self,
         what: &'static str,

@@ -26,7 +26,7 @@ pub(super) fn deliver(
         let Some(extent) = directory.extent(piece.extent) else { continue };
         let skipped = (want.first.0 - first.0) as usize;
         if !checks.verify(core, extent, piece, skipped, bytes) {
-            request.refused[usize::from(piece.part)].insert(piece.position);
+            request.undelivered[usize::from(piece.part)].insert(piece.position);
         } else if let Some(gather) = &mut request.gather {
             let start = skipped * SECTOR_BYTES + piece.offset as usize % SECTOR_BYTES;
             let row = &bytes[start..start + piece.len as usize];
@@ -36,7 +36,7 @@ pub(super) fn deliver(
                 let trace = request.span.map(|span| span.trace_id());
                 tracing::error!(trace_id = trace, %error, extent = ?extent.key, "a row can't be decoded");
                 core.fills.bad_extent(extent, ExtentError::Undecodable);
-                request.refused[usize::from(piece.part)].insert(piece.position);
+                request.undelivered[usize::from(piece.part)].insert(piece.position);
             }
         }
         request.pieces_left -= 1;
@@ -46,19 +46,20 @@ pub(super) fn deliver(
     }
 }
 
-/// Refuses pieces that could not be read: their rows are read from the table instead.
-pub(super) fn refuse(
+/// Marks pieces as undelivered because their read failed or hangs. Their rows are read from the table instead. Adds
+/// requests that have no pieces left to `ended`.
+pub(super) fn mark_undelivered(
     core: &ReadContext<'_>,
     wants: &[Want<Piece>],
     trouble: Option<ExtentError>,
     ended: &mut Vec<RequestNo>,
 ) {
     for want in wants {
-        refuse_piece(core, want.piece, trouble, ended);
+        mark_piece_undelivered(core, want.piece, trouble, ended);
     }
 }
 
-pub(super) fn refuse_piece(
+pub(super) fn mark_piece_undelivered(
     core: &ReadContext<'_>,
     piece: Piece,
     trouble: Option<ExtentError>,
@@ -71,7 +72,7 @@ pub(super) fn refuse_piece(
     }
     let mut requests = core.requests.borrow_mut();
     let Some(request) = requests.get_mut(piece.request) else { return };
-    request.refused[usize::from(piece.part)].insert(piece.position);
+    request.undelivered[usize::from(piece.part)].insert(piece.position);
     request.pieces_left -= 1;
     if request.pieces_left == 0 {
         ended.push(piece.request);

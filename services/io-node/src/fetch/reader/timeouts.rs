@@ -5,7 +5,7 @@ use std::time::Duration;
 use address::DriveNo;
 use tokio::time::Instant;
 
-use super::{ReadContext, Reader, refuse, refuse_piece};
+use super::{ReadContext, Reader, mark_piece_undelivered, mark_undelivered};
 use crate::shard::RequestNo;
 
 /// A drive gets no more reads once its abandoned reads occupy more than one slot in this many.
@@ -51,12 +51,14 @@ impl Reader {
             }
         }
         for wants in late {
-            refuse(core, &wants, None, &mut ended);
+            mark_undelivered(core, &wants, None, &mut ended);
         }
         if all_stuck {
             // No slot becomes free before a drive answers.
             let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
-            waiting.into_pieces().for_each(|piece| refuse_piece(core, piece, None, &mut ended));
+            waiting
+                .into_pieces()
+                .for_each(|piece| mark_piece_undelivered(core, piece, None, &mut ended));
         }
         ended
     }

@@ -69,7 +69,7 @@ pub(super) fn number_fault(
     )
 }
 
-/// Converts Arrow's message for users.
+/// Returns a message for users about an error of Arrow's JSON reader. It names the column if Arrow does.
 pub(super) fn describe(error: &ArrowError) -> String {
     let message = match error {
         ArrowError::JsonError(message) => message.clone(),

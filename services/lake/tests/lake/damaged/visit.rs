@@ -8,7 +8,7 @@ use std::time::Duration;
 use address::RowAddr;
 use lake::{Lake, LakeOptions, Table, TextQuery, VectorQuery};
 
-/// Maximum time for one use.
+/// Maximum time for one use of a table, such as a search.
 pub const USE_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum number of rows of a fragment that are read: a damaged table may claim any number.

@@ -1,4 +1,5 @@
-//! The maximum message size of each call.
+//! The rules of each call of the query service: the maximum size of its messages, and how its streams use their
+//! connection.
 //!
 //! A message is kept until its call is answered, and anyone may send one. Therefore each call accepts what its largest
 //! legitimate request needs, and no more.
@@ -30,15 +31,17 @@ const GET_BYTES_MAX: usize = KEYS_MAX * KEY_BYTES_MAX + NAMES_BYTES_MAX;
 /// Maximum size of a Take in bytes.
 const TAKE_BYTES_MAX: usize = TAKE_ROWS_MAX * size_of::<u64>() + NAMES_BYTES_MAX;
 
-/// The maximum over all calls, in bytes: that of a Get.
-pub const LARGEST: usize = GET_BYTES_MAX;
+/// The maximum size of a request in bytes, over all calls: that of a Get.
+pub const REQUEST_BYTES_MAX: usize = GET_BYTES_MAX;
 
 const _: () = assert!(
-    LARGEST >= TAKE_BYTES_MAX && LARGEST >= SEARCH_BYTES_MAX && LARGEST >= RANGES_BYTES_MAX
+    REQUEST_BYTES_MAX >= TAKE_BYTES_MAX
+        && REQUEST_BYTES_MAX >= SEARCH_BYTES_MAX
+        && REQUEST_BYTES_MAX >= RANGES_BYTES_MAX
 );
 
 /// Returns the rule for the call at `path`.
-pub fn rule(path: &str) -> CallRule {
+pub fn call_rule(path: &str) -> CallRule {
     match path.strip_prefix("/bireme.query.v1.QueryService/") {
         Some("Search") => CallRule::new(SEARCH_BYTES_MAX),
         Some("Get") => CallRule::new(GET_BYTES_MAX),
@@ -70,8 +73,9 @@ mod tests {
             keys: vec!["k".repeat(1000); KEYS_MAX],
             ..Default::default()
         };
-        let bytes_max =
-            |call: &str| rule(&format!("/bireme.query.v1.QueryService/{call}")).message_bytes_max;
+        let bytes_max = |call: &str| {
+            call_rule(&format!("/bireme.query.v1.QueryService/{call}")).message_bytes_max
+        };
         for (call, bytes) in [("Take", take.encoded_len()), ("Get", get.encoded_len())] {
             let max = bytes_max(call);
             assert!(bytes <= max && max < bytes + bytes / 10, "{call}: {bytes} of {max}");
