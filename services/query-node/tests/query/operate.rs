@@ -62,8 +62,8 @@ async fn io_nodes_out_of_reach_are_told_by_status_and_warm() {
     assert_eq!(fault.reason, Reason::ColumnNotFound);
 }
 
-/// Returns the value of a metric without labels from the Prometheus endpoint.
-async fn metric(node: &QueryNode, name: &str) -> f64 {
+/// Returns the value of a series from the Prometheus endpoint.
+pub async fn metric(node: &QueryNode, name: &str) -> f64 {
     let mut stream = TcpStream::connect(node.metrics_addr().unwrap()).await.unwrap();
     let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
