@@ -11,7 +11,7 @@ MIB = 1 << 20
 LIMITS = {"io": 64, "query": 80}
 TIGHT = [f'{tier}.resources.{which}.memory="{mib}Mi"'
          for tier, mib in LIMITS.items() for which in ("requests", "limits")]
-PARTS = ['query.settings.index_cache="16MiB"']
+PARTS = ['query.settings.index_cache="16MiB"', 'query.settings.key_index="4MiB"']
 # Another segment size empties the slab, so that the memory of fills is tested too.
 EMPTIED = 'io.settings.segment="4MiB"'
 

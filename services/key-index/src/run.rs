@@ -9,7 +9,7 @@ use crate::files::{DataFile, Files};
 use crate::geometry::{FormName, Geometry, Spot};
 use crate::key::KeyHasher;
 use crate::key_type::KeyType;
-use crate::line::{Narrow, Wide};
+use crate::line::{Narrow, PAGE_BYTES, Wide};
 
 /// The index of the keys of one or several data files.
 #[derive(Clone, Debug)]
@@ -124,6 +124,20 @@ impl Run {
     /// ```
     pub fn ram_bytes(&self) -> usize {
         self.body.ram_bytes() + self.files.ram_bytes()
+    }
+
+    /// Returns the memory that a run of `keys` keys takes, without spilled entries and the list of files.
+    pub fn ram_bytes_of(keys: u64) -> u64 {
+        let pages = u64::from(Geometry::for_keys(keys, u64::BITS).pages());
+        pages * PAGE_BYTES as u64
+    }
+
+    /// Returns the memory that building a run of `rows` rows takes at most, if few entries spill: the hashes, the
+    /// scratch memory and the run.
+    pub fn build_bytes_of(rows: u64) -> u64 {
+        // A row without a key takes a rank beside the hash.
+        let hashes = rows * (size_of::<u64>() + size_of::<u32>()) as u64;
+        hashes + (rows * 16).min(SCRATCH_BYTES_MAX as u64) + Self::ram_bytes_of(rows)
     }
 
     /// Returns all entries in the order of their hashes: the bits of the hash that the run keeps, and the rank.

@@ -173,6 +173,11 @@ impl Table {
             .cloned()
     }
 
+    /// Returns the deleted rows of `fragment` if they have been loaded.
+    pub(crate) fn loaded_deleted(&self, fragment: u32) -> Option<&DeletedRows> {
+        self.inner.deleted[self.position(fragment).ok()?].get().map(Arc::as_ref)
+    }
+
     /// Identifies this version's contents: a hash of its columns, and of each fragment's files and deletions. It
     /// differs between two tables that successively had the same URI and version, because names of data files are
     /// unique.

@@ -73,6 +73,16 @@ impl Table {
         Ok(missing)
     }
 
+    /// Returns whether this version doesn't have the row at `addr`, as [`missing`](Self::missing) does, but without
+    /// I/O: `None` if the deletions of the row's fragment have not been loaded ([`deleted`](Self::deleted) loads them).
+    pub fn is_missing(&self, addr: RowAddr) -> Option<bool> {
+        let Some(info) = self.fragment(addr.fragment()) else { return Some(true) };
+        if addr.offset() >= info.physical_rows || info.deleted_rows == 0 {
+            return Some(addr.offset() >= info.physical_rows);
+        }
+        Some(self.loaded_deleted(addr.fragment())?.contains(addr.offset()))
+    }
+
     /// Reads the rows at `addresses`, which are ascending, without duplicates, and live.
     async fn take_sorted(&self, addresses: &[RowAddr], columns: &Columns) -> Result<RecordBatch> {
         if addresses.is_empty() {

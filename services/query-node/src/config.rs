@@ -87,6 +87,11 @@ pub struct QueryConfig {
     /// The part of `memory` for index partitions, over all tables.
     #[schemars(with = "String", extend("format" = "size"))]
     pub index_cache: ByteSize,
+    /// The part of `memory` for key indexes, over all tables: 8 to 12 bytes per row. A table's key column is indexed in
+    /// memory from its first look-up on; building that takes up to 40 bytes per row of a data file, or of a million
+    /// rows. A table that does not fit is looked up through its BTREE or by scans, as are all tables with 0.
+    #[schemars(with = "String", extend("format" = "size"))]
+    pub key_index: ByteSize,
     /// The interval at which a table is checked for a new version.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
@@ -178,6 +183,7 @@ impl Default for QueryConfig {
             storage_secrets: None,
             memory: ByteSize::b(0),
             index_cache: ByteSize::gib(1),
+            key_index: ByteSize::mib(256),
             versions_max: 16,
             search_concurrency: 0,
             search_queue_max: 1024,

@@ -58,6 +58,11 @@ names! {
         Partitions = "partitions",
         Scanner = "scanner",
     }
+    /// The way in which a key was looked up: in the key index alone, or in the table, by its BTREE or a scan.
+    KeyVia {
+        KeyIndex = "key_index",
+        Table = "table",
+    }
     /// The kind of an index, by Lance's name. The set is closed, which bounds the number of label values.
     IndexKind {
         Unindexed = "none",
@@ -132,6 +137,8 @@ pub struct ShardMetrics {
     pub candidates: [OnceLock<Histogram>; KINDS],
     pub nprobes: [OnceLock<Histogram>; KINDS],
     pub fresh_rows: AtomicU64,
+    /// Keys that were looked up, by way ([`KeyVia`]).
+    pub keys: [AtomicU64; KeyVia::NAMES.len()],
     pub fetch_times: Histogram,
     pub fetch_rows: Histogram,
 }
@@ -148,6 +155,7 @@ impl Default for ShardMetrics {
             candidates: Default::default(),
             nprobes: Default::default(),
             fresh_rows: AtomicU64::new(0),
+            keys: Default::default(),
             fetch_times: Histogram::new(Scale::Seconds),
             fetch_rows: Histogram::new(Scale::Whole),
         }
@@ -217,6 +225,12 @@ impl ShardMetrics {
     /// Records that a search has `rows` candidates that no vector index covers.
     pub fn compared_fresh(&self, rows: usize) {
         self.fresh_rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    /// Records the number of keys that were looked up in the key index alone, and in the table.
+    pub fn looked_up(&self, by_index: usize, in_table: usize) {
+        self.keys[KeyVia::KeyIndex as usize].fetch_add(by_index as u64, Ordering::Relaxed);
+        self.keys[KeyVia::Table as usize].fetch_add(in_table as u64, Ordering::Relaxed);
     }
 
     /// Records a fetch from an I/O node that took `took`, and the number of rows that it returned; `None` if it failed,

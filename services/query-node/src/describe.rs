@@ -4,13 +4,14 @@ use access::{Caller, Permission};
 use arrow_schema::FieldRef;
 use futures::FutureExt;
 use wire::query::{
-    Column, DescribeTableRequest, DescribeTableResponse, Fragment, Index, ListTablesResponse,
-    TableSummary,
+    Column, DescribeTableRequest, DescribeTableResponse, Fragment, Index, KeyIndex,
+    ListTablesResponse, TableSummary,
 };
 
 use crate::call::Call;
 use crate::error::Result;
 use crate::ipc::IpcHead;
+use crate::key_index::KeyIndexReport;
 use crate::state::ShardState;
 use crate::tables::Listed;
 
@@ -83,5 +84,16 @@ pub async fn describe_table(
             .fault(&open.name)
             .map(|fault| fault.message)
             .unwrap_or_default(),
+        key_index: open.keys.as_ref().and_then(|keys| key_index(&keys.report())),
+    })
+}
+
+/// Returns the message about a key index, if it is wanted.
+fn key_index(report: &KeyIndexReport) -> Option<KeyIndex> {
+    report.is_wanted.then(|| KeyIndex {
+        runs: report.runs as u32,
+        bytes: report.bytes,
+        missing_rows: report.uncovered_rows,
+        error: report.fault.as_deref().unwrap_or_default().to_owned(),
     })
 }

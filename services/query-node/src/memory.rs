@@ -1,12 +1,12 @@
 //! Divides a query node's memory among its parts.
 //!
 //! ```text
-//! memory = base + index_cache + metadata cache + buffer pools + traffic + searches' working memory
+//! memory = base + index_cache + key_index + metadata cache + buffer pools + traffic + searches' working memory
 //! ```
 //!
 //! Traffic is what callers can make the node hold: connections, requests as they arrive, rows as they are fetched, and
 //! replies until they are sent. Each core has a minimum of traffic memory. The memory that remains after this minimum
-//! and the first four parts is halved: one half is added to the traffic memory, up to a maximum for each core, and the
+//! and the first five parts is halved: one half is added to the traffic memory, up to a maximum for each core, and the
 //! rest is for searches.
 
 use bytesize::ByteSize;
@@ -46,6 +46,7 @@ pub fn core_traffic(config: &QueryConfig, cores: usize, available: Option<u64>) 
     let parts = [
         ("the program itself", BASE_BYTES),
         ("`index_cache`", config.index_cache.as_u64()),
+        ("`key_index`", config.key_index.as_u64()),
         ("tables' metadata", metadata_cache(bound)),
         ("rows' buffers", cores.saturating_mul(SPARE_BYTES)),
         ("callers", cores.saturating_mul(TRAFFIC_MIN)),
@@ -54,7 +55,7 @@ pub fn core_traffic(config: &QueryConfig, cores: usize, available: Option<u64>) 
     if bound < least && config.memory.as_u64() > 0 {
         let parts = parts.iter().map(|(name, bytes)| format!("{name} {}", ByteSize::b(*bytes)));
         let problem = format!(
-            "is {}, and its parts take {} ({}): lower `index_cache`, or give at least {}",
+            "is {}, and its parts take {} ({}): lower `index_cache` or `key_index`, or give at least {}",
             config.memory,
             ByteSize::b(least),
             parts.collect::<Vec<_>>().join(", "),
@@ -67,7 +68,7 @@ pub fn core_traffic(config: &QueryConfig, cores: usize, available: Option<u64>) 
         tracing::warn!(
             memory = %ByteSize::b(bound),
             parts = %ByteSize::b(least),
-            "memory is short: lower `index_cache`"
+            "memory is short: lower `index_cache` or `key_index`"
         );
     }
     let left = bound.saturating_sub(least) / 2 / cores.max(1);
@@ -99,26 +100,27 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn traffic(memory: u64, available: Option<u64>) -> Result<u64> {
-        let config = QueryConfig { memory: ByteSize::mib(memory), ..QueryConfig::default() };
+        let (memory, key_index) = (ByteSize::mib(memory), ByteSize::mib(224));
+        let config = QueryConfig { memory, key_index, ..QueryConfig::default() };
         core_traffic(&config, 2, available)
     }
 
-    /// The smallest accepted `memory` in MiB: 192 + 1024 + 192 (an eighth of 1536) + 2 * 32 + 2 * 32.
-    const LEAST: u64 = 1536;
+    /// The smallest accepted `memory` in MiB: 192 + 1024 + 224 + 224 (an eighth of 1792) + 2 * 32 + 2 * 32.
+    const LEAST: u64 = 1792;
 
     #[test]
     fn traffic_gets_half_of_what_the_other_parts_leave() {
         assert_eq!(traffic(LEAST, None).unwrap(), 32 * MIB);
-        assert_eq!(traffic(2048, None).unwrap(), 144 * MIB);
+        assert_eq!(traffic(2048, None).unwrap(), 88 * MIB);
         assert_eq!(traffic(1 << 20, None).unwrap(), 512 * MIB);
         assert_eq!(traffic(0, None).unwrap(), 512 * MIB);
-        assert_eq!(traffic(0, Some(2500 * MIB)).unwrap(), 267 * MIB / 2);
+        assert_eq!(traffic(0, Some(2500 * MIB)).unwrap(), 155 * MIB / 2);
     }
 
     #[test]
     fn a_bound_below_the_parts_is_refused_and_a_small_machine_is_not() {
         let error = traffic(LEAST - 1, None).unwrap_err().to_string();
-        assert!(error.contains("`memory` is 1.5 GiB, and its parts take 1.5 GiB"), "{error}");
+        assert!(error.contains("`memory` is 1.7 GiB, and its parts take 1.7 GiB"), "{error}");
         assert!(error.contains("`index_cache` 1.0 GiB"), "{error}");
         assert_eq!(traffic(0, Some(512 * MIB)).unwrap(), 32 * MIB);
     }

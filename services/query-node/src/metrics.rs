@@ -11,7 +11,7 @@ use telemetry::{
 use wire::query::{Calls, MemberState};
 use wire::{CODES, Reason};
 
-use crate::counters::{IndexKind, Rpc, SearchBy, SearchVia, ShardMetrics, Stage};
+use crate::counters::{IndexKind, KeyVia, Rpc, SearchBy, SearchVia, ShardMetrics, Stage};
 use crate::error::QueryError;
 use crate::state::{NodeState, ShardState};
 
@@ -30,6 +30,9 @@ telemetry::metrics! {
     CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" ["index"] "Rows that the index returned for a search";
     NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" ["index"] "Index partitions that a vector search was asked to search";
     FRESH_COMPARED = Counter "bireme.query.search.fresh_rows" "{row}" [] "Rows that the vector index does not cover and that a search compared one by one on the I/O nodes, in addition to its candidates";
+    KEYS = Counter "bireme.query.keys" "{key}" ["via"] "Keys that were looked up: via the `key_index` alone, or via the `table`, by its BTREE or a scan, because the key index has no run for some data files";
+    KEY_INDEX_MEMORY = Gauge "bireme.query.key_index.usage" "By" [] "Memory of the key indexes of all tables, and of the run that is being built";
+    KEY_INDEX_MEMORY_LIMIT = Gauge "bireme.query.key_index.limit" "By" [] "Maximum of the memory of key indexes";
     UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches and Gets in progress, whether they wait for a core, a permit, an index, or rows. It grows when a node is overloaded. Take and Warm, which last long, are not counted";
     QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches, look-ups, table reads, and requests of Placement and Warm that wait, in the longer of the two queues";
     QUEUE_LIMIT = Gauge "bireme.query.queue.limit" "{search}" [] "Maximum number that may wait in each queue; further requests are refused";
@@ -57,6 +60,8 @@ telemetry::metrics! {
     TABLE_VERSION = Gauge "bireme.query.table.version" "{version}" ["table"] "The version of a table that is served; 0 if the table cannot be opened";
     TABLE_ROWS = Gauge "bireme.query.table.rows" "{row}" ["table"] "Rows of the version that is served";
     TABLE_UNINDEXED_ROWS = Gauge "bireme.query.table.unindexed_rows" "{row}" ["table", "index"] "Rows of the version that is served that an index does not cover. Each vector search compares them one by one until the index is updated. Reported once a search or a description has loaded the table's indexes";
+    TABLE_KEY_INDEX_SIZE = Gauge "bireme.query.table.key_index.size" "By" ["table"] "Memory of a table's key index, for all versions in use. Reported once somebody has looked up a key";
+    TABLE_KEY_INDEX_MISSING = Gauge "bireme.query.table.key_index.missing_rows" "{row}" ["table"] "Rows of the version that is served that the key index lacks: their keys are looked up in the table. Reported once somebody has looked up a key";
 }
 
 /// Collects the metrics of a node.
@@ -149,6 +154,9 @@ fn requests(samples: &mut Samples, cores: &[Arc<ShardState>]) {
         }
     }
     samples.add(&FRESH_COMPARED, &[], count(cores, |core| &core.fresh_rows));
+    for (via, name) in KeyVia::NAMES.iter().enumerate() {
+        samples.add(&KEYS, &[name], count(cores, |core| &core.keys[via]));
+    }
     for (kind, name) in IndexKind::NAMES.iter().enumerate() {
         let candidates = merged(cores, |core| core.candidates[kind].get());
         let nprobes = merged(cores, |core| core.nprobes[kind].get());
@@ -231,11 +239,19 @@ fn grants(samples: &mut Samples, shared: &NodeState) {
 }
 
 fn tables(samples: &mut Samples, shared: &NodeState) {
+    let (max, used) = shared.catalog.key_index_memory();
+    samples.add(&KEY_INDEX_MEMORY, &[], used);
+    samples.add(&KEY_INDEX_MEMORY_LIMIT, &[], max);
     for table in shared.catalog.list() {
         let current = table.current.as_ref();
         let version = current.map_or(0, |open| open.version());
         samples.add(&TABLE_VERSION, &[&table.name], version);
         samples.add(&TABLE_ROWS, &[&table.name], current.map_or(0, |it| it.table.row_count()));
+        let keys = current.and_then(|it| it.keys.as_ref()).map(|keys| keys.report());
+        if let Some(keys) = keys.filter(|keys| keys.is_wanted) {
+            samples.add(&TABLE_KEY_INDEX_SIZE, &[&table.name], keys.bytes);
+            samples.add(&TABLE_KEY_INDEX_MISSING, &[&table.name], keys.uncovered_rows);
+        }
         for index in current.and_then(|it| it.table.loaded_indexes()).into_iter().flatten() {
             let labels: [&dyn Display; 2] = [&table.name, &index.name];
             samples.add(&TABLE_UNINDEXED_ROWS, &labels, index.rows_uncovered);

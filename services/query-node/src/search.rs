@@ -10,11 +10,11 @@ use wire::query::{SearchRequest, SearchResponse};
 
 use crate::call::Call;
 use crate::counters::Stage;
-use crate::error::Result;
-use crate::io_tier::{Fetched, Scoring, fetch_rows, present, score_rows};
+use crate::error::{QueryError, Result};
+use crate::find::find_rows;
+use crate::io_tier::{Fetched, Scoring, Vectors, fetch_rows, present, score_rows};
 use crate::stages::{
-    By, Hits, Question, finish, ipc_stream, rank, row_like, search as by_index, validate_search,
-    vector_of,
+    By, Hits, Keys, Question, finish, ipc_stream, rank, search as by_index, validate_search,
 };
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
@@ -50,6 +50,9 @@ pub async fn search(
 }
 
 /// Replaces the key of a `like` search by the vector of its row.
+///
+/// # Errors
+/// `KeyAbsent` if no row has the key, `BadVector` if its row has no finite vector, and those of [`find_rows`].
 async fn look_up(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -57,12 +60,22 @@ async fn look_up(
     call: &mut Call,
 ) -> Result<Question> {
     let By::Like { column, key, key_column } = question.by else { return Ok(question) };
-    let addr = row_like(state, open, &key_column, &key, call.context).await?;
-    let found = || format!("key `{key}` in column `{key_column}`: row {addr:?}");
-    call.stage(Stage::Lookup, found);
-    let (vector, cost) = vector_of(state, open, addr, &column, call.context).await?;
-    call.io_stage(Stage::Vector, 1, cost);
-    Ok(Question { by: By::Vector { column, vector }, ..question })
+    let vector = open.project(std::slice::from_ref(&column))?;
+    let keys = Keys { open, column: &key_column, keys: std::slice::from_ref(&key) };
+    let found = find_rows(state, keys, &vector, Stage::Vector, call).boxed().await?;
+    let addr = found.addrs.first().ok_or_else(|| QueryError::KeyAbsent {
+        table: open.name.clone(),
+        column: key_column.clone(),
+        key: key.clone(),
+    })?;
+    let vectors = Vectors::of(found.rows.column(0))?;
+    let vector = vectors.get(0).filter(|vector| vector.iter().all(|value| value.is_finite()));
+    let vector = vector.ok_or_else(|| QueryError::BadVector {
+        problem: format!(
+            "of row {addr:?} in column `{column}` is null or not finite; search by another row"
+        ),
+    })?;
+    Ok(Question { by: By::Vector { vector: vector.to_vec(), column }, ..question })
 }
 
 /// Scores the candidates exactly, if the search is to be refined, and returns the `k` best.

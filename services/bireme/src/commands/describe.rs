@@ -1,9 +1,10 @@
 //! `bireme describe`: a table's columns, indexes and size.
 
+use bytesize::ByteSize;
 use clap::Args;
 use client::query::TableDescription;
 use serde_json::{Value, json};
-use wire::query::{Column, DescribeTableResponse, Fragment, Index};
+use wire::query::{Column, DescribeTableResponse, Fragment, Index, KeyIndex};
 
 use crate::arguments::{Connection, TableArgs};
 use crate::error::Result;
@@ -43,6 +44,9 @@ pub async fn run(args: DescribeArgs, out: &mut Output) -> Result<()> {
     out.line(format_args!("rows       {} ({} deleted)", count(table.rows), count(deleted)))?;
     out.line(format_args!("fragments  {}", table.fragments))?;
     out.line(format_args!("key        {key}"))?;
+    if let Some(index) = &table.key_index {
+        out.line(format_args!("key index  {}", key_index_text(index)))?;
+    }
     if !table.error.is_empty() {
         out.line(format_args!("state      unavailable: {}", table.error))?;
     }
@@ -53,6 +57,18 @@ pub async fn run(args: DescribeArgs, out: &mut Output) -> Result<()> {
         out.bytes(format!("\n{text}").as_bytes())?;
     }
     Ok(())
+}
+
+fn key_index_text(index: &KeyIndex) -> String {
+    let size = ByteSize::b(index.bytes);
+    let covered = match index.missing_rows {
+        0 => "covers every row".to_owned(),
+        rows => format!("lacks {} rows, whose keys are looked up in the table", count(rows)),
+    };
+    match index.error.as_str() {
+        "" => format!("{size}, {covered}"),
+        error => format!("{size}, {covered}: {error}"),
+    }
 }
 
 fn columns_text(table: &DescribeTableResponse) -> TextTable {
@@ -117,12 +133,21 @@ fn to_json(table: &DescribeTableResponse) -> Value {
             "unindexed_rows": it.unindexed_rows,
         })
     };
+    let key_index = |it: &KeyIndex| {
+        json!({
+            "runs": it.runs,
+            "bytes": it.bytes,
+            "missing_rows": it.missing_rows,
+            "error": present(&it.error),
+        })
+    };
     let fragment = |it: &Fragment| json!({"id": it.id, "physical_rows": it.physical_rows, "deleted_rows": it.deleted_rows});
     json!({
         "name": table.name,
         "version": table.version,
         "rows": table.rows,
         "key_column": present(&table.key_column),
+        "key_index": table.key_index.as_ref().map(key_index),
         "error": present(&table.error),
         "columns": table.columns.iter().map(column).collect::<Vec<_>>(),
         "indexes": table.indexes.iter().map(index).collect::<Vec<_>>(),

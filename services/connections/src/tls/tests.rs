@@ -78,8 +78,8 @@ async fn failed_handshakes_are_counted_by_cause() {
     let past = SystemTime::now() - DAY;
     let clients = [
         ("no_certificate", client(None, &ours.ca)),
-        ("unknown_issuer", client(Some(theirs.issue("query.bireme", DAY)), &ours.ca)),
-        ("out_of_date", client(Some(ours.issue_until(&["query.bireme"], past)), &ours.ca)),
+        ("unknown_issuer", client(Some(theirs.issue("foreign.bireme", DAY)), &ours.ca)),
+        ("out_of_date", client(Some(ours.issue_until(&["past.bireme"], past)), &ours.ca)),
         ("by_client", client(Some(ours.issue("query.bireme", DAY)), &theirs.ca)),
     ];
     for (cause, client) in clients {

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use address::RowAddr;
+use arrow::array::{ArrayRef, new_empty_array};
 use datafusion::common::Column;
 use datafusion::logical_expr::Expr;
 use datafusion::scalar::ScalarValue;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use lance_table::format::Fragment;
 
 use super::hit::addresses;
 use super::key::parse_key;
@@ -46,14 +48,57 @@ impl Table {
     ///
     /// Errors: as `lookup`.
     pub async fn planned_lookup(&self, column: Option<&str>, keys: &[String]) -> Result<FoundRows> {
+        self.scanned_lookup(self.key_position(column)?, keys, None).await
+    }
+
+    /// Like [`lookup`](Self::lookup), but needs to find only rows of `fragments`: if the column's BTREE does not answer
+    /// the look-up alone, no other fragment is scanned.
+    ///
+    /// Errors: as `lookup`, and `FragmentNotFound`.
+    pub async fn lookup_within(
+        &self,
+        column: Option<&str>,
+        keys: &[String],
+        fragments: &[u32],
+    ) -> Result<FoundRows> {
         let position = self.key_position(column)?;
+        if keys.len() <= KEYS_MAX {
+            self.open_key_index(position).await;
+        }
+        match self.direct_lookup(column, keys)? {
+            Some(lookup) => lookup.await,
+            None => self.scanned_lookup(position, keys, Some(fragments)).await,
+        }
+    }
+
+    async fn scanned_lookup(
+        &self,
+        position: usize,
+        keys: &[String],
+        within: Option<&[u32]>,
+    ) -> Result<FoundRows> {
         let values = self.parse_keys(position, keys)?;
+        let metadata = |id: &u32| Ok(self.file_fragment(*id)?.metadata().clone());
+        let within: Option<Vec<Fragment>> =
+            within.map(|ids| ids.iter().map(metadata).collect::<Result<_>>()).transpose()?;
         let mut found = HashMap::with_capacity(values.len());
         for group in values.chunks(KEYS_PER_QUERY_MAX) {
             let name = self.schema().field(position).name();
-            self.caught(self.lookup_group(name, group, &mut found)).await?;
+            self.caught(self.lookup_group(name, group, within.as_deref(), &mut found)).await?;
         }
         Ok(values.iter().map(|value| found.get(value).copied()).collect())
+    }
+
+    /// Returns `keys`, parsed as values of `column`, in an array of the column's type.
+    ///
+    /// Errors: `ColumnNotFound`, `BadKey`.
+    pub fn key_values(&self, column: &str, keys: &[String]) -> Result<ArrayRef> {
+        let position = self.column_position(column)?;
+        let values = self.parse_keys(position, keys)?;
+        if values.is_empty() {
+            return Ok(new_empty_array(self.schema().field(position).data_type()));
+        }
+        ScalarValue::iter_to_array(values).map_err(|error| self.blame(error.into()))
     }
 
     /// Returns a future that looks up `keys` directly in the column's BTREE, without a plan. Returns `None` if the
@@ -124,9 +169,13 @@ impl Table {
         &self,
         column: &str,
         values: &[ScalarValue],
+        within: Option<&[Fragment]>,
         found: &mut HashMap<ScalarValue, RowAddr>,
     ) -> lance::Result<()> {
         let mut scanner = self.dataset().scan();
+        if let Some(fragments) = within {
+            scanner.with_fragments(fragments.to_vec());
+        }
         let key = Expr::Column(Column::new_unqualified(column));
         let literals: Vec<_> =
             values.iter().map(|value| Expr::Literal(value.clone(), None)).collect();

@@ -1,4 +1,8 @@
-//! Lookup: finds the row addresses of keys, and the vector of a row.
+//! Lookup: finds the rows that may have some keys.
+//!
+//! If the key index covers the table's version, it returns candidates, which have to prove their key
+//! (`find.rs`). Data files that no run covers yet are searched only for keys that the covered files do not answer. Without
+//! the key index, the column's BTREE or a scan returns each key's row.
 
 use std::sync::Arc;
 
@@ -6,77 +10,186 @@ use address::RowAddr;
 use futures::FutureExt;
 
 use crate::admission::Ask;
-use crate::error::{QueryError, Result};
-use crate::io_tier::{Cost, Vectors, fetch_rows};
+use crate::error::Result;
+use crate::key_index::Candidates;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;
 
-/// Returns the address of each key's row, if it has one.
-///
-/// If the index of the table's own key is open and needs no plan, the look-up begins on this core: with the index's
-/// pages in memory, looking up a few keys takes less time than handing them to the background. If a page has to be
-/// read, the look-up moves to the background. A look-up in another column begins in the background: there a key may
-/// have any number of rows, and looking up a key with many rows would occupy the core for long.
-pub async fn look_up(
-    state: &ShardState,
-    open: &Arc<OpenTable>,
-    column: &str,
-    keys: &[String],
+/// Keys to look up in a column.
+#[derive(Clone, Copy)]
+pub struct Keys<'a> {
+    /// The table.
+    pub open: &'a Arc<OpenTable>,
+    /// The column.
+    pub column: &'a str,
+    /// The keys, as text.
+    pub keys: &'a [String],
+}
+
+/// A look-up in progress. [`next`](Self::next) returns a row for each key, which may turn out to have another one.
+pub struct Lookup<'a> {
+    keys: Keys<'a>,
     context: RequestContext,
-) -> Result<Vec<Option<RowAddr>>> {
-    let admission = &state.shared.admission;
-    let ask = Ask { during: "lookup", rows: keys.len(), context };
-    if open.table.key_column() == Some(column)
-        && let Some(lookup) = open.table.direct_lookup(Some(column), keys)?
-    {
-        let lookup = async move { Ok(lookup.await?) }.boxed();
-        return admission.begin_on_core(ask, lookup).await;
+    candidates: Candidates,
+    /// For each key, the position in `candidates.rows` of the next one.
+    cursors: Vec<u32>,
+    /// For each key, its first row in the files that `candidates` leaves out.
+    rest: Vec<Rest>,
+    /// The number of keys that were looked up through the BTREE or a scan.
+    keys_in_table: usize,
+}
+
+/// A key's first row in the files that the candidates leave out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// These files have not been searched.
+    Unknown,
+    /// The row, if there is one that has not been returned.
+    Known(Option<RowAddr>),
+}
+
+impl<'a> Lookup<'a> {
+    /// Begins a look-up.
+    ///
+    /// A key index that covers the version, or an open BTREE that needs no plan, is searched on this core: in memory,
+    /// looking up a few keys takes less time than handing them to the background. If something has to be read, the
+    /// look-up moves to the background. A look-up in another column than the table's own key begins in the background:
+    /// there a key may have any number of rows, and looking up a key with many rows would occupy the core for long.
+    ///
+    /// # Errors
+    /// `BadKey`, `Overloaded`, and those of the store.
+    pub async fn begin(
+        state: &ShardState,
+        keys: Keys<'a>,
+        context: RequestContext,
+    ) -> Result<Self> {
+        let count = keys.keys.len();
+        let admission = &state.shared.admission;
+        let ask = Ask { during: "lookup", rows: count, context };
+        let index = keys.open.keys.as_ref().filter(|index| index.column() == keys.column);
+        if let Some(index) = index {
+            index.want();
+        }
+        let direct = match index {
+            Some(index) if index.covers_all() => None,
+            _ if keys.open.table.key_column() != Some(keys.column) => None,
+            _ => keys.open.table.direct_lookup(Some(keys.column), keys.keys)?,
+        };
+        let found = match (direct, index) {
+            (Some(lookup), _) => {
+                let lookup = async move { Ok(lookup.await?) }.boxed();
+                admission.begin_on_core(ask, lookup).await?
+            }
+            (None, Some(index)) if index.covers_any() => {
+                let (index, hashes) = (Arc::clone(index), index.hashes(keys.keys)?);
+                let lookup = async move { index.candidates(&hashes).await }.boxed();
+                let candidates = admission.begin_on_core(ask, lookup).await?;
+                return Ok(Self::of_candidates(keys, context, candidates));
+            }
+            _ => {
+                let (open, column) = (Arc::clone(keys.open), keys.column.to_owned());
+                let keys = keys.keys.to_vec();
+                let lookup = async move { Ok(open.table.lookup(Some(&column), &keys).await?) };
+                admission.run_in_background(ask, lookup.boxed()).await?
+            }
+        };
+        let rest = found.into_iter().map(Rest::Known).collect();
+        let candidates = Candidates { ends: vec![0; count], ..Candidates::default() };
+        Ok(Self { keys, context, candidates, cursors: vec![0; count], rest, keys_in_table: count })
     }
-    let (open, column, keys) = (Arc::clone(open), column.to_owned(), keys.to_vec());
-    let lookup = async move { Ok(open.table.lookup(Some(&column), &keys).await?) }.boxed();
-    admission.run_in_background(ask, lookup).await
-}
 
-/// Returns the address of the row with `key`.
-///
-/// # Errors
-/// [`QueryError::KeyAbsent`] if there is none.
-pub async fn row_like(
-    state: &ShardState,
-    open: &Arc<OpenTable>,
-    column: &str,
-    key: &str,
-    context: RequestContext,
-) -> Result<RowAddr> {
-    let found = look_up(state, open, column, &[key.to_owned()], context).await?;
-    found.into_iter().flatten().next().ok_or_else(|| QueryError::KeyAbsent {
-        table: open.name.clone(),
-        column: column.to_owned(),
-        key: key.to_owned(),
-    })
-}
+    fn of_candidates(keys: Keys<'a>, context: RequestContext, candidates: Candidates) -> Self {
+        let starts = [0].into_iter().chain(candidates.ends.iter().copied());
+        let cursors = starts.take(candidates.ends.len()).collect();
+        let nothing = match candidates.uncovered.is_empty() {
+            true => Rest::Known(None),
+            false => Rest::Unknown,
+        };
+        let mut rest = vec![nothing; candidates.ends.len()];
+        candidates.cut.iter().for_each(|&key| rest[key as usize] = Rest::Unknown);
+        Self { keys, context, candidates, cursors, rest, keys_in_table: 0 }
+    }
 
-/// Returns the vector of the row at `addr`, and the cost of fetching it.
-///
-/// # Errors
-/// [`QueryError::BadVector`] if the row has no finite vector.
-pub async fn vector_of(
-    state: &ShardState,
-    open: &Arc<OpenTable>,
-    addr: RowAddr,
-    column: &str,
-    context: RequestContext,
-) -> Result<(Vec<f32>, Cost)> {
-    let vector = open.project(&[column.to_owned()])?;
-    let fetched = fetch_rows(state, open, &[addr], &vector, context).await?;
-    let vectors = Vectors::of(fetched.rows.column(0))?;
-    let vector = (fetched.rows.num_rows() == 1).then(|| vectors.get(0)).flatten();
-    let vector = vector.filter(|vector| vector.iter().all(|value| value.is_finite()));
-    let vector = vector.ok_or_else(|| QueryError::BadVector {
-        problem: format!(
-            "of row {addr:?} in column `{column}` is null or not finite; search by another row"
-        ),
-    })?;
-    Ok((vector.to_vec(), fetched.cost))
+    /// Returns the next row for each key of `wanted` (positions, ascending), in this order: rows of a key come by
+    /// ascending address. Keys without a further row are left out.
+    ///
+    /// # Errors
+    /// `Overloaded`, and those of the store.
+    pub async fn next(
+        &mut self,
+        state: &ShardState,
+        wanted: &[u32],
+    ) -> Result<Vec<(u32, RowAddr)>> {
+        let unknown: Vec<u32> =
+            wanted.iter().copied().filter(|&key| self.needs_rest(key as usize)).collect();
+        if !unknown.is_empty() {
+            self.search_rest(state, &unknown).await?;
+        }
+        Ok(wanted.iter().filter_map(|&key| Some((key, self.pop(key as usize)?))).collect())
+    }
+
+    /// Returns whether the next row of a key is known only once the files without a run have been searched.
+    fn needs_rest(&self, key: usize) -> bool {
+        let first_uncovered = self.candidates.uncovered.first();
+        let is_first =
+            |addr: RowAddr| first_uncovered.is_none_or(|fragment| addr.fragment() < *fragment);
+        self.rest[key] == Rest::Unknown && !self.candidate(key).is_some_and(is_first)
+    }
+
+    /// Searches the files that the candidates leave out.
+    async fn search_rest(&mut self, state: &ShardState, wanted: &[u32]) -> Result<()> {
+        let Keys { open, column, keys } = self.keys;
+        let texts: Vec<String> = wanted.iter().map(|&key| keys[key as usize].clone()).collect();
+        // Covered files are left out only for keys that have more candidates than were returned.
+        let is_cut = |key: &u32| self.candidates.cut.binary_search(key).is_ok();
+        let is_whole = wanted.iter().any(is_cut);
+        let uncovered = Arc::clone(&self.candidates.uncovered);
+        let (open, column) = (Arc::clone(open), column.to_owned());
+        let search = async move {
+            Ok(match is_whole {
+                true => open.table.lookup(Some(&column), &texts).await?,
+                false => open.table.lookup_within(Some(&column), &texts, &uncovered).await?,
+            })
+        };
+        let ask = Ask { during: "lookup", rows: wanted.len(), context: self.context };
+        let found = state.shared.admission.run_in_background(ask, search.boxed()).await?;
+        for (&key, row) in wanted.iter().zip(found) {
+            self.rest[key as usize] = Rest::Known(row);
+        }
+        self.keys_in_table += wanted.len();
+        Ok(())
+    }
+
+    /// Returns a key's next candidate.
+    fn candidate(&self, key: usize) -> Option<RowAddr> {
+        let at = self.cursors[key];
+        (at < self.candidates.ends[key]).then(|| self.candidates.rows[at as usize])
+    }
+
+    /// Takes the next row of a key: the lowest of its candidates and the row of the rest.
+    fn pop(&mut self, key: usize) -> Option<RowAddr> {
+        let candidate = self.candidate(key);
+        let rest = match self.rest[key] {
+            Rest::Known(row) => row,
+            Rest::Unknown => None,
+        };
+        match (candidate, rest) {
+            (Some(candidate), rest) if rest.is_none_or(|row| candidate <= row) => {
+                self.cursors[key] += 1;
+                Some(candidate)
+            }
+            (_, rest) => {
+                self.rest[key] = Rest::Known(None);
+                rest
+            }
+        }
+    }
+
+    /// Counts the keys by the way in which they were looked up. Returns how many needed only the key index.
+    pub fn count(&self, state: &ShardState) -> usize {
+        let by_index = self.keys.keys.len() - self.keys_in_table;
+        state.metrics.looked_up(by_index, self.keys_in_table);
+        by_index
+    }
 }

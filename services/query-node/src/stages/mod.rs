@@ -3,7 +3,8 @@
 //!
 //! validate → lookup → vector → search → rerank → rank → fetch → assemble → reply
 //!
-//! Rerank and fetch are in `io_tier/`, and vector is a fetch of one row (`lookup.rs`).
+//! Rerank and fetch are in `io_tier/`, and vector is a fetch of one row. `find.rs`, beside this folder, alternates between
+//! lookup and fetch until each row has the key that it was found for.
 
 mod assemble;
 mod key;
@@ -15,7 +16,7 @@ mod validate;
 
 pub use assemble::finish;
 pub use key::has_key;
-pub use lookup::{look_up, row_like, vector_of};
+pub use lookup::{Keys, Lookup};
 pub use rank::rank;
 pub use reply::{ipc_stream, json_lines};
 pub use search::{Hits, search};

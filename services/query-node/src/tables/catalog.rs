@@ -20,6 +20,7 @@ use super::named::named;
 use super::open::OpenTable;
 use crate::config::{QueryConfig, TableConfig};
 use crate::error::{QueryError, Result};
+use crate::key_index::KeyIndexes;
 
 /// Maximum number of tables that are checked for new versions concurrently.
 const REFRESHES_MAX: usize = 8;
@@ -27,6 +28,7 @@ const REFRESHES_MAX: usize = 8;
 /// All configured tables of a node.
 pub struct Catalog {
     lake: Lake,
+    key_indexes: KeyIndexes,
     entries: BTreeMap<String, Entry>,
     /// Versions other than the current ones, by the table's name, its generation and the version.
     versions: Cache<(String, u64, u64), Arc<OpenTable>>,
@@ -73,7 +75,14 @@ impl Catalog {
             (name.clone(), Entry { name: name.clone(), config: config.clone(), state, opening })
         };
         let entries = config.tables.iter().map(entry).collect();
-        Self { lake, entries, versions: Cache::new(config.versions_max), background }
+        let key_indexes = KeyIndexes::new(config.key_index.as_u64(), background.clone());
+        let versions = Cache::new(config.versions_max);
+        Self { lake, key_indexes, entries, versions, background }
+    }
+
+    /// Returns the maximum memory of all key indexes and the part in use, in bytes.
+    pub fn key_index_memory(&self) -> (u64, u64) {
+        self.key_indexes.memory()
     }
 
     /// Returns counters of the requests to object stores since the start.
@@ -138,6 +147,7 @@ impl Catalog {
     }
 
     /// Opens tables that are not open, and updates open tables to their latest version, unless their version is pinned.
+    /// Begins to complete their key indexes, without waiting for that.
     /// Never fails: an error is kept in the table's state, and logged when it changes.
     pub async fn refresh(&self) {
         let refreshes = self.entries.values().map(|entry| self.refresh_one(entry).boxed());
@@ -146,6 +156,13 @@ impl Catalog {
     }
 
     async fn refresh_one(&self, entry: &Entry) {
+        self.follow(entry).await;
+        if let Some(keys) = entry.state().current.as_ref().and_then(|it| it.keys.as_ref()) {
+            keys.follow();
+        }
+    }
+
+    async fn follow(&self, entry: &Entry) {
         let current = entry.state().current.clone();
         let Some(current) = current else {
             // `open_current` has recorded the error.
@@ -165,7 +182,7 @@ impl Catalog {
             Err(error) => entry.set_fault(entry.named(fault_of(&error))),
             Ok(Some(table)) => {
                 let key = entry.config.key.as_deref();
-                match OpenTable::new(&entry.name, table, key) {
+                match OpenTable::new(&entry.name, table, key, &self.key_indexes) {
                     Ok(open) => drop(entry.replace(open)),
                     Err(error) => entry.set_fault(entry.named(error.into())),
                 }
@@ -197,7 +214,7 @@ impl Catalog {
         let key = entry.config.key.as_deref();
         let opened = table
             .map_err(QueryError::from)
-            .and_then(|table| OpenTable::new(&entry.name, table, key));
+            .and_then(|table| OpenTable::new(&entry.name, table, key, &self.key_indexes));
         drop(attempt);
         match opened {
             Ok(open) => Ok(entry.replace(open)),
@@ -213,7 +230,8 @@ impl Catalog {
         let name = (entry.name.clone(), entry.state().generation, version);
         let open = async {
             let table = self.lake.open_version(&entry.config.uri, version).await?;
-            OpenTable::new(&entry.name, table, entry.config.key.as_deref()).map(Arc::new)
+            let key = entry.config.key.as_deref();
+            OpenTable::new(&entry.name, table, key, &self.key_indexes).map(Arc::new)
         };
         let open = async { open.await.map_err(|error| entry.named(Fault::from(error))) };
         let opened = self.versions.try_get_with(name, open.boxed()).await;

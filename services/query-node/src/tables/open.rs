@@ -13,6 +13,7 @@ use wire::Fault;
 use super::named::named;
 use super::projection::Projection;
 use crate::error::{QueryError, Result};
+use crate::key_index::{KeyIndexes, VersionKeys};
 
 /// Maximum number of cached projections per open version of a table. The oldest one is evicted.
 const PROJECTIONS_MAX: usize = 64;
@@ -33,6 +34,8 @@ pub struct OpenTable {
     pub identity: String,
     /// The key column: the configured one, or the one that the table records.
     pub key_column: Option<String>,
+    /// The index of the key column; `None` without a key column, or if it is not indexed.
+    pub keys: Option<Arc<VersionKeys>>,
     /// The columns of each pack, as positions in the schema.
     packs: Vec<Vec<usize>>,
     /// Fragment ids, ascending, with the number of rows in each chunk.
@@ -46,11 +49,12 @@ impl OpenTable {
     ///
     /// # Errors
     /// `ColumnNotFound` if the table lacks the configured key column.
-    pub fn new(name: &str, table: Table, key: Option<&str>) -> Result<Self> {
+    pub fn new(name: &str, table: Table, key: Option<&str>, indexes: &KeyIndexes) -> Result<Self> {
         if let Some(key) = key {
             table.is_blob(key)?;
         }
         let key_column = key.or(table.key_column()).map(str::to_owned);
+        let keys = key_column.as_deref().and_then(|column| indexes.open(name, &table, column));
         let rows_of = |info: &lake::FragmentInfo| {
             (info.id, chunk_rows(info.physical_rows, info.first_file_bytes))
         };
@@ -59,6 +63,7 @@ impl OpenTable {
             hash: TableHash::of(table.uri()),
             identity: table.identity(),
             key_column,
+            keys,
             packs: plan_packs(table.schema()).into_iter().map(|pack| pack.0).collect(),
             chunk_rows: table.fragments().iter().map(rows_of).collect(),
             projections: ArcSwap::default(),

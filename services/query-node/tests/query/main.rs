@@ -9,6 +9,7 @@ mod fake_io;
 mod follow;
 mod fuzz;
 mod get;
+mod keys;
 mod node;
 mod operate;
 mod overload;

@@ -67,7 +67,7 @@ async fn io_nodes_out_of_reach_are_told_by_status_and_warm() {
 async fn status_warns_of_io_nodes_that_an_impostor_could_replace() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
-    std::fs::write(&secret, "a secret of at least 32 characters").unwrap();
+    std::fs::write(&secret, "a-secret-of-at-least-32-characters").unwrap();
     let unverified = async |endpoint: &str, peer_secret: Option<PathBuf>| {
         let io_nodes = vec![IoNodeConfig::at(endpoint)];
         let (_node, client) =
@@ -80,8 +80,8 @@ async fn status_warns_of_io_nodes_that_an_impostor_could_replace() {
     assert!(!unverified("http://127.0.0.1:1", None).await);
 }
 
-/// Returns the value of a metric without labels from the Prometheus endpoint.
-async fn metric(node: &QueryNode, name: &str) -> f64 {
+/// Returns the value of a series from the Prometheus endpoint.
+pub async fn metric(node: &QueryNode, name: &str) -> f64 {
     let text = metrics(node).await;
     let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
     text.lines().find_map(value).unwrap_or_else(|| panic!("{name} is not in\n{text}"))

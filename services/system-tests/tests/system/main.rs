@@ -10,6 +10,7 @@ mod damage;
 mod endpoints;
 mod fetch_oracle;
 mod isolation;
+mod keys;
 mod logs;
 mod medium;
 mod members;

@@ -289,7 +289,7 @@ pub async fn scrape(address: SocketAddr, path: &str, accept: &str) -> (String, V
 }
 
 /// Returns the value of a series in the text format.
-fn value(text: &str, series: &str) -> f64 {
+pub fn value(text: &str, series: &str) -> f64 {
     let line =
         text.lines().find(|line| line.strip_prefix(series).is_some_and(|it| it.starts_with(' ')));
     line.unwrap_or_else(|| panic!("{series} is not in\n{text}"))

@@ -68,7 +68,7 @@ async fn build() -> Words {
     Words { _folder: folder, uri, source }
 }
 
-fn read(file: &Path) -> RecordBatch {
+pub fn read(file: &Path) -> RecordBatch {
     let file = std::fs::File::open(file).unwrap();
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
     let schema = reader.schema();

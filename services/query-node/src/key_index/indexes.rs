@@ -1,0 +1,55 @@
+//! The key indexes of all tables of a node.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use lake::Table;
+use tokio::runtime::Handle;
+
+use super::hashes::key_type;
+use super::memory::KeyIndexMemory;
+use super::runs::TableRuns;
+use super::version::VersionKeys;
+
+/// The key indexes of all tables of a node.
+pub struct KeyIndexes {
+    memory: Arc<KeyIndexMemory>,
+    /// The runs of each table's name and key column, for versions in use. Locked only while a version is opened.
+    tables: Mutex<HashMap<(String, String), Weak<TableRuns>>>,
+    /// The runtime that builds runs.
+    background: Handle,
+}
+
+impl KeyIndexes {
+    /// Creates the indexes, none of them built. All together take at most `bytes_max`; with 0 there are none.
+    pub fn new(bytes_max: u64, background: Handle) -> Self {
+        let memory = Arc::new(KeyIndexMemory::new(bytes_max));
+        Self { memory, tables: Mutex::default(), background }
+    }
+
+    /// Returns the maximum memory of all indexes and the part in use, in bytes.
+    pub fn memory(&self) -> (u64, u64) {
+        (self.memory.max, self.memory.used())
+    }
+
+    /// Returns the index of `column` of one version of the table `name`; `None` if columns of its type are not indexed,
+    /// or no table is. The runs of other versions are used if this version has their files.
+    pub fn open(&self, name: &str, table: &Table, column: &str) -> Option<Arc<VersionKeys>> {
+        let field = table.schema().field_with_name(column).ok()?;
+        let key_type = key_type(field.data_type()).filter(|_| self.memory.max > 0)?;
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        tables.retain(|_, runs| runs.strong_count() > 0);
+        let of = (name.to_owned(), column.to_owned());
+        let runs = tables.get(&of).and_then(Weak::upgrade);
+        let runs = runs.filter(|runs| runs.column().key_type == key_type).unwrap_or_else(|| {
+            // The seed is secret: whoever knows it can make keys whose look-ups have many candidates.
+            let seed = rand::random();
+            let (memory, background) = (Arc::clone(&self.memory), self.background.clone());
+            let runs = TableRuns::new(name, column, key_type, seed, memory, background);
+            tables.insert(of, Arc::downgrade(&runs));
+            runs
+        });
+        drop(tables);
+        Some(VersionKeys::open(table, runs))
+    }
+}

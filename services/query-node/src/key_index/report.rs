@@ -1,0 +1,18 @@
+//! What a node reports of a table's key index.
+
+use std::sync::Arc;
+
+/// The state of the key index of one version of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyIndexReport {
+    /// Whether the index is built and kept up to date: somebody has looked up a key.
+    pub is_wanted: bool,
+    /// The number of runs that look-ups probe.
+    pub runs: usize,
+    /// The memory of all runs of the table, of other versions too, in bytes.
+    pub bytes: u64,
+    /// The rows of the version, deleted ones included, that no run covers.
+    pub uncovered_rows: u64,
+    /// The reason why the last attempt to build or merge a run failed.
+    pub fault: Option<Arc<str>>,
+}

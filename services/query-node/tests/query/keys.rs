@@ -1,0 +1,357 @@
+//! Keys that are looked up in the key index, compared with a plain model while tables change.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, UInt64Type};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator, StringArray};
+use bytesize::ByteSize;
+use client::query::{GetRequest, GottenRows, QueryClient};
+use lake::{IndexRequest, build_index};
+use lance::Dataset;
+use lance::dataset::optimize::{CompactionOptions, compact_files};
+use lance::dataset::{UpdateBuilder, WriteMode, WriteParams};
+use query_node::{QueryConfig, QueryNode};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use telemetry::TelemetryConfig;
+use wire::query::KeyIndex;
+
+use crate::node::{addresses, config, ids, names, serve_with};
+use crate::operate::metric;
+use crate::table::{FIRST, ROWS, TestTable, is_live, key, lake};
+
+/// The number of changes of a table.
+const STEPS: usize = 8;
+
+/// What is counted of look-ups that need only the key index, and of those that need the table.
+const BY_INDEX: &str = "bireme_query_keys_total{via=\"key_index\"}";
+const IN_TABLE: &str = "bireme_query_keys_total{via=\"table\"}";
+
+fn with_metrics(config: QueryConfig) -> QueryConfig {
+    let metrics_listen = Some("127.0.0.1:0".parse().unwrap());
+    QueryConfig { telemetry: TelemetryConfig { metrics_listen, ..Default::default() }, ..config }
+}
+
+async fn key_index(client: &QueryClient) -> Option<KeyIndex> {
+    client.describe("t", 0).await.unwrap().response.key_index
+}
+
+/// Waits until the key index covers the current version.
+async fn covered(client: &QueryClient) -> KeyIndex {
+    let covers = async {
+        loop {
+            match key_index(client).await {
+                Some(index) if index.missing_rows == 0 => return index,
+                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), covers).await.expect("the key index is not built")
+}
+
+/// Gets rows by their keys: the positions of keys without a row, and the rows.
+async fn get(client: &QueryClient, keys: &[String]) -> (Vec<u32>, RecordBatch) {
+    let columns = vec!["id".to_owned()];
+    let request =
+        GetRequest { table: "t".into(), keys: keys.to_vec(), columns, ..Default::default() };
+    let answer = client.get(request).await.unwrap();
+    let GottenRows::Arrow(rows) = answer.rows else { panic!("{:?}", answer.rows) };
+    assert_eq!(names(&rows), ["id", "_rowaddr"], "the key column was not asked for");
+    (answer.not_found, rows)
+}
+
+/// A table whose rows change at random, and a plain model of them.
+struct History {
+    table: TestTable,
+    random: StdRng,
+    /// The key of each row by its id.
+    rows: BTreeMap<i64, Option<String>>,
+    next_id: i64,
+    is_unique: bool,
+    stable_row_ids: bool,
+}
+
+impl History {
+    async fn begin(seed: u64) -> Self {
+        let (is_unique, stable_row_ids) = (seed.is_multiple_of(2), seed.is_multiple_of(3));
+        let (table, random) = (TestTable::nowhere(), StdRng::seed_from_u64(seed));
+        let rows = BTreeMap::new();
+        let mut history = Self { table, random, rows, next_id: 0, is_unique, stable_row_ids };
+        history.append(300).await;
+        history.append(50).await;
+        // Some histories begin without a BTREE.
+        match (is_unique, seed % 4) {
+            (true, 0) => {
+                history.index(IndexRequest::Key { column: "key".into(), replace: false }).await
+            }
+            (false, 1) => history.index(IndexRequest::Scalar { column: "key".into() }).await,
+            _ => {}
+        }
+        history
+    }
+
+    async fn index(&self, request: IndexRequest) {
+        build_index(&lake(), &self.table.uri, &request, |_| {}).await.unwrap();
+    }
+
+    async fn append(&mut self, count: usize) {
+        let mut rows = Vec::with_capacity(count);
+        for _ in 0..count {
+            let key = match self.is_unique {
+                true => Some(format!("k{}", self.next_id)),
+                // Some keys have more rows than a look-up returns candidates.
+                false if self.random.random_bool(0.3) => {
+                    Some(format!("k{}", self.random.random_range(0..3)))
+                }
+                false => self
+                    .random
+                    .random_bool(0.9)
+                    .then(|| format!("k{}", self.random.random_range(0..400))),
+            };
+            rows.push((self.next_id, key));
+            self.next_id += 1;
+        }
+        let columns: [(&str, ArrayRef, bool); 3] = [
+            ("id", Arc::new(Int64Array::from_iter_values(rows.iter().map(|(id, _)| *id))), false),
+            (
+                "key",
+                Arc::new(StringArray::from_iter(rows.iter().map(|(_, key)| key.as_ref()))),
+                true,
+            ),
+            ("name", Arc::new(StringArray::from(vec!["old"; count])), true),
+        ];
+        let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+        let exists = std::fs::exists(&self.table.uri).unwrap();
+        let params = WriteParams {
+            mode: if exists { WriteMode::Append } else { WriteMode::Create },
+            enable_stable_row_ids: self.stable_row_ids,
+            ..Default::default()
+        };
+        let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+        Dataset::write(reader, self.table.uri.as_str(), Some(params)).await.unwrap();
+        self.rows.extend(rows);
+    }
+
+    async fn dataset(&self) -> Dataset {
+        Dataset::open(&self.table.uri).await.unwrap()
+    }
+
+    /// Sets a column of the rows whose id leaves the rest 1.
+    async fn update(&mut self, of: i64, column: &str, value: &str) {
+        let update = UpdateBuilder::new(Arc::new(self.dataset().await));
+        let update = update.update_where(&format!("id % {of} = 1")).unwrap();
+        let update = update.set(column, &format!("'{value}'")).unwrap();
+        update.build().unwrap().execute().await.unwrap();
+        if column == "key" {
+            let changed = self.rows.iter_mut().filter(|(id, _)| **id % of == 1);
+            changed.for_each(|(_, key)| *key = Some(value.to_owned()));
+        }
+    }
+
+    /// Makes change number `step` of the table, and returns what was done.
+    async fn step(&mut self, step: usize) -> &'static str {
+        let change = if step < 3 { step } else { self.random.random_range(0..6) };
+        match change {
+            0 => {
+                let count = self.random.random_range(1..60);
+                self.append(count).await;
+                "append"
+            }
+            1 => {
+                let (of, rest) = (self.random.random_range(3..30), self.random.random_range(0..3));
+                let filter = format!("id % {of} = {rest}");
+                self.dataset().await.delete(&filter).await.unwrap();
+                self.rows.retain(|id, _| id % of != rest);
+                "delete"
+            }
+            2 => {
+                let of = self.random.random_range(5..40);
+                self.update(of, "name", "new").await;
+                "update of another column"
+            }
+            3 if !self.is_unique => {
+                let (of, key) = (self.random.random_range(5..40), self.random.random_range(0..400));
+                self.update(of, "key", &format!("k{key}")).await;
+                "update of keys"
+            }
+            4 => {
+                let options =
+                    CompactionOptions { target_rows_per_fragment: 200, ..Default::default() };
+                compact_files(&mut self.dataset().await, options, None).await.unwrap();
+                "compaction"
+            }
+            _ => {
+                for _ in 0..6 {
+                    self.append(3).await;
+                }
+                "small appends"
+            }
+        }
+    }
+
+    /// Returns the address and id of the first row of each key, by Lance's own scan.
+    async fn first_rows(&self) -> HashMap<String, (u64, i64)> {
+        let dataset = self.dataset().await;
+        let mut scanner = dataset.scan();
+        scanner.project(&["key", "id"]).unwrap().with_row_address();
+        let rows = scanner.try_into_batch().await.unwrap();
+        let (keys, ids) = (rows["key"].as_string::<i32>(), rows["id"].as_primitive::<Int64Type>());
+        let addrs = rows["_rowaddr"].as_primitive::<UInt64Type>();
+        let mut first = HashMap::new();
+        let mut seen = BTreeMap::new();
+        for row in 0..rows.num_rows() {
+            let key = keys.iter().nth(row).flatten().map(str::to_owned);
+            seen.insert(ids.value(row), key.clone());
+            let here = (addrs.value(row), ids.value(row));
+            if let Some(key) = key {
+                let lowest = first.entry(key).or_insert(here);
+                *lowest = here.min(*lowest);
+            }
+        }
+        assert_eq!(seen, self.rows, "the model has the table's rows");
+        first
+    }
+
+    /// Asserts that each key that ever existed, and others, have the row that they should have, or none. Returns the
+    /// number of keys.
+    async fn check(&self, client: &QueryClient, context: &str) -> u64 {
+        let first = self.first_rows().await;
+        let mut keys: Vec<String> =
+            (0..self.next_id.max(400) + 50).map(|n| format!("k{n}")).collect();
+        keys.extend(["", "k", "K1", "k01"].map(str::to_owned));
+        for keys in keys.chunks(300) {
+            let (not_found, rows) = get(client, keys).await;
+            let there = |key: &&String| first.contains_key(*key);
+            let expected: Vec<_> = keys.iter().filter(there).map(|key| first[key]).collect();
+            let got: Vec<_> = addresses(&rows).into_iter().zip(ids(&rows)).collect();
+            assert_eq!(got, expected, "{context}");
+            let absent: Vec<u32> =
+                (0..).zip(keys).filter(|(_, key)| !there(key)).map(|(at, _)| at).collect();
+            assert_eq!(not_found, absent, "{context}");
+        }
+        keys.len() as u64
+    }
+}
+
+async fn check_history(seed: u64) {
+    let mut history = History::begin(seed).await;
+    let mut config = with_metrics(config(&[("t", &history.table)]));
+    config.tables.get_mut("t").unwrap().key = Some("key".into());
+    let (node, client) = serve_with(config).await;
+    for step in 0..STEPS {
+        let change = history.step(step).await;
+        node.refresh().await;
+        let context = format!("seed {seed}, step {step}: {change}");
+        // The run of the new file may be there or not.
+        history.check(&client, &context).await;
+        let index = covered(&client).await;
+        assert!(index.runs <= 4 && index.error.is_empty(), "{context}: {index:?}");
+        let (by_index, in_table) = (metric(&node, BY_INDEX).await, metric(&node, IN_TABLE).await);
+        let keys = history.check(&client, &context).await;
+        assert_eq!(metric(&node, BY_INDEX).await, by_index + keys as f64, "{context}");
+        assert_eq!(metric(&node, IN_TABLE).await, in_table, "{context}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_key_is_found_in_every_version_of_a_random_history() {
+    for seed in 0..6 {
+        Box::pin(check_history(seed)).await;
+    }
+}
+
+/// Serves a table with a BTREE on its keys.
+async fn serve_keyed(change: impl FnOnce(&mut QueryConfig)) -> (TestTable, QueryNode, QueryClient) {
+    let table = TestTable::plain().await;
+    let request = IndexRequest::Key { column: "key".into(), replace: false };
+    build_index(&lake(), &table.uri, &request, |_| {}).await.unwrap();
+    let mut config = with_metrics(config(&[("t", &table)]));
+    change(&mut config);
+    let (node, client) = serve_with(config).await;
+    (table, node, client)
+}
+
+async fn check_live(client: &QueryClient, rows: i64, is_there: impl Fn(i64) -> bool) {
+    let keys: Vec<String> = (0..rows + 1).map(key).collect();
+    let (not_found, found) = get(client, &keys).await;
+    assert_eq!(ids(&found), (0..rows).filter(|&id| is_there(id)).collect::<Vec<_>>());
+    assert_eq!(not_found.len() as i64, rows + 1 - found.num_rows() as i64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_and_a_delete_do_not_leave_the_index() {
+    let (table, node, client) = serve_keyed(|_| {}).await;
+    assert_eq!(key_index(&client).await, None, "nobody has looked up a key");
+    check_live(&client, ROWS, is_live).await;
+    covered(&client).await;
+    table.append(ROWS..ROWS + 10).await;
+    table.delete("id % 10 = 3").await;
+    node.refresh().await;
+    // The runs of the older files are there at once. Only keys that they lack may need the table.
+    let is_there = |id: i64| id % 10 != 3 && (is_live(id) || id >= ROWS);
+    let in_table = metric(&node, IN_TABLE).await;
+    let keys: Vec<String> = (0..ROWS).filter(|&id| is_there(id)).map(key).collect();
+    assert_eq!(get(&client, &keys).await.1.num_rows(), keys.len());
+    assert_eq!(metric(&node, IN_TABLE).await, in_table);
+    check_live(&client, ROWS + 10, is_there).await;
+    let index = covered(&client).await;
+    let (by_index, in_table) = (metric(&node, BY_INDEX).await, metric(&node, IN_TABLE).await);
+    check_live(&client, ROWS + 10, is_there).await;
+    assert_eq!(metric(&node, BY_INDEX).await, by_index + (ROWS + 11) as f64);
+    assert_eq!(metric(&node, IN_TABLE).await, in_table);
+    let usage = metric(&node, "bireme_query_key_index_usage_bytes").await;
+    assert_eq!(usage, index.bytes as f64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_versions_share_the_runs_of_their_files() {
+    let (table, node, client) = serve_keyed(|_| {}).await;
+    check_live(&client, ROWS, is_live).await;
+    let bytes = covered(&client).await.bytes;
+    let before = client.describe("t", 0).await.unwrap().response.version;
+    table.delete(&format!("id >= {FIRST}")).await;
+    node.refresh().await;
+    check_live(&client, ROWS, |id| is_live(id) && id < FIRST).await;
+    let in_table = metric(&node, IN_TABLE).await;
+    let keys = vec![key(FIRST), key(0)];
+    let request = GetRequest { table: "t".into(), version: before, keys, ..Default::default() };
+    let answer = client.get(request).await.unwrap();
+    assert_eq!(answer.not_found, [0u32; 0]);
+    assert_eq!(metric(&node, IN_TABLE).await, in_table);
+    assert_eq!(covered(&client).await.bytes, bytes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_does_not_fit_stays_on_its_btree_and_says_so() {
+    // The two files take 36 KiB, and building their run 82 KiB more.
+    let (table, node, client) = serve_keyed(|config| config.key_index = ByteSize::kib(64)).await;
+    check_live(&client, ROWS, is_live).await;
+    let failed = async {
+        loop {
+            match key_index(&client).await {
+                Some(index) if !index.error.is_empty() => return index,
+                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    };
+    let index = tokio::time::timeout(Duration::from_secs(60), failed).await.unwrap();
+    assert_eq!((index.runs, index.bytes, index.missing_rows), (0, 0, ROWS as u64));
+    assert!(index.error.contains("more than `key_index` leaves (64.0 KiB"), "{}", index.error);
+    table.append(ROWS..ROWS + 10).await;
+    node.refresh().await;
+    check_live(&client, ROWS + 10, |id| is_live(id) || id >= ROWS).await;
+    assert_eq!(metric(&node, BY_INDEX).await, 0.0);
+    assert_eq!(metric(&node, "bireme_query_key_index_usage_bytes").await, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_memory_there_is_no_index() {
+    let (_table, node, client) = serve_keyed(|config| config.key_index = ByteSize::b(0)).await;
+    check_live(&client, ROWS, is_live).await;
+    check_live(&client, ROWS, is_live).await;
+    assert_eq!(key_index(&client).await, None);
+    assert_eq!(metric(&node, IN_TABLE).await, 2.0 * (ROWS + 1) as f64);
+}
