@@ -1,5 +1,6 @@
-"""Measures gets of one row of ten columns by a text key with a BTREE index, all warm."""
+"""Measures gets of one row of ten columns by a text key, all warm: through the key index, and through the BTREE."""
 
+import time
 from pathlib import Path
 from statistics import median
 
@@ -12,25 +13,48 @@ from .tier import Tier, core_seconds
 TABLE = "payload"
 CONCURRENCY = 32
 WARM_UP_SECONDS = 1.5
+BUILD_SECONDS = 120
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """Measures both tiers, with a slab in memory, and pylance, in turns."""
-    results: dict[str, list[dict]] = {"bireme": [], "lance": []}
+    """Measures both tiers, with a slab in memory, with and without the key index, and pylance, in turns."""
+    results: dict[str, list[dict]] = {"bireme": [], "btree": [], "lance": []}
     with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
         tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
         bireme.warm(tier.query, TABLE)
+        _build_index(tier, profile)
+        without = bireme.query_node(tier.io, {TABLE: profile.table(TABLE)}, BIREME_QUERY_KEY_INDEX="0")
+        bireme.ready(without, [TABLE])
+        btree = Tier(bireme, tier.io, without)
         for number in range(profile.rounds):
-            runs = {"bireme": lambda: _bireme(tier, profile, number), "lance": lambda: _lance(profile, number)}
+            runs = {
+                "bireme": lambda: _bireme(tier, profile, number),
+                "btree": lambda: _bireme(btree, profile, number),
+                "lance": lambda: _lance(profile, number),
+            }
             for name in list(runs)[:: -1 if number % 2 else 1]:
                 results[name].append(runs[name]())
             print(f"keys, round {number + 1} of {profile.rounds}: relative to pylance {ratio(results, number):.3g}", flush=True)
     return results | {"machine": machine.describe([profile.folder])}
 
 
+def _build_index(tier: Tier, profile: Profile) -> None:
+    """Looks keys up, which begins the key index, and waits until it covers the table."""
+    tier.bench("get", TABLE, WARM_UP_SECONDS, "--key-column", KEY, "--concurrency", "1")
+    until = time.monotonic() + BUILD_SECONDS
+    while True:
+        [described] = tier.bireme.run(tier.query, "describe", TABLE)
+        index = described["key_index"]
+        if index and not index["missing_rows"]:
+            return
+        if time.monotonic() > until:
+            raise RuntimeError(f"the key index does not cover {profile.table(TABLE)}: {index}")
+        time.sleep(0.1)
+
+
 def _bireme(tier: Tier, profile: Profile, number: int) -> dict:
     load = ["--key-column", KEY, "--concurrency", str(CONCURRENCY), "--seed", str(number)]
-    # A load of the same keys brings their pages of the index into memory.
+    # A load of the same keys brings their pages of the BTREE into memory.
     tier.bench("get", TABLE, WARM_UP_SECONDS, *load)
     report = tier.bench("get", TABLE, profile.seconds, *load)
     if report["errors"] or report["rows"] != report["requests"]:

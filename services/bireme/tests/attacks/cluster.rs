@@ -48,7 +48,12 @@ impl Default for Settings {
                 ("SEGMENT", "16MiB"),
                 ("CORES", "2"),
             ]),
-            query: set(&[("CORES", "2"), ("INDEX_CACHE", "128MiB"), ("REFRESH_INTERVAL", "200ms")]),
+            query: set(&[
+                ("CORES", "2"),
+                ("INDEX_CACHE", "128MiB"),
+                ("KEY_INDEX", "16MiB"),
+                ("REFRESH_INTERVAL", "200ms"),
+            ]),
             io_arguments: Vec::new(),
             query_arguments: Vec::new(),
             io_node: None,

@@ -1,6 +1,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use certificates::Authority;
+use client::ClientTlsConfig;
 use client::query::{
     NodePlacement, PlacementRequest, PlacementResponse, QueryClient, TakeRequest, WarmRequest,
 };
@@ -68,10 +70,13 @@ async fn status_warns_of_io_nodes_that_an_impostor_could_replace() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "a-secret-of-at-least-32-characters").unwrap();
+    let ca = Some(Authority::new(folder.path(), "ours").ca.clone());
+    let io_tls = Some(ClientTlsConfig { ca, ..Default::default() });
     let unverified = async |endpoint: &str, peer_secret: Option<PathBuf>| {
+        let io_tls = io_tls.clone().filter(|_| endpoint.starts_with("https"));
         let io_nodes = vec![IoNodeConfig::at(endpoint)];
-        let (_node, client) =
-            serve_with(QueryConfig { io_nodes, peer_secret, ..config(&[]) }).await;
+        let config = QueryConfig { io_nodes, io_tls, peer_secret, ..config(&[]) };
+        let (_node, client) = serve_with(config).await;
         client.status().await.unwrap().io_nodes[0].unverified
     };
     assert!(unverified("http://192.0.2.1:7071", None).await);
