@@ -79,7 +79,7 @@ fn all() -> Vec<(&'static str, Try)> {
             StartWarm TableUse StoreUse Drive Core;
         query: SearchRequest Vector Text SearchResponse Stage GetRequest GetResponse Error TakeRequest TakeResponse
             ListTablesRequest ListTablesResponse TableSummary DescribeTableRequest DescribeTableResponse Fragment
-            Column Index WarmRequest WarmProgress PlacementRequest PlacementResponse NodePlacement StatusRequest
+            Column Index KeyIndex WarmRequest WarmProgress PlacementRequest PlacementResponse NodePlacement StatusRequest
             StatusResponse Calls Membership IoNode;
     ];
     let mut all = generated.to_vec();
