@@ -343,9 +343,10 @@ impl Drop for Call {
 struct Refusal {
     /// One of [`QueryError::refusals`].
     cause: &'static str,
-    /// What is wrong with the caller's credentials, if it is that.
+    /// The cause, if it is that the caller's credentials are not accepted any more. The audit log has it; the fault,
+    /// which the caller sees, does not.
     credentials: Option<&'static str>,
-    /// The grant whose limit was reached, if it is that.
+    /// The grant, if one of its limits was reached.
     grant: Option<String>,
 }
 

@@ -91,7 +91,7 @@ impl VersionFiles {
     /// that have not been loaded yet.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn candidates(&self, hashes: &[u64]) -> Result<Candidates> {
         loop {
             let mut unloaded = Vec::new();

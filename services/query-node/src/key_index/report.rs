@@ -1,4 +1,4 @@
-//! What a node reports of a table's key index.
+//! The state of a table's key index, for DescribeTable and metrics.
 
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ const ROWS_MAX: u32 = 65_536;
 /// The size of the keys of one read, in bytes, if they are about as long as those of the read before.
 const READ_BYTES: usize = 8 << 20;
 
-/// How the keys of a column are hashed.
+/// A key column, with the type and the seed of its hashes.
 #[derive(Clone, Debug)]
 pub struct KeyColumn {
     /// The column's name.
@@ -37,7 +37,7 @@ impl KeyColumn {
 /// thread; the run is made on a thread for blocking work.
 ///
 /// # Errors
-/// Those of the store, and those of a defect.
+/// Errors of the store, or of a defect.
 pub async fn build_run(
     column: &KeyColumn,
     files: Vec<(Table, DataFile)>,

@@ -47,7 +47,7 @@ struct HeldRun {
     held: Reserved,
 }
 
-/// What the task does next. The new run takes the place of `replaced`.
+/// The next step of the task. The new run takes the place of `replaced`.
 enum Work {
     /// Read the key column of some files, each of a version that has it.
     Build { files: Vec<(Table, DataFile)>, replaced: Vec<Arc<Run>> },

@@ -72,7 +72,7 @@ impl VersionKeys {
     /// that have not been loaded yet.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn candidates(&self, hashes: &[u64]) -> Result<Candidates> {
         self.files.candidates(hashes).await
     }

@@ -26,7 +26,7 @@ use crate::table::{FIRST, ROWS, TestTable, is_live, key, lake};
 /// The number of changes of a table.
 const STEPS: usize = 8;
 
-/// What is counted of look-ups that need only the key index, and of those that need the table.
+/// The counters of keys that were looked up in the key index alone, and of keys that were looked up in the table.
 const BY_INDEX: &str = "bireme_query_keys_total{via=\"key_index\"}";
 const IN_TABLE: &str = "bireme_query_keys_total{via=\"table\"}";
 
