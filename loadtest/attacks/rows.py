@@ -90,4 +90,11 @@ ROWS = {
         "critical",
         "manifests, footers and deletions are checked before Lance reads them; a panic fails only its request",
     ),
+    16: Row(
+        "a caller without the right to a query node's table: with no, forged or guessed credentials, a grant for another "
+        "table, or one that was withdrawn",
+        "critical",
+        "with an access policy, callers are identified before their calls begin, and all others get one answer; a table "
+        "without a grant answers like one that does not exist; a stream is authorized again with each request",
+    ),
 }

@@ -30,6 +30,8 @@ pub struct Settings {
     pub query_arguments: Vec<String>,
     /// The I/O node that the query node uses, instead of the cluster's own.
     pub io_node: Option<String>,
+    /// The token that the caller who behaves sends, where the query node has an access policy.
+    pub token: Option<String>,
     /// Address space of each process, in KiB (`ulimit -v`); past it an allocation fails, and the process aborts.
     pub address_space_kib: u64,
     /// File descriptors of each process (`ulimit -n`).
@@ -57,6 +59,7 @@ impl Default for Settings {
             io_arguments: Vec::new(),
             query_arguments: Vec::new(),
             io_node: None,
+            token: None,
             address_space_kib: 5 << 20,
             descriptors: None,
         }
@@ -69,6 +72,8 @@ pub struct Cluster {
     pub query: Node,
     /// The table's folder.
     pub table: PathBuf,
+    /// The token of [`Settings`].
+    pub token: Option<String>,
     folder: TempDir,
 }
 
@@ -90,7 +95,8 @@ impl Cluster {
         let query = ["query", "--table", &named, "--io-node", io_node];
         let more = &settings.query_arguments;
         let query = Node::start(&query, "QUERY", &settings.query, more, settings, &folder);
-        Self { io, query, table, folder }
+        let token = settings.token.clone();
+        Self { io, query, table, token, folder }
     }
 
     /// Returns the folder of the cluster's files, which is removed with the cluster.
@@ -104,7 +110,13 @@ impl Cluster {
             node.assert_alive();
             node.assert_answers_probes();
         }
-        let found = super::run(&["get", "words", "n02503517", "--endpoint", &self.query.endpoint]);
+        let mut get = vec!["get", "words", "n02503517", "--endpoint", &self.query.endpoint];
+        let file = self.folder().join("token");
+        if let Some(token) = &self.token {
+            std::fs::write(&file, token).unwrap();
+            get.extend(["--token-file", text(&file)]);
+        }
+        let found = super::run(&get);
         assert!(found.contains("elephant"), "{found}");
     }
 }

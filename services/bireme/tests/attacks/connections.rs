@@ -22,12 +22,13 @@ const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// The maximum resident memory of the query node, in MiB, which is also its setting `memory`. Callers may use 120 MiB
 /// of it.
-const QUERY_MEMORY_MIB: u64 = 640;
+pub const QUERY_MEMORY_MIB: u64 = 640;
 
 /// The maximum resident memory of the I/O node, in MiB.
 const IO_MEMORY_MIB: u64 = 768;
 
-fn settings() -> Settings {
+/// Returns the default settings with that memory.
+pub fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.query.push(("MEMORY", format!("{QUERY_MEMORY_MIB}MiB")));
     settings

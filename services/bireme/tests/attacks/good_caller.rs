@@ -37,13 +37,17 @@ impl GoodCaller {
     /// returns. That answer does not count: all that the caller reports came later, while the node was attacked.
     pub fn start(cluster: &Cluster) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (endpoint, stopped) = (cluster.query.endpoint.clone(), Arc::clone(&stop));
+        let (endpoint, token) = (cluster.query.endpoint.clone(), cluster.token.clone());
+        let stopped = Arc::clone(&stop);
         let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             runtime.block_on(async {
                 let client = QueryClient::connect(&endpoint.parse().unwrap()).await.unwrap();
-                let client = client.with_timeout(TIMEOUT);
+                let mut client = client.with_timeout(TIMEOUT);
+                if let Some(token) = token {
+                    client = client.with_token(&token).unwrap();
+                }
                 ask(&client).await.expect("an answer before the attack");
                 let _ = ready.send(());
                 let mut seen = Seen::default();

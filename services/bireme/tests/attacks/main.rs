@@ -10,6 +10,7 @@
 //! | `questions.rs` | what a filter, words or a request may cost |
 //! | `connections.rs` | sockets, handshakes, messages, slow readers, headers |
 //! | `strangers.rs` | who may call an I/O node, and whom a query node believes |
+//! | `policy.rs` | what a query node's access policy keeps from callers without a right to it |
 //! | `files.rs` | damaged tables; the files that a node creates; its log |
 //! | `cluster.rs` | both tiers as processes, and how they are doing |
 //! | `good_caller.rs` | a caller who behaves while a node is attacked |
@@ -29,6 +30,7 @@ mod good_caller;
 mod growth;
 mod impostor;
 mod places;
+mod policy;
 mod questions;
 mod report;
 mod strangers;
@@ -60,11 +62,15 @@ fn run(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Returns the file of the sample's 6,927 synsets.
+fn sample() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/wordnet-sample.parquet")
+}
+
 /// Makes a table of 6,927 synsets at `folder/words`, indexed by vector, gloss and key. Returns its path.
 fn words_table(folder: &Path) -> PathBuf {
     let table = folder.join("words");
-    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/wordnet-sample.parquet");
-    run(&["ingest", text(&sample), "--table", text(&table), "--key", "synset"]);
+    run(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
     let indexed =
         ["--vector", "vector", "--metric", "cosine", "--text", "gloss", "--key", "synset"];
     run(&[&["index", "--table", text(&table)], &indexed[..]].concat());

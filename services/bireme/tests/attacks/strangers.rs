@@ -157,7 +157,7 @@ fn glosses(cluster: &Cluster) -> String {
 }
 
 /// Waits until `is_done`.
-fn wait_until(what: &str, is_done: impl Fn() -> bool) {
+pub fn wait_until(what: &str, is_done: impl Fn() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !is_done() {
         assert!(Instant::now() < until, "{what}");
