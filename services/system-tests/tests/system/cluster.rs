@@ -81,6 +81,13 @@ pub async fn start_io_again(config: IoConfig) -> IoNode {
     }
 }
 
+/// Starts an I/O node on a simulated disk. `lake` reads its tables.
+pub async fn start_io_on(disk: &SimDisk, config: IoConfig, lake: Arc<Lake>) -> IoNode {
+    let disk = disk.clone();
+    let start = move || IoNode::start_simulated(config, &disk, lake).unwrap();
+    tokio::task::spawn_blocking(start).await.unwrap()
+}
+
 /// Stops an I/O node on a blocking thread.
 pub async fn stop_io(node: IoNode) {
     tokio::task::spawn_blocking(|| node.stop(Duration::from_secs(10))).await.unwrap();
@@ -117,10 +124,8 @@ impl Io {
         let mut config = io_config(folder.path());
         config.segment = ByteSize::mib(4);
         change(&mut config);
-        let disk = disk.clone();
-        let start =
-            move || IoNode::start_simulated(config.clone(), &disk, lake_of(&config)).unwrap();
-        Self::with(tokio::task::spawn_blocking(start).await.unwrap(), folder)
+        let lake = lake_of(&config);
+        Self::with(start_io_on(disk, config, lake).await, folder)
     }
 
     /// Connects a client to a node.

@@ -2,8 +2,9 @@
 //! during the call.
 //!
 //! ```text
-//! callers (keys, tokens, a certificate, none) ─► query node ─► proxies that cut connections ─► I/O nodes, killed
-//!        │ every answer                             ▲ random policies                  changing tables ◄─┘
+//! callers (keys, tokens, a certificate, none) ─► query node ─► proxies that cut connections ─► I/O nodes, killed;
+//!        │ every answer                             ▲ random policies                              drives that lie
+//!        │                                          └───────────── changing tables ◄──────────────────┘
 //!        └─► checked against a plain model of the policies that were in force during the call
 //! ```
 //!
@@ -23,8 +24,10 @@ use std::time::Duration;
 
 use certificates::{Authority, TokenSigner, key_set};
 use client::ClientTlsConfig;
-use client::query::{GetRequest, GottenRows, QueryClient};
+use client::fetch::Instant;
+use client::query::{GetRequest, GottenRows, QueryClient, WarmRequest};
 use connections::tls::ServerTlsConfig;
+use futures::StreamExt;
 use lake::Lake;
 use lance::dataset::WriteMode;
 use query_node::{AccessConfig, IoNodeConfig, QueryConfig, QueryNode, TableConfig};
@@ -38,7 +41,7 @@ use self::callers::{Around, Caller};
 use self::model::{BROKEN, CALLERS, KEYS, Policy, PolicyFile, SUBJECTS, TABLES, Who};
 use self::tables::{TestTable, key};
 use self::troubles::{Reachable, inject};
-use crate::cluster::folder;
+use crate::cluster::{folder, soon};
 
 /// The number of calls that each caller makes.
 const TURNS: usize = 150;
@@ -188,10 +191,7 @@ async fn change_tables(around: Arc<Around>, mut dice: StdRng, stop: Cancellation
 async fn run(seed: u64) -> Arc<Around> {
     let folder = folder();
     let tables = tables(folder.path()).await;
-    let mut io = Vec::new();
-    for number in 0..2 {
-        io.push(Reachable::start(number).await);
-    }
+    let io = vec![Reachable::start(0, seed).await, Reachable::start(1, seed + 1).await];
     let (served, file) = Served::start(folder.path(), &io).await;
     served.node.ready().await;
     let vault = folder.path().join("vault").to_str().unwrap().to_owned();
@@ -207,7 +207,8 @@ async fn run(seed: u64) -> Arc<Around> {
             }
         });
     }
-    let troubles = tokio::spawn(inject(io, dice(seed, 100), stop.clone()));
+    let troubles = inject(io, dice(seed, 100), Arc::clone(&around), stop.clone());
+    let troubles = tokio::spawn(troubles);
     let (node, shared) = (Arc::clone(&served), Arc::clone(&around));
     let policies = tokio::spawn(change_policies(node, shared, dice(seed, 101), stop.clone()));
     let versions = tokio::spawn(change_tables(Arc::clone(&around), dice(seed, 102), stop.clone()));
@@ -222,12 +223,10 @@ async fn run(seed: u64) -> Arc<Around> {
         }
     }
     stop.cancel();
-    let (io, [killed, cut]) = troubles.await.unwrap();
+    let io = troubles.await.unwrap();
     policies.await.unwrap();
     versions.await.unwrap();
-    around.count("nodes killed", killed);
-    around.count("nodes cut off", cut);
-    calm(&served, &around).await;
+    calm(&served, &around, &io).await;
     let Some(served) = Arc::into_inner(served) else { panic!("a task still uses the node") };
     served.node.shutdown(Duration::from_secs(10)).await.unwrap();
     for node in io {
@@ -236,25 +235,67 @@ async fn run(seed: u64) -> Arc<Around> {
     around
 }
 
-/// Checks that every caller gets right rows of every table, may warm it and may ask for its placement, once the faults
-/// have ended and the policy allows everything. Earlier, few of its calls of Warm and Placement are allowed.
-async fn calm(served: &Served, around: &Arc<Around>) {
+/// Checks that every caller gets right rows of every table, may warm it and may ask for its placement, once the policy
+/// allows everything and no fault but one is left: the sectors of the drives, which have all rows, are shuffled. Earlier,
+/// few calls of Warm and Placement are allowed, and few rows are on the drives.
+async fn calm(served: &Served, around: &Arc<Around>, io: &[Reachable]) {
     around.file.write(Policy::everything());
     around.file.read_by(&served.node).await;
+    // Open the last versions first, so that they are the ones that are filled.
+    served.node.refresh().await;
+    let client = served.client(Who::Key(0)).await;
+    for table in &around.tables {
+        warm_all(&client, table.name).await;
+    }
+    io.iter().for_each(|node| node.shuffle_sectors(&mut dice(around.seed, 103)));
     for (number, who) in (200..).zip(CALLERS) {
         let client = served.client(who).await;
         let dice = dice(around.seed, number);
         let mut caller = Caller { who, client: client.clone(), dice, around: Arc::clone(around) };
         caller.warm().await;
         caller.placement().await;
-        for table in &around.tables {
-            let keys = (0..10).map(key).collect();
-            let request = GetRequest { table: table.name.into(), keys, ..Default::default() };
-            let gotten = client.get(request).await.unwrap();
-            let GottenRows::Arrow(rows) = gotten.rows else { unreachable!("Arrow was asked for") };
-            assert_eq!(rows.num_rows() + gotten.not_found.len(), 10);
-            table.check(&rows, gotten.version).await.unwrap();
+        check_tables(&client, &around.tables).await;
+    }
+    // A node that was killed a moment ago is not asked for rows yet.
+    let deadline = soon();
+    while bad_sectors(io).await == 0 {
+        assert!(Instant::now() < deadline, "seed {}: no bad sector was read", around.seed);
+        check_tables(&client, &around.tables).await;
+    }
+}
+
+/// Checks some rows of each table.
+async fn check_tables(client: &QueryClient, tables: &[TestTable]) {
+    for table in tables {
+        let keys = (0..10).map(key).collect();
+        let request = GetRequest { table: table.name.into(), keys, ..Default::default() };
+        let gotten = client.get(request).await.unwrap();
+        let GottenRows::Arrow(rows) = gotten.rows else { unreachable!("Arrow was asked for") };
+        assert_eq!(rows.num_rows() + gotten.not_found.len(), 10);
+        table.check(&rows, gotten.version).await.unwrap();
+    }
+}
+
+async fn bad_sectors(io: &[Reachable]) -> u64 {
+    futures::future::join_all(io.iter().map(Reachable::bad_sectors)).await.iter().sum()
+}
+
+/// Fills all rows of a table. The query node may not have noticed yet that an I/O node is back.
+async fn warm_all(client: &QueryClient, table: &str) {
+    let deadline = soon();
+    loop {
+        let request = WarmRequest { table: table.into(), ..Default::default() };
+        let mut steps = client.warm(request).await.unwrap();
+        let mut is_filled = false;
+        while let Some(step) = steps.next().await {
+            is_filled =
+                step.is_ok_and(|it| it.extents_total > 0 && it.extents_done == it.extents_total);
         }
+        if is_filled {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{table} is not filled");
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
@@ -267,7 +308,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 /// The events that must occur in the run of every seed.
-const HAPPENED: [&str; 19] = [
+const HAPPENED: [&str; 20] = [
     "rows",
     "Search",
     "Get",
@@ -287,6 +328,7 @@ const HAPPENED: [&str; 19] = [
     "versions",
     "nodes killed",
     "nodes cut off",
+    "drives with faults",
 ];
 
 #[tokio::test(flavor = "multi_thread")]

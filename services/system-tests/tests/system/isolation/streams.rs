@@ -42,7 +42,7 @@ async fn a_take_and_a_warm_end_once_the_policy_no_longer_allows_them() {
     }
     table.write(0..ROWS, WriteMode::Overwrite).await;
     let rows = table.version(*table.versions().last().unwrap()).await;
-    let io = Reachable::start(0).await;
+    let io = Reachable::start(0, 0).await;
     let (served, file) = Served::start(folder.path(), std::slice::from_ref(&io)).await;
     served.node.ready().await;
     let client = served.client(Who::Key(0)).await;
