@@ -286,7 +286,7 @@ impl Call {
 impl Call {
     /// Converts an error to a fault that names the table as the caller does. An internal error is logged first, with
     /// the table's URI.
-    fn fault_of(&self, error: QueryError) -> Fault {
+    pub fn fault_of(&self, error: QueryError) -> Fault {
         let fault = Fault::from(error);
         if fault.reason == Reason::Internal {
             tracing::error!(trace_id = self.context.trace_id(), rpc = self.rpc.path(), "{fault}");

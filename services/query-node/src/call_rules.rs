@@ -6,8 +6,11 @@
 
 use connections::CallRule;
 
-/// Maximum number of keys of a Get.
+/// Maximum number of keys of a Get, or of one batch of a Lookup.
 pub const KEYS_MAX: usize = 10_000;
+
+/// Maximum number of outstanding keys of one Lookup stream: enough for several of the largest batches.
+pub const LOOKUP_CREDIT_KEYS: usize = 1 << 16;
 
 /// Maximum number of addresses of a Take.
 pub const TAKE_ROWS_MAX: usize = 1_000_000;
@@ -46,6 +49,7 @@ pub fn call_rule(path: &str) -> CallRule {
         Some("Search") => CallRule::new(SEARCH_BYTES_MAX),
         Some("Get") => CallRule::new(GET_BYTES_MAX),
         Some("GetStream") => CallRule::new(GET_BYTES_MAX).talking(),
+        Some("Lookup") => CallRule::new(GET_BYTES_MAX).talking(),
         // Takes and Warms last for as long as their callers read.
         Some("Take") => CallRule::new(TAKE_BYTES_MAX).outlasting(),
         Some("Warm") => CallRule::new(RANGES_BYTES_MAX).outlasting(),

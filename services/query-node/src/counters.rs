@@ -28,6 +28,7 @@ names! {
         Search = "bireme.query.v1.QueryService/Search",
         Get = "bireme.query.v1.QueryService/Get",
         GetStream = "bireme.query.v1.QueryService/GetStream",
+        Lookup = "bireme.query.v1.QueryService/Lookup",
         Take = "bireme.query.v1.QueryService/Take",
         ListTables = "bireme.query.v1.QueryService/ListTables",
         DescribeTable = "bireme.query.v1.QueryService/DescribeTable",

@@ -4,7 +4,10 @@
 //! wants, and rows with another key are dropped. One fetch is enough unless a row has another key.
 
 use address::RowAddr;
-use arrow_array::{RecordBatch, UInt32Array};
+use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow_cast::display::array_value_to_string;
+use arrow_ord::ord::make_comparator;
+use arrow_schema::SortOptions;
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
 use spelling::counted;
@@ -13,7 +16,7 @@ use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
 use crate::io_tier::{Fetched, fetch_rows, present};
-use crate::stages::{Keys, Lookup, has_key};
+use crate::stages::{Keys, Lookup};
 use crate::state::ShardState;
 use crate::tables::Projection;
 
@@ -53,8 +56,9 @@ pub async fn find_rows(
     let mut held = 0;
     loop {
         let tries = lookup.next(state, &open_keys).await?;
-        call.stage(Stage::Lookup, || match (keys.keys, tries.as_slice()) {
-            ([key], [(_, addr)]) => {
+        call.stage(Stage::Lookup, || match (keys.keys.len(), tries.as_slice()) {
+            (1, [(_, addr)]) => {
+                let key = array_value_to_string(keys.keys, 0).unwrap_or_default();
                 format!("key `{key}` in column `{}`: row {addr:?}", keys.column)
             }
             _ => counted(tries.len(), "row"),
@@ -86,15 +90,17 @@ pub async fn find_rows(
 fn prove(
     fetched: &Fetched,
     key_at: usize,
-    keys: &[String],
+    keys: &ArrayRef,
     tries: &[(u32, RowAddr)],
 ) -> Result<FoundRows> {
     let column = fetched.rows.column(key_at);
+    let compare = make_comparator(column, keys, SortOptions::default())?;
+    let has_key = |row: usize, key: usize| column.is_valid(row) && compare(row, key).is_eq();
     let mut right = Vec::with_capacity(tries.len());
     let (mut found, mut addrs) = (Vec::with_capacity(tries.len()), Vec::with_capacity(tries.len()));
     for (row, at) in present(tries.len(), &fetched.missing).enumerate() {
         let (key, addr) = tries[at];
-        if has_key(column, row, &keys[key as usize]) {
+        if has_key(row, key as usize) {
             right.push(row as u32);
             found.push(key);
             addrs.push(addr);
@@ -135,8 +141,8 @@ fn joined(mut rounds: Vec<FoundRows>) -> Result<FoundRows> {
 mod tests {
     use std::sync::Arc;
 
+    use arrow_array::StringArray;
     use arrow_array::cast::AsArray;
-    use arrow_array::{ArrayRef, StringArray};
 
     use super::*;
     use crate::io_tier::Cost;
@@ -154,7 +160,7 @@ mod tests {
     fn a_row_with_another_key_counts_as_not_found() {
         // The look-up found keys 0, 1 and 3. The row of key 1 is missing, and the row of key 3 has another key.
         let fetched = Fetched { rows: rows(&["a", "x"]), missing: vec![1], cost: Cost::default() };
-        let keys = ["a", "b", "c", "d"].map(str::to_owned);
+        let keys: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c", "d"]));
         let tries = [0, 1, 3].map(|key| (key, RowAddr::new(7, key)));
         let found = prove(&fetched, 0, &keys, &tries).unwrap();
         assert_eq!(keys_of(&found.rows), ["a"]);

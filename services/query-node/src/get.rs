@@ -7,9 +7,9 @@ use wire::query::{GetRequest, GetResponse, RowFormat};
 
 use crate::call::Call;
 use crate::counters::Stage;
-use crate::error::{QueryError, Result};
+use crate::error::Result;
 use crate::find::{FoundRows, find_rows, others};
-use crate::stages::{Keys, finish, ipc_stream, json_lines, key_column, validate_keys};
+use crate::stages::{Keys, finish, ipc_stream, json_lines, key_column, row_format, validate_keys};
 use crate::state::ShardState;
 use crate::tables::Measure;
 
@@ -17,16 +17,14 @@ use crate::tables::Measure;
 pub async fn get(state: &ShardState, request: GetRequest, call: &mut Call) -> Result<GetResponse> {
     call.context = call.context.with_priority(request.priority)?;
     validate_keys(&request)?;
-    let format = RowFormat::try_from(request.format).map_err(|_| QueryError::BadRequest {
-        field: "format",
-        problem: format!("is {}, which is no format; give 0 (Arrow) or 1 (JSON)", request.format),
-    })?;
+    let format = row_format(request.format)?;
     let open = call.open(&request.table, request.version, Permission::Read).boxed().await?;
     call.take_rows(request.keys.len())?;
     let asked = open.project(&request.columns)?;
     let column = key_column(&open, &request.key_column)?;
+    let keys = open.table.key_values(&column, &request.keys)?;
     call.stage(Stage::Validate, || counted(request.keys.len(), "key"));
-    let keys = Keys { open: &open, column: &column, keys: &request.keys };
+    let keys = Keys { open: &open, column: &column, keys: &keys };
     let found = find_rows(state, keys, &asked, Stage::Fetch, call).await?;
     let FoundRows { rows, keys: with_row, addrs } = found;
     let not_found = others(0..request.keys.len() as u32, &with_row);

@@ -61,7 +61,8 @@ async fn look_up(
 ) -> Result<Question> {
     let By::Like { column, key, key_column } = question.by else { return Ok(question) };
     let vector = open.project(std::slice::from_ref(&column))?;
-    let keys = Keys { open, column: &key_column, keys: std::slice::from_ref(&key) };
+    let value = open.table.key_values(&key_column, std::slice::from_ref(&key))?;
+    let keys = Keys { open, column: &key_column, keys: &value };
     let found = find_rows(state, keys, &vector, Stage::Vector, call).boxed().await?;
     let addr = found.addrs.first().ok_or_else(|| QueryError::KeyAbsent {
         table: open.name.clone(),

@@ -1,33 +1,32 @@
-//! The gRPC service. Each rpc, and each request of a GetStream, becomes a [`Call`], which has a context and ends with
-//! an answer.
+//! The gRPC service. Each rpc, each request of a GetStream and each group of batches of a Lookup becomes a [`Call`],
+//! which has a context and ends with an answer.
 
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
-use access::Denied;
-use audit::{Record, Verdict};
 use futures::{FutureExt, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 use traffic::Arriving;
 use wire::query::query_service_server::QueryService;
 use wire::query::*;
-use wire::{Fault, Reason, asked_timeout, code_name, query};
+use wire::{Fault, query};
 
 use crate::authorization::{IdentifiedCaller, address_of, identify};
 use crate::call::Call;
 use crate::counters::Rpc;
 use crate::describe::{describe_table, list_tables};
-use crate::error::QueryError;
 use crate::get::get;
+use crate::lookups::LookupStream;
 use crate::placement::placement;
 use crate::request_context::RequestContext;
 use crate::search::search;
 use crate::state::ShardState;
 use crate::status::status;
+use crate::stranger::Stranger;
+use crate::stream_calls::{StreamCalls, StreamContext};
 use crate::take::Take;
 use crate::warm::Warm;
 
@@ -47,6 +46,13 @@ impl Service {
         Ok(Call::begin(&self.0, rpc, context, caller).await.map_err(Fault::from)?)
     }
 
+    /// Identifies the caller of a stream, each of whose requests becomes a call.
+    async fn stream_calls<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<StreamCalls, Fault> {
+        let context = StreamContext::of(request, self.0.shared.config.timeout);
+        let caller = self.identify(rpc, request).await?;
+        Ok(StreamCalls::new(Arc::clone(&self.0), rpc, context, caller))
+    }
+
     /// Identifies the caller. A refusal is counted and written into the audit log.
     async fn identify<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<IdentifiedCaller, Fault> {
         let began = Instant::now();
@@ -60,45 +66,6 @@ impl Service {
     }
 }
 
-/// A caller whose credentials are not accepted, or no longer.
-struct Stranger {
-    /// The caller, as grants write it, if its credentials were accepted earlier.
-    identity: Option<String>,
-    address: Option<SocketAddr>,
-    denied: Denied,
-}
-
-impl Stranger {
-    /// Counts the refusal of a request, and writes its line into the audit log, if there is one. Returns the answer.
-    async fn refuse(self, state: &ShardState, rpc: Rpc, took: Duration) -> Fault {
-        state.metrics.answered(rpc, Some(Reason::Unauthenticated), took);
-        state.metrics.refused(self.denied.as_str());
-        let line = match &state.shared.audit {
-            Some(audit) => audit.reserve().await,
-            None => None,
-        };
-        if let Some(line) = line {
-            line.record(&Record {
-                time: SystemTime::now(),
-                node: &state.shared.config.name,
-                caller: self.identity.as_deref(),
-                peer: self.address,
-                rpc: rpc.path(),
-                table: None,
-                version: None,
-                grant: None,
-                verdict: Verdict::Denied,
-                code: code_name(Code::Unauthenticated),
-                reason: Some(self.denied.as_str()),
-                rows: 0,
-                bytes: 0,
-                duration_us: took.as_micros() as u64,
-            });
-        }
-        QueryError::Denied(self.denied).into()
-    }
-}
-
 fn answer<T>(call: Call, answer: crate::error::Result<T>) -> Result<Response<T>, Status> {
     Ok(Response::new(call.end(answer)?))
 }
@@ -106,6 +73,7 @@ fn answer<T>(call: Call, answer: crate::error::Result<T>) -> Result<Response<T>,
 #[tonic::async_trait]
 impl QueryService for Service {
     type GetStreamStream = Responses<GetResponse>;
+    type LookupStream = Responses<LookupResponse>;
     type TakeStream = Responses<TakeResponse>;
     type WarmStream = Responses<WarmProgress>;
 
@@ -128,29 +96,16 @@ impl QueryService for Service {
         &self,
         request: Request<Streaming<GetRequest>>,
     ) -> Result<Response<Self::GetStreamStream>, Status> {
-        let of_stream = StreamContext::of(&request, self.0.shared.config.timeout);
-        let caller = self.identify(Rpc::GetStream, &request).await?;
-        let state = Arc::clone(&self.0);
+        let calls = self.stream_calls(Rpc::GetStream, &request).await?;
         let arriving = request.extensions().get::<Arriving>().cloned().unwrap_or_default();
         let answers = request.into_inner().map(move |request| {
-            let (state, arriving, caller) = (Arc::clone(&state), arriving.clone(), caller.clone());
+            let (calls, arriving) = (calls.clone(), arriving.clone());
             async move {
                 let request = request?;
-                let caller = match caller.renewed(&state.shared.access) {
-                    Ok(caller) => caller,
-                    Err(denied) => {
-                        let identity = Some(caller.caller.identity().to_string());
-                        let stranger = Stranger { identity, address: caller.address, denied };
-                        let fault = stranger.refuse(&state, Rpc::GetStream, Duration::ZERO).await;
-                        return Err(fault.into());
-                    }
-                };
-                let begun =
-                    Call::begin(&state, Rpc::GetStream, of_stream.for_piece(), caller).await;
-                let answer = match begun {
-                    Err(error) => Err(error.into()),
+                let answer = match calls.begin().await {
+                    Err(fault) => Err(fault),
                     Ok(mut call) => {
-                        let rows = get(&state, request, &mut call).await;
+                        let rows = get(calls.state(), request, &mut call).await;
                         call.end(rows)
                     }
                 };
@@ -162,6 +117,15 @@ impl QueryService for Service {
             }
         });
         Ok(Response::new(answers.buffered(self.0.shared.config.gets_in_flight).boxed()))
+    }
+
+    async fn lookup(
+        &self,
+        request: Request<Streaming<LookupRequest>>,
+    ) -> Result<Response<Self::LookupStream>, Status> {
+        let calls = self.stream_calls(Rpc::Lookup, &request).await?;
+        let arriving = request.extensions().get::<Arriving>().cloned().unwrap_or_default();
+        Ok(Response::new(LookupStream::new(calls, arriving, request.into_inner()).boxed()))
     }
 
     async fn take(
@@ -269,26 +233,6 @@ impl QueryService for Service {
         let call = self.begin(Rpc::Status, &request).await?;
         let status = status(&self.0, &call.caller().caller).await;
         answer(call, status)
-    }
-}
-
-/// The context of a stream, from which each request or fetch of the stream gets its own. If the caller has set a
-/// deadline, it applies to the whole stream; otherwise each request or fetch gets the default timeout.
-#[derive(Clone, Copy)]
-struct StreamContext {
-    base: RequestContext,
-    is_bound: bool,
-    timeout: Duration,
-}
-
-impl StreamContext {
-    fn of<T>(request: &Request<T>, timeout: Duration) -> Self {
-        let base = RequestContext::from_metadata(request.metadata(), timeout);
-        Self { base, is_bound: asked_timeout(request.metadata().as_ref()).is_some(), timeout }
-    }
-
-    fn for_piece(self) -> RequestContext {
-        if self.is_bound { self.base } else { self.base.with_timeout(self.timeout) }
     }
 }
 

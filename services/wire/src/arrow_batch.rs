@@ -10,6 +10,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow_array::{Array, RecordBatch};
@@ -34,7 +35,7 @@ const HEADER_TAG: u32 = 1;
 const BODY_TAG: u32 = 2;
 
 /// A record batch without its schema.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ArrowBatch {
     header: Bytes,
     body: Body,
@@ -156,11 +157,7 @@ impl ArrowBatch {
     fn body_bytes(&self) -> Bytes {
         match &self.body {
             Body::Whole(bytes) => bytes.clone(),
-            Body::Parts(_, len) => {
-                let mut out = Vec::with_capacity(*len);
-                self.body.put(&mut out);
-                out.into()
-            }
+            Body::Parts(..) => self.body.to_vec().into(),
         }
     }
 }
@@ -321,6 +318,12 @@ impl Body {
         }
     }
 
+    fn to_vec(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.len());
+        self.put(&mut out);
+        out
+    }
+
     fn put(&self, out: &mut impl BufMut) {
         match self {
             Body::Whole(bytes) => out.put_slice(bytes),
@@ -362,12 +365,16 @@ impl Default for Body {
 
 impl PartialEq for Body {
     fn eq(&self, other: &Self) -> bool {
-        let bytes = |body: &Self| {
-            let mut out = Vec::with_capacity(body.len());
-            body.put(&mut out);
-            out
-        };
-        bytes(self) == bytes(other)
+        self.to_vec() == other.to_vec()
+    }
+}
+
+impl Eq for Body {}
+
+/// The generated messages that hold a batch are hashable.
+impl Hash for Body {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.to_vec().hash(state);
     }
 }
 

@@ -124,6 +124,10 @@ impl QueryClient {
         &self.endpoint
     }
 
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     pub(super) fn service(&self) -> Service {
         self.service.clone()
     }

@@ -2,15 +2,18 @@
 
 mod call;
 mod connect;
+mod lookup;
 mod rows;
 mod take;
 
 pub use call::{Found, Gotten, GottenRows, TableDescription};
 pub use connect::QueryClient;
+pub use lookup::{LookedUp, Lookup, LookupClient, keys_of};
 pub use rows::read_rows;
 pub use take::{Taken, TakenStream};
+pub use wire::query::lookup_batch::Keys;
 pub use wire::query::{
-    GetRequest, ListTablesResponse, NodePlacement, OnMissing, PlacementRequest, PlacementResponse,
-    RowFormat, SearchRequest, Stage, StatusResponse, TableSummary, TakeRequest, Text, Vector,
-    WarmProgress, WarmRequest, search_request::By,
+    GetRequest, ListTablesResponse, LookupOpen, NodePlacement, OnMissing, PlacementRequest,
+    PlacementResponse, RowFormat, SearchRequest, Stage, StatusResponse, TableSummary, TakeRequest,
+    Text, Vector, WarmProgress, WarmRequest, search_request::By,
 };

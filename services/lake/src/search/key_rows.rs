@@ -28,7 +28,7 @@ const KEYS_AT_ONCE: usize = 16;
 const ROWS_AT_ONCE: usize = 1024;
 
 impl Table {
-    /// Returns for each value the first live row that has it, by the column's BTREE `index`. No value may be null.
+    /// Returns for each value the first live row that has it, by the column's BTREE `index`; for null none.
     pub(crate) async fn first_rows(
         &self,
         index: &KeyIndex,
@@ -37,7 +37,7 @@ impl Table {
         let mut distinct = HashSet::with_capacity(values.len());
         let mut searches = Vec::with_capacity(values.len());
         for value in values {
-            if distinct.insert(value) {
+            if !value.is_null() && distinct.insert(value) {
                 searches.push(self.first_row(index, value));
             }
         }

@@ -28,14 +28,13 @@ type FoundRows = Vec<Option<RowAddr>>;
 
 impl Table {
     /// Returns the address of each key's row, or `None` if no row has the key. If several rows have it, the row with
-    /// the lowest address is returned. Keys are text, which is parsed by the column's type: strings, integers, binary
-    /// in hexadecimal, 16 bytes also as a UUID. `column` defaults to [`key_column`](Self::key_column). Uses the
-    /// column's BTREE index if there is one, otherwise scans the column.
+    /// the lowest address is returned. `keys` are of the column's type ([`key_values`](Self::key_values)); null is no
+    /// row's key. Uses the column's BTREE index if there is one, otherwise scans the column.
     ///
-    /// Errors: `KeyColumnUnknown`, `ColumnNotFound`, `BadKey`, and those of the store.
-    pub async fn lookup(&self, column: Option<&str>, keys: &[String]) -> Result<FoundRows> {
+    /// Errors: `ColumnNotFound`, and those of the store.
+    pub async fn lookup(&self, column: &str, keys: &ArrayRef) -> Result<FoundRows> {
         if keys.len() <= KEYS_MAX {
-            self.open_key_index(self.key_position(column)?).await;
+            self.open_key_index(self.column_position(column)?).await;
         }
         match self.direct_lookup(column, keys)? {
             Some(lookup) => lookup.await,
@@ -47,8 +46,8 @@ impl Table {
     /// keys of the rows that it finds.
     ///
     /// Errors: as `lookup`.
-    pub async fn planned_lookup(&self, column: Option<&str>, keys: &[String]) -> Result<FoundRows> {
-        self.scanned_lookup(self.key_position(column)?, keys, None).await
+    pub async fn planned_lookup(&self, column: &str, keys: &ArrayRef) -> Result<FoundRows> {
+        self.scanned_lookup(self.column_position(column)?, keys, None).await
     }
 
     /// Like [`lookup`](Self::lookup), but needs to find only rows of `fragments`: if the column's BTREE does not answer
@@ -57,11 +56,11 @@ impl Table {
     /// Errors: as `lookup`, and `FragmentNotFound`.
     pub async fn lookup_within(
         &self,
-        column: Option<&str>,
-        keys: &[String],
+        column: &str,
+        keys: &ArrayRef,
         fragments: &[u32],
     ) -> Result<FoundRows> {
-        let position = self.key_position(column)?;
+        let position = self.column_position(column)?;
         if keys.len() <= KEYS_MAX {
             self.open_key_index(position).await;
         }
@@ -74,10 +73,11 @@ impl Table {
     async fn scanned_lookup(
         &self,
         position: usize,
-        keys: &[String],
+        keys: &ArrayRef,
         within: Option<&[u32]>,
     ) -> Result<FoundRows> {
-        let values = self.parse_keys(position, keys)?;
+        let keys = self.scalars(keys)?;
+        let values: Vec<ScalarValue> = keys.iter().filter(|key| !key.is_null()).cloned().collect();
         let metadata = |id: &u32| Ok(self.file_fragment(*id)?.metadata().clone());
         let within: Option<Vec<Fragment>> =
             within.map(|ids| ids.iter().map(metadata).collect::<Result<_>>()).transpose()?;
@@ -86,10 +86,11 @@ impl Table {
             let name = self.schema().field(position).name();
             self.caught(self.lookup_group(name, group, within.as_deref(), &mut found)).await?;
         }
-        Ok(values.iter().map(|value| found.get(value).copied()).collect())
+        Ok(keys.iter().map(|key| found.get(key).copied()).collect())
     }
 
-    /// Returns `keys`, parsed as values of `column`, in an array of the column's type.
+    /// Returns `keys`, parsed as values of `column`, in an array of the column's type: text as it is, integers in
+    /// decimal, binary in hexadecimal, 16 bytes also as a UUID.
     ///
     /// Errors: `ColumnNotFound`, `BadKey`.
     pub fn key_values(&self, column: &str, keys: &[String]) -> Result<ArrayRef> {
@@ -112,13 +113,13 @@ impl Table {
     /// Errors: as `lookup`.
     pub fn direct_lookup(
         &self,
-        column: Option<&str>,
-        keys: &[String],
+        column: &str,
+        keys: &ArrayRef,
     ) -> Result<Option<BoxFuture<'static, Result<FoundRows>>>> {
-        let position = self.key_position(column)?;
+        let position = self.column_position(column)?;
         let index = self.direct_of(position).key_index.get().filter(|_| keys.len() <= KEYS_MAX);
         let Some(index) = index.cloned().flatten() else { return Ok(None) };
-        let values = self.parse_keys(position, keys)?;
+        let values = self.scalars(keys)?;
         let table = self.clone();
         let lookup = async move {
             let found = caught(table.uri(), table.first_rows(&index, &values));
@@ -127,12 +128,10 @@ impl Table {
         Ok(Some(lookup.boxed()))
     }
 
-    /// Returns the position of `column`, or else of the key column, in the schema.
-    fn key_position(&self, column: Option<&str>) -> Result<usize> {
-        match column.or_else(|| self.key_column()) {
-            Some(column) => self.column_position(column),
-            None => Err(LakeError::KeyColumnUnknown { uri: self.uri().to_owned() }),
-        }
+    fn scalars(&self, keys: &ArrayRef) -> Result<Vec<ScalarValue>> {
+        let scalar = |at| ScalarValue::try_from_array(keys, at);
+        let scalars: datafusion::common::Result<_> = (0..keys.len()).map(scalar).collect();
+        scalars.map_err(|error| self.blame(error.into()))
     }
 
     /// Parses `keys` as values of the column at `position`.

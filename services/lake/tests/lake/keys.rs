@@ -9,6 +9,7 @@ use lake::{DuplicateKeys, IndexRequest, LakeError, build_index};
 use crate::fixture::{
     PLAIN, STABLE_IDS, TablePlace, address_of, is_deleted, lake, rows, write, write_with_history,
 };
+use crate::key_texts::KeyTexts;
 
 #[tokio::test]
 async fn all_keys_are_found_and_no_others() {
@@ -24,20 +25,20 @@ async fn all_keys_are_found_and_no_others() {
             let table = lake.open(&place.uri()).await.unwrap();
             assert_eq!(table.key_column(), None);
             let keys: Vec<_> = (0..700).map(|id| format!("name-{id}")).collect();
-            let found = table.lookup(Some("name"), &keys).await.unwrap();
+            let found = table.lookup_texts(Some("name"), &keys).await.unwrap();
             for (id, found) in found.into_iter().enumerate() {
                 let id = id as i32;
                 let there = id < 600 && id % 10 != 0 && !is_deleted(id);
                 assert_eq!(found, there.then(|| address_of(id)), "{id}");
             }
             let twice = ["name-5", "x", "name-5"].map(str::to_owned);
-            let found = table.lookup(Some("name"), &twice).await.unwrap();
+            let found = table.lookup_texts(Some("name"), &twice).await.unwrap();
             assert_eq!(found, [Some(address_of(5)), None, Some(address_of(5))]);
             assert_eq!(
-                table.lookup(Some("id"), &["401".into()]).await.unwrap(),
+                table.lookup_texts(Some("id"), &["401".into()]).await.unwrap(),
                 [Some(address_of(401))]
             );
-            assert_eq!(table.lookup(Some("id"), &[]).await.unwrap(), []);
+            assert_eq!(table.lookup_texts(Some("id"), &[]).await.unwrap(), []);
         }
     }
 }
@@ -61,19 +62,22 @@ async fn keys_of_other_types() {
     }
     let table = lake.open(&place.uri()).await.unwrap();
     let uuid = "07070707-0707-0707-0707-070707070707".to_owned();
-    assert_eq!(table.lookup(Some("uuid"), &[uuid]).await.unwrap(), [Some(RowAddr::new(0, 7))]);
+    assert_eq!(
+        table.lookup_texts(Some("uuid"), &[uuid]).await.unwrap(),
+        [Some(RowAddr::new(0, 7))]
+    );
     let number = (3_i64 << 40).to_string();
     assert_eq!(
-        table.lookup(None, &[number, "1".into()]).await.unwrap(),
+        table.lookup_texts(None, &[number, "1".into()]).await.unwrap(),
         [Some(RowAddr::new(0, 3)), None]
     );
-    let first = table.lookup(Some("twice"), &["4".into(), "5".into()]).await.unwrap();
+    let first = table.lookup_texts(Some("twice"), &["4".into(), "5".into()]).await.unwrap();
     assert_eq!(
         first,
         [Some(RowAddr::new(0, 8)), Some(RowAddr::new(0, 10))],
         "the first of several"
     );
-    match table.lookup(None, &["x".into()]).await {
+    match table.lookup_texts(None, &["x".into()]).await {
         Err(error @ LakeError::BadKey { .. }) => {
             assert_eq!(
                 error.to_string(),
@@ -139,7 +143,7 @@ async fn duplicate_keys_are_counted() {
     let duplicates = DuplicateKeys { keys: 10, rows: 20, example: "k00000".into() };
     assert_eq!(built.duplicates, Some(duplicates));
     let found = lake.open(&place.uri()).await.unwrap();
-    let found = found.lookup(None, &["k00001".into()]).await.unwrap();
+    let found = found.lookup_texts(None, &["k00001".into()]).await.unwrap();
     assert_eq!(found, [Some(RowAddr::new(0, 1))], "the first of the duplicates");
     dataset.checkout_latest().await.unwrap();
     dataset.delete("key < 'k00010'").await.unwrap();
@@ -169,7 +173,7 @@ async fn a_key_is_never_null_whoever_records_it() {
     let scalar = IndexRequest::Scalar { column: "name".into() };
     build_index(&lake, &place.uri(), &scalar, |_| ()).await.unwrap();
     let table = lake.open(&place.uri()).await.unwrap();
-    let found = table.lookup(Some("name"), &["name-5".into()]).await.unwrap();
+    let found = table.lookup_texts(Some("name"), &["name-5".into()]).await.unwrap();
     assert_eq!((found[0], table.key_column()), (Some(address_of(5)), None), "as the error advises");
     dataset.checkout_latest().await.unwrap();
     dataset.delete("name IS NULL").await.unwrap();
@@ -185,15 +189,11 @@ async fn without_a_key_column() {
     let table = lake().open(&place.uri()).await.unwrap();
     assert_eq!(table.key_column(), None);
     assert!(matches!(
-        table.lookup(None, &["x".into()]).await,
-        Err(LakeError::KeyColumnUnknown { .. })
-    ));
-    assert!(matches!(
-        table.lookup(Some("nope"), &["x".into()]).await,
+        table.lookup_texts(Some("nope"), &["x".into()]).await,
         Err(LakeError::ColumnNotFound { .. })
     ));
     assert!(matches!(
-        table.lookup(Some("vector"), &["x".into()]).await,
+        table.lookup_texts(Some("vector"), &["x".into()]).await,
         Err(LakeError::BadKey { .. })
     ));
 }

@@ -22,6 +22,7 @@ use lance_index::optimize::OptimizeOptions;
 use lance_index::scalar::ScalarIndexParams;
 
 use crate::fixture::{PLAIN, STABLE_IDS, TableKind, TablePlace, lake, write};
+use crate::key_texts::KeyTexts;
 
 /// The rows of the three fragments that tables begin with; an index of them has three pages.
 const FRAGMENTS: [std::ops::Range<u32>; 3] = [0..4_000, 4_000..8_000, 8_000..9_000];
@@ -105,17 +106,21 @@ async fn compare_to_scanner(table: &Table, column: &str, is_direct: bool) -> Vec
     let keys: Vec<_> = numbers().iter().map(|number| key_text(column, *number)).collect();
     let mut all = Vec::new();
     for group in keys.chunks(KEYS).chain([&keys[..1], &keys[..0]]) {
-        let planned = table.planned_lookup(Some(column), group).await.unwrap();
+        let planned = table.planned_lookup_texts(Some(column), group).await.unwrap();
         // This look-up opens the index, and may be direct or not.
-        assert_eq!(table.lookup(Some(column), group).await.unwrap(), planned, "{column}");
-        let direct = table.direct_lookup(Some(column), group).unwrap();
+        assert_eq!(table.lookup_texts(Some(column), group).await.unwrap(), planned, "{column}");
+        let direct = table.direct_lookup_texts(Some(column), group).unwrap();
         assert_eq!(direct.is_some(), is_direct, "{column}");
         if let Some(direct) = direct {
             assert_eq!(direct.await.unwrap(), planned, "{column}");
         }
         all.extend(planned);
     }
-    assert_eq!(table.lookup(Some(column), &keys).await.unwrap(), all[..keys.len()], "{column}");
+    assert_eq!(
+        table.lookup_texts(Some(column), &keys).await.unwrap(),
+        all[..keys.len()],
+        "{column}"
+    );
     all.truncate(keys.len());
     all
 }
@@ -153,19 +158,19 @@ async fn keys_of_all_types_are_found_as_by_the_scanner() {
         assert_eq!(compare_to_scanner(&table, column, true).await, by_hand(is_live), "{column}");
     }
     let flags = ["true", "false"].map(str::to_owned);
-    table.lookup(Some("flag"), &flags).await.unwrap();
-    let direct = table.direct_lookup(Some("flag"), &flags).unwrap().unwrap().await.unwrap();
-    assert_eq!(direct, table.planned_lookup(Some("flag"), &flags).await.unwrap());
+    table.lookup_texts(Some("flag"), &flags).await.unwrap();
+    let direct = table.direct_lookup_texts(Some("flag"), &flags).unwrap().unwrap().await.unwrap();
+    assert_eq!(direct, table.planned_lookup_texts(Some("flag"), &flags).await.unwrap());
     assert!(direct.iter().all(Option::is_some), "any of thousands of rows");
     // Look-ups are not direct without an index, nor with too many keys.
-    table.lookup(Some("row"), &["1".into()]).await.unwrap();
-    assert!(table.direct_lookup(Some("row"), &["1".into()]).unwrap().is_none());
+    table.lookup_texts(Some("row"), &["1".into()]).await.unwrap();
+    assert!(table.direct_lookup_texts(Some("row"), &["1".into()]).unwrap().is_none());
     let many: Vec<_> = (0..200).map(|number| key_text("text", number)).collect();
-    assert!(table.direct_lookup(Some("text"), &many).unwrap().is_none());
+    assert!(table.direct_lookup_texts(Some("text"), &many).unwrap().is_none());
     let few = &many[..KEYS];
     assert_eq!(
-        table.lookup(Some("text"), &many).await.unwrap()[..KEYS],
-        table.lookup(Some("text"), few).await.unwrap()
+        table.lookup_texts(Some("text"), &many).await.unwrap()[..KEYS],
+        table.lookup_texts(Some("text"), few).await.unwrap()
     );
 }
 
@@ -225,7 +230,7 @@ async fn after_any_change_of_the_table_keys_are_found_as_by_the_scanner() {
     update.unwrap().build().unwrap().execute().await.unwrap();
     compare_to_scanner(&opened().await, "text", false).await;
     let changed = [format!("{}x", key_text("text", number_of(1).unwrap()))];
-    assert!(opened().await.lookup(Some("text"), &changed).await.unwrap()[0].is_some());
+    assert!(opened().await.lookup_texts(Some("text"), &changed).await.unwrap()[0].is_some());
     index(&lake, &uri, "text").await;
     compare_to_scanner(&opened().await, "text", true).await;
 
@@ -244,11 +249,11 @@ async fn after_any_change_of_the_table_keys_are_found_as_by_the_scanner() {
     merge.try_build().unwrap().execute_reader(changes).await.unwrap();
     compare_to_scanner(&opened().await, "text", false).await;
     let changed = ["new", "newer"].map(str::to_owned);
-    let places = opened().await.lookup(Some("text"), &changed).await.unwrap();
+    let places = opened().await.lookup_texts(Some("text"), &changed).await.unwrap();
     assert_eq!(places, [Some(RowAddr::new(2, 2)), Some(RowAddr::new(3, 0))], "they are not moved");
     index(&lake, &uri, "text").await;
     let found = compare_to_scanner(&opened().await, "text", true).await;
-    let direct = opened().await.lookup(Some("text"), &changed).await.unwrap();
+    let direct = opened().await.lookup_texts(Some("text"), &changed).await.unwrap();
     assert_eq!(direct, places);
 
     // Compaction moves rows.
@@ -335,13 +340,13 @@ async fn keys_in_memory_are_found_without_waiting_and_a_key_with_many_rows_yield
     let table = lake.open(&uri).await.unwrap();
     assert_eq!(table.key_column(), Some("text"));
     let keys = |keys: &[&str]| keys.iter().map(|&key| key.to_owned()).collect::<Vec<_>>();
-    let direct = |wanted: &[&str]| table.direct_lookup(None, &keys(wanted)).unwrap();
+    let direct = |wanted: &[&str]| table.direct_lookup_texts(None, &keys(wanted)).unwrap();
     assert!(direct(&["a"]).is_none(), "not opened yet");
     let all = keys(&["c", "b", "a", "b", "d"]);
     let row = |row| Some(RowAddr::new(0, row));
     let expected = [row(12_010), row(4_444), row(0), row(4_444), None];
-    assert_eq!(table.lookup(None, &all).await.unwrap(), expected);
-    assert_eq!(table.planned_lookup(None, &all).await.unwrap(), expected);
+    assert_eq!(table.lookup_texts(None, &all).await.unwrap(), expected);
+    assert_eq!(table.planned_lookup_texts(None, &all).await.unwrap(), expected);
     // The whole index is in memory now.
     let found = direct(&["c", "a", "d", "a"]).unwrap().now_or_never().unwrap().unwrap();
     assert_eq!(found, [row(12_010), row(0), None, row(0)]);
@@ -353,8 +358,8 @@ async fn keys_in_memory_are_found_without_waiting_and_a_key_with_many_rows_yield
     dataset.checkout_latest().await.unwrap();
     dataset.delete("row > 4000 AND row < 12000").await.unwrap();
     let table = lake.open(&uri).await.unwrap();
-    assert_eq!(table.lookup(None, &all).await.unwrap()[1], row(12_000));
-    let direct = table.direct_lookup(None, &keys(&["b"])).unwrap().unwrap();
+    assert_eq!(table.lookup_texts(None, &all).await.unwrap()[1], row(12_000));
+    let direct = table.direct_lookup_texts(None, &keys(&["b"])).unwrap().unwrap();
     let mut direct = std::pin::pin!(direct);
     assert!((&mut direct).now_or_never().is_none(), "7,000 deleted rows are skipped");
     assert_eq!(direct.await.unwrap(), [row(12_000)]);

@@ -14,6 +14,7 @@ mod ingest;
 mod ingest_faults;
 mod ingest_text;
 mod interrupted;
+mod key_texts;
 mod keys;
 mod lookups;
 mod rows;

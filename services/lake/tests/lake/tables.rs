@@ -159,6 +159,7 @@ fn futures_can_be_sent() {
     fn sent<T: Send>(_: T) {}
     fn all(lake: &lake::Lake, table: &lake::Table) {
         let (key, columns): (Vec<String>, Vec<String>) = Default::default();
+        let keys = arrow::array::new_empty_array(&arrow::datatypes::DataType::Utf8);
         sent(lake.open(""));
         sent(lake.open_version("", 1));
         sent(lake.latest_version(""));
@@ -173,7 +174,7 @@ fn futures_can_be_sent() {
         sent(table.search_vector(&Default::default()));
         sent(table.search_text(&Default::default()));
         sent(table.search_filter("", 1));
-        sent(table.lookup(None, &key));
+        sent(table.lookup("", &keys));
         sent(table.vector_metric(""));
         sent(lake::ingest(lake, &[], "", &Default::default(), |_| ()));
         sent(lake::build_index(

@@ -10,6 +10,7 @@ use lake::{
 };
 
 use crate::fixture::{TablePlace, lake, names};
+use crate::key_texts::KeyTexts;
 
 fn wordnet() -> Option<PathBuf> {
     let path = std::env::var_os("BIREME_WORDNET").filter(|path| !path.is_empty());
@@ -53,7 +54,7 @@ async fn ingest_index_search_and_look_up() {
     let rows = table.take(&addresses, &names(&["synset", "vector"])).await.unwrap();
     let keys: Vec<_> =
         rows.column(0).as_string::<i32>().iter().map(|key| key.unwrap().to_owned()).collect();
-    let found = table.lookup(None, &keys).await.unwrap();
+    let found = table.lookup_texts(None, &keys).await.unwrap();
     assert_eq!(found, addresses.iter().copied().map(Some).collect::<Vec<_>>());
     // Version 1 has no index: Lance compares all rows there.
     let exact = lake.open_version(&place.uri(), 1).await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow_array::ArrayRef;
 use lake::Table;
 
 use super::coverage::{Candidates, VersionFiles};
@@ -54,16 +55,15 @@ impl VersionKeys {
         self.files.coverage().uncovered.is_empty()
     }
 
-    /// Parses keys as values of the column, and returns their hashes.
+    /// Returns the hashes of keys, which are values of the column's type.
     ///
     /// # Errors
-    /// `BadKey`.
-    pub fn hashes(&self, keys: &[String]) -> Result<Vec<u64>> {
-        let column = self.runs.column();
-        let values = self.files.table().key_values(&column.name, keys)?;
+    /// If they are of another type, which is a defect.
+    pub fn hashes(&self, keys: &ArrayRef) -> Result<Vec<u64>> {
         let mut hashes = Vec::with_capacity(keys.len());
-        // A key that was given is not null.
-        each_hash(&column.hasher(), &values, |hash| hashes.push(hash.unwrap_or_default()))
+        // Null gets the hash of some other key: no row proves it.
+        let each = |hash: Option<u64>| hashes.push(hash.unwrap_or_default());
+        each_hash(&self.runs.column().hasher(), keys, each)
             .map_err(|error| QueryError::Server(error.to_string()))?;
         Ok(hashes)
     }

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 
 use address::RowAddr;
+use arrow_array::{Array, ArrayRef, UInt32Array};
+use arrow_select::take::take;
 use futures::FutureExt;
 
 use crate::admission::Ask;
@@ -23,8 +25,8 @@ pub struct Keys<'a> {
     pub open: &'a Arc<OpenTable>,
     /// The column.
     pub column: &'a str,
-    /// The keys, as text.
-    pub keys: &'a [String],
+    /// The keys, as values of the column's type. Null is the key of no row.
+    pub keys: &'a ArrayRef,
 }
 
 /// A look-up in progress. [`next`](Self::next) returns a row for each key, which may turn out to have another one.
@@ -58,7 +60,7 @@ impl<'a> Lookup<'a> {
     /// there a key may have any number of rows, and looking up a key with many rows would occupy the core for long.
     ///
     /// # Errors
-    /// `BadKey`, `Overloaded`, and those of the store.
+    /// `Overloaded`, and those of the store.
     pub async fn begin(
         state: &ShardState,
         keys: Keys<'a>,
@@ -74,7 +76,7 @@ impl<'a> Lookup<'a> {
         let direct = match index {
             Some(index) if index.covers_all() => None,
             _ if keys.open.table.key_column() != Some(keys.column) => None,
-            _ => keys.open.table.direct_lookup(Some(keys.column), keys.keys)?,
+            _ => keys.open.table.direct_lookup(keys.column, keys.keys)?,
         };
         let found = match (direct, index) {
             (Some(lookup), _) => {
@@ -89,8 +91,8 @@ impl<'a> Lookup<'a> {
             }
             _ => {
                 let (open, column) = (Arc::clone(keys.open), keys.column.to_owned());
-                let keys = keys.keys.to_vec();
-                let lookup = async move { Ok(open.table.lookup(Some(&column), &keys).await?) };
+                let keys = Arc::clone(keys.keys);
+                let lookup = async move { Ok(open.table.lookup(&column, &keys).await?) };
                 admission.run_in_background(ask, lookup.boxed()).await?
             }
         };
@@ -140,7 +142,7 @@ impl<'a> Lookup<'a> {
     /// Searches the files that the candidates leave out.
     async fn search_rest(&mut self, state: &ShardState, wanted: &[u32]) -> Result<()> {
         let Keys { open, column, keys } = self.keys;
-        let texts: Vec<String> = wanted.iter().map(|&key| keys[key as usize].clone()).collect();
+        let searched = take(keys, &UInt32Array::from(wanted.to_vec()), None)?;
         // Covered files are left out only for keys that have more candidates than were returned.
         let is_cut = |key: &u32| self.candidates.cut.binary_search(key).is_ok();
         let is_whole = wanted.iter().any(is_cut);
@@ -148,8 +150,8 @@ impl<'a> Lookup<'a> {
         let (open, column) = (Arc::clone(open), column.to_owned());
         let search = async move {
             Ok(match is_whole {
-                true => open.table.lookup(Some(&column), &texts).await?,
-                false => open.table.lookup_within(Some(&column), &texts, &uncovered).await?,
+                true => open.table.lookup(&column, &searched).await?,
+                false => open.table.lookup_within(&column, &searched, &uncovered).await?,
             })
         };
         let ask = Ask { during: "lookup", rows: wanted.len(), context: self.context };

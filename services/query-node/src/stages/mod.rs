@@ -7,7 +7,6 @@
 //! lookup and fetch until each row has the key that it was found for.
 
 mod assemble;
-mod key;
 mod lookup;
 mod rank;
 mod reply;
@@ -15,9 +14,11 @@ mod search;
 mod validate;
 
 pub use assemble::finish;
-pub use key::has_key;
 pub use lookup::{Keys, Lookup};
 pub use rank::rank;
-pub use reply::{ipc_stream, json_lines};
+pub use reply::{arrow_batch, ipc_stream, json_lines};
 pub use search::{Hits, search};
-pub use validate::{By, Question, key_column, validate_keys, validate_search, validate_take};
+pub use validate::{
+    By, KEY_BYTES_MAX, Question, key_column, row_format, validate_keys, validate_search,
+    validate_take,
+};

@@ -1,10 +1,12 @@
 //! Reply: encodes rows.
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow_data::ArrayData;
 use arrow_json::WriterBuilder;
 use arrow_json::writer::LineDelimited;
+use arrow_select::take::take;
 use bytes::Bytes;
-use wire::MESSAGE_BYTES_MAX;
+use wire::{ArrowBatch, BatchError, MESSAGE_BYTES_MAX};
 
 use crate::error::{QueryError, Result};
 use crate::ipc::IpcHead;
@@ -35,10 +37,37 @@ pub fn json_lines(batch: &RecordBatch) -> Result<Bytes> {
     fits(writer.into_inner())
 }
 
+/// Encodes rows without their schema. `columns` have wire types.
+///
+/// # Errors
+/// [`QueryError::TooLarge`].
+pub fn arrow_batch(rows: usize, columns: &[ArrayRef]) -> Result<ArrowBatch> {
+    let columns: Vec<ArrayData> = columns.iter().map(unsliced).collect::<Result<_>>()?;
+    let damaged = |error: BatchError| QueryError::Server(error.to_string());
+    let batch = ArrowBatch::from_columns(rows, &columns).map_err(damaged)?;
+    check_size(batch.bytes())?;
+    Ok(batch)
+}
+
+/// Returns a column's data, copied if it is a slice whose data has an offset.
+fn unsliced(column: &ArrayRef) -> Result<ArrayData> {
+    let data = column.to_data();
+    if data.offset() == 0 {
+        return Ok(data);
+    }
+    let all = UInt32Array::from_iter_values(0..column.len() as u32);
+    Ok(take(column, &all, None)?.to_data())
+}
+
 fn fits(bytes: Vec<u8>) -> Result<Bytes> {
-    match bytes.len() {
-        len if len > MESSAGE_BYTES_MAX - MARGIN_BYTES => Err(QueryError::TooLarge { bytes: len }),
-        _ => Ok(bytes.into()),
+    check_size(bytes.len())?;
+    Ok(bytes.into())
+}
+
+fn check_size(bytes: usize) -> Result<()> {
+    match bytes > MESSAGE_BYTES_MAX - MARGIN_BYTES {
+        true => Err(QueryError::TooLarge { bytes }),
+        false => Ok(()),
     }
 }
 
@@ -46,7 +75,7 @@ fn fits(bytes: Vec<u8>) -> Result<Bytes> {
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::{ArrayRef, Int32Array};
+    use arrow_array::{BooleanArray, Int32Array};
 
     use super::*;
 
@@ -57,5 +86,13 @@ mod tests {
         let stream = ipc_stream(&IpcHead::of(batch.schema_ref()).unwrap(), &batch).unwrap();
         assert_eq!(client::query::read_rows(&stream).unwrap(), batch);
         assert_eq!(json_lines(&batch).unwrap(), "{\"x\":1}\n{\"x\":null}\n");
+    }
+
+    #[test]
+    fn slices_are_sent_whole() {
+        let flags: ArrayRef = Arc::new(BooleanArray::from(vec![true, false, true, true]));
+        let sliced = RecordBatch::try_from_iter([("x", flags.slice(1, 2))]).unwrap();
+        let sent = arrow_batch(2, sliced.columns()).unwrap();
+        assert_eq!(sent.to_record_batch(sliced.schema_ref()).unwrap(), sliced);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use address::RowAddr;
 use lake::LakeError;
 use wire::query::search_request::By as WireBy;
-use wire::query::{GetRequest, SearchRequest, TakeRequest};
+use wire::query::{GetRequest, RowFormat, SearchRequest, TakeRequest};
 
 use crate::call_rules::{KEYS_MAX, TAKE_ROWS_MAX};
 use crate::error::{QueryError, Result};
@@ -18,7 +18,7 @@ const K_MAX: u32 = 10_000;
 const CANDIDATES_MAX: u64 = 100_000;
 
 /// Maximum size of a key, in bytes: a BTREE compares it with many other keys, and an error message shows it.
-const KEY_BYTES_MAX: usize = 64 << 10;
+pub const KEY_BYTES_MAX: usize = 64 << 10;
 
 /// The number of index partitions that a vector search searches, unless its request sets one.
 const NPROBES: u32 = 20;
@@ -162,6 +162,18 @@ pub fn key_column(open: &OpenTable, named: &str) -> Result<String> {
     }
     let unknown = || LakeError::KeyColumnUnknown { uri: open.table.uri().to_owned() };
     Ok(open.key_column.clone().ok_or_else(unknown)?)
+}
+
+/// Returns the format of rows that a request names.
+///
+/// # Errors
+/// `BadRequest`.
+pub fn row_format(format: i32) -> Result<RowFormat> {
+    let unknown = |_| QueryError::BadRequest {
+        field: "format",
+        problem: format!("is {format}, which is no format; give 0 (Arrow) or 1 (JSON)"),
+    };
+    RowFormat::try_from(format).map_err(unknown)
 }
 
 /// Returns the refine factor. A requested factor must be within the limit of candidates; the default is lowered to it.

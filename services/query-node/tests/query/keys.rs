@@ -8,7 +8,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt64Type};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator, StringArray};
 use bytesize::ByteSize;
-use client::query::{GetRequest, GottenRows, QueryClient};
+use client::query::{GetRequest, GottenRows, Lookup, LookupOpen, QueryClient};
 use lake::{IndexRequest, build_index};
 use lance::Dataset;
 use lance::dataset::optimize::{CompactionOptions, compact_files};
@@ -19,6 +19,7 @@ use rand::{Rng, SeedableRng};
 use telemetry::TelemetryConfig;
 use wire::query::KeyIndex;
 
+use crate::lookups::{of_rows, text_keys};
 use crate::node::{addresses, config, ids, names, serve_with};
 use crate::operate::metric;
 use crate::table::{FIRST, ROWS, TestTable, is_live, key, lake};
@@ -61,6 +62,13 @@ async fn get(client: &QueryClient, keys: &[String]) -> (Vec<u32>, RecordBatch) {
     let GottenRows::Arrow(rows) = answer.rows else { panic!("{:?}", answer.rows) };
     assert_eq!(names(&rows), ["id", "_rowaddr"], "the key column was not asked for");
     (answer.not_found, rows)
+}
+
+/// Opens a Lookup stream for the columns that [`get`] asks for.
+async fn lookup(client: &QueryClient) -> Lookup {
+    let columns = ["id", "_rowaddr"].map(str::to_owned).to_vec();
+    let open = LookupOpen { table: "t".into(), columns, ..Default::default() };
+    client.lookups().await.unwrap().open(open).await.unwrap()
 }
 
 /// A table whose rows change at random, and a plain model of them.
@@ -216,14 +224,20 @@ impl History {
     }
 
     /// Asserts that each key that ever existed, and others, have the row that they should have, or none. Returns the
-    /// number of keys.
-    async fn check(&self, client: &QueryClient, context: &str) -> u64 {
+    /// number of keys that were looked up.
+    async fn check(&self, client: &QueryClient, lookup: &Lookup, context: &str) -> u64 {
         let first = self.first_rows().await;
         let mut keys: Vec<String> =
             (0..self.next_id.max(400) + 50).map(|n| format!("k{n}")).collect();
         keys.extend(["", "k", "K1", "k01"].map(str::to_owned));
-        for keys in keys.chunks(300) {
+        let chunks: Vec<&[String]> = keys.chunks(300).collect();
+        // All batches of the stream are under way at the same time.
+        let looked_up = chunks.iter().map(|keys| lookup.get(text_keys(keys)));
+        let looked_up = futures::future::try_join_all(looked_up).await.unwrap();
+        for (keys, looked_up) in chunks.into_iter().zip(looked_up) {
             let (not_found, rows) = get(client, keys).await;
+            assert_eq!(looked_up.not_found, not_found, "{context}");
+            assert_eq!(of_rows(looked_up.rows), rows, "{context}");
             let there = |key: &&String| first.contains_key(*key);
             let expected: Vec<_> = keys.iter().filter(there).map(|key| first[key]).collect();
             let got: Vec<_> = addresses(&rows).into_iter().zip(ids(&rows)).collect();
@@ -232,7 +246,7 @@ impl History {
                 (0..).zip(keys).filter(|(_, key)| !there(key)).map(|(at, _)| at).collect();
             assert_eq!(not_found, absent, "{context}");
         }
-        keys.len() as u64
+        2 * keys.len() as u64
     }
 }
 
@@ -241,16 +255,18 @@ async fn check_history(seed: u64) {
     let mut config = with_metrics(config(&[("t", &history.table)]));
     config.tables.get_mut("t").unwrap().key = Some("key".into());
     let (node, client) = serve_with(config).await;
+    // The stream lasts for the whole history.
+    let lookup = lookup(&client).await;
     for step in 0..STEPS {
         let change = history.step(step).await;
         node.refresh().await;
         let context = format!("seed {seed}, step {step}: {change}");
         // The run of the new file may be there or not.
-        history.check(&client, &context).await;
+        history.check(&client, &lookup, &context).await;
         let index = covered(&client).await;
         assert!(index.runs <= 4 && index.error.is_empty(), "{context}: {index:?}");
         let (by_index, in_table) = (metric(&node, BY_INDEX).await, metric(&node, IN_TABLE).await);
-        let keys = history.check(&client, &context).await;
+        let keys = history.check(&client, &lookup, &context).await;
         assert_eq!(metric(&node, BY_INDEX).await, by_index + keys as f64, "{context}");
         assert_eq!(metric(&node, IN_TABLE).await, in_table, "{context}");
     }

@@ -10,6 +10,7 @@ mod follow;
 mod fuzz;
 mod get;
 mod keys;
+mod lookups;
 mod node;
 mod operate;
 mod overload;

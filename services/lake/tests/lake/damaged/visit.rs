@@ -8,6 +8,8 @@ use std::time::Duration;
 use address::RowAddr;
 use lake::{Lake, LakeOptions, Table, TextQuery, VectorQuery};
 
+use crate::key_texts::KeyTexts;
+
 /// Maximum time for one use of a table, such as a search.
 pub const USE_MAX: Duration = Duration::from_secs(60);
 
@@ -158,8 +160,8 @@ async fn searches(table: &Table, failure: &mut FirstFailure) {
     for _ in 0..2 {
         let (it, keys) = (table.clone(), keys.clone());
         let work = async move {
-            it.lookup(Some("id"), &keys).await.map(drop)?;
-            match it.direct_lookup(Some("id"), &keys)? {
+            it.lookup_texts(Some("id"), &keys).await.map(drop)?;
+            match it.direct_lookup_texts(Some("id"), &keys)? {
                 Some(direct) => direct.await.map(drop),
                 None => Ok(()),
             }

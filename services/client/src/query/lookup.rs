@@ -1,0 +1,412 @@
+//! Lookup: batches of keys on a long-lived stream, many in flight.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::{DataType, SchemaRef};
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Streaming;
+use wire::query::lookup_batch::Keys;
+use wire::query::lookup_reply::Rows;
+use wire::query::lookup_response::Kind;
+use wire::query::{
+    Integers, LookupBatch, LookupOpen, LookupReply, LookupRequest, LookupResponse, LookupSchema,
+    LookupWelcome, Strings,
+};
+use wire::{Fault, Reason, schema_from_bytes};
+
+use super::call::GottenRows;
+use super::connect::QueryClient;
+
+/// Maximum number of waiting commands that share one message.
+const COMMANDS_MAX: usize = 256;
+
+/// The revision of the protocol from which on this client can talk to a node.
+const REVISION_MIN: u32 = 1;
+
+/// A Lookup stream to a query node. Cheap to clone; clones share the stream and its credits.
+#[derive(Clone)]
+pub struct LookupClient {
+    shared: Arc<Shared>,
+}
+
+/// An open projection on a Lookup stream. It is closed when the last clone is dropped.
+#[derive(Clone)]
+pub struct Lookup {
+    projection: Arc<Projection>,
+}
+
+struct Projection {
+    shared: Arc<Shared>,
+    handle: u32,
+}
+
+/// The rows of a batch of keys.
+#[derive(Clone, Debug)]
+pub struct LookedUp {
+    /// The rows of the keys that were found, in the order of the keys.
+    pub rows: GottenRows,
+    /// Positions, ascending, of keys that have no row.
+    pub not_found: Vec<u32>,
+    /// The version that was read.
+    pub version: u64,
+}
+
+struct Shared {
+    client: QueryClient,
+    commands: mpsc::UnboundedSender<Command>,
+    /// The keys that may be sent now.
+    credits: Semaphore,
+    batch_keys_max: u32,
+    next_id: AtomicU64,
+    next_handle: AtomicU32,
+    waiting: Mutex<Waiting>,
+}
+
+enum Command {
+    Open(LookupOpen),
+    Batch(LookupBatch),
+    Close(u32),
+}
+
+type Answer<T> = oneshot::Sender<Result<T, Fault>>;
+
+/// What waits for messages of the node.
+#[derive(Default)]
+struct Waiting {
+    opens: HashMap<u32, Answer<()>>,
+    /// For each outstanding batch its credits, and who waits for it.
+    batches: HashMap<u64, (u32, Answer<LookedUp>)>,
+    /// The reason why the stream has ended.
+    ended: Option<Fault>,
+}
+
+impl QueryClient {
+    /// Opens a stream for look-ups of keys. Must be called within a Tokio runtime, which then reads the answers.
+    ///
+    /// # Errors
+    /// `NODE_UNAVAILABLE`, or the node's fault if it refuses the caller.
+    pub async fn lookups(&self) -> Result<LookupClient, Fault> {
+        let (commands, commanded) = mpsc::unbounded_channel();
+        // The timeout is for each batch, not for the stream.
+        let mut request = self.request(requests(commanded));
+        request.metadata_mut().remove("grpc-timeout");
+        let mut responses = self.answered(self.service().lookup(request)).await?;
+        let first = responses.message().await.map_err(|status| self.fault_of(&status))?;
+        let Some(LookupResponse { kind: Some(Kind::Welcome(welcome)) }) = first else {
+            return Err(damaged("it does not begin with its limits"));
+        };
+        let LookupWelcome { credit_keys, batch_keys_max, revision } = welcome;
+        if revision < REVISION_MIN || credit_keys < batch_keys_max {
+            return Err(damaged("its limits contradict each other"));
+        }
+        let shared = Arc::new(Shared {
+            client: self.clone(),
+            commands,
+            credits: Semaphore::new(credit_keys as usize),
+            batch_keys_max,
+            next_id: AtomicU64::new(1),
+            next_handle: AtomicU32::new(1),
+            waiting: Mutex::default(),
+        });
+        tokio::spawn(read(Arc::downgrade(&shared), responses));
+        Ok(LookupClient { shared })
+    }
+}
+
+impl LookupClient {
+    /// Opens a projection. The handle of `open` is chosen here. If `open` has no timeout, the client's applies to each
+    /// batch.
+    ///
+    /// # Errors
+    /// The node's fault for the table, the version or a column, or the reason why the stream has ended.
+    pub async fn open(&self, mut open: LookupOpen) -> Result<Lookup, Fault> {
+        let shared = &self.shared;
+        open.handle = shared.next_handle.fetch_add(1, Ordering::Relaxed);
+        if let (0, Some(timeout)) = (open.timeout_us, shared.client.timeout()) {
+            open.timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+        }
+        let handle = open.handle;
+        let (answer, answered) = oneshot::channel();
+        let wait = |waiting: &mut Waiting| drop(waiting.opens.insert(handle, answer));
+        shared.send(Command::Open(open), wait)?;
+        let lookup =
+            Lookup { projection: Arc::new(Projection { shared: Arc::clone(shared), handle }) };
+        answered.await.map_err(|_| ended())??;
+        Ok(lookup)
+    }
+}
+
+impl Lookup {
+    /// Returns the rows of `keys`, once the stream has credits for them. Any number of batches may be under way.
+    ///
+    /// # Errors
+    /// The fault of the batch, or the reason why the stream has ended. `BAD_ARGUMENT` if there are more keys than fit a
+    /// batch.
+    pub async fn get(&self, keys: Keys) -> Result<LookedUp, Fault> {
+        let Projection { shared, handle } = &*self.projection;
+        let credits = credits_of(&keys);
+        if credits > shared.batch_keys_max {
+            let max = shared.batch_keys_max;
+            let message = format!("a batch has {credits} keys; give at most {max}");
+            return Err(Fault::new(Reason::BadArgument, message));
+        }
+        let Ok(permit) = shared.credits.acquire_many(credits).await else {
+            return Err(shared.ended());
+        };
+        permit.forget();
+        let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        let wait = |waiting: &mut Waiting| drop(waiting.batches.insert(id, (credits, answer)));
+        let batch = LookupBatch { id, handle: *handle, keys: Some(keys) };
+        shared.send(Command::Batch(batch), wait)?;
+        answered.await.map_err(|_| ended())?
+    }
+}
+
+impl Drop for Projection {
+    fn drop(&mut self) {
+        let _ = self.shared.commands.send(Command::Close(self.handle));
+    }
+}
+
+impl Shared {
+    /// Sends a command, after `wait` has noted who waits for its answer.
+    fn send(&self, command: Command, wait: impl FnOnce(&mut Waiting)) -> Result<(), Fault> {
+        let mut waiting = self.waiting();
+        if let Some(fault) = &waiting.ended {
+            return Err(fault.clone());
+        }
+        wait(&mut waiting);
+        // The connection may have dropped the receiver; then the reader notes the end of the stream.
+        let _ = self.commands.send(command);
+        Ok(())
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) -> Fault {
+        self.waiting().ended.clone().unwrap_or_else(ended)
+    }
+
+    /// Ends the stream: everyone who waits gets `fault`.
+    fn end(&self, fault: &Fault) {
+        let mut waiting = self.waiting();
+        waiting.ended = Some(fault.clone());
+        self.credits.close();
+        let opens = waiting.opens.drain().map(|(_, answer)| drop(answer.send(Err(fault.clone()))));
+        opens.for_each(drop);
+        let batches = waiting.batches.drain();
+        batches.for_each(|(_, (_, answer))| drop(answer.send(Err(fault.clone()))));
+    }
+
+    fn opened(&self, handle: u32, outcome: Result<(), Fault>) {
+        if let Some(answer) = self.waiting().opens.remove(&handle) {
+            let _ = answer.send(outcome);
+        }
+    }
+
+    /// Deals the results of a reply to those who wait for them.
+    fn replied(&self, reply: LookupReply, schema: Option<&SchemaRef>) -> Result<(), Fault> {
+        let LookupReply { version, results, rows, .. } = reply;
+        let mut rows = Dealer::of(rows, schema)?;
+        let mut dealt = Vec::with_capacity(results.len());
+        for result in results {
+            let outcome = match result.error {
+                Some(error) => Err(error.into()),
+                None => {
+                    let rows = rows.next(result.rows as usize)?;
+                    Ok(LookedUp { rows, not_found: result.not_found, version })
+                }
+            };
+            dealt.push((result.id, outcome));
+        }
+        let mut returned = 0;
+        let mut waiting = self.waiting();
+        for (id, outcome) in dealt {
+            let (credits, answer) =
+                waiting.batches.remove(&id).ok_or_else(|| damaged("it answers no batch"))?;
+            returned += credits as usize;
+            // A caller that has gone away does not take its answer.
+            let _ = answer.send(outcome);
+        }
+        self.credits.add_permits(returned);
+        Ok(())
+    }
+}
+
+/// Deals the rows of a reply to its results.
+enum Dealer {
+    Arrow { rows: RecordBatch, next: usize },
+    Json { lines: Bytes },
+    Nothing,
+}
+
+impl Dealer {
+    fn of(rows: Option<Rows>, schema: Option<&SchemaRef>) -> Result<Self, Fault> {
+        Ok(match rows {
+            Some(Rows::Arrow(batch)) => {
+                let schema = schema.ok_or_else(|| damaged("its schema is missing"))?;
+                let rows = batch.to_record_batch(schema).map_err(|e| damaged(&e.to_string()))?;
+                Self::Arrow { rows, next: 0 }
+            }
+            Some(Rows::Json(lines)) => Self::Json { lines },
+            None => Self::Nothing,
+        })
+    }
+
+    fn next(&mut self, count: usize) -> Result<GottenRows, Fault> {
+        match self {
+            Self::Arrow { rows, next } => {
+                if count > rows.num_rows() - *next {
+                    return Err(damaged("it has fewer rows than its results say"));
+                }
+                let part = rows.slice(*next, count);
+                *next += count;
+                Ok(GottenRows::Arrow(part))
+            }
+            Self::Json { lines } => {
+                let ends = lines.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+                let end = match count.checked_sub(1) {
+                    None => Some(0),
+                    Some(before) => ends.map(|(at, _)| at + 1).nth(before),
+                };
+                let end = end.ok_or_else(|| damaged("it has fewer lines than its results say"))?;
+                let part = lines.split_to(end);
+                let text = String::from_utf8(part.into());
+                Ok(GottenRows::Json(text.map_err(|_| damaged("its JSON is not UTF-8"))?))
+            }
+            Self::Nothing => Err(damaged("it has no rows")),
+        }
+    }
+}
+
+/// Reads the node's messages until the stream ends, or nobody uses it.
+async fn read(shared: std::sync::Weak<Shared>, mut responses: Streaming<LookupResponse>) {
+    let mut schemas: HashMap<u32, SchemaRef> = HashMap::new();
+    loop {
+        let response = responses.message().await;
+        let Some(shared) = shared.upgrade() else { return };
+        let outcome = match response {
+            Err(status) => Err(shared.client.fault_of(&status)),
+            Ok(None) => Err(ended()),
+            Ok(Some(LookupResponse { kind: Some(Kind::Schema(schema)) })) => {
+                let LookupSchema { handle, schema, error, .. } = schema;
+                let outcome = match error {
+                    Some(error) => Err(error.into()),
+                    None if schema.is_empty() => Ok(()),
+                    None => schema_from_bytes(&schema)
+                        .map(|schema| drop(schemas.insert(handle, Arc::new(schema))))
+                        .map_err(|error| damaged(&error.to_string())),
+                };
+                shared.opened(handle, outcome);
+                Ok(())
+            }
+            Ok(Some(LookupResponse { kind: Some(Kind::Reply(reply)) })) => {
+                let schema = schemas.get(&reply.handle);
+                shared.replied(reply, schema)
+            }
+            Ok(Some(_)) => Err(damaged("it has an unknown message")),
+        };
+        if let Err(fault) = outcome {
+            shared.end(&fault);
+            return;
+        }
+    }
+}
+
+/// Makes messages of commands. All commands that wait share one.
+fn requests(
+    commands: mpsc::UnboundedReceiver<Command>,
+) -> impl Stream<Item = LookupRequest> + Send + 'static {
+    UnboundedReceiverStream::new(commands).ready_chunks(COMMANDS_MAX).map(|commands| {
+        let mut request = LookupRequest::default();
+        for command in commands {
+            match command {
+                Command::Open(open) => request.open.push(open),
+                Command::Batch(batch) => request.batches.push(batch),
+                Command::Close(handle) => request.close.push(handle),
+            }
+        }
+        request
+    })
+}
+
+/// Returns the credits that a batch takes.
+fn credits_of(keys: &Keys) -> u32 {
+    let credits = match keys {
+        Keys::Integers(Integers { values }) => values.len(),
+        Keys::Strings(Strings { lengths, .. }) => lengths.len(),
+        Keys::Arrow(stream) => stream.len().div_ceil(16),
+    };
+    u32::try_from(credits).unwrap_or(u32::MAX)
+}
+
+/// Converts an array without nulls to the keys of a batch: integers, text or binary.
+///
+/// # Errors
+/// `BAD_ARGUMENT` if the array has nulls, or another type.
+pub fn keys_of(array: &ArrayRef) -> Result<Keys, Fault> {
+    macro_rules! integers {
+        ($kind:ty) => {
+            array.as_primitive::<$kind>().values().iter().map(|&value| value as u64).collect()
+        };
+    }
+    if array.null_count() > 0 {
+        let message = format!("{} of the keys are null; leave them out", array.null_count());
+        return Err(Fault::new(Reason::BadArgument, message));
+    }
+    let values: Vec<u64> = match array.data_type() {
+        DataType::Int8 => integers!(Int8Type),
+        DataType::Int16 => integers!(Int16Type),
+        DataType::Int32 => integers!(Int32Type),
+        DataType::Int64 => integers!(Int64Type),
+        DataType::UInt8 => integers!(UInt8Type),
+        DataType::UInt16 => integers!(UInt16Type),
+        DataType::UInt32 => integers!(UInt32Type),
+        DataType::UInt64 => integers!(UInt64Type),
+        DataType::Utf8 => return Ok(strings(array.as_string::<i32>().iter())),
+        DataType::LargeUtf8 => return Ok(strings(array.as_string::<i64>().iter())),
+        DataType::Binary => return Ok(strings(array.as_binary::<i32>().iter())),
+        DataType::LargeBinary => return Ok(strings(array.as_binary::<i64>().iter())),
+        DataType::FixedSizeBinary(_) => {
+            return Ok(strings(array.as_fixed_size_binary().iter()));
+        }
+        other => {
+            let message = format!("keys of type {other} can't be looked up");
+            return Err(Fault::new(Reason::BadArgument, message));
+        }
+    };
+    Ok(Keys::Integers(Integers { values }))
+}
+
+/// Converts strings to the keys of a batch. Nulls are left out.
+fn strings(keys: impl Iterator<Item = Option<impl AsRef<[u8]>>>) -> Keys {
+    let (mut data, mut lengths) = (BytesMut::new(), Vec::new());
+    for key in keys.flatten() {
+        let key = key.as_ref();
+        data.extend_from_slice(key);
+        lengths.push(key.len() as u32);
+    }
+    Keys::Strings(Strings { data: data.freeze(), lengths })
+}
+
+fn ended() -> Fault {
+    Fault::new(Reason::NodeUnavailable, "the query node has ended the stream; open another")
+}
+
+fn damaged(why: &str) -> Fault {
+    Fault::new(Reason::Internal, format!("the query node's answer is damaged: {why}"))
+}

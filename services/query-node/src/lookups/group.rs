@@ -1,0 +1,277 @@
+//! Answers a group: batches of one projection that are looked up together.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use access::Permission;
+use arrow_array::{Array, ArrayRef, UInt64Array};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_select::concat::concat;
+use futures::FutureExt;
+use spelling::counted;
+use wire::query::lookup_reply::Rows;
+use wire::query::{LookupBatch, LookupReply, LookupResult, LookupSchema, RowFormat};
+use wire::{Fault, query, schema_to_bytes};
+
+use super::keys::key_array;
+use super::projection::OpenProjection;
+use crate::call::Call;
+use crate::counters::Stage;
+use crate::error::{QueryError, Result};
+use crate::find::{FoundRows, find_rows};
+use crate::stages::{Keys, arrow_batch, finish, json_lines, key_column};
+use crate::state::ShardState;
+use crate::tables::{Measure, OpenTable, Projection};
+
+/// The column of row addresses, which a projection may name.
+const ROW_ADDR: &str = "_rowaddr";
+
+/// Batches of one projection that are looked up together. Without batches, the projection is only opened.
+pub struct Group {
+    pub projection: Arc<OpenProjection>,
+    pub batches: Vec<LookupBatch>,
+}
+
+/// The answer to a group.
+pub struct Answer {
+    /// The schema, if the client does not know it yet. It is sent before the replies.
+    pub schema: Option<LookupSchema>,
+    pub replies: Vec<LookupReply>,
+}
+
+/// What a group reads: the projection at one version of its table.
+struct Opened {
+    table: Arc<OpenTable>,
+    columns: Arc<Projection>,
+    key_column: String,
+    key_type: DataType,
+    format: RowFormat,
+    with_addrs: bool,
+}
+
+/// A batch's keys, as an array or the reason why they are refused.
+struct BatchKeys {
+    id: u64,
+    keys: Result<ArrayRef>,
+}
+
+impl Group {
+    /// Answers every batch, or the opening of the projection, with `fault`.
+    pub fn refuse(&self, fault: &Fault) -> Answer {
+        let ids: Vec<u64> = self.batches.iter().map(|batch| batch.id).collect();
+        Answer::refused(self.projection.open.handle, &ids, fault)
+    }
+
+    /// Answers the group. Ends `call`.
+    pub async fn answer(self, state: &ShardState, mut call: Call) -> Answer {
+        let Self { projection, batches } = self;
+        let handle = projection.open.handle;
+        let ids: Vec<u64> = batches.iter().map(|batch| batch.id).collect();
+        let answered = async {
+            let opened = Opened::of(&projection, &mut call).await?;
+            let schema = opened.new_schema(&projection)?;
+            let replies = opened.answer_batches(state, handle, batches, &mut call).await;
+            Ok((schema, replies))
+        };
+        let answered = answered.await;
+        match call.end(answered) {
+            Ok((schema, replies)) => Answer { schema, replies },
+            Err(fault) => Answer::refused(handle, &ids, &fault),
+        }
+    }
+}
+
+impl Answer {
+    fn refused(handle: u32, ids: &[u64], fault: &Fault) -> Self {
+        if ids.is_empty() {
+            let error = Some(query::Error::from(fault.clone()));
+            let schema = LookupSchema { handle, error, ..Default::default() };
+            return Self { schema: Some(schema), replies: Vec::new() };
+        }
+        Self { schema: None, replies: vec![failed(handle, ids, fault)] }
+    }
+}
+
+impl Opened {
+    async fn of(projection: &OpenProjection, call: &mut Call) -> Result<Self> {
+        let open = &projection.open;
+        call.context = call.context.with_priority(open.priority)?;
+        let format = projection.format()?;
+        let table = call.open(&open.table, open.version, Permission::Read).boxed().await?;
+        let columns = table.project(&open.columns)?;
+        let key_column = key_column(&table, &open.key_column)?;
+        let key_type = table.table.schema().field_with_name(&key_column)?.data_type().clone();
+        let with_addrs = open.columns.iter().any(|column| column == ROW_ADDR);
+        Ok(Self { table, columns, key_column, key_type, format, with_addrs })
+    }
+
+    /// Returns the schema of Arrow rows.
+    fn schema(&self) -> SchemaRef {
+        let wire = &self.columns.wire_schema;
+        if !self.with_addrs {
+            return Arc::clone(wire);
+        }
+        let addr = Arc::new(Field::new(ROW_ADDR, DataType::UInt64, false));
+        let fields: Vec<_> = wire.fields().iter().cloned().chain([addr]).collect();
+        Arc::new(Schema::new_with_metadata(fields, wire.metadata().clone()))
+    }
+
+    /// Returns the schema for the client, if it does not know it yet.
+    fn new_schema(&self, projection: &OpenProjection) -> Result<Option<LookupSchema>> {
+        let schema = self.schema();
+        if !projection.is_new(&schema) {
+            return Ok(None);
+        }
+        let schema = match self.format {
+            RowFormat::Arrow => schema_to_bytes(&schema)?,
+            RowFormat::Json => Default::default(),
+        };
+        let (handle, version) = (projection.open.handle, self.table.version());
+        Ok(Some(LookupSchema { handle, version, schema, error: None }))
+    }
+
+    /// Answers batches together. If that fails, each is answered alone, because the cause may concern only one of them,
+    /// or their number.
+    async fn answer_batches(
+        &self,
+        state: &ShardState,
+        handle: u32,
+        batches: Vec<LookupBatch>,
+        call: &mut Call,
+    ) -> Vec<LookupReply> {
+        let of_batch = |batch: LookupBatch| BatchKeys {
+            id: batch.id,
+            keys: key_array(batch.keys, &self.key_type),
+        };
+        let batches: Vec<BatchKeys> = batches.into_iter().map(of_batch).collect();
+        call.stage(Stage::Validate, || counted(batches.len(), "batch"));
+        let valid: Vec<(u64, &ArrayRef)> =
+            batches.iter().filter_map(|it| Some((it.id, it.keys.as_ref().ok()?))).collect();
+        let mut replies = Vec::with_capacity(1);
+        match self.found(state, handle, &valid, call).await {
+            Ok(reply) => replies.extend(reply),
+            Err(error) if valid.len() > 1 && may_be_of_one(&error) => {
+                for one in &valid {
+                    match self.found(state, handle, std::slice::from_ref(one), call).await {
+                        Ok(reply) => replies.extend(reply),
+                        Err(error) => replies.push(failed(handle, &[one.0], &call.fault_of(error))),
+                    }
+                }
+            }
+            Err(error) => {
+                let ids: Vec<u64> = valid.iter().map(|(id, _)| *id).collect();
+                replies.push(failed(handle, &ids, &call.fault_of(error)));
+            }
+        }
+        for BatchKeys { id, keys } in batches {
+            if let Err(error) = keys {
+                replies.push(failed(handle, &[id], &call.fault_of(error)));
+            }
+        }
+        replies
+    }
+
+    /// Looks up the keys of batches together; `None` without batches.
+    async fn found(
+        &self,
+        state: &ShardState,
+        handle: u32,
+        batches: &[(u64, &ArrayRef)],
+        call: &mut Call,
+    ) -> Result<Option<LookupReply>> {
+        let keys = match batches {
+            [] => return Ok(None),
+            [(_, keys)] => Arc::clone(keys),
+            _ => concat(&batches.iter().map(|(_, keys)| keys.as_ref()).collect::<Vec<_>>())?,
+        };
+        call.take_rows(keys.len())?;
+        let asked = Keys { open: &self.table, column: &self.key_column, keys: &keys };
+        let found = find_rows(state, asked, &self.columns, Stage::Fetch, call).boxed().await?;
+        let mut next = found.keys.iter().copied().peekable();
+        let mut end = 0;
+        let results = batches.iter().map(|(id, keys)| {
+            let range = end..end + keys.len() as u32;
+            end = range.end;
+            result_of(*id, range, &mut next)
+        });
+        let results = results.collect();
+        let (rows, bytes) = self.encode(&found)?;
+        call.count_rows(found.keys.len(), bytes);
+        call.stage(Stage::Reply, || counted(bytes, "byte"));
+        let version = self.table.version();
+        Ok(Some(LookupReply { handle, version, results, rows: Some(rows) }))
+    }
+
+    /// Encodes rows. Also returns their size in bytes.
+    fn encode(&self, found: &FoundRows) -> Result<(Rows, usize)> {
+        let addrs = || found.addrs.iter().map(|addr| addr.to_u64());
+        Ok(match self.format {
+            RowFormat::Arrow => {
+                let mut columns = found.rows.columns().to_vec();
+                if self.with_addrs {
+                    columns.push(Arc::new(UInt64Array::from_iter_values(addrs())));
+                }
+                let batch = arrow_batch(found.keys.len(), &columns)?;
+                let bytes = batch.bytes();
+                (Rows::Arrow(batch), bytes)
+            }
+            RowFormat::Json => {
+                let addrs = addrs().collect();
+                let rows = finish(&found.rows, &self.columns, Measure::Nothing, addrs, Vec::new())?;
+                let columns = self.columns.columns.len() + usize::from(self.with_addrs);
+                let lines = json_lines(&rows.project(&(0..columns).collect::<Vec<_>>())?)?;
+                let bytes = lines.len();
+                (Rows::Json(lines), bytes)
+            }
+        })
+    }
+}
+
+/// Returns the result of a batch whose keys are at `range` of the group. `next` has the positions, within the group, of
+/// the found keys of this batch and of those after it, ascending.
+fn result_of(
+    id: u64,
+    range: Range<u32>,
+    next: &mut std::iter::Peekable<impl Iterator<Item = u32>>,
+) -> LookupResult {
+    let (start, mut not_found) = (range.start, Vec::new());
+    let keys = range.len() as u32;
+    for key in range {
+        if next.next_if_eq(&key).is_none() {
+            not_found.push(key - start);
+        }
+    }
+    LookupResult { id, rows: keys - not_found.len() as u32, not_found, error: None }
+}
+
+fn failed(handle: u32, ids: &[u64], fault: &Fault) -> LookupReply {
+    let error = || Some(query::Error::from(fault.clone()));
+    let result = |&id| LookupResult { id, error: error(), ..Default::default() };
+    LookupReply { handle, results: ids.iter().map(result).collect(), ..Default::default() }
+}
+
+/// Returns whether a group may fail with `error` because of one of its batches, or because of their number.
+fn may_be_of_one(error: &QueryError) -> bool {
+    !matches!(
+        error,
+        QueryError::Overloaded { .. } | QueryError::DeadlinePassed { .. } | QueryError::Denied(_)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_batch_gets_its_part_of_the_rows() {
+        let mut found = [1, 2, 4].into_iter().peekable();
+        let result = |id, range, found: &mut _| {
+            let LookupResult { rows, not_found, .. } = result_of(id, range, found);
+            (rows, not_found)
+        };
+        assert_eq!(result(7, 0..2, &mut found), (1, vec![0]));
+        assert_eq!(result(8, 2..3, &mut found), (1, vec![]));
+        assert_eq!(result(9, 3..6, &mut found), (1, vec![0, 2]));
+        assert!(found.next().is_none());
+    }
+}

@@ -1,0 +1,207 @@
+//! Typed keys of a batch, as an array of the key column's type. Pure.
+//!
+//! A value that the column's type cannot hold is the key of no row. It becomes null, which no row proves.
+
+use std::sync::Arc;
+
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, Int64Array, StringArray, UInt64Array, new_empty_array,
+};
+use arrow_buffer::{Buffer, OffsetBuffer};
+use arrow_cast::cast::{CastOptions, cast_with_options};
+use arrow_schema::DataType;
+use arrow_select::concat::concat;
+use bytes::Bytes;
+use wire::RowStream;
+use wire::query::lookup_batch::Keys;
+use wire::query::{Integers, Strings};
+
+use crate::call_rules::KEYS_MAX;
+use crate::error::{QueryError, Result};
+use crate::stages::KEY_BYTES_MAX;
+
+/// Returns the keys of a batch as values of a key column of type `data_type`.
+///
+/// # Errors
+/// [`QueryError::BadRequest`] if there are no keys or too many, or if they are of another kind than the column.
+pub fn key_array(keys: Option<Keys>, data_type: &DataType) -> Result<ArrayRef> {
+    let keys = match keys {
+        Some(Keys::Integers(integers)) => of_integers(integers, data_type)?,
+        Some(Keys::Strings(strings)) => of_strings(strings, data_type)?,
+        Some(Keys::Arrow(stream)) => of_arrow(stream, data_type)?,
+        None => new_empty_array(data_type),
+    };
+    match keys.len() {
+        0 => bad("is empty; give at least one key".into()),
+        len if len > KEYS_MAX => bad(format!("has {len} keys; give at most {KEYS_MAX}")),
+        _ => Ok(keys),
+    }
+}
+
+fn of_integers(keys: Integers, data_type: &DataType) -> Result<ArrayRef> {
+    let values = keys.values;
+    let keys: ArrayRef = match data_type {
+        it if it.is_unsigned_integer() => Arc::new(UInt64Array::from(values)),
+        it if it.is_signed_integer() => {
+            Arc::new(Int64Array::from_iter_values(values.into_iter().map(|value| value as i64)))
+        }
+        other => return bad(format!("has integers, but the key column is of type {other}")),
+    };
+    to_type(&keys, data_type)
+}
+
+fn of_strings(keys: Strings, data_type: &DataType) -> Result<ArrayRef> {
+    let Strings { data, lengths } = keys;
+    let total: u64 = lengths.iter().map(|&length| u64::from(length)).sum();
+    if total != data.len() as u64 || i32::try_from(total).is_err() {
+        let bytes = data.len();
+        return bad(format!("has {bytes} bytes of strings, but their lengths add up to {total}"));
+    }
+    if let Some(length) = lengths.iter().find(|&&length| length as usize > KEY_BYTES_MAX) {
+        return bad(format!("has a key of {length} bytes; {KEY_BYTES_MAX} is the most"));
+    }
+    let offsets = OffsetBuffer::from_lengths(lengths.iter().map(|&length| length as usize));
+    let data = Buffer::from(data);
+    let keys: ArrayRef = match data_type {
+        it if is_text(it) => {
+            let not_text = |_| bad_keys("has text that is not UTF-8".into());
+            Arc::new(StringArray::try_new(offsets, data, None).map_err(not_text)?)
+        }
+        it if is_binary(it) => Arc::new(BinaryArray::try_new(offsets, data, None)?),
+        other => return bad(format!("has strings, but the key column is of type {other}")),
+    };
+    to_type(&keys, data_type)
+}
+
+fn of_arrow(stream: Bytes, data_type: &DataType) -> Result<ArrayRef> {
+    let invalid = |error| bad_keys(format!("is not an Arrow IPC stream: {error}"));
+    let mut rows = RowStream::default();
+    let batches = rows.push(stream).map_err(invalid)?;
+    let schema = rows.finish().map_err(invalid)?;
+    let [field] = schema.fields().as_ref() else {
+        let columns = schema.fields().len();
+        return bad(format!("has {columns} columns; give one, of keys"));
+    };
+    if !is_same_kind(field.data_type(), data_type) {
+        let given = field.data_type();
+        return bad(format!("has keys of type {given}, but the key column is of type {data_type}"));
+    }
+    let columns: Vec<&dyn Array> = batches.iter().map(|batch| batch.column(0).as_ref()).collect();
+    if columns.is_empty() {
+        return Ok(new_empty_array(data_type));
+    }
+    to_type(&concat(&columns)?, data_type)
+}
+
+fn is_same_kind(given: &DataType, column: &DataType) -> bool {
+    given == column
+        || given.is_integer() && column.is_integer()
+        || is_text(given) && is_text(column)
+        || is_binary(given) && is_binary(column)
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8)
+}
+
+fn is_binary(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_))
+}
+
+/// Converts keys to the column's type. A key that it cannot hold becomes null.
+fn to_type(keys: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    let or_null = CastOptions { safe: true, ..Default::default() };
+    match keys.data_type() == data_type {
+        true => Ok(Arc::clone(keys)),
+        false => Ok(cast_with_options(keys, data_type, &or_null)?),
+    }
+}
+
+fn bad<T>(problem: String) -> Result<T> {
+    Err(bad_keys(problem))
+}
+
+fn bad_keys(problem: String) -> QueryError {
+    QueryError::BadRequest { field: "keys", problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{FixedSizeBinaryArray, Int8Array, Int32Array, LargeStringArray, RecordBatch};
+
+    use super::*;
+    use crate::ipc::IpcHead;
+    use crate::stages::ipc_stream;
+
+    fn integers(values: &[i64]) -> Option<Keys> {
+        let values = values.iter().map(|&value| value as u64).collect();
+        Some(Keys::Integers(Integers { values }))
+    }
+
+    fn strings(strings: &[&[u8]]) -> Option<Keys> {
+        let lengths = strings.iter().map(|string| string.len() as u32).collect();
+        Some(Keys::Strings(Strings { data: strings.concat().into(), lengths }))
+    }
+
+    fn arrow(column: ArrayRef) -> Option<Keys> {
+        let batch = RecordBatch::try_from_iter_with_nullable([("k", column, true)]).unwrap();
+        let head = IpcHead::of(batch.schema_ref()).unwrap();
+        Some(Keys::Arrow(ipc_stream(&head, &batch).unwrap()))
+    }
+
+    fn problem(keys: Option<Keys>, data_type: &DataType) -> String {
+        key_array(keys, data_type).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn integers_get_the_columns_width() {
+        let keys = key_array(integers(&[5, -1, 300]), &DataType::Int8).unwrap();
+        assert_eq!(keys.as_ref(), &Int8Array::from(vec![Some(5), Some(-1), None]));
+        let keys = key_array(integers(&[5, -1]), &DataType::UInt64).unwrap();
+        assert_eq!(keys.as_ref(), &UInt64Array::from(vec![5, u64::MAX]));
+        let keys = key_array(integers(&[5, -1]), &DataType::UInt32).unwrap();
+        assert_eq!(keys.null_count(), 1);
+    }
+
+    #[test]
+    fn strings_are_text_or_binary() {
+        let keys = key_array(strings(&[b"a", b"", "é".as_bytes()]), &DataType::LargeUtf8).unwrap();
+        assert_eq!(keys.as_ref(), &LargeStringArray::from(vec!["a", "", "é"]));
+        let keys = key_array(strings(&[b"\xff", b"ab"]), &DataType::Binary).unwrap();
+        assert_eq!(keys.as_ref(), &BinaryArray::from_vec(vec![b"\xff", b"ab"]));
+        let keys = key_array(strings(&[b"ab", b"abc"]), &DataType::FixedSizeBinary(2)).unwrap();
+        let expected = [Some(&b"ab"[..]), None].into_iter();
+        let expected = FixedSizeBinaryArray::try_from_sparse_iter_with_size(expected, 2).unwrap();
+        assert_eq!(keys.as_ref(), &expected);
+    }
+
+    #[test]
+    fn arrow_keys_are_widened_and_may_be_null() {
+        let column: ArrayRef = Arc::new(Int32Array::from(vec![Some(7), None]));
+        let keys = key_array(arrow(column), &DataType::Int64).unwrap();
+        assert_eq!(keys.as_ref(), &Int64Array::from(vec![Some(7), None]));
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
+        assert!(key_array(arrow(text), &DataType::LargeUtf8).is_ok());
+    }
+
+    #[test]
+    fn bad_keys_are_named() {
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["7"]));
+        for (keys, data_type, expected) in [
+            (None, DataType::Utf8, "empty"),
+            (integers(&[]), DataType::Int8, "empty"),
+            (integers(&[0; KEYS_MAX + 1]), DataType::Int8, "10001 keys"),
+            (integers(&[1]), DataType::Utf8, "integers, but the key column is of type Utf8"),
+            (strings(&[b"1"]), DataType::Int8, "strings, but the key column is of type Int8"),
+            (strings(&[b"\xff"]), DataType::Utf8, "not UTF-8"),
+            (strings(&[&[b'k'; KEY_BYTES_MAX + 1]]), DataType::Utf8, "65537 bytes"),
+            (arrow(text), DataType::Int8, "keys of type Utf8"),
+            (Some(Keys::Arrow(Bytes::from_static(b"x"))), DataType::Int8, "Arrow IPC stream"),
+        ] {
+            let problem = problem(keys, &data_type);
+            assert!(problem.contains(expected), "{problem}");
+        }
+        let lengths = Strings { data: Bytes::from_static(b"abc"), lengths: vec![1, 1] };
+        assert!(problem(Some(Keys::Strings(lengths)), &DataType::Utf8).contains("add up to 2"));
+    }
+}

@@ -1,0 +1,23 @@
+//! Lookup: a long-lived stream of batches of keys, for programs that look up many.
+//!
+//! ```text
+//! LookupRequest ─► stream.rs: handles, credits ─► the batches of one projection that wait now: a group
+//!                      ▲                               │
+//!       LookupResponse │                               ▼
+//!                      └────────── group.rs: keys.rs (typed keys) ─► find.rs, once for the group ─► one reply
+//! ```
+//!
+//! Invariants:
+//! - Batches that arrive while the core is busy are looked up and fetched together. A batch that arrives alone is not
+//!   delayed: nothing waits for a timer, or for another batch.
+//! - Each batch gets one result. The error of a batch, or of a row, fails no other batch.
+//! - The keys that a stream has outstanding are bounded by its credits, and the rows that wait for the connection by
+//!   these keys: a caller that does not read its answers has no further ones made.
+//! - Each group is authorized anew, and finds the table's latest version unless its projection names one.
+
+mod group;
+mod keys;
+mod projection;
+mod stream;
+
+pub use stream::LookupStream;

@@ -1,0 +1,53 @@
+//! The refusal of callers whose credentials are not accepted.
+
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use access::Denied;
+use audit::{Record, Verdict};
+use tonic::Code;
+use wire::{Fault, Reason, code_name};
+
+use crate::counters::Rpc;
+use crate::error::QueryError;
+use crate::state::ShardState;
+
+/// A caller whose credentials are not accepted, or no longer.
+pub struct Stranger {
+    /// The caller, as grants write it, if its credentials were accepted earlier.
+    pub identity: Option<String>,
+    /// The address that the caller's connection comes from.
+    pub address: Option<SocketAddr>,
+    pub denied: Denied,
+}
+
+impl Stranger {
+    /// Counts the refusal of a request, and writes its line into the audit log, if there is one. Returns the answer.
+    pub async fn refuse(self, state: &ShardState, rpc: Rpc, took: Duration) -> Fault {
+        state.metrics.answered(rpc, Some(Reason::Unauthenticated), took);
+        state.metrics.refused(self.denied.as_str());
+        let line = match &state.shared.audit {
+            Some(audit) => audit.reserve().await,
+            None => None,
+        };
+        if let Some(line) = line {
+            line.record(&Record {
+                time: SystemTime::now(),
+                node: &state.shared.config.name,
+                caller: self.identity.as_deref(),
+                peer: self.address,
+                rpc: rpc.path(),
+                table: None,
+                version: None,
+                grant: None,
+                verdict: Verdict::Denied,
+                code: code_name(Code::Unauthenticated),
+                reason: Some(self.denied.as_str()),
+                rows: 0,
+                bytes: 0,
+                duration_us: took.as_micros() as u64,
+            });
+        }
+        QueryError::Denied(self.denied).into()
+    }
+}

@@ -1,0 +1,343 @@
+//! Lookup streams: batches of typed keys, many in flight.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow_schema::DataType;
+use client::query::{GottenRows, Keys, Lookup, LookupClient, LookupOpen, QueryClient, keys_of};
+use futures::future::join_all;
+use futures::stream;
+use lance::Dataset;
+use lance::dataset::NewColumnTransform;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+use wire::query::lookup_response::Kind;
+use wire::query::query_service_client::QueryServiceClient;
+use wire::query::{
+    Integers, LookupBatch, LookupRequest, LookupResponse, LookupResult, RowFormat, Strings,
+};
+use wire::{Fault, Reason};
+
+use crate::node::{addresses, ids, names, serve, served};
+use crate::table::{FIRST, ROWS, TestTable, address_of, is_live, key, rows};
+
+pub fn text_keys(keys: &[String]) -> Keys {
+    let keys: ArrayRef = Arc::new(StringArray::from_iter_values(keys));
+    keys_of(&keys).unwrap()
+}
+
+pub fn of_rows(rows: GottenRows) -> RecordBatch {
+    match rows {
+        GottenRows::Arrow(rows) => rows,
+        GottenRows::Json(text) => panic!("{text}"),
+    }
+}
+
+fn open(columns: &[&str]) -> LookupOpen {
+    let columns = columns.iter().map(|&column| column.to_owned()).collect();
+    LookupOpen { table: "t".into(), columns, ..Default::default() }
+}
+
+async fn lookup(client: &QueryClient, open: LookupOpen) -> Lookup {
+    client.lookups().await.unwrap().open(open).await.unwrap()
+}
+
+fn integers(values: &[i64]) -> Keys {
+    Keys::Integers(Integers { values: values.iter().map(|&value| value as u64).collect() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_batch_gets_the_rows_of_its_own_keys() {
+    let (_table, _node, client) = served().await;
+    let stream = client.lookups().await.unwrap();
+    let texts = stream.open(open(&["id", "_rowaddr"])).await.unwrap();
+    let numbers = LookupOpen { key_column: "id".into(), ..open(&["key", "id"]) };
+    let numbers = stream.open(numbers).await.unwrap();
+    // Batches of both projections, of 1 to 40 keys, all under way at the same time. Some keys are in no row.
+    let batches = (0..600).map(|number: i64| {
+        let wanted: Vec<i64> =
+            (0..1 + number % 40).map(|at| (number * 37 + at * 101) % (ROWS + 50)).collect();
+        let (texts, numbers) = (texts.clone(), numbers.clone());
+        async move {
+            let there = |id: &i64| *id < ROWS && is_live(*id);
+            let present: Vec<i64> = wanted.iter().copied().filter(there).collect();
+            let absent: Vec<u32> =
+                (0..).zip(&wanted).filter(|(_, id)| !there(id)).map(|(at, _)| at).collect();
+            let answer = match number % 2 {
+                0 => {
+                    let keys: Vec<String> = wanted.iter().map(|&id| key(id)).collect();
+                    let answer = texts.get(text_keys(&keys)).await.unwrap();
+                    let rows = of_rows(answer.rows.clone());
+                    assert_eq!(names(&rows), ["id", "_rowaddr"]);
+                    let addrs: Vec<u64> =
+                        present.iter().map(|&id| address_of(id).to_u64()).collect();
+                    assert_eq!(addresses(&rows), addrs);
+                    answer
+                }
+                _ => numbers.get(integers(&wanted)).await.unwrap(),
+            };
+            let rows = of_rows(answer.rows);
+            assert_eq!(ids(&rows), present, "batch {number}");
+            assert_eq!(answer.not_found, absent, "batch {number}");
+        }
+    });
+    join_all(batches).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_every_kind_are_found() {
+    let (_table, _node, client) = served().await;
+    let by_id = LookupOpen { key_column: "id".into(), ..open(&["id"]) };
+    let by_id = lookup(&client, by_id).await;
+    // 7 is deleted, and a null is the key of no row.
+    let column: ArrayRef = Arc::new(Int32Array::from(vec![Some(5), None, Some(7), Some(9)]));
+    let batch = RecordBatch::try_from_iter_with_nullable([("k", column, true)]).unwrap();
+    let mut writer = arrow_ipc::writer::StreamWriter::try_new(Vec::new(), &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    let keys = Keys::Arrow(writer.into_inner().unwrap().into());
+    let answer = by_id.get(keys).await.unwrap();
+    assert_eq!((ids(&of_rows(answer.rows)), answer.not_found), (vec![5, 9], vec![1, 2]));
+    let answer = by_id.get(integers(&[2999, -1, i64::MIN, 2999])).await.unwrap();
+    assert_eq!((ids(&of_rows(answer.rows)), answer.not_found), (vec![2999, 2999], vec![1, 2]));
+
+    let all = lookup(&client, open(&[])).await;
+    let rows = of_rows(all.get(text_keys(&[key(8)])).await.unwrap().rows);
+    assert_eq!(names(&rows), ["id", "key", "text", "tag"]);
+    assert_eq!(rows["tag"].data_type(), &DataType::Utf8, "dictionaries are sent as plain values");
+    assert_eq!(&rows["text"], &crate::table::rows(8..9)["text"]);
+
+    let json = LookupOpen { format: RowFormat::Json.into(), ..open(&["id", "tag"]) };
+    let json = lookup(&client, json).await;
+    let wanted = [vec![key(1), key(7)], vec![key(2), key(3)]];
+    let answers = join_all(wanted.iter().map(|keys| json.get(text_keys(keys)))).await;
+    let lines = answers.into_iter().map(|answer| match answer.unwrap().rows {
+        GottenRows::Json(lines) => lines,
+        GottenRows::Arrow(rows) => panic!("{rows:?}"),
+    });
+    let expected = [
+        "{\"id\":1,\"tag\":\"tag-1\"}\n",
+        "{\"id\":2,\"tag\":\"tag-2\"}\n{\"id\":3,\"tag\":\"tag-0\"}\n",
+    ];
+    assert_eq!(lines.collect::<Vec<_>>(), expected);
+}
+
+#[track_caller]
+fn assert_fault(fault: Fault, reason: Reason, says: &str) {
+    assert_eq!(fault.reason, reason, "{fault}");
+    assert!(fault.message.contains(says), "`{fault}` doesn't say `{says}`");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_projection_that_cannot_be_opened_says_why_and_the_stream_goes_on() {
+    let (_table, _node, client) = served().await;
+    let stream = client.lookups().await.unwrap();
+    let of = |change: fn(&mut LookupOpen)| {
+        let mut open = open(&["id"]);
+        change(&mut open);
+        open
+    };
+    for (open, reason, says) in [
+        (of(|o| o.table = "absent".into()), Reason::TableNotFound, "`absent`"),
+        (of(|o| o.version = 999), Reason::VersionNotFound, "no version 999"),
+        (of(|o| o.columns = vec!["idd".into()]), Reason::ColumnNotFound, "idd"),
+        (of(|o| o.key_column = "nope".into()), Reason::ColumnNotFound, "nope"),
+        (of(|o| o.format = 9), Reason::BadArgument, "`format` is 9"),
+        (of(|o| o.priority = 9), Reason::BadArgument, "`priority` is 9"),
+    ] {
+        assert_fault(stream.open(open).await.err().unwrap(), reason, says);
+    }
+    let good = stream.open(open(&["id"])).await.unwrap();
+    let answer = good.get(text_keys(&[key(1)])).await.unwrap();
+    assert_eq!(ids(&of_rows(answer.rows)), [1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_batch_gets_its_own_error() {
+    let (_table, _node, client) = served().await;
+    let stream = client.lookups().await.unwrap();
+    let by_key = stream.open(open(&["id"])).await.unwrap();
+    let by_vector = LookupOpen { key_column: "vector".into(), ..open(&["id"]) };
+    let by_vector = stream.open(by_vector).await.unwrap();
+    let not_text = Strings { data: (&b"\xff"[..]).into(), lengths: vec![1] };
+    let too_many = integers(&vec![1; 10_001]);
+    let (good, number, text, empty, vector, many) = tokio::join!(
+        by_key.get(text_keys(&[key(1)])),
+        by_key.get(integers(&[1])),
+        by_key.get(Keys::Strings(not_text)),
+        by_key.get(text_keys(&[])),
+        by_vector.get(integers(&[1])),
+        by_key.get(too_many),
+    );
+    assert_eq!(ids(&of_rows(good.unwrap().rows)), [1]);
+    for (answer, says) in [
+        (number, "`keys` has integers, but the key column is of type Utf8"),
+        (text, "not UTF-8"),
+        (empty, "`keys` is empty"),
+        (vector, "`keys` has integers, but the key column is of type FixedSizeList"),
+        (many, "10001 keys"),
+    ] {
+        assert_fault(answer.unwrap_err(), Reason::BadArgument, says);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_stream_follows_the_table() {
+    let table = TestTable::plain().await;
+    let (node, client) = serve(&[("t", &table)]).await;
+    let by_key = LookupOpen { key_column: "key".into(), ..open(&[]) };
+    let latest = lookup(&client, by_key.clone()).await;
+    let keys = || text_keys(&[key(3), key(ROWS)]);
+    let first = latest.get(keys()).await.unwrap();
+    assert_eq!((first.rows_len(), first.not_found), (1, vec![1]));
+    let pinned = lookup(&client, LookupOpen { version: first.version, ..by_key }).await;
+    table.append(ROWS..ROWS + 1).await;
+    let mut dataset = Dataset::open(&table.uri).await.unwrap();
+    let twice = NewColumnTransform::SqlExpressions(vec![("twice".into(), "2 * id".into())]);
+    dataset.add_columns(twice, None, None).await.unwrap();
+    node.refresh().await;
+    let second = latest.get(keys()).await.unwrap();
+    assert_eq!(second.version, first.version + 2);
+    let rows = of_rows(second.rows);
+    // The new version has another schema, of which the client is told.
+    assert_eq!(names(&rows), ["id", "key", "text", "tag", "twice"]);
+    assert_eq!(rows["twice"].as_primitive::<Int64Type>().values(), &[6, 2 * ROWS]);
+    let old = pinned.get(keys()).await.unwrap();
+    assert_eq!((old.version, old.rows_len()), (first.version, 1));
+}
+
+trait RowsLen {
+    fn rows_len(&self) -> usize;
+}
+
+impl RowsLen for client::query::LookedUp {
+    fn rows_len(&self) -> usize {
+        of_rows(self.rows.clone()).num_rows()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_that_give_up_touch_nobody_else() {
+    let (_table, _node, client) = served().await;
+    let by_key = lookup(&client, open(&["id"])).await;
+    // More keys than there are credits, of which every other caller gives up at once.
+    let batches = (0..400).map(|number: i64| {
+        let wanted: Vec<i64> = (0..500).map(|at| (number + at * 6) % FIRST).collect();
+        let by_key = by_key.clone();
+        async move {
+            let keys: Vec<String> = wanted.iter().map(|&id| key(id)).collect();
+            let answer = by_key.get(text_keys(&keys));
+            if number % 2 == 1 {
+                let _ = tokio::time::timeout(Duration::from_micros(number as u64), answer).await;
+                return;
+            }
+            let expected: Vec<i64> = wanted.into_iter().filter(|&id| is_live(id)).collect();
+            assert_eq!(ids(&of_rows(answer.await.unwrap().rows)), expected, "batch {number}");
+        }
+    });
+    join_all(batches).await;
+}
+
+/// Sends raw messages on a Lookup stream. Returns what came back until the stream ended.
+async fn send_raw(
+    node: &query_node::QueryNode,
+    messages: Vec<LookupRequest>,
+) -> (Vec<LookupResponse>, Option<Status>) {
+    let uri = format!("http://{}", node.local_addr());
+    let channel: Channel = Endpoint::from_shared(uri).unwrap().connect().await.unwrap();
+    let mut service = QueryServiceClient::new(channel);
+    let mut answers = service.lookup(stream::iter(messages)).await.unwrap().into_inner();
+    let mut said = Vec::new();
+    loop {
+        match answers.message().await {
+            Ok(Some(message)) => said.push(message),
+            Ok(None) => return (said, None),
+            Err(status) => return (said, Some(status)),
+        }
+    }
+}
+
+fn batch(id: u64, keys: usize) -> LookupBatch {
+    let keys = text_keys(&vec![key(1); keys]);
+    LookupBatch { id, handle: 1, keys: Some(keys) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_violations_of_the_protocol_end_the_stream() {
+    let (_table, node, _client) = served().await;
+    let open = || LookupOpen { handle: 1, ..open(&["id"]) };
+    let message = |open: Vec<LookupOpen>, batches: Vec<LookupBatch>, close: Vec<u32>| {
+        LookupRequest { open, batches, close }
+    };
+    let violation = async |messages, says: &str| {
+        let (_, status) = send_raw(&node, messages).await;
+        assert_fault(Fault::from_status(&status.unwrap()), Reason::BadProtocol, says);
+    };
+    violation(vec![message(vec![], vec![batch(1, 1)], vec![])], "handle 1 is not open").await;
+    violation(vec![message(vec![open(), open()], vec![], vec![])], "handle 1 is open already")
+        .await;
+    let closed =
+        vec![message(vec![open()], vec![], vec![1]), message(vec![], vec![batch(1, 1)], vec![])];
+    violation(closed, "handle 1 is not open").await;
+    let many = (1..=7).map(|id| batch(id, 10_000)).collect();
+    violation(vec![message(vec![open()], many, vec![])], "the credits are 65536").await;
+    let projections = (1..=65).map(|handle| LookupOpen { handle, ..open() }).collect();
+    violation(vec![message(projections, vec![], vec![])], "64 projections are open").await;
+
+    // A closed projection still answers. Unknown handles to close are ignored.
+    let good = message(vec![open()], vec![batch(7, 2), batch(8, 1)], vec![1, 5]);
+    let (said, status) = send_raw(&node, vec![good]).await;
+    assert!(status.is_none(), "{status:?}");
+    let kinds: Vec<Kind> = said.into_iter().filter_map(|it| it.kind).collect();
+    assert!(matches!(kinds[0], Kind::Welcome(_)), "{kinds:?}");
+    let schema = kinds.iter().position(|kind| matches!(kind, Kind::Schema(_))).unwrap();
+    let reply = kinds.iter().position(|kind| matches!(kind, Kind::Reply(_))).unwrap();
+    assert!(schema < reply, "the schema comes before the rows");
+    let Kind::Reply(reply) = &kinds[reply] else { unreachable!() };
+    let result = |id, rows| LookupResult { id, rows, ..Default::default() };
+    assert_eq!(reply.results, [result(7, 2), result(8, 1)], "batches that wait share a reply");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_is_each_batchs_own() {
+    let (_table, _node, client) = served().await;
+    let patient = lookup(&client, open(&["id"])).await;
+    let hasty = lookup(&client, LookupOpen { timeout_us: 1, ..open(&["id"]) }).await;
+    let fault = hasty.get(text_keys(&[key(1)])).await.unwrap_err();
+    assert_eq!(fault.reason, Reason::DeadlineExceeded, "{fault}");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(ids(&of_rows(patient.get(text_keys(&[key(1)])).await.unwrap().rows)), [1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_stops_ends_the_stream_with_a_fault() {
+    let (_table, node, client) = served().await;
+    let stream: LookupClient = client.lookups().await.unwrap();
+    let by_key = stream.open(open(&["id"])).await.unwrap();
+    by_key.get(text_keys(&[key(1)])).await.unwrap();
+    drop(node);
+    let ended = async {
+        loop {
+            match by_key.get(text_keys(&[key(1)])).await {
+                Err(fault) => return fault,
+                Ok(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    };
+    let fault = tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
+    assert_eq!(fault.reason, Reason::NodeUnavailable, "{fault}");
+    let again = by_key.get(text_keys(&[key(1)])).await.unwrap_err();
+    assert_eq!(again.reason, Reason::NodeUnavailable);
+}
+
+#[test]
+fn keys_are_made_of_arrays() {
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, -1]));
+    assert_eq!(keys_of(&numbers).unwrap(), integers(&[1, -1]));
+    let nulls: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
+    assert_fault(keys_of(&nulls).unwrap_err(), Reason::BadArgument, "1 of the keys are null");
+    let vectors = Arc::clone(&rows(0..1)["vector"]);
+    assert_fault(keys_of(&vectors).unwrap_err(), Reason::BadArgument, "can't be looked up");
+}
