@@ -11,6 +11,7 @@ use crate::commands::index::IndexArgs;
 use crate::commands::ingest::IngestArgs;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::io::IoArgs;
+use crate::commands::lookup::LookupArgs;
 use crate::commands::placement::PlacementArgs;
 use crate::commands::query::QueryArgs;
 use crate::commands::search::SearchArgs;
@@ -77,6 +78,8 @@ pub enum Command {
     Search(Box<SearchArgs>),
     /// Get rows by key
     Get(GetArgs),
+    /// Append a table's columns to the rows of a file, by key
+    Lookup(Box<LookupArgs>),
     /// Get rows by address
     Take(TakeArgs),
     /// List the tables that are served

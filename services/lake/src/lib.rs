@@ -55,7 +55,9 @@ pub use index::{
     DuplicateKeys, IndexInfo, IndexProgress, IndexRequest, IndexSummary, Metric, VectorIndex,
     VectorIndexKind, build_index,
 };
-pub use ingest::{IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest};
+pub use ingest::{
+    FileRows, IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest, read_file,
+};
 pub use lake::Lake;
 pub use on_runtime::on_runtime;
 pub use option_names::check_storage;

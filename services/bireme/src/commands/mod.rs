@@ -9,6 +9,7 @@ pub mod index;
 pub mod ingest;
 pub mod inspect;
 pub mod io;
+pub mod lookup;
 pub mod placement;
 pub mod query;
 pub mod search;
@@ -38,6 +39,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Query(args) => query::run(&args, out),
         Command::Search(args) => runtime::run(search::run(*args, out)),
         Command::Get(args) => runtime::run(get::run(args, out)),
+        Command::Lookup(args) => runtime::run(lookup::run(*args, out)),
         Command::Take(args) => runtime::run(take::run(args, out)),
         Command::Tables(args) => runtime::run(tables::run(args, out)),
         Command::Describe(args) => runtime::run(describe::run(args, out)),

@@ -5,6 +5,7 @@ mod hostile;
 mod io_process;
 mod killed;
 mod kubernetes;
+mod lookup;
 mod missing_files;
 mod peer_secret;
 mod query_process;
@@ -544,6 +545,7 @@ fn every_command_explains_itself() {
         "query",
         "search",
         "get",
+        "lookup",
         "take",
         "tables",
         "describe",

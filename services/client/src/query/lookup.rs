@@ -25,6 +25,7 @@ use wire::query::{
 };
 use wire::{Fault, Reason, schema_from_bytes};
 
+use super::append::not_arrow;
 use super::call::GottenRows;
 use super::connect::QueryClient;
 
@@ -49,6 +50,8 @@ pub struct Lookup {
 struct Projection {
     shared: Arc<Shared>,
     handle: u32,
+    /// The schema of its rows when it was opened; `None` for JSON.
+    schema: Option<SchemaRef>,
 }
 
 /// The rows of a batch of keys.
@@ -84,7 +87,7 @@ type Answer<T> = oneshot::Sender<Result<T, Fault>>;
 /// What waits for messages of the node.
 #[derive(Default)]
 struct Waiting {
-    opens: HashMap<u32, Answer<()>>,
+    opens: HashMap<u32, Answer<Option<SchemaRef>>>,
     /// For each outstanding batch its credits, and who waits for it.
     batches: HashMap<u64, (u32, Answer<LookedUp>)>,
     /// The reason why the stream has ended.
@@ -140,10 +143,9 @@ impl LookupClient {
         let (answer, answered) = oneshot::channel();
         let wait = |waiting: &mut Waiting| drop(waiting.opens.insert(handle, answer));
         shared.send(Command::Open(open), wait)?;
-        let lookup =
-            Lookup { projection: Arc::new(Projection { shared: Arc::clone(shared), handle }) };
-        answered.await.map_err(|_| ended())??;
-        Ok(lookup)
+        let schema = answered.await.map_err(|_| ended())??;
+        let shared = Arc::clone(shared);
+        Ok(Lookup { projection: Arc::new(Projection { shared, handle, schema }) })
     }
 }
 
@@ -154,7 +156,7 @@ impl Lookup {
     /// The fault of the batch, or the reason why the stream has ended. `BAD_ARGUMENT` if there are more keys than fit a
     /// batch.
     pub async fn get(&self, keys: Keys) -> Result<LookedUp, Fault> {
-        let Projection { shared, handle } = &*self.projection;
+        let Projection { shared, handle, .. } = &*self.projection;
         let credits = credits_of(&keys);
         if credits > shared.batch_keys_max {
             let max = shared.batch_keys_max;
@@ -171,6 +173,16 @@ impl Lookup {
         let batch = LookupBatch { id, handle: *handle, keys: Some(keys) };
         shared.send(Command::Batch(batch), wait)?;
         answered.await.map_err(|_| ended())?
+    }
+}
+
+impl Lookup {
+    /// Returns the schema that rows had when the projection was opened.
+    ///
+    /// # Errors
+    /// `BAD_ARGUMENT` if rows are returned as JSON.
+    pub fn schema(&self) -> Result<SchemaRef, Fault> {
+        self.projection.schema.clone().ok_or_else(not_arrow)
     }
 }
 
@@ -212,7 +224,7 @@ impl Shared {
         batches.for_each(|(_, (_, answer))| drop(answer.send(Err(fault.clone()))));
     }
 
-    fn opened(&self, handle: u32, outcome: Result<(), Fault>) {
+    fn opened(&self, handle: u32, outcome: Result<Option<SchemaRef>, Fault>) {
         if let Some(answer) = self.waiting().opens.remove(&handle) {
             let _ = answer.send(outcome);
         }
@@ -306,11 +318,14 @@ async fn read(shared: std::sync::Weak<Shared>, mut responses: Streaming<LookupRe
                 let LookupSchema { handle, schema, error, .. } = schema;
                 let outcome = match error {
                     Some(error) => Err(error.into()),
-                    None if schema.is_empty() => Ok(()),
+                    None if schema.is_empty() => Ok(None),
                     None => schema_from_bytes(&schema)
-                        .map(|schema| drop(schemas.insert(handle, Arc::new(schema))))
+                        .map(|schema| Some(Arc::new(schema)))
                         .map_err(|error| damaged(&error.to_string())),
                 };
+                if let Ok(Some(schema)) = &outcome {
+                    schemas.insert(handle, Arc::clone(schema));
+                }
                 shared.opened(handle, outcome);
                 Ok(())
             }

@@ -1,11 +1,13 @@
 //! The client of a query node: a typed call for each rpc, rows as record batches, errors as faults.
 
+mod append;
 mod call;
 mod connect;
 mod lookup;
 mod rows;
 mod take;
 
+pub use append::{Append, append_columns};
 pub use call::{Found, Gotten, GottenRows, TableDescription};
 pub use connect::QueryClient;
 pub use lookup::{LookedUp, Lookup, LookupClient, keys_of};

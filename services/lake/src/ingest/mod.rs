@@ -16,11 +16,13 @@ mod json;
 mod options;
 mod parquet;
 mod pump;
+mod rows;
 mod source;
 mod target;
 mod write;
 
 pub use options::{IngestMode, IngestOptions, IngestProgress, IngestSummary};
+pub use rows::{FileRows, read_file};
 pub use write::ingest;
 
 /// The approximate size of a batch, in bytes. It determines the number of rows.

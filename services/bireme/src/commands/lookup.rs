@@ -1,0 +1,177 @@
+//! `bireme lookup`: appends columns of a table to the rows of a file, by key.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use clap::{Args, ValueHint};
+use client::query::{Append, LookupOpen, append_columns};
+use futures::{Stream, TryStreamExt};
+use indicatif::ProgressBar;
+use lake::{FileRows, fault_of, read_file};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use serde_json::json;
+use tempfile::NamedTempFile;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use wire::Fault;
+
+use crate::arguments::{Connection, PriorityArgs, TableArgs, parse_column};
+use crate::error::{CliError, Result};
+use crate::output::{self, Output};
+use crate::progress::{Unit, bar};
+
+/// The number of batches of the file that are read ahead.
+const BATCHES_AHEAD: usize = 2;
+
+const EXAMPLES: &str = "\
+Examples:
+  bireme lookup words --keys clicks.parquet --on synset --columns lemmas,gloss --output joined.parquet
+  bireme lookup users --keys events.csv --output events-with-users.parquet
+
+The file's name decides its format: .parquet, .csv, .tsv, .jsonl (.ndjson, .json),
+.arrow (.ipc, .feather). The output has the file's rows in their order, and the
+table's columns beside them: nulls where the key is null or in no row. All rows
+are read from one version of the table.";
+
+/// Arguments of `bireme lookup`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct LookupArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// The file whose rows have keys
+    #[arg(long, value_name = "FILE")]
+    keys: PathBuf,
+    /// The file's column of keys [default: the one with the name of the key column]
+    #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other)]
+    on: Option<String>,
+    /// Columns to append [default: all but vectors, blobs and the key]
+    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_column)]
+    columns: Vec<String>,
+    /// The key column [default: the table's own]
+    #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other)]
+    key_column: Option<String>,
+    /// The Parquet file to write. It must not exist
+    #[arg(long, value_name = "FILE")]
+    output: PathBuf,
+    #[command(flatten)]
+    priority: PriorityArgs,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Looks the rows up and writes them.
+pub async fn run(args: LookupArgs, out: &mut Output) -> Result<()> {
+    let rows = read_file(&args.keys).map_err(|error| fault_of(&error))?;
+    if args.output.exists() {
+        let path = args.output.display();
+        return Err(CliError::usage(format!(
+            "{path} exists; remove it, or choose another --output"
+        )));
+    }
+    let client = args.connection.open().await?;
+    let described = client.describe(&args.table.table, args.table.table_version).await?.response;
+    let key_column = args.key_column.unwrap_or(described.key_column);
+    let columns = match args.columns.is_empty() {
+        false => args.columns,
+        true => {
+            let shown =
+                described.columns.iter().filter(|it| it.by_default && it.name != key_column);
+            shown.map(|column| column.name.clone()).collect()
+        }
+    };
+    let open = LookupOpen {
+        table: args.table.table.clone(),
+        version: described.version,
+        key_column: key_column.clone(),
+        columns,
+        priority: args.priority.number(),
+        ..Default::default()
+    };
+    let on = args.on.unwrap_or(key_column);
+    let append = Append { lookup: client.lookups().await?.open(open).await?, on };
+    let bar = bar(out.json(), Unit::Bytes, "lookup");
+    bar.set_length(rows.bytes);
+    let began = std::time::Instant::now();
+    let appended = append_columns(batches(rows, bar.clone()), Arc::from([append]));
+    let written = write(appended, &args.output).await;
+    bar.finish_and_clear();
+    let rows = written?;
+    report(&args.table.table, &args.output, rows, began.elapsed().as_secs_f64(), out)
+}
+
+fn report(table: &str, path: &Path, rows: u64, seconds: f64, out: &mut Output) -> Result<()> {
+    let rows_per_s = rows as f64 / seconds.max(1e-6);
+    if out.json() {
+        return out.document(&json!({
+            "table": table,
+            "output": path,
+            "rows": rows,
+            "seconds": seconds,
+            "rows_per_s": rows_per_s,
+        }));
+    }
+    let counted = output::counted(rows, "row", "rows");
+    let (took, rate) = (output::micros(seconds * 1e6), output::rate(rows_per_s));
+    out.line(format_args!("{counted} in {took}, {rate} rows/s: {}", path.display()))
+}
+
+/// Reads the file on a thread of its own, because reading blocks.
+fn batches(
+    mut rows: FileRows,
+    bar: ProgressBar,
+) -> impl Stream<Item = std::result::Result<RecordBatch, Fault>> {
+    let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
+    tokio::task::spawn_blocking(move || {
+        while let Some(batch) = rows.next() {
+            bar.set_position(rows.bytes_read());
+            if sender.blocking_send(batch.map_err(|error| fault_of(&error))).is_err() {
+                return;
+            }
+        }
+    });
+    ReceiverStream::new(batches)
+}
+
+/// Writes all batches to the file at `path`, which appears once it is complete. Returns the number of rows.
+async fn write(
+    batches: impl Stream<Item = std::result::Result<RecordBatch, Fault>>,
+    path: &Path,
+) -> Result<u64> {
+    let unwritable = |error: &dyn std::fmt::Display| {
+        CliError::folder(format!("{} can't be written: {error}", path.display()))
+    };
+    let mut batches = std::pin::pin!(batches);
+    // Without rows there is no batch and so no schema.
+    let Some(first) = batches.try_next().await? else {
+        return Err(CliError::usage("the file of keys has no rows"));
+    };
+    let file = part_file(path).map_err(|error| unwritable(&error))?;
+    let compression = Compression::ZSTD(Default::default());
+    let properties = WriterProperties::builder().set_compression(compression).build();
+    let mut writer = ArrowWriter::try_new(file.as_file(), first.schema(), Some(properties))
+        .map_err(|error| unwritable(&error))?;
+    let mut rows = 0;
+    let mut next = Some(first);
+    while let Some(batch) = next {
+        rows += batch.num_rows() as u64;
+        writer.write(&batch).map_err(|error| unwritable(&error))?;
+        next = batches.try_next().await?;
+    }
+    writer.close().map_err(|error| unwritable(&error))?;
+    file.as_file().sync_all().map_err(|error| unwritable(&error))?;
+    file.persist_noclobber(path).map_err(|error| unwritable(&error.error))?;
+    Ok(rows)
+}
+
+/// Creates a file beside `path`, with the permissions of any new file. It is removed unless it gets the name `path`.
+fn part_file(path: &Path) -> std::io::Result<NamedTempFile> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let permissions = Permissions::from_mode(0o666);
+    tempfile::Builder::new().permissions(permissions).tempfile_in(folder.unwrap_or(Path::new(".")))
+}

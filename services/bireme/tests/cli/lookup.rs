@@ -1,0 +1,89 @@
+//! `bireme lookup`, and the loads of `bireme bench get` on streams.
+
+use std::fs::File;
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_cast::cast;
+use arrow_schema::DataType;
+use arrow_select::concat::concat_batches;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::Value;
+
+use crate::up::Up;
+use crate::{sample, text};
+
+fn parquet(path: &Path) -> RecordBatch {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
+    let batches: Vec<_> = reader.build().unwrap().collect::<Result<_, _>>().unwrap();
+    concat_batches(&batches[0].schema(), &batches).unwrap()
+}
+
+fn texts(rows: &RecordBatch, column: &str) -> Vec<Option<String>> {
+    let texts = cast(&rows[column], &DataType::Utf8).unwrap();
+    texts.as_string::<i32>().iter().map(|text| text.map(str::to_owned)).collect()
+}
+
+#[test]
+fn columns_are_appended_in_the_order_of_the_files_rows() {
+    let up = Up::start();
+    let truth = parquet(&sample());
+    let (synsets, glosses) = (texts(&truth, "synset"), texts(&truth, "gloss"));
+    // More rows than one batch has. Every seventh has no key, every fifth one that is in no row.
+    let rows = 5_000;
+    let key = |row: usize| match (row % 7, row % 5) {
+        (0, _) => None,
+        (_, 0) => Some(format!("absent-{row}")),
+        _ => Some(synsets[row * 13 % synsets.len()].clone().unwrap()),
+    };
+    let line = |row: usize| serde_json::json!({"number": row, "who": key(row)}).to_string();
+    let keys = up.folder.path().join("keys.jsonl");
+    std::fs::write(&keys, (0..rows).map(|row| line(row) + "\n").collect::<String>()).unwrap();
+    let output = up.folder.path().join("joined.parquet");
+    let files = ["--keys", text(&keys), "--output", text(&output)];
+    let lookup = |more: &[&'static str]| [&["lookup", "words"], &files[..], more].concat();
+
+    up.names(&lookup(&[]), 2, "no column `synset` of keys; they have `number`, `who`");
+    up.names(&lookup(&["--on", "number"]), 2, "has integers, but the key column is of type Utf8");
+    up.names(&lookup(&["--on", "who", "--columns", "nope"]), 2, "nope");
+    up.names(&["lookup", "nope", files[0], files[1], files[2], files[3]], 3, "nope");
+    assert!(!output.exists(), "nothing is left of a look-up that failed");
+    let on_who = lookup(&["--on", "who", "--columns", "gloss,domain"]);
+    let done: Value = up.json(&on_who).remove(0);
+    assert_eq!(done["rows"], rows);
+    up.names(&on_who, 2, "joined.parquet exists");
+
+    let joined = parquet(&output);
+    let schema = joined.schema();
+    let names: Vec<_> = schema.fields().iter().map(|field| field.name()).collect();
+    assert_eq!(names, ["number", "who", "gloss", "domain"]);
+    assert_eq!(joined.num_rows(), rows);
+    let (numbers, found) = (joined["number"].as_primitive::<Int64Type>(), texts(&joined, "gloss"));
+    for row in 0..rows {
+        assert_eq!(numbers.value(row), row as i64);
+        let is_found = row % 7 != 0 && row % 5 != 0;
+        let expected = is_found.then(|| glosses[row * 13 % synsets.len()].clone()).flatten();
+        assert_eq!(found[row], expected, "row {row}");
+    }
+}
+
+#[test]
+fn a_load_on_streams_is_counted_in_keys() {
+    let up = Up::start();
+    let bench = |more: &[&str]| {
+        let load = ["bench", "get", "words", "--requests", "300", "--keys", "16"];
+        up.json(&[&load[..], more].concat()).remove(0)
+    };
+    for distribution in ["uniform", "zipfian", "sequential"] {
+        let report = bench(&["--streams", "2", "--distribution", distribution]);
+        assert_eq!(report["rows"], 300 * 16, "{report}");
+        assert_eq!(report["missing_rows"], 0, "{report}");
+    }
+    for streams in [&["--streams", "1"][..], &[]] {
+        let missing = [streams, &["--distribution", "missing"]].concat();
+        let report = bench(&missing);
+        assert_eq!((&report["rows"], &report["missing_rows"]), (&0.into(), &(300 * 16).into()));
+    }
+}
