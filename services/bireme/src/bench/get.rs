@@ -1,16 +1,17 @@
-//! `bench get`: look-ups by key on a query node.
+//! `bench get`: look-ups by key on a query node, by single Gets or on Lookup streams.
 
-use client::query::{GetRequest, GottenRows, QueryClient, RowFormat};
-use rand::Rng;
-use wire::Fault;
+use arrow_array::{Array, ArrayRef};
+use client::query::{
+    GetRequest, GottenRows, Keys, Lookup, LookupOpen, QueryClient, RowFormat, keys_of,
+};
+use futures::future::try_join_all;
+use wire::{Fault, Reason};
 
+use super::keys::{BenchKeys, KeyDistribution};
 use super::target::Target;
-use super::workload::{Done, Workload, random};
+use super::workload::{Done, Workload};
 use crate::error::{CliError, Result};
 use crate::output::key_text;
-
-/// The maximum number of keys that are drawn from the table.
-const KEYS: usize = 20_000;
 
 /// The settings of a load of look-ups.
 #[derive(Clone, Debug)]
@@ -19,6 +20,10 @@ pub struct GetPlan {
     pub column: Option<String>,
     /// The number of keys in each request.
     pub keys: usize,
+    /// How keys are chosen.
+    pub distribution: KeyDistribution,
+    /// The number of Lookup streams on each connection; 0 for single Gets.
+    pub streams: usize,
     /// The columns to return; if empty, all but vectors and blobs.
     pub columns: Vec<String>,
     /// Whether rows come back as JSON.
@@ -29,14 +34,18 @@ pub struct GetPlan {
 
 /// A benchmark's load of look-ups.
 pub struct GetLoad {
-    clients: Vec<QueryClient>,
-    keys: Vec<String>,
-    request: GetRequest,
-    plan: GetPlan,
+    keys: BenchKeys,
+    keys_each: usize,
+    by: By,
+}
+
+enum By {
+    Gets { clients: Vec<QueryClient>, request: GetRequest },
+    Streams(Vec<Lookup>),
 }
 
 impl GetLoad {
-    /// Draws the keys.
+    /// Draws the keys, and opens the streams.
     pub async fn prepare(
         target: &Target,
         clients: Vec<QueryClient>,
@@ -49,39 +58,73 @@ impl GetLoad {
                 format!("table `{}` records no key column; name one with --key-column", table.name);
             return Err(CliError::usage(message));
         }
-        let mut keys = Vec::new();
-        for batch in target.sample(&column, plan.seed, KEYS).await? {
-            let Some(array) = batch.columns().first() else { continue };
-            keys.extend((0..array.len()).filter_map(|row| key_text(array, row)));
-        }
-        if keys.is_empty() {
-            return Err(CliError::usage(format!("no key was drawn from column `{column}`")));
-        }
+        let keys = BenchKeys::draw(target, &column, plan.distribution, plan.seed).await?;
         let format = if plan.json_rows { RowFormat::Json } else { RowFormat::Arrow };
         let request = GetRequest {
             table: table.name.clone(),
             version: table.version,
             keys: Vec::new(),
-            columns: plan.columns.clone(),
+            columns: plan.columns,
             key_column: column,
             format: format.into(),
             ..Default::default()
         };
-        Ok(Self { clients, keys, request, plan })
+        let by = match plan.streams {
+            0 => By::Gets { clients, request },
+            streams => By::Streams(open_streams(&clients, streams, &request).await?),
+        };
+        Ok(Self { keys, keys_each: plan.keys, by })
     }
+
+    async fn answer(
+        &self,
+        number: u64,
+        keys: ArrayRef,
+    ) -> std::result::Result<(GottenRows, usize), Fault> {
+        match &self.by {
+            By::Gets { clients, request } => {
+                let keys = (0..keys.len()).filter_map(|row| key_text(&keys, row)).collect();
+                let client = &clients[number as usize % clients.len()];
+                let gotten = client.get(GetRequest { keys, ..request.clone() }).await?;
+                Ok((gotten.rows, gotten.not_found.len()))
+            }
+            By::Streams(streams) => {
+                let keys: Keys = keys_of(&keys)?;
+                let answer = streams[number as usize % streams.len()].get(keys).await?;
+                Ok((answer.rows, answer.not_found.len()))
+            }
+        }
+    }
+}
+
+async fn open_streams(
+    clients: &[QueryClient],
+    streams: usize,
+    request: &GetRequest,
+) -> Result<Vec<Lookup>> {
+    let open = || LookupOpen {
+        table: request.table.clone(),
+        version: request.version,
+        key_column: request.key_column.clone(),
+        columns: request.columns.clone(),
+        format: request.format,
+        ..Default::default()
+    };
+    // Neighbouring requests go to different connections.
+    let connections = (0..streams).flat_map(|_| clients);
+    let opened = connections.map(|client| async { client.lookups().await?.open(open()).await });
+    Ok(try_join_all(opened).await?)
 }
 
 impl Workload for GetLoad {
     async fn request(&self, number: u64) -> std::result::Result<Done, Fault> {
-        let mut random = random(self.plan.seed, number);
-        let key = |_| self.keys[random.random_range(0..self.keys.len())].clone();
-        let keys = (0..self.plan.keys).map(key).collect();
-        let client = &self.clients[number as usize % self.clients.len()];
-        let gotten = client.get(GetRequest { keys, ..self.request.clone() }).await?;
-        let rows = match &gotten.rows {
+        let keys = self.keys.of_request(number, self.keys_each);
+        let keys = keys.map_err(|error| Fault::new(Reason::Internal, error.to_string()))?;
+        let (rows, missing) = self.answer(number, keys).await?;
+        let rows = match &rows {
             GottenRows::Arrow(rows) => rows.num_rows(),
             GottenRows::Json(lines) => lines.lines().count(),
         };
-        Ok(Done { rows: rows as u64, missing: gotten.not_found.len() as u64 })
+        Ok(Done { rows: rows as u64, missing: missing as u64 })
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! load.rs          how much load    ─► closed_loop.rs or fixed_rate.rs ─► tally.rs
 //! fetch.rs take.rs search.rs get.rs what one request is (workload.rs)
-//! live_rows.rs query_vectors.rs     what requests are drawn from, by seed
+//! live_rows.rs query_vectors.rs keys.rs  what requests are drawn from, by seed
 //! counters.rs queues.rs machine.rs  the nodes' counters and queues, and the load's machine ─► report.rs
 //! ```
 
@@ -12,6 +12,7 @@ mod counters;
 mod fetch;
 mod fixed_rate;
 mod get;
+mod keys;
 mod live_rows;
 mod load;
 mod machine;
@@ -29,6 +30,7 @@ mod workload;
 pub use counters::Counters;
 pub use fetch::{FetchLoad, FetchPlan};
 pub use get::{GetLoad, GetPlan};
+pub use keys::KeyDistribution;
 pub use load::{LoadArgs, Measured, apply_load, at_least_1};
 pub use queues::Watch;
 pub use report::{Report, Subject};

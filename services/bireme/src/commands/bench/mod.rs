@@ -20,9 +20,9 @@ use self::recovery::RecoveryArgs;
 use self::write::WriteArgs;
 use crate::arguments::{Connection, TableArgs, parse_column, parse_filter};
 use crate::bench::{
-    Counters, FetchLoad, FetchPlan, GetLoad, GetPlan, LoadArgs, Measured, Report, SearchLoad,
-    SearchPlan, Subject, TakeLoad, TakePlan, Target, Watch, Workload, apply_load, at_least_1,
-    report_text,
+    Counters, FetchLoad, FetchPlan, GetLoad, GetPlan, KeyDistribution, LoadArgs, Measured, Report,
+    SearchLoad, SearchPlan, Subject, TakeLoad, TakePlan, Target, Watch, Workload, apply_load,
+    at_least_1, report_text,
 };
 use crate::error::{CliError, Result};
 use crate::output::Output;
@@ -57,7 +57,8 @@ Examples:
 const GET_EXAMPLES: &str = "\
 Examples:
   bireme bench get words --concurrency 32
-  bireme bench get words --keys 10 --rate 5000 --format json";
+  bireme bench get words --keys 10 --rate 5000 --format json
+  bireme bench get words --streams 1 --keys 64 --distribution zipfian";
 
 /// Arguments of `bireme bench`.
 #[derive(Debug, Args)]
@@ -180,6 +181,12 @@ struct GetArgs {
     /// Keys in a request
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_1)]
     keys: usize,
+    /// How keys are chosen among at most 200,000 that are drawn from the table
+    #[arg(long, value_enum, default_value = "uniform")]
+    distribution: KeyDistribution,
+    /// Lookup streams on each connection, in place of single Gets
+    #[arg(long, value_name = "N", value_parser = at_least_1)]
+    streams: Option<usize>,
     /// The key column [default: the table's own]
     #[arg(long, value_name = "COLUMN")]
     key_column: Option<String>,
@@ -299,10 +306,18 @@ async fn search(args: SearchArgs) -> Result<Report> {
 async fn get(args: GetArgs) -> Result<Report> {
     let target = target(&args.on.connection, &args.table).await?;
     let json_rows = args.format == Format::Json;
-    let request = json!({"keys": args.keys, "columns": args.columns, "json_rows": json_rows});
+    let request = json!({
+        "keys": args.keys,
+        "distribution": args.distribution.name(),
+        "streams": args.streams,
+        "columns": args.columns,
+        "json_rows": json_rows,
+    });
     let plan = GetPlan {
         column: args.key_column,
         keys: args.keys,
+        distribution: args.distribution,
+        streams: args.streams.unwrap_or(0),
         columns: args.columns,
         json_rows,
         seed: args.on.load.seed,

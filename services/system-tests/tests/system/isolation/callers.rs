@@ -6,11 +6,11 @@ use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use client::fetch::Instant;
 use client::query::{
-    By, GetRequest, GottenRows, OnMissing, PlacementRequest, QueryClient, RowFormat, SearchRequest,
-    TakeRequest, Vector, WarmRequest,
+    By, GetRequest, GottenRows, LookupOpen, OnMissing, PlacementRequest, QueryClient, RowFormat,
+    SearchRequest, TakeRequest, Vector, WarmRequest, keys_of,
 };
 use futures::{StreamExt, stream};
 use rand::Rng;
@@ -64,8 +64,9 @@ impl Caller {
         match self.dice.random_range(0..20) {
             0..=3 => self.search().await,
             4..=7 => self.get().await,
-            8..=9 => self.get_stream().await,
-            10..=13 => self.take().await,
+            8 => self.get_stream().await,
+            9..=10 => self.lookups().await,
+            11..=13 => self.take().await,
             14 => self.describe().await,
             15 => self.placement().await,
             16 => self.warm().await,
@@ -204,6 +205,43 @@ impl Caller {
             (asked.is_streamed, asked.began) = (true, opened + pause * number);
             if let Some(gotten) = self.judge(&asked, answer) {
                 self.check_gotten(&asked, gotten.rows, gotten.version).await;
+            }
+        }
+    }
+
+    /// Looks up keys in different tables over one Lookup stream, with pauses in which the policy may change.
+    async fn lookups(&mut self) {
+        let opened = Instant::now();
+        let stream = match self.client.lookups().await {
+            Ok(stream) => stream,
+            // The whole stream was refused.
+            Err(fault) => return self.identified(&fault, opened),
+        };
+        for _ in 0..self.dice.random_range(1..4) {
+            let table = self.table();
+            let mut columns = self.columns();
+            columns.push("_rowaddr".into());
+            let version = self.version(table);
+            let open = LookupOpen { table: table.into(), version, columns, ..Default::default() };
+            let mut asked = self.asks("Lookup", table, May::Read);
+            asked.is_streamed = true;
+            let opened = stream.open(open).await;
+            let projection = match opened {
+                Ok(projection) => projection,
+                Err(fault) => {
+                    self.judge::<()>(&asked, Err(fault));
+                    continue;
+                }
+            };
+            for _ in 0..self.dice.random_range(1..5) {
+                let pause = Duration::from_millis(self.dice.random_range(0..20));
+                tokio::time::sleep(pause).await;
+                let keys: ArrayRef = Arc::new(StringArray::from(self.keys()));
+                asked.began = Instant::now();
+                let answer = projection.get(keys_of(&keys).unwrap()).await;
+                if let Some(answer) = self.judge(&asked, answer) {
+                    self.check_gotten(&asked, answer.rows, answer.version).await;
+                }
             }
         }
     }

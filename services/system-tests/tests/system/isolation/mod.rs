@@ -313,6 +313,7 @@ const HAPPENED: [&str; 20] = [
     "Search",
     "Get",
     "GetStream",
+    "Lookup",
     "Take",
     "DescribeTable",
     "Placement",
