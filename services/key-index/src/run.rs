@@ -158,7 +158,7 @@ impl Run {
         with_form!(self, F => spots.iter().for_each(|&spot| self.body.prefetch_overflow::<F>(spot)));
     }
 
-    /// Calls `each` with the ranks of the rows that may have a key, until it breaks.
+    /// Calls `each` with the rank of each row that may have the key whose hash has this spot, until `each` breaks.
     #[inline]
     pub(crate) fn each(
         &self,

@@ -28,7 +28,7 @@ const VERSION: &str = "v1";
 /// A number that is used in one proof.
 pub type Nonce = [u8; 32];
 
-/// The tier of the node that knows the secret.
+/// The tier of the node that makes a MAC. It is part of the MAC's input, so a proof that is sent back proves nothing.
 #[derive(Clone, Copy)]
 enum Role {
     QueryNode,

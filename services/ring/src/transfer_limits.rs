@@ -3,8 +3,9 @@
 //!
 //! Drives on the same device share a queue, because a read of any of them waits behind the writes that the
 //! device has been given. Every other drive has a queue of its own. Transfers of all rings together may use a
-//! quarter of the device's queue depth; the rest is left to reads. If operations are system calls on the ring's own
-//! thread (`Engine::InPlace`), all drives share one queue, and no queue depth limits it.
+//! quarter of the device's queue depth, but each queue of a ring may always have one in flight; the rest is left to
+//! reads. If operations are system calls on the ring's own thread (`Engine::InPlace`), all drives share one queue, and
+//! no queue depth limits it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +14,7 @@ use address::DriveNo;
 use crate::device::QueueDepth;
 use crate::{Engine, RingConfig};
 
-/// The transfers of all rings together may use at most 1 / `QUEUE_PARTS` of a device's queue depth.
+/// The transfers of all rings together may use 1 / `QUEUE_PARTS` of a device's queue depth, and at least one each.
 const QUEUE_PARTS: u32 = 4;
 
 /// Maximum number of transfers in flight over all queues, unless there are more queues: each may have one transfer in

@@ -25,11 +25,12 @@ pub struct Drives {
 }
 
 impl Drives {
-    /// Opens the configured drives. Before the first file is given its length, each drive is checked: it must be empty
-    /// or hold a slab. Only [`take`](super::take) changes what the drives hold.
+    /// Opens the configured drives. Before the first file is given its length, each drive is checked: unless `overwrite`
+    /// is set, it must be empty or hold a slab. Only [`take`](super::take) changes what the drives hold.
     ///
     /// # Errors
-    /// A drive can't be used, holds something else, or is too small. Files that were created are removed again.
+    /// A drive can't be used, is too small, or holds something else and `overwrite` is not set. Files that were created
+    /// are removed again.
     pub fn open(config: &IoConfig) -> Result<Self, NodeError> {
         let owners = config.drives.iter().map(|drive| owner(&drive.path, config.overwrite));
         let owners = owners.collect::<Result<Vec<_>, _>>()?;

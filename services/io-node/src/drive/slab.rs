@@ -128,7 +128,7 @@ mod tests {
         let first = take(&path, 64, false).unwrap();
         assert_eq!((first.segment_sectors, first.sectors), (64, 1024));
         assert_eq!(take(&path, 64, false).unwrap(), first);
-        // With another division it is another slab, and the old slab's journals do not belong to it.
+        // With another segment length the slab begins empty and gets a new uuid, so that old journals do not count.
         let other = take(&path, 128, false).unwrap();
         assert_eq!(other.segment_sectors, 128);
         assert_ne!(other.uuid, first.uuid);

@@ -35,7 +35,8 @@ pub struct PeerGate {
 /// A caller that is answered.
 #[derive(Debug, Default)]
 pub struct Admitted {
-    /// The caller, for the audit log: a name in its certificate, or `secret`.
+    /// The caller, for the audit log: `san:` and the name in its certificate that `peers` has, or `secret` if only the
+    /// secret identifies it. `None` if the node answers anyone and the caller proves no secret.
     pub caller: Option<String>,
     /// The header of the response that proves to the caller that this node knows the secret.
     pub answer: Option<HeaderValue>,

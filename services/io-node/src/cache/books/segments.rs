@@ -542,7 +542,8 @@ impl DriveSegments {
         self.held_segments() >= self.held_max()
     }
 
-    /// Segments of the held log that are worth reclaiming for the space in them that is not held.
+    /// Returns the segments of the held log of which at most three quarters are held. When the log has its maximum of
+    /// segments, these are worth reclaiming.
     fn worth_reclaiming(&self, segment_sectors: u64) -> impl Iterator<Item = u32> {
         let log = Log::Held as usize;
         let all = self.sealed[log].iter().copied().chain(self.open[log]);

@@ -402,8 +402,10 @@ impl TokenChecker {
         }
     }
 
-    /// Returns the text of the next token, and counts its bytes. Does not skip the token, which has to be a text in
-    /// quotes that is followed by a keyword, by one of `then`, or by the filter's end.
+    /// Returns the text of the next token, and counts its bytes. Does not skip the token.
+    ///
+    /// The token has to be a text in quotes, followed by `AND`, `OR`, `ESCAPE` or `IS`, by one of `then`, or by the
+    /// filter's end. If it is not, the error names it as `what`.
     fn pattern(&mut self, what: &str, then: &[Token]) -> Result<String, String> {
         let text = match self.peek(0) {
             Some(Token::SingleQuotedString(text) | Token::DoubleQuotedString(text)) => text.clone(),
