@@ -3,6 +3,7 @@
 import { fetch as fetchRows } from './requests/fetch.js';
 import { connection } from './requests/connection.js';
 import { get as getRow, getStream } from './requests/get.js';
+import { lookup as lookUp } from './requests/lookup.js';
 import { scenarios, thresholds } from './scenarios.js';
 import { search as searchRows } from './requests/search.js';
 import { setting } from './setting.js';
@@ -27,4 +28,5 @@ export const setup = () => sample(query(firstNode('query')));
 export const search = (table) => searchRows(queryNode, table);
 export const get = (table) => getRow(queryNode, table);
 export const get_stream = (table) => getStream(queryNode, table);
+export const lookup = (table) => lookUp(queryNode, table);
 export const fetch = (table) => fetchRows(ioNode, table);

@@ -4,7 +4,7 @@
 import { setting } from './setting.js';
 
 // Requests per iteration: a stream carries many.
-const PER_ITERATION = { search: 1, get: 1, get_stream: setting.batches, fetch: setting.batches };
+const PER_ITERATION = { search: 1, get: 1, get_stream: setting.batches, lookup: setting.batches, fetch: setting.batches };
 // The shares of requests in `mixed`, and in spike, soak and scale.
 const MIX = { search: 0.6, get: 0.2, get_stream: 0.1, fetch: 0.1 };
 

@@ -91,7 +91,10 @@ impl GetLoad {
             By::Streams(streams) => {
                 let keys: Keys = keys_of(&keys)?;
                 let answer = streams[number as usize % streams.len()].get(keys).await?;
-                Ok((answer.rows, answer.not_found.len()))
+                let rows = answer.rows.ok_or_else(|| {
+                    Fault::new(Reason::Internal, "the answer has no rows, which were asked for")
+                })?;
+                Ok((rows, answer.not_found.len()))
             }
         }
     }

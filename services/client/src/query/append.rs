@@ -120,15 +120,15 @@ async fn found(rows: &RecordBatch, append: &Append) -> Result<RecordBatch, Fault
     RecordBatch::try_new_with_options(Arc::new(schema), columns, &options).map_err(internal)
 }
 
-fn arrow(rows: GottenRows) -> Result<RecordBatch, Fault> {
+fn arrow(rows: Option<GottenRows>) -> Result<RecordBatch, Fault> {
     match rows {
-        GottenRows::Arrow(rows) => Ok(rows),
-        GottenRows::Json(_) => Err(not_arrow()),
+        Some(GottenRows::Arrow(rows)) => Ok(rows),
+        Some(GottenRows::Json(_)) | None => Err(not_arrow()),
     }
 }
 
 pub(super) fn not_arrow() -> Fault {
-    Fault::new(Reason::BadArgument, "columns can be appended from Arrow, not from JSON")
+    Fault::new(Reason::BadArgument, "columns can be appended only if rows are returned in Arrow")
 }
 
 fn internal(error: ArrowError) -> Fault {

@@ -20,8 +20,8 @@ use wire::query::lookup_batch::Keys;
 use wire::query::lookup_reply::Rows;
 use wire::query::lookup_response::Kind;
 use wire::query::{
-    Integers, LookupBatch, LookupOpen, LookupReply, LookupRequest, LookupResponse, LookupSchema,
-    LookupWelcome, Strings,
+    Integers, LookupBatch, LookupOpen, LookupReply, LookupRequest, LookupResponse, LookupResult,
+    LookupSchema, LookupWelcome, Strings,
 };
 use wire::{Fault, Reason, schema_from_bytes};
 
@@ -57,10 +57,12 @@ struct Projection {
 /// The rows of a batch of keys.
 #[derive(Clone, Debug)]
 pub struct LookedUp {
-    /// The rows of the keys that were found, in the order of the keys.
-    pub rows: GottenRows,
+    /// The rows of the keys that were found, in the order of the keys. `None` with `only_presence`.
+    pub rows: Option<GottenRows>,
     /// Positions, ascending, of keys that have no row.
     pub not_found: Vec<u32>,
+    /// With `only_presence`, positions, ascending, of found keys for which only the key index answers.
+    pub unproven: Vec<u32>,
     /// The version that was read.
     pub version: u64,
 }
@@ -236,14 +238,16 @@ impl Shared {
         let mut rows = Dealer::of(rows, schema)?;
         let mut dealt = Vec::with_capacity(results.len());
         for result in results {
+            let id = result.id;
             let outcome = match result.error {
                 Some(error) => Err(error.into()),
                 None => {
                     let rows = rows.next(result.rows as usize)?;
-                    Ok(LookedUp { rows, not_found: result.not_found, version })
+                    let LookupResult { not_found, unproven, .. } = result;
+                    Ok(LookedUp { rows, not_found, unproven, version })
                 }
             };
-            dealt.push((result.id, outcome));
+            dealt.push((id, outcome));
         }
         let mut returned = 0;
         let mut waiting = self.waiting();
@@ -279,15 +283,15 @@ impl Dealer {
         })
     }
 
-    fn next(&mut self, count: usize) -> Result<GottenRows, Fault> {
-        match self {
+    fn next(&mut self, count: usize) -> Result<Option<GottenRows>, Fault> {
+        Ok(Some(match self {
             Self::Arrow { rows, next } => {
                 if count > rows.num_rows() - *next {
                     return Err(damaged("it has fewer rows than its results say"));
                 }
                 let part = rows.slice(*next, count);
                 *next += count;
-                Ok(GottenRows::Arrow(part))
+                GottenRows::Arrow(part)
             }
             Self::Json { lines } => {
                 let ends = lines.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
@@ -298,10 +302,10 @@ impl Dealer {
                 let end = end.ok_or_else(|| damaged("it has fewer lines than its results say"))?;
                 let part = lines.split_to(end);
                 let text = String::from_utf8(part.into());
-                Ok(GottenRows::Json(text.map_err(|_| damaged("its JSON is not UTF-8"))?))
+                GottenRows::Json(text.map_err(|_| damaged("its JSON is not UTF-8"))?)
             }
-            Self::Nothing => Err(damaged("it has no rows")),
-        }
+            Self::Nothing => return Ok(None),
+        }))
     }
 }
 

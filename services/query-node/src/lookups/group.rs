@@ -18,8 +18,8 @@ use super::projection::OpenProjection;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::find::{FoundRows, find_rows};
-use crate::stages::{Keys, arrow_batch, finish, json_lines, key_column};
+use crate::find::{FoundRows, find_rows, others};
+use crate::stages::{Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column};
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
 
@@ -47,6 +47,7 @@ struct Opened {
     key_type: DataType,
     format: RowFormat,
     with_addrs: bool,
+    only_presence: bool,
 }
 
 /// A batch's keys, as an array or the reason why they are refused.
@@ -97,12 +98,18 @@ impl Opened {
         let open = &projection.open;
         call.context = call.context.with_priority(open.priority)?;
         let format = projection.format()?;
+        if open.only_presence && !open.columns.is_empty() {
+            let problem =
+                "is given, but `only_presence` returns no rows; give one of the two".into();
+            return Err(QueryError::BadRequest { field: "columns", problem });
+        }
         let table = call.open(&open.table, open.version, Permission::Read).boxed().await?;
         let columns = table.project(&open.columns)?;
         let key_column = key_column(&table, &open.key_column)?;
         let key_type = table.table.schema().field_with_name(&key_column)?.data_type().clone();
         let with_addrs = open.columns.iter().any(|column| column == ROW_ADDR);
-        Ok(Self { table, columns, key_column, key_type, format, with_addrs })
+        let only_presence = open.only_presence;
+        Ok(Self { table, columns, key_column, key_type, format, with_addrs, only_presence })
     }
 
     /// Returns the schema of Arrow rows.
@@ -123,8 +130,8 @@ impl Opened {
             return Ok(None);
         }
         let schema = match self.format {
-            RowFormat::Arrow => schema_to_bytes(&schema)?,
-            RowFormat::Json => Default::default(),
+            RowFormat::Arrow if !self.only_presence => schema_to_bytes(&schema)?,
+            _ => Default::default(),
         };
         let (handle, version) = (projection.open.handle, self.table.version());
         Ok(Some(LookupSchema { handle, version, schema, error: None }))
@@ -186,19 +193,20 @@ impl Opened {
         };
         call.take_rows(keys.len())?;
         let asked = Keys { open: &self.table, column: &self.key_column, keys: &keys };
+        let version = self.table.version();
+        if self.only_presence {
+            let mut lookup = Lookup::begin(state, asked, call.context).await?;
+            let Presence { found, unproven } = lookup.presence(state).await?;
+            lookup.count(state);
+            call.stage(Stage::Lookup, || counted(keys.len(), "key"));
+            let results = results(batches, &found, &unproven);
+            return Ok(Some(LookupReply { handle, version, results, rows: None }));
+        }
         let found = find_rows(state, asked, &self.columns, Stage::Fetch, call).boxed().await?;
-        let mut next = found.keys.iter().copied().peekable();
-        let mut end = 0;
-        let results = batches.iter().map(|(id, keys)| {
-            let range = end..end + keys.len() as u32;
-            end = range.end;
-            result_of(*id, range, &mut next)
-        });
-        let results = results.collect();
+        let results = results(batches, &found.keys, &[]);
         let (rows, bytes) = self.encode(&found)?;
         call.count_rows(found.keys.len(), bytes);
         call.stage(Stage::Reply, || counted(bytes, "byte"));
-        let version = self.table.version();
         Ok(Some(LookupReply { handle, version, results, rows: Some(rows) }))
     }
 
@@ -227,21 +235,30 @@ impl Opened {
     }
 }
 
-/// Returns the result of a batch whose keys are at `range` of the group. `next` has the positions, within the group, of
-/// the found keys of this batch and of those after it, ascending.
-fn result_of(
-    id: u64,
-    range: Range<u32>,
-    next: &mut std::iter::Peekable<impl Iterator<Item = u32>>,
-) -> LookupResult {
-    let (start, mut not_found) = (range.start, Vec::new());
-    let keys = range.len() as u32;
-    for key in range {
-        if next.next_if_eq(&key).is_none() {
-            not_found.push(key - start);
-        }
-    }
-    LookupResult { id, rows: keys - not_found.len() as u32, not_found, error: None }
+/// Returns the result of each batch. `found` and `unproven` are positions among the keys of all batches, ascending.
+fn results(
+    batches: &[(u64, &ArrayRef)],
+    mut found: &[u32],
+    mut unproven: &[u32],
+) -> Vec<LookupResult> {
+    let mut end = 0;
+    let result = |&(id, keys): &(u64, &ArrayRef)| {
+        let range = end..end + keys.len() as u32;
+        end = range.end;
+        let rows = taken(&mut found, &range);
+        let unproven = taken(&mut unproven, &range);
+        let not_found = others(0..keys.len() as u32, &rows);
+        LookupResult { id, rows: rows.len() as u32, not_found, error: None, unproven }
+    };
+    batches.iter().map(result).collect()
+}
+
+/// Takes the positions that are in `range` from the front of `positions`. Returns them relative to its start.
+fn taken(positions: &mut &[u32], range: &Range<u32>) -> Vec<u32> {
+    let count = positions.partition_point(|position| *position < range.end);
+    let (taken, rest) = positions.split_at(count);
+    *positions = rest;
+    taken.iter().map(|position| position - range.start).collect()
 }
 
 fn failed(handle: u32, ids: &[u64], fault: &Fault) -> LookupReply {
@@ -263,15 +280,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_batch_gets_its_part_of_the_rows() {
-        let mut found = [1, 2, 4].into_iter().peekable();
-        let result = |id, range, found: &mut _| {
-            let LookupResult { rows, not_found, .. } = result_of(id, range, found);
-            (rows, not_found)
+    fn each_batch_gets_its_part_of_the_keys() {
+        let keys = |len| -> ArrayRef { Arc::new(UInt64Array::from(vec![0; len])) };
+        let (two, one, three) = (keys(2), keys(1), keys(3));
+        let batches = [(7, &two), (8, &one), (9, &three)];
+        let result = |id, rows, not_found: &[u32], unproven: &[u32]| LookupResult {
+            id,
+            rows,
+            not_found: not_found.to_vec(),
+            unproven: unproven.to_vec(),
+            error: None,
         };
-        assert_eq!(result(7, 0..2, &mut found), (1, vec![0]));
-        assert_eq!(result(8, 2..3, &mut found), (1, vec![]));
-        assert_eq!(result(9, 3..6, &mut found), (1, vec![0, 2]));
-        assert!(found.next().is_none());
+        let expected =
+            [result(7, 1, &[0], &[1]), result(8, 1, &[], &[]), result(9, 1, &[0, 2], &[1])];
+        assert_eq!(results(&batches, &[1, 2, 4], &[1, 4]), expected);
     }
 }

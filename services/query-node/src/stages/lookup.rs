@@ -42,6 +42,15 @@ pub struct Lookup<'a> {
     keys_in_table: usize,
 }
 
+/// Which keys have a row.
+#[derive(Debug, Default)]
+pub struct Presence {
+    /// The positions of the keys that have a row, ascending.
+    pub found: Vec<u32>,
+    /// Those of them for which only the key index says so.
+    pub unproven: Vec<u32>,
+}
+
 /// A key's first row in the files that the candidates leave out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rest {
@@ -186,6 +195,31 @@ impl<'a> Lookup<'a> {
                 rest
             }
         }
+    }
+
+    /// Returns which keys have a row, without reading any row that the key index names.
+    ///
+    /// # Errors
+    /// `Overloaded`, and those of the store.
+    pub async fn presence(&mut self, state: &ShardState) -> Result<Presence> {
+        let keys = self.keys.keys.len() as u32;
+        let has_candidate = |lookup: &Self, key: u32| lookup.candidate(key as usize).is_some();
+        let unknown = |&key: &u32| !has_candidate(self, key) && self.needs_rest(key as usize);
+        let unknown: Vec<u32> = (0..keys).filter(unknown).collect();
+        if !unknown.is_empty() {
+            self.search_rest(state, &unknown).await?;
+        }
+        let mut presence = Presence::default();
+        for key in 0..keys {
+            let is_proven = matches!(self.rest[key as usize], Rest::Known(Some(_)));
+            match has_candidate(self, key) {
+                true => presence.unproven.push(key),
+                false if is_proven => {}
+                false => continue,
+            }
+            presence.found.push(key);
+        }
+        Ok(presence)
     }
 
     /// Counts the keys by the way in which they were looked up. Returns how many needed only the key index.

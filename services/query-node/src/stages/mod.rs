@@ -14,7 +14,7 @@ mod search;
 mod validate;
 
 pub use assemble::finish;
-pub use lookup::{Keys, Lookup};
+pub use lookup::{Keys, Lookup, Presence};
 pub use rank::rank;
 pub use reply::{arrow_batch, ipc_stream, json_lines};
 pub use search::{Hits, search};

@@ -29,10 +29,10 @@ pub fn text_keys(keys: &[String]) -> Keys {
     keys_of(&keys).unwrap()
 }
 
-pub fn of_rows(rows: GottenRows) -> RecordBatch {
+pub fn of_rows(rows: Option<GottenRows>) -> RecordBatch {
     match rows {
-        GottenRows::Arrow(rows) => rows,
-        GottenRows::Json(text) => panic!("{text}"),
+        Some(GottenRows::Arrow(rows)) => rows,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -114,8 +114,8 @@ async fn keys_of_every_kind_are_found() {
     let wanted = [vec![key(1), key(7)], vec![key(2), key(3)]];
     let answers = join_all(wanted.iter().map(|keys| json.get(text_keys(keys)))).await;
     let lines = answers.into_iter().map(|answer| match answer.unwrap().rows {
-        GottenRows::Json(lines) => lines,
-        GottenRows::Arrow(rows) => panic!("{rows:?}"),
+        Some(GottenRows::Json(lines)) => lines,
+        other => panic!("{other:?}"),
     });
     let expected = [
         "{\"id\":1,\"tag\":\"tag-1\"}\n",
@@ -146,6 +146,7 @@ async fn a_projection_that_cannot_be_opened_says_why_and_the_stream_goes_on() {
         (of(|o| o.key_column = "nope".into()), Reason::ColumnNotFound, "nope"),
         (of(|o| o.format = 9), Reason::BadArgument, "`format` is 9"),
         (of(|o| o.priority = 9), Reason::BadArgument, "`priority` is 9"),
+        (of(|o| o.only_presence = true), Reason::BadArgument, "`only_presence` returns no rows"),
     ] {
         assert_fault(stream.open(open).await.err().unwrap(), reason, says);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
 use client::fetch::Instant;
-use client::query::{LookupOpen, keys_of};
+use client::query::{GottenRows, LookupOpen, keys_of};
 use futures::future::try_join_all;
 use lake::{IngestOptions, Lake, LakeOptions, ingest};
 use lance::Dataset;
@@ -89,7 +89,7 @@ impl Keyed {
         });
         let (mut glosses, mut absent) = (Vec::new(), 0);
         for answer in try_join_all(batches).await.unwrap() {
-            let client::query::GottenRows::Arrow(rows) = answer.rows else { panic!("not Arrow") };
+            let Some(GottenRows::Arrow(rows)) = answer.rows else { panic!("not Arrow") };
             glosses.extend(texts(&rows, "gloss"));
             absent += answer.not_found.len();
         }
@@ -103,7 +103,7 @@ impl Keyed {
             let (table, columns) = ("words".to_owned(), vec!["gloss".to_owned()]);
             let request = GetRequest { table, keys: keys.to_vec(), columns, ..Default::default() };
             let answer = self.cluster.client.get(request).await.unwrap();
-            let client::query::GottenRows::Arrow(rows) = answer.rows else { panic!("not Arrow") };
+            let GottenRows::Arrow(rows) = answer.rows else { panic!("not Arrow") };
             let schema = rows.schema();
             let names: Vec<_> = schema.fields().iter().map(|field| field.name()).collect();
             assert_eq!(names, ["gloss", "_rowaddr"], "the key column was not asked for");

@@ -240,7 +240,8 @@ impl Caller {
                 asked.began = Instant::now();
                 let answer = projection.get(keys_of(&keys).unwrap()).await;
                 if let Some(answer) = self.judge(&asked, answer) {
-                    self.check_gotten(&asked, answer.rows, answer.version).await;
+                    let rows = answer.rows.expect("rows were asked for");
+                    self.check_gotten(&asked, rows, answer.version).await;
                 }
             }
         }

@@ -308,7 +308,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 /// The events that must occur in the run of every seed.
-const HAPPENED: [&str; 20] = [
+const HAPPENED: [&str; 21] = [
     "rows",
     "Search",
     "Get",
