@@ -294,7 +294,7 @@ impl Caller {
         }
     }
 
-    async fn describe(&mut self) {
+    pub async fn describe(&mut self) {
         let table = self.table();
         let version = self.version(table);
         let asked = self.asks("DescribeTable", table, May::Read);

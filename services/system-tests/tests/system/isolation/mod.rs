@@ -254,6 +254,7 @@ async fn calm(served: &Served, around: &Arc<Around>, io: &[Reachable]) {
         let mut caller = Caller { who, client: client.clone(), dice, around: Arc::clone(around) };
         caller.warm().await;
         caller.placement().await;
+        caller.describe().await;
         check_tables(&client, &around.tables).await;
     }
     // A node that was killed a moment ago is not asked for rows yet.
