@@ -9,21 +9,18 @@ use audit::{Record, Reserved, Verdict};
 use futures::FutureExt;
 use spelling::counted;
 use telemetry::{Attribute, Recording};
-use traffic::HeldBytes;
 use wire::fetch::StageTimes;
 use wire::{Fault, Reason, code_name, query};
 
 use crate::authorization::{Authorization, IdentifiedCaller, RENEWED_EVERY};
 use crate::counters::{Rpc, Stage};
 use crate::error::{QueryError, Result};
+use crate::held_rows::HeldRows;
 use crate::io_tier::Cost;
 use crate::request_context::RequestContext;
 use crate::state::{NodeState, ShardState};
 use crate::tables::OpenTable;
 use crate::trace::{StageRecords, StageWork};
-
-/// The number of copies of the rows that exist while they are assembled into an answer.
-const ROW_COPIES: u64 = 2;
 
 /// Maximum number of attributes of a request's span.
 const ATTRIBUTES: usize = 5;
@@ -54,8 +51,7 @@ pub struct Call {
     /// The stages that have ended, if there is a recording.
     stage_records: StageRecords,
     attributes: Vec<Attribute>,
-    /// The memory that the call's rows hold.
-    held: HeldBytes,
+    held: HeldRows,
     is_answered: bool,
 }
 
@@ -98,7 +94,7 @@ impl Call {
             recording,
             stage_records: StageRecords::default(),
             attributes: Vec::new(),
-            held: HeldBytes::default(),
+            held: HeldRows::new(&state.memory),
             is_answered: false,
         })
     }
@@ -185,18 +181,22 @@ impl Call {
         self.answered.1 += bytes as u64;
     }
 
-    /// Raises the memory that the call holds to what its rows, `bytes` bytes in total, need: [`ROW_COPIES`] times their
-    /// size.
+    /// Raises the memory that the call holds to what its rows, `bytes` bytes in total, need.
     ///
     /// # Errors
-    /// [`QueryError::OutOfMemory`] if callers hold all traffic memory of the core.
+    /// The errors of [`HeldRows::hold`].
     pub fn hold_rows(&mut self, bytes: usize) -> Result<()> {
-        let wanted = (bytes as u64).saturating_mul(ROW_COPIES);
-        let own = self.held.bytes();
-        let Some(more) = wanted.checked_sub(own).filter(|&more| more > 0) else { return Ok(()) };
-        let held = self.state.memory.hold(more, own).ok_or(QueryError::OutOfMemory)?;
-        self.held = std::mem::take(&mut self.held).and(held);
-        Ok(())
+        self.held.hold(bytes)
+    }
+
+    /// Returns the state of the core.
+    pub fn shard(&self) -> &Arc<ShardState> {
+        &self.state
+    }
+
+    /// Returns whether the call's stages are of interest by themselves: it is traced, or explained.
+    pub fn is_observed(&self) -> bool {
+        self.explains || self.recording.is_some()
     }
 
     /// Makes the call collect its stages for the caller.

@@ -140,6 +140,7 @@ pub struct ShardMetrics {
     pub fresh_rows: AtomicU64,
     /// Keys that were looked up, by way ([`KeyVia`]).
     pub keys: [AtomicU64; KeyVia::NAMES.len()],
+    pub gathered: AtomicU64,
     pub fetch_times: Histogram,
     pub fetch_rows: Histogram,
 }
@@ -157,6 +158,7 @@ impl Default for ShardMetrics {
             nprobes: Default::default(),
             fresh_rows: AtomicU64::new(0),
             keys: Default::default(),
+            gathered: AtomicU64::new(0),
             fetch_times: Histogram::new(Scale::Seconds),
             fetch_rows: Histogram::new(Scale::Whole),
         }
@@ -226,6 +228,11 @@ impl ShardMetrics {
     /// Records that a search has `rows` candidates that no vector index covers.
     pub fn compared_fresh(&self, rows: usize) {
         self.fresh_rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    /// Records the number of Gets that shared a look-up and a fetch.
+    pub fn gathered(&self, gets: usize) {
+        self.gathered.fetch_add(gets as u64, Ordering::Relaxed);
     }
 
     /// Records the number of keys that were looked up in the key index alone, and in the table.

@@ -15,7 +15,8 @@ use spelling::counted;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
-use crate::io_tier::{Fetched, fetch_rows, present};
+use crate::io_tier::{Cost, Fetched, fetch_rows, present};
+use crate::request_context::RequestContext;
 use crate::stages::{Keys, Lookup};
 use crate::state::ShardState;
 use crate::tables::Projection;
@@ -43,20 +44,64 @@ pub async fn find_rows(
     fetch: Stage,
     call: &mut Call,
 ) -> Result<FoundRows> {
+    find_for(state, keys, wanted, call.context, &mut OneCall { call, fetch }).await
+}
+
+/// Whoever needs rows of keys.
+pub trait Finder {
+    /// Notes that a look-up is done. `detail` describes it.
+    fn looked_up(&mut self, detail: impl FnOnce() -> String);
+
+    /// Notes that `rows` rows were fetched.
+    fn fetched(&mut self, rows: usize, cost: Cost);
+
+    /// Holds the memory of rows of `bytes` bytes in total.
+    fn hold_rows(&mut self, bytes: usize) -> Result<()>;
+}
+
+struct OneCall<'a> {
+    call: &'a mut Call,
+    fetch: Stage,
+}
+
+impl Finder for OneCall<'_> {
+    fn looked_up(&mut self, detail: impl FnOnce() -> String) {
+        self.call.stage(Stage::Lookup, detail);
+    }
+
+    fn fetched(&mut self, rows: usize, cost: Cost) {
+        self.call.io_stage(self.fetch, rows, cost);
+    }
+
+    fn hold_rows(&mut self, bytes: usize) -> Result<()> {
+        self.call.hold_rows(bytes)
+    }
+}
+
+/// Like [`find_rows`], for any `finder`.
+///
+/// # Errors
+/// As [`find_rows`].
+pub async fn find_for(
+    state: &ShardState,
+    keys: Keys<'_>,
+    wanted: &Projection,
+    context: RequestContext,
+    finder: &mut impl Finder,
+) -> Result<FoundRows> {
     let mut columns = wanted.columns.clone();
     let key_at = columns.iter().position(|column| *column == keys.column).unwrap_or_else(|| {
         columns.push(keys.column.to_owned());
         columns.len() - 1
     });
     let columns = keys.open.project(&columns)?;
-    let context = call.context;
     let mut lookup = Lookup::begin(state, keys, context).await?;
     let mut open_keys: Vec<u32> = (0..keys.keys.len() as u32).collect();
     let mut rounds: Vec<FoundRows> = Vec::with_capacity(1);
     let mut held = 0;
     loop {
         let tries = lookup.next(state, &open_keys).await?;
-        call.stage(Stage::Lookup, || match (keys.keys.len(), tries.as_slice()) {
+        finder.looked_up(|| match (keys.keys.len(), tries.as_slice()) {
             (1, [(_, addr)]) => {
                 let key = array_value_to_string(keys.keys, 0).unwrap_or_default();
                 format!("key `{key}` in column `{}`: row {addr:?}", keys.column)
@@ -68,11 +113,11 @@ pub async fn find_rows(
             break;
         }
         let addrs: Vec<RowAddr> = tries.iter().map(|&(_, addr)| addr).collect();
-        call.hold_rows(held + columns.bytes_of(addrs.len()))?;
+        finder.hold_rows(held + columns.bytes_of(addrs.len()))?;
         let mut fetched = fetch_rows(state, keys.open, &addrs, &columns, context).await?;
         held += fetched.rows.get_array_memory_size();
-        call.hold_rows(held)?;
-        call.io_stage(fetch, addrs.len(), std::mem::take(&mut fetched.cost));
+        finder.hold_rows(held)?;
+        finder.fetched(addrs.len(), std::mem::take(&mut fetched.cost));
         let found = prove(&fetched, key_at, keys.keys, &tries)?;
         open_keys = others(tries.iter().map(|&(key, _)| key), &found.keys);
         rounds.push(found);
@@ -145,7 +190,6 @@ mod tests {
     use arrow_array::cast::AsArray;
 
     use super::*;
-    use crate::io_tier::Cost;
 
     fn rows(keys: &[&str]) -> RecordBatch {
         let column: ArrayRef = Arc::new(StringArray::from(keys.to_vec()));

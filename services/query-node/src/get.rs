@@ -8,13 +8,13 @@ use wire::query::{GetRequest, GetResponse, RowFormat};
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
-use crate::find::{FoundRows, find_rows, others};
+use crate::find::{FoundRows, others};
+use crate::gather::{Gathered, find_gathered};
 use crate::stages::{Keys, finish, ipc_stream, json_lines, key_column, row_format, validate_keys};
-use crate::state::ShardState;
 use crate::tables::Measure;
 
 /// Answers a Get request.
-pub async fn get(state: &ShardState, request: GetRequest, call: &mut Call) -> Result<GetResponse> {
+pub async fn get(request: GetRequest, call: &mut Call) -> Result<GetResponse> {
     call.context = call.context.with_priority(request.priority)?;
     validate_keys(&request)?;
     let format = row_format(request.format)?;
@@ -25,11 +25,11 @@ pub async fn get(state: &ShardState, request: GetRequest, call: &mut Call) -> Re
     let keys = open.table.key_values(&column, &request.keys)?;
     call.stage(Stage::Validate, || counted(request.keys.len(), "key"));
     let keys = Keys { open: &open, column: &column, keys: &keys };
-    let found = find_rows(state, keys, &asked, Stage::Fetch, call).await?;
+    let Gathered { found, .. } = &find_gathered(keys, &asked, call).await?;
     let FoundRows { rows, keys: with_row, addrs } = found;
-    let not_found = others(0..request.keys.len() as u32, &with_row);
+    let not_found = others(0..request.keys.len() as u32, with_row);
     let addrs = addrs.iter().map(|addr| addr.to_u64()).collect();
-    let rows = finish(&rows, &asked, Measure::Nothing, addrs, Vec::new())?;
+    let rows = finish(rows, &asked, Measure::Nothing, addrs, Vec::new())?;
     call.stage(Stage::Assemble, || counted(rows.num_rows(), "row"));
     let rows = match format {
         RowFormat::Arrow => ipc_stream(&asked.answer(Measure::Nothing)?.head, &rows)?,

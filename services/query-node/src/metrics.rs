@@ -17,7 +17,7 @@ use crate::state::{NodeState, ShardState};
 
 telemetry::metrics! {
     pub static METRICS;
-    CALL_DURATION = Histogram "rpc.server.call.duration" "s" ["rpc.method", "rpc.response.status_code"] "Duration of calls: for GetStream of each request, for Take and Warm of the whole stream";
+    CALL_DURATION = Histogram "rpc.server.call.duration" "s" ["rpc.method", "rpc.response.status_code"] "Duration of calls: for GetStream of each request, for Lookup of each group of batches that are looked up together, for Take and Warm of the whole stream";
     FAILED = Counter "bireme.query.failures" "{request}" ["error.type"] "Requests answered with an error, by reason";
     DENIED = Counter "bireme.query.denied" "{request}" ["error.type"] "Requests that the access policy refused, by cause: what is wrong with the caller's credentials, such as `expired` or `bad_signature`; `forbidden`, `unknown_table` (there is none, or the caller may not see it), or the limit of the grant that was reached, such as `concurrent`";
     GRANT_REQUESTS = Counter "bireme.query.grant.requests" "{request}" ["grant"] "Requests that ran under a grant of the access policy";
@@ -31,6 +31,7 @@ telemetry::metrics! {
     NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" ["index"] "Index partitions that a vector search was asked to search";
     FRESH_COMPARED = Counter "bireme.query.search.fresh_rows" "{row}" [] "Rows that the vector index does not cover and that a search compared one by one on the I/O nodes, in addition to its candidates";
     KEYS = Counter "bireme.query.keys" "{key}" ["via"] "Keys that were looked up: via the `key_index` alone, or via the `table`, by its BTREE or a scan, because the key index has no run for some data files";
+    GATHERED = Counter "bireme.query.gathered" "{request}" [] "Gets that shared a look-up and a fetch with others that waited on the same core";
     KEY_INDEX_MEMORY = Gauge "bireme.query.key_index.usage" "By" [] "Memory of the key indexes of all tables, and of the run that is being built";
     KEY_INDEX_MEMORY_LIMIT = Gauge "bireme.query.key_index.limit" "By" [] "Maximum of the memory of key indexes";
     UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches and Gets in progress, whether they wait for a core, a permit, an index, or rows. It grows when a node is overloaded. Take and Warm, which last long, are not counted";
@@ -157,6 +158,7 @@ fn requests(samples: &mut Samples, cores: &[Arc<ShardState>]) {
     for (via, name) in KeyVia::NAMES.iter().enumerate() {
         samples.add(&KEYS, &[name], count(cores, |core| &core.keys[via]));
     }
+    samples.add(&GATHERED, &[], count(cores, |core| &core.gathered));
     for (kind, name) in IndexKind::NAMES.iter().enumerate() {
         let candidates = merged(cores, |core| core.candidates[kind].get());
         let nprobes = merged(cores, |core| core.nprobes[kind].get());

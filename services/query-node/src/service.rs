@@ -88,7 +88,7 @@ impl QueryService for Service {
 
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
         let mut call = self.begin(Rpc::Get, &request).await?;
-        let rows = get(&self.0, request.into_inner(), &mut call).await;
+        let rows = get(request.into_inner(), &mut call).await;
         answer(call, rows)
     }
 
@@ -105,7 +105,7 @@ impl QueryService for Service {
                 let answer = match calls.begin().await {
                     Err(fault) => Err(fault),
                     Ok(mut call) => {
-                        let rows = get(calls.state(), request, &mut call).await;
+                        let rows = get(request, &mut call).await;
                         call.end(rows)
                     }
                 };

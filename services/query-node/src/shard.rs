@@ -21,6 +21,7 @@ use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 use crate::call_rules::{REQUEST_BYTES_MAX, call_rule};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
+use crate::gather::Gatherer;
 use crate::io_tier::IoTier;
 use crate::service::Service;
 use crate::state::{NodeState, ShardState};
@@ -104,7 +105,8 @@ fn prepare(shared: Arc<NodeState>) -> Result<Prepared> {
     let handle = runtime.handle().clone();
     let (metrics, activity) = (ShardMetrics::default(), Arc::default());
     let memory = TrafficMemory::new(shared.core_traffic);
-    let state = ShardState { shared, tier, metrics, activity, memory, runtime: handle };
+    let gatherer = Gatherer::default();
+    let state = ShardState { shared, tier, metrics, activity, gatherer, memory, runtime: handle };
     Ok((runtime, Arc::new(state), views))
 }
 

@@ -18,6 +18,7 @@ use crate::admission::AdmissionQueue;
 use crate::config::{AccessConfig, QueryConfig};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
+use crate::gather::Gatherer;
 use crate::io_tier::{IoNodes, IoTier};
 use crate::memory::core_traffic;
 use crate::tables::Catalog;
@@ -32,6 +33,8 @@ pub struct ShardState {
     pub metrics: ShardMetrics,
     /// Counts begins and ends of requests. The thread keeps polling for a while after each of them (`idle_poll`).
     pub activity: Arc<ActivityCounter>,
+    /// The Gets that wait on the core.
+    pub gatherer: Gatherer,
     /// The memory that the core's callers may hold.
     pub memory: Arc<TrafficMemory>,
     /// The runtime of the core's own thread.

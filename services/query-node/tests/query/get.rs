@@ -1,13 +1,20 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::types::Float32Type;
 use arrow_array::{ArrayRef, FixedSizeListArray, Int64Array, RecordBatch};
 use client::query::{GetRequest, GottenRows, RowFormat};
+use futures::future::join_all;
 use futures::{StreamExt, stream};
+use lake::Metric;
+use query_node::QueryConfig;
+use telemetry::TelemetryConfig;
 use wire::Reason;
+use wire::query::query_service_client::QueryServiceClient;
 
-use crate::node::{assert_true, ids, names, serve_with, served};
-use crate::table::{TestTable, key, live};
+use crate::node::{assert_true, config, ids, names, serve_with, served};
+use crate::operate::metric;
+use crate::table::{ROWS, TestTable, is_live, key, live};
 
 fn get(keys: &[&str]) -> GetRequest {
     let keys = keys.iter().map(|&key| key.to_owned()).collect();
@@ -120,4 +127,84 @@ async fn the_configured_key_column_goes_first_and_a_table_without_one_says_so() 
     let fault = client.get(request).await.unwrap_err();
     assert_eq!(fault.reason, Reason::NoIndex);
     assert!(fault.message.contains("--key"), "{fault}");
+}
+
+/// The counter of Gets that shared work.
+const GATHERED: &str = "bireme_query_gathered_total";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gets_that_share_work_get_their_own_rows_and_nobody_elses() {
+    let table = TestTable::indexed(Default::default(), Metric::L2).await;
+    let metrics_listen = Some("127.0.0.1:0".parse().unwrap());
+    let telemetry = TelemetryConfig { metrics_listen, ..Default::default() };
+    let (node, client) =
+        serve_with(QueryConfig { cores: 1, telemetry, ..config(&[("t", &table)]) }).await;
+    let before = metric(&node, GATHERED).await;
+    let columns: [&[&str]; 2] = [&["text", "id"], &[]];
+    for round in 0..20 {
+        // Of the columns' two lists, in both formats, with keys that have no row, and callers that give up.
+        let gets = (0..60_i64).map(|number| {
+            let number = 60 * round + number;
+            let wanted: Vec<i64> =
+                (0..1 + number % 3).map(|at| (number * 31 + at * 7) % (ROWS + 100)).collect();
+            let columns = columns[number as usize % 2].iter().map(|&name| name.into()).collect();
+            let keys = wanted.iter().map(|&id| key(id)).collect();
+            let mut request = GetRequest { table: "t".into(), keys, columns, ..Default::default() };
+            if number % 5 == 0 {
+                request.set_format(RowFormat::Json);
+            }
+            let client = client.clone();
+            async move {
+                let answer = client.get(request);
+                if number % 7 == 6 {
+                    let soon = Duration::from_micros(100 * round as u64);
+                    let _ = tokio::time::timeout(soon, answer).await;
+                    return;
+                }
+                let answer = answer.await.unwrap();
+                let there: Vec<i64> =
+                    wanted.iter().copied().filter(|&id| id < ROWS && is_live(id)).collect();
+                assert_eq!(answer.not_found.len(), wanted.len() - there.len());
+                match answer.rows {
+                    GottenRows::Arrow(rows) => {
+                        assert_eq!(ids(&rows), there, "Get {number}");
+                        assert_true(&rows);
+                    }
+                    GottenRows::Json(lines) => {
+                        assert_eq!(lines.lines().count(), there.len());
+                        let has = |id: &i64| lines.contains(&format!("\"id\":{id},"));
+                        assert!(there.iter().all(has), "Get {number}: {lines}");
+                    }
+                }
+            }
+        });
+        join_all(gets).await;
+    }
+    let gathered = metric(&node, GATHERED).await - before;
+    assert!(gathered > 100.0, "only {gathered} of 1200 Gets shared work");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_has_no_bytes_of_gets_that_it_shared_work_with() {
+    let table = TestTable::indexed(Default::default(), Metric::L2).await;
+    let (node, client) = serve_with(QueryConfig { cores: 1, ..config(&[("t", &table)]) }).await;
+    let uri = format!("http://{}", node.local_addr());
+    let service = QueryServiceClient::connect(uri).await.unwrap();
+    let request = |id: i64| GetRequest {
+        table: "t".into(),
+        keys: vec![key(id)],
+        columns: ["text", "key", "tag", "vector"].map(str::to_owned).to_vec(),
+        ..Default::default()
+    };
+    client.get(request(0)).await.unwrap();
+    let rows: Vec<i64> = (0..200).filter(|&id| is_live(id)).collect();
+    let mut alone = Vec::new();
+    for &id in &rows {
+        alone.push(service.clone().get(request(id)).await.unwrap().into_inner().rows);
+    }
+    let together = rows.iter().map(|&id| {
+        let mut service = service.clone();
+        async move { service.get(request(id)).await.unwrap().into_inner().rows }
+    });
+    assert_eq!(join_all(together).await, alone);
 }
