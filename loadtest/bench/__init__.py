@@ -8,6 +8,7 @@
     disk.py          the block layer's counters
     rounds.py        the order of the measurements
     keys.py          gets by key
+    lookups.py       many keys: Lookup streams, Gets, rows by address
     cache.py         fills, eviction, restarts, overload
     telemetry.py     the cost of metrics and traces
     attacks.py       latency of probes and good callers under attack

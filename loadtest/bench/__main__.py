@@ -7,11 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import access, attacks, cache, fairness, goals, instructions, keys, machine, plots, readme, report, rounds
+from . import access, attacks, cache, fairness, goals, instructions, keys, lookups, machine, plots, readme, report, rounds
 from . import tables, telemetry
 from .profile import Profile
 
-PIECES = ["tables", "rounds", "instructions", "keys", "cache", "telemetry", "attacks", "access", "fairness", "report"]
+PIECES = ["tables", "rounds", "instructions", "keys", "lookups", "cache", "telemetry", "attacks", "access", "fairness", "report"]
 # Each takes another ten minutes.
 ON_REQUEST = ["telemetry", "attacks", "access", "fairness"]
 DEFAULT_PIECES = [it for it in PIECES if it not in ON_REQUEST]
@@ -25,8 +25,10 @@ def main() -> None:
     parser.add_argument("--folder", help="the folder for tables and slabs [default: the profile's]")
     parser.add_argument("--rounds", type=int, help="how often everything is measured [default: the profile's]")
     parser.add_argument("--output", type=Path, required=True, help="the report's folder")
-    parser.add_argument("pieces", nargs="*", choices=[[], *PIECES], default=DEFAULT_PIECES)
+    parser.add_argument("pieces", nargs="*", choices=[[], *PIECES], default=[])
     arguments = parser.parse_args()
+    # argparse would check a default list as if it were one piece.
+    arguments.pieces = arguments.pieces or DEFAULT_PIECES
     profile = Profile.read(arguments.profile, arguments.folder, arguments.rounds)
     arguments.output.mkdir(parents=True, exist_ok=True)
     profile.folder.mkdir(parents=True, exist_ok=True)
@@ -48,6 +50,9 @@ def main() -> None:
             measured.write_text(json.dumps(results, indent=1))
         if "keys" in arguments.pieces:
             results["keys"] = keys.measure(profile, arguments.bireme, Path(logs))
+            measured.write_text(json.dumps(results, indent=1))
+        if "lookups" in arguments.pieces:
+            results["lookups"] = lookups.measure(profile, arguments.bireme, Path(logs))
             measured.write_text(json.dumps(results, indent=1))
         if "cache" in arguments.pieces:
             results["cache"] = cache.measure(profile, arguments.bireme, Path(logs))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from statistics import median
 
-from . import access, attacks, fairness, keys
+from . import access, attacks, fairness, keys, lookups
 from .beside import relative_rate
 from .tier import core_seconds
 
@@ -15,6 +15,8 @@ def judge(results: dict) -> list[dict]:
         goals += _instruction_goals(results["instructions"]["instructions_per_query"])
     if "keys" in results:
         goals.append(_key_goal(results["keys"]))
+    if "lookups" in results:
+        goals += [_goal(name, value, goal, True) for name, value, goal in lookups.goals(results["lookups"])]
     if "cache" in results:
         goals += _cache_goals(results["cache"])
     if "telemetry" in results:

@@ -22,7 +22,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
         tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
         bireme.warm(tier.query, TABLE)
-        _build_index(tier, profile)
+        build_index(tier, profile)
         without = bireme.query_node(tier.io, {TABLE: profile.table(TABLE)}, BIREME_QUERY_KEY_INDEX="0")
         bireme.ready(without, [TABLE])
         btree = Tier(bireme, tier.io, without)
@@ -38,7 +38,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     return results | {"machine": machine.describe([profile.folder])}
 
 
-def _build_index(tier: Tier, profile: Profile) -> None:
+def build_index(tier: Tier, profile: Profile) -> None:
     """Looks keys up, which begins the key index, and waits until it covers the table."""
     tier.bench("get", TABLE, WARM_UP_SECONDS, "--key-column", KEY, "--concurrency", "1")
     until = time.monotonic() + BUILD_SECONDS

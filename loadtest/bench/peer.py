@@ -9,12 +9,13 @@ import json
 import resource
 import threading
 import time
+from collections.abc import Iterable
 
 import numpy as np
 
 NOISE = 0.1
 # Gets draw from this many keys, as in `bireme bench get`.
-KEYS = 20_000
+KEYS = 200_000
 
 
 class Lance:
@@ -39,18 +40,20 @@ class Lance:
             rows = np.random.default_rng(arguments.seed).choice(self.rows, min(KEYS, self.rows), replace=False)
             column = self.table.take(np.sort(rows).tolist(), columns=[arguments.key])
             self.keys = column[arguments.key].to_pylist()
-            plan = self.table.scanner(filter=self._filter(0)).explain_plan()
+            plan = self.table.scanner(filter=self._filter([0])).explain_plan()
             if "ScalarIndexQuery" not in plan:
                 raise RuntimeError(f"column {arguments.key} has no index that gets use; the plan is: {' '.join(plan.split())}")
 
-    def _filter(self, at: int) -> str:
-        return f"{self.arguments.key} = '{self.keys[at]}'"
+    def _filter(self, places: Iterable[int]) -> str:
+        keys = [f"'{self.keys[at]}'" for at in places]
+        return f"{self.arguments.key} = {keys[0]}" if len(keys) == 1 else f"{self.arguments.key} IN ({', '.join(keys)})"
 
     def request(self, number: int, rng: np.random.Generator) -> int:
         """Makes one request. Returns the number of rows received."""
         it = self.arguments
         if it.mode == "get":
-            return self.table.to_table(filter=self._filter(rng.integers(len(self.keys))), columns=it.columns).num_rows
+            places = rng.choice(len(self.keys), it.keys, replace=False)
+            return self.table.to_table(filter=self._filter(places), columns=it.columns).num_rows
         if it.mode == "take":
             rows = rng.choice(self.rows, it.batch, replace=False).tolist()
             return self.table.take(rows, columns=it.columns).num_rows
@@ -92,6 +95,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--columns", type=lambda text: text.split(","))
     parser.add_argument("--key", help="the text column that gets use as key")
+    parser.add_argument("--keys", type=int, default=1, help="keys in one get")
     parser.add_argument("-k", type=int, default=50)
     parser.add_argument("--nprobes", type=int, default=20)
     parser.add_argument("--refine", type=int, default=10)

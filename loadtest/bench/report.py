@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
-from . import access, attacks, fairness
+from . import access, attacks, fairness, lookups
 from .cache import FILLING
 from .beside import relative_rate
 from .keys import CONCURRENCY, over_pylance
@@ -54,6 +54,8 @@ def write(results: dict, output: Path) -> None:
         parts.append(_instructions(results["instructions"]))
     if "keys" in results:
         parts.append(_keys(results["keys"]))
+    if "lookups" in results:
+        parts.append(_lookups(results["lookups"]))
     if "cache" in results:
         parts.append(_cache(results["cache"]))
     if "telemetry" in results:
@@ -339,6 +341,33 @@ def _keys(found: dict) -> str:
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _lookups(found: dict) -> str:
+    lines = [
+        "## Look-ups of many keys",
+        "",
+        f"Measured on: {_machine(found['machine'])}.",
+        "",
+        "Rows of ten columns by a text key, all in memory. CPU includes both tiers and the client.",
+        "",
+        "| | keys/s | spread | keys per core-second | CPU a key, µs: client, query node, I/O node | p50, µs | p99, µs |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, runs in found["runs"].items():
+        rates = [run["keys_per_s"] for run in runs]
+        spread = f"{_number(min(rates))} to {_number(max(rates))}"
+        parts = ["client_cpu_us", "query_cpu_us", "io_cpu_us"]
+        cpu = "–"
+        if "cpu_us_per_key" in runs[0]:
+            cpu = ", ".join(f"{median(run['cpu_us_per_key'][part] for run in runs):.2f}" for part in parts)
+        latency = (lambda run: run["latency_us"]) if "latency_us" in runs[0] else _peer_latency
+        times = [_number(median(latency(run)[part] for run in runs)) for part in ["p50", "p99"]]
+        per_core = _number(median(run["keys_per_core_s"] for run in runs))
+        cells = [lookups.TITLES[name], _number(median(rates)), spread, per_core, cpu, *times]
+        lines.append(f"| {' | '.join(cells)} |")
+    commands = [f"$ {run[0]['command']}" for run in found["runs"].values()]
+    return "\n".join([*lines, "", "```console", *commands, "```"]) + "\n"
 
 
 def _peer_latency(run: dict) -> dict[str, float]:

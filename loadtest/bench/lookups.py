@@ -1,0 +1,111 @@
+"""Measures look-ups on Lookup streams beside single Gets, the same rows fetched by address, and pylance, all in memory."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from . import machine, memory, peers
+from .bireme import Bireme
+from .keys import TABLE, build_index
+from .profile import Profile
+from .tables import KEY
+from .tier import Tier, core_seconds
+
+WARM_UP_SECONDS = 1.0
+FETCH_ROWS = 500
+
+# The loads of `bench get`: title, arguments.
+GETS = {
+    "lookup_64": ("Lookup, 64 keys a batch", ["--streams", "1", "--keys", "64", "--concurrency", "64"]),
+    "lookup_64_zipfian": (
+        "Lookup, 64 keys a batch, by Zipf's law",
+        ["--streams", "1", "--keys", "64", "--concurrency", "64", "--distribution", "zipfian"],
+    ),
+    "lookup_64_missing": (
+        "Lookup, 64 absent keys a batch",
+        ["--streams", "1", "--keys", "64", "--concurrency", "64", "--distribution", "missing"],
+    ),
+    "lookup_16": ("Lookup, 16 keys a batch", ["--streams", "1", "--keys", "16", "--concurrency", "128"]),
+    "lookup_1": ("Lookup, one key a batch", ["--streams", "1", "--keys", "1", "--concurrency", "512"]),
+    "get_64": ("Get, 64 keys", ["--keys", "64", "--concurrency", "32"]),
+    "get_1": ("Get, one key, 64 callers", ["--keys", "1", "--concurrency", "64"]),
+    "get_1_alone": ("Get, one key, one caller", ["--keys", "1", "--concurrency", "1"]),
+}
+FETCH = "fetch"
+PYLANCE = "pylance_64"
+TITLES = {name: title for name, (title, _) in GETS.items()} | {
+    FETCH: f"the same rows by address, {FETCH_ROWS} a batch",
+    PYLANCE: "pylance, `IN` of 64 keys, 2 threads",
+}
+
+
+def measure(profile: Profile, binary: Path, logs: Path) -> dict:
+    """Measures each load in each round, in turns. A key counts, whether it has a row or not."""
+    runs: dict[str, list[dict]] = {name: [] for name in TITLES}
+    with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
+        tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
+        bireme.warm(tier.query, TABLE)
+        build_index(tier, profile)
+        for number in range(profile.rounds):
+            loads: dict[str, Callable[[], dict]] = {
+                name: lambda arguments=arguments: _get(tier, profile, number, arguments)
+                for name, (_, arguments) in GETS.items()
+            }
+            loads[FETCH] = lambda: _fetch(tier, profile, number)
+            loads[PYLANCE] = lambda: _pylance(profile, number)
+            for name in list(loads)[:: -1 if number % 2 else 1]:
+                runs[name].append(loads[name]())
+            done = ", ".join(f"{name} {runs[name][-1]['keys_per_s']:,.0f}" for name in runs)
+            print(f"lookups, round {number + 1} of {profile.rounds}, keys/s: {done}", flush=True)
+    return {"runs": runs, "machine": machine.describe([profile.folder])}
+
+
+def _get(tier: Tier, profile: Profile, number: int, arguments: list[str]) -> dict:
+    load = ["--key-column", KEY, "--seed", str(number), *arguments]
+    tier.bench("get", TABLE, WARM_UP_SECONDS, *load)
+    report = tier.bench("get", TABLE, profile.seconds, *load)
+    keys = report["rows"] + report["missing_rows"]
+    is_absent = "missing" in arguments
+    if report["errors"] or report["rows" if is_absent else "missing_rows"]:
+        raise RuntimeError(f"some keys got another answer than expected: {report}")
+    return _rates(report, keys)
+
+
+def _fetch(tier: Tier, profile: Profile, number: int) -> dict:
+    load = ["--io-endpoint", tier.io.endpoint, "--rows", str(FETCH_ROWS), "--concurrency", "16", "--seed", str(number)]
+    tier.bench("fetch", TABLE, WARM_UP_SECONDS, *load)
+    report = tier.bench("fetch", TABLE, profile.seconds, *load)
+    return _rates(report, report["rows"])
+
+
+def _pylance(profile: Profile, number: int) -> dict:
+    load = ["--key", KEY, "--keys", "64", "--seed", str(number), f"--warm-up={WARM_UP_SECONDS}"]
+    report = peers.run(profile.table(TABLE), "get", profile.seconds, *load)
+    if "error" in report:
+        raise RuntimeError(f"{report['command']}: {report['error']}")
+    return report | {"keys_per_s": report["rows_per_s"], "keys_per_core_s": report["rows_per_core_s"]}
+
+
+def _rates(report: dict, keys: int) -> dict:
+    return report | {
+        "keys_per_s": keys / report["seconds"],
+        "keys_per_core_s": keys / core_seconds(report),
+        "cpu_us_per_key": {part: us / keys for part, us in report["cpu"].items()},
+    }
+
+
+def ratio(found: dict, name: str, over: str, per: str = "keys_per_s") -> list[float]:
+    """Returns the rate of one load relative to another's, in each round."""
+    runs = found["runs"]
+    return [mine[per] / theirs[per] for mine, theirs in zip(runs[name], runs[over], strict=True)]
+
+
+def goals(found: dict) -> list[tuple[str, float, float]]:
+    """Returns the name, the median of the rounds, and the goal of each ratio. All are to be reached or exceeded."""
+    rate, cpu = "keys_per_s", "keys_per_core_s"
+    wanted = [
+        ("keys/s on a Lookup stream, 64 a batch, relative to the same rows by address", "lookup_64", FETCH, rate, 0.6),
+        ("absent keys/s on a Lookup stream, relative to present ones", "lookup_64_missing", "lookup_64", rate, 2),
+        ("keys on a Lookup stream per core-second, relative to pylance's `IN` of 64", "lookup_64", PYLANCE, cpu, 10),
+    ]
+    return [(name, median(ratio(found, mine, over, per)), goal) for name, mine, over, per, goal in wanted]
