@@ -24,7 +24,9 @@ export function lookup(connected, table) {
   const stream = new grpc.Stream(client, 'bireme.query.v1.QueryService/Lookup', { timeout: '30s', tags: TAGS });
   const begun = Date.now();
   let waiting = setting.batches;
+  // A projection that can't be opened fails all batches at once, which then get errors too.
   const done = (status, complete) => {
+    if (waiting === 0) return;
     record(TAGS, Date.now() - begun, status, complete);
     waiting -= 1;
   };

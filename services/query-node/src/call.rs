@@ -189,14 +189,29 @@ impl Call {
         self.held.hold(bytes)
     }
 
+    /// Takes the memory that the call's rows hold, for as long as they are needed after the call has ended.
+    pub fn take_held(&mut self) -> HeldRows {
+        std::mem::replace(&mut self.held, HeldRows::new(&self.state.memory))
+    }
+
+    /// Counts the failure of a part of the call, which goes on. Returns the fault for its caller.
+    pub fn part_failed(&self, error: QueryError) -> Fault {
+        if let Some(cause) = error.refusal() {
+            self.state.metrics.refused(cause);
+        }
+        let fault = self.fault_of(error);
+        self.state.metrics.failed(fault.reason);
+        fault
+    }
+
     /// Returns the state of the core.
     pub fn shard(&self) -> &Arc<ShardState> {
         &self.state
     }
 
-    /// Returns whether the call's stages are of interest by themselves: it is traced, or explained.
+    /// Returns whether the call's stages are of interest by themselves: its trace is sampled, or it is explained.
     pub fn is_observed(&self) -> bool {
-        self.explains || self.recording.is_some()
+        self.explains || self.recording.as_ref().is_some_and(Recording::is_sampled)
     }
 
     /// Makes the call collect its stages for the caller.
@@ -286,7 +301,7 @@ impl Call {
 impl Call {
     /// Converts an error to a fault that names the table as the caller does. An internal error is logged first, with
     /// the table's URI.
-    pub fn fault_of(&self, error: QueryError) -> Fault {
+    fn fault_of(&self, error: QueryError) -> Fault {
         let fault = Fault::from(error);
         if fault.reason == Reason::Internal {
             tracing::error!(trace_id = self.context.trace_id(), rpc = self.rpc.path(), "{fault}");

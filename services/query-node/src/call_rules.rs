@@ -5,6 +5,7 @@
 //! legitimate request needs, and no more.
 
 use connections::CallRule;
+use wire::LOOKUP_BYTES_MAX;
 
 /// Maximum number of keys of a Get, or of one batch of a Lookup.
 pub const KEYS_MAX: usize = 10_000;
@@ -49,7 +50,7 @@ pub fn call_rule(path: &str) -> CallRule {
         Some("Search") => CallRule::new(SEARCH_BYTES_MAX),
         Some("Get") => CallRule::new(GET_BYTES_MAX),
         Some("GetStream") => CallRule::new(GET_BYTES_MAX).talking(),
-        Some("Lookup") => CallRule::new(GET_BYTES_MAX).talking(),
+        Some("Lookup") => CallRule::new(LOOKUP_BYTES_MAX).talking(),
         // Takes and Warms last for as long as their callers read.
         Some("Take") => CallRule::new(TAKE_BYTES_MAX).outlasting(),
         Some("Warm") => CallRule::new(RANGES_BYTES_MAX).outlasting(),

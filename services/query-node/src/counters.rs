@@ -189,7 +189,12 @@ impl ShardMetrics {
     /// Records an rpc that was answered.
     pub fn answered(&self, rpc: Rpc, fault: Option<Reason>, took: Duration) {
         self.ended(rpc, fault.map_or(Code::Ok, Reason::code), took);
-        if let Some(at) = fault.and_then(|fault| Reason::ALL.iter().position(|&it| it == fault)) {
+        fault.into_iter().for_each(|reason| self.failed(reason));
+    }
+
+    /// Counts a request, or a batch of one, that was answered with an error.
+    pub fn failed(&self, reason: Reason) {
+        if let Some(at) = Reason::ALL.iter().position(|&it| it == reason) {
             self.failures[at].fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -47,7 +47,7 @@ pub async fn find_rows(
     find_for(state, keys, wanted, call.context, &mut OneCall { call, fetch }).await
 }
 
-/// Whoever needs rows of keys.
+/// A call, or several of them, that needs rows of keys.
 pub trait Finder {
     /// Notes that a look-up is done. `detail` describes it.
     fn looked_up(&mut self, detail: impl FnOnce() -> String);

@@ -161,12 +161,13 @@ async fn answer(state: Arc<ShardState>, group: Vec<Waiting>) {
 
 async fn found(state: &ShardState, group: &[Waiting]) -> Result<Vec<Shared>> {
     let keys = concat(&group.iter().map(|get| get.keys.as_ref()).collect::<Vec<_>>())?;
-    let Some(patient) = group.iter().max_by_key(|get| get.context.left()) else {
+    // An I/O node that hangs is left in time for the most hasty of them; the others are then done alone.
+    let Some(hasty) = group.iter().min_by_key(|get| get.context.left()) else {
         return Ok(Vec::new());
     };
-    let asked = Keys { open: &patient.table, column: &patient.column, keys: &keys };
+    let asked = Keys { open: &hasty.table, column: &hasty.column, keys: &keys };
     let mut several = Several(HeldRows::new(&state.memory));
-    let found = find_for(state, asked, &patient.wanted, patient.context, &mut several).await?;
+    let found = find_for(state, asked, &hasty.wanted, hasty.context, &mut several).await?;
     let held = Arc::new(several.0);
     let (mut start, mut row) = (0, 0);
     let part = |get: &Waiting| {

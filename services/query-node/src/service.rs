@@ -99,7 +99,7 @@ impl QueryService for Service {
         let calls = self.stream_calls(Rpc::GetStream, &request).await?;
         let arriving = request.extensions().get::<Arriving>().cloned().unwrap_or_default();
         let answers = request.into_inner().map(move |request| {
-            let (calls, arriving) = (calls.clone(), arriving.clone());
+            let (calls, message) = (calls.clone(), arriving.take());
             async move {
                 let request = request?;
                 let answer = match calls.begin().await {
@@ -109,7 +109,7 @@ impl QueryService for Service {
                         call.end(rows)
                     }
                 };
-                arriving.taken();
+                drop(message);
                 Ok(answer.unwrap_or_else(|fault| GetResponse {
                     error: Some(query::Error::from(fault)),
                     ..Default::default()

@@ -41,6 +41,12 @@ pub struct RequestBody<B> {
 #[derive(Clone, Default)]
 pub struct Arriving(Arc<Mutex<Unfinished>>);
 
+/// The bytes of one message that is being processed.
+pub struct MessageBytes {
+    _complete: HeldBytes,
+    _held: HeldBytes,
+}
+
 #[derive(Default)]
 struct Unfinished {
     /// The bytes of incomplete messages, which wait for their sender.
@@ -165,13 +171,14 @@ impl Unfinished {
 }
 
 impl Arriving {
-    /// Gives back the bytes of the oldest message, which has been processed.
-    pub fn taken(&self) {
+    /// Takes the account of the oldest message, which has just been read. Its bytes are given back when the account is
+    /// dropped, once the message has been processed.
+    pub fn take(&self) -> MessageBytes {
         let mut unfinished = self.unfinished();
         let bytes = unfinished.lengths.begun.pop_front().unwrap_or(0);
-        let of_complete = bytes.min(unfinished.complete.bytes());
-        unfinished.complete.shrink(of_complete);
-        unfinished.held.shrink(bytes - of_complete);
+        let complete = unfinished.complete.split(bytes);
+        let held = unfinished.held.split(bytes - complete.bytes());
+        MessageBytes { _complete: complete, _held: held }
     }
 
     fn unfinished(&self) -> MutexGuard<'_, Unfinished> {
@@ -261,7 +268,7 @@ mod tests {
         let (mut second, _) = RequestBody::new(of(b"\0\0\0\0\x03abc"), &memory, &holder, 3);
         let refused = second.frame().await.unwrap().unwrap_err();
         assert_eq!(Fault::from_status(&refused).reason, Reason::Overloaded);
-        arriving.taken();
+        drop(arriving.take());
         assert_eq!((memory.used(), holder.bytes()), (5, 0));
         let (mut third, _) = RequestBody::new(of(b"\0\0\0\0\x04"), &memory, &holder, 3);
         let refused = third.frame().await.unwrap().unwrap_err();
@@ -297,7 +304,7 @@ mod tests {
         let mut body = body.in_room(&room, true);
         body.frame().await.unwrap().unwrap();
         assert_eq!((memory.used(), holder.bytes()), (held, 0));
-        arriving.taken();
+        drop(arriving.take());
         assert_eq!((memory.used(), holder.bytes()), (0, 0));
     }
 }

@@ -19,7 +19,7 @@ mod arriving;
 mod leaving;
 mod memory;
 
-pub use arriving::{Arriving, RequestBody};
+pub use arriving::{Arriving, MessageBytes, RequestBody};
 pub use leaving::{IsCounted, ReplyBody};
 pub use memory::holder::Holder;
 pub use memory::waiting::{ARRIVAL_MAX, StreamRoom, WAITING_KEPT};

@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use arrow_array::builder::{BinaryBuilder, FixedSizeBinaryBuilder};
 use arrow_array::cast::AsArray;
-use arrow_array::{
-    Array, ArrayRef, BooleanArray, Int64Array, StringArray, UInt32Array, UInt64Array,
-};
+use arrow_array::{Array, ArrayRef, Int64Array, StringArray, UInt32Array, UInt64Array};
 use arrow_cast::cast;
 use arrow_ord::sort::sort;
 use arrow_schema::{ArrowError, DataType};
 use arrow_select::concat::concat;
-use arrow_select::filter::filter;
 use arrow_select::take::take;
 use clap::ValueEnum;
+use client::query::without_nulls;
 use rand::Rng;
 use rand::distr::Distribution;
 use rand_distr::Zipf;
@@ -114,13 +112,6 @@ impl BenchKeys {
         };
         let places = (0..count as u64).map(place).map(|place| place.min(len - 1) as u32);
         take(&self.keys, &UInt32Array::from_iter_values(places), None)
-    }
-}
-
-fn without_nulls(keys: &ArrayRef) -> ArrowResult {
-    match keys.nulls() {
-        Some(nulls) => filter(keys, &BooleanArray::new(nulls.inner().clone(), None)),
-        None => Ok(Arc::clone(keys)),
     }
 }
 

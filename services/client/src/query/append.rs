@@ -81,14 +81,9 @@ async fn found(rows: &RecordBatch, append: &Append) -> Result<RecordBatch, Fault
         let message = format!("the rows have no column `{on}` of keys; they have {columns}");
         Fault::new(Reason::ColumnNotFound, message).with("column", on)
     })?;
-    let asked = match keys.nulls() {
-        None => Arc::clone(keys),
-        Some(nulls) => {
-            filter(keys, &BooleanArray::new(nulls.inner().clone(), None)).map_err(internal)?
-        }
-    };
+    let asked = without_nulls(keys).map_err(internal)?;
     let (found, not_found) = match asked.is_empty() {
-        true => (RecordBatch::new_empty(lookup.schema()?), Vec::new()),
+        true => (RecordBatch::new_empty(lookup.schema().ok_or_else(not_arrow)?), Vec::new()),
         false => {
             let answer = lookup.get(keys_of(&asked)?).await?;
             (arrow(answer.rows)?, answer.not_found)
@@ -120,6 +115,17 @@ async fn found(rows: &RecordBatch, append: &Append) -> Result<RecordBatch, Fault
     RecordBatch::try_new_with_options(Arc::new(schema), columns, &options).map_err(internal)
 }
 
+/// Returns the values of an array that are not null.
+///
+/// # Errors
+/// If Arrow can't filter the type.
+pub fn without_nulls(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    match array.nulls() {
+        None => Ok(Arc::clone(array)),
+        Some(nulls) => filter(array, &BooleanArray::new(nulls.inner().clone(), None)),
+    }
+}
+
 fn arrow(rows: Option<GottenRows>) -> Result<RecordBatch, Fault> {
     match rows {
         Some(GottenRows::Arrow(rows)) => Ok(rows),
@@ -127,7 +133,7 @@ fn arrow(rows: Option<GottenRows>) -> Result<RecordBatch, Fault> {
     }
 }
 
-pub(super) fn not_arrow() -> Fault {
+fn not_arrow() -> Fault {
     Fault::new(Reason::BadArgument, "columns can be appended only if rows are returned in Arrow")
 }
 

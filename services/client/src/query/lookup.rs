@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -10,10 +10,12 @@ use arrow_array::types::{
     Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrayRef};
+use arrow_cast::cast;
 use arrow_schema::{DataType, SchemaRef};
 use bytes::{Bytes, BytesMut};
-use futures::{Stream, StreamExt};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use futures::{Stream, StreamExt, stream};
+use prost::Message;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 use wire::query::lookup_batch::Keys;
@@ -23,14 +25,16 @@ use wire::query::{
     Integers, LookupBatch, LookupOpen, LookupReply, LookupRequest, LookupResponse, LookupResult,
     LookupSchema, LookupWelcome, Strings,
 };
-use wire::{Fault, Reason, schema_from_bytes};
+use wire::{Fault, LOOKUP_BYTES_MAX, Reason, schema_from_bytes};
 
-use super::append::not_arrow;
 use super::call::GottenRows;
 use super::connect::QueryClient;
 
 /// Maximum number of waiting commands that share one message.
 const COMMANDS_MAX: usize = 256;
+
+/// The largest batch or message that is sent, in bytes. The rest of what a node accepts is for the fields around.
+const MESSAGE_BYTES_MAX: usize = LOOKUP_BYTES_MAX - (4 << 10);
 
 /// The revision of the protocol from which on this client can talk to a node.
 const REVISION_MIN: u32 = 1;
@@ -47,11 +51,12 @@ pub struct Lookup {
     projection: Arc<Projection>,
 }
 
+/// A projection that the node has been asked to open. It is closed when this is dropped, even if it was never opened.
 struct Projection {
     shared: Arc<Shared>,
     handle: u32,
-    /// The schema of its rows when it was opened; `None` for JSON.
-    schema: Option<SchemaRef>,
+    /// The schema of its rows when it was opened; `None` without Arrow rows.
+    schema: OnceLock<Option<SchemaRef>>,
 }
 
 /// The rows of a batch of keys.
@@ -72,7 +77,7 @@ struct Shared {
     commands: mpsc::UnboundedSender<Command>,
     /// The keys that may be sent now.
     credits: Semaphore,
-    batch_keys_max: u32,
+    credits_max: usize,
     next_id: AtomicU64,
     next_handle: AtomicU32,
     waiting: Mutex<Waiting>,
@@ -91,7 +96,7 @@ type Answer<T> = oneshot::Sender<Result<T, Fault>>;
 struct Waiting {
     opens: HashMap<u32, Answer<Option<SchemaRef>>>,
     /// For each outstanding batch its credits, and who waits for it.
-    batches: HashMap<u64, (u32, Answer<LookedUp>)>,
+    batches: HashMap<u64, (usize, Answer<LookedUp>)>,
     /// The reason why the stream has ended.
     ended: Option<Fault>,
 }
@@ -119,7 +124,7 @@ impl QueryClient {
             client: self.clone(),
             commands,
             credits: Semaphore::new(credit_keys as usize),
-            batch_keys_max,
+            credits_max: credit_keys as usize,
             next_id: AtomicU64::new(1),
             next_handle: AtomicU32::new(1),
             waiting: Mutex::default(),
@@ -142,12 +147,16 @@ impl LookupClient {
             open.timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         }
         let handle = open.handle;
+        let permit = shared.credits(1).await?;
         let (answer, answered) = oneshot::channel();
         let wait = |waiting: &mut Waiting| drop(waiting.opens.insert(handle, answer));
+        let schema = OnceLock::new();
+        let projection = Projection { shared: Arc::clone(shared), handle, schema };
         shared.send(Command::Open(open), wait)?;
+        permit.forget();
         let schema = answered.await.map_err(|_| ended())??;
-        let shared = Arc::clone(shared);
-        Ok(Lookup { projection: Arc::new(Projection { shared, handle, schema }) })
+        let _ = projection.schema.set(schema);
+        Ok(Lookup { projection: Arc::new(projection) })
     }
 }
 
@@ -155,36 +164,34 @@ impl Lookup {
     /// Returns the rows of `keys`, once the stream has credits for them. Any number of batches may be under way.
     ///
     /// # Errors
-    /// The fault of the batch, or the reason why the stream has ended. `BAD_ARGUMENT` if there are more keys than fit a
-    /// batch.
+    /// The fault of the batch, or the reason why the stream has ended. `BAD_ARGUMENT` if the batch is larger than any may
+    /// be.
     pub async fn get(&self, keys: Keys) -> Result<LookedUp, Fault> {
         let Projection { shared, handle, .. } = &*self.projection;
-        let credits = credits_of(&keys);
-        if credits > shared.batch_keys_max {
-            let max = shared.batch_keys_max;
-            let message = format!("a batch has {credits} keys; give at most {max}");
+        let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let batch = LookupBatch { id, handle: *handle, keys: Some(keys) };
+        let (credits, bytes) = (batch.credits(), batch.encoded_len());
+        if credits > shared.credits_max || bytes > MESSAGE_BYTES_MAX {
+            let message = format!(
+                "a batch takes {credits} credits and {bytes} bytes; the most are {} and \
+                 {MESSAGE_BYTES_MAX}: give fewer keys",
+                shared.credits_max
+            );
             return Err(Fault::new(Reason::BadArgument, message));
         }
-        let Ok(permit) = shared.credits.acquire_many(credits).await else {
-            return Err(shared.ended());
-        };
-        permit.forget();
-        let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let permit = shared.credits(credits).await?;
         let (answer, answered) = oneshot::channel();
         let wait = |waiting: &mut Waiting| drop(waiting.batches.insert(id, (credits, answer)));
-        let batch = LookupBatch { id, handle: *handle, keys: Some(keys) };
         shared.send(Command::Batch(batch), wait)?;
+        permit.forget();
         answered.await.map_err(|_| ended())?
     }
 }
 
 impl Lookup {
-    /// Returns the schema that rows had when the projection was opened.
-    ///
-    /// # Errors
-    /// `BAD_ARGUMENT` if rows are returned as JSON.
-    pub fn schema(&self) -> Result<SchemaRef, Fault> {
-        self.projection.schema.clone().ok_or_else(not_arrow)
+    /// Returns the schema that rows had when the projection was opened; `None` if it returns no rows in Arrow.
+    pub fn schema(&self) -> Option<SchemaRef> {
+        self.projection.schema.get().cloned().flatten()
     }
 }
 
@@ -195,6 +202,12 @@ impl Drop for Projection {
 }
 
 impl Shared {
+    /// Waits for credits.
+    async fn credits(&self, credits: usize) -> Result<SemaphorePermit<'_>, Fault> {
+        let credits = u32::try_from(credits).unwrap_or(u32::MAX);
+        self.credits.acquire_many(credits).await.map_err(|_| self.ended())
+    }
+
     /// Sends a command, after `wait` has noted who waits for its answer.
     fn send(&self, command: Command, wait: impl FnOnce(&mut Waiting)) -> Result<(), Fault> {
         let mut waiting = self.waiting();
@@ -228,6 +241,7 @@ impl Shared {
 
     fn opened(&self, handle: u32, outcome: Result<Option<SchemaRef>, Fault>) {
         if let Some(answer) = self.waiting().opens.remove(&handle) {
+            self.credits.add_permits(1);
             let _ = answer.send(outcome);
         }
     }
@@ -254,7 +268,7 @@ impl Shared {
         for (id, outcome) in dealt {
             let (credits, answer) =
                 waiting.batches.remove(&id).ok_or_else(|| damaged("it answers no batch"))?;
-            returned += credits as usize;
+            returned += credits;
             // A caller that has gone away does not take its answer.
             let _ = answer.send(outcome);
         }
@@ -346,38 +360,49 @@ async fn read(shared: std::sync::Weak<Shared>, mut responses: Streaming<LookupRe
     }
 }
 
-/// Makes messages of commands. All commands that wait share one.
+/// Makes messages of commands. All commands that wait share one, up to half of a message's maximum size.
 fn requests(
     commands: mpsc::UnboundedReceiver<Command>,
 ) -> impl Stream<Item = LookupRequest> + Send + 'static {
-    UnboundedReceiverStream::new(commands).ready_chunks(COMMANDS_MAX).map(|commands| {
-        let mut request = LookupRequest::default();
-        for command in commands {
-            match command {
-                Command::Open(open) => request.open.push(open),
-                Command::Batch(batch) => request.batches.push(batch),
-                Command::Close(handle) => request.close.push(handle),
-            }
+    let commands = UnboundedReceiverStream::new(commands).ready_chunks(COMMANDS_MAX);
+    commands.flat_map(|commands| stream::iter(messages_of(commands)))
+}
+
+fn messages_of(commands: Vec<Command>) -> Vec<LookupRequest> {
+    let (mut messages, mut last, mut bytes) = (Vec::new(), LookupRequest::default(), 0);
+    for command in commands {
+        let more = match &command {
+            Command::Open(open) => open.encoded_len(),
+            Command::Batch(batch) => batch.encoded_len(),
+            Command::Close(_) => size_of::<u32>(),
+        };
+        // What a projection is opened by goes before its batches.
+        if bytes > 0 && bytes + more > MESSAGE_BYTES_MAX / 2 {
+            messages.push(std::mem::take(&mut last));
+            bytes = 0;
         }
-        request
-    })
+        bytes += more;
+        match command {
+            Command::Open(open) => last.open.push(open),
+            Command::Batch(batch) => last.batches.push(batch),
+            Command::Close(handle) => last.close.push(handle),
+        }
+    }
+    messages.push(last);
+    messages
 }
 
-/// Returns the credits that a batch takes.
-fn credits_of(keys: &Keys) -> u32 {
-    let credits = match keys {
-        Keys::Integers(Integers { values }) => values.len(),
-        Keys::Strings(Strings { lengths, .. }) => lengths.len(),
-        Keys::Arrow(stream) => stream.len().div_ceil(16),
-    };
-    u32::try_from(credits).unwrap_or(u32::MAX)
-}
-
-/// Converts an array without nulls to the keys of a batch: integers, text or binary.
+/// Converts an array without nulls to the keys of a batch: integers, text or binary, or a dictionary of these.
 ///
 /// # Errors
 /// `BAD_ARGUMENT` if the array has nulls, or another type.
 pub fn keys_of(array: &ArrayRef) -> Result<Keys, Fault> {
+    if let DataType::Dictionary(_, values) = array.data_type() {
+        let plain = cast(array, values).map_err(|error| {
+            Fault::new(Reason::BadArgument, format!("the keys can't be read: {error}"))
+        })?;
+        return keys_of(&plain);
+    }
     macro_rules! integers {
         ($kind:ty) => {
             array.as_primitive::<$kind>().values().iter().map(|&value| value as u64).collect()

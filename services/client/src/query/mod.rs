@@ -7,7 +7,7 @@ mod lookup;
 mod rows;
 mod take;
 
-pub use append::{Append, append_columns};
+pub use append::{Append, append_columns, without_nulls};
 pub use call::{Found, Gotten, GottenRows, TableDescription};
 pub use connect::QueryClient;
 pub use lookup::{LookedUp, Lookup, LookupClient, keys_of};

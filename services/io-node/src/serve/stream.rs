@@ -94,7 +94,7 @@ async fn listen(
         };
         match message {
             Ok(Some((request, line))) => {
-                messages.arriving.taken();
+                drop(messages.arriving.take());
                 let obeyed = handle_request(&here(), no, request.kind, line);
                 if let Err(fault) = obeyed {
                     break Err(Status::from(fault));

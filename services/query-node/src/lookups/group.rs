@@ -19,6 +19,7 @@ use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::find::{FoundRows, find_rows, others};
+use crate::held_rows::HeldRows;
 use crate::stages::{Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column};
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
@@ -34,9 +35,32 @@ pub struct Group {
 
 /// The answer to a group.
 pub struct Answer {
-    /// The schema, if the client does not know it yet. It is sent before the replies.
-    pub schema: Option<LookupSchema>,
+    pub projection: Arc<OpenProjection>,
+    /// The schema of the rows; `None` if there are none. Or the reason why the projection can't be opened.
+    pub opened: std::result::Result<Option<RowsSchema>, Fault>,
     pub replies: Vec<LookupReply>,
+    /// The memory of the replies' rows.
+    pub held: Option<HeldRows>,
+}
+
+/// The schema of a projection's rows at one version of its table.
+pub struct RowsSchema {
+    pub schema: SchemaRef,
+    version: u64,
+    /// Whether the client needs it to read rows.
+    is_needed: bool,
+}
+
+impl RowsSchema {
+    /// Returns the message that tells the client the schema.
+    ///
+    /// # Errors
+    /// If Arrow can't encode it.
+    pub fn to_wire(&self, handle: u32) -> std::result::Result<LookupSchema, Fault> {
+        let encode = |schema| schema_to_bytes(schema).map_err(QueryError::from);
+        let schema = self.is_needed.then(|| encode(&self.schema)).transpose()?.unwrap_or_default();
+        Ok(LookupSchema { handle, version: self.version, schema, error: None })
+    }
 }
 
 /// What a group reads: the projection at one version of its table.
@@ -50,47 +74,39 @@ struct Opened {
     only_presence: bool,
 }
 
-/// A batch's keys, as an array or the reason why they are refused.
-struct BatchKeys {
-    id: u64,
-    keys: Result<ArrayRef>,
-}
-
 impl Group {
     /// Answers every batch, or the opening of the projection, with `fault`.
-    pub fn refuse(&self, fault: &Fault) -> Answer {
+    pub fn refuse(self, fault: &Fault) -> Answer {
         let ids: Vec<u64> = self.batches.iter().map(|batch| batch.id).collect();
-        Answer::refused(self.projection.open.handle, &ids, fault)
+        refused(self.projection, &ids, fault)
     }
 
     /// Answers the group. Ends `call`.
     pub async fn answer(self, state: &ShardState, mut call: Call) -> Answer {
         let Self { projection, batches } = self;
-        let handle = projection.open.handle;
         let ids: Vec<u64> = batches.iter().map(|batch| batch.id).collect();
         let answered = async {
             let opened = Opened::of(&projection, &mut call).await?;
-            let schema = opened.new_schema(&projection)?;
-            let replies = opened.answer_batches(state, handle, batches, &mut call).await;
-            Ok((schema, replies))
+            let handle = projection.open.handle;
+            let replies = opened.answer_batches(state, handle, batches, &mut call).await?;
+            Ok((opened.schema(), replies))
         };
         let answered = answered.await;
+        let held = Some(call.take_held());
         match call.end(answered) {
-            Ok((schema, replies)) => Answer { schema, replies },
-            Err(fault) => Answer::refused(handle, &ids, &fault),
+            Ok((schema, replies)) => Answer { projection, opened: Ok(Some(schema)), replies, held },
+            Err(fault) => refused(projection, &ids, &fault),
         }
     }
 }
 
-impl Answer {
-    fn refused(handle: u32, ids: &[u64], fault: &Fault) -> Self {
-        if ids.is_empty() {
-            let error = Some(query::Error::from(fault.clone()));
-            let schema = LookupSchema { handle, error, ..Default::default() };
-            return Self { schema: Some(schema), replies: Vec::new() };
-        }
-        Self { schema: None, replies: vec![failed(handle, ids, fault)] }
-    }
+fn refused(projection: Arc<OpenProjection>, ids: &[u64], fault: &Fault) -> Answer {
+    let handle = projection.open.handle;
+    let (opened, replies) = match ids {
+        [] => (Err(fault.clone()), Vec::new()),
+        _ => (Ok(None), vec![failed(handle, ids, fault)]),
+    };
+    Answer { projection, opened, replies, held: None }
 }
 
 impl Opened {
@@ -112,48 +128,51 @@ impl Opened {
         Ok(Self { table, columns, key_column, key_type, format, with_addrs, only_presence })
     }
 
-    /// Returns the schema of Arrow rows.
-    fn schema(&self) -> SchemaRef {
+    /// Returns the schema of the rows.
+    fn schema(&self) -> RowsSchema {
         let wire = &self.columns.wire_schema;
-        if !self.with_addrs {
-            return Arc::clone(wire);
-        }
-        let addr = Arc::new(Field::new(ROW_ADDR, DataType::UInt64, false));
-        let fields: Vec<_> = wire.fields().iter().cloned().chain([addr]).collect();
-        Arc::new(Schema::new_with_metadata(fields, wire.metadata().clone()))
-    }
-
-    /// Returns the schema for the client, if it does not know it yet.
-    fn new_schema(&self, projection: &OpenProjection) -> Result<Option<LookupSchema>> {
-        let schema = self.schema();
-        if !projection.is_new(&schema) {
-            return Ok(None);
-        }
-        let schema = match self.format {
-            RowFormat::Arrow if !self.only_presence => schema_to_bytes(&schema)?,
-            _ => Default::default(),
+        let schema = match self.with_addrs {
+            false => Arc::clone(wire),
+            true => {
+                let addr = Arc::new(Field::new(ROW_ADDR, DataType::UInt64, false));
+                let fields: Vec<_> = wire.fields().iter().cloned().chain([addr]).collect();
+                Arc::new(Schema::new_with_metadata(fields, wire.metadata().clone()))
+            }
         };
-        let (handle, version) = (projection.open.handle, self.table.version());
-        Ok(Some(LookupSchema { handle, version, schema, error: None }))
+        let is_needed = self.format == RowFormat::Arrow && !self.only_presence;
+        RowsSchema { schema, version: self.table.version(), is_needed }
     }
 
-    /// Answers batches together. If that fails, each is answered alone, because the cause may concern only one of them,
-    /// or their number.
+    /// Answers batches together. If that fails, each is answered alone if the cause may concern only one of them, or
+    /// their number.
+    ///
+    /// # Errors
+    /// If all batches fail for one reason.
     async fn answer_batches(
         &self,
         state: &ShardState,
         handle: u32,
         batches: Vec<LookupBatch>,
         call: &mut Call,
-    ) -> Vec<LookupReply> {
-        let of_batch = |batch: LookupBatch| BatchKeys {
-            id: batch.id,
-            keys: key_array(batch.keys, &self.key_type),
-        };
-        let batches: Vec<BatchKeys> = batches.into_iter().map(of_batch).collect();
-        call.stage(Stage::Validate, || counted(batches.len(), "batch"));
-        let valid: Vec<(u64, &ArrayRef)> =
-            batches.iter().filter_map(|it| Some((it.id, it.keys.as_ref().ok()?))).collect();
+    ) -> Result<Vec<LookupReply>> {
+        let mut failures: Vec<(Vec<u64>, QueryError)> = Vec::new();
+        let mut valid = Vec::with_capacity(batches.len());
+        for LookupBatch { id, keys, .. } in batches {
+            match key_array(keys, &self.key_type) {
+                Ok(keys) => valid.push((id, keys)),
+                Err(error) => failures.push((vec![id], error)),
+            }
+        }
+        if call.take_rows(valid.iter().map(|(_, keys)| keys.len()).sum()).is_err() {
+            valid.retain(|(id, keys)| match call.take_rows(keys.len()) {
+                Ok(()) => true,
+                Err(error) => {
+                    failures.push((vec![*id], error));
+                    false
+                }
+            });
+        }
+        call.stage(Stage::Validate, || counted(valid.len(), "batch"));
         let mut replies = Vec::with_capacity(1);
         match self.found(state, handle, &valid, call).await {
             Ok(reply) => replies.extend(reply),
@@ -161,21 +180,18 @@ impl Opened {
                 for one in &valid {
                     match self.found(state, handle, std::slice::from_ref(one), call).await {
                         Ok(reply) => replies.extend(reply),
-                        Err(error) => replies.push(failed(handle, &[one.0], &call.fault_of(error))),
+                        Err(error) => failures.push((vec![one.0], error)),
                     }
                 }
             }
-            Err(error) => {
-                let ids: Vec<u64> = valid.iter().map(|(id, _)| *id).collect();
-                replies.push(failed(handle, &ids, &call.fault_of(error)));
-            }
+            Err(error) => failures.push((valid.iter().map(|(id, _)| *id).collect(), error)),
         }
-        for BatchKeys { id, keys } in batches {
-            if let Err(error) = keys {
-                replies.push(failed(handle, &[id], &call.fault_of(error)));
-            }
+        if replies.is_empty() && failures.len() == 1 {
+            return Err(failures.remove(0).1);
         }
-        replies
+        let failed = |(ids, error): (Vec<u64>, _)| failed(handle, &ids, &call.part_failed(error));
+        replies.extend(failures.into_iter().map(failed));
+        Ok(replies)
     }
 
     /// Looks up the keys of batches together; `None` without batches.
@@ -183,7 +199,7 @@ impl Opened {
         &self,
         state: &ShardState,
         handle: u32,
-        batches: &[(u64, &ArrayRef)],
+        batches: &[(u64, ArrayRef)],
         call: &mut Call,
     ) -> Result<Option<LookupReply>> {
         let keys = match batches {
@@ -191,7 +207,6 @@ impl Opened {
             [(_, keys)] => Arc::clone(keys),
             _ => concat(&batches.iter().map(|(_, keys)| keys.as_ref()).collect::<Vec<_>>())?,
         };
-        call.take_rows(keys.len())?;
         let asked = Keys { open: &self.table, column: &self.key_column, keys: &keys };
         let version = self.table.version();
         if self.only_presence {
@@ -237,18 +252,18 @@ impl Opened {
 
 /// Returns the result of each batch. `found` and `unproven` are positions among the keys of all batches, ascending.
 fn results(
-    batches: &[(u64, &ArrayRef)],
+    batches: &[(u64, ArrayRef)],
     mut found: &[u32],
     mut unproven: &[u32],
 ) -> Vec<LookupResult> {
     let mut end = 0;
-    let result = |&(id, keys): &(u64, &ArrayRef)| {
+    let result = |(id, keys): &(u64, ArrayRef)| {
         let range = end..end + keys.len() as u32;
         end = range.end;
         let rows = taken(&mut found, &range);
         let unproven = taken(&mut unproven, &range);
         let not_found = others(0..keys.len() as u32, &rows);
-        LookupResult { id, rows: rows.len() as u32, not_found, error: None, unproven }
+        LookupResult { id: *id, rows: rows.len() as u32, not_found, error: None, unproven }
     };
     batches.iter().map(result).collect()
 }
@@ -269,10 +284,8 @@ fn failed(handle: u32, ids: &[u64], fault: &Fault) -> LookupReply {
 
 /// Returns whether a group may fail with `error` because of one of its batches, or because of their number.
 fn may_be_of_one(error: &QueryError) -> bool {
-    !matches!(
-        error,
-        QueryError::Overloaded { .. } | QueryError::DeadlinePassed { .. } | QueryError::Denied(_)
-    )
+    use QueryError::{Fault, Lake, OutOfMemory, TooLarge};
+    matches!(error, Fault(_) | Lake(_) | OutOfMemory | TooLarge { .. })
 }
 
 #[cfg(test)]
@@ -282,8 +295,7 @@ mod tests {
     #[test]
     fn each_batch_gets_its_part_of_the_keys() {
         let keys = |len| -> ArrayRef { Arc::new(UInt64Array::from(vec![0; len])) };
-        let (two, one, three) = (keys(2), keys(1), keys(3));
-        let batches = [(7, &two), (8, &one), (9, &three)];
+        let batches = [(7, keys(2)), (8, keys(1)), (9, keys(3))];
         let result = |id, rows, not_found: &[u32], unproven: &[u32]| LookupResult {
             id,
             rows,

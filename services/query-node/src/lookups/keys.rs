@@ -16,6 +16,7 @@ use wire::RowStream;
 use wire::query::lookup_batch::Keys;
 use wire::query::{Integers, Strings};
 
+use super::plain_stream::plain_rows;
 use crate::call_rules::KEYS_MAX;
 use crate::error::{QueryError, Result};
 use crate::stages::KEY_BYTES_MAX;
@@ -75,6 +76,10 @@ fn of_strings(keys: Strings, data_type: &DataType) -> Result<ArrayRef> {
 
 fn of_arrow(stream: Bytes, data_type: &DataType) -> Result<ArrayRef> {
     let invalid = |error| bad_keys(format!("is not an Arrow IPC stream: {error}"));
+    let rows = plain_rows(&stream).map_err(bad_keys)?;
+    if rows > KEYS_MAX as u64 {
+        return bad(format!("has {rows} keys; give at most {KEYS_MAX}"));
+    }
     let mut rows = RowStream::default();
     let batches = rows.push(stream).map_err(invalid)?;
     let schema = rows.finish().map_err(invalid)?;
@@ -196,7 +201,7 @@ mod tests {
             (strings(&[b"\xff"]), DataType::Utf8, "not UTF-8"),
             (strings(&[&[b'k'; KEY_BYTES_MAX + 1]]), DataType::Utf8, "65537 bytes"),
             (arrow(text), DataType::Int8, "keys of type Utf8"),
-            (Some(Keys::Arrow(Bytes::from_static(b"x"))), DataType::Int8, "Arrow IPC stream"),
+            (Some(Keys::Arrow(Bytes::from_static(b"xxxxx"))), DataType::Int8, "Arrow IPC stream"),
         ] {
             let problem = problem(keys, &data_type);
             assert!(problem.contains(expected), "{problem}");

@@ -11,12 +11,13 @@
 //! - Batches that arrive while the core is busy are looked up and fetched together. A batch that arrives alone is not
 //!   delayed: nothing waits for a timer, or for another batch.
 //! - Each batch gets one result. The error of a batch, or of a row, fails no other batch.
-//! - The keys that a stream has outstanding are bounded by its credits, and the rows that wait for the connection by
-//!   these keys: a caller that does not read its answers has no further ones made.
+//! - The keys that a stream has outstanding are bounded by its credits. While answers wait for the connection, no further
+//!   batches are read.
 //! - Each group is authorized anew, and finds the table's latest version unless its projection names one.
 
 mod group;
 mod keys;
+mod plain_stream;
 mod projection;
 mod stream;
 

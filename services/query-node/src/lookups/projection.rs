@@ -1,9 +1,7 @@
 //! A projection that a client has opened on a stream.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use arrow_schema::SchemaRef;
 use wire::query::{LookupOpen, RowFormat};
 
 use crate::error::Result;
@@ -14,16 +12,9 @@ use crate::stages::row_format;
 #[derive(Debug)]
 pub struct OpenProjection {
     pub open: LookupOpen,
-    /// The schema of the rows that was sent last. All groups of a stream are on one thread, so the lock is never
-    /// contended.
-    sent: Mutex<Option<SchemaRef>>,
 }
 
 impl OpenProjection {
-    pub fn new(open: LookupOpen) -> Self {
-        Self { open, sent: Mutex::new(None) }
-    }
-
     /// Returns the format of rows.
     ///
     /// # Errors
@@ -39,15 +30,5 @@ impl OpenProjection {
             0 => context,
             us => context.within(Duration::from_micros(us)),
         }
-    }
-
-    /// Records that rows of `schema` are sent next. Returns whether the client does not know the schema yet.
-    pub fn is_new(&self, schema: &SchemaRef) -> bool {
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = sent.as_ref().is_some_and(|sent| sent == schema);
-        if !is_known {
-            *sent = Some(SchemaRef::clone(schema));
-        }
-        !is_known
     }
 }

@@ -1,28 +1,27 @@
 //! One Lookup stream: takes the client's messages, forms groups of the batches that wait, and sends their answers.
 //!
-//! The stream is polled by its connection when that can send. So the groups of a client that does not read its answers
-//! make no progress, and none of its further messages is read.
+//! The stream is polled by its connection when that can send. So no message is read of a client that does not read its
+//! answers. Groups are tasks of their own, because they may hold permits and have deadlines, whether the client reads or
+//! not; the memory of their rows is held until the answer is handed to the connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
-use futures::{FutureExt, Stream, StreamExt};
+use arrow_schema::SchemaRef;
+use futures::{Stream, StreamExt};
+use tokio::task::JoinSet;
 use tonic::{Status, Streaming};
-use traffic::Arriving;
-use wire::query::lookup_batch::Keys;
+use traffic::{Arriving, MessageBytes};
 use wire::query::lookup_response::Kind;
-use wire::query::{
-    Integers, LookupBatch, LookupOpen, LookupRequest, LookupResponse, LookupWelcome, Strings,
-};
-use wire::{Fault, Reason};
+use wire::query::{LookupOpen, LookupRequest, LookupResponse, LookupSchema, LookupWelcome};
+use wire::{Fault, Reason, query};
 
 use super::group::{Answer, Group};
 use super::projection::OpenProjection;
 use crate::call_rules::{KEYS_MAX, LOOKUP_CREDIT_KEYS};
+use crate::held_rows::HeldRows;
 use crate::stream_calls::StreamCalls;
 
 /// The revision of the protocol.
@@ -31,10 +30,6 @@ const REVISION: u32 = 1;
 /// Maximum number of open projections of a stream.
 const PROJECTIONS_MAX: usize = 64;
 
-/// The number of bytes of keys in Arrow that take one credit: how many keys they are is known only once they have been
-/// decoded.
-const ARROW_KEY_BYTES: usize = 16;
-
 /// One Lookup stream.
 pub struct LookupStream {
     calls: StreamCalls,
@@ -42,32 +37,26 @@ pub struct LookupStream {
     /// The client's messages, until it has sent the last one.
     requests: Option<Streaming<LookupRequest>>,
     projections: BTreeMap<u32, Arc<OpenProjection>>,
-    /// The keys of the groups under way.
+    /// The schema that was sent last for each open projection.
+    schemas: BTreeMap<u32, SchemaRef>,
+    /// The credits of the groups under way.
     outstanding: usize,
-    running: FuturesUnordered<BoxFuture<'static, Ended>>,
-    responses: VecDeque<LookupResponse>,
+    running: JoinSet<Ended>,
+    responses: VecDeque<(LookupResponse, Option<Arc<HeldRows>>)>,
 }
 
 /// A group that has been answered.
 struct Ended {
     answer: Answer,
-    keys: usize,
-}
-
-/// Gives back the bytes of a message, once all of its batches have been answered.
-struct Message(Arriving);
-
-impl Drop for Message {
-    fn drop(&mut self) {
-        self.0.taken();
-    }
+    credits: usize,
 }
 
 /// A group that is being formed.
 struct Forming {
     group: Group,
-    keys: usize,
-    messages: Vec<Arc<Message>>,
+    credits: usize,
+    /// The messages that its batches came in.
+    messages: Vec<Arc<MessageBytes>>,
 }
 
 impl LookupStream {
@@ -83,9 +72,10 @@ impl LookupStream {
             arriving,
             requests: Some(requests),
             projections: BTreeMap::new(),
+            schemas: BTreeMap::new(),
             outstanding: 0,
-            running: FuturesUnordered::new(),
-            responses: [response(Kind::Welcome(welcome))].into(),
+            running: JoinSet::new(),
+            responses: [(response(Kind::Welcome(welcome)), None)].into(),
         }
     }
 
@@ -108,45 +98,54 @@ impl LookupStream {
         request: LookupRequest,
         forming: &mut Vec<Forming>,
     ) -> Result<(), Status> {
-        let message = Arc::new(Message(self.arriving.clone()));
+        let message = Arc::new(self.arriving.take());
         for open in request.open {
+            self.charge(1)?;
             let projection = self.open(open)?;
             let group = Group { projection, batches: Vec::new() };
-            forming.push(Forming { group, keys: 0, messages: vec![Arc::clone(&message)] });
+            forming.push(Forming { group, credits: 1, messages: vec![Arc::clone(&message)] });
         }
         for batch in request.batches {
+            let credits = batch.credits();
+            self.charge(credits)?;
             let projection = self.projections.get(&batch.handle).ok_or_else(|| {
                 violation(format!("handle {} is not open; open it first", batch.handle))
             })?;
-            let keys = key_count(&batch);
-            self.outstanding += keys;
-            if self.outstanding > LOOKUP_CREDIT_KEYS {
-                let problem = format!(
-                    "{} keys are outstanding; the credits are {LOOKUP_CREDIT_KEYS}",
-                    self.outstanding
-                );
-                return Err(violation(problem));
-            }
             let may_join = |it: &Forming| {
                 Arc::ptr_eq(&it.group.projection, projection)
                     && !it.group.batches.is_empty()
-                    && it.keys + keys <= KEYS_MAX
+                    && it.credits + credits <= KEYS_MAX
             };
-            let at = forming.iter().position(may_join).unwrap_or(forming.len());
+            // Batches of one projection mostly follow each other.
+            let at = forming.iter().rposition(may_join).unwrap_or(forming.len());
             if at == forming.len() {
                 let projection = Arc::clone(projection);
                 let group = Group { projection, batches: Vec::new() };
-                forming.push(Forming { group, keys: 0, messages: Vec::new() });
+                forming.push(Forming { group, credits: 0, messages: Vec::new() });
             }
             let joined = &mut forming[at];
             joined.group.batches.push(batch);
-            joined.keys += keys;
+            joined.credits += credits;
             if !joined.messages.last().is_some_and(|last| Arc::ptr_eq(last, &message)) {
                 joined.messages.push(Arc::clone(&message));
             }
         }
         for handle in request.close {
             self.projections.remove(&handle);
+            self.schemas.remove(&handle);
+        }
+        Ok(())
+    }
+
+    /// Takes credits for a batch, or for opening a projection.
+    fn charge(&mut self, credits: usize) -> Result<(), Status> {
+        self.outstanding = self.outstanding.saturating_add(credits);
+        if self.outstanding > LOOKUP_CREDIT_KEYS {
+            let problem = format!(
+                "{} keys are outstanding; the credits are {LOOKUP_CREDIT_KEYS}",
+                self.outstanding
+            );
+            return Err(violation(problem));
         }
         Ok(())
     }
@@ -160,32 +159,53 @@ impl LookupStream {
             let problem = format!("{PROJECTIONS_MAX} projections are open; close one first");
             return Err(violation(problem));
         }
-        let projection = Arc::new(OpenProjection::new(open));
+        let projection = Arc::new(OpenProjection { open });
         self.projections.insert(handle, Arc::clone(&projection));
         Ok(projection)
     }
 
     fn start(&mut self, forming: Forming) {
-        let Forming { group, keys, messages } = forming;
+        let Forming { group, credits, messages } = forming;
         let calls = self.calls.clone();
         let context = group.projection.limit(calls.context());
+        let runtime = self.calls.state().runtime.clone();
         let answer = async move {
             let answer = match calls.begin_in(context).await {
                 Ok(call) => group.answer(calls.state(), call).await,
                 Err(fault) => group.refuse(&fault),
             };
             drop(messages);
-            Ended { answer, keys }
+            Ended { answer, credits }
         };
-        self.running.push(answer.boxed());
+        self.running.spawn_on(answer, &runtime);
     }
 
-    /// Puts the answer of a group among the responses.
-    fn end(&mut self, ended: Ended) {
-        self.outstanding -= ended.keys;
-        let Answer { schema, replies } = ended.answer;
-        self.responses.extend(schema.map(Kind::Schema).map(response));
-        self.responses.extend(replies.into_iter().map(Kind::Reply).map(response));
+    /// Puts the answer of a group among the responses. A schema that the client does not know goes first.
+    fn end(&mut self, ended: Ended) -> Result<(), Status> {
+        self.outstanding -= ended.credits;
+        let Answer { projection, opened, replies, held } = ended.answer;
+        let handle = projection.open.handle;
+        let is_open = self.projections.get(&handle).is_some_and(|it| Arc::ptr_eq(it, &projection));
+        let schema = match opened {
+            Ok(None) => None,
+            Ok(Some(opened)) => {
+                let is_known = is_open && self.schemas.get(&handle) == Some(&opened.schema);
+                if is_open && !is_known {
+                    self.schemas.insert(handle, Arc::clone(&opened.schema));
+                }
+                (!is_known).then(|| opened.to_wire(handle)).transpose()?
+            }
+            Err(fault) => Some(LookupSchema {
+                handle,
+                error: Some(query::Error::from(fault)),
+                ..Default::default()
+            }),
+        };
+        let held = held.map(Arc::new);
+        let kinds =
+            schema.map(Kind::Schema).into_iter().chain(replies.into_iter().map(Kind::Reply));
+        self.responses.extend(kinds.map(|kind| (response(kind), held.clone())));
+        Ok(())
     }
 }
 
@@ -194,37 +214,37 @@ impl Stream for LookupStream {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        loop {
-            if let Some(response) = this.responses.pop_front() {
+        let ended = loop {
+            if let Some((response, _)) = this.responses.pop_front() {
                 return Poll::Ready(Some(Ok(response)));
             }
             if let Err(status) = this.take_requests(cx) {
-                // The stream ends: dropping the groups cancels them.
-                this.requests = None;
-                this.running.clear();
-                return Poll::Ready(Some(Err(status)));
+                break status;
             }
-            match this.running.poll_next_unpin(cx) {
-                Poll::Ready(Some(ended)) => this.end(ended),
+            match this.running.poll_join_next(cx) {
+                Poll::Ready(Some(Ok(ended))) => {
+                    if let Err(status) = this.end(ended) {
+                        break status;
+                    }
+                }
+                // The task of a group panicked.
+                Poll::Ready(Some(Err(error))) => {
+                    break Fault::new(Reason::Internal, error.to_string()).into();
+                }
                 Poll::Ready(None) if this.requests.is_none() => return Poll::Ready(None),
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
             }
-        }
+        };
+        // The stream ends, and its groups with it.
+        this.requests = None;
+        this.running.abort_all();
+        this.running.detach_all();
+        Poll::Ready(Some(Err(ended)))
     }
 }
 
 fn response(kind: Kind) -> LookupResponse {
     LookupResponse { kind: Some(kind) }
-}
-
-/// Returns the number of credits that a batch takes.
-fn key_count(batch: &LookupBatch) -> usize {
-    match &batch.keys {
-        Some(Keys::Integers(Integers { values })) => values.len(),
-        Some(Keys::Strings(Strings { lengths, .. })) => lengths.len(),
-        Some(Keys::Arrow(stream)) => stream.len().div_ceil(ARROW_KEY_BYTES),
-        None => 0,
-    }
 }
 
 fn violation(problem: String) -> Status {

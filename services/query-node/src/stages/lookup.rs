@@ -204,13 +204,17 @@ impl<'a> Lookup<'a> {
     pub async fn presence(&mut self, state: &ShardState) -> Result<Presence> {
         let keys = self.keys.keys.len() as u32;
         let has_candidate = |lookup: &Self, key: u32| lookup.candidate(key as usize).is_some();
-        let unknown = |&key: &u32| !has_candidate(self, key) && self.needs_rest(key as usize);
+        // Null is looked up like some key, but no row has it.
+        let is_null = |key: u32| self.keys.keys.is_null(key as usize);
+        let unknown = |&key: &u32| {
+            !is_null(key) && !has_candidate(self, key) && self.needs_rest(key as usize)
+        };
         let unknown: Vec<u32> = (0..keys).filter(unknown).collect();
         if !unknown.is_empty() {
             self.search_rest(state, &unknown).await?;
         }
         let mut presence = Presence::default();
-        for key in 0..keys {
+        for key in (0..keys).filter(|&key| self.keys.keys.is_valid(key as usize)) {
             let is_proven = matches!(self.rest[key as usize], Rest::Known(Some(_)));
             match has_candidate(self, key) {
                 true => presence.unproven.push(key),

@@ -1,11 +1,14 @@
 //! Lookup streams: batches of typed keys, many in flight.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::DataType;
 use client::query::{GottenRows, Keys, Lookup, LookupClient, LookupOpen, QueryClient, keys_of};
 use futures::future::join_all;
@@ -95,7 +98,7 @@ async fn keys_of_every_kind_are_found() {
     // 7 is deleted, and a null is the key of no row.
     let column: ArrayRef = Arc::new(Int32Array::from(vec![Some(5), None, Some(7), Some(9)]));
     let batch = RecordBatch::try_from_iter_with_nullable([("k", column, true)]).unwrap();
-    let mut writer = arrow_ipc::writer::StreamWriter::try_new(Vec::new(), &batch.schema()).unwrap();
+    let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema()).unwrap();
     writer.write(&batch).unwrap();
     let keys = Keys::Arrow(writer.into_inner().unwrap().into());
     let answer = by_id.get(keys).await.unwrap();
@@ -163,7 +166,7 @@ async fn a_bad_batch_gets_its_own_error() {
     let by_vector = LookupOpen { key_column: "vector".into(), ..open(&["id"]) };
     let by_vector = stream.open(by_vector).await.unwrap();
     let not_text = Strings { data: (&b"\xff"[..]).into(), lengths: vec![1] };
-    let too_many = integers(&vec![1; 10_001]);
+    let too_many = text_keys(&vec![key(1); 10_001]);
     let (good, number, text, empty, vector, many) = tokio::join!(
         by_key.get(text_keys(&[key(1)])),
         by_key.get(integers(&[1])),
@@ -178,7 +181,7 @@ async fn a_bad_batch_gets_its_own_error() {
         (text, "not UTF-8"),
         (empty, "`keys` is empty"),
         (vector, "`keys` has integers, but the key column is of type FixedSizeList"),
-        (many, "10001 keys"),
+        (many, "`keys` has 10001 keys; give at most 10000"),
     ] {
         assert_fault(answer.unwrap_err(), Reason::BadArgument, says);
     }
@@ -284,6 +287,15 @@ async fn only_violations_of_the_protocol_end_the_stream() {
     violation(closed, "handle 1 is not open").await;
     let many = (1..=7).map(|id| batch(id, 10_000)).collect();
     violation(vec![message(vec![open()], many, vec![])], "the credits are 65536").await;
+    // Neither empty batches nor projections are free.
+    let empty = vec![LookupBatch { handle: 1, ..Default::default() }; 65_536];
+    violation(vec![message(vec![open()], empty, vec![])], "the credits are 65536").await;
+    let reopened = (0..70_000).map(|_| message(vec![open()], vec![], vec![1])).collect();
+    let (said, status) = send_raw(&node, reopened).await;
+    match status {
+        Some(status) => assert_eq!(Fault::from_status(&status).reason, Reason::BadProtocol),
+        None => assert_eq!(said.len(), 70_001, "the node kept up"),
+    }
     let projections = (1..=65).map(|handle| LookupOpen { handle, ..open() }).collect();
     violation(vec![message(projections, vec![], vec![])], "64 projections are open").await;
 
@@ -299,6 +311,80 @@ async fn only_violations_of_the_protocol_end_the_stream() {
     let Kind::Reply(reply) = &kinds[reply] else { unreachable!() };
     let result = |id, rows| LookupResult { id, rows, ..Default::default() };
     assert_eq!(reply.results, [result(7, 2), result(8, 1)], "batches that wait share a reply");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compressed_stream_of_keys_is_refused_before_it_is_decoded() {
+    let (_table, _node, client) = served().await;
+    let by_id = LookupOpen { key_column: "id".into(), ..open(&["id"]) };
+    let by_id = lookup(&client, by_id).await;
+    let column: ArrayRef = Arc::new(Int64Array::from(vec![5; 1000]));
+    let batch = RecordBatch::try_from_iter([("k", column)]).unwrap();
+    let compression = Some(CompressionType::LZ4_FRAME);
+    let options = IpcWriteOptions::default().try_with_compression(compression).unwrap();
+    let mut writer =
+        StreamWriter::try_new_with_options(Vec::new(), &batch.schema(), options).unwrap();
+    writer.write(&batch).unwrap();
+    let keys = Keys::Arrow(writer.into_inner().unwrap().into());
+    let fault = by_id.get(keys).await.unwrap_err();
+    assert_fault(fault, Reason::BadArgument, "send it without compression");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_never_read_with_the_schema_of_another_version() {
+    let table = TestTable::plain().await;
+    let (node, client) = serve(&[("t", &table)]).await;
+    let by_key = LookupOpen { key_column: "key".into(), ..open(&[]) };
+    let latest = lookup(&client, by_key).await;
+    for step in 0..4 {
+        // Batches of the old and the new version end in any order.
+        let gets = (0..200).map(|number| {
+            let latest = latest.clone();
+            async move {
+                let answer = latest.get(text_keys(&[key(number)])).await.unwrap();
+                let rows = of_rows(answer.rows);
+                let own = if is_live(number) { vec![number] } else { vec![] };
+                assert_eq!(ids(&rows), own);
+                (answer.version, rows.num_columns())
+            }
+        });
+        let mut dataset = Dataset::open(&table.uri).await.unwrap();
+        let column =
+            NewColumnTransform::SqlExpressions(vec![(format!("column_{step}"), "id + 1".into())]);
+        let change = async {
+            dataset.add_columns(column, None, None).await.unwrap();
+            node.refresh().await;
+        };
+        let (answers, ()) = tokio::join!(join_all(gets), change);
+        let widths: BTreeSet<_> = answers.into_iter().collect();
+        let versions: Vec<u64> = widths.iter().map(|(version, _)| *version).collect();
+        assert!(versions.is_sorted_by(|a, b| a < b), "one schema for each version: {widths:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_opens_leave_no_handle_behind() {
+    let (_table, _node, client) = served().await;
+    let stream = client.lookups().await.unwrap();
+    for _ in 0..200 {
+        let absent = LookupOpen { table: "absent".into(), ..open(&["id"]) };
+        assert!(stream.open(absent).await.is_err());
+    }
+    let good = stream.open(open(&["id"])).await.unwrap();
+    assert_eq!(ids(&of_rows(good.get(text_keys(&[key(1)])).await.unwrap().rows)), [1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_keys_are_sent_in_several_messages() {
+    let (_table, _node, client) = served().await;
+    let by_key = lookup(&client, open(&["id"])).await;
+    let long: Vec<String> = (0..16).map(|at| format!("{at}{}", "k".repeat(60 << 10))).collect();
+    let batches = (0..20).map(|_| by_key.get(text_keys(&long)));
+    for answer in join_all(batches).await {
+        assert_eq!(answer.unwrap().not_found.len(), long.len());
+    }
+    let fault = by_key.get(text_keys(&[&long[..]; 4].concat())).await.unwrap_err();
+    assert_fault(fault, Reason::BadArgument, "give fewer keys");
 }
 
 #[tokio::test(flavor = "multi_thread")]
