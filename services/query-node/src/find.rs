@@ -15,22 +15,12 @@ use spelling::counted;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
+use crate::found_rows::FoundRows;
 use crate::io_tier::{Cost, Fetched, fetch_rows, present};
 use crate::request_context::RequestContext;
 use crate::stages::{Keys, Lookup};
 use crate::state::ShardState;
 use crate::tables::Projection;
-
-/// The rows of keys, in the keys' order.
-#[derive(Debug)]
-pub struct FoundRows {
-    /// The rows, with the wanted columns in wire types.
-    pub rows: RecordBatch,
-    /// The position of each row's key, ascending.
-    pub keys: Vec<u32>,
-    /// The address of each row.
-    pub addrs: Vec<RowAddr>,
-}
 
 /// Returns the rows of `keys`: for each key the live row with the lowest address that has it, if there is one. `fetch`
 /// is the stage that fetches the rows.

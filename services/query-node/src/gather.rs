@@ -6,50 +6,29 @@
 //! A Get is gathered only with others of its grant and priority, whose queues and limits are the same. The error of
 //! shared work is not passed on: each Get is then done alone. A caller that gives up touches nobody else.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use address::RowAddr;
-use arrow_array::{Array, ArrayRef};
+use arrow_array::Array;
 use arrow_select::concat::concat;
 use futures::FutureExt;
-use scheduler::{Flow, Priority};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
-use crate::find::{Finder, FoundRows, find_for, find_rows};
+use crate::find::{Finder, find_for, find_rows};
+use crate::found_rows::FoundRows;
 use crate::held_rows::HeldRows;
 use crate::io_tier::Cost;
-use crate::request_context::RequestContext;
 use crate::stages::Keys;
 use crate::state::ShardState;
-use crate::tables::{OpenTable, Projection};
+use crate::tables::Projection;
+use crate::waiting_gets::{Shared, WaitingGet, groups};
 
 /// Maximum number of keys of a Get that is gathered with others: larger ones gain nothing.
 const GET_KEYS_MAX: usize = 16;
-
-/// Maximum number of keys that are looked up together.
-const GROUP_KEYS_MAX: usize = 1024;
-
-/// The Gets that wait on a core. All of them are on its thread, so the lock is never contended.
-#[derive(Default)]
-pub struct Gatherer(Mutex<Vec<Waiting>>);
-
-/// A Get that waits.
-struct Waiting {
-    table: Arc<OpenTable>,
-    column: String,
-    wanted: Arc<Projection>,
-    keys: ArrayRef,
-    context: RequestContext,
-    /// Receives the rows; `None` if the Get has to be done alone.
-    answer: oneshot::Sender<Option<Shared>>,
-}
-
-/// A Get's part of the rows that were found for several, and the memory that these hold.
-struct Shared(FoundRows, Arc<HeldRows>);
 
 /// The rows of a Get. Rows that were found for several Gets hold their memory until all of these are answered.
 pub struct Gathered {
@@ -69,7 +48,7 @@ pub async fn find_gathered(
     let state = Arc::clone(call.shard());
     if keys.keys.len() <= GET_KEYS_MAX && !call.is_observed() {
         let (answer, answered) = oneshot::channel();
-        let waiting = Waiting {
+        let waiting = WaitingGet {
             table: Arc::clone(keys.open),
             column: keys.column.to_owned(),
             wanted: Arc::clone(wanted),
@@ -77,7 +56,7 @@ pub async fn find_gathered(
             context: call.context,
             answer,
         };
-        if state.gatherer.join(waiting) {
+        if state.waiting_gets.join(waiting) {
             let first = First(&state);
             yield_now().await;
             drop(first);
@@ -97,7 +76,7 @@ struct First<'a>(&'a Arc<ShardState>);
 
 impl Drop for First<'_> {
     fn drop(&mut self) {
-        for group in groups(self.0.gatherer.take()) {
+        for group in groups(self.0.waiting_gets.take()) {
             // A lone Get goes on by itself: its sender is dropped here.
             if group.len() > 1 {
                 self.0.runtime.spawn(answer(Arc::clone(self.0), group));
@@ -106,50 +85,8 @@ impl Drop for First<'_> {
     }
 }
 
-impl Gatherer {
-    /// Adds a Get. Returns whether it is the first one that waits.
-    fn join(&self, get: Waiting) -> bool {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.push(get);
-        waiting.len() == 1
-    }
-
-    fn take(&self) -> Vec<Waiting> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Divides Gets into groups that can share work. Those whose callers have gone away are left out.
-fn groups(waiting: Vec<Waiting>) -> Vec<Vec<Waiting>> {
-    let mut groups: Vec<(usize, Vec<Waiting>)> = Vec::new();
-    for get in waiting.into_iter().filter(|get| !get.answer.is_closed()) {
-        let keys = get.keys.len();
-        let fits = |(held, group): &(usize, Vec<Waiting>)| {
-            *held + keys <= GROUP_KEYS_MAX && group[0].shares_with(&get)
-        };
-        match groups.iter_mut().find(|group| fits(group)) {
-            Some((held, group)) => {
-                *held += keys;
-                group.push(get);
-            }
-            None => groups.push((keys, vec![get])),
-        }
-    }
-    groups.into_iter().map(|(_, group)| group).collect()
-}
-
-impl Waiting {
-    fn shares_with(&self, other: &Self) -> bool {
-        let of = |get: &Self| -> (Flow, Priority) { (get.context.flow(), get.context.priority()) };
-        Arc::ptr_eq(&self.table, &other.table)
-            && Arc::ptr_eq(&self.wanted, &other.wanted)
-            && self.column == other.column
-            && of(self) == of(other)
-    }
-}
-
 /// Answers the Gets of a group. If that fails, each of them is done alone.
-async fn answer(state: Arc<ShardState>, group: Vec<Waiting>) {
+async fn answer(state: Arc<ShardState>, group: Vec<WaitingGet>) {
     let parts = found(&state, &group).await.unwrap_or_default();
     state.metrics.gathered(parts.len());
     let mut parts = parts.into_iter();
@@ -159,7 +96,7 @@ async fn answer(state: Arc<ShardState>, group: Vec<Waiting>) {
     }
 }
 
-async fn found(state: &ShardState, group: &[Waiting]) -> Result<Vec<Shared>> {
+async fn found(state: &ShardState, group: &[WaitingGet]) -> Result<Vec<Shared>> {
     let keys = concat(&group.iter().map(|get| get.keys.as_ref()).collect::<Vec<_>>())?;
     // An I/O node that hangs is left in time for the most hasty of them; the others are then done alone.
     let Some(hasty) = group.iter().min_by_key(|get| get.context.left()) else {
@@ -170,7 +107,7 @@ async fn found(state: &ShardState, group: &[Waiting]) -> Result<Vec<Shared>> {
     let found = find_for(state, asked, &hasty.wanted, hasty.context, &mut several).await?;
     let held = Arc::new(several.0);
     let (mut start, mut row) = (0, 0);
-    let part = |get: &Waiting| {
+    let part = |get: &WaitingGet| {
         let end = start + get.keys.len() as u32;
         let rows = found.keys[row..].partition_point(|&key| key < end);
         let addrs: Vec<RowAddr> = found.addrs[row..row + rows].to_vec();

@@ -26,6 +26,7 @@ mod counters;
 mod describe;
 mod error;
 mod find;
+mod found_rows;
 mod gather;
 mod get;
 mod held_rows;
@@ -50,6 +51,7 @@ mod stream_calls;
 mod tables;
 mod take;
 mod trace;
+mod waiting_gets;
 mod warm;
 
 pub use config::{AccessConfig, QueryConfig, TableConfig};

@@ -21,10 +21,10 @@ use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 use crate::call_rules::{REQUEST_BYTES_MAX, call_rule};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
-use crate::gather::Gatherer;
 use crate::io_tier::IoTier;
 use crate::service::Service;
 use crate::state::{NodeState, ShardState};
+use crate::waiting_gets::WaitingGets;
 
 /// The query service's name, for reflection.
 const SERVICE: &str = "bireme.query.v1.QueryService";
@@ -105,8 +105,9 @@ fn prepare(shared: Arc<NodeState>) -> Result<Prepared> {
     let handle = runtime.handle().clone();
     let (metrics, activity) = (ShardMetrics::default(), Arc::default());
     let memory = TrafficMemory::new(shared.core_traffic);
-    let gatherer = Gatherer::default();
-    let state = ShardState { shared, tier, metrics, activity, gatherer, memory, runtime: handle };
+    let waiting_gets = WaitingGets::default();
+    let state =
+        ShardState { shared, tier, metrics, activity, waiting_gets, memory, runtime: handle };
     Ok((runtime, Arc::new(state), views))
 }
 

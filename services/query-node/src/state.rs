@@ -18,10 +18,10 @@ use crate::admission::AdmissionQueue;
 use crate::config::{AccessConfig, QueryConfig};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
-use crate::gather::Gatherer;
 use crate::io_tier::{IoNodes, IoTier};
 use crate::memory::core_traffic;
 use crate::tables::Catalog;
+use crate::waiting_gets::WaitingGets;
 
 /// State of one shard, shared by the requests of its core.
 pub struct ShardState {
@@ -34,7 +34,7 @@ pub struct ShardState {
     /// Counts begins and ends of requests. The thread keeps polling for a while after each of them (`idle_poll`).
     pub activity: Arc<ActivityCounter>,
     /// The Gets that wait on the core.
-    pub gatherer: Gatherer,
+    pub waiting_gets: WaitingGets,
     /// The memory that the core's callers may hold.
     pub memory: Arc<TrafficMemory>,
     /// The runtime of the core's own thread.

@@ -21,3 +21,19 @@ impl LookupBatch {
         keys.max(1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_takes_a_credit_for_each_key_and_at_least_one() {
+        let credits = |keys| LookupBatch { id: 1, handle: 1, keys }.credits();
+        assert_eq!(credits(None), 1);
+        assert_eq!(credits(Some(Keys::Integers(Integers { values: vec![7; 3] }))), 3);
+        let strings = Strings { data: "abc".into(), lengths: vec![1, 2] };
+        assert_eq!(credits(Some(Keys::Strings(strings))), 2);
+        assert_eq!(credits(Some(Keys::Strings(Strings::default()))), 1);
+        assert_eq!(credits(Some(Keys::Arrow(vec![0; 33].into()))), 3);
+    }
+}
