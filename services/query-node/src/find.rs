@@ -4,7 +4,7 @@
 //! wants, and rows with another key are dropped. One fetch is enough unless a row has another key.
 
 use address::RowAddr;
-use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow_array::{Array, ArrayRef, UInt32Array};
 use arrow_cast::display::array_value_to_string;
 use arrow_ord::ord::make_comparator;
 use arrow_schema::SortOptions;
@@ -176,8 +176,8 @@ fn joined(mut rounds: Vec<FoundRows>) -> Result<FoundRows> {
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::StringArray;
     use arrow_array::cast::AsArray;
+    use arrow_array::{RecordBatch, StringArray};
 
     use super::*;
 
