@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status, Streaming};
 use traffic::Arriving;
 use wire::query::query_service_server::QueryService;
 use wire::query::*;
-use wire::{Fault, query};
+use wire::{Fault, Reason, query};
 
 use crate::authorization::{IdentifiedCaller, address_of, identify};
 use crate::call::Call;
@@ -103,6 +103,10 @@ impl QueryService for Service {
             async move {
                 let request = request?;
                 let answer = match calls.begin().await {
+                    // The caller's credentials are no longer accepted, so the stream ends.
+                    Err(fault) if fault.reason == Reason::Unauthenticated => {
+                        return Err(fault.into());
+                    }
                     Err(fault) => Err(fault),
                     Ok(mut call) => {
                         let rows = get(request, &mut call).await;

@@ -30,13 +30,13 @@ const BATCHES_AHEAD: usize = 2;
 
 const EXAMPLES: &str = "\
 Examples:
-  bireme lookup words --keys clicks.parquet --on synset --columns lemmas,gloss --output joined.parquet
-  bireme lookup users --keys events.csv --output events-with-users.parquet
+  bireme lookup words --keys clicks.parquet --on synset --output joined.parquet
+  bireme lookup users --keys events.csv --columns name,age --output e.parquet
 
-The file's name decides its format: .parquet, .csv, .tsv, .jsonl (.ndjson, .json),
-.arrow (.ipc, .feather). The output has the file's rows in their order, and the
-table's columns beside them: nulls where the key is null or in no row. All rows
-are read from one version of the table.";
+The file's name decides its format: .parquet, .csv, .tsv, .jsonl (.ndjson,
+.json), .arrow (.ipc, .feather). The output has the file's rows in their order,
+and the table's columns beside them: nulls where the key is null or in no row.
+All rows are read from one version of the table.";
 
 /// Arguments of `bireme lookup`.
 #[derive(Debug, Args)]

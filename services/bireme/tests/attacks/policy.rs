@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use certificates::{TokenSigner, key_set};
-use client::query::{GetRequest, GottenRows, QueryClient, RowFormat};
+use client::query::{GetRequest, GottenRows, Keys, LookupOpen, QueryClient, RowFormat};
 use futures::channel::mpsc;
 use futures::stream::{self, StreamExt};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use wire::query::query_service_client::QueryServiceClient;
 use wire::query::search_request::By;
 use wire::query::{
     DescribeTableRequest, ListTablesRequest, PlacementRequest, SearchRequest, StatusRequest,
-    TakeRequest, WarmRequest,
+    Strings, TakeRequest, WarmRequest,
 };
 use wire::{Fault, Reason};
 
@@ -505,4 +505,45 @@ fn a_stream_that_goes_on_after_its_grant_is_withdrawn_gets_no_row() {
         "answered until the new policy was read; then {refused} of {refused} requests refused, and the stream ended with its key"
     );
     held(16, "a GetStream that goes on after its grant is withdrawn", &seen);
+}
+
+#[test]
+fn a_lookup_stream_gets_no_row_after_its_grant_is_withdrawn_and_ends_with_its_key() {
+    let guarded = Guarded::begin();
+    let endpoint = guarded.cluster.query.endpoint.parse().unwrap();
+    guarded.runtime.block_on(async {
+        let client = QueryClient::connect(&endpoint).await.unwrap().with_token(READER).unwrap();
+        let stream = client.lookups().await.unwrap();
+        let open = |table: &str| LookupOpen { table: table.into(), ..Default::default() };
+        let words = stream.open(open("words")).await.unwrap();
+        let keys = || Keys::Strings(Strings { data: "n02503517".into(), lengths: vec![9] });
+        words.get(keys()).await.unwrap();
+        let lost = async |reason| {
+            let until = Instant::now() + PATIENCE;
+            loop {
+                match words.get(keys()).await {
+                    Err(fault) if fault.reason == reason => return,
+                    other => assert!(Instant::now() < until, "{other:?}"),
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        // The grant is for another table from now on. The stream does not pause.
+        guarded.replace_policy(READER, "others");
+        lost(Reason::TableNotFound).await;
+        for _ in 0..1000 {
+            let fault = words.get(keys()).await.unwrap_err();
+            assert_eq!(fault.reason, Reason::TableNotFound, "{fault}");
+        }
+        let vault = stream.open(open("vault")).await.err().unwrap();
+        assert_eq!(vault.reason, Reason::TableNotFound, "{vault}");
+        guarded.replace_policy("another key", "words");
+        lost(Reason::Unauthenticated).await;
+        let ended = stream.open(open("words")).await.err().unwrap();
+        assert_eq!(ended.reason, Reason::Unauthenticated, "the stream goes on");
+    });
+    assert_eq!(guarded.end(), 0);
+    let seen = "answered until the new policy was read; then 1,001 of 1,001 batches and projections refused, and \
+                the stream ended with its key";
+    held(16, "a Lookup stream that goes on after its grant is withdrawn", seen);
 }

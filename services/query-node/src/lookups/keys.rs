@@ -4,8 +4,10 @@
 
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, Int64Array, StringArray, UInt64Array, new_empty_array,
+    Array, ArrayRef, BinaryArray, Int64Array, OffsetSizeTrait, StringArray, UInt64Array,
+    new_empty_array,
 };
 use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_cast::cast::{CastOptions, cast_with_options};
@@ -35,7 +37,26 @@ pub fn key_array(keys: Option<Keys>, data_type: &DataType) -> Result<ArrayRef> {
     match keys.len() {
         0 => bad("is empty; give at least one key".into()),
         len if len > KEYS_MAX => bad(format!("has {len} keys; give at most {KEYS_MAX}")),
-        _ => Ok(keys),
+        _ => match longest(&keys) {
+            bytes if bytes > KEY_BYTES_MAX => {
+                bad(format!("has a key of {bytes} bytes; {KEY_BYTES_MAX} is the most"))
+            }
+            _ => Ok(keys),
+        },
+    }
+}
+
+/// Returns the length in bytes of the longest text or binary key; 0 for other types.
+fn longest(keys: &ArrayRef) -> usize {
+    fn max<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>) -> usize {
+        offsets.lengths().max().unwrap_or(0)
+    }
+    match keys.data_type() {
+        DataType::Utf8 => max(keys.as_string::<i32>().offsets()),
+        DataType::LargeUtf8 => max(keys.as_string::<i64>().offsets()),
+        DataType::Binary => max(keys.as_binary::<i32>().offsets()),
+        DataType::LargeBinary => max(keys.as_binary::<i64>().offsets()),
+        _ => 0,
     }
 }
 
@@ -57,9 +78,6 @@ fn of_strings(keys: Strings, data_type: &DataType) -> Result<ArrayRef> {
     if total != data.len() as u64 || i32::try_from(total).is_err() {
         let bytes = data.len();
         return bad(format!("has {bytes} bytes of strings, but their lengths add up to {total}"));
-    }
-    if let Some(length) = lengths.iter().find(|&&length| length as usize > KEY_BYTES_MAX) {
-        return bad(format!("has a key of {length} bytes; {KEY_BYTES_MAX} is the most"));
     }
     let offsets = OffsetBuffer::from_lengths(lengths.iter().map(|&length| length as usize));
     let data = Buffer::from(data);
@@ -192,6 +210,7 @@ mod tests {
     #[test]
     fn bad_keys_are_named() {
         let text: ArrayRef = Arc::new(StringArray::from(vec!["7"]));
+        let long: ArrayRef = Arc::new(StringArray::from(vec!["k".repeat(KEY_BYTES_MAX + 1)]));
         for (keys, data_type, expected) in [
             (None, DataType::Utf8, "empty"),
             (integers(&[]), DataType::Int8, "empty"),
@@ -201,6 +220,7 @@ mod tests {
             (strings(&[b"\xff"]), DataType::Utf8, "not UTF-8"),
             (strings(&[&[b'k'; KEY_BYTES_MAX + 1]]), DataType::Utf8, "65537 bytes"),
             (arrow(text), DataType::Int8, "keys of type Utf8"),
+            (arrow(long), DataType::LargeUtf8, "65537 bytes"),
             (Some(Keys::Arrow(Bytes::from_static(b"xxxxx"))), DataType::Int8, "Arrow IPC stream"),
         ] {
             let problem = problem(keys, &data_type);

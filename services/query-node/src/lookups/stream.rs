@@ -47,7 +47,8 @@ pub struct LookupStream {
 
 /// A group that has been answered.
 struct Ended {
-    answer: Answer,
+    /// The answer, or the reason why the stream ends.
+    answer: Result<Answer, Fault>,
     credits: usize,
 }
 
@@ -171,8 +172,10 @@ impl LookupStream {
         let runtime = self.calls.state().runtime.clone();
         let answer = async move {
             let answer = match calls.begin_in(context).await {
-                Ok(call) => group.answer(calls.state(), call).await,
-                Err(fault) => group.refuse(&fault),
+                Ok(call) => Ok(group.answer(calls.state(), call).await),
+                // The caller's credentials are no longer accepted, so the stream ends.
+                Err(fault) if fault.reason == Reason::Unauthenticated => Err(fault),
+                Err(fault) => Ok(group.refuse(&fault)),
             };
             drop(messages);
             Ended { answer, credits }
@@ -183,7 +186,7 @@ impl LookupStream {
     /// Puts the answer of a group among the responses. A schema that the client does not know goes first.
     fn end(&mut self, ended: Ended) -> Result<(), Status> {
         self.outstanding -= ended.credits;
-        let Answer { projection, opened, replies, held } = ended.answer;
+        let Answer { projection, opened, replies, held } = ended.answer?;
         let handle = projection.open.handle;
         let is_open = self.projections.get(&handle).is_some_and(|it| Arc::ptr_eq(it, &projection));
         let schema = match opened {
