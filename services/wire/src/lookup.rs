@@ -1,4 +1,4 @@
-//! What both sides of a Lookup stream have to agree on.
+//! The limits of a Lookup stream that client and node compute alike.
 
 use crate::query::lookup_batch::Keys;
 use crate::query::{Integers, LookupBatch, Strings};

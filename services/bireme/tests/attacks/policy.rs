@@ -427,7 +427,7 @@ fn a_grant_on_one_table_is_no_way_to_another() {
                 refused += 1;
             }
         }
-        // What it may do with its own table is no more than its grant says, and no answer names the other table.
+        // It can do with its own table only what its grant allows, and no answer names the other table.
         let mut service = caller.service.clone();
         let listed = service.list_tables(caller.ask(ListTablesRequest {}));
         let listed = guarded.runtime.block_on(listed).unwrap().into_inner().tables;

@@ -61,7 +61,7 @@ async fn appended(rows: RecordBatch, appends: &[Append]) -> Result<RecordBatch, 
                     format!("the rows have a column `{name}` already; don't append another");
                 return Err(Fault::new(Reason::BadArgument, message).with("column", name));
             }
-            fields.push(Arc::new(Field::clone(field).with_nullable(true)));
+            fields.push(Arc::clone(field));
             columns.push(Arc::clone(column));
         }
     }

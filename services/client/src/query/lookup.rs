@@ -4,12 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
-};
-use arrow_array::{Array, ArrayRef};
+use arrow_array::types::{Int64Type, UInt64Type};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_cast::cast;
 use arrow_schema::{DataType, SchemaRef};
 use bytes::{Bytes, BytesMut};
@@ -91,7 +88,7 @@ enum Command {
 
 type Answer<T> = oneshot::Sender<Result<T, Fault>>;
 
-/// What waits for messages of the node.
+/// The callers that wait for messages from the node.
 #[derive(Default)]
 struct Waiting {
     opens: HashMap<u32, Answer<Option<SchemaRef>>>,
@@ -186,9 +183,7 @@ impl Lookup {
         permit.forget();
         answered.await.map_err(|_| ended())?
     }
-}
 
-impl Lookup {
     /// Returns the schema that rows had when the projection was opened; `None` if it returns no rows in Arrow.
     pub fn schema(&self) -> Option<SchemaRef> {
         self.projection.schema.get().cloned().flatten()
@@ -376,7 +371,7 @@ fn messages_of(commands: Vec<Command>) -> Vec<LookupRequest> {
             Command::Batch(batch) => batch.encoded_len(),
             Command::Close(_) => size_of::<u32>(),
         };
-        // What a projection is opened by goes before its batches.
+        // The order of commands is kept, so that a projection is opened before its batches are read.
         if bytes > 0 && bytes + more > MESSAGE_BYTES_MAX / 2 {
             messages.push(std::mem::take(&mut last));
             bytes = 0;
@@ -397,54 +392,44 @@ fn messages_of(commands: Vec<Command>) -> Vec<LookupRequest> {
 /// # Errors
 /// `BAD_ARGUMENT` if the array has nulls, or another type.
 pub fn keys_of(array: &ArrayRef) -> Result<Keys, Fault> {
-    if let DataType::Dictionary(_, values) = array.data_type() {
-        let plain = cast(array, values).map_err(|error| {
-            Fault::new(Reason::BadArgument, format!("the keys can't be read: {error}"))
-        })?;
-        return keys_of(&plain);
-    }
-    macro_rules! integers {
-        ($kind:ty) => {
-            array.as_primitive::<$kind>().values().iter().map(|&value| value as u64).collect()
-        };
-    }
     if array.null_count() > 0 {
         let message = format!("{} of the keys are null; leave them out", array.null_count());
         return Err(Fault::new(Reason::BadArgument, message));
     }
-    let values: Vec<u64> = match array.data_type() {
-        DataType::Int8 => integers!(Int8Type),
-        DataType::Int16 => integers!(Int16Type),
-        DataType::Int32 => integers!(Int32Type),
-        DataType::Int64 => integers!(Int64Type),
-        DataType::UInt8 => integers!(UInt8Type),
-        DataType::UInt16 => integers!(UInt16Type),
-        DataType::UInt32 => integers!(UInt32Type),
-        DataType::UInt64 => integers!(UInt64Type),
-        DataType::Utf8 => return Ok(strings(array.as_string::<i32>().iter())),
-        DataType::LargeUtf8 => return Ok(strings(array.as_string::<i64>().iter())),
-        DataType::Binary => return Ok(strings(array.as_binary::<i32>().iter())),
-        DataType::LargeBinary => return Ok(strings(array.as_binary::<i64>().iter())),
-        DataType::FixedSizeBinary(_) => {
-            return Ok(strings(array.as_fixed_size_binary().iter()));
+    let to = |data_type: &DataType| {
+        cast(array, data_type).map_err(|error| {
+            Fault::new(Reason::BadArgument, format!("the keys can't be read: {error}"))
+        })
+    };
+    match array.data_type() {
+        DataType::Dictionary(_, values) => keys_of(&to(values)?),
+        it if it.is_unsigned_integer() => {
+            let values = to(&DataType::UInt64)?.as_primitive::<UInt64Type>().values().to_vec();
+            Ok(Keys::Integers(Integers { values }))
+        }
+        it if it.is_signed_integer() => {
+            let values = to(&DataType::Int64)?;
+            let values = values.as_primitive::<Int64Type>().values();
+            let values = values.iter().map(|&value| value as u64).collect();
+            Ok(Keys::Integers(Integers { values }))
+        }
+        DataType::Utf8
+        | DataType::LargeUtf8
+        | DataType::Binary
+        | DataType::LargeBinary
+        | DataType::FixedSizeBinary(_) => {
+            let strings = to(&DataType::LargeBinary)?;
+            let strings = strings.as_binary::<i64>();
+            let mut data = BytesMut::new();
+            strings.iter().flatten().for_each(|key| data.extend_from_slice(key));
+            let lengths = strings.offsets().lengths().map(|length| length as u32).collect();
+            Ok(Keys::Strings(Strings { data: data.freeze(), lengths }))
         }
         other => {
             let message = format!("keys of type {other} can't be looked up");
-            return Err(Fault::new(Reason::BadArgument, message));
+            Err(Fault::new(Reason::BadArgument, message))
         }
-    };
-    Ok(Keys::Integers(Integers { values }))
-}
-
-/// Converts strings to the keys of a batch. Nulls are left out.
-fn strings(keys: impl Iterator<Item = Option<impl AsRef<[u8]>>>) -> Keys {
-    let (mut data, mut lengths) = (BytesMut::new(), Vec::new());
-    for key in keys.flatten() {
-        let key = key.as_ref();
-        data.extend_from_slice(key);
-        lengths.push(key.len() as u32);
     }
-    Keys::Strings(Strings { data: data.freeze(), lengths })
 }
 
 fn ended() -> Fault {

@@ -10,18 +10,19 @@ use arrow_select::concat::concat;
 use futures::FutureExt;
 use spelling::counted;
 use wire::query::lookup_reply::Rows;
-use wire::query::{LookupBatch, LookupReply, LookupResult, LookupSchema, RowFormat};
+use wire::query::{LookupBatch, LookupOpen, LookupReply, LookupResult, LookupSchema, RowFormat};
 use wire::{Fault, query, schema_to_bytes};
 
 use super::keys::key_array;
-use super::projection::OpenProjection;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::find::{find_rows, others};
 use crate::found_rows::FoundRows;
 use crate::held_rows::HeldRows;
-use crate::stages::{Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column};
+use crate::stages::{
+    Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column, row_format,
+};
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
 
@@ -30,13 +31,13 @@ const ROW_ADDR: &str = "_rowaddr";
 
 /// Batches of one projection that are looked up together. Without batches, the projection is only opened.
 pub struct Group {
-    pub projection: Arc<OpenProjection>,
+    pub projection: Arc<LookupOpen>,
     pub batches: Vec<LookupBatch>,
 }
 
 /// The answer to a group.
 pub struct Answer {
-    pub projection: Arc<OpenProjection>,
+    pub projection: Arc<LookupOpen>,
     /// The schema of the rows; `None` if there are none. Or the reason why the projection can't be opened.
     pub opened: std::result::Result<Option<RowsSchema>, Fault>,
     pub replies: Vec<LookupReply>,
@@ -64,7 +65,7 @@ impl RowsSchema {
     }
 }
 
-/// What a group reads: the projection at one version of its table.
+/// A projection at one version of its table.
 struct Opened {
     table: Arc<OpenTable>,
     columns: Arc<Projection>,
@@ -88,7 +89,7 @@ impl Group {
         let ids: Vec<u64> = batches.iter().map(|batch| batch.id).collect();
         let answered = async {
             let opened = Opened::of(&projection, &mut call).await?;
-            let handle = projection.open.handle;
+            let handle = projection.handle;
             let replies = opened.answer_batches(state, handle, batches, &mut call).await?;
             Ok((opened.schema(), replies))
         };
@@ -101,8 +102,8 @@ impl Group {
     }
 }
 
-fn refused(projection: Arc<OpenProjection>, ids: &[u64], fault: &Fault) -> Answer {
-    let handle = projection.open.handle;
+fn refused(projection: Arc<LookupOpen>, ids: &[u64], fault: &Fault) -> Answer {
+    let handle = projection.handle;
     let (opened, replies) = match ids {
         [] => (Err(fault.clone()), Vec::new()),
         _ => (Ok(None), vec![failed(handle, ids, fault)]),
@@ -111,10 +112,9 @@ fn refused(projection: Arc<OpenProjection>, ids: &[u64], fault: &Fault) -> Answe
 }
 
 impl Opened {
-    async fn of(projection: &OpenProjection, call: &mut Call) -> Result<Self> {
-        let open = &projection.open;
+    async fn of(open: &LookupOpen, call: &mut Call) -> Result<Self> {
         call.context = call.context.with_priority(open.priority)?;
-        let format = projection.format()?;
+        let format = row_format(open.format)?;
         if open.only_presence && !open.columns.is_empty() {
             let problem =
                 "is given, but `only_presence` returns no rows; give one of the two".into();

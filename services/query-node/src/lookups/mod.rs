@@ -18,7 +18,6 @@
 mod group;
 mod keys;
 mod plain_stream;
-mod projection;
 mod stream;
 
 pub use stream::LookupStream;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use arrow_schema::SchemaRef;
 use futures::{Stream, StreamExt};
@@ -19,7 +20,6 @@ use wire::query::{LookupOpen, LookupRequest, LookupResponse, LookupSchema, Looku
 use wire::{Fault, Reason, query};
 
 use super::group::{Answer, Group};
-use super::projection::OpenProjection;
 use crate::call_rules::{KEYS_MAX, LOOKUP_CREDIT_KEYS};
 use crate::held_rows::HeldRows;
 use crate::stream_calls::StreamCalls;
@@ -36,7 +36,7 @@ pub struct LookupStream {
     arriving: Arriving,
     /// The client's messages, until it has sent the last one.
     requests: Option<Streaming<LookupRequest>>,
-    projections: BTreeMap<u32, Arc<OpenProjection>>,
+    projections: BTreeMap<u32, Arc<LookupOpen>>,
     /// The schema that was sent last for each open projection.
     schemas: BTreeMap<u32, SchemaRef>,
     /// The credits of the groups under way.
@@ -151,7 +151,7 @@ impl LookupStream {
         Ok(())
     }
 
-    fn open(&mut self, open: LookupOpen) -> Result<Arc<OpenProjection>, Status> {
+    fn open(&mut self, open: LookupOpen) -> Result<Arc<LookupOpen>, Status> {
         let handle = open.handle;
         if self.projections.contains_key(&handle) {
             return Err(violation(format!("handle {handle} is open already; choose another")));
@@ -160,7 +160,7 @@ impl LookupStream {
             let problem = format!("{PROJECTIONS_MAX} projections are open; close one first");
             return Err(violation(problem));
         }
-        let projection = Arc::new(OpenProjection { open });
+        let projection = Arc::new(open);
         self.projections.insert(handle, Arc::clone(&projection));
         Ok(projection)
     }
@@ -168,7 +168,10 @@ impl LookupStream {
     fn start(&mut self, forming: Forming) {
         let Forming { group, credits, messages } = forming;
         let calls = self.calls.clone();
-        let context = group.projection.limit(calls.context());
+        let context = match group.projection.timeout_us {
+            0 => calls.context(),
+            us => calls.context().within(Duration::from_micros(us)),
+        };
         let runtime = self.calls.state().runtime.clone();
         let answer = async move {
             let answer = match calls.begin_in(context).await {
@@ -187,7 +190,7 @@ impl LookupStream {
     fn end(&mut self, ended: Ended) -> Result<(), Status> {
         self.outstanding -= ended.credits;
         let Answer { projection, opened, replies, held } = ended.answer?;
-        let handle = projection.open.handle;
+        let handle = projection.handle;
         let is_open = self.projections.get(&handle).is_some_and(|it| Arc::ptr_eq(it, &projection));
         let schema = match opened {
             Ok(None) => None,

@@ -47,7 +47,7 @@ pub struct Lookup<'a> {
 pub struct Presence {
     /// The positions of the keys that have a row, ascending.
     pub found: Vec<u32>,
-    /// Those of them for which only the key index says so.
+    /// The found keys for which only the key index answers.
     pub unproven: Vec<u32>,
 }
 

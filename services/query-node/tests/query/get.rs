@@ -142,7 +142,7 @@ async fn gets_that_share_work_get_their_own_rows_and_nobody_elses() {
     let before = metric(&node, GATHERED).await;
     let columns: [&[&str]; 2] = [&["text", "id"], &[]];
     for round in 0..20 {
-        // Of the columns' two lists, in both formats, with keys that have no row, and callers that give up.
+        // The Gets ask for two lists of columns, in both formats. Some keys have no row, and some callers give up.
         let gets = (0..60_i64).map(|number| {
             let number = 60 * round + number;
             let wanted: Vec<i64> =

@@ -205,7 +205,7 @@ async fn an_open_stream_follows_the_table() {
     let second = latest.get(keys()).await.unwrap();
     assert_eq!(second.version, first.version + 2);
     let rows = of_rows(second.rows);
-    // The new version has another schema, of which the client is told.
+    // The new version has another schema, which the client learns before the rows.
     assert_eq!(names(&rows), ["id", "key", "text", "tag", "twice"]);
     assert_eq!(rows["twice"].as_primitive::<Int64Type>().values(), &[6, 2 * ROWS]);
     let old = pinned.get(keys()).await.unwrap();
