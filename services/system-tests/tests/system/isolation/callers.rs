@@ -211,12 +211,14 @@ impl Caller {
 
     /// Looks up keys in different tables over one Lookup stream, with pauses in which the policy may change.
     async fn lookups(&mut self) {
-        let opened = Instant::now();
+        let began = Instant::now();
         let stream = match self.client.lookups().await {
             Ok(stream) => stream,
             // The whole stream was refused.
-            Err(fault) => return self.identified(&fault, opened),
+            Err(fault) => return self.identified(&fault, began),
         };
+        // A stream that has ended answers all later calls with the fault that ended it.
+        let has_ended = |fault: &Fault| fault.reason == Reason::Unauthenticated;
         for _ in 0..self.dice.random_range(1..4) {
             let table = self.table();
             let mut columns = self.columns();
@@ -228,6 +230,7 @@ impl Caller {
             let opened = stream.open(open).await;
             let projection = match opened {
                 Ok(projection) => projection,
+                Err(fault) if has_ended(&fault) => return self.identified(&fault, began),
                 Err(fault) => {
                     self.judge::<()>(&asked, Err(fault));
                     continue;
@@ -239,6 +242,11 @@ impl Caller {
                 let keys: ArrayRef = Arc::new(StringArray::from(self.keys()));
                 asked.began = Instant::now();
                 let answer = projection.get(keys_of(&keys).unwrap()).await;
+                if let Err(fault) = &answer
+                    && has_ended(fault)
+                {
+                    return self.identified(fault, began);
+                }
                 if let Some(answer) = self.judge(&asked, answer) {
                     let rows = answer.rows.expect("rows were asked for");
                     self.check_gotten(&asked, rows, answer.version).await;
