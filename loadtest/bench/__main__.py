@@ -7,11 +7,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import access, attacks, cache, fairness, goals, instructions, keys, lookups, machine, plots, readme, report, rounds
-from . import tables, telemetry
+from . import access, attacks, cache, fairness, filters, goals, instructions, keys, lookups, machine, plots, readme
+from . import report, rounds, tables, telemetry
 from .profile import Profile
 
-PIECES = ["tables", "rounds", "instructions", "keys", "lookups", "cache", "telemetry", "attacks", "access", "fairness", "report"]
+PIECES = ["tables", "rounds", "instructions", "keys", "lookups", "filters", "cache", "telemetry", "attacks", "access"]
+PIECES += ["fairness", "report"]
 # Each takes another ten minutes.
 ON_REQUEST = ["telemetry", "attacks", "access", "fairness"]
 DEFAULT_PIECES = [it for it in PIECES if it not in ON_REQUEST]
@@ -53,6 +54,9 @@ def main() -> None:
             measured.write_text(json.dumps(results, indent=1))
         if "lookups" in arguments.pieces:
             results["lookups"] = lookups.measure(profile, arguments.bireme, Path(logs))
+            measured.write_text(json.dumps(results, indent=1))
+        if "filters" in arguments.pieces:
+            results["filters"] = filters.measure(profile, arguments.bireme, Path(logs))
             measured.write_text(json.dumps(results, indent=1))
         if "cache" in arguments.pieces:
             results["cache"] = cache.measure(profile, arguments.bireme, Path(logs))

@@ -65,7 +65,8 @@ class Lance:
         }
         if it.refine:
             nearest["refine_factor"] = it.refine
-        return self.table.to_table(nearest=nearest, columns=["_distance"], with_row_id=True).num_rows
+        filtered = {"filter": it.filter, "prefilter": True} if it.filter else {}
+        return self.table.to_table(nearest=nearest, columns=["_distance"], with_row_id=True, **filtered).num_rows
 
 
 class Parquet:
@@ -99,6 +100,7 @@ def main() -> None:
     parser.add_argument("-k", type=int, default=50)
     parser.add_argument("--nprobes", type=int, default=20)
     parser.add_argument("--refine", type=int, default=10)
+    parser.add_argument("--filter", help="a SQL expression that the rows of a search must satisfy")
     parser.add_argument("--questions", type=int, default=200, help="number of different searches")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=4.0)

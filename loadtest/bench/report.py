@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
-from . import access, attacks, fairness, lookups
+from . import access, attacks, fairness, filters, lookups
 from .cache import FILLING
 from .beside import relative_rate
 from .keys import CONCURRENCY, over_pylance
@@ -56,6 +56,8 @@ def write(results: dict, output: Path) -> None:
         parts.append(_keys(results["keys"]))
     if "lookups" in results:
         parts.append(_lookups(results["lookups"]))
+    if "filters" in results:
+        parts.append(_filters(results["filters"]))
     if "cache" in results:
         parts.append(_cache(results["cache"]))
     if "telemetry" in results:
@@ -368,6 +370,37 @@ def _lookups(found: dict) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     commands = [f"$ {run[0]['command']}" for run in found["runs"].values()]
     return "\n".join([*lines, "", "```console", *commands, "```"]) + "\n"
+
+
+def _filters(found: dict) -> str:
+    search = found["search"]
+    lines = [
+        "## Searches with a filter",
+        "",
+        f"Measured on: {_machine(found['machine'])}.",
+        "",
+        f"Searches by vector (k {search['k']}, nprobes {search['nprobes']}, refine {search['refine']}), slab in memory. A topic has",
+        "one row in 2,000, and a BITMAP answers its filter; a BTREE answers the others. Ratios are taken within each round: the",
+        "median, with the least and the most. A filter's first use finds the rows that pass it.",
+        "",
+        "| filter | CPU of both tiers, ms: query node, I/O node | over a plain search's | at a filter's first use | pylance's CPU, ms | pylance's over Bireme's |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in [filters.PLAIN, *filters.SHARES]:
+        runs, peer = found["runs"][name], found["runs"][f"{name}, pylance"]
+        tiers = [f"{median(run[part] for run in runs) * 1e3:.2f}" for part in ("query_cpu_s", "io_cpu_s")]
+        first = "–" if name == filters.PLAIN else _spread(filters.first_use(found, name))
+        over = _spread(filters.relative(found, f"{name}, pylance", name))
+        cells = [name, ", ".join(tiers), _spread(filters.relative(found, name, filters.PLAIN)), first]
+        lines.append(f"| {' | '.join([*cells, f'{median(run["cpu_s"] for run in peer) * 1e3:.1f}', over])} |")
+    names = [name for name in found["runs"] if "command" in found["runs"][name][0]]
+    commands = [f"$ {found['runs'][name][0]['command']}" for name in names]
+    return "\n".join([*lines, "", "```console", *commands, "```"]) + "\n"
+
+
+def _spread(ratios: list[float]) -> str:
+    """Returns the median of the rounds, with the least and the most."""
+    return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def _peer_latency(run: dict) -> dict[str, float]:

@@ -98,7 +98,7 @@ impl Lake {
         self.opener.store_use()
     }
 
-    /// Returns the use of Lance's caches.
+    /// Returns the use of the caches.
     pub async fn cache_use(&self) -> Vec<CacheUse> {
         self.opener.cache_use().await
     }

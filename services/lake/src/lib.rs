@@ -63,7 +63,7 @@ pub use on_runtime::on_runtime;
 pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
 pub use search::{
-    DirectSearch, DistanceHit, PlanReason, ScoreHit, TextQuery, VectorQuery, VectorRoute,
+    Allowed, DirectSearch, DistanceHit, PlanReason, ScoreHit, TextQuery, VectorQuery, VectorRoute,
 };
 pub use secret_options::SecretOptions;
 pub use stop::Stop;

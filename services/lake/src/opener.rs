@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures::TryFutureExt;
@@ -18,7 +19,12 @@ use crate::caught::caught;
 use crate::diagnose::diagnose_opening;
 use crate::error::{LakeError, Result};
 use crate::options::{AlsoReads, LakeOptions};
+use crate::search::AllowLists;
 use crate::store::{FENCE_OPTION, Fence, Guard, StoreUsage, TableGuard, registry};
+
+/// Allow-lists have one part in this many of the cache of indexes. The list of a filter takes up to a quarter of a byte for
+/// each row of its table.
+const ALLOW_LISTS_PART: usize = 8;
 
 /// Opens the datasets of one [`Lake`](crate::Lake), which share caches and connections.
 pub(crate) struct Opener {
@@ -30,6 +36,9 @@ pub(crate) struct Opener {
     usage: Arc<StoreUsage>,
     index_cache_bytes: u64,
     metadata_cache_bytes: u64,
+    allow_lists: AllowLists,
+    /// The number of tables that have been opened.
+    opened: AtomicU64,
 }
 
 impl std::fmt::Debug for Opener {
@@ -43,8 +52,9 @@ impl Opener {
     /// Creates an opener. Uses neither disk nor network.
     pub(crate) fn new(options: LakeOptions) -> Self {
         let registry = registry(options.storage_secrets.as_ref());
-        let session =
-            Session::new(options.index_cache_bytes, options.metadata_cache_bytes, registry);
+        let allow_list_bytes = options.index_cache_bytes / ALLOW_LISTS_PART;
+        let index_cache_bytes = options.index_cache_bytes - allow_list_bytes;
+        let session = Session::new(index_cache_bytes, options.metadata_cache_bytes, registry);
         let usage = Arc::new(StoreUsage::default());
         Self {
             session: Arc::new(session),
@@ -53,8 +63,10 @@ impl Opener {
             open_timeout: options.open_timeout,
             guard: Arc::new(Guard::new(options.store, Arc::clone(&usage))),
             usage,
-            index_cache_bytes: options.index_cache_bytes as u64,
+            index_cache_bytes: index_cache_bytes as u64,
             metadata_cache_bytes: options.metadata_cache_bytes as u64,
+            allow_lists: AllowLists::new(allow_list_bytes as u64),
+            opened: AtomicU64::new(0),
         }
     }
 
@@ -85,12 +97,22 @@ impl Opener {
         self.session.clone()
     }
 
+    /// The allow-lists of all tables.
+    pub(crate) fn allow_lists(&self) -> &AllowLists {
+        &self.allow_lists
+    }
+
+    /// Returns a number that no other table of this opener has.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.opened.fetch_add(1, Relaxed)
+    }
+
     /// Returns the use of object stores since the opener was created.
     pub(crate) fn store_use(&self) -> StoreUse {
         self.usage.now()
     }
 
-    /// The use of Lance's caches.
+    /// The use of Lance's caches, and of the cache of allow-lists.
     pub(crate) async fn cache_use(&self) -> Vec<CacheUse> {
         let session = &self.session;
         let (index, metadata) =
@@ -105,6 +127,7 @@ impl Opener {
         vec![
             named("index", index, self.index_cache_bytes),
             named("metadata", metadata, self.metadata_cache_bytes),
+            self.allow_lists.cache_use(),
         ]
     }
 

@@ -27,7 +27,7 @@ use crate::index::info::IndexInfo;
 use crate::on_runtime::on_runtime;
 use crate::opener::Opener;
 use crate::schema::{check_width, is_blob, served_schema};
-use crate::search::DirectIndexes;
+use crate::search::{AllowLists, DirectIndexes};
 
 /// The maximum number of fragments whose metadata is loaded concurrently when a table is opened.
 const FRAGMENTS_OPENING_MAX: usize = 16;
@@ -43,6 +43,8 @@ pub struct Table {
 }
 
 struct Inner {
+    /// Distinguishes this version, as it was opened now, from all others.
+    open_id: u64,
     opener: Arc<Opener>,
     dataset: Arc<Dataset>,
     uri: TableUri,
@@ -91,6 +93,7 @@ impl Table {
         let direct = schema.fields().iter().map(|_| DirectIndexes::default()).collect();
         Ok(Self {
             inner: Arc::new(Inner {
+                open_id: opener.next_id(),
                 runtime: Handle::current(),
                 opener,
                 dataset,
@@ -287,6 +290,16 @@ impl Table {
     /// table's runtime.
     pub(crate) fn on_own_runtime<'a, T: 'a>(&'a self, load: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
         on_runtime(&self.inner.runtime, load)
+    }
+
+    /// A number that no other open table has.
+    pub(crate) fn open_id(&self) -> u64 {
+        self.inner.open_id
+    }
+
+    /// The allow-lists of all tables.
+    pub(crate) fn allow_lists(&self) -> &AllowLists {
+        self.inner.opener.allow_lists()
     }
 
     /// The indexes of the column at `position` that are searched without Lance's scanner.

@@ -84,7 +84,7 @@ pub struct QueryConfig {
     /// memory of the machine or control group.
     #[schemars(with = "String", extend("format" = "size"))]
     pub memory: ByteSize,
-    /// The part of `memory` for index partitions, over all tables.
+    /// The part of `memory` for index partitions and, an eighth of it, the rows that pass filters, over all tables.
     #[schemars(with = "String", extend("format" = "size"))]
     pub index_cache: ByteSize,
     /// The part of `memory` for key indexes, over all tables: 8 to 12 bytes per row. A table's key column is indexed in

@@ -91,7 +91,7 @@ async fn refine(
         return Ok(hits.rows.clone());
     };
     let found = hits.rows.iter().map(|(addr, _)| *addr);
-    let addrs: Vec<RowAddr> = found.chain(hits.fresh.iter().copied()).collect();
+    let addrs: Vec<RowAddr> = found.chain(hits.to_score.iter().copied()).collect();
     let scoring = Scoring { column, query: vector, metric, k: question.k };
     let (scored, cost) = score_rows(state, open, &addrs, scoring, call.context).await?;
     call.io_stage(Stage::Rerank, addrs.len(), cost);

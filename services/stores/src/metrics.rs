@@ -13,10 +13,10 @@ telemetry::metrics! {
     BREAKERS_OPEN = Gauge "bireme.store.breakers_open" "{store}" [] "Stores whose circuit breaker is open now, because they failed too often: requests for rows that are on no drive fail with STORE_UNREACHABLE";
     UNDER_WAY = Gauge "bireme.store.under_way" "{request}" [] "Requests in progress";
     COST = Counter "bireme.store.cost" "{USD}" [] "Cost of the requests at the list prices of S3, in dollars";
-    CACHE_USAGE = Gauge "bireme.lake.cache.usage" "By" ["cache"] "Memory of the caches of tables: `index` holds their indexes, `metadata` their manifests, footers and deletions";
+    CACHE_USAGE = Gauge "bireme.lake.cache.usage" "By" ["cache"] "Memory of the caches of tables: `index` holds their indexes, `metadata` their manifests, footers and deletions, `filter` the rows that pass filters";
     CACHE_LIMIT = Gauge "bireme.lake.cache.limit" "By" ["cache"] "Maximum memory of the cache";
     CACHE_HITS = Counter "bireme.lake.cache.hits" "{entry}" ["cache"] "Requested entries that were in the cache";
-    CACHE_MISSES = Counter "bireme.lake.cache.misses" "{entry}" ["cache"] "Requested entries that were not in the cache: each is read from the store";
+    CACHE_MISSES = Counter "bireme.lake.cache.misses" "{entry}" ["cache"] "Requested entries that were not in the cache: each is read from the store, or found by indexes or a scan";
 }
 
 /// Adds the metrics of the use of object stores.

@@ -26,16 +26,12 @@ impl Coverage {
         dataset: &Dataset,
         name: &str,
     ) -> Result<std::result::Result<Self, PlanReason>> {
-        let fragments = dataset.fragments();
-        if fragments.iter().any(|fragment| !fragment.overlays.is_empty()) {
-            return Ok(Err(PlanReason::Overlaid));
+        if let Err(reason) = check_fragments(dataset).await? {
+            return Ok(Err(reason));
         }
         let all = dataset.load_indices().await?;
-        if all.iter().any(|index| index.name == FRAG_REUSE_INDEX_NAME) {
-            return Ok(Err(PlanReason::Remapped));
-        }
         let segments = all.iter().filter(|index| index.name == name).cloned().collect();
-        Ok(Self::of(segments, fragments))
+        Ok(Self::of(segments, dataset.fragments()))
     }
 
     fn of(
@@ -67,6 +63,18 @@ impl Coverage {
             .find(|format| !known.contains(format))
             .map_or(Ok(()), |format| Err(PlanReason::FormatUnknown(format)))
     }
+}
+
+/// Returns the reason if an address that an index holds may not stand for the same values in every fragment of the version.
+pub(crate) async fn check_fragments(
+    dataset: &Dataset,
+) -> Result<std::result::Result<(), PlanReason>> {
+    if dataset.fragments().iter().any(|fragment| !fragment.overlays.is_empty()) {
+        return Ok(Err(PlanReason::Overlaid));
+    }
+    let indexes = dataset.load_indices().await?;
+    let is_remapped = indexes.iter().any(|index| index.name == FRAG_REUSE_INDEX_NAME);
+    Ok(if is_remapped { Err(PlanReason::Remapped) } else { Ok(()) })
 }
 
 // A table's fragment ids fit 32 bits, which is checked when it is opened.

@@ -9,10 +9,12 @@ mod tests;
 mod tokens;
 
 use address::RowAddr;
+use datafusion::logical_expr::Expr;
 use futures::FutureExt;
 use lance::dataset::scanner::Scanner;
 
 use self::example::EXAMPLE;
+pub(super) use self::functions::may_read_clock;
 use super::hit::{addresses, only_addresses};
 use crate::deep_stack::{on_deep_stack, polled_on_deep_stack};
 use crate::diagnose::one_line;
@@ -27,6 +29,20 @@ impl Table {
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub async fn search_filter(&self, filter: &str, limit: usize) -> Result<Vec<RowAddr>> {
+        // Stable row ids have no order of addresses.
+        if !self.dataset().manifest().uses_stable_row_ids()
+            && !may_read_clock(filter)
+            && let Some(list) = self.allow_list_by_index(filter).await?
+        {
+            return Ok(list.ids().take(limit).map(RowAddr::from_u64).collect());
+        }
+        self.scan_filter(filter, limit).await
+    }
+
+    /// Like [`search_filter`](Self::search_filter), but always through Lance's scanner.
+    ///
+    /// Errors: as `search_filter`.
+    pub async fn scan_filter(&self, filter: &str, limit: usize) -> Result<Vec<RowAddr>> {
         let mut scanner = self.dataset().scan();
         self.caught(async { only_addresses(self.dataset(), &mut scanner, &[]) }).await?;
         self.set_filter(&mut scanner, Some(filter))?;
@@ -42,16 +58,28 @@ impl Table {
         self.caught(polled_on_deep_stack(scan.boxed())).await
     }
 
-    /// Checks `filter` on its tokens, parses it, and sets it on `scanner`. It is parsed here so that errors in it are
-    /// distinguished from errors of the search.
+    /// Sets `filter` on `scanner`.
+    ///
+    /// Errors: `BadFilter`.
     pub(crate) fn set_filter(&self, scanner: &mut Scanner, filter: Option<&str>) -> Result<()> {
-        let Some(filter) = filter else { return Ok(()) };
+        if let Some(filter) = filter {
+            scanner.filter_expr(self.parsed_filter(filter)?);
+        }
+        Ok(())
+    }
+
+    /// Checks `filter` on its tokens, and parses it. It is parsed before a search begins so that errors in it are
+    /// distinguished from errors of the search.
+    ///
+    /// Errors: `BadFilter`.
+    pub(crate) fn parsed_filter(&self, filter: &str) -> Result<Expr> {
         let bad =
             |why: String| LakeError::BadFilter { filter: filter.to_owned(), why: shortened(&why) };
         if filter.trim().is_empty() {
             return Err(bad("it is empty".into()));
         }
         tokens::check(filter).map_err(bad)?;
+        let mut scanner = self.dataset().scan();
         let mut parsed = |text: &str| {
             let parsed = on_deep_stack(|| scanner.filter(text)?.get_expr_filter());
             parsed.map_err(|error| bad(self.filter_error(filter, &one_line(&error.to_string()))))
@@ -62,10 +90,7 @@ impl Table {
         if parsed(&format!("({filter}\n)"))? != expr {
             return Err(bad("there is more text after a complete expression".into()));
         }
-        if let Some(expr) = expr {
-            scanner.filter_expr(expr);
-        }
-        Ok(())
+        expr.ok_or_else(|| bad("it has no expression".into()))
     }
 
     /// Returns what is wrong with `filter`, without the text that DataFusion wraps around it.

@@ -12,7 +12,7 @@ pub(crate) const DISTANCE: &str = "_distance";
 
 /// Number of rows over which a filter is evaluated at a time. A running kernel can't be interrupted, so this bounds how
 /// long a search runs past its deadline, and the size of its intermediate results.
-const BATCH_ROWS: usize = 1024;
+pub(crate) const BATCH_ROWS: usize = 1024;
 
 /// A row near the query vector.
 #[derive(Clone, Copy, Debug, PartialEq)]

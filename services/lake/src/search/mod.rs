@@ -1,8 +1,11 @@
 //! Searches that return row addresses, with distances or scores, but no rows; rows are fetched elsewhere.
 //!
 //! Searches run on Lance's scanner, which returns no column of the table (for look-ups, only the key column). Vector
-//! searches (`partitions.rs`) and look-ups (`key_rows.rs`) that need no plan bypass the scanner.
+//! searches (`partitions.rs`) and look-ups (`key_rows.rs`) that need no plan bypass the scanner. The rows that pass the
+//! filter of such a search are found once for each version (`resolve_filter.rs`).
 
+mod allow_list;
+mod allow_lists;
 mod coverage;
 mod direct;
 mod filter;
@@ -14,15 +17,18 @@ mod lookup;
 mod open_partitions;
 mod partitions;
 mod plan_reason;
+mod resolve_filter;
 mod segment;
+mod selection;
 mod sole_segment;
 mod text;
 mod vector;
 
+pub(crate) use allow_lists::AllowLists;
 pub(crate) use direct::DirectIndexes;
 pub use hit::{DistanceHit, ScoreHit};
 pub(crate) use key::{can_be_key, check_key_type};
 pub use plan_reason::PlanReason;
 pub use text::TextQuery;
 pub(crate) use text::can_be_searched;
-pub use vector::{DirectSearch, VectorQuery, VectorRoute};
+pub use vector::{Allowed, DirectSearch, VectorQuery, VectorRoute};

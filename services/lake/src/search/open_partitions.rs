@@ -17,7 +17,8 @@ use tables::FragmentInfo;
 use super::coverage::Coverage;
 use super::partitions::Partitions;
 use super::plan_reason::PlanReason;
-use super::segment::Segment;
+use super::segment::{Segment, share_of};
+use super::selection::Selection;
 use crate::index::info::IndexInfo;
 use crate::table::Table;
 
@@ -93,11 +94,10 @@ async fn open_segment(
     let covered_infos = table.fragments().iter().filter(|info| covered.contains(info.id));
     let live_rows: u64 = covered_infos.map(FragmentInfo::live_rows).sum();
     let live = DatasetPreFilter::create_restricted_deletion_mask(Arc::clone(dataset), covered);
-    let live = match live {
+    let mask = match live {
         Some(live) => Some(live.await?),
         None => None,
     };
-    // An index has no rows without a vector, so the share is only an estimate.
-    let live_share = (live_rows as f64 / index.num_rows().max(1) as f64).min(1.0);
-    Ok(Segment { index, live, live_share, is_flat })
+    let share = share_of(live_rows, index.as_ref());
+    Ok(Segment { index, live: Selection { mask, share }, is_flat })
 }

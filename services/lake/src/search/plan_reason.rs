@@ -10,8 +10,8 @@ pub enum PlanReason {
     Unindexed,
     /// The rows don't have one vector of floats each.
     NotFloats,
-    /// The search has a filter.
-    Filter,
+    /// The rows that pass the filter depend on the time.
+    Clock,
     /// The search leaves the number of partitions to Lance.
     ProbesUnset,
     /// Fragments of the version are overlaid with newer values.
@@ -26,7 +26,7 @@ pub enum PlanReason {
     CoversNothing,
     /// This number of rows is not covered by the index, too many to be compared one by one.
     Uncovered(u64),
-    /// The index was not open yet.
+    /// The index was not open yet, or the rows that pass the filter were not known yet.
     Unopened,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for PlanReason {
         match self {
             Self::Unindexed => f.write_str("the vectors have no index"),
             Self::NotFloats => f.write_str("the rows don't have one vector of floats each"),
-            Self::Filter => f.write_str("the search has a filter"),
+            Self::Clock => f.write_str("the filter depends on the time"),
             Self::ProbesUnset => f.write_str("the number of partitions is not given"),
             Self::Overlaid => f.write_str("fragments are overlaid with newer values"),
             Self::Remapped => {

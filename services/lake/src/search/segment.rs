@@ -1,11 +1,12 @@
 //! One segment of a vector index, opened, and its search.
 //!
-//! A segment may hold rows that a version does not have: deleted rows, and rows of fragments that it no longer covers.
-//! Lance's kernels are fastest without a mask of rows, because a mask is asked about every row of a partition. So if
-//! most of the segment's rows are live, its partitions are searched for somewhat more rows without a mask, and the rows
-//! that are not live are dropped. If too few remain, the partitions are searched again with the mask. Either way the
-//! result is the nearest live rows of the partitions.
+//! A segment may hold rows that a search must not return: rows that do not pass its filter, deleted rows, and rows of
+//! fragments that the segment no longer covers. Lance's kernels are fastest without a mask of rows, because a mask is
+//! asked about every row of a partition. So if most of the segment's rows are selected, its partitions are searched for
+//! more rows without a mask, and the rows that are not selected are dropped. If too few remain, the partitions are
+//! searched again with the mask. Either way the result is the nearest selected rows of the partitions.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{AsArray, Float32Array, UInt32Array};
@@ -19,18 +20,17 @@ use lance_index::prefilter::{NoFilter, PreFilter};
 use lance_index::vector::{Query, VectorIndex};
 
 use super::hit::{DISTANCE, f32_column};
+use super::selection::Selection;
 
-/// The minimum share of live rows at which partitions are searched without a mask. Below it, so many rows would be
+/// The minimum share of selected rows at which partitions are searched without a mask. Below it, so many rows would be
 /// ranked in vain that the mask is cheaper.
-const LIVE_SHARE_MIN: f64 = 0.5;
+const UNMASKED_SHARE_MIN: f64 = 0.5;
 
 /// An open segment of a vector index.
 pub(crate) struct Segment {
     pub index: Arc<dyn VectorIndex>,
-    /// Selects the segment's live rows by the ids that it holds; `None` if all its rows are live.
-    pub live: Option<Arc<RowAddrMask>>,
-    /// The approximate share of the segment's rows that are live.
-    pub live_share: f64,
+    /// The segment's live rows.
+    pub live: Selection,
     /// Whether its partitions are plain lists, all of whose rows are compared, rather than graphs.
     pub is_flat: bool,
 }
@@ -68,41 +68,52 @@ impl Segment {
             && self.index.metric_type() == other.index.metric_type()
     }
 
-    /// Returns the `query.k` nearest live rows in the ranked partitions, in no particular order.
-    pub async fn search(&self, query: Query, ranking: Ranking) -> Result<Vec<Neighbor>> {
+    /// Returns the nearest selected rows in those of the ranked partitions that are at the positions `ranks`: `query.k`
+    /// rows at most, in no particular order.
+    pub async fn search(
+        &self,
+        query: Query,
+        ranking: Ranking,
+        ranks: Range<usize>,
+        selection: &Selection,
+    ) -> Result<Vec<Neighbor>> {
         let prepared = Arc::clone(&self.index).prepare_partition_query(&query)?;
         let (index, query) = prepared.unwrap_or_else(|| (Arc::clone(&self.index), query));
-        let Some(live) = &self.live else {
-            return probe(index, query, ranking, Arc::new(NoFilter)).await;
+        let probe = |k: usize, filter: Arc<dyn PreFilter>| {
+            let query = Query { k, ..query.clone() };
+            probe(Arc::clone(&index), query, ranking.clone(), ranks.clone(), filter)
         };
-        if self.is_flat && self.live_share >= LIVE_SHARE_MIN {
-            let k = widened(query.k, self.live_share);
-            let wide = Query { k, ..query.clone() };
-            let no_filter = Arc::new(NoFilter);
-            let mut found = probe(Arc::clone(&index), wide, ranking.clone(), no_filter).await?;
+        let Some(mask) = &selection.mask else {
+            return probe(query.k, Arc::new(NoFilter)).await;
+        };
+        if self.is_flat && selection.share >= UNMASKED_SHARE_MIN {
+            let k = widened(query.k, selection.share);
+            let mut found = probe(k, Arc::new(NoFilter)).await?;
             let is_all = found.len() < k;
-            found.retain(|neighbor| live.selected(neighbor.id));
+            found.retain(|neighbor| mask.selected(neighbor.id));
             if is_all || found.len() >= query.k {
                 keep_nearest(&mut found, query.k);
                 return Ok(found);
             }
         }
-        probe(index, query, ranking, Arc::new(Selected(Arc::clone(live)))).await
+        probe(query.k, Arc::new(Selected(Arc::clone(mask)))).await
     }
 }
 
-/// Returns the nearest rows of the ranked partitions that pass `filter`, in no particular order.
+/// Returns the nearest rows that pass `filter`, of the ranked partitions at the positions `ranks`, in no particular order.
 async fn probe(
     index: Arc<dyn VectorIndex>,
     query: Query,
     ranking: Ranking,
+    ranks: Range<usize>,
     filter: Arc<dyn PreFilter>,
 ) -> Result<Vec<Neighbor>> {
     let Ranking { partitions, distances } = ranking;
-    let (end, k) = (partitions.len(), query.k);
+    let (end, k) = (ranks.end.min(partitions.len()), query.k);
+    let start = ranks.start.min(end);
     let metrics = Arc::new(NoOpMetricsCollector);
     let found =
-        index.search_partitions(query, partitions, distances, 0, end, filter, None, metrics);
+        index.search_partitions(query, partitions, distances, start, end, filter, None, metrics);
     let mut neighbors = Vec::with_capacity(k);
     for batch in found.await?.try_collect::<Vec<_>>().await? {
         let ids = batch.column_by_name(ROW_ID).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
@@ -112,6 +123,12 @@ async fn probe(
     }
     keep_nearest(&mut neighbors, k);
     Ok(neighbors)
+}
+
+/// Returns the approximate share of an index's rows that are selected, if `rows` of its fragments' rows are. An index has
+/// no rows without a vector, so the share is only an estimate.
+pub(crate) fn share_of(rows: u64, index: &dyn VectorIndex) -> f64 {
+    (rows as f64 / index.num_rows().max(1) as f64).min(1.0)
 }
 
 /// Drops all but the `k` nearest of `found`, in no particular order.
@@ -124,8 +141,8 @@ pub(crate) fn keep_nearest(found: &mut Vec<Neighbor>, k: usize) {
     found.truncate(k);
 }
 
-/// Returns the number of rows to search for so that about 49 times in 50 at least `k` of them are live, if every row is
-/// live with probability `share`.
+/// Returns the number of rows to search for so that about 49 times in 50 at least `k` of them are selected, if every row
+/// is selected with probability `share`.
 fn widened(k: usize, share: f64) -> usize {
     if share >= 1.0 {
         return k;
@@ -162,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_is_widened_by_the_rows_that_are_not_live() {
+    fn a_search_is_widened_by_the_rows_that_are_not_selected() {
         assert_eq!(widened(500, 1.0), 500);
         assert_eq!(widened(500, 0.9999), 502);
         assert_eq!(widened(500, 0.8), 651);

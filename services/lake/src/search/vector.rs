@@ -8,10 +8,13 @@ use arrow::array::{ArrayRef, Float32Array, Int8Array, RecordBatch, UInt8Array};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 
+use super::allow_list::AllowList;
+use super::filter::may_read_clock;
 use super::hit::{DISTANCE, DistanceHit, addresses, f32_column, only_addresses};
 use super::open_partitions::open_partitions;
+use super::partitions::Partitions;
 use super::plan_reason::PlanReason;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
@@ -28,12 +31,23 @@ pub struct VectorQuery {
     /// The number of rows; at least 1. To refine, request more and rank them by exact distances.
     pub k: usize,
     /// The number of partitions of the index to search. With `None`, Lance decides how many are worth searching. With a
-    /// filter this is the minimum: more are searched until `k` rows have passed the filter.
+    /// filter this is the minimum: more are searched until `k` rows that pass it are found.
     pub nprobes: Option<usize>,
     /// The number of candidates that the graph search keeps, for HNSW indexes; at least `k`.
     pub ef: Option<usize>,
     /// A SQL expression that the rows must satisfy; applied before the search.
     pub filter: Option<String>,
+}
+
+impl VectorQuery {
+    /// Returns the reason if the query needs a plan, whatever index there is.
+    fn needs_plan(&self) -> Option<PlanReason> {
+        match &self.filter {
+            _ if self.nprobes.is_none() => Some(PlanReason::ProbesUnset),
+            Some(filter) if may_read_clock(filter) => Some(PlanReason::Clock),
+            _ => None,
+        }
+    }
 }
 
 /// The way in which a vector search runs.
@@ -44,17 +58,30 @@ pub enum VectorRoute<'a> {
     Planned(PlanReason),
 }
 
-/// A search of an index's partitions, without a plan. The caller ranks the `fresh` rows among the `hits`, by exact
+/// A search of an index's partitions, without a plan. The caller ranks the rows `to_score` among the `hits`, by exact
 /// distances of all of them.
 pub struct DirectSearch<'a> {
+    /// The rows that the filter lets through, if there is a filter.
+    pub allowed: Option<Allowed>,
     /// The number of the index's segments that are searched.
     pub segments: usize,
-    /// The number of partitions that are searched, in all segments together.
+    /// The number of partitions that are searched at first, in all segments together; 0 if the index is not searched,
+    /// because it costs less to score all rows that pass the filter.
     pub partitions: usize,
-    /// The live rows that the index does not cover, ascending. `hits` has none of them.
-    pub fresh: Arc<[RowAddr]>,
+    /// Live rows that pass the filter and are not among the `hits`, ascending: those that the index does not cover, or,
+    /// if it is not searched, all.
+    pub to_score: Arc<[RowAddr]>,
     /// Runs the search, and returns the nearest rows of those that the index covers, nearest first.
     pub hits: BoxFuture<'a, Result<Vec<DistanceHit>>>,
+}
+
+/// The rows that a filter lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// The number of the rows.
+    pub rows: u64,
+    /// Whether scalar indexes answered the filter; otherwise the table was scanned for it.
+    pub by_index: bool,
 }
 
 impl Table {
@@ -64,9 +91,8 @@ impl Table {
     /// Errors: `BadQuery` (k = 0, NaN or infinity in the vector), `ColumnNotFound`,
     /// `ColumnNotNamed`, `NotAVector`, `DimensionMismatch`, `BadFilter`, and those of the store.
     pub async fn search_vector(&self, query: &VectorQuery) -> Result<Vec<DistanceHit>> {
-        self.open_search(query).await?;
-        match self.direct_search(query).await? {
-            VectorRoute::Direct(search) if search.fresh.is_empty() => search.hits.await,
+        match self.open_search(query).await? {
+            VectorRoute::Direct(search) if search.to_score.is_empty() => search.hits.await,
             _ => self.planned_search(query).await,
         }
     }
@@ -94,42 +120,100 @@ impl Table {
         self.caught(polled_on_deep_stack(search.boxed())).await
     }
 
-    /// Opens the index's partitions for `direct_search`, if they alone answer `query` and are not open yet.
+    /// Like [`direct_search`](Self::direct_search), but opens the index, and makes the allow-list of the filter, if that
+    /// has not been done yet.
     ///
     /// Errors: as `search_vector`.
-    pub async fn open_search(&self, query: &VectorQuery) -> Result<()> {
-        if query.filter.is_none() && query.nprobes.is_some() {
-            let column = self.vector_column(query.column.as_deref()).await?;
-            self.open_partitions(&column).await?;
+    pub async fn open_search<'a>(&'a self, query: &VectorQuery) -> Result<VectorRoute<'a>> {
+        let (column, vector) = self.check_vector_query(query).await?;
+        if let Some(reason) = query.needs_plan() {
+            return Ok(VectorRoute::Planned(reason));
         }
-        Ok(())
+        let partitions = match self.open_partitions(&column).await? {
+            Ok(partitions) => partitions,
+            Err(reason) => return Ok(VectorRoute::Planned(*reason)),
+        };
+        let list = match &query.filter {
+            Some(filter) => Some(self.allow_list(filter).await?),
+            None => None,
+        };
+        if let Some(list) = &list {
+            self.select(partitions, &column, list).await?;
+        }
+        self.route(query, &column, vector, partitions, list.as_ref())
     }
 
     /// Returns a search of the index's partitions that needs no plan, or the reason if it needs one:
-    /// [`PlanReason::Unopened`] if [`open_search`](Self::open_search) has not run yet.
+    /// [`PlanReason::Unopened`] if [`open_search`](Self::open_search) has not prepared it yet.
     ///
     /// Errors: as `search_vector`.
     pub async fn direct_search<'a>(&'a self, query: &VectorQuery) -> Result<VectorRoute<'a>> {
         let (column, vector) = self.check_vector_query(query).await?;
-        let Some(nprobes) = query.nprobes else {
-            return Ok(VectorRoute::Planned(PlanReason::ProbesUnset));
-        };
-        if query.filter.is_some() {
-            return Ok(VectorRoute::Planned(PlanReason::Filter));
+        if let Some(reason) = query.needs_plan() {
+            return Ok(VectorRoute::Planned(reason));
         }
-        let direct = self.direct_of(self.column_position(&column)?);
-        let partitions = match direct.partitions.get() {
+        let partitions = match self.direct_of(self.column_position(&column)?).partitions.get() {
             Some(Ok(partitions)) => partitions,
             Some(Err(reason)) => return Ok(VectorRoute::Planned(*reason)),
             None => return Ok(VectorRoute::Planned(PlanReason::Unopened)),
         };
+        let list = query.filter.as_ref().map(|filter| self.known_allow_list(filter));
+        match list {
+            Some(None) => Ok(VectorRoute::Planned(PlanReason::Unopened)),
+            list => self.route(query, &column, vector, partitions, list.flatten().as_ref()),
+        }
+    }
+
+    /// Returns the search of `partitions` for `query`, whose filter has the allow-list `list`.
+    fn route<'a>(
+        &'a self,
+        query: &VectorQuery,
+        column: &str,
+        vector: ArrayRef,
+        partitions: &'a Partitions,
+        list: Option<&Arc<AllowList>>,
+    ) -> Result<VectorRoute<'a>> {
         let (k, ef) = (query.k, query.ef.map(|ef| ef.max(query.k)));
+        let nprobes = query.nprobes.unwrap_or_default();
+        let selected = match list {
+            None => None,
+            Some(list) => match list.of_columns[self.column_position(column)?].get() {
+                Some(selected) => Some(Arc::clone(selected)),
+                None => return Ok(VectorRoute::Planned(PlanReason::Unopened)),
+            },
+        };
+        let allowed = list.map(|list| Allowed { rows: list.len(), by_index: list.is_by_index() });
+        let all = selected.as_ref().and_then(|selected| selected.all.as_ref());
+        if let Some(all) = all.filter(|all| partitions.is_scoring_cheaper(all.len(), k, nprobes)) {
+            let (to_score, hits) = (Arc::clone(all), ready(Ok(Vec::new())).boxed());
+            let (segments, partitions) = (0, 0);
+            let search = DirectSearch { allowed, segments, partitions, to_score, hits };
+            return Ok(VectorRoute::Direct(search));
+        }
+        let to_score = match &selected {
+            Some(selected) => Arc::clone(&selected.uncovered),
+            None => Arc::clone(partitions.fresh()),
+        };
+        let hits =
+            async move { partitions.search(vector, k, nprobes, ef, selected.as_deref()).await };
         Ok(VectorRoute::Direct(DirectSearch {
+            allowed,
             segments: partitions.segments(),
             partitions: partitions.partitions(nprobes),
-            fresh: Arc::clone(partitions.fresh()),
-            hits: self.caught(partitions.search(vector, k, nprobes, ef)).boxed(),
+            to_score,
+            hits: self.caught(hits).boxed(),
         }))
+    }
+
+    /// Selects the rows of `list` in the segments of the index on `column`, for [`route`](Self::route).
+    async fn select(&self, partitions: &Partitions, column: &str, list: &AllowList) -> Result<()> {
+        let cell = &list.of_columns[self.column_position(column)?];
+        if cell.get().is_none() {
+            let selected = self.caught(async { partitions.select(list) }).await?;
+            // If a concurrent search was first, its selection is the same.
+            cell.get_or_init(|| Arc::new(selected));
+        }
+        Ok(())
     }
 
     /// Checks `query`. Returns its column, and its vector in the column's element type.
@@ -143,7 +227,10 @@ impl Table {
     }
 
     /// Opens the index on `column`, if its partitions alone answer a search.
-    async fn open_partitions(&self, column: &str) -> Result<()> {
+    async fn open_partitions(
+        &self,
+        column: &str,
+    ) -> Result<&std::result::Result<Partitions, PlanReason>> {
         let position = self.column_position(column)?;
         // Runs once per version. Boxed, because the state of this future is large and every search would carry it.
         let open = async {
@@ -158,7 +245,7 @@ impl Table {
             }
         };
         let cell = &self.direct_of(position).partitions;
-        cell.get_or_try_init(|| self.on_own_runtime(open.boxed())).await.map(|_| ())
+        cell.get_or_try_init(|| self.on_own_runtime(open.boxed())).await
     }
 
     /// Returns the metric of a vector column: that of its index, or L2 (Hamming for unsigned bytes) if it has none.

@@ -1,5 +1,6 @@
 //! Compares vector searches of tables with a random history with those of Lance's own scanner.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use address::RowAddr;
@@ -47,6 +48,8 @@ impl History {
         };
         let request = IndexRequest::Vector(request);
         build_index(&lake(), &place.uri(), &request, |_| ()).await.unwrap();
+        let btree = IndexRequest::Scalar { column: "id".into() };
+        build_index(&lake(), &place.uri(), &btree, |_| ()).await.unwrap();
         Self { place, random: StdRng::seed_from_u64(seed), next_id: 600 }
     }
 
@@ -164,18 +167,18 @@ async fn compare(
             ef: Some(2000),
             ..Default::default()
         };
-        table.open_search(&query).await.unwrap();
-        let search = match table.direct_search(&query).await.unwrap() {
+        let search = match table.open_search(&query).await.unwrap() {
             VectorRoute::Direct(search) => search,
             VectorRoute::Planned(reason) => return Err(reason),
         };
-        seen = (search.segments, search.fresh.len());
+        seen = (search.segments, search.to_score.len());
         // A segment of few rows has fewer partitions.
         assert!((search.segments..=nprobes.min(8) * search.segments).contains(&search.partitions));
         let mut found = search.hits.await.unwrap();
-        if !search.fresh.is_empty() {
+        if !search.to_score.is_empty() {
             // Lance compares the vectors of all rows that it found, those of the index too.
-            let candidates = found.iter().map(|hit| hit.addr).chain(search.fresh.iter().copied());
+            let candidates =
+                found.iter().map(|hit| hit.addr).chain(search.to_score.iter().copied());
             let candidates: Vec<_> = candidates.collect();
             found = exact_nearest(table, metric, &query.vector, k, &candidates).await;
         }
@@ -185,23 +188,96 @@ async fn compare(
     Ok(seen)
 }
 
+/// Filters that the BTREE on `id` answers, wholly, in part and not at all.
+const FILTERS: [&str; 9] = [
+    "id < 150",
+    "id = 7",
+    "id = -1",
+    "NOT (id < 500)",
+    "NOT (id IN (3, 4))",
+    "id >= 100 AND id < 450 OR id = 3",
+    "id % 3 = 0",
+    "id > 100 AND name IS NOT NULL",
+    "id >= 0",
+];
+
+/// Compares direct searches with a filter with planned ones, or, if all rows that pass are to be scored, with exact
+/// distances. Adds the kinds of searches that ran to `seen`.
+async fn compare_filtered(
+    table: &Table,
+    metric: Metric,
+    context: &str,
+    uncovered: u64,
+    seen: &mut BTreeSet<&'static str>,
+) {
+    for (seed, filter) in (10..).zip(FILTERS) {
+        let pass = table.scan_filter(filter, 10_000).await.unwrap();
+        for limit in [1, 7, 10_000] {
+            let first = table.search_filter(filter, limit).await.unwrap();
+            assert_eq!(first, pass[..limit.min(pass.len())], "{context}, `{filter}`");
+        }
+        for (nprobes, k) in [(1, 5), (2, 60), (8, 40), (20, 2000)] {
+            let context = format!("{context}, `{filter}`, nprobes {nprobes}, k {k}");
+            let query = VectorQuery {
+                vector: vector(1_000_000 + seed),
+                k,
+                nprobes: Some(nprobes),
+                ef: Some(2000),
+                filter: Some(filter.into()),
+                ..Default::default()
+            };
+            let VectorRoute::Direct(search) = table.open_search(&query).await.unwrap() else {
+                panic!("{context}: planned");
+            };
+            let allowed = search.allowed.unwrap();
+            assert_eq!(allowed.rows, pass.len() as u64, "{context}");
+            assert!(search.to_score.iter().all(|row| pass.binary_search(row).is_ok()), "{context}");
+            let is_exact = search.partitions == 0;
+            let mut found = search.hits.await.unwrap();
+            assert!(found.iter().all(|hit| pass.binary_search(&hit.addr).is_ok()), "{context}");
+            let candidates =
+                found.iter().map(|hit| hit.addr).chain(search.to_score.iter().copied());
+            let candidates: Vec<_> = candidates.collect();
+            let nearest = exact_nearest(table, metric, &query.vector, k, &pass).await;
+            // Lance compares the vectors of all rows that it found if the index does not cover all rows.
+            if is_exact || uncovered > 0 {
+                found = exact_nearest(table, metric, &query.vector, k, &candidates).await;
+            }
+            assert_eq!(found.len(), nearest.len(), "{context}");
+            if is_exact {
+                assert_same(&found, &nearest, &context);
+            } else if nprobes >= 8 {
+                // All partitions are searched, so chance does not decide which rows are candidates.
+                let expected = table.planned_search(&query).await.unwrap();
+                assert_same(&found, &expected, &context);
+            }
+            seen.insert(if is_exact { "scored" } else { "searched" });
+            seen.insert(if allowed.by_index { "by index" } else { "by scan" });
+        }
+    }
+}
+
 async fn check_history(kind: TableKind, index: VectorIndexKind, metric: Metric, seed: u64) {
     let mut history = History::begin(kind, index, metric, seed).await;
     let mut done = Vec::new();
     let (mut segments_max, mut fresh_max) = (0, 0);
+    let mut filtered = BTreeSet::new();
     for step in 0..STEPS {
         done.push(history.step(step).await);
         let context = format!("seed {seed}, {index} {metric} {kind:?}, after {done:?}");
         let table = lake().open(&history.place.uri()).await.unwrap();
-        let uncovered = table.indexes().await.unwrap()[0].rows_uncovered;
+        let uncovered = table.indexes().await.unwrap();
+        let uncovered = uncovered.iter().find(|it| it.is_vector()).unwrap().rows_uncovered;
         let (segments, fresh) = compare(&table, metric, &context).await.unwrap_or_else(|reason| {
             panic!("{context}: {reason}");
         });
         assert_eq!(fresh as u64, uncovered, "{context}");
+        compare_filtered(&table, metric, &context, uncovered, &mut filtered).await;
         segments_max = segments_max.max(segments);
         fresh_max = fresh_max.max(fresh);
     }
     assert!(segments_max > 1 && fresh_max > 0, "seed {seed}: {done:?}");
+    assert_eq!(filtered.len(), 4, "seed {seed}: {filtered:?}");
 }
 
 #[tokio::test]
@@ -226,8 +302,7 @@ async fn a_search_that_needs_a_plan_has_a_reason() {
         let uri = place.uri();
         async move {
             let table = lake().open(&uri).await.unwrap();
-            table.open_search(&query).await.unwrap();
-            match table.direct_search(&query).await.unwrap() {
+            match table.open_search(&query).await.unwrap() {
                 VectorRoute::Direct(_) => None,
                 VectorRoute::Planned(reason) => Some(reason),
             }
@@ -240,9 +315,21 @@ async fn a_search_that_needs_a_plan_has_a_reason() {
     assert_eq!(reason(query()).await, None);
     let unset = VectorQuery { nprobes: None, ..query() };
     assert_eq!(reason(unset).await, Some(PlanReason::ProbesUnset));
-    let filtered = VectorQuery { filter: Some("id < 3".into()), ..query() };
-    assert_eq!(reason(filtered).await, Some(PlanReason::Filter));
+    for filter in ["name < CAST(now() AS string)", "id < 3 OR Current_Date() IS NULL"] {
+        let clock = VectorQuery { filter: Some(filter.into()), ..query() };
+        assert_eq!(reason(clock).await, Some(PlanReason::Clock), "{filter}");
+    }
+    let filtered = || VectorQuery { filter: Some("id < 3".into()), ..query() };
+    assert_eq!(reason(filtered()).await, None);
     let table = lake().open(&place.uri()).await.unwrap();
-    let route = table.direct_search(&query()).await.unwrap();
-    assert!(matches!(route, VectorRoute::Planned(PlanReason::Unopened)));
+    let is_unopened = async |query: VectorQuery| {
+        let route = table.direct_search(&query).await.unwrap();
+        matches!(route, VectorRoute::Planned(PlanReason::Unopened))
+    };
+    assert!(is_unopened(query()).await);
+    table.open_search(&query()).await.unwrap();
+    assert!(!is_unopened(query()).await);
+    assert!(is_unopened(filtered()).await);
+    table.open_search(&filtered()).await.unwrap();
+    assert!(!is_unopened(filtered()).await);
 }

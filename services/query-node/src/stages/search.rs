@@ -7,7 +7,7 @@ use arrow_schema::DataType;
 use client::fetch::Metric;
 use futures::FutureExt;
 use lake::{
-    DirectSearch, DistanceHit, Metric as IndexMetric, PlanReason, TextQuery, VectorQuery,
+    Allowed, DirectSearch, DistanceHit, Metric as IndexMetric, PlanReason, TextQuery, VectorQuery,
     VectorRoute,
 };
 use spelling::counted;
@@ -24,7 +24,9 @@ use crate::tables::{Measure, OpenTable};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Path {
     /// It read this number of partitions of a vector index, in all of its `segments`.
-    Partitions { partitions: usize, segments: usize },
+    Partitions { partitions: usize, segments: usize, allowed: Option<Allowed> },
+    /// It read no index, because it costs less to score all rows that pass the filter.
+    AllAllowed(Allowed),
     /// Lance planned the vector search, for this reason.
     Planned(PlanReason),
     /// Lance plans every search of this kind.
@@ -34,7 +36,7 @@ pub enum Path {
 impl Path {
     fn via(self) -> SearchVia {
         match self {
-            Self::Partitions { .. } => SearchVia::Partitions,
+            Self::Partitions { .. } | Self::AllAllowed(_) => SearchVia::Partitions,
             Self::Planned(_) | Self::AlwaysPlanned => SearchVia::Scanner,
         }
     }
@@ -45,8 +47,9 @@ impl Path {
 pub struct Hits {
     /// Addresses with distances or scores (0 if the search gives neither).
     pub rows: Vec<(RowAddr, f32)>,
-    /// The rows that the vector index does not cover. They are candidates too, and have no distance yet.
-    pub fresh: Arc<[RowAddr]>,
+    /// Further candidates, which have no distance yet: the rows that the vector index does not cover, or all rows that
+    /// pass the filter.
+    pub to_score: Arc<[RowAddr]>,
     /// The meaning of the numbers in `rows`.
     pub measure: Measure,
     /// The metric by which to score the rows exactly; `None` if that was not requested, is not possible, or the
@@ -60,8 +63,8 @@ pub struct Hits {
 
 impl Hits {
     fn unrefined(rows: Vec<(RowAddr, f32)>, measure: Measure) -> Self {
-        let (fresh, path) = (Arc::default(), Path::AlwaysPlanned);
-        Self { rows, fresh, measure, refine: None, exhaustive: false, path }
+        let (to_score, path) = (Arc::default(), Path::AlwaysPlanned);
+        Self { rows, to_score, measure, refine: None, exhaustive: false, path }
     }
 
     /// Describes the result for `explain`.
@@ -72,17 +75,21 @@ impl Hits {
             (true, Some(_), _) => {
                 format!("{candidates}, of every row that passes: the vectors have no index")
             }
-            (false, _, Path::Partitions { partitions, segments }) => {
+            (false, _, Path::AllAllowed(allowed)) => {
+                format!("{}, each of which is scored", passing(allowed))
+            }
+            (false, _, Path::Partitions { partitions, segments, allowed }) => {
                 let partitions = counted(partitions, "partition");
                 let of_segments = match segments {
                     1 => String::new(),
                     _ => format!(" of {}", counted(segments, "segment")),
                 };
-                let fresh = match self.fresh.len() {
+                let fresh = match self.to_score.len() {
                     0 => String::new(),
                     rows => format!(", and {} that it does not cover", counted(rows, "row")),
                 };
-                format!("{candidates}, from {partitions}{of_segments} of the index{fresh}")
+                let allowed = allowed.map(passing).map(|it| format!("; {it}")).unwrap_or_default();
+                format!("{candidates}, from {partitions}{of_segments} of the index{fresh}{allowed}")
             }
             (false, _, Path::Planned(reason)) => {
                 format!("{candidates}, planned by Lance: {reason}")
@@ -90,6 +97,13 @@ impl Hits {
             (false, _, Path::AlwaysPlanned) => candidates,
         }
     }
+}
+
+/// Says how many rows pass a filter, and how they were found.
+fn passing(allowed: Allowed) -> String {
+    let rows = counted(usize::try_from(allowed.rows).unwrap_or(usize::MAX), "row");
+    let source = if allowed.by_index { "scalar indexes" } else { "a scan" };
+    format!("{rows} of the version pass the filter, by {source}")
 }
 
 /// Runs a search. The caller has already replaced [`By::Like`] by [`By::Vector`].
@@ -152,7 +166,7 @@ async fn by_vector(
     let admission = &state.shared.admission;
     let ask = Ask { during: "search", rows: query.k, context };
     let route = async { Ok(open.table.direct_search(&query).await?) }.boxed();
-    let Found { hits, fresh, path } = match context.bound("search", route).await? {
+    let Found { hits, to_score, path } = match context.bound("search", route).await? {
         VectorRoute::Direct(search) => {
             admission.run_on_core(ask, Found::directly(search).boxed()).await?
         }
@@ -164,44 +178,48 @@ async fn by_vector(
     };
     let nprobes = (kind != IndexKind::Unindexed).then_some(question.nprobes);
     state.metrics.searched(SearchBy::Vector, path.via(), kind, nprobes, hits.len());
-    state.metrics.compared_fresh(fresh.len());
+    if let Path::Partitions { .. } = path {
+        state.metrics.compared_fresh(to_score.len());
+    }
     let rows = hits.into_iter().map(|hit| (hit.addr, hit.distance)).collect();
-    // Distances of an index are not comparable with those of fresh rows, so both are scored exactly.
-    let refine = metric.filter(|_| is_refined || !fresh.is_empty());
+    // Distances of an index are not comparable with exact ones, so all candidates are scored exactly.
+    let refine = metric.filter(|_| is_refined || !to_score.is_empty());
     let exhaustive = kind == IndexKind::Unindexed;
-    Ok(Hits { rows, fresh, measure: Measure::Distance, refine, exhaustive, path })
+    Ok(Hits { rows, to_score, measure: Measure::Distance, refine, exhaustive, path })
 }
 
 /// The rows that a vector search found.
 struct Found {
     hits: Vec<DistanceHit>,
-    fresh: Arc<[RowAddr]>,
+    to_score: Arc<[RowAddr]>,
     path: Path,
 }
 
 impl Found {
     async fn directly(search: DirectSearch<'_>) -> Result<Self> {
-        let DirectSearch { segments, partitions, fresh, hits } = search;
-        Ok(Self { hits: hits.await?, fresh, path: Path::Partitions { partitions, segments } })
+        let DirectSearch { allowed, segments, partitions, to_score, hits } = search;
+        let path = match allowed {
+            Some(allowed) if partitions == 0 => Path::AllAllowed(allowed),
+            _ => Path::Partitions { partitions, segments, allowed },
+        };
+        Ok(Self { hits: hits.await?, to_score, path })
     }
 }
 
-/// Opens the index's partitions, if they are not open, and searches them. Runs a planned search if the query needs a
-/// plan.
+/// Prepares a direct search, if that has not been done, and runs it. Runs a planned search if the query needs a plan.
 async fn open_and_search(
     open: &OpenTable,
     query: &VectorQuery,
     mut reason: PlanReason,
 ) -> Result<Found> {
     if reason == PlanReason::Unopened {
-        open.table.open_search(query).await?;
-        match open.table.direct_search(query).await? {
+        match open.table.open_search(query).await? {
             VectorRoute::Direct(search) => return Found::directly(search).await,
             VectorRoute::Planned(why) => reason = why,
         }
     }
     let hits = open.table.planned_search(query).await?;
-    Ok(Found { hits, fresh: Arc::default(), path: Path::Planned(reason) })
+    Ok(Found { hits, to_score: Arc::default(), path: Path::Planned(reason) })
 }
 
 /// Returns the kind of a column's index and, if its hits can be scored exactly, the metric by which to do it. Without an

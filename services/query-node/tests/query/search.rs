@@ -237,7 +237,18 @@ async fn a_search_says_how_it_found_its_candidates() {
             "3 candidates, of every row that passes: the vectors have no index",
         ),
         ("indexed", "", false, "30 candidates, from 16 partitions of the index"),
-        ("indexed", "id < 50", false, "30 candidates, planned by Lance: the search has a filter"),
+        (
+            "indexed",
+            "id < 50",
+            false,
+            "45 rows of the version pass the filter, by a scan, each of which is scored",
+        ),
+        (
+            "indexed",
+            "id < 400",
+            false,
+            "30 candidates, from 16 partitions of the index; 360 rows of the version pass the filter, by a scan",
+        ),
     ] {
         let request = SearchRequest {
             table: table.into(),

@@ -27,6 +27,9 @@ pub(super) enum Arguments {
 
 use Arguments::{Count, Joined, List, Path, Text};
 
+/// Allowed functions whose result depends on the time of the call.
+const OF_CLOCK: [&str; 4] = ["current_date", "current_timestamp", "now", "today"];
+
 /// Functions that a filter may call, by their lower-case names.
 const ALLOWED: &[(&str, Arguments)] = &[
     // Null tests, and choices between values.
@@ -163,6 +166,13 @@ pub(super) fn allowed_arguments(name: &str) -> Option<Arguments> {
 }
 
 /// Returns the names of all functions that a filter may call.
+/// Returns whether the rows that pass `filter` may depend on the time. It only looks for the names of such functions, so
+/// a column or a text of that name counts too.
+pub(in crate::search) fn may_read_clock(filter: &str) -> bool {
+    let mut words = filter.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    words.any(|word| OF_CLOCK.iter().any(|name| word.eq_ignore_ascii_case(name)))
+}
+
 #[cfg(test)]
 pub(super) fn allowed_names() -> impl Iterator<Item = &'static str> {
     ALLOWED.iter().map(|(name, _)| *name)

@@ -1,0 +1,127 @@
+"""Measures vector searches with a filter beside plain ones, and beside pylance, all in memory."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import lance
+
+from . import machine, memory, peers
+from .bireme import Bireme
+from .profile import Profile
+from .tier import Tier
+
+TABLE = "vectors"
+WARM_UP_SECONDS = 1.0
+QUESTION = {"k": 50, "nprobes": 20, "refine": 10}
+# The number of different filters, each of which is asked once.
+FIRST_USES = 40
+
+PLAIN = "plain"
+# The share of the rows that pass, by title. `None` is one topic, which a BITMAP index answers; a BTREE answers the others.
+SHARES = {"topic": None, "10 %": 0.1, "50 %": 0.5, "99 %": 0.99}
+
+
+def measure(profile: Profile, binary: Path, logs: Path) -> dict:
+    """Measures each search in each round, in turns. The rows that pass are known from the warm-up on,
+    except in first uses."""
+    _index(profile)
+    runs: dict[str, list[dict]] = {}
+    with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
+        tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
+        bireme.warm(tier.query, TABLE, ["vector"])
+        for number in range(profile.rounds):
+            searches: dict[str, Callable[[], dict]] = {PLAIN: lambda: _search(tier, profile, number, None)}
+            for title, share in SHARES.items():
+                searches[title] = lambda share=share: _search(tier, profile, number, _filter(profile, share, number))
+                filters = [_filter(profile, share, 100 + number * FIRST_USES + use) for use in range(FIRST_USES)]
+                searches[f"{title}, first use"] = lambda filters=filters: _alone(tier, profile, filters)
+                searches[f"{title}, pylance"] = lambda share=share: _pylance(profile, _filter(profile, share, number))
+            searches[f"{PLAIN}, alone"] = lambda: _alone(tier, profile, [None] * FIRST_USES)
+            searches[f"{PLAIN}, pylance"] = lambda: _pylance(profile, None)
+            for name in list(searches)[:: -1 if number % 2 else 1]:
+                runs.setdefault(name, []).append(searches[name]())
+            done = ", ".join(f"{name} {1e3 * runs[name][-1]['cpu_s']:.2f}" for name in searches)
+            print(f"filters, round {number + 1} of {profile.rounds}, ms of CPU a search: {done}", flush=True)
+    return {"runs": runs, "search": QUESTION, "machine": machine.describe([profile.folder])}
+
+
+def _index(profile: Profile) -> None:
+    """Makes the scalar indexes if the table has none."""
+    table = lance.dataset(profile.table(TABLE))
+    indexed = {column for index in table.describe_indices() for column in index.field_names}
+    for column, kind in [("topic", "BITMAP"), ("id", "BTREE")]:
+        if column not in indexed:
+            table.create_scalar_index(column, kind)
+
+
+def _filter(profile: Profile, share: float | None, number: int) -> str:
+    """Returns a filter. Each number gives another one."""
+    return f"topic = {number}" if share is None else f"id < {int(profile.rows * share) - number}"
+
+
+def _search(tier: Tier, profile: Profile, number: int, filter: str | None) -> dict:
+    question = [f"-k={QUESTION['k']}", f"--nprobes={QUESTION['nprobes']}", f"--refine={QUESTION['refine']}"]
+    load = [*question, "--columns", "_rowaddr", "--seed", str(number), *(["--filter", filter] if filter else [])]
+    tier.bench("search", TABLE, WARM_UP_SECONDS, *load)
+    report = tier.bench("search", TABLE, profile.seconds, *load)
+    if report["errors"]:
+        raise RuntimeError(f"some searches failed: {report}")
+    return report | _cpu(report)
+
+
+def _alone(tier: Tier, profile: Profile, filters: list[str | None]) -> dict:
+    """Makes one search with each filter, each by a client of its own. The nodes' CPU for a new client is included."""
+    total = {"requests": 0, "cpu": {"io_cpu_us": 0.0, "query_cpu_us": 0.0, "client_cpu_us": 0.0}}
+    for filter in filters:
+        load = [f"-k={QUESTION['k']}", "--columns", "_rowaddr", *(["--filter", filter] if filter else [])]
+        report = tier.bench("search", TABLE, profile.seconds, *load, "--requests", "1", "--concurrency", "1")
+        if report["errors"] or report["requests"] != 1:
+            raise RuntimeError(f"a search failed: {report}")
+        total["requests"] += 1
+        for name, us in report["cpu"].items():
+            total["cpu"][name] += us
+    return total | _cpu(total)
+
+
+def _cpu(report: dict) -> dict:
+    """Returns the CPU seconds of both tiers for one search, and of each."""
+    io, query = (report["cpu"][name] / 1e6 / report["requests"] for name in ("io_cpu_us", "query_cpu_us"))
+    return {"cpu_s": io + query, "io_cpu_s": io, "query_cpu_s": query}
+
+
+def _pylance(profile: Profile, filter: str | None) -> dict:
+    question = [f"-k={QUESTION['k']}", f"--nprobes={QUESTION['nprobes']}", f"--refine={QUESTION['refine']}"]
+    load = [*question, f"--warm-up={WARM_UP_SECONDS}", *(["--filter", filter] if filter else [])]
+    report = peers.run(profile.table(TABLE), "search", profile.seconds, *load)
+    if "error" in report:
+        raise RuntimeError(f"{report['command']}: {report['error']}")
+    return report | {"cpu_s": report["cpu_s"] / report["requests"]}
+
+
+def relative(found: dict, name: str, to: str) -> list[float]:
+    """Returns the CPU of a search relative to another one's, in each round."""
+    return [a["cpu_s"] / b["cpu_s"] for a, b in zip(found["runs"][name], found["runs"][to], strict=True)]
+
+
+def first_use(found: dict, title: str) -> list[float]:
+    """Returns the CPU of a filter's first search relative to a plain search's, in each round. What a new client costs is
+    known from plain searches and left out."""
+    runs = found["runs"]
+    rounds = zip(runs[f"{title}, first use"], runs[f"{PLAIN}, alone"], runs[PLAIN], strict=True)
+    return [1 + (first["cpu_s"] - alone["cpu_s"]) / plain["cpu_s"] for first, alone, plain in rounds]
+
+
+def goals(found: dict) -> list[tuple[str, float, float, bool]]:
+    """Returns each goal's name, its value, the wanted value, and whether more is better."""
+    of_plain = lambda name: median(relative(found, name, PLAIN))
+    over_pylance = lambda name: median(relative(found, f"{name}, pylance", name))
+    return [
+        ("CPU of a search filtered by 10 %, over a plain search's", of_plain("10 %"), 1.3, False),
+        ("CPU of a search filtered by 50 %, over a plain search's", of_plain("50 %"), 1.3, False),
+        ("the same at a filter's first use, 10 %", median(first_use(found, "10 %")), 2.0, False),
+        ("the same at a filter's first use, 50 %", median(first_use(found, "50 %")), 2.0, False),
+        ("searches of one topic in 2,000 per core-second, over pylance's", over_pylance("topic"), 3.0, True),
+        ("searches filtered by 10 % per core-second, over pylance's", over_pylance("10 %"), 8.0, True),
+        ("searches filtered by 50 % per core-second, over pylance's", over_pylance("50 %"), 8.0, True),
+    ]

@@ -1,0 +1,94 @@
+//! Keeps the allow-lists of all tables, within a bound of memory.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use moka::sync::Cache;
+use tables::CacheUse;
+use tokio::sync::OnceCell;
+
+use super::allow_list::AllowList;
+use crate::error::Result;
+
+/// A list that no search has used for this long is dropped: searches of a version end soon after a later one is open.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// The bytes that an entry takes beside its filter and its list.
+const ENTRY_BYTES: usize = 256;
+
+/// The number of an open table (`Table::open_id`), and a filter's text.
+type Key = (u64, Arc<str>);
+
+/// Empty until the list has been made. So concurrent searches with the same filter make it once.
+type Slot = Arc<OnceCell<Arc<AllowList>>>;
+
+/// The allow-lists of all tables. Those that were used least are dropped first.
+pub(crate) struct AllowLists {
+    lists: Cache<Key, Slot>,
+    bytes_max: u64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl AllowLists {
+    /// Creates a cache without lists. Uses neither disk nor network.
+    pub fn new(bytes_max: u64) -> Self {
+        let bytes = |(_, filter): &Key, slot: &Slot| {
+            let list = slot.get().map_or(0, |list| list.bytes());
+            u32::try_from(ENTRY_BYTES + filter.len() + list).unwrap_or(u32::MAX)
+        };
+        let lists =
+            Cache::builder().max_capacity(bytes_max).weigher(bytes).time_to_idle(IDLE).build();
+        Self { lists, bytes_max, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+    }
+
+    /// Returns the list of `filter` if it is kept.
+    pub fn get(&self, table: u64, filter: &str) -> Option<Arc<AllowList>> {
+        let list = self.lists.get(&(table, filter.into()))?.get().cloned();
+        self.hits.fetch_add(u64::from(list.is_some()), Relaxed);
+        list
+    }
+
+    /// Returns the list of `filter`. Makes it with `make` if it is not kept; concurrent calls make it once. If `make`
+    /// makes none, neither does this.
+    ///
+    /// Errors: those of `make`.
+    pub async fn get_or_make(
+        &self,
+        table: u64,
+        filter: &str,
+        make: impl Future<Output = Result<Option<AllowList>>>,
+    ) -> Result<Option<Arc<AllowList>>> {
+        if let Some(list) = self.get(table, filter) {
+            return Ok(Some(list));
+        }
+        let key = (table, Arc::from(filter));
+        let slot = self.lists.get_with_by_ref(&key, Slot::default);
+        let make = || async {
+            self.misses.fetch_add(1, Relaxed);
+            make.await.map_err(Some)?.map(Arc::new).ok_or(None)
+        };
+        match slot.get_or_try_init(make).await.cloned() {
+            Ok(list) => {
+                // Inserted again, so that the list counts towards the bound.
+                self.lists.insert(key, slot);
+                Ok(Some(list))
+            }
+            Err(None) => Ok(None),
+            Err(Some(error)) => Err(error),
+        }
+    }
+
+    /// The use of this cache.
+    pub fn cache_use(&self) -> CacheUse {
+        CacheUse {
+            name: "filter",
+            bytes: self.lists.weighted_size(),
+            bytes_max: self.bytes_max,
+            hits: self.hits.load(Relaxed),
+            misses: self.misses.load(Relaxed),
+        }
+    }
+}
