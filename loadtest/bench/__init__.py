@@ -9,7 +9,7 @@
     rounds.py        the order of the measurements
     keys.py          gets by key
     lookups.py       many keys: Lookup streams, Gets, rows by address
-    filters.py       vector searches with a filter
+    searches.py      searches by vector with filters, of words, and by filters alone
     cache.py         fills, eviction, restarts, overload
     telemetry.py     the cost of metrics and traces
     attacks.py       latency of probes and good callers under attack

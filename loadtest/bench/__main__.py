@@ -7,11 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import access, attacks, cache, fairness, filters, goals, instructions, keys, lookups, machine, plots, readme
-from . import report, rounds, tables, telemetry
+from . import access, attacks, cache, fairness, goals, instructions, keys, lookups, machine, plots, readme
+from . import report, rounds, searches, tables, telemetry
 from .profile import Profile
 
-PIECES = ["tables", "rounds", "instructions", "keys", "lookups", "filters", "cache", "telemetry", "attacks", "access"]
+PIECES = ["tables", "rounds", "instructions", "keys", "lookups", "searches", "cache", "telemetry", "attacks", "access"]
 PIECES += ["fairness", "report"]
 # Each takes another ten minutes.
 ON_REQUEST = ["telemetry", "attacks", "access", "fairness"]
@@ -55,8 +55,8 @@ def main() -> None:
         if "lookups" in arguments.pieces:
             results["lookups"] = lookups.measure(profile, arguments.bireme, Path(logs))
             measured.write_text(json.dumps(results, indent=1))
-        if "filters" in arguments.pieces:
-            results["filters"] = filters.measure(profile, arguments.bireme, Path(logs))
+        if "searches" in arguments.pieces:
+            results["searches"] = searches.measure(profile, arguments.bireme, Path(logs))
             measured.write_text(json.dumps(results, indent=1))
         if "cache" in arguments.pieces:
             results["cache"] = cache.measure(profile, arguments.bireme, Path(logs))

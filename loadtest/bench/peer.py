@@ -6,6 +6,7 @@ requests, and several threads send requests. CPU is that of this process.
 
 import argparse
 import json
+import re
 import resource
 import threading
 import time
@@ -36,6 +37,11 @@ class Lance:
             rng = np.random.default_rng(1)
             self.queries = values + NOISE * values.std() * rng.uniform(-1, 1, values.shape).astype(np.float32)
 
+        if arguments.mode == "words":
+            rows = np.random.default_rng(arguments.seed).choice(self.rows, 1000, replace=False)
+            texts = self.table.take(np.sort(rows).tolist(), columns=[arguments.text])[arguments.text].to_pylist()
+            self.words = [words for text in texts if (words := re.findall(r"\w{4,}", text or ""))]
+
         if arguments.mode == "get":
             rows = np.random.default_rng(arguments.seed).choice(self.rows, min(KEYS, self.rows), replace=False)
             column = self.table.take(np.sort(rows).tolist(), columns=[arguments.key])
@@ -57,6 +63,14 @@ class Lance:
         if it.mode == "take":
             rows = rng.choice(self.rows, it.batch, replace=False).tolist()
             return self.table.take(rows, columns=it.columns).num_rows
+        if it.mode == "filter":
+            return self.table.to_table(filter=it.filter, limit=it.k, columns=it.columns, with_row_id=True).num_rows
+        if it.mode == "words":
+            words = self.words[rng.integers(len(self.words))]
+            query = {"query": f"{rng.choice(words)} {rng.choice(words)}", "columns": [it.text]}
+            filtered = {"filter": it.filter, "prefilter": True} if it.filter else {}
+            found = self.table.to_table(full_text_query=query, limit=it.k, columns=it.columns, with_row_id=True, **filtered)
+            return found.num_rows
         nearest = {
             "column": "vector",
             "q": self.queries[number % len(self.queries)],
@@ -91,7 +105,7 @@ def main() -> None:
     """Runs the load and prints the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("uri")
-    parser.add_argument("mode", choices=["take", "scan", "search", "get"])
+    parser.add_argument("mode", choices=["take", "scan", "search", "words", "filter", "get"])
     parser.add_argument("--parquet", action="store_true")
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--columns", type=lambda text: text.split(","))
@@ -100,6 +114,7 @@ def main() -> None:
     parser.add_argument("-k", type=int, default=50)
     parser.add_argument("--nprobes", type=int, default=20)
     parser.add_argument("--refine", type=int, default=10)
+    parser.add_argument("--text", help="the column of texts that a search of words searches")
     parser.add_argument("--filter", help="a SQL expression that the rows of a search must satisfy")
     parser.add_argument("--questions", type=int, default=200, help="number of different searches")
     parser.add_argument("--threads", type=int, default=2)

@@ -63,7 +63,8 @@ pub use on_runtime::on_runtime;
 pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
 pub use search::{
-    Allowed, DirectSearch, DistanceHit, PlanReason, ScoreHit, TextQuery, VectorQuery, VectorRoute,
+    Allowed, DirectSearch, DistanceHit, FilterHits, PlanReason, ScoreHit, TextHits, TextQuery,
+    VectorQuery, VectorRoute,
 };
 pub use secret_options::SecretOptions;
 pub use stop::Stop;

@@ -54,9 +54,9 @@ names! {
         Text = "text",
         Filter = "filter",
     }
-    /// The way in which a search was run: over an index's partitions, or by Lance's scanner.
+    /// The way in which a search was run: directly on indexes, or by Lance's scanner.
     SearchVia {
-        Partitions = "partitions",
+        Index = "index",
         Scanner = "scanner",
     }
     /// The way in which a key was looked up: in the key index alone, or in the table, by its BTREE or a scan.

@@ -26,7 +26,7 @@ telemetry::metrics! {
     GRANT_BYTES = Counter "bireme.query.grant.bytes" "By" ["grant"] "Bytes of rows returned under a grant";
     GRANT_WAITING = Gauge "bireme.query.grant.waiting" "{request}" ["grant"] "Requests of a grant that wait for a permit: searches, look-ups, table reads, Placement and Warm. Grants are served in proportion to their weights";
     STAGE_DURATION = Histogram "bireme.query.stage.duration" "s" ["stage"] "Duration of requests' stages";
-    SEARCHES = Counter "bireme.query.searches" "{search}" ["by", "via", "index"] "Searches: by `vector`, `text` or `filter`; via the index's `partitions` or Lance's `scanner`; and by the index's kind: Lance's name, `none` if rows are compared one by one, `planned` for filters, whose indexes Lance's plan chooses";
+    SEARCHES = Counter "bireme.query.searches" "{search}" ["by", "via", "index"] "Searches: by `vector`, `text` or `filter`; directly on an `index`, or via Lance's `scanner`; and by the index's kind: Lance's name, `none` if rows are compared one by one, `planned` for filters, whose indexes Lance's plan chooses";
     CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" ["index"] "Rows that the index returned for a search";
     NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" ["index"] "Index partitions that a vector search was asked to search";
     FRESH_COMPARED = Counter "bireme.query.search.fresh_rows" "{row}" [] "Rows that the vector index does not cover and that a search compared one by one on the I/O nodes, in addition to its candidates";

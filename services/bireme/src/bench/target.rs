@@ -66,6 +66,16 @@ impl Target {
         }
     }
 
+    /// Returns the text column: the requested one, else the first with a full-text index.
+    pub fn text_column(&self, asked: Option<&str>) -> Result<String> {
+        let indexes = self.table.indexes.iter().filter(|index| index.kind == "Inverted");
+        let indexed = indexes.filter_map(|index| index.columns.first()).next();
+        asked.map(str::to_owned).or_else(|| indexed.cloned()).ok_or_else(|| {
+            let name = &self.table.name;
+            CliError::usage(format!("table `{name}` has no full-text index to search"))
+        })
+    }
+
     /// Returns one column of `rows` rows drawn with `seed`, as batches. Deleted rows are left out.
     pub async fn sample(&self, column: &str, seed: u64, rows: usize) -> Result<Vec<RecordBatch>> {
         let addrs = self.rows.draw(seed ^ SAMPLE, 0, rows);

@@ -7,11 +7,22 @@ use lance_select::{RowAddrMask, RowAddrTreeMap, RowSetOps};
 
 use super::selection::SelectedByIndex;
 
+/// The rows that a filter lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// The number of the rows.
+    pub rows: u64,
+    /// Whether scalar indexes answered the filter, for the fragments that they cover; otherwise the table was scanned.
+    pub by_index: bool,
+}
+
 /// The live rows of a version that pass a filter.
 pub(crate) struct AllowList {
-    /// The ids of the rows: their stable row ids if the table has them, otherwise their addresses.
-    ids: RowAddrTreeMap,
+    /// Selects the ids of the rows: their stable row ids if the table has them, otherwise their addresses.
+    mask: Arc<RowAddrMask>,
     len: u64,
+    /// The bytes of the mask.
+    bytes: usize,
     by_index: bool,
     /// The list as the vector index of each column selects rows by it, by the column's position. Set when the first
     /// search of that column uses the list.
@@ -21,9 +32,10 @@ pub(crate) struct AllowList {
 impl AllowList {
     /// Makes the list of `ids`, each of which is given (no fragment as a whole), of a table with this number of columns.
     pub fn new(ids: RowAddrTreeMap, by_index: bool, columns: usize) -> Self {
-        let len = ids.len().unwrap_or_default();
+        let (len, bytes) = (ids.len().unwrap_or_default(), ids.deep_size_of());
+        let mask = Arc::new(RowAddrMask::from_allowed(ids));
         let of_columns = (0..columns).map(|_| OnceLock::new()).collect();
-        Self { ids, len, by_index, of_columns }
+        Self { mask, len, bytes, by_index, of_columns }
     }
 
     /// The number of rows.
@@ -31,32 +43,36 @@ impl AllowList {
         self.len
     }
 
-    /// Whether scalar indexes alone answered the filter for the fragments that they cover.
-    pub fn is_by_index(&self) -> bool {
-        self.by_index
+    /// Returns the number of the rows, and how they were found.
+    pub fn summary(&self) -> Allowed {
+        Allowed { rows: self.len, by_index: self.by_index }
+    }
+
+    /// The mask that selects the ids of the rows.
+    pub fn mask(&self) -> &Arc<RowAddrMask> {
+        &self.mask
     }
 
     /// Returns whether the row with this id passes.
     pub fn contains(&self, id: u64) -> bool {
-        self.ids.contains(id)
+        self.mask.selected(id)
     }
 
     /// Returns the ids of the rows, ascending.
     pub fn ids(&self) -> impl Iterator<Item = u64> + '_ {
-        self.ids.row_addrs().into_iter().flatten().map(u64::from)
+        self.mask.iter_addrs().into_iter().flatten().map(u64::from)
     }
 
     /// Returns the rows of the list that `live` selects too.
-    pub fn within(&self, live: Option<&RowAddrMask>) -> RowAddrMask {
-        let allowed = RowAddrMask::from_allowed(self.ids.clone());
+    pub fn within(&self, live: Option<&RowAddrMask>) -> Arc<RowAddrMask> {
         match live {
-            Some(live) => allowed & live.clone(),
-            None => allowed,
+            Some(live) => Arc::new(self.mask.as_ref().clone() & live.clone()),
+            None => Arc::clone(&self.mask),
         }
     }
 
     /// Returns the bytes of memory that the list takes, with one column's index that uses it.
     pub fn bytes(&self) -> usize {
-        2 * self.ids.deep_size_of() + self.of_columns.len() * size_of::<OnceLock<Arc<()>>>()
+        2 * self.bytes + self.of_columns.len() * size_of::<OnceLock<Arc<()>>>()
     }
 }

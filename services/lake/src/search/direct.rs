@@ -17,6 +17,7 @@ use super::plan_reason::PlanReason;
 #[derive(Default)]
 pub(crate) struct DirectIndexes {
     pub partitions: OnceCell<Result<Partitions, PlanReason>>,
+    pub text_index: OnceCell<Result<(), PlanReason>>,
     pub key_index: OnceCell<Option<KeyIndex>>,
     /// Whether a failure to open `key_index` was logged. Opening is retried, but its failure is logged only once.
     pub key_index_failed: AtomicBool,

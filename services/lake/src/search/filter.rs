@@ -15,6 +15,7 @@ use lance::dataset::scanner::Scanner;
 
 use self::example::EXAMPLE;
 pub(super) use self::functions::may_read_clock;
+use super::allow_list::Allowed;
 use super::hit::{addresses, only_addresses};
 use crate::deep_stack::{on_deep_stack, polled_on_deep_stack};
 use crate::diagnose::one_line;
@@ -23,20 +24,30 @@ use crate::hint::{column_hint, text_hint};
 use crate::table::Table;
 use crate::words::shortened;
 
+/// The rows that a search by a filter alone found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilterHits {
+    /// The first rows that pass, in address order.
+    pub rows: Vec<RowAddr>,
+    /// All rows that pass, if scalar indexes answered the filter; `None` if Lance's scanner looked for the first ones.
+    pub allowed: Option<Allowed>,
+}
+
 impl Table {
     /// Returns the first `limit` rows, in address order, for which the SQL expression `filter` is true. Uses the scalar
     /// indexes of the filter's columns, and scans the rows that they don't cover.
     ///
     /// Errors: `BadFilter`, and those of the store.
-    pub async fn search_filter(&self, filter: &str, limit: usize) -> Result<Vec<RowAddr>> {
+    pub async fn search_filter(&self, filter: &str, limit: usize) -> Result<FilterHits> {
         // Stable row ids have no order of addresses.
         if !self.dataset().manifest().uses_stable_row_ids()
             && !may_read_clock(filter)
             && let Some(list) = self.allow_list_by_index(filter).await?
         {
-            return Ok(list.ids().take(limit).map(RowAddr::from_u64).collect());
+            let rows = list.ids().take(limit).map(RowAddr::from_u64).collect();
+            return Ok(FilterHits { rows, allowed: Some(list.summary()) });
         }
-        self.scan_filter(filter, limit).await
+        Ok(FilterHits { rows: self.scan_filter(filter, limit).await?, allowed: None })
     }
 
     /// Like [`search_filter`](Self::search_filter), but always through Lance's scanner.

@@ -1,5 +1,7 @@
 //! Search results, and how they are read from Lance's record batches.
 
+use std::cmp::Ordering;
+
 use address::RowAddr;
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Float32Type, UInt64Type};
@@ -9,6 +11,9 @@ use lance_core::{Error, ROW_ADDR, ROW_ID, Result};
 
 /// Lance's name for the column of distances.
 pub(crate) const DISTANCE: &str = "_distance";
+
+/// Lance's name for the column of BM25 scores.
+pub(crate) const SCORE: &str = "_score";
 
 /// Number of rows over which a filter is evaluated at a time. A running kernel can't be interrupted, so this bounds how
 /// long a search runs past its deadline, and the size of its intermediate results.
@@ -31,6 +36,17 @@ pub struct ScoreHit {
     pub addr: RowAddr,
     /// The BM25 score; larger is better.
     pub score: f32,
+}
+
+impl ScoreHit {
+    pub(crate) fn new(addr: u64, score: f32) -> Self {
+        Self { addr: RowAddr::from_u64(addr), score }
+    }
+
+    /// Compares two hits; the better one is the lesser.
+    pub(crate) fn rank(&self, other: &Self) -> Ordering {
+        other.score.total_cmp(&self.score).then(self.addr.cmp(&other.addr))
+    }
 }
 
 /// Makes `scanner` return only addresses and `extra`, the column of distances or scores.

@@ -1,7 +1,8 @@
 //! Searches that return row addresses, with distances or scores, but no rows; rows are fetched elsewhere.
 //!
 //! Searches run on Lance's scanner, which returns no column of the table (for look-ups, only the key column). Vector
-//! searches (`partitions.rs`) and look-ups (`key_rows.rs`) that need no plan bypass the scanner. The rows that pass the
+//! searches (`partitions.rs`), full-text searches (`text_index.rs`) and look-ups (`key_rows.rs`) that need no plan bypass
+//! the scanner. The rows that pass the
 //! filter of such a search are found once for each version (`resolve_filter.rs`).
 
 mod allow_list;
@@ -22,13 +23,16 @@ mod segment;
 mod selection;
 mod sole_segment;
 mod text;
+mod text_index;
 mod vector;
 
+pub use allow_list::Allowed;
 pub(crate) use allow_lists::AllowLists;
 pub(crate) use direct::DirectIndexes;
+pub use filter::FilterHits;
 pub use hit::{DistanceHit, ScoreHit};
 pub(crate) use key::{can_be_key, check_key_type};
 pub use plan_reason::PlanReason;
-pub use text::TextQuery;
 pub(crate) use text::can_be_searched;
-pub use vector::{Allowed, DirectSearch, VectorQuery, VectorRoute};
+pub use text::{TextHits, TextQuery};
+pub use vector::{DirectSearch, VectorQuery, VectorRoute};

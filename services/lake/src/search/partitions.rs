@@ -81,7 +81,7 @@ impl Partitions {
         let select = |segment: &Segment| {
             let mask = list.within(segment.live.mask.as_deref());
             let share = share_of(mask.max_len().unwrap_or_default(), segment.index.as_ref());
-            Selection { mask: Some(Arc::new(mask)), share }
+            Selection { mask: Some(mask), share }
         };
         let segments: Vec<_> = self.segments.iter().map(select).collect();
         let uncovered = self.uncovered_of(list)?;

@@ -1,15 +1,18 @@
-//! Reasons for which a vector search is planned by Lance's scanner.
+//! Reasons for which a search is planned by Lance's scanner.
 
 use std::fmt;
 
-/// The reason for which a vector search is planned by Lance's scanner, and does not read the index's partitions
-/// directly. Its text continues "planned by Lance, because".
+/// The reason for which a search is planned by Lance's scanner, and does not search the index directly. Its text continues "planned by Lance, because".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanReason {
     /// The column has no vector index.
     Unindexed,
     /// The rows don't have one vector of floats each.
     NotFloats,
+    /// Several columns are searched for words, or the column has several full-text indexes.
+    SeveralIndexes,
+    /// The column has lists of texts.
+    ListsOfText,
     /// The rows that pass the filter depend on the time.
     Clock,
     /// The search leaves the number of partitions to Lance.
@@ -35,6 +38,8 @@ impl fmt::Display for PlanReason {
         match self {
             Self::Unindexed => f.write_str("the vectors have no index"),
             Self::NotFloats => f.write_str("the rows don't have one vector of floats each"),
+            Self::SeveralIndexes => f.write_str("several full-text indexes are searched"),
+            Self::ListsOfText => f.write_str("the column has lists of texts"),
             Self::Clock => f.write_str("the filter depends on the time"),
             Self::ProbesUnset => f.write_str("the number of partitions is not given"),
             Self::Overlaid => f.write_str("fragments are overlaid with newer values"),

@@ -20,7 +20,7 @@ use lance_index::prefilter::{NoFilter, PreFilter};
 use lance_index::vector::{Query, VectorIndex};
 
 use super::hit::{DISTANCE, f32_column};
-use super::selection::Selection;
+use super::selection::{Selection, widened};
 
 /// The minimum share of selected rows at which partitions are searched without a mask. Below it, so many rows would be
 /// ranked in vain that the mask is cheaper.
@@ -141,17 +141,6 @@ pub(crate) fn keep_nearest(found: &mut Vec<Neighbor>, k: usize) {
     found.truncate(k);
 }
 
-/// Returns the number of rows to search for so that about 49 times in 50 at least `k` of them are selected, if every row
-/// is selected with probability `share`.
-fn widened(k: usize, share: f64) -> usize {
-    if share >= 1.0 {
-        return k;
-    }
-    let wanted = k as f64;
-    let deviation = (wanted * (1.0 - share)).sqrt() / share;
-    (wanted / share + 2.0 * deviation).ceil() as usize + 1
-}
-
 /// Lets an index return only the rows that a mask selects.
 struct Selected(Arc<RowAddrMask>);
 
@@ -177,15 +166,6 @@ impl PreFilter for Selected {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_search_is_widened_by_the_rows_that_are_not_selected() {
-        assert_eq!(widened(500, 1.0), 500);
-        assert_eq!(widened(500, 0.9999), 502);
-        assert_eq!(widened(500, 0.8), 651);
-        assert_eq!(widened(500, 0.5), 1065);
-        assert_eq!(widened(1, 0.5), 6);
-    }
 
     #[test]
     fn the_nearest_are_kept() {

@@ -25,3 +25,28 @@ pub(crate) struct SelectedByIndex {
     /// All rows, ascending, if they are so few that each of them may be scored.
     pub all: Option<Arc<[RowAddr]>>,
 }
+
+/// Returns the number of rows to search for so that about 49 times in 50 at least `k` of them are selected, if every row
+/// is selected with probability `share`.
+pub(crate) fn widened(k: usize, share: f64) -> usize {
+    if share >= 1.0 {
+        return k;
+    }
+    let wanted = k as f64;
+    let deviation = (wanted * (1.0 - share)).sqrt() / share;
+    (wanted / share + 2.0 * deviation).ceil() as usize + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_is_widened_by_the_rows_that_are_not_selected() {
+        assert_eq!(widened(500, 1.0), 500);
+        assert_eq!(widened(500, 0.9999), 502);
+        assert_eq!(widened(500, 0.8), 651);
+        assert_eq!(widened(500, 0.5), 1065);
+        assert_eq!(widened(1, 0.5), 6);
+    }
+}

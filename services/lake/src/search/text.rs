@@ -6,13 +6,13 @@ use arrow::datatypes::DataType;
 use futures::FutureExt;
 use lance_index::scalar::FullTextSearchQuery;
 
-use super::hit::{ScoreHit, addresses, f32_column, only_addresses};
+use super::allow_list::Allowed;
+use super::filter::may_read_clock;
+use super::hit::{SCORE, ScoreHit, addresses, f32_column, only_addresses};
+use super::plan_reason::PlanReason;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
-
-/// Lance's name for the column of BM25 scores.
-const SCORE: &str = "_score";
 
 /// Maximum number of words in a search, each a run of letters and digits. Repetitions count too, unless
 /// [`bounded_words`] drops them. Lance takes about 16 KiB for each word, repetitions included: 400,000 words took 6.5
@@ -40,17 +40,45 @@ pub struct TextQuery {
     pub filter: Option<String>,
 }
 
+/// The rows that a full-text search found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextHits {
+    /// The best matches, best first.
+    pub hits: Vec<ScoreHit>,
+    /// The rows that the filter lets through, if there is a filter and the index was searched directly.
+    pub allowed: Option<Allowed>,
+    /// The reason why Lance's scanner planned the search; `None` if the index was searched directly.
+    pub planned: Option<PlanReason>,
+}
+
 impl Table {
     /// Returns the best matches, best first. Rows that were added after the index was built are scanned.
     ///
     /// Errors: `BadQuery` (no words, k = 0), `ColumnNotFound`, `NoIndex`, `NoTextIndex`,
     /// `UnsupportedType`, `BadFilter`, and those of the store.
-    pub async fn search_text(&self, query: &TextQuery) -> Result<Vec<ScoreHit>> {
-        if query.k == 0 {
-            return Err(LakeError::BadQuery { why: "k is 0; ask for at least 1 row".into() });
-        }
-        let words = bounded_words(&query.words).map_err(|why| LakeError::BadQuery { why })?;
-        let columns = self.text_columns(query.column.as_deref()).await?;
+    pub async fn search_text(&self, query: &TextQuery) -> Result<TextHits> {
+        let (words, columns) = self.check_text_query(query).await?;
+        let column = match self.searched_alone(query, &columns).await? {
+            Ok(column) => column,
+            Err(reason) => {
+                let hits = self.planned_text(query).await?;
+                return Ok(TextHits { hits, allowed: None, planned: Some(reason) });
+            }
+        };
+        let list = match &query.filter {
+            Some(filter) => Some(self.allow_list(filter).await?),
+            None => None,
+        };
+        let hits = self.search_text_index(column, &words, query.k, list.as_deref()).await?;
+        let allowed = list.map(|list| list.summary());
+        Ok(TextHits { hits, allowed, planned: None })
+    }
+
+    /// Like [`search_text`](Self::search_text), but always through Lance's scanner, which plans each search anew.
+    ///
+    /// Errors: as `search_text`.
+    pub async fn planned_text(&self, query: &TextQuery) -> Result<Vec<ScoreHit>> {
+        let (words, columns) = self.check_text_query(query).await?;
         let mut scanner = self.dataset().scan();
         self.caught(async { only_addresses(self.dataset(), &mut scanner, &[SCORE]) }).await?;
         self.set_filter(&mut scanner, query.filter.as_deref())?;
@@ -64,11 +92,36 @@ impl Table {
                 .zip(scores)
                 .map(|(addr, &score)| ScoreHit { addr, score })
                 .collect();
-            hits.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.addr.cmp(&b.addr)));
+            hits.sort_by(ScoreHit::rank);
             hits.truncate(query.k);
             Ok(hits)
         };
         self.caught(polled_on_deep_stack(search.boxed())).await
+    }
+
+    /// Checks `query`. Returns its words, within the limits, and the columns to search.
+    async fn check_text_query(&self, query: &TextQuery) -> Result<(String, Vec<String>)> {
+        if query.k == 0 {
+            return Err(LakeError::BadQuery { why: "k is 0; ask for at least 1 row".into() });
+        }
+        let words = bounded_words(&query.words).map_err(|why| LakeError::BadQuery { why })?;
+        Ok((words, self.text_columns(query.column.as_deref()).await?))
+    }
+
+    /// Returns the column whose full-text index alone answers `query`, or the reason if there is none.
+    async fn searched_alone<'a>(
+        &self,
+        query: &TextQuery,
+        columns: &'a [String],
+    ) -> Result<std::result::Result<&'a str, PlanReason>> {
+        let [column] = columns else { return Ok(Err(PlanReason::SeveralIndexes)) };
+        if !is_text(self.schema().field(self.column_position(column)?).data_type()) {
+            return Ok(Err(PlanReason::ListsOfText));
+        }
+        if query.filter.as_deref().is_some_and(may_read_clock) {
+            return Ok(Err(PlanReason::Clock));
+        }
+        Ok(self.text_index_alone(column).await?.map(|()| column.as_str()))
     }
 
     async fn text_columns(&self, wanted: Option<&str>) -> Result<Vec<String>> {

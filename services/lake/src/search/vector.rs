@@ -10,7 +10,7 @@ use arrow::datatypes::DataType;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
-use super::allow_list::AllowList;
+use super::allow_list::{AllowList, Allowed};
 use super::filter::may_read_clock;
 use super::hit::{DISTANCE, DistanceHit, addresses, f32_column, only_addresses};
 use super::open_partitions::open_partitions;
@@ -73,15 +73,6 @@ pub struct DirectSearch<'a> {
     pub to_score: Arc<[RowAddr]>,
     /// Runs the search, and returns the nearest rows of those that the index covers, nearest first.
     pub hits: BoxFuture<'a, Result<Vec<DistanceHit>>>,
-}
-
-/// The rows that a filter lets through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allowed {
-    /// The number of the rows.
-    pub rows: u64,
-    /// Whether scalar indexes answered the filter; otherwise the table was scanned for it.
-    pub by_index: bool,
 }
 
 impl Table {
@@ -182,7 +173,7 @@ impl Table {
                 None => return Ok(VectorRoute::Planned(PlanReason::Unopened)),
             },
         };
-        let allowed = list.map(|list| Allowed { rows: list.len(), by_index: list.is_by_index() });
+        let allowed = list.map(|list| list.summary());
         let all = selected.as_ref().and_then(|selected| selected.all.as_ref());
         if let Some(all) = all.filter(|all| partitions.is_scoring_cheaper(all.len(), k, nprobes)) {
             let (to_score, hits) = (Arc::clone(all), ready(Ok(Vec::new())).boxed());

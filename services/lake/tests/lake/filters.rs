@@ -26,18 +26,18 @@ async fn filters_return_the_right_rows() {
             );
             let filter = "id >= 100 AND id < 400";
             assert_eq!(
-                table.search_filter(filter, 1000).await.unwrap(),
+                table.search_filter(filter, 1000).await.unwrap().rows,
                 expected,
                 "{kind:?} {with_index}"
             );
-            assert_eq!(table.search_filter(filter, 12).await.unwrap().len(), 12);
-            assert_eq!(table.search_filter(filter, 0).await.unwrap(), []);
-            let null = table.search_filter("added IS NULL AND id < 510", 1000).await.unwrap();
+            assert_eq!(table.search_filter(filter, 12).await.unwrap().rows.len(), 12);
+            assert_eq!(table.search_filter(filter, 0).await.unwrap().rows, []);
+            let null = table.search_filter("added IS NULL AND id < 510", 1000).await.unwrap().rows;
             assert_eq!(
                 null,
                 (500..510).filter(|id| !is_deleted(*id)).map(address_of).collect::<Vec<_>>()
             );
-            assert_eq!(table.search_filter("id = 57", 10).await.unwrap(), [], "deleted");
+            assert_eq!(table.search_filter("id = 57", 10).await.unwrap().rows, [], "deleted");
             for bad in ["", "id", "id = ", "foo(id) = 1", "nope > 1"] {
                 match table.search_filter(bad, 10).await {
                     Err(LakeError::BadFilter { filter, .. }) => assert_eq!(filter, bad),

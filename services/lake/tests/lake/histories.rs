@@ -8,8 +8,8 @@ use arrow::array::{Array, AsArray, FixedSizeListArray, RecordBatch, RecordBatchI
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::Float32Type;
 use lake::{
-    DistanceHit, IndexRequest, Metric, PlanReason, Table, VectorIndex, VectorIndexKind,
-    VectorQuery, VectorRoute, build_index,
+    DistanceHit, IndexRequest, Metric, PlanReason, ScoreHit, Table, TextQuery, VectorIndex,
+    VectorIndexKind, VectorQuery, VectorRoute, build_index,
 };
 use lance::Dataset;
 use lance::dataset::UpdateBuilder;
@@ -50,6 +50,8 @@ impl History {
         build_index(&lake(), &place.uri(), &request, |_| ()).await.unwrap();
         let btree = IndexRequest::Scalar { column: "id".into() };
         build_index(&lake(), &place.uri(), &btree, |_| ()).await.unwrap();
+        let text = IndexRequest::Text { column: "text".into() };
+        build_index(&lake(), &place.uri(), &text, |_| ()).await.unwrap();
         Self { place, random: StdRng::seed_from_u64(seed), next_id: 600 }
     }
 
@@ -188,6 +190,32 @@ async fn compare(
     Ok(seen)
 }
 
+/// Compares full-text searches of the index with planned ones. Returns the reason if they are planned.
+async fn compare_words(table: &Table, context: &str) -> Result<(), PlanReason> {
+    let mut reason = Ok(());
+    for words in ["oak", "willow tree", "number 123"] {
+        for filter in [None, Some("id < 150"), Some("id % 3 = 0")] {
+            for k in [12, 2000] {
+                let context = format!("{context}, {words:?}, {filter:?}, {k}");
+                let filter = filter.map(str::to_owned);
+                let query = TextQuery { words: words.into(), k, filter, ..Default::default() };
+                let expected = table.planned_text(&query).await.unwrap();
+                let found = table.search_text(&query).await.unwrap();
+                reason = found.planned.map_or(Ok(()), Err);
+                let scores = |hits: &[ScoreHit]| hits.iter().map(|it| it.score).collect::<Vec<_>>();
+                assert_eq!(scores(&found.hits), scores(&expected), "{context}");
+                // Rows with the score of the last one may be others.
+                let last = expected.last().map_or(0.0, |hit| hit.score);
+                for hit in &found.hits {
+                    let is_tie = hit.score == last;
+                    assert!(is_tie || expected.contains(hit), "{context}: {hit:?}");
+                }
+            }
+        }
+    }
+    reason
+}
+
 /// Filters that the BTREE on `id` answers, wholly, in part and not at all.
 const FILTERS: [&str; 9] = [
     "id < 150",
@@ -213,7 +241,7 @@ async fn compare_filtered(
     for (seed, filter) in (10..).zip(FILTERS) {
         let pass = table.scan_filter(filter, 10_000).await.unwrap();
         for limit in [1, 7, 10_000] {
-            let first = table.search_filter(filter, limit).await.unwrap();
+            let first = table.search_filter(filter, limit).await.unwrap().rows;
             assert_eq!(first, pass[..limit.min(pass.len())], "{context}, `{filter}`");
         }
         for (nprobes, k) in [(1, 5), (2, 60), (8, 40), (20, 2000)] {
@@ -262,6 +290,7 @@ async fn check_history(kind: TableKind, index: VectorIndexKind, metric: Metric, 
     let mut done = Vec::new();
     let (mut segments_max, mut fresh_max) = (0, 0);
     let mut filtered = BTreeSet::new();
+    let mut words_by_index = 0;
     for step in 0..STEPS {
         done.push(history.step(step).await);
         let context = format!("seed {seed}, {index} {metric} {kind:?}, after {done:?}");
@@ -272,11 +301,18 @@ async fn check_history(kind: TableKind, index: VectorIndexKind, metric: Metric, 
             panic!("{context}: {reason}");
         });
         assert_eq!(fresh as u64, uncovered, "{context}");
+        match compare_words(&table, &context).await {
+            Ok(()) => words_by_index += 1,
+            Err(reason) => {
+                assert!(matches!(reason, PlanReason::Uncovered(_)), "{context}: {reason}")
+            }
+        }
         compare_filtered(&table, metric, &context, uncovered, &mut filtered).await;
         segments_max = segments_max.max(segments);
         fresh_max = fresh_max.max(fresh);
     }
     assert!(segments_max > 1 && fresh_max > 0, "seed {seed}: {done:?}");
+    assert!(words_by_index > 0, "seed {seed}: {done:?}");
     assert_eq!(filtered.len(), 4, "seed {seed}: {filtered:?}");
 }
 

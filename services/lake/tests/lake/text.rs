@@ -34,12 +34,12 @@ async fn words_find_their_rows() {
         build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
         let table = lake.open(&place.uri()).await.unwrap();
         table.prewarm().await.unwrap();
-        let hits = table.search_text(&query("number 123", 3)).await.unwrap();
+        let hits = table.search_text(&query("number 123", 3)).await.unwrap().hits;
         assert_eq!(hits[0].addr, address_of(123));
         assert!(hits[0].score > hits[1].score);
         let oaks: Vec<_> =
             (0..600).filter(|id| id % 5 == 0 && !is_deleted(*id)).map(address_of).collect();
-        let hits = table.search_text(&query("OAKS", 1000)).await.unwrap();
+        let hits = table.search_text(&query("OAKS", 1000)).await.unwrap().hits;
         let mut found: Vec<_> = hits.iter().map(|hit| hit.addr).collect();
         found.sort();
         assert_eq!(found, oaks, "stems and case");
@@ -49,7 +49,7 @@ async fn words_find_their_rows() {
             ..query("oak", 1000)
         };
         let mut found: Vec<_> =
-            table.search_text(&some).await.unwrap().iter().map(|hit| hit.addr).collect();
+            table.search_text(&some).await.unwrap().hits.iter().map(|hit| hit.addr).collect();
         found.sort();
         assert_eq!(
             found,
@@ -58,8 +58,8 @@ async fn words_find_their_rows() {
                 .map(address_of)
                 .collect::<Vec<_>>()
         );
-        assert_eq!(table.search_text(&query("spruce", 5)).await.unwrap(), []);
-        assert_eq!(table.search_text(&query("oak", 7)).await.unwrap().len(), 7);
+        assert_eq!(table.search_text(&query("spruce", 5)).await.unwrap().hits, []);
+        assert_eq!(table.search_text(&query("oak", 7)).await.unwrap().hits.len(), 7);
     }
 }
 

@@ -49,7 +49,7 @@ async fn ingest_index_search_and_look_up() {
     println!("{:#?}", table.indexes().await.unwrap());
     table.prewarm().await.unwrap();
     let text = TextQuery { words: "large elephant trunk".into(), k: 5, ..Default::default() };
-    let hits = table.search_text(&text).await.unwrap();
+    let hits = table.search_text(&text).await.unwrap().hits;
     let addresses: Vec<_> = hits.iter().map(|hit| hit.addr).collect();
     let rows = table.take(&addresses, &names(&["synset", "vector"])).await.unwrap();
     let keys: Vec<_> =

@@ -7,8 +7,8 @@ use arrow_schema::DataType;
 use client::fetch::Metric;
 use futures::FutureExt;
 use lake::{
-    Allowed, DirectSearch, DistanceHit, Metric as IndexMetric, PlanReason, TextQuery, VectorQuery,
-    VectorRoute,
+    Allowed, DirectSearch, DistanceHit, FilterHits, Metric as IndexMetric, PlanReason, TextHits,
+    TextQuery, VectorQuery, VectorRoute,
 };
 use spelling::counted;
 
@@ -27,17 +27,21 @@ pub enum Path {
     Partitions { partitions: usize, segments: usize, allowed: Option<Allowed> },
     /// It read no index, because it costs less to score all rows that pass the filter.
     AllAllowed(Allowed),
-    /// Lance planned the vector search, for this reason.
+    /// It searched a full-text index.
+    TextIndex(Option<Allowed>),
+    /// It searched by a filter alone. The rows that pass are known if scalar indexes answered the filter; otherwise Lance
+    /// looked for the first ones.
+    Filter(Option<Allowed>),
+    /// Lance planned the search, for this reason.
     Planned(PlanReason),
-    /// Lance plans every search of this kind.
-    AlwaysPlanned,
 }
 
 impl Path {
     fn via(self) -> SearchVia {
         match self {
-            Self::Partitions { .. } | Self::AllAllowed(_) => SearchVia::Partitions,
-            Self::Planned(_) | Self::AlwaysPlanned => SearchVia::Scanner,
+            Self::Partitions { .. } | Self::AllAllowed(_) | Self::TextIndex(_) => SearchVia::Index,
+            Self::Filter(Some(_)) => SearchVia::Index,
+            Self::Filter(None) | Self::Planned(_) => SearchVia::Scanner,
         }
     }
 }
@@ -62,8 +66,8 @@ pub struct Hits {
 }
 
 impl Hits {
-    fn unrefined(rows: Vec<(RowAddr, f32)>, measure: Measure) -> Self {
-        let (to_score, path) = (Arc::default(), Path::AlwaysPlanned);
+    fn unrefined(rows: Vec<(RowAddr, f32)>, measure: Measure, path: Path) -> Self {
+        let to_score = Arc::default();
         Self { rows, to_score, measure, refine: None, exhaustive: false, path }
     }
 
@@ -88,13 +92,16 @@ impl Hits {
                     0 => String::new(),
                     rows => format!(", and {} that it does not cover", counted(rows, "row")),
                 };
-                let allowed = allowed.map(passing).map(|it| format!("; {it}")).unwrap_or_default();
-                format!("{candidates}, from {partitions}{of_segments} of the index{fresh}{allowed}")
+                let index = format!("{partitions}{of_segments} of the index");
+                format!("{candidates}, from {index}{fresh}{}", and_passing(allowed))
             }
+            (false, _, Path::TextIndex(allowed)) => {
+                format!("{candidates}, from the full-text index{}", and_passing(allowed))
+            }
+            (false, _, Path::Filter(allowed)) => format!("{candidates}{}", and_passing(allowed)),
             (false, _, Path::Planned(reason)) => {
                 format!("{candidates}, planned by Lance: {reason}")
             }
-            (false, _, Path::AlwaysPlanned) => candidates,
         }
     }
 }
@@ -104,6 +111,10 @@ fn passing(allowed: Allowed) -> String {
     let rows = counted(usize::try_from(allowed.rows).unwrap_or(usize::MAX), "row");
     let source = if allowed.by_index { "scalar indexes" } else { "a scan" };
     format!("{rows} of the version pass the filter, by {source}")
+}
+
+fn and_passing(allowed: Option<Allowed>) -> String {
+    allowed.map(|allowed| format!("; {}", passing(allowed))).unwrap_or_default()
 }
 
 /// Runs a search. The caller has already replaced [`By::Like`] by [`By::Vector`].
@@ -125,7 +136,7 @@ pub async fn search(
             let query = TextQuery { column: column.clone(), words: words.clone(), k, filter };
             let search = async move { by_words(&open, &query).await }.boxed();
             let hits = admission.run_in_background(ask, search).await?;
-            let (by, via) = (SearchBy::Text, SearchVia::Scanner);
+            let (by, via) = (SearchBy::Text, hits.path.via());
             state.metrics.searched(by, via, IndexKind::Inverted, None, hits.rows.len());
             Ok(hits)
         }
@@ -133,12 +144,12 @@ pub async fn search(
             let filter = filter.clone();
             let search = async move { by_filter(&open, &filter, k).await }.boxed();
             let hits = admission.run_in_background(ask, search).await?;
-            let (by, via) = (SearchBy::Filter, SearchVia::Scanner);
+            let (by, via) = (SearchBy::Filter, hits.path.via());
             state.metrics.searched(by, via, IndexKind::Planned, None, hits.rows.len());
             Ok(hits)
         }
         // The caller has already replaced `Like`.
-        By::Like { .. } => Ok(Hits::unrefined(Vec::new(), Measure::Distance)),
+        By::Like { .. } => Ok(Hits::unrefined(Vec::new(), Measure::Distance, Path::Filter(None))),
     }
 }
 
@@ -251,13 +262,14 @@ fn is_single(data_type: &DataType) -> bool {
 }
 
 async fn by_words(open: &OpenTable, query: &TextQuery) -> Result<Hits> {
-    let found = open.table.search_text(query).await?;
-    let rows = found.into_iter().map(|hit| (hit.addr, hit.score)).collect();
-    Ok(Hits::unrefined(rows, Measure::Score))
+    let TextHits { hits, allowed, planned } = open.table.search_text(query).await?;
+    let rows = hits.into_iter().map(|hit| (hit.addr, hit.score)).collect();
+    let path = planned.map_or(Path::TextIndex(allowed), Path::Planned);
+    Ok(Hits::unrefined(rows, Measure::Score, path))
 }
 
 async fn by_filter(open: &OpenTable, filter: &str, k: usize) -> Result<Hits> {
-    let found = open.table.search_filter(filter, k).await?;
-    let rows = found.into_iter().map(|addr| (addr, 0.0)).collect();
-    Ok(Hits::unrefined(rows, Measure::Nothing))
+    let FilterHits { rows, allowed } = open.table.search_filter(filter, k).await?;
+    let rows = rows.into_iter().map(|addr| (addr, 0.0)).collect();
+    Ok(Hits::unrefined(rows, Measure::Nothing, Path::Filter(allowed)))
 }

@@ -21,8 +21,8 @@ use self::write::WriteArgs;
 use crate::arguments::{Connection, TableArgs, parse_column, parse_filter};
 use crate::bench::{
     Counters, FetchLoad, FetchPlan, GetLoad, GetPlan, KeyDistribution, LoadArgs, Measured, Report,
-    SearchLoad, SearchPlan, Subject, TakeLoad, TakePlan, Target, Watch, Workload, apply_load,
-    at_least_1, report_text,
+    SearchBy, SearchLoad, SearchPlan, Subject, TakeLoad, TakePlan, Target, Watch, Workload,
+    apply_load, at_least_1, report_text,
 };
 use crate::error::{CliError, Result};
 use crate::output::Output;
@@ -52,7 +52,8 @@ Examples:
 const SEARCH_EXAMPLES: &str = "\
 Examples:
   bireme bench search words -k 10 --concurrency 4
-  bireme bench search words -k 50 --refine 10 --rate 200 --json";
+  bireme bench search words -k 50 --refine 10 --rate 200 --json
+  bireme bench search words --by words --filter \"pos = 'noun'\"";
 
 const GET_EXAMPLES: &str = "\
 Examples:
@@ -75,7 +76,7 @@ enum Benchmark {
     Fetch(Box<FetchArgs>),
     /// Take random rows by address, through both tiers
     Take(Box<TakeArgs>),
-    /// Search by vector on the query node
+    /// Search by vector, words or filter on the query node
     Search(Box<SearchArgs>),
     /// Look up keys on the query node
     Get(Box<GetArgs>),
@@ -154,17 +155,21 @@ struct SearchArgs {
     /// The number of rows to return
     #[arg(short, value_name = "ROWS", default_value_t = 10)]
     k: u32,
-    /// The vector column, if the table has several
+    /// What is searched for
+    #[arg(long, value_enum, default_value = "vector")]
+    by: SearchBy,
+    /// The vector or text column, if the table has several
     #[arg(long, value_name = "COLUMN")]
     column: Option<String>,
-    /// Index partitions to search [default: 20]
+    /// Index partitions to search, by vector [default: 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     nprobes: Option<u32>,
-    /// Candidates to score exactly for each requested row; 0 for none [default: 10]
+    /// Candidates to score exactly for each row, by vector; 0: none [default: 10]
     #[arg(long, value_name = "FACTOR")]
     refine: Option<u32>,
     /// A SQL predicate that rows must match
     #[arg(long, value_name = "SQL", value_parser = parse_filter)]
+    #[arg(required_if_eq("by", "filter"))]
     filter: Option<String>,
     /// Columns of the rows [default: all but vectors and blobs]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = parse_column)]
@@ -282,6 +287,7 @@ async fn take(args: TakeArgs) -> Result<Report> {
 async fn search(args: SearchArgs) -> Result<Report> {
     let target = target(&args.on.connection, &args.table).await?;
     let request = json!({
+        "by": args.by.name(),
         "k": args.k,
         "nprobes": args.nprobes,
         "refine": args.refine,
@@ -289,6 +295,7 @@ async fn search(args: SearchArgs) -> Result<Report> {
         "columns": args.columns,
     });
     let plan = SearchPlan {
+        by: args.by,
         column: args.column,
         k: args.k,
         nprobes: args.nprobes.unwrap_or(0),
