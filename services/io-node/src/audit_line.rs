@@ -1,9 +1,9 @@
 //! The lines of calls in the audit log.
 //!
-//! Each call has a line; a Fetch stream has one for each projection that it opened, or one if it opened none. A line
-//! has its place before the call begins, and is written when it is dropped: whatever ends a call, a stream or a
-//! projection, also a lost connection or the end of the node, leaves its line. Lines of projections may be as many as
-//! the memory for projections allows.
+//! Each call has a line; a Fetch stream has one for each projection that it opened, or one if it opened none. A place
+//! in the log is reserved for a line before its call begins, and the line is written when it is dropped. So every call,
+//! stream and projection leaves a line, even if it ends by a lost connection or the end of the node. The number of
+//! projections' lines is bounded by the memory for projections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use wire::{Fault, Reason, code_name};
 /// The maximum length of a label in a line, in bytes. Callers may name tables that do not exist.
 const LABEL_BYTES_MAX: usize = 256;
 
-/// A call, as its lines name it. Cheap to clone.
+/// The fields that all lines of a call share. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AuditedCall(Arc<Call>);
 
@@ -31,11 +31,11 @@ struct Call {
     rpc: &'static str,
 }
 
-/// A line that is written when this is dropped.
+/// A line of the audit log, which is written when this is dropped.
 #[derive(Debug)]
 pub struct AuditLine {
     call: AuditedCall,
-    /// `None` once it is written.
+    /// The reserved place; `None` once the line is written, or if the log has ended.
     place: Option<Reserved>,
     began: Instant,
     table: Option<String>,
@@ -60,10 +60,10 @@ impl AuditedCall {
         Self(Arc::new(Call { audit, node, caller, peer, rpc }))
     }
 
-    /// Reserves the place of a line. Waits while the log has none. The line's code is `CANCELLED` until it is known
-    /// better.
+    /// Reserves a place in the log for a line, and waits while no place is free. The line's code is `CANCELLED` until
+    /// an outcome is set.
     pub async fn line(&self) -> AuditLine {
-        // Without a place the log has ended, which is a defect; calls are answered nevertheless.
+        // There is no place if the log has ended, which is a defect. Calls are answered nevertheless.
         let place = self.0.audit.reserve().await.map(Reserved::for_long);
         let (rows, bytes) = Default::default();
         AuditLine {
@@ -110,7 +110,7 @@ impl AuditLine {
 
     /// Adds rows that were sent, and their size.
     pub fn add(&self, rows: usize, bytes: usize) {
-        // Only the core that sends them adds, so this never waits for another one.
+        // Only the core that sends the rows changes these counters, so no other core contends for them.
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }

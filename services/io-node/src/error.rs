@@ -130,7 +130,7 @@ pub enum NodeError {
     },
 }
 
-/// The reason why the first sector of a drive is no valid superblock.
+/// The reason why the beginning of a drive is not a valid slab's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotOurs {
     /// The bytes were written by another program.
@@ -157,7 +157,8 @@ pub fn os_error(doing: &'static str) -> impl Fn(std::io::Error) -> NodeError {
     move |source| NodeError::Os { doing, source }
 }
 
-/// Converts an error to the fault for clients. The reason depends on whose mistake it is: the caller's or the node's.
+/// Converts an error to the fault for clients. The fault's reason depends on whether the caller or the node made the
+/// mistake.
 pub fn fault_of(error: &NodeError) -> Fault {
     match error {
         NodeError::Table(fault) => fault.clone(),

@@ -8,16 +8,16 @@
 //!  ├─ cache/    what is on the drives
 //!  │   ├─ io/      the filler and its steps: scans, writes, reads, records; carries out what the books decide
 //!  │   └─ books/   CacheBooks: events in, actions out; space, extents, shares, eviction, queues. Pure
-//!  ├─ shard/    one core's mailbox and messages, grace periods, memory for projections, counters: knows no stage
+//!  ├─ shard/    one core's mailbox and messages, grace periods, memory for projections, counters; no stage of a fetch
 //!  ├─ drive/    slabs, superblocks, journals and recovery; drives' health
 //!  ├─ config    the settings, checked
 //!  ├─ extent/   extents, segments, and the directory that finds extents by name
 //!  ├─ table/    opened versions of tables, packs, projections
-//!  ├─ audit_line  the lines of calls in the audit log
+//!  ├─ audit_line  a call's lines in the audit log
 //!  └─ error     errors, and their form on the wire
 //! ```
 //!
-//! Modules import only from folders further down in this drawing. `.ci/imports` checks that there are no circles.
+//! A module imports only from folders further down in this drawing. `.ci/imports` checks that no imports form a circle.
 //!
 //! A batch is served on the core whose connection it arrived on; other threads only read rows from tables for it. Cores
 //! communicate only through mailboxes, and a fetch takes no lock that cores share.

@@ -7,8 +7,8 @@
 //!     ─► write: through a core's ring ─► every core's directory ─► the segment's journal (`drive/journal.rs`)
 //! ```
 //!
-//! The journal is written last, and nothing waits for it. Extents that are not in it when the process ends are filled
-//! again.
+//! The journal is written last, and no fill waits for it. An extent that is not in it when the process ends is filled
+//! again on the next miss.
 //!
 //! `books/` decides: an event goes in, actions come out, and nothing else happens there. `io/` has the filler, which
 //! owns the books, and carries out the actions.

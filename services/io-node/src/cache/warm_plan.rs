@@ -17,14 +17,12 @@ use super::io::{FillHandle, FillKey};
 use crate::error::fault_of;
 use crate::table::{OpenFragment, OpenTable, Projection};
 
-/// The number of fills that a warm has requested at a time, per slot; here, a slot is one of the fills that may run at
-/// the same time. The number is high enough that no slot is idle, and that neighbours wait together and are scanned
-/// together.
+/// The number of fills that a warm requests in advance, for each fill that may run at the same time. It is high enough
+/// that neighbouring chunks wait together, and so are scanned together.
 const REQUESTS_PER_SLOT: usize = 8;
 
-/// The number of fills that a warm has requested at a time, per slot, if the rate of fills is limited. It is lower,
-/// because a fill counts towards the rate only when it ends: the fills that are requested before the first one ends are
-/// not delayed.
+/// The same number for a warm whose rate is limited. It is lower, because a fill counts towards the rate only when it
+/// ends: fills that are requested before the first one ends are not delayed.
 const REQUESTS_PER_SLOT_LIMITED: usize = 2;
 
 /// The number of neighbouring chunks of a pack that are requested before the same chunks of the next pack.
@@ -40,7 +38,8 @@ pub enum ChunkSelection {
     Rows(Vec<RowRange>),
 }
 
-/// Chunks of some packs of a table, as runs, so that consecutive chunks take no more memory than one.
+/// The chunks and packs of a table that a warm fills. The chunks are stored as runs, so that consecutive chunks take no
+/// more memory than one.
 pub struct WarmPlan {
     table: Arc<OpenTable>,
     packs: Vec<usize>,
@@ -48,7 +47,7 @@ pub struct WarmPlan {
 }
 
 impl WarmPlan {
-    /// Finds the packs of `columns` (all packs if there are no columns) and the chunks.
+    /// Finds the packs that hold `columns` (all packs if `columns` is empty), and the selected chunks.
     ///
     /// # Errors
     /// The version lacks a column, chunk or row; there are too many ranges; the store fails.
@@ -75,7 +74,7 @@ impl WarmPlan {
         Ok(Self { table, packs, runs: ChunkRun::merged(runs) })
     }
 
-    /// Leaves out the chunks that aren't wanted.
+    /// Keeps only the chunks for which `is_wanted` returns true.
     pub fn only(mut self, is_wanted: impl Fn(ChunkId) -> bool) -> Self {
         let runs = std::mem::take(&mut self.runs);
         let one = |id: ChunkId| ChunkRun { fragment: id.fragment, chunks: id.index..id.index + 1 };
@@ -113,8 +112,8 @@ impl WarmPlan {
         })
     }
 
-    /// Fills all extents in order, as fast as `pace` and `slots` fills at a time allow. `report` gets the progress
-    /// after each one, and returns whether to continue.
+    /// Fills all extents in order, as fast as `pace` allows, if the node runs `slots` fills at a time. `report` gets
+    /// the progress after each extent, and returns whether to continue.
     pub async fn fill(
         &self,
         fills: &FillHandle,

@@ -1,4 +1,4 @@
-//! A node's drives: opened and claimed, for its cores' rings.
+//! A node's drives, opened and claimed before its cores' rings start on them.
 
 use std::path::Path;
 
@@ -20,13 +20,13 @@ pub struct Drives {
     pub slabs: Vec<SlabFile>,
     /// The claim of each slab.
     pub claims: Vec<Claim>,
-    /// The engine for reads and writes.
+    /// The engine of the rings that read and write the drives.
     pub engine: Engine,
 }
 
 impl Drives {
-    /// Opens the configured drives. Before the first file is given its length, each drive is checked: unless `overwrite`
-    /// is set, it must be empty or hold a slab. Only [`take`](super::take) changes what the drives hold.
+    /// Opens the configured drives. All drives are checked before the first file is given its length: unless
+    /// `overwrite` is set, each must be empty or hold a slab. Only [`take`](super::take) changes what the drives hold.
     ///
     /// # Errors
     /// A drive can't be used, is too small, or holds something else and `overwrite` is not set. Files that were created
@@ -54,7 +54,7 @@ impl Drives {
         Ok(Self::claim(config, slabs, owners, Engine::Simulated(disk.clone())))
     }
 
-    /// The drives as a configuration names them.
+    /// Returns the drives in the form in which a configuration lists them.
     pub fn configured(&self) -> Vec<DriveConfig> {
         let drive = |slab: &SlabFile| DriveConfig { path: slab.path().into(), size: None };
         self.slabs.iter().map(drive).collect()

@@ -23,7 +23,7 @@ const UUID: Uuid = Uuid::from_u128(7);
 const SEGMENT: u32 = 3;
 const SEGMENT_SECTORS: u64 = 64;
 
-/// Overwrites bytes with damaged ones of the same length.
+/// Damages bytes without changing their number.
 fn damage_in_place(rng: &mut StdRng, bytes: &mut [u8]) {
     let mut damaged = bytes.to_vec();
     damage(rng, &mut damaged);
@@ -75,8 +75,8 @@ fn index(rng: &mut StdRng) -> ExtentIndex {
     PackLayout::new(&[field]).unwrap().encode(&[column]).unwrap().index
 }
 
-/// A segment's bytes with a journal of some blocks, the entries to be read from it, and where its blocks begin. The
-/// first block is the last one in the segment.
+/// Returns a segment's bytes with a journal of some blocks, the entries to be read from it, and the offset at which
+/// each block begins. The first block is at the segment's end.
 fn segment(rng: &mut StdRng) -> (Vec<u8>, Vec<Entry>, Vec<usize>) {
     let mut bytes = vec![0; SEGMENT_SECTORS as usize * SECTOR_BYTES];
     let epoch = rng.random();
@@ -182,7 +182,8 @@ fn fuzz_journals_of_noise() {
     });
 }
 
-/// Damages slabs anywhere: an inspection must refuse a slab, naming its path, or return plausible counts.
+/// Damages slabs anywhere. An inspection must refuse such a slab with an error that names its path, or return plausible
+/// counts.
 #[test]
 fn fuzz_slabs() {
     let folder = tempfile::tempdir().unwrap();

@@ -39,13 +39,14 @@ pub enum JournalError {
     /// The block could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// Writing panicked, so it is unknown whether the block was written.
+    /// The task that writes the block panicked, so it is unknown whether the block was written.
     #[error("writing its journal panicked, which is a defect")]
     Panicked,
 }
 
 impl ExtentError {
-    /// Whether the extent can't be served from now on. A full ring or a shortage in the kernel says nothing about it.
+    /// Returns whether the extent's data is bad, so that it can't be served any more. A full ring or a shortage of
+    /// kernel resources says nothing about the data.
     pub fn means_bad_data(&self) -> bool {
         match self {
             Self::Read(ReadError::Io { fault, .. }) => {
@@ -57,7 +58,7 @@ impl ExtentError {
     }
 }
 
-/// Whether a failed write is the drive's fault. A full ring or a shortage in the kernel is not.
+/// Returns whether a failed write is the drive's fault. A full ring or a shortage of kernel resources is not.
 pub fn is_drive_fault(error: &WriteError) -> bool {
     match error {
         WriteError::Io { fault, .. } => !matches!(fault, DriveFault::Busy | DriveFault::Misuse),
@@ -69,14 +70,14 @@ pub fn is_drive_fault(error: &WriteError) -> bool {
 /// A drive is retired when this many extents fail within [`READ_WINDOW`].
 const READ_FAILURES_MAX: usize = 32;
 
-/// A failed extent, or a second with late or slow reads, counts for this long.
+/// The time for which a failed extent, or a second with late answers or slow reads, counts against the drive.
 const READ_WINDOW: Duration = Duration::from_secs(60);
 
-/// A drive is late (or slow) for too long when it was so in this many seconds within [`READ_WINDOW`]. Drives behind a
-/// network pause now and then, so fewer are tolerated.
+/// The number of seconds with late answers (or with slow reads) within [`READ_WINDOW`] that is too many. Fewer are
+/// tolerated, because drives behind a network pause now and then.
 const LATE_SECONDS_MAX: usize = 30;
 
-/// A drive takes no more writes after this many have failed in a row.
+/// A drive takes no more writes after this many writes have failed in a row.
 const WRITE_FAILURES_MAX: u32 = 3;
 
 /// One drive's failures.
@@ -92,12 +93,13 @@ pub struct Health {
 }
 
 impl Health {
-    /// Returns how the drive is used.
+    /// Returns the drive's state.
     pub fn state(&self) -> DriveState {
         self.state
     }
 
-    /// Counts a failed extent, unless its bytes are as written. Returns whether the drive's state changed.
+    /// Counts an extent that could not be served, unless its bytes are as they were written. Returns whether the
+    /// drive's state changed.
     pub fn read_failed(&mut self, error: ExtentError, now: Instant) -> bool {
         if error == ExtentError::Undecodable {
             return false;
@@ -132,7 +134,7 @@ impl Health {
         self.become_state(DriveState::Retired)
     }
 
-    /// Notes that an extent was written.
+    /// Records that an extent was written, which ends a run of failed writes.
     pub fn written(&mut self) {
         self.write_failures = 0;
     }

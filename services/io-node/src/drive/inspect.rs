@@ -1,4 +1,4 @@
-//! Inspects a slab while no node serves it: reads its journals, and checks that the drive still has the extents.
+//! Inspects a slab while no node uses it: reads its journals, and checks that the bytes of the extents are intact.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub struct Inspection {
     segments: Vec<SegmentState>,
 }
 
-/// A segment that was used.
+/// A segment that has a journal.
 #[derive(Debug)]
 pub struct SegmentState {
     /// The segment's number.
@@ -35,7 +35,7 @@ pub struct SegmentState {
     superseded: usize,
 }
 
-/// An extent that differs from what was written.
+/// An extent whose bytes differ from those that were written, or can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadExtent {
     /// Its segment.
@@ -102,8 +102,8 @@ impl Inspection {
         &self.segments
     }
 
-    /// Reads every extent and checks each of its sectors, several segments at a time. `progress` gets the bytes of each
-    /// extent.
+    /// Reads every extent and checks each of its sectors, several segments at a time. `progress` is called after each
+    /// extent, with the extent's length in bytes.
     pub fn verify(&self, progress: impl Fn(u64) + Sync) -> Vec<BadExtent> {
         let check = |number: u32| {
             let segment = &self.segments[number as usize];
@@ -164,7 +164,7 @@ fn supersede(segments: &mut [SegmentState]) {
     for segment in segments {
         let Ok(journal) = &mut segment.journal else { continue };
         let before = journal.entries.len();
-        // Within a journal too, the last entry counts.
+        // If a journal has several entries of an extent, the last one counts.
         journal.entries.reverse();
         journal.entries.retain(|entry| seen.insert(entry.key));
         journal.entries.reverse();
@@ -178,7 +178,7 @@ impl SegmentState {
         self.journal.as_ref().err().map(ToString::to_string)
     }
 
-    /// The epoch of the segment's use; a later use has a higher one. 0 if the journal can't be read.
+    /// The epoch of the segment's current use, or 0 if the journal can't be read. A later use has a higher epoch.
     pub fn epoch(&self) -> u64 {
         self.journal.as_ref().map_or(0, |journal| journal.epoch)
     }

@@ -14,20 +14,20 @@
 //!  0  u128 pack's key                             0  8 bytes  magic "BIREMEJ1"
 //! 16  u32  chunk                                  8  16 bytes uuid of the slab
 //! 20  u32  first sector, in the segment          24  u64      epoch of the segment
-//! 24  u32  bytes of what follows                 32  u32      segment
-//! 28  the extent's index (`pack`)                36  u32      which block of the segment, from 0
-//!                                                40  u32      sectors of the block
-//!                                                44  u32      records
+//! 24  u32  bytes of the index                    32  u32      number of the segment
+//! 28  the extent's index (`pack`)                36  u32      number of the block in the segment, from 0
+//!                                                40  u32      number of sectors of the block
+//!                                                44  u32      number of records
 //!                                                48  u32      bytes of the records
 //!                                                52  u32      the log that the segment is in
 //!                                                56  u32      checksum of the block before, 0 for the first
-//!                                                60  u32      CRC32C of all bytes before, of the block
+//!                                                60  u32      CRC32C of the block's bytes before this field
 //! ```
 //!
 //! Each time a segment is filled anew it gets a higher epoch, and block 0 of that epoch is flushed to the drive before
 //! anything else of the segment is overwritten. So an old block is never taken for a new one, and a journal never names
-//! bytes that belong to another extent by now. Each block contains the checksum of the one before. So if a damaged
-//! block was replaced by a new one, the blocks behind it do not count as its successors.
+//! bytes that another extent has overwritten. Each block contains the checksum of the one before. So if a damaged block
+//! was replaced by a new one, the blocks that followed the damaged one are not taken for successors of the new one.
 
 use address::{ExtentKey, PackKey, SECTOR_BYTES};
 use pack::ExtentIndex;
@@ -38,7 +38,8 @@ const MAGIC: [u8; 8] = *b"BIREMEJ1";
 const TRAILER_BYTES: usize = 64;
 const RECORD_HEAD_BYTES: usize = 28;
 
-/// The maximum number of sectors of a block that describes several extents. A block is written in one operation.
+/// The maximum number of sectors of a block that describes several extents. A block of one extent may be longer. Each
+/// block is written in one operation.
 pub const BLOCK_SECTORS_MAX: u64 = 256;
 
 /// Identifies a block of a journal.
@@ -69,7 +70,7 @@ pub struct Record<'a> {
     pub index: &'a ExtentIndex,
 }
 
-/// An extent that was read back.
+/// An extent as it was read from a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The extent's name.
@@ -92,7 +93,7 @@ impl Entry {
     }
 }
 
-/// A segment's journal that was read back.
+/// A segment's journal as it was read from the drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Journal {
     /// The epoch of the segment's use; 0 if there is no block.
@@ -117,7 +118,8 @@ pub struct Journal {
 pub enum Reading {
     /// The whole journal.
     Whole(Journal),
-    /// The journal extends to before the given bytes: at least this many of the segment's last bytes are needed.
+    /// The journal begins before the given bytes. To read it, at least this many of the segment's last bytes are
+    /// needed.
     More(usize),
 }
 
@@ -126,7 +128,7 @@ pub fn record_bytes(index: &ExtentIndex) -> usize {
     RECORD_HEAD_BYTES + index.bytes_len()
 }
 
-/// Returns the sectors of a block whose records have `records_bytes` bytes.
+/// Returns the number of sectors of a block whose records have `records_bytes` bytes.
 pub fn block_sectors(records_bytes: usize) -> u64 {
     address::sectors_for((records_bytes + TRAILER_BYTES) as u64)
 }
@@ -163,7 +165,7 @@ pub fn to_block(id: &BlockId, records: &[Record<'_>]) -> AlignedBuf {
     block
 }
 
-/// The checksum of a block, which the next block contains.
+/// Returns the checksum of a block, which the next block contains.
 pub fn sum_of(block: &[u8]) -> u32 {
     block.last_chunk::<4>().map_or(0, |sum| u32::from_le_bytes(*sum))
 }

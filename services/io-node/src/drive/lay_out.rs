@@ -29,7 +29,8 @@ pub struct LaidOut {
 
 /// Makes an extent of consecutive numbers with `sectors` sectors, for measurements.
 ///
-/// # Errors An error of [`PackLayout`]. No extent of numbers is known to cause one.
+/// # Errors
+/// An error of [`PackLayout`]. No extent of numbers is known to cause one.
 pub fn trial_extent(sectors: u32) -> Result<pack::Extent, PackError> {
     let numbers = i64::from(sectors) * (SECTOR_BYTES / size_of::<i64>()) as i64;
     let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..numbers));
@@ -37,8 +38,8 @@ pub fn trial_extent(sectors: u32) -> Result<pack::Extent, PackError> {
     PackLayout::new(&[field])?.encode(&[column])
 }
 
-/// Makes a file with a superblock and the journals of `extents` extents of `sectors` sectors each. The extents
-/// themselves are holes.
+/// Makes a file with a superblock and the journals of `extents` extents of `sectors` sectors each. The file has holes
+/// in place of the extents.
 ///
 /// # Errors
 /// An error of the file system; extents that fit no segment.
@@ -97,5 +98,5 @@ pub fn lay_out(
     Ok(LaidOut { slab_bytes, journal_bytes })
 }
 
-/// 2^128 over the golden ratio: makes keys that look like hashes.
+/// 2^128 divided by the golden ratio. Multiples of it, modulo 2^128, look like hashes.
 const GOLDEN: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;

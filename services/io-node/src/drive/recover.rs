@@ -15,11 +15,11 @@ use crate::extent::{segment_start, segments};
 /// The maximum number of threads that read one drive.
 const READERS: u32 = 8;
 
-/// The first read of a segment covers one in this many of its sectors: more than its journal has if its extents are
-/// large.
+/// The divisor that gives the length of the first read from a segment's length. The read covers the whole journal if
+/// the segment's extents are large.
 const FIRST_READ_SHARE: u64 = 512;
 
-/// The minimum and maximum number of sectors of the first read.
+/// The minimum and maximum length of the first read, in sectors.
 const FIRST_READ_SECTORS: (u64, u64) = (4, 256);
 
 /// A segment and its journal.
@@ -55,7 +55,7 @@ pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<FoundJournal> {
     })
 }
 
-/// Passes the numbers below `count` to workers, one per thread, and collects their results in any order.
+/// Calls workers, one per thread, with the numbers from 0 to `count - 1`. Returns their results in any order.
 pub fn in_parallel<T: Send, W: FnMut(u32) -> Vec<T>>(
     count: u32,
     worker: impl Fn() -> W + Sync,

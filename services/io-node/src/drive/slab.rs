@@ -1,4 +1,4 @@
-//! Checks that a drive is empty or holds a slab of Bireme, of this node or another one, and takes possession of it.
+//! Checks that a drive is empty or holds a slab that Bireme wrote, and claims it for this node.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -26,7 +26,8 @@ const EIO: i32 = 5;
 pub fn owner(path: &Path, overwrite: bool) -> Result<Option<Superblock>, NodeError> {
     let mut head = match head(path) {
         Ok(head) => head,
-        // A damaged drive may hold data of others. Other errors are reported when the drive is opened.
+        // A drive whose beginning can't be read may hold foreign data. Other errors are reported when the drive is
+        // opened.
         Err(error) if error.raw_os_error() == Some(EIO) && !overwrite => {
             return Err(NodeError::NotOurs { path: path.into(), why: NotOurs::Unreadable });
         }
@@ -48,18 +49,18 @@ pub fn owner(path: &Path, overwrite: bool) -> Result<Option<Superblock>, NodeErr
 fn head(path: &Path) -> io::Result<Vec<u8>> {
     let kind = std::fs::metadata(path)?.file_type();
     let mut head = Vec::new();
-    // Other files can't be drives, and may be endless.
+    // Files of other types can't be drives, and reading one may never end.
     if kind.is_file() || kind.is_block_device() {
         File::open(path)?.take(HEAD_SECTORS * SECTOR_BYTES as u64).read_to_end(&mut head)?;
     }
     Ok(head)
 }
 
-/// A slab that this node is going to use, still unchanged.
+/// A slab that this node is going to use. The slab itself is still unchanged.
 pub struct Claim {
     /// The superblock that the slab will have.
     pub superblock: Superblock,
-    /// The superblock that the slab has.
+    /// The valid superblock that the slab has now, if any.
     found: Option<Superblock>,
 }
 
@@ -92,7 +93,7 @@ impl Claim {
     }
 }
 
-/// Writes the slabs' superblocks, and reads what the slabs hold. Call it once nothing else can keep the node from
+/// Writes the slabs' superblocks, and reads the slabs' journals. Call it last, when nothing else can keep the node from
 /// starting, because a slab that is divided anew loses its contents.
 ///
 /// # Errors

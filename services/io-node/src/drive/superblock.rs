@@ -28,9 +28,9 @@ const CHECKED_BYTES: usize = 48;
 pub struct Superblock {
     /// The slab's identity, chosen anew each time the slab begins empty.
     pub uuid: Uuid,
-    /// The length of a segment.
+    /// The length of a segment, in sectors.
     pub segment_sectors: u64,
-    /// The length of the slab.
+    /// The length of the slab, in sectors.
     pub sectors: u64,
 }
 
@@ -59,7 +59,7 @@ impl Superblock {
     /// Decodes what [`to_sector`](Self::to_sector) encoded.
     ///
     /// # Errors
-    /// The reason why the sector is no valid superblock.
+    /// The reason why the sector is not a valid superblock.
     pub fn from_sector(sector: &[u8; SECTOR_BYTES]) -> Result<Self, NotOurs> {
         if sector[..8] != MAGIC {
             return Err(NotOurs::Foreign);

@@ -1,11 +1,11 @@
-//! Maps by extents' names.
+//! Hash maps whose keys are extents' names.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use address::ExtentKey;
 
-/// A map by extents' names.
+/// A hash map whose keys are extents' names.
 pub type ByKey<T> = HashMap<ExtentKey, T, BuildHasherDefault<KeyHasher>>;
 
 /// Hashes names. A pack's key is a hash already, so combining it with the chunk's number spreads well enough.
@@ -30,7 +30,7 @@ impl Hasher for KeyHasher {
     }
 
     fn write_u64(&mut self, word: u64) {
-        // An odd constant with well mixed bits: 2^64 divided by the golden ratio.
+        // An odd constant with well-mixed bits: 2^64 divided by the golden ratio.
         self.0 = (self.0.rotate_left(26) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 

@@ -3,7 +3,7 @@
 //! The large parts of an extent (row starts, checksums) never change and are shared by the replicas through an `Arc`.
 //! Requests refer to an extent by the index of its entry in the replica ([`ExtentNo`]) instead of counting references
 //! per row. An entry is reused only after every request that was under way when its extent was forgotten has ended (see
-//! `shard/grace.rs`), so an index never refers to another extent than the one it was taken for.
+//! `shard/grace.rs`), so an index never refers to another extent than when the request found it.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, BuildHasherDefault};
@@ -25,14 +25,15 @@ pub const HEAT_MAX: u8 = 3;
 /// The number of heats: an extent was read by 0 to [`HEAT_MAX`] batches.
 pub const HEATS: usize = HEAT_MAX as usize + 1;
 
-/// The most bytes that an extent takes in one replica: its entry, and its index in the hash table. Each of the two may
-/// have just doubled its capacity.
+/// The maximum number of bytes that an extent takes in one replica: for its entry in the list, and for its index in the
+/// hash table. The capacity of the list and of the table may have just doubled.
 pub const REPLICA_ENTRY_BYTES: usize = 2 * (size_of::<ReplicaEntry>() + 2 * size_of::<ExtentNo>());
 
 /// One core's replica.
 #[derive(Default)]
 pub struct Directory {
-    /// Indexes of entries by extents' names. The names are only in the extents: 5 bytes per extent instead of 48.
+    /// Indexes of entries by extents' names. The table does not repeat the names, which are in the extents: so it takes
+    /// 5 bytes per extent instead of 48.
     by_key: HashTable<ExtentNo>,
     entries: Vec<ReplicaEntry>,
     free: Vec<ExtentNo>,
@@ -57,7 +58,7 @@ struct ReplicaEntry {
 }
 
 impl Directory {
-    /// The index of an extent; `None` if it is not cached.
+    /// Returns the index of an extent's entry; `None` if the extent is not cached.
     pub fn find(&self, key: ExtentKey) -> Option<ExtentNo> {
         self.by_key.find(hash(key), |&no| self.is_named(no, key)).copied()
     }
@@ -72,7 +73,7 @@ impl Directory {
     }
 
     /// Returns the extent of an entry, and counts the batch with this serial number as a reader of it. A batch counts
-    /// once, however many rows it reads; it may count again if a drive failed and the batch is read anew.
+    /// once, however many rows it reads; it may count again if a drive failed and the batch is located again.
     pub fn extent_counting_reader(&self, no: ExtentNo, serial: u64) -> Option<&Arc<Extent>> {
         let entry = self.entries.get(no.0 as usize)?;
         // A vacant entry has no heat to count.
@@ -162,7 +163,7 @@ impl Directory {
         self.by_key.iter().filter_map(|&no| self.extent(no))
     }
 
-    /// Makes an extent impossible to find. Its entry stays until [`Directory::vacate`].
+    /// Makes an extent impossible to find. Its entry, whose index is returned, stays until [`Directory::vacate`].
     pub fn forget(&mut self, key: ExtentKey) -> Option<ExtentNo> {
         let named = self.by_key.find(hash(key), |&no| self.is_named(no, key)).copied()?;
         let entry = self.by_key.find_entry(hash(key), |&no| no == named);
@@ -207,7 +208,7 @@ pub mod tests {
     use super::*;
     use crate::extent::SegmentNo;
 
-    /// An extent with rows of one byte, which take two bytes of index each.
+    /// Returns an extent with rows of one byte, each of which takes two bytes in the index.
     pub fn extent(chunk: u32, segment: u32, rows: usize) -> Arc<Extent> {
         let column: ArrayRef = Arc::new(BinaryArray::from_iter_values(vec![b"x"; rows]));
         let field = Arc::new(Field::new("a", DataType::Binary, false));

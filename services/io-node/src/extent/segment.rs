@@ -8,7 +8,6 @@ pub const HEAD_SECTORS: u64 = 256;
 /// One segment of one drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentNo {
-    /// The drive.
     pub drive: DriveNo,
     /// The segment's number on the drive, from 0.
     pub index: u32,

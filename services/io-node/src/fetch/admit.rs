@@ -1,9 +1,9 @@
-//! Admit: decides whether a batch can be answered in time, before it costs anything.
+//! Admit: decides on arrival whether a batch can be answered in time.
 //!
-//! If the queue takes longer than the deadlines allow, every batch is started and then misses its deadline. A batch
-//! that would spend most of its time in the queue is therefore shed on arrival, with a hint to try again, so that the
-//! admitted batches are answered. Both the estimated wait and the room in the queue are those of the batch's own flow,
-//! so a long queue of another flow neither delays a batch much nor keeps it out of the queue.
+//! If batches wait in the queue for longer than their deadlines allow, each of them costs work and then misses its
+//! deadline. A batch that would spend most of its time in the queue is therefore shed on arrival, with a hint to try
+//! again, so that the admitted batches are answered. Both the estimated wait and the room in the queue are those of the
+//! batch's own flow, so a long queue of another flow neither delays a batch much nor keeps it out of the queue.
 
 use scheduler::{Flow, has_room};
 use tokio::time::Instant;
@@ -12,8 +12,8 @@ use wire::{Fault, Reason};
 use super::Core;
 use super::reader::Priority;
 
-/// The share of a batch's time that it may spend in the queue, in tenths. The rest is for its reads, its reply, and a
-/// drive that becomes slower: reads for a batch that misses its deadline delay other batches for nothing.
+/// The share of its time until the deadline that a batch may spend in the queue, in tenths. The rest is for its reads,
+/// its reply, and a drive that becomes slower. A batch that misses its deadline has delayed other batches for nothing.
 const WAIT_TENTHS: u32 = 6;
 
 /// Admits a batch of `rows` rows of a flow, or sheds it.

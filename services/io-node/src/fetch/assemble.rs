@@ -1,13 +1,14 @@
 //! Assemble: puts rows, as they arrive, into the columns of a reply, or scores them.
 //!
 //! If columns are requested, a row's bytes are copied once, from the ring's buffer, the RAM tier or the image that was
-//! read from the table to their place in an Arrow buffer. There are two exceptions: rows of variable width are copied a
-//! second time, once the row before them is known, and so is a row that spans several sectors of the RAM tier.
+//! read from the table to their place in an Arrow buffer. There are two exceptions. A row of variable width is copied a
+//! second time, because its place depends on the rows before it. So is a row that spans several sectors of the RAM
+//! tier.
 //!
-//! If the rows are to be scored, they are scored where they lie, and only a row that spans several sectors of the RAM
-//! tier is copied. All rows of the batch are copied before they are scored if one of them is longer than a read, or comes
-//! from a chunk or image that is not in [`Form::Plain`]: one whose vectors have null elements, or have fewer than 64
-//! bytes and some of them are null.
+//! If the rows are to be scored, they are scored in place, and only a row that spans several sectors of the RAM tier is
+//! copied. But all rows of the batch are copied before they are scored if one of them is longer than a read, or comes
+//! from a chunk or image that is not in [`Form::Plain`]. That is a chunk or image in which a vector has a null element,
+//! or in which a vector is null and vectors have fewer than 64 bytes.
 
 use address::SECTOR_BYTES;
 use arrow_data::ArrayData;
@@ -21,8 +22,8 @@ use super::rerank::{Scorer, score_columns};
 use crate::error::{NodeError, fault_of};
 use crate::shard::{HeldBytes, RequestNo};
 
-/// Creates the columns or the scorer for a request's rows, whose sources are known. Reserves memory for the rows,
-/// unless they are scored without being copied.
+/// Creates the columns or the scorer for the rows of a located request. Reserves memory for the rows, unless they are
+/// scored without being copied.
 ///
 /// # Errors
 /// The rows do not fit a reply, or the node has no memory for them.

@@ -33,9 +33,9 @@ pub struct Core {
     pub ring: Ring,
     /// The core's replica of the directory.
     pub directory: RefCell<Directory>,
-    /// Entries of the directory that are vacated once older requests have ended.
+    /// Entries of the directory that will be vacated once older requests have ended.
     pub grace: RefCell<Grace>,
-    /// Cached sectors.
+    /// The core's RAM tier.
     pub(super) ram: RamTier,
     /// Fetch streams that are open on this core.
     pub sessions: RefCell<Sessions>,
@@ -103,7 +103,8 @@ thread_local! {
     static CORE: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
 }
 
-/// Sets the core of this thread. A thread that runs several cores in turn (a simulation) calls it before each.
+/// Sets the core of this thread. A simulation, whose thread runs several cores in turn, calls this before it runs each
+/// of them.
 pub fn set_here(core: Option<Rc<Core>>) {
     // The previous core is dropped only after `CORE` is no longer borrowed, as its drop may call `here`.
     drop(CORE.replace(core));

@@ -97,7 +97,7 @@ fn deadline(arrived: Instant, timeout_us: u64) -> Instant {
     arrived + timeout
 }
 
-/// Returns the indexes, ascending, of addresses at which the version has no row.
+/// Returns the indexes in `addrs`, ascending, of the addresses at which the version has no row.
 fn missing(table: &OpenTable, addrs: &[u64]) -> Vec<u32> {
     let is_missing = |&raw: &u64| {
         let addr = RowAddr::from_u64(raw);

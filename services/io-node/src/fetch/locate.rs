@@ -9,13 +9,13 @@ use super::requests::{Request, RowSource};
 use crate::cache::FillKey;
 
 /// Finds the source of every row. A row comes from the table in two cases. If its chunk is on no drive, a fill of the
-/// chunk is requested too. If the drive has failed to deliver the row to this request ([`Request::undelivered`]), no fill
-/// is requested, because the extent may still be good.
+/// chunk is requested too. If the drive has failed to deliver the row to this request ([`Request::undelivered`]), no
+/// fill is requested, because the extent may be intact.
 pub fn locate(core: &Core, request: &mut Request) {
     let directory = core.directory.borrow();
     let table = &request.projection.table;
     let mut unfilled: Vec<FillKey> = Vec::new();
-    // A request that is located again after a drive failed has been counted already.
+    // The rows of a request that is located again, after a drive failed, have been counted already.
     let is_first = request.undelivered.iter().all(BTreeSet::is_empty);
     for (at, part) in request.projection.parts.iter().enumerate() {
         let mut from_table = 0;
@@ -58,7 +58,7 @@ pub fn locate(core: &Core, request: &mut Request) {
     }
 }
 
-/// Returns whether a drive failed to deliver a row whose source is still that drive.
+/// Returns whether a drive failed to deliver a row that the request still expects from it.
 pub fn has_undelivered(request: &Request) -> bool {
     request.undelivered.iter().zip(&request.sources).any(|(undelivered, sources)| {
         undelivered.iter().any(|&p| matches!(sources[p as usize], RowSource::Extent(..)))

@@ -10,9 +10,9 @@
 //! No stage waits: each leaves the request in a state from which the next event continues. The events are a batch
 //! ([`fetch`]), rows from the table ([`image`]) and completed reads (`read_events.rs`, which ends in [`settle`]).
 //!
-//! Each stage is a file named after what it does. The stages work on the core of this thread (`core_state.rs`), which
-//! has the streams (`sessions.rs`), the batches under way (`requests.rs`), the RAM tier and the reader. The state that
-//! the cores share is in `node_state.rs`.
+//! Each stage is a file of the same name. The stages work on the core of this thread (`core_state.rs`), which has the
+//! streams (`sessions.rs`), the batches under way (`requests.rs`), the RAM tier and the reader. The state that the
+//! cores share is in `node_state.rs`.
 
 mod admit;
 mod assemble;
@@ -76,8 +76,8 @@ pub fn fetch(
     }
 }
 
-/// Stores the image of one part: its rows from the table. The request continues once its last image has arrived, and
-/// fails if an image could not be read.
+/// Stores the image of one part: the part's rows that were read from the table, encoded as an extent. The request
+/// continues once its last image has arrived, and fails if an image could not be read.
 pub fn image(
     core: &Core,
     no: RequestNo,
@@ -95,8 +95,8 @@ pub fn image(
     }
 }
 
-/// Continues a request whose sources are known: requests its rows from the table, or, if these have arrived or there
-/// are none, reads its rows from the drives.
+/// Continues a request whose rows are located: requests those that must come from the table, or, if these have arrived
+/// or there are none, reads the others from the drives.
 fn proceed(core: &Core, no: RequestNo) {
     let started = table_rows::request_rows(core, no).and_then(|waits| {
         if !waits {

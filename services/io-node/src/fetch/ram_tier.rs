@@ -3,12 +3,12 @@
 //! Sectors are keyed by extent, not by place on the drive, so a reused place cannot return old bytes. A sector is
 //! admitted after its checksum was found right.
 //!
-//! A look-up waits for memory three times: for the index entry, the sector's name, and its bytes. A batch prefetches
-//! the index entries of all its pieces first (`prefetch_entry`), and names and bytes some pieces ahead
-//! (`prefetch_bytes`), so that these waits overlap. With a library's cache, whose hash table and entries can only be
-//! read one after the other, a look-up took 0.8 µs per sector, more than scoring it (`docs/performance.md`). A sector's
-//! index entry (`sector_index.rs`) is therefore within one cache line of the CPU, its bytes (`frames.rs`) are in huge
-//! pages, and a hit changes only two bits of the entry. S3-FIFO selects the sector to evict (`queues.rs`).
+//! A look-up waits for memory three times: for the index entry, the sector's name, and its bytes. So that these waits
+//! overlap, a batch first prefetches the index entries of all its pieces (`prefetch_entry`), and then names and bytes
+//! some pieces ahead of their use (`prefetch_bytes`). A sector's index entry (`sector_index.rs`) is within one cache
+//! line of the CPU, its bytes (`frames.rs`) are in huge pages, and a hit changes only two bits of the entry. The cache
+//! of a library was rejected: its hash table and entries can only be read one after the other, so a look-up took 0.8 µs
+//! per sector, more than scoring it (`docs/performance.md`). S3-FIFO selects the sector to evict (`queues.rs`).
 
 mod frames;
 mod queues;
@@ -109,7 +109,7 @@ impl RamTier {
         Ok(Self(Some(RefCell::new(sectors))))
     }
 
-    /// Returns whether the tier is on.
+    /// Returns whether the tier has room for any sector.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -142,7 +142,7 @@ impl RamTier {
     }
 
     /// Admits a sector whose checksum was verified.
-    // Called for every piece, also where the tier is off.
+    // Called for every sector that is read from a drive, even if the tier is off.
     #[inline]
     pub fn admit(&self, name: SectorName, bytes: &[u8]) -> Admitted {
         let sectors = self.0.as_ref();
@@ -163,7 +163,7 @@ impl Sectors {
 
     fn admit(&mut self, name: SectorName, bytes: &[u8]) -> Admitted {
         let hash = name.hash();
-        // Another batch's read may have brought it in the meantime.
+        // Another read may have brought the sector in the meantime.
         if self.find(name).is_some() {
             return Admitted::No;
         }
@@ -188,7 +188,7 @@ impl Sectors {
         (frame, admitted)
     }
 
-    /// Evicts a sector. Returns its frame.
+    /// Evicts a sector. Returns the frame that held it.
     fn free(&mut self) -> FrameNo {
         let Self { index, frames, queues } = self;
         let hash = |frame| frames.name(frame).hash();

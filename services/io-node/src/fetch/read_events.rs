@@ -29,8 +29,8 @@ impl ReadSink for Completions {
     }
 }
 
-/// Submits the waiting pieces of this core, for as long as the core runs. A woken loop runs after all tasks that were
-/// ready before it, so their pieces are included, and after a whole batch of completions.
+/// Submits the waiting pieces of this core, for as long as the core runs. Once woken, the loop runs after all tasks
+/// that were ready before it and after a whole batch of completions, so their pieces are included.
 pub async fn submit_loop() {
     let work = here().reader.work();
     loop {

@@ -1,12 +1,12 @@
-//! The reader: fetches pieces of rows from the RAM tier or, through the ring, from drives.
+//! The reader: gets pieces of rows from the RAM tier or, through the ring, from drives.
 //!
-//! Each core has one queue of waiting pieces (`queue.rs`), whichever requests they belong to. Once the tasks that are
-//! ready have run, as many pieces as there are free slots leave the queue, are coalesced (`coalesce.rs`), and go to the
+//! Each core has one queue of waiting pieces (`queue.rs`), whichever requests they belong to. Once all tasks that are
+//! ready have run, pieces leave the queue, one for each free slot. They are coalesced (`coalesce.rs`), and go to the
 //! ring in one submission. The queue serves flows in proportion to their weights. While several flows are active, a
-//! core may use only a part of its slots (`depth.rs`). A piece whose request has ended or missed its deadline by the
-//! time it leaves the queue costs no read.
+//! core may use only a part of its slots (`depth.rs`). If a piece's request has ended or missed its deadline when the
+//! piece leaves the queue, the piece is not read.
 //!
-//! The reader answers no request: it returns the requests that have no pieces left, and those that are late, to its
+//! The reader does not answer requests. It returns those that have no pieces left, and those that are late, to its
 //! caller (`read_events.rs`).
 
 mod checks;
@@ -58,7 +58,7 @@ struct InFlight {
     drive: DriveNo,
     first: SectorNo,
     since: Instant,
-    /// Whether the read was found late once.
+    /// Whether one check has found the read late. The next one abandons the read (`timeouts.rs`).
     is_suspect: bool,
     /// Whether pieces were still waiting after the read was started, so that the limit of reads in flight was in
     /// effect.
@@ -72,6 +72,7 @@ pub struct Reader {
     waiting: RefCell<Queue<Piece>>,
     depth: RefCell<Depth>,
     in_flight: RefCell<InFlightTable>,
+    /// The number of reads in flight, including abandoned ones.
     busy: Cell<u32>,
     slots: u32,
     sectors_max: u32,
@@ -98,7 +99,7 @@ pub struct ReadContext<'a> {
     pub directory: &'a RefCell<Directory>,
     /// The core's ring.
     pub ring: &'a Ring,
-    /// Cached sectors.
+    /// The core's RAM tier.
     pub ram: &'a RamTier,
     /// Counters.
     pub stats: &'a CoreStats,
@@ -116,7 +117,7 @@ pub struct Submission {
     pub ended: Vec<RequestNo>,
 }
 
-/// Pieces that left the queue and are not read.
+/// Requests and pieces that left the queue without a read.
 #[derive(Default)]
 struct Popped {
     /// Requests whose deadline has passed.
@@ -147,7 +148,7 @@ impl Piece {
         (self.offset % SECTOR_BYTES as u32 + self.len).div_ceil(SECTOR_BYTES as u32)
     }
 
-    /// Returns the range of bytes of its first sector that the piece needs.
+    /// Returns the range of bytes that the piece needs of its first sector.
     fn in_first_sector(&self) -> Range<usize> {
         let start = self.offset as usize % SECTOR_BYTES;
         start..(start + self.len as usize).min(SECTOR_BYTES)
@@ -188,7 +189,7 @@ impl Reader {
         Arc::clone(&self.work)
     }
 
-    /// Notes that the task that waits for [`work`](Self::work) runs: later work notifies it again.
+    /// Records that the task that waits for [`work`](Self::work) runs, so that later work notifies it again.
     pub fn woke_up(&self) {
         self.woken.set(false);
     }
@@ -234,8 +235,8 @@ impl Reader {
         (self.slots - busy).min(limit.saturating_sub(busy - stuck))
     }
 
-    /// Hands at most as many waiting pieces to the ring as slots are free. Returns `None` if no piece waits or no slot
-    /// is free.
+    /// Hands waiting pieces to the ring, at most as many as reads may be started now. Returns `None` if no piece waits
+    /// or no read may be started.
     pub fn submit(&self, core: &ReadContext<'_>) -> Option<Submission> {
         if self.busy.get() >= self.slots || self.waiting.borrow().is_empty() {
             return None;
@@ -385,7 +386,8 @@ impl Reader {
     }
 }
 
-/// Returns the sectors of a piece, or `None` if its extent is gone, which the grace period rules out.
+/// Returns the sectors that a piece needs, or `None` if its extent is gone, which cannot happen because of the grace
+/// period.
 fn place(directory: &Directory, piece: Piece) -> Option<Want<Piece>> {
     let extent = directory.extent(piece.extent)?;
     extent.index.prefetch_sum(piece.first_sector());

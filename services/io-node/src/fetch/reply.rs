@@ -14,10 +14,11 @@ use super::{Core, trace};
 use crate::error::fault_of;
 use crate::shard::{HeldBytes, RequestNo, SessionNo};
 
-/// Bytes of a batch or its reply without rows: their structures, and a fault's text.
+/// Bytes that a batch or its reply takes in addition to rows: for structures, and the text of a fault.
 pub const BATCH_BYTES: u64 = 1 << 10;
 
-/// Bytes of a row in a reply without its columns: an index among the missing rows, an address and a distance.
+/// Bytes that a row takes in a reply in addition to its columns: for an index among the missing rows, an address and a
+/// distance.
 const ROW_BYTES: u64 = 16;
 
 /// Bytes of a neighbour: an address and a distance.
@@ -59,8 +60,8 @@ pub fn fail(core: &Core, no: RequestNo, fault: Fault) {
     refuse(core, request.session, id, rows, fault, Some(held));
 }
 
-/// Answers a batch that has no request, or whose request has ended, with a fault. The reply keeps as much of the
-/// batch's memory as it needs.
+/// Answers a batch with a fault, if it has no request or its request has ended. The reply keeps as much of the batch's
+/// memory as it needs.
 pub fn refuse(
     core: &Core,
     session: SessionNo,

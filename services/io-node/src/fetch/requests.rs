@@ -1,7 +1,7 @@
 //! Batches under way on a core.
 //!
-//! A *part* is what a batch requests of one pack of the table. A row's *position* is its index among the requested rows
-//! that exist.
+//! A *part* is the columns that a batch requests of one pack of the table. A row's *position* is its index among the
+//! requested rows that exist.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::extent::ExtentNo;
 use crate::shard::{HeldBytes, RequestNo, SessionNo};
 use crate::table::Projection;
 
-/// The source of a row of a part.
+/// The source of one part of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowSource {
     /// A row of an extent on a drive.
@@ -27,11 +27,11 @@ pub enum RowSource {
     Table(u32),
 }
 
-/// The destination of a batch's rows.
+/// The destination of a batch's rows as they arrive.
 pub enum Gather {
-    /// Columns, by part.
+    /// The rows are put into columns, by part.
     Rows(Vec<Assembler>),
-    /// Distances.
+    /// The rows are scored, and only their distances are kept.
     Score(Scorer),
 }
 
@@ -63,7 +63,7 @@ pub struct Request {
     pub sources: Vec<Vec<RowSource>>,
     /// The images that have arrived, by part. The rows of each are in the order of their `RowSource::Table` numbers.
     pub images: Vec<Option<pack::Extent>>,
-    /// Positions that drives failed to deliver, by part. They are read from the table.
+    /// Positions of the rows that drives failed to deliver, by part. These rows are read from the table.
     pub undelivered: Vec<BTreeSet<u32>>,
     /// The rows that have arrived so far; `None` until all sources are known.
     pub gather: Option<Gather>,
@@ -92,7 +92,8 @@ pub struct RequestTimes {
     pub located: Option<Instant>,
     /// The time at which the first read was submitted to a drive.
     pub reading: Option<Instant>,
-    /// The number of physical reads that the request caused.
+    /// The number of physical reads that the request caused. A read that several requests share counts for the first of
+    /// them.
     pub drive_reads: u32,
     /// The bytes of the physical reads that the request caused.
     pub drive_bytes: u64,
@@ -153,11 +154,14 @@ impl Request {
     }
 }
 
-/// The batches under way, at the indexes that [`RequestNo::place`] has.
+/// The batches under way.
 #[derive(Default)]
 pub struct Requests {
+    /// The serial number and request at each [`RequestNo::place`].
     places: Vec<Option<(u64, Box<Request>)>>,
+    /// Indexes in `places` that are free.
     free: Vec<u32>,
+    /// The serial numbers of all requests under way.
     under_way: BTreeSet<u64>,
     next_serial: u64,
     /// The bytes of the replies to requests under way, by the id of the flow. Flows without such replies have no entry.

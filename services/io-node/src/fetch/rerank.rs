@@ -1,4 +1,4 @@
-//! Rerank: computes distances to the query where the rows are.
+//! Rerank: computes the distances of rows to the query on the node that has the rows.
 
 use arrow_array::{Array, FixedSizeListArray, make_array};
 use arrow_data::ArrayData;

@@ -11,13 +11,13 @@ use wire::{Fault, Reason};
 use crate::shard::{HeldBytes, HeldProjection, RequestNo, SessionNo};
 use crate::table::Projection;
 
-/// An outgoing message, with the memory that it holds until it is handed to the connection.
+/// An outgoing message, with the memory that it holds until its last byte has been sent.
 pub struct Outgoing {
     /// The message.
     pub response: FetchResponse,
     /// Credits that the message returns to the client.
     pub credit_rows: u32,
-    /// The memory, released when this is dropped.
+    /// The memory. The message's last piece takes it over (`serve/reply_body.rs`).
     pub held: Option<HeldBytes>,
 }
 
@@ -31,12 +31,12 @@ impl Outgoing {
 /// The maximum number of projections that one stream may have open.
 pub const HANDLES_MAX: usize = 256;
 
-/// The maximum number of unread messages of a stream that hold no traffic memory. If a stream has this many, a further
-/// batch must be refused, and there is no memory for the refusal, the stream is ended. A refusal takes less than 512
-/// bytes, so this many fit into the 16 KiB that every open stream is charged.
+/// The maximum number of unread messages of a stream that hold no traffic memory. A stream that has this many is ended
+/// when another of its batches must be refused and there is no memory for the refusal either. A refusal takes less than
+/// 512 bytes, so this many fit into the 16 KiB that every open stream is charged.
 pub const UNCOUNTED_MAX: usize = 32;
 
-/// One stream.
+/// An open Fetch stream.
 pub struct Session {
     /// Outgoing messages. The channel is bounded by the core's traffic memory and, once that memory is full, by
     /// [`UNCOUNTED_MAX`]. So sending never waits.
@@ -46,26 +46,27 @@ pub struct Session {
     /// Batches under way, by the client's id.
     pub batches: HashMap<u64, RequestNo>,
     handles: HashMap<u32, ProjectionHandle>,
+    /// The number of openings so far.
     openings: u64,
     holder: Arc<Holder>,
-    /// Messages that hold no memory and were not handed to the connection yet.
+    /// The number of messages that hold no memory and were not handed to the connection yet.
     uncounted: usize,
-    /// Openings under way, including those of closed handles.
+    /// The number of openings under way, including those of closed handles.
     opening: usize,
 }
 
-/// The state of a projection handle that the client chose.
+/// The state of a projection's handle, which is a number that the client chose.
 pub enum ProjectionHandle {
     /// The projection is being opened.
     Opening {
-        /// The serial number of the opening: the handle may be closed and reused in the meantime.
+        /// The serial number of the opening. It identifies the opening, because the handle may be closed and reused in
+        /// the meantime.
         serial: u64,
         /// Batches that wait for the projection, with the memory that they hold.
         waiting: Vec<(Batch, HeldBytes)>,
     },
     /// The projection is open.
     Open {
-        /// The projection.
         projection: Arc<Projection>,
         /// The memory that the projection holds.
         _held: HeldProjection,
@@ -98,7 +99,7 @@ impl Session {
         }
     }
 
-    /// Sends a message that returns `credit_rows`, and holds `held` until it is handed to the connection.
+    /// Sends a message that returns `credit_rows`, and holds `held` until its last byte has been sent.
     pub fn send(&mut self, kind: fetch_response::Kind, credit_rows: u32, held: Option<HeldBytes>) {
         let held = held.map(|held| held.held_by(&self.holder));
         self.uncounted += usize::from(held.is_none());
@@ -106,8 +107,8 @@ impl Session {
         let _ = self.replies.send(Outgoing::new(kind, credit_rows, held));
     }
 
-    /// Notes that a message was handed to the connection, and returns the message's `credit_rows` to the client.
-    /// `is_counted` is whether the message held memory.
+    /// Records that a message was handed to the connection, and returns the message's `credit_rows` to the client.
+    /// `is_counted` says whether the message holds memory.
     pub fn has_left(&mut self, credit_rows: u32, is_counted: bool) {
         self.credit_rows += credit_rows;
         // Saturates because the Welcome is sent before the session exists, and was never counted.
@@ -122,7 +123,7 @@ impl Session {
     /// Begins to open a projection under a new handle. Returns the opening's serial number.
     ///
     /// # Errors
-    /// The handle is in use, or the stream has too many.
+    /// The handle is in use, or the stream has too many handles.
     pub fn open(&mut self, handle: u32) -> Result<u64, Fault> {
         if self.handles.contains_key(&handle) {
             let what = format!("handle {handle} is open already; close it first");

@@ -1,8 +1,8 @@
-//! Detects slow drives: those for which all reads of a second take many times as long as usual.
+//! Detects slow drives. A drive is slow if all of its reads in one second take many times as long as usual.
 //!
-//! Such a drive misses no deadline (`reader/timeouts.rs` handles those), but answers, say, in ten milliseconds instead of
-//! a tenth of one. It is judged by the fastest read of a second, so that neither a core without CPU time nor a long
-//! queue counts against the drive.
+//! Such a drive may still answer all reads in time, for example in ten milliseconds instead of a tenth of one.
+//! `reader/timeouts.rs` handles drives that do not. A drive is judged by its fastest read in each second, so that
+//! neither a core without CPU time nor a long queue counts against the drive.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const READS_MIN: u64 = 16;
 /// The factor by which the fastest read must exceed the usual duration for a drive to count as slow.
 const SLOW_FACTOR: f64 = 30.0;
 
-/// The longest duration that never counts as slow, in seconds: it is shorter than a read from object storage.
+/// The duration, in seconds, up to which a read never counts as slow. A read from object storage takes longer.
 const SLOW_MIN_S: f64 = 0.005;
 
 /// Reports slow drives to the filler, for as long as the core runs.
@@ -48,7 +48,7 @@ struct DriveBaseline {
     busy_before: Duration,
     /// The duration of the fastest read, in seconds, leaving out intervals in which the drive was slow.
     fastest: Option<f64>,
-    /// The maximum number of reads per second of busy time.
+    /// The highest rate seen, in reads per second of busy time.
     most: f64,
 }
 
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// A drive's durations, its baseline, and its busy time.
+    /// The durations of a drive's reads, the drive's baseline, and its busy time.
     struct Drive(Histogram, DriveBaseline, Duration);
 
     impl Drive {

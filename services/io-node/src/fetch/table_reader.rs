@@ -35,13 +35,12 @@ pub struct PartRows {
     pub part: usize,
     /// The rows.
     pub addrs: Vec<RowAddr>,
-    /// The maximum bytes of rows of a blob column.
+    /// The maximum number of bytes of the rows, if they are of a blob column.
     pub bytes_max: u64,
 }
 
 /// A read of rows, with its deadline and memory.
 pub struct TableRead {
-    /// The rows.
     pub rows: PartRows,
     /// The flow of the request.
     pub flow: Flow,
@@ -111,9 +110,9 @@ impl TableReader {
     }
 }
 
-/// Runs `work` on its own task, because a long computation would delay a timer on the same task. Calls `answer` with
-/// the outcome, or with `None` at `deadline`. Returns once the work has ended; after the deadline it is aborted, which
-/// takes effect when it next waits. The memory that it uses stays reserved until then.
+/// Runs `work` on a task of its own, because a timer on the same task would be delayed by a long computation. Calls
+/// `answer` with the outcome, or with `None` at `deadline`. Returns once the work has ended. At the deadline the work
+/// is aborted, which takes effect when it next waits. The memory that it uses stays reserved until it has ended.
 async fn run_to_end<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
     deadline: Instant,

@@ -1,4 +1,4 @@
-//! Rows that no drive has or could deliver: they are requested from the table itself, which is slow but correct, and
+//! Requests, from the table itself, the rows that no drive has or could deliver. This is slow but correct, and is
 //! counted.
 
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::table_reader::{PartRows, TableRead};
 use crate::shard::{HeldBytes, RequestNo};
 use crate::table::{PackProjection, Projection};
 
-/// Requests the rows whose source is the table. Returns whether the request waits for any.
+/// Requests the rows whose source is the table. Returns whether the request waits for such rows.
 ///
 /// # Errors
-/// Too many batches wait for the table, or there is no memory.
+/// Too many reads of tables wait, or there is no memory for the rows.
 pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
     let mut requests = core.requests.borrow_mut();
     let Some(request) = requests.get_mut(no) else { return Ok(true) };
@@ -37,7 +37,7 @@ pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
         let columns = &request.projection.parts[part];
         let bytes: u64 =
             addrs.iter().map(|&addr| read_bytes(&request.projection, columns, addr)).sum();
-        // The estimate is rough; without the bound, a large one would always be refused.
+        // The estimate is rough. Without this bound, a large estimate would always be refused.
         let bytes = bytes.min(core.traffic_memory.max() / 2);
         let held = core
             .traffic_memory
@@ -71,7 +71,7 @@ fn out_of_memory(core: &Core, bytes: u64) -> Fault {
     Fault::new(Reason::Overloaded, what)
 }
 
-/// Stores an image. Returns whether the request waits for no other.
+/// Stores an image. Returns whether it was the last one that the request waited for.
 pub fn arrived(core: &Core, no: RequestNo, part: usize, image: Extent, held: HeldBytes) -> bool {
     let mut requests = core.requests.borrow_mut();
     let Some(request) = requests.get_mut(no) else { return false };

@@ -9,7 +9,7 @@ use wire::fetch::StageTimes;
 use super::requests::RequestTimes;
 use crate::shard::CoreHistograms;
 
-/// The moments between a batch's stages, in order of time.
+/// The times at which a batch's stages begin and end, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchTimeline {
     /// The time at which the batch arrived.
@@ -20,7 +20,7 @@ pub struct BatchTimeline {
     pub reading: Instant,
     /// The time at which the last row arrived.
     pub assembling: Instant,
-    /// The time at which the reply was made.
+    /// The time at which the reply was ready.
     pub replied: Instant,
 }
 

@@ -24,7 +24,8 @@ pub fn answered(
     export_spans(core, request, timeline, fault).is_some()
 }
 
-/// Logs a batch that ended early with a fault, unless its caller cancelled it, and exports its spans by the same rule.
+/// Logs a batch that ended early with a fault, unless its caller cancelled it. Exports its spans by the same rule as
+/// [`answered`].
 pub fn failed(core: &Core, request: &Request, fault: &Fault) {
     let now = Instant::now();
     // A cancellation by the caller is not a failure.
@@ -32,7 +33,8 @@ pub fn failed(core: &Core, request: &Request, fault: &Fault) {
     answered(core, request, &BatchTimeline::new(&request.times, now, now), fault);
 }
 
-/// Logs a fault. The caller gets it and logs it as well, so only faults of this node are errors here.
+/// Logs a fault. The caller gets the fault and logs it as well, so only internal faults of this node are logged as
+/// errors.
 fn log(request: &Request, fault: &Fault) {
     let (rows, table) = (request.addrs.len(), request.projection.table.table().uri().as_str());
     let trace = || request.span.map(|span| span.trace_id());

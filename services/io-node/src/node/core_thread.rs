@@ -46,7 +46,7 @@ pub fn run(start: CoreStart) {
             Err(error) => drop(started.send(Err(error))),
         }
     });
-    // Dropping the remaining tasks may still call `here`.
+    // Drop the runtime first: the drops of its remaining tasks may call `here`.
     drop(runtime);
     set_here(None);
 }
@@ -71,8 +71,8 @@ pub async fn event_loop(shared: Arc<ServiceState>, mut mail: mpsc::UnboundedRece
     tokio::spawn(fetch::watch_slow_drives());
     tokio::spawn(idle::poll(shared.node.config.idle_poll, Arc::clone(&here().activity)));
     let (adopted, incoming) = mpsc::unbounded_channel();
-    // A token wakes its waiters in the order in which they began to wait, so a simulation repeats; a `watch` channel
-    // spreads them over lists that it picks at random.
+    // A token wakes its waiters in the order in which they began to wait, so that a simulation repeats. A `watch`
+    // channel would wake them in a random order.
     let stop = CancellationToken::new();
     let mut server = tokio::spawn(serve::serve(shared, incoming, stop.clone()));
     let (mut is_stopping, mut simulated) = (false, 0);
@@ -105,8 +105,8 @@ pub async fn event_loop(shared: Arc<ServiceState>, mut mail: mpsc::UnboundedRece
                 is_stopping = true;
                 stop.cancel();
             }
-            // Return without draining: clients that keep sending could delay the end for ever. Their streams end when
-            // the thread's runtime is dropped.
+            // Return without draining, because clients that keep sending could delay the end for ever. The streams end
+            // when the thread's runtime is dropped.
             Some(Message::End) => return,
             Some(other) => handle_message(&core, other),
         }

@@ -13,26 +13,28 @@ use crate::cache::TRANSFERS_BYTES_MAX;
 use crate::config::IoConfig;
 use crate::error::NodeError;
 
-/// The program, its threads, and memory that the allocator retains.
+/// Bytes for the program, its threads, and the memory that the allocator retains.
 const BASE_BYTES: u64 = 192 << 20;
 
 /// Buffers of sent replies that a core keeps for reuse (`wire::BufferPool`).
 const SPARE_BYTES: u64 = 32 << 20;
 
-/// A fill holds its chunk twice: as the table's columns, and encoded.
+/// The number of copies of its chunk that a fill holds: one as the table's columns, and one encoded.
 const COPIES_A_FILL: u64 = 2;
 
-/// The number of segments in memory for reclaiming. The extents that are kept when a segment is reclaimed, which may be
-/// all of it, are read before they are written.
+/// The number of segments for which reclaiming needs memory: the extents to keep are read into memory before they are
+/// written again, and they may make up a whole segment.
 const RECLAIMED: u64 = 1;
 
-/// The default of `memory`, in percent of what this process may use.
+/// The default of `memory`, in percent of the memory that this process may use.
 const DEFAULT_PERCENT: u64 = 80;
 
-/// The directory's memory in thousandths of the drives' capacity: three times what rows of 4 KiB need.
+/// The memory that the directory should have, in thousandths of the drives' capacity: three times what extents with
+/// rows of 4 KiB need.
 const DIRECTORY_THOUSANDTHS: u64 = 3;
 
-/// The cache of tables' indexes and metadata has one part in this many of `memory`, but at most [`LAKE_CACHE_MAX`].
+/// The divisor that gives the cache of tables' indexes and metadata its part of `memory`. The cache has at most
+/// [`LAKE_CACHE_MAX`] bytes.
 const LAKE_CACHE_PART: u64 = 8;
 
 /// The maximum size of the cache of tables' indexes and metadata, in bytes.
@@ -44,12 +46,12 @@ const TRAFFIC_MAX: u64 = 512 << 20;
 /// The minimum of each core's traffic memory if `traffic_memory` is not configured, in bytes.
 const TRAFFIC_MIN: u64 = 32 << 20;
 
-/// The sizes, in bytes, of the parts that have no setting or fixed size of their own.
+/// The sizes, in bytes, of the parts that are computed from the sizes of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Memory for connections, requests and replies, over all cores.
+    /// Memory for connections, requests and replies, over all cores: `traffic_memory`, if it is configured.
     pub traffic: u64,
-    /// The directory.
+    /// Memory for the directory: the rest.
     pub directory: u64,
 }
 
@@ -103,7 +105,7 @@ impl MemoryPlan {
             );
             return Err(NodeError::Config { field: "memory", problem });
         }
-        // A small machine does not prevent a start if the operator has configured no bound.
+        // If the operator has configured no bound, the node starts even on a machine with too little memory.
         let directory = if is_configured { directory } else { directory.max(wanted) };
         tracing::warn!(
             memory = %ByteSize::b(bound),

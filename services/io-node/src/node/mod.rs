@@ -1,5 +1,5 @@
-//! An I/O node: its cores, the listener that deals connections to them, and everything that runs beside them. Only
-//! composition: the mechanisms are in the other folders.
+//! An I/O node: its cores, the listener that distributes connections to them, and the background tasks. This folder
+//! only composes the mechanisms, which are in the other folders.
 
 mod core_thread;
 mod memory;
@@ -45,7 +45,7 @@ use crate::table::ServedTables;
 pub use metrics::METRICS;
 pub use stepped::{SteppedNode, SteppedState};
 
-/// A running node.
+/// A running I/O node. Dropping it without [`stop`](Self::stop) abandons the work under way.
 pub struct IoNode {
     local_addr: SocketAddr,
     engine: String,
@@ -57,8 +57,10 @@ pub struct IoNode {
     telemetry: Telemetry,
 }
 
-/// The running cores and background threads of a node. Dropping this ends them, also if the node fails to start.
+/// The running cores and background threads of a node. Dropping this ends them, including those of a node that fails to
+/// start.
 struct RunningTasks {
+    /// The threads for fills.
     fills: Vec<FillLane>,
     /// The runtime of the background threads; `None` after it was shut down.
     background: Option<Runtime>,
@@ -74,7 +76,7 @@ impl RunningTasks {
 
 impl Drop for RunningTasks {
     fn drop(&mut self) {
-        // Work under way may wait for the background threads, which end now, so the cores must not drain.
+        // The cores must not drain: work under way may wait for the background threads, which end now.
         self.send_to_cores(|| Message::End);
         self.fills.clear();
         // The owner may drop the node within another runtime, where blocking on a runtime is not allowed.
@@ -84,7 +86,7 @@ impl Drop for RunningTasks {
     }
 }
 
-/// The extents that a node found on its drives when it started, and the time that this took.
+/// The number of extents that a node found on its drives when it started, and the time that finding them took.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
     /// The number of extents.
@@ -112,7 +114,7 @@ impl IoNode {
         Self::start_on(config, drives, tables, Lifetimes::default())
     }
 
-    /// Starts a node whose connections have the lifetimes that a test needs.
+    /// Starts a node with other lifetimes of connections than the default. For tests.
     ///
     /// # Errors
     /// The errors of [`start`](Self::start).
@@ -126,7 +128,7 @@ impl IoNode {
         Self::start_on(config, drives, tables, lifetimes)
     }
 
-    /// Starts a node on simulated drives, which fail as a test needs.
+    /// Starts a node on the drives of `disk`, whose faults a test controls.
     ///
     /// # Errors
     /// The errors of [`start`](Self::start).
@@ -242,7 +244,7 @@ impl IoNode {
         self.telemetry.probes_addr()
     }
 
-    /// Returns the extents that were found on the node's drives at the start.
+    /// Returns how many extents were found on the node's drives at the start, and how long that took.
     pub fn recovery(&self) -> Recovery {
         self.recovery
     }
@@ -258,8 +260,8 @@ impl IoNode {
         self.shared.node.fills.stats().extents.load(Ordering::Relaxed)
     }
 
-    /// Fills the node's drives with extents that are encoded already, to measure writing alone. Returns the time that
-    /// this took.
+    /// Fills `extents` extents of `sectors` sectors each, `at_once` at a time. They are encoded beforehand, so the
+    /// returned duration measures only the writing and recording.
     ///
     /// # Errors
     /// The reason why an extent could not be filled.
@@ -274,14 +276,14 @@ impl IoNode {
         self.shared.node.background.block_on(filled)
     }
 
-    /// Stops the node: it accepts no more connections, records what is cached, ends the streams once their batches are
-    /// answered, and drains the rings. Whatever is not done within `limit` is abandoned.
+    /// Stops the node: it accepts no more connections, writes the last extents to the journals, ends each stream once
+    /// its batches are answered, and drains the rings. Whatever is not done within `limit` is abandoned.
     pub fn stop(mut self, limit: Duration) {
         drop(self.acceptor.take());
         self.shared.readiness.end();
         let deadline = Instant::now() + limit;
         let mut stopped = self.shared.node.fills.stop();
-        // The rings still run. Recording may use half of the time; the other half is for the streams.
+        // The rings still run. Writing the journals may use half of the time; the other half is for the streams.
         let until = Instant::now() + limit / 2;
         while stopped.try_recv() == Err(TryRecvError::Empty) && Instant::now() < until {
             std::thread::sleep(POLL);
@@ -311,7 +313,7 @@ async fn run_filler(filler: Filler) {
     }
 }
 
-/// The interval at which [`IoNode::stop`] checks whether something has stopped.
+/// The interval at which [`IoNode::stop`] checks whether the filler or a core has stopped.
 const POLL: Duration = Duration::from_millis(2);
 
 fn bind(address: SocketAddr) -> Result<std::net::TcpListener, NodeError> {
@@ -330,8 +332,8 @@ fn background(threads: usize) -> Result<Runtime, NodeError> {
         .map_err(os_error("starting the background's threads"))
 }
 
-/// Returns the configuration with resolved table URIs, and the tables that are served. The work runs on `background`,
-/// because callers may be within a runtime of their own, as tests are.
+/// Returns the configuration with resolved table URIs, and the tables that are served. The URIs are resolved on
+/// `background`, because the caller may already be inside a runtime, in which blocking on a future is not allowed.
 fn resolved(
     mut config: IoConfig,
     tables: Arc<dyn Tables>,
@@ -393,7 +395,7 @@ fn start_cores(
             .spawn(move || run(start))
             .map_err(os_error("starting a core's thread"))?;
         threads.push(thread);
-        // A thread that panics drops its sender.
+        // Receiving fails if the thread panicked, which dropped its sender.
         engine = match outcome.recv() {
             Ok(outcome) => outcome?,
             Err(_) => {

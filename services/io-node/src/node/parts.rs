@@ -1,4 +1,4 @@
-//! Puts a node together, up to the moment at which its parts begin to run.
+//! Builds the parts of a node, without running any of them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub struct NodeParts {
     pub shared: Arc<ServiceState>,
     /// The parameters with which each core is built.
     pub core: CorePlan,
-    /// The division of memory.
+    /// The sizes of the parts of the node's memory.
     pub memory: MemoryPlan,
     /// TLS for clients; without it they connect in plain text.
     pub tls: Option<Arc<ServerTls>>,
@@ -47,15 +47,15 @@ pub struct NodeParts {
     pub connection_slots: Arc<ConnectionSlots>,
     /// The receiving end of each core's mailbox.
     pub mails: Vec<mpsc::UnboundedReceiver<Message>>,
-    /// The filler.
+    /// Fills chunks, and owns the cache's books.
     pub filler: Filler,
-    /// The claim on each slab.
+    /// Each slab's claim, which is not written to the slab yet.
     pub claims: Vec<Claim>,
 }
 
 impl NodeParts {
-    /// Builds the parts of a node with `cores` cores that serves the tables of `served`. Work off the read path runs on
-    /// `threads`, and spans go to `tracer`; [`Filler::new`] explains `epoch_min`.
+    /// Builds the parts of a node with `cores` cores that serves the tables of `served`. Work that is not on the read
+    /// path runs on `threads`. Spans go to `tracer`. [`Filler::new`] explains `epoch_min`.
     ///
     /// # Errors
     /// [`NodeError::Config`] if `memory` is too small for its parts, or the shares exceed the drives;

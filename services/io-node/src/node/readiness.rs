@@ -1,9 +1,9 @@
 //! Makes the node ready: its health reports serving once its start warm has ended and its hit ratio is high enough.
 //!
-//! A StatefulSet's update, or a drain under a disruption budget, takes nodes down one after another and waits for
-//! readiness before the next, so a node that came back without enough of its cache delays the others. It answers
-//! requests in the meantime: query nodes also ask members that are not ready, if they can reach them. A node does not
-//! know its hit ratio before the restart, so the operator sets the ratio to wait for.
+//! A StatefulSet's update, or a drain under a disruption budget, takes nodes down one after another, and the next one
+//! only when the last one is ready again. So a node that came back without enough of its cache delays the others.
+//! Meanwhile it answers requests: query nodes also ask members that are not ready, if they can reach them. A node does
+//! not know its hit ratio before the restart, so the operator sets the ratio to wait for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of intervals over which the ratio is computed.
 const RATIO_SAMPLES: usize = 10;
 
-/// The number of intervals without a batch after which the node counts as idle, with no ratio to wait for.
+/// The number of intervals without a batch after which the node counts as idle. An idle node has no ratio to wait for.
 const IDLE_SAMPLES: usize = 30;
 
 /// Waits for the start warm, then for the hit ratio, and makes the node ready. Together they take `start_max` at most.
@@ -76,7 +76,7 @@ async fn wait_for_hits(node: &NodeState, began: Instant) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     rows: u64,
-    /// The rows among `rows` of which at least one part came from the table.
+    /// The number of `rows` for which the table had to be read, for some or all of their columns.
     table_rows: u64,
     /// Batches received, whatever their outcome, plus batches and messages that were shed. A batch that is shed after
     /// it was received counts twice. That is harmless: only changes of this number matter.
@@ -101,13 +101,14 @@ enum Verdict {
     Enough(f64),
     /// No batch arrived for [`IDLE_SAMPLES`] intervals.
     Idle,
-    /// Neither is the case. Contains the current ratio, or 0 if no rows were requested.
+    /// The ratio is not reached, and batches arrive. Contains the current ratio, or 0 if no rows were requested.
     Wait(f64),
 }
 
-/// The latest samples, the newest last. Pure.
+/// Computes the hit ratio from samples of the counters. Pure.
 struct HitRatio {
     wanted: f64,
+    /// The latest samples, the newest last.
     samples: VecDeque<Counts>,
 }
 
@@ -144,7 +145,8 @@ impl HitRatio {
 mod tests {
     use super::*;
 
-    /// Returns the verdict after each interval, given its rows and how many of them came from the table.
+    /// Returns the verdict after each interval. `looks` has, for each interval, its number of rows, and how many of
+    /// them came from the table.
     fn verdicts(wanted: f64, looks: impl IntoIterator<Item = (u64, u64)>) -> Vec<Verdict> {
         let mut hits = HitRatio::new(wanted);
         let mut count = Counts { rows: 0, table_rows: 0, batches: 0 };

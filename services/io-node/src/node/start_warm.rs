@@ -1,5 +1,5 @@
-//! The warm at the start: chunks that are filled before the node reports that it is ready. Rows of chunks that are not
-//! filled yet come from the table.
+//! The start warm: the chunks of `warm_at_start` are filled before the node reports that it is ready. Until a chunk is
+//! filled, its rows come from the table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::serve::{ServiceState, StartWarms};
 /// The time between log lines about the progress.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// The first delay before a table that can't be opened is tried again. The delay doubles each time.
+/// The first delay before the node tries again to open a table. The delay doubles with each failure.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 
-/// The longest delay before a table that can't be opened is tried again.
+/// The maximum delay before the node tries again to open a table.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// Fills the chunks that `warm_at_start` selects. Lets the node report that it is ready once they are filled, or
-/// `start_max` has passed.
+/// Fills the chunks that `warm_at_start` selects. The node's readiness waits for them until `start_max` has passed;
+/// fills that are left then continue.
 pub async fn run_at_start(shared: Arc<ServiceState>) {
     let ServiceState { node, start_warms, .. } = &*shared;
     let configs = &node.config.warm_at_start;

@@ -1,7 +1,7 @@
 //! A node without threads, for simulations: its cores and its background work run in turn on the caller's thread.
 //!
-//! Serving, reading, filling and recovering are the code of [`IoNode`](crate::IoNode). Only threads, a listener and a
-//! running clock are missing.
+//! It serves, reads, fills and recovers with the code of [`IoNode`](crate::IoNode). It has no threads, no listener and
+//! no running clock.
 //!
 //! ```text
 //! step(0) ─► core 0: its runtime runs, as the core of this thread, until 1 ms has passed and all its tasks wait
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Each core and the background have a runtime with a paused clock of its own. Cores send deadlines to the background
-//! as instants, so the clocks must differ by less than a millisecond, the resolution of timers.
+//! as instants, so the clocks must differ by less than the resolution of timers, a millisecond.
 
 use std::io;
 use std::rc::Rc;
@@ -48,22 +48,23 @@ use crate::table::ServedTables;
 /// The duration of a step on the node's own clocks.
 const STEP: Duration = Duration::from_millis(1);
 
-/// A node that only runs when it is stepped. Dropping it is a crash: nothing more is recorded.
+/// A node that only runs when it is stepped. Dropping it simulates a crash: nothing more is written to the journals.
 pub struct SteppedNode {
     shared: Arc<ServiceState>,
     cores: Vec<SteppedRuntime>,
     background: SteppedRuntime,
     /// The filler's task, until it has ended.
     filler: Option<JoinHandle<()>>,
-    /// Receives the number of extents that were found.
+    /// Receives the number of extents that were found on the drives.
     restored: oneshot::Receiver<usize>,
+    /// The number that `restored` received.
     extents_found: Option<usize>,
     stopped: Option<Stopping>,
 }
 
 /// The progress of a node that is stopping.
 enum Stopping {
-    /// The filler records what was written. The receiver completes when that is done.
+    /// The filler records the written extents in the journals. The receiver completes when it has.
     Recording(oneshot::Receiver<()>),
     /// The cores end their streams.
     Draining,
@@ -110,7 +111,7 @@ pub struct SteppedState {
     pub extents_found: Vec<usize>,
     /// The state of each drive.
     pub drives: Vec<DriveState>,
-    /// Batches that wait for the table.
+    /// Reads of rows from tables that wait for a permit.
     pub table_waiting: usize,
 }
 
@@ -133,7 +134,9 @@ impl SteppedNode {
         config.drives = drives.configured();
         config.validate()?;
         let mut runtimes = runtimes_in_step(config.cores.max(1) + 1, runtime)?;
-        let Some(background) = runtimes.pop() else { unreachable!("one more than cores") };
+        let Some(background) = runtimes.pop() else {
+            unreachable!("there is one runtime more than cores")
+        };
         let count = runtimes.len();
         let handle = background.runtime().handle().clone();
         let threads =
@@ -203,18 +206,18 @@ impl SteppedNode {
         self.extents_found
     }
 
-    /// Deals a connection to a core.
+    /// Hands a connection to a core.
     pub fn connect(&self, core: usize, carrier: Box<dyn Carrier>) {
         let _ = self.shared.node.mailboxes[core]
             .send(Message::Connection(Accepted::Simulated(carrier)));
     }
 
-    /// Begins to stop: in later steps the node records what was written and then ends its streams.
+    /// Begins to stop: in later steps the node records the written extents and then ends its streams.
     pub fn stop(&mut self) {
         self.stopped.get_or_insert_with(|| Stopping::Recording(self.shared.node.fills.stop()));
     }
 
-    /// Returns whether the node has stopped: after [`stop`](Self::stop) it has recorded what was written, and ended
+    /// Returns whether the node has stopped: after [`stop`](Self::stop) it has recorded the written extents, and ended
     /// each stream once its batches were answered. Must be called after each step.
     pub fn has_stopped(&mut self) -> bool {
         match &mut self.stopped {
@@ -237,7 +240,7 @@ impl SteppedNode {
         }
     }
 
-    /// Returns whether the node has recorded what was written. Its streams may still be open.
+    /// Returns whether the stopping node has recorded the written extents. Its streams may still be open.
     pub fn has_recorded(&self) -> bool {
         matches!(self.stopped, Some(Stopping::Draining))
     }
@@ -248,7 +251,7 @@ impl SteppedNode {
     }
 
     /// Returns the names of extents in the directory whose bytes on the drives are damaged. Reads the drives directly,
-    /// not through the rings; sectors that cannot be read do not count.
+    /// not through the rings. An extent that cannot be read does not count as damaged.
     pub fn damaged(&self) -> Vec<String> {
         let directories = self.cores.iter().filter_map(|stepped| stepped.core.as_deref());
         let mut damaged: Vec<_> = directories
@@ -323,11 +326,11 @@ fn runtimes_in_step(
 
 impl SteppedRuntime {
     fn local(&self) -> &LocalSet {
-        self.local.as_ref().expect("it is there until it is dropped")
+        self.local.as_ref().expect("the local set exists until the drop")
     }
 
     fn runtime(&self) -> &Runtime {
-        self.runtime.as_ref().expect("it is there until it is dropped")
+        self.runtime.as_ref().expect("the runtime exists until the drop")
     }
 
     /// Runs the runtime until `until` completes.
@@ -338,7 +341,8 @@ impl SteppedRuntime {
         done
     }
 
-    /// Returns the core's counters and gauges. Some of them depend on the time, which must be that of the core's clock.
+    /// Returns the core's counters and gauges. Some of them depend on the time, so the core's runtime is entered for
+    /// its clock.
     fn snapshot(&self) -> Option<CoreSnapshot> {
         let _entered = self.runtime().enter();
         self.core.as_deref().map(Core::snapshot)

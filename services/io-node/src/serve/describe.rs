@@ -18,7 +18,8 @@ use crate::shard::totals::{batch_times, directory_bytes, read_times};
 pub async fn describe(shared: &ServiceState) -> DescribeResponse {
     let node = &shared.node;
     let cores = node.snapshots().await;
-    // Read the tables first: if they show a loss of extents, the state of drives and fills read later shows the reason.
+    // Read the tables first: if they show a loss of extents, the states of drives and fills, which are read afterwards,
+    // show its cause.
     let tables = tables(node).await;
     let fills = node.fills.stats();
     let process = (shared.usage)();

@@ -36,7 +36,7 @@ impl Readiness {
         *self.0.borrow() == ReadinessState::Ready
     }
 
-    /// Notes that the node stops. It does not become ready again.
+    /// Records that the node stops. It does not become ready again.
     pub fn end(&self) {
         self.0.send_replace(ReadinessState::Ended);
     }

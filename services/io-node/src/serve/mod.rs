@@ -31,13 +31,14 @@ pub use stream::opened;
 /// The largest HTTP/2 frame, in bytes.
 const FRAME_BYTES: u32 = 1 << 20;
 
-/// The maximum number of concurrent calls on one connection.
+/// The maximum number of concurrent calls (HTTP/2 streams) on one connection.
 const STREAMS_A_CONNECTION: u32 = 1024;
 
 /// The service's full name.
 const FETCH_SERVICE: &str = "bireme.fetch.v1.FetchService";
 
-/// Serves the connections dealt to this core. Returns after `stopping` is cancelled and all connections have ended.
+/// Serves the connections that this core receives. Returns after `stopping` is cancelled and all connections have
+/// ended.
 pub async fn serve(
     shared: Arc<ServiceState>,
     connections: mpsc::UnboundedReceiver<Served>,
@@ -63,7 +64,7 @@ pub async fn serve(
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        // The descriptors contain the services of both tiers, so those of this node are named.
+        // The descriptors contain the services of both tiers, so list only those of this node.
         .with_service_name(FETCH_SERVICE)
         .with_service_name("grpc.health.v1.Health")
         .build_v1();

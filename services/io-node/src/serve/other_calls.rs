@@ -58,7 +58,7 @@ impl FetchService for OtherCalls {
     }
 }
 
-/// Returns the line of a call in the audit log, if there is one.
+/// Returns the line of a call in the audit log; `None` if the node has no audit log.
 async fn line<T>(request: &Request<T>) -> Option<AuditLine> {
     match request.extensions().get::<AuditedCall>() {
         Some(call) => Some(call.line().await),

@@ -1,8 +1,8 @@
 //! Decides which callers are answered: the node's peers, or anyone.
 //!
-//! A peer has a certificate with a name of `peers`, or proves that it knows the secret of `peer_secret`; if both are
-//! set, it needs both. To a caller that proves it, the node proves the same, even if it answers anyone: so a cluster
-//! can be given a secret node by node.
+//! A peer has a certificate with a name that `peers` matches, or proves that it knows the secret of `peer_secret`. If
+//! both are set, it needs both. The node in turn proves that it knows the secret to each caller that proves it, even if
+//! the node answers anyone. So a secret can be introduced in a cluster node by node.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,8 +35,8 @@ pub struct PeerGate {
 /// A caller that is answered.
 #[derive(Debug, Default)]
 pub struct Admitted {
-    /// The caller, for the audit log: `san:` and the name in its certificate that `peers` has, or `secret` if only the
-    /// secret identifies it. `None` if the node answers anyone and the caller proves no secret.
+    /// The caller, for the audit log: `san:` and the name in its certificate that `peers` matches, or `secret` if only
+    /// the secret identifies it. `None` if the node answers anyone and the caller proves no secret.
     pub caller: Option<String>,
     /// The header of the response that proves to the caller that this node knows the secret.
     pub answer: Option<HeaderValue>,
@@ -62,7 +62,7 @@ enum Stranger {
     NotProven(#[from] NotProven),
 }
 
-/// The causes of refusals, as the audit log and metrics have them.
+/// The causes of refusals, as the audit log and the metrics name them.
 const CAUSES: [&str; 8] = [
     "no_certificate",
     "other_name",
@@ -75,7 +75,7 @@ const CAUSES: [&str; 8] = [
 ];
 
 impl Stranger {
-    /// Returns the cause's place in [`CAUSES`].
+    /// Returns the cause's index in [`CAUSES`].
     fn cause(self) -> usize {
         match self {
             Self::NoCertificate => 0,
@@ -104,11 +104,11 @@ impl PeerGate {
         Ok(Self { names, secret, is_open: config.is_open(), refused, logged })
     }
 
-    /// Returns whether a call of `rpc` over `connection` is answered. `proof` is the header with the caller's proof.
-    /// Called once for each stream or other call.
+    /// Decides whether a call of `rpc` over `connection` is answered. `proof` is the header with the caller's proof.
+    /// Must be called only once per call, because a proof is valid once.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// The refusal, if the caller is not a peer and the node answers only peers.
     pub fn admit(
         &self,
         connection: Option<&Connection>,
@@ -172,7 +172,8 @@ impl PeerGate {
         CAUSES.into_iter().zip(&self.refused).map(|(cause, of)| (cause, of.load(Ordering::Relaxed)))
     }
 
-    /// Returns the fault of every refusal. It does not say what is wrong with a caller's certificate or proof.
+    /// Returns the fault that answers every refused call. It does not say what is wrong with the caller's certificate
+    /// or proof.
     fn refusal(&self) -> Fault {
         const WHOM: &str = "this I/O node answers only its peers";
         const NAMED: &str = "its setting `peers` names the certificates of query nodes";

@@ -22,7 +22,7 @@ pub struct ReplyBody {
     /// Receives a status if the stream is to end with an error.
     ending: mpsc::Receiver<Status>,
     pieces: VecDeque<Bytes>,
-    /// The memory of the message that the pieces belong to.
+    /// The memory of the message that `pieces` belong to.
     held: Option<HeldBytes>,
     has_ended: bool,
 }
@@ -44,7 +44,8 @@ impl ReplyBody {
         if !self.pieces.is_empty() {
             return Some(piece);
         }
-        // The last piece takes the memory along: HTTP/2 keeps the pieces for as long as the reader is slow.
+        // The last piece holds the message's memory from here on, because HTTP/2 keeps the pieces until a slow reader
+        // has room for them.
         Some(match self.held.take() {
             Some(held) => held.with(piece),
             None => piece,

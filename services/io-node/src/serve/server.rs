@@ -44,7 +44,7 @@ pub fn call_rule(path: &str) -> CallRule {
     }
 }
 
-/// `bireme.fetch.v1.FetchService`, which answers only the node's peers.
+/// `bireme.fetch.v1.FetchService`, which answers the callers that [`PeerGate`](super::PeerGate) admits.
 #[derive(Clone)]
 pub struct FetchServer {
     shared: Arc<ServiceState>,
@@ -141,7 +141,7 @@ impl FetchServer {
         response
     }
 
-    /// Returns the call as the audit log names it. `None` if there is no log.
+    /// Returns the call for its lines in the audit log; `None` if the node has no audit log.
     fn audited(
         &self,
         request: &http::Request<Body>,

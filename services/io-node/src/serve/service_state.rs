@@ -17,8 +17,8 @@ pub struct ServiceState {
     pub readiness: Readiness,
     /// The fills that must end before the node reports ready.
     pub start_warms: StartWarms,
-    /// Returns the CPU time and memory of the process. For a simulated node, zeros: its process runs several nodes, and
-    /// its runs must repeat exactly.
+    /// Returns the CPU time and memory of the process; zeros for a simulated node, because its process runs several
+    /// nodes, and runs must repeat exactly.
     pub usage: fn() -> process::Usage,
     /// Returns freed memory to the operating system. `None` for a simulated node, whose process runs other nodes too.
     pub give_back: Option<fn()>,

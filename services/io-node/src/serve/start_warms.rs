@@ -1,4 +1,4 @@
-//! The progress of the warms at the start, which Describe and metrics report.
+//! The progress of the start warms, which Describe and metrics report.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,15 +7,16 @@ use wire::fetch::StartWarm;
 
 use crate::config::StartWarmConfig;
 
-/// The progress of the start's warms, for other threads.
+/// The progress of the start warms. All threads can read it.
 pub struct StartWarms {
     /// The progress of each warm, in the configuration's order.
     warms: Mutex<Vec<StartWarm>>,
+    /// Whether the node no longer waits for the warms.
     ready: watch::Sender<bool>,
 }
 
 impl StartWarms {
-    /// Creates the progress of the configured warms. If there are none, the wait for them is over at once.
+    /// Creates the progress of the configured warms. If there are none, the node does not wait.
     pub fn new(configs: &[StartWarmConfig]) -> Self {
         let warm = |config: &StartWarmConfig| StartWarm {
             table: config.label(),

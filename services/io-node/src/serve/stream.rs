@@ -27,20 +27,21 @@ use crate::table::{Projection, Registry, label};
 /// The revision of the protocol within v1.
 const REVISION: u32 = 1;
 
-/// Bytes that a row of a batch holds from its arrival to its reply: its address, source and piece.
+/// Bytes that a row of a batch holds from its arrival to its reply, for its address, source and piece.
 const ROW_BYTES: u64 = 64;
 
-/// The bytes that the answer to an Open is counted as until the client has read it. A schema is counted in addition; a
-/// fault is shortened instead (`brief`).
+/// The bytes that are counted for the answer to an Open until the client has read it. The bytes of a schema are counted
+/// in addition. A fault is shortened to fit (`brief`).
 const OPENED_BYTES: u64 = 1 << 10;
 
-/// The maximum bytes of the message, and of each metadata value, of the fault of a projection that failed to open. The
-/// fault is the answer to each of the projection's batches.
+/// The maximum length, in bytes, of the message in the fault of a projection that failed to open. This fault answers
+/// each batch of the projection.
 const FAULT_BYTES_MAX: usize = 512;
+/// The maximum length, in bytes, of a metadata value in such a fault. Longer values are left out.
 const VALUE_BYTES_MAX: usize = 256;
 
-/// Opens a stream on this core. Returns the body of its response. `audit` has the line of its first projection, or of
-/// the stream itself if it opens none.
+/// Opens a stream on this core. Returns the body of its response. `audit` has the audit log's line for the stream's
+/// first projection, or for the stream itself if it opens none.
 pub fn begin(
     shared: &NodeState,
     asked: Streaming<FetchRequest>,
@@ -61,22 +62,24 @@ pub fn begin(
     let session = Session::new(replies, config.credit_rows, Arc::clone(connection.holder()));
     let core = here();
     let no = core.sessions.borrow_mut().add(session);
-    // Carries the status that ends the response if the stream fails, such as by a violation of the protocol.
+    // Carries the status that ends the response if the stream fails, for example because the client violates the
+    // protocol.
     let (ending, ended) = mpsc::channel(1);
     let messages = Messages { asked, arriving, lines: audit.map(ProjectionLines::new) };
     tokio::spawn(listen(no, messages, ending, [stopping, connection.retires()]));
     ReplyBody::new(no, answers, ended)
 }
 
-/// Handles the client's messages until the client closes the stream, the stream fails or the node stops, and then
-/// removes everything that belongs to the stream.
+/// Handles the client's messages until the client closes the stream, the stream fails or the node stops. Then removes
+/// everything that belongs to the stream.
 async fn listen(
     no: SessionNo,
     mut messages: Messages,
     ending: mpsc::Sender<Status>,
     [stopping, retires]: [CancellationToken; 2],
 ) {
-    // Also ends the stream after a panic: requests left behind would hold places in the directory for ever.
+    // This ends the stream even after a panic. Requests that were left behind would keep entries of the directory from
+    // being vacated for ever.
     let _end = End(no);
     let mut is_retired = false;
     let outcome = loop {
@@ -124,7 +127,7 @@ struct ProjectionLines {
     call: AuditedCall,
     /// The line of the first projection, until there is one.
     first: Option<AuditLine>,
-    /// A message that waits for the place of its line.
+    /// A message that was received, and waits until the audit log has room for its line.
     waiting: Option<FetchRequest>,
 }
 
@@ -136,8 +139,8 @@ impl ProjectionLines {
 }
 
 impl Messages {
-    /// Returns the next message, with the line of the projection that it opens. Waits for the place of the line.
-    /// Cancel-safe.
+    /// Returns the next message, and the line of the projection that it opens, if it opens one. Waits until the audit
+    /// log has room for the line. Cancel-safe.
     async fn next(&mut self) -> Result<Option<(FetchRequest, Option<AuditLine>)>, Status> {
         let Some(lines) = &mut self.lines else {
             return Ok(self.asked.message().await?.map(|request| (request, None)));
@@ -179,7 +182,7 @@ async fn finish(no: SessionNo) {
     }
 }
 
-/// Returns the sender of a stream's replies if the stream has batches or openings under way.
+/// Returns the sender of a stream's replies, or `None` if the stream has no batches or openings under way.
 fn unfinished(no: SessionNo) -> Option<mpsc::UnboundedSender<Outgoing>> {
     let core = here();
     let mut sessions = core.sessions.borrow_mut();
@@ -320,7 +323,7 @@ fn begin_open(
     begun
 }
 
-/// Opens a projection in the background, and takes the line if that has begun.
+/// Starts to open a projection in the background. Takes the line if it has started.
 fn open_in_background(
     core: &Core,
     no: SessionNo,
@@ -354,7 +357,7 @@ fn open_in_background(
     Ok(())
 }
 
-/// Gives a projection its line, or writes the line of one that could not be opened.
+/// Gives an opened projection its line, or writes the line of a projection that could not be opened.
 fn audited(
     projection: Result<Projection, Fault>,
     mut line: Option<AuditLine>,
@@ -419,7 +422,7 @@ pub fn opened(core: &Core, no: SessionNo, handle: u32, serial: u64, opening: Ope
     }
 }
 
-/// Shortens a fault so that it fits the memory of a reply.
+/// Shortens a fault so that it fits into the memory that is counted for its answer.
 fn brief(mut fault: Fault) -> Fault {
     let end = fault.message.floor_char_boundary(FAULT_BYTES_MAX);
     fault.message.truncate(end);

@@ -1,4 +1,4 @@
-//! Grace periods: they decide when an entry of the directory (a *place* here), or a segment, may be reused.
+//! Grace periods, which decide when an entry of the directory (a *place* here), or a segment, may be reused.
 //!
 //! Requests refer to an extent by the index of its entry, without reference counts. An entry whose extent was forgotten
 //! is therefore kept until every request that began earlier has ended; later requests cannot have found it. Requests

@@ -11,11 +11,11 @@ use super::{Accepted, CoreSnapshot, HeldBytes, HeldProjection, RequestNo, Sessio
 use crate::extent::Extent;
 use crate::table::Projection;
 
-/// A core's address for other threads. The channel is unbounded, but each sender is bounded: connections by their
-/// maximum number, images by the table queue, writes by the fills.
+/// The sending end of a core's mailbox. The channel is unbounded, but each kind of message is bounded: connections by
+/// their maximum number, images by the queue of table reads, writes by the fills.
 pub type Mailbox = mpsc::UnboundedSender<Message>;
 
-/// A task or a result for a core.
+/// A message to a core: a task, or a result that it waits for.
 pub enum Message {
     /// Serve this connection.
     Connection(Accepted),
@@ -41,11 +41,10 @@ pub enum Message {
         /// The memory reserved for reading the rows.
         held: HeldBytes,
     },
-    /// Memory that work for a batch held after the batch was answered. It is released on this core.
+    /// Memory that work for a batch held even after the batch was answered. The core that reserved it releases it.
     Held(HeldBytes),
     /// An extent was written to a drive: add it to the directory.
     Filled {
-        /// The extent.
         extent: Arc<Extent>,
         /// Dropped once the extent is in the directory.
         done: mpsc::Sender<()>,
@@ -59,7 +58,6 @@ pub enum Message {
     },
     /// Extents were found on the drives at the start: add them to the directory.
     Restored {
-        /// The extents.
         extents: Arc<[Arc<Extent>]>,
         /// Receives the number of extents in the directory afterwards.
         done: oneshot::Sender<usize>,
@@ -73,7 +71,6 @@ pub enum Message {
     },
     /// Read a range of a drive through the core's ring, in addition to the reads of requests.
     Read {
-        /// The drive.
         drive: DriveNo,
         /// The offset on the drive.
         offset: ByteOffset,
@@ -84,14 +81,12 @@ pub enum Message {
     },
     /// Flush a drive, so that everything written to it is durable.
     Fsync {
-        /// The drive.
         drive: DriveNo,
         /// Receives the outcome.
         done: oneshot::Sender<Result<(), WriteError>>,
     },
     /// Write a buffer through the core's ring.
     Write {
-        /// The drive.
         drive: DriveNo,
         /// The offset on the drive.
         offset: ByteOffset,
@@ -102,18 +97,17 @@ pub enum Message {
     },
     /// Report the core's counters and gauges.
     Describe(oneshot::Sender<CoreSnapshot>),
-    /// Finish what is under way, and accept nothing new.
+    /// Finish the work under way, and accept no new work.
     Stop,
-    /// Abandon what is under way and end: the background threads that it may wait for are gone.
+    /// Abandon the work under way and end: the background threads that the work may wait for are gone.
     End,
 }
 
 /// The outcome of opening a projection.
 pub struct Opening {
-    /// The projection.
     pub projection: Result<Arc<Projection>, Fault>,
     /// The memory that the handle holds while it is open.
     pub held: HeldProjection,
-    /// The memory that the answer holds until it is handed to the connection.
+    /// The memory that the answer holds until its last byte has been sent.
     pub answer_held: HeldBytes,
 }

@@ -22,9 +22,10 @@ const OPENING_BYTES: u64 = 8 << 10;
 
 /// A core's memory for projections, a part of its traffic memory.
 pub struct ProjectionMemory {
-    /// Counts the projections' part. It is twice as large as that part, because [`TrafficMemory::hold_overhead`] uses
-    /// at most half of it.
+    /// Counts the projections' part. Its maximum is twice that part, because [`TrafficMemory::hold_overhead`] grants at
+    /// most half of the maximum.
     part: Arc<TrafficMemory>,
+    /// The core's traffic memory.
     all: Arc<TrafficMemory>,
 }
 
@@ -54,8 +55,8 @@ impl ProjectionMemory {
 
     fn hold_bytes(&self, bytes: u64) -> Option<HeldProjection> {
         let part = self.part.hold_overhead(bytes)?;
-        // `part` is the bound, so `all` is charged without a check. The charge is overhead, so that a batch counts as
-        // alone if only projections hold memory.
+        // `part` is the bound, so `all` is charged without a check. The bytes count as overhead, so that a batch counts
+        // as alone if only projections hold memory besides it.
         Some(HeldProjection { _part: part, _all: self.all.charge(bytes) })
     }
 }

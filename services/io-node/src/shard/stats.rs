@@ -22,7 +22,7 @@ macro_rules! counters {
             pub cpu: Option<usize>,
             /// The ring's own counters.
             pub ring: ring::RingStats,
-            /// The engine that executes its reads.
+            /// The name of the engine that executes the core's reads.
             pub engine: &'static str,
             /// Pieces that wait for a read.
             pub queued: usize,
@@ -73,21 +73,21 @@ counters! {
     ram_admitted,
     /// Sectors evicted from the RAM tier to admit others.
     ram_evicted,
-    /// Rows served of which the table had to be read for at least one part.
+    /// Rows served for which at least one part was read from the table.
     table_rows,
     /// Sectors with a wrong checksum, and failed reads.
     bad_sectors,
     /// Reads abandoned because the drive did not answer in time.
     late_reads,
-    /// Pieces that another piece's read served too: all pieces of a read but one.
+    /// Pieces that were served by the read of another piece: all pieces of a read but one.
     shared_pieces,
-    /// Shared pieces whose sectors were all read for other pieces anyway.
+    /// The shared pieces whose sectors were all read for other pieces anyway.
     duplicate_pieces,
     /// Rows located on a drive, counted once per part.
     extent_hits,
     /// Rows located on no drive, counted once per part.
     extent_misses,
-    /// Batches dropped because their deadline had passed or their caller had gone.
+    /// Batches dropped because their deadline had passed, or their caller had gone or cancelled them.
     dropped,
     /// Batches, projections and streams refused because the read queue or the memory for them was full, or a deadline
     /// could not be kept.
@@ -105,7 +105,7 @@ pub struct DriveCounts {
     pub read_bytes: u64,
     /// Reads that failed.
     pub failed: u64,
-    /// The total time in which the drive had reads in flight, without the time since `busy_since`.
+    /// The total time in which the drive had reads in flight, not including the time since `busy_since`.
     pub busy: Duration,
     /// The time since which the drive has had reads in flight without a break.
     pub busy_since: Option<Instant>,
@@ -127,7 +127,7 @@ impl DriveCounts {
         }
     }
 
-    /// Returns how long the drive has had reads in flight until `now`.
+    /// Returns the total time in which the drive had reads in flight, up to `now`.
     pub fn busy_until(&self, now: Instant) -> Duration {
         self.busy
             + self.busy_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
@@ -187,12 +187,10 @@ impl CoreHistograms {
 pub struct Counter(Cell<u64>);
 
 impl Counter {
-    /// Adds `count`.
     pub fn add(&self, count: u64) {
         self.0.set(self.0.get() + count);
     }
 
-    /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.get()
     }

@@ -7,7 +7,7 @@ use arrow_select::concat::concat_batches;
 
 use crate::error::NodeError;
 
-/// Rows of a blob column per read: few, so that large rows are noticed in time.
+/// The number of rows of a blob column per read. It is low, so that the bound is noticed in time if rows are large.
 const BLOB_ROWS: usize = 64;
 
 /// Rows that are read a few at a time, up to a maximum of bytes.

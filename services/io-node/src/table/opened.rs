@@ -1,4 +1,4 @@
-//! One version of a table, with the metadata that fetches need kept in memory.
+//! An opened version of a table: the metadata that fetches need, in memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct OpenTable {
     fixed_bytes: u64,
 }
 
-/// Returns the bytes of a value, or `None` for types of variable width.
+/// Returns the number of bytes of a value, or `None` for types of variable width.
 pub fn fixed_bytes(data_type: &DataType) -> Option<u64> {
     match data_type {
         DataType::Null => Some(0),
@@ -67,7 +67,7 @@ impl OpenTable {
     /// Plans the packs of `table`, reads the deletion vectors of all fragments, and derives the keys of their packs.
     ///
     /// # Errors
-    /// Errors of the store, and a column of a type that cannot be packed (Lance stores no such types).
+    /// An error of the store, or a column whose type cannot be packed (Lance stores no such types).
     pub async fn new(table: Arc<dyn Table>) -> Result<Self, NodeError> {
         let schema = Arc::clone(table.schema());
         let packs = plan_packs(&schema)
@@ -183,7 +183,8 @@ pub fn table_tag(uri: &TableUri) -> TableTag {
     TableTag(u32::from_le_bytes(*tag))
 }
 
-/// Returns a table's label: the last part of its path, and its tag. Anyone may read it, since it hides the location.
+/// Returns a table's label: the last part of its path, and its tag. It may be shown to anyone, because it does not
+/// reveal the table's location.
 pub fn label(uri: &TableUri) -> String {
     format!("{}-{:?}", uri.last_part(), table_tag(uri))
 }
@@ -197,7 +198,7 @@ fn pack_key(
 ) -> Result<PackKey, NodeError> {
     let mut hash = blake3::Hasher::new();
     let mut part = |bytes: &[u8]| {
-        // Each part is preceded by its length, so that different lists of parts never hash alike.
+        // Each part is preceded by its length, so that different lists of parts are never the same bytes.
         hash.update(&(bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     };

@@ -12,14 +12,13 @@ use crate::error::NodeError;
 
 /// Requested columns of one version of a table.
 pub struct Projection {
-    /// The table.
     pub table: Arc<OpenTable>,
-    /// The part of each pack that is read.
+    /// For each pack that is read, the columns that are read of it.
     pub parts: Vec<PackProjection>,
     /// The columns as they are sent, in the requested order.
     pub schema: SchemaRef,
-    /// The line of the audit log about what is sent of them, if there is a log. Written when the projection is closed
-    /// and its last batch is answered, or when its stream ends.
+    /// The projection's line in the audit log, if there is a log. It counts the rows that are sent, and is written when
+    /// the projection is closed and its last batch is answered, or when its stream ends.
     pub audit: Option<AuditLine>,
 }
 
@@ -33,7 +32,7 @@ pub struct PackProjection {
     pub outputs: Vec<usize>,
     /// Bytes of a row in columns of fixed width.
     pub fixed_bytes: u64,
-    /// Whether any column has variable width.
+    /// Whether any of `columns` has variable width.
     pub is_variable: bool,
 }
 

@@ -27,8 +27,8 @@ pub struct Registry {
 const LABELS_MAX: u64 = 4096;
 
 impl Registry {
-    /// Creates a registry of the served tables, which keeps at most `tables_max` versions. An evicted version remains
-    /// valid while it is in use.
+    /// Creates a registry of the served tables, which keeps at most `tables_max` versions. An evicted version can still
+    /// be used by those that hold it.
     pub fn new(source: Arc<dyn Tables>, served: ServedTables, tables_max: u64) -> Self {
         let (tables, labels) = (Cache::new(tables_max), Cache::new(LABELS_MAX));
         Self { source, served: Arc::new(served), tables, labels }

@@ -28,8 +28,8 @@ impl ServedTables {
         Self { prefixes: serve.iter().chain(&real).cloned().collect(), real }
     }
 
-    /// Returns the canonical URI of the table that a caller names. No file or store is touched before the name is known
-    /// to be that of a served table. A table whose symbolic links lead outside the prefixes is not served.
+    /// Returns the canonical URI of the table that a caller names. No file or store is accessed before the name is
+    /// known to be that of a served table. A table whose symbolic links lead outside the prefixes is not served.
     ///
     /// # Errors
     /// [`NodeError::NotServed`], which does not depend on what exists; for a served table also the reason why its path
@@ -162,7 +162,7 @@ mod tests {
         ] {
             assert_eq!(fault_text(&admit(text).unwrap_err()), refused, "{text:?}");
         }
-        // Below a served prefix the error may give the reason.
+        // Below a served prefix, the error may give the reason.
         let error = admit("/mnt/data/forbidden").unwrap_err();
         assert_ne!(fault_text(&error), refused);
         assert!(

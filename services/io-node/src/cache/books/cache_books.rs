@@ -45,16 +45,16 @@ use super::waiting::WaitingFills;
 use crate::drive::{DriveState, Health, Superblock, is_drive_fault};
 use crate::extent::{Extent, SegmentNo};
 
-/// The chunks of one scan have together at most a segment's bytes in the table, divided by this number. The memory plan
+/// The chunks of one scan take, in the table, at most the length of a segment divided by this number. The memory plan
 /// (`node/memory.rs`) counts a segment of columns for each fill, and columns take more space in memory than in the
 /// table.
 const SCAN_SHARE: u64 = 2;
 
-/// Why a chunk of a pinned table is not filled: the table is at its quota, and nothing of it is evicted.
+/// The error for a chunk of a pinned table that is at its quota: none of the table's extents is evicted.
 const FULL: &str =
     "its table is pinned and has its `maximum` of the drives: raise `maximum` in `shares`";
 
-/// Why a chunk can't be filled once no drive takes writes.
+/// The error for a chunk when no drive takes writes any more.
 const NO_DRIVE: &str = "no drive takes writes";
 
 /// The limits of fills.
@@ -73,7 +73,7 @@ pub struct FillLimits {
     pub directory_bytes_max: u64,
 }
 
-/// Sums since the start.
+/// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
     /// Scans of tables. Neighbouring chunks may share one.
@@ -137,7 +137,7 @@ pub struct CacheBooks {
 }
 
 impl CacheBooks {
-    /// Opens the books of a node with `cores` cores over these slabs, which are all divided into segments of the same
+    /// Creates the books of a node with `cores` cores and these slabs, which are all divided into segments of the same
     /// length. `epoch_min` must be higher than any epoch that this node has given out, because the epochs of journals
     /// that can't be read are unknown.
     pub fn new(
@@ -179,8 +179,8 @@ impl CacheBooks {
         }
     }
 
-    /// Takes over segments that were filled before, and keeps the `unreadable` ones unused until they are reclaimed.
-    /// Call it first, and once.
+    /// Enters the segments that were filled before the restart. The `unreadable` ones stay unused until they are
+    /// reclaimed. Call it first, and once.
     pub fn restore_segments(&mut self, segments: Vec<RestoredSegment>, unreadable: Vec<SegmentNo>) {
         self.segments.restore(segments);
         for segment in unreadable {
@@ -216,12 +216,13 @@ impl CacheBooks {
         std::mem::take(&mut self.actions)
     }
 
-    /// Enters an event, and returns the actions to take now, in order.
+    /// Processes an event, and returns the actions to carry out now, in order.
     pub fn apply(&mut self, event: Event, now: Instant) -> Vec<Action> {
         self.enter(event, now);
         self.retry_out_of_space(now);
         if !self.is_stopped {
-            // Allocating comes first: it may end fills, and so allow scans that no later event would start.
+            // Allocate before starting scans: allocating may end fills, and so make room for scans that no later event
+            // would start.
             self.allocate(now);
             self.start_scans(now);
             self.start_scrub(now);
@@ -267,13 +268,13 @@ impl CacheBooks {
     ) {
         let drive = usize::from(extent.drive.0);
         let is_retired = self.health[drive].state() == DriveState::Retired;
-        // Retiring a drive sets its count to 0, so writes that end later are not subtracted.
+        // Retiring a drive sets its count of writes to 0, so writes that end afterwards are not subtracted.
         if !is_retired {
             self.writing[drive] = less(self.writing[drive], 1, "writes of a drive");
         }
         match (outcome, purpose) {
-            // An extent that was evicted or dropped while it was being moved is not placed again. If the chunk has been
-            // filled anew, the new extent stays.
+            // The extent was evicted or dropped while it was being moved, so its copy is not placed. If the chunk has
+            // been filled anew, the new extent stays.
             (Ok(()), Purpose::Keep { from, .. })
                 if self.placed.get(extent.key).is_none_or(|old| old.segment != from) =>
             {
@@ -314,8 +315,8 @@ impl CacheBooks {
         }
     }
 
-    /// Records an extent as placed in the same step that publishes it. From then on, reports about the extent that had
-    /// its name before are recognised as late.
+    /// Enters an extent as placed, in the same step that publishes it. From then on, reports about an earlier extent
+    /// with the same name are recognised as outdated.
     fn publish(&mut self, extent: &Arc<Extent>) {
         let drive = usize::from(extent.drive.0);
         self.by_segment.entry(extent.segment).or_default().push(Arc::clone(extent));
@@ -357,7 +358,7 @@ impl CacheBooks {
             || self.unrecorded.iter().any(|(waiting, busy)| *busy || waiting.len() > 0)
     }
 
-    /// Whether the queue of fills takes no more fills.
+    /// Whether the maximum number of fills waits to be scanned.
     pub fn is_queue_full(&self) -> bool {
         self.waiting.len() >= self.limits.queue_max
     }
@@ -377,7 +378,7 @@ impl CacheBooks {
         self.placed.len()
     }
 
-    /// Sums since the start.
+    /// Counts since the start.
     pub fn counts(&self) -> CacheCounts {
         self.counts
     }
@@ -406,7 +407,7 @@ impl CacheBooks {
         self.segment_sectors * SECTOR_BYTES as u64
     }
 
-    /// Whether the extent is placed.
+    /// Whether an extent with this name is placed.
     pub fn contains(&self, key: ExtentKey) -> bool {
         self.placed.contains(key)
     }

@@ -1,4 +1,4 @@
-//! Tests exactly which actions each event returns. An action is shown as one line.
+//! Tests which actions each event returns, exactly. Each action is written as one line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::extent::{Extent, HEAD_SECTORS};
 
 const SEGMENT_SECTORS: u64 = 16;
 
-/// Books of drives of five segments, and the time of the next event.
+/// Books of drives with five segments each, and the time of the next event.
 struct Cache {
     books: CacheBooks,
     now: Instant,
@@ -120,7 +120,7 @@ impl Cache {
         self.books.request(key(chunk), None, is_awaited, self.now)
     }
 
-    /// Lets actions and all that follows from them succeed. Returns their lines.
+    /// Lets actions succeed, and all actions that follow from them. Returns their lines.
     fn succeed(&mut self, actions: Vec<Action>) -> Vec<String> {
         let mut done = lines(&actions);
         for event in actions.into_iter().filter_map(success) {

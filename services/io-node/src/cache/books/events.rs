@@ -12,21 +12,18 @@ use crate::extent::{Extent, SegmentNo};
 pub enum Event {
     /// Chunks of the table were read and encoded ([`Action::Scan`]).
     Scanned {
-        /// The extents' names, and what to write for each, or why it can't be filled.
+        /// For each chunk, the name of its extent, and the encoded extent or the reason why it can't be filled.
         extents: Vec<(ExtentKey, Result<pack::Extent, String>)>,
     },
     /// A write of an extent has ended ([`Action::Write`]).
     Written {
-        /// The extent.
         extent: Arc<Extent>,
         /// Why it is written.
         purpose: Purpose,
-        /// The outcome.
         outcome: Result<(), WriteError>,
     },
     /// Every core's directory has the extent ([`Action::Publish`]).
     Published {
-        /// The extent.
         extent: Arc<Extent>,
         /// Why it was written.
         purpose: Purpose,
@@ -35,14 +32,12 @@ pub enum Event {
     Recorded {
         /// The extents that the block describes.
         of: BlockOf,
-        /// The outcome.
         outcome: Result<(), JournalError>,
     },
     /// The heat of the extents of a segment that is to be reclaimed ([`Action::AskHeat`]).
     Heated {
-        /// The segment.
         segment: SegmentNo,
-        /// Its extents, and the sum of all cores' counts for each.
+        /// The segment's extents, and the sum of all cores' counts for each.
         heats: Vec<(Arc<Extent>, u32)>,
     },
     /// An extent that is to be kept was read ([`Action::Reread`]).
@@ -54,17 +49,11 @@ pub enum Event {
     },
     /// No core holds an extent of the segment any more, and the block that ends its journal was written and flushed, or
     /// writing or flushing it failed ([`Action::Empty`]).
-    Emptied {
-        /// The segment.
-        segment: SegmentNo,
-        /// The outcome.
-        outcome: Result<(), JournalError>,
-    },
+    Emptied { segment: SegmentNo, outcome: Result<(), JournalError> },
     /// An extent was read to check it ([`Action::Scrub`]).
     Scrubbed {
-        /// The extent.
         extent: Arc<Extent>,
-        /// Whether it is intact.
+        /// Whether the extent is intact.
         outcome: Result<(), ExtentError>,
     },
     /// An extent can't be served.
@@ -73,28 +62,25 @@ pub enum Event {
     Late(DriveNo),
     /// All of one core's reads of a drive in one second took many times longer than usual.
     Slow(DriveNo),
-    /// The node stops: what is written is recorded, and nothing more is started.
+    /// The node stops: extents that are written are recorded, and nothing more is started.
     Stopped,
-    /// Time has passed.
+    /// Time has passed, or a fill was requested (`CacheBooks::request`).
     Woken,
 }
 
-/// An action that the books require. Actions are taken in the order in which the books return them.
+/// An action that the books require. Actions are carried out in the order in which the books return them.
 pub enum Action {
-    /// Read these chunks, which are neighbours or only one, from the table and encode them.
+    /// Read these neighbouring chunks, or this single one, from the table and encode them.
     Scan(Vec<ExtentKey>),
     /// Write an extent to its place.
     Write {
-        /// The extent.
         extent: Arc<Extent>,
         /// Why it is written.
         purpose: Purpose,
-        /// Its bytes.
         bytes: Vec<u8>,
     },
     /// Add an extent, which is on its drive now, to every core's directory.
     Publish {
-        /// The extent.
         extent: Arc<Extent>,
         /// Why it was written.
         purpose: Purpose,
@@ -105,28 +91,20 @@ pub enum Action {
         of: BlockOf,
         /// The block's first sector on the drive.
         first: SectorNo,
-        /// The block.
         block: AlignedBuf,
     },
     /// Sum up, over all cores, how many batches have read each of a segment's extents.
-    AskHeat {
-        /// The segment.
-        segment: SegmentNo,
-        /// Its extents.
-        extents: Vec<Arc<Extent>>,
-    },
+    AskHeat { segment: SegmentNo, extents: Vec<Arc<Extent>> },
     /// Read an extent that is to be written elsewhere, and check its sectors.
     Reread(Arc<Extent>),
     /// Make every core forget extents; once no request uses them or their segment any more, write the block that ends
     /// the segment's journal, and flush it.
     Empty {
-        /// The segment.
         segment: SegmentNo,
         /// The extents.
         forgotten: Vec<ExtentKey>,
         /// The block's first sector on the drive.
         first: SectorNo,
-        /// The block.
         block: AlignedBuf,
     },
     /// Read an extent and check its sectors.
@@ -140,7 +118,6 @@ pub enum Action {
 /// The extents that a block of a segment's journal describes.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockOf {
-    /// The segment.
     pub segment: SegmentNo,
     /// The number of extents.
     pub extents: u32,
@@ -151,9 +128,9 @@ pub struct BlockOf {
 /// Why an extent is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The chunk was missed or warmed.
+    /// The extent was filled for a miss or a warm.
     Fill,
-    /// The extent is kept while its segment is reclaimed.
+    /// The extent is moved out of a segment that is reclaimed, to keep it.
     Keep {
         /// The segment that is reclaimed.
         from: SegmentNo,
@@ -167,9 +144,9 @@ pub enum Purpose {
 pub enum FillOutcome {
     /// The extent was on a drive already.
     Found,
-    /// The extent was filled; bytes written.
+    /// The extent was filled. Contains the number of bytes written.
     Filled(u64),
-    /// The extent can't be filled; the reason.
+    /// The extent can't be filled. Contains the reason.
     Failed(Arc<str>),
 }
 
@@ -182,6 +159,7 @@ pub enum RequestOutcome {
     Joined,
     /// The chunk is on a drive already, or can't be filled.
     Ended(FillOutcome),
-    /// A miss does not fill the chunk: it comes soon after a fill that failed.
+    /// The miss requests no fill, because a fill of the chunk failed shortly before, or because the queue has no room
+    /// for another fill of its table.
     Ignored,
 }

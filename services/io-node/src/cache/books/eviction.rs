@@ -7,9 +7,10 @@
 //! a fill of a ghost ─► main log
 //! ```
 //!
-//! Most chunks that are filled once are not read again soon, above all those of a scan or a warm: they pass through the
-//! small log, and hot extents stay. Keeping an extent means writing it once more, so the kept bytes are bounded by a
-//! share of the bytes filled; the hottest are kept first. Pure; `simulate.rs` compares the policy with others.
+//! Most chunks are not read again soon after they were filled, above all those of a scan or a warm. They pass through
+//! the small log, while hot extents stay in the main log. Keeping an extent means writing it once more, so the kept
+//! bytes may not exceed a share of the bytes filled. The hottest extents are kept first. Pure; `simulate.rs` compares
+//! the policy with others.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -39,25 +40,26 @@ impl Log {
     /// All logs.
     pub const ALL: [Self; LOGS] = [Self::Small, Self::Main, Self::Held];
 
-    /// The log with that number in a journal; an unknown number is taken for the small log.
+    /// Returns the log with this number in a journal, or the small log if the number is unknown.
     pub fn of_number(number: u32) -> Self {
         Self::ALL.into_iter().find(|&log| log as u32 == number).unwrap_or_default()
     }
 }
 
-/// The maximum of the allowance for rewriting hot extents, in segments.
+/// The maximum that the allowance for rewriting hot extents accumulates to, in segments.
 pub const SEGMENTS_SAVED: u64 = 4;
 
 /// The number of sectors that may be rewritten to keep hot extents, per 100 sectors filled.
 const KEPT_PERCENT: u64 = 25;
 
-/// The minimum number of batches that must have read an extent since it was placed, summed over all cores, so that it
-/// is kept. `Directory::extent_counting_reader` counts them, whether the rows are in RAM or not. The batch whose miss
-/// filled the extent does not count, because it was answered from the table: so a missed chunk is kept after two reads, a
-/// warmed one after one.
+/// An extent is kept only if at least this many batches, over all cores, have read it since it was placed.
+/// `Directory::extent_counting_reader` counts them, whether the rows are in RAM or not. The batch whose miss filled the
+/// extent does not count, because it was answered from the table: so a missed chunk is kept after two reads, a warmed
+/// one after one.
 const KEPT_HEAT_MIN: u32 = 1;
 
-/// The minimum capacity of the list of ghosts. Its capacity is the number of extents, if that is larger.
+/// The minimum number of ghosts that are remembered. If there are more extents, as many ghosts as extents are
+/// remembered.
 const GHOSTS_MIN: usize = 1024;
 
 /// An extent of a segment that is to be reclaimed.
@@ -65,7 +67,7 @@ const GHOSTS_MIN: usize = 1024;
 pub struct Candidate {
     /// The extent's name.
     pub key: ExtentKey,
-    /// The extent's length.
+    /// The extent's length, in sectors.
     pub sectors: u64,
     /// Batches that have read it since it was placed, up to [`HEAT_MAX`](crate::extent::HEAT_MAX) per core.
     pub heat: u32,
@@ -73,7 +75,7 @@ pub struct Candidate {
     pub is_due: bool,
 }
 
-/// The policy's state.
+/// The policy: the ghosts, and the allowance for rewriting.
 #[derive(Debug, Default)]
 pub struct Eviction {
     ghosts: Ghosts,
@@ -94,7 +96,7 @@ impl Eviction {
         if self.ghosts.names.contains(&key) { Log::Main } else { Log::Small }
     }
 
-    /// Counts an extent that was filled.
+    /// Adds to the allowance for an extent that was filled, which is no longer a ghost.
     pub fn filled(&mut self, key: ExtentKey, sectors: u64) {
         self.ghosts.names.remove(&key);
         self.allowance = (self.allowance + sectors * KEPT_PERCENT).min(self.allowance_max);
@@ -107,7 +109,7 @@ impl Eviction {
 
     /// Chooses which of a segment's extents to keep, as indexes: first the due ones, then the hottest as far as the
     /// allowance goes. The others become ghosts if they were in the small log. `extents` is the number of extents on
-    /// the drives: that many ghosts are remembered, or `GHOSTS_MIN` if it is more.
+    /// the drives, and the number of ghosts to remember, unless `GHOSTS_MIN` is larger.
     pub fn keep(&mut self, log: Log, candidates: &[Candidate], extents: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..candidates.len()).collect();
         order.sort_by_key(|&at| std::cmp::Reverse((candidates[at].is_due, candidates[at].heat)));

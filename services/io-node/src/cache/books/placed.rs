@@ -7,16 +7,17 @@ use address::{DriveNo, ExtentKey};
 use super::checked::less;
 use crate::extent::{ByKey, Extent, REPLICA_ENTRY_BYTES};
 
-/// The bytes per extent that the maps and lists of the filler and its books take.
+/// The bytes that an extent takes in the maps and lists of the filler and its books.
 const OWN_ENTRY_BYTES: usize = 96;
 
-/// The bytes that an extent of a table with a share takes in addition.
+/// The additional bytes per extent on a node whose tables have shares.
 const SHARE_ENTRY_BYTES: usize = 256;
 
 /// The extents that are served, by name.
 pub struct Placed {
     by_key: ByKey<Arc<Extent>>,
-    /// Bytes that each extent takes in maps and replicas, without the [`Extent`] and its index.
+    /// Bytes that each extent takes in the books' maps and the cores' replicas, in addition to the [`Extent`] and its
+    /// index.
     entry_bytes: u64,
     bytes: u64,
 }
@@ -55,7 +56,7 @@ impl Placed {
         there.map(|extent| extent.key).collect()
     }
 
-    /// The extent with this name.
+    /// The extent with this name, if there is one.
     pub fn get(&self, key: ExtentKey) -> Option<&Arc<Extent>> {
         self.by_key.get(&key)
     }
@@ -65,7 +66,7 @@ impl Placed {
         self.by_key.contains_key(&key)
     }
 
-    /// Whether exactly this extent is served, not another one with its name.
+    /// Whether this very extent is served, and not another one with the same name.
     pub fn has(&self, extent: &Arc<Extent>) -> bool {
         self.by_key.get(&extent.key).is_some_and(|placed| Arc::ptr_eq(placed, extent))
     }

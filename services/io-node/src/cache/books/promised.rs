@@ -17,7 +17,7 @@ pub fn check_promised(
     drive_sectors: &[u64],
 ) -> Result<(), NodeError> {
     let segment_sectors = segment.as_u64() / SECTOR_BYTES as u64;
-    // A table that is not pinned may hold up to one extent more than its minimum.
+    // A table that is not pinned may hold up to one extent, of at most a segment, more than its minimum.
     let promised = shares
         .iter()
         .filter(|(_, share)| share.guarantee > 0)

@@ -1,4 +1,4 @@
-//! The scrubber's schedule: reads every extent in turn, at a limited rate, again and again.
+//! The scrubber's schedule: every extent is read in turn, at a limited rate, in one pass after another.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::pace::Pace;
 use crate::extent::SegmentNo;
 
-/// Passes begin at least this far apart, so that a small cache isn't read all the time.
+/// The minimum time between the beginnings of two passes, so that a small cache isn't read all the time.
 const PASS_MIN: Duration = Duration::from_secs(3600);
 
 /// The state of the current pass.
@@ -79,13 +79,13 @@ impl Scrub {
         self.is_on && self.segments.is_empty() && now >= self.began + PASS_MIN
     }
 
-    /// Notes that an extent of `bytes` bytes is being read.
+    /// Records that an extent of `bytes` bytes is being read.
     pub fn reading(&mut self, bytes: u64, now: Instant) {
         self.is_reading = true;
         self.pace.spend(bytes, now);
     }
 
-    /// Notes that the extent was read.
+    /// Records that the extent was read.
     pub fn read(&mut self) {
         self.is_reading = false;
     }

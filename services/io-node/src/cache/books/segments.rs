@@ -1,4 +1,4 @@
-//! Allocates space on drives: a log of segments, which are reclaimed whole.
+//! Allocates space on drives in logs of segments. A segment is reclaimed as a whole.
 //!
 //! ```text
 //! slab   | head | segment 0 | segment 1 | segment 2 | ... each `segment_sectors` long
@@ -6,14 +6,15 @@
 //! ```
 //!
 //! Pure bookkeeping with one owner. A segment is free, open (one per log and drive, being filled) or sealed. When a
-//! drive is full, the oldest sealed segment of one of its logs is reclaimed: of the small log if that has its share of
-//! the segments, otherwise of the main log. A segment that is nearly empty is reclaimed before all others. The caller
-//! moves the extents worth keeping ([`super::eviction`]), makes every core forget the others, empties the segment's
-//! journal on the drive ([`Segments::empty`]), and then gives the segment back with [`Segments::release`].
+//! drive is full, the oldest sealed segment of one of its logs is reclaimed: of the small log if this log has its share
+//! of the segments, otherwise of the main log. A segment that is nearly empty is reclaimed before all others. The
+//! caller moves the extents worth keeping ([`super::eviction`]), makes every core forget the others, empties the
+//! segment's journal on the drive ([`Segments::empty`]), and then gives the segment back with [`Segments::release`].
 //!
 //! A segment of the held log is reclaimed when at most half of it is held. The held log may have all segments of a
-//! drive but [`OTHERS_MIN`]; when it has them, a segment of which at most three quarters are held is reclaimed. There
-//! is such a segment as long as tables' guarantees sum to at most two thirds of the held log ([`held_max_sectors`]).
+//! drive but [`OTHERS_MIN`]. When it has that many, a segment is reclaimed of which at most three quarters are held.
+//! Such a segment exists as long as the guarantees of all tables sum to at most two thirds of the held log
+//! ([`held_max_sectors`]).
 
 use std::collections::VecDeque;
 
@@ -54,19 +55,20 @@ pub enum Use {
     Fill,
     /// An extent that is kept from a reclaimed segment. It may take the segment that fills leave free.
     Kept,
-    /// An extent that is kept for its table's guarantee: for a while, the held log may be one segment longer.
+    /// An extent that is kept for its table's guarantee. It may use the same space as `Kept`, and the held log may
+    /// exceed its maximum by one segment for a while.
     Due,
 }
 
 /// The outcome of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
-    /// Space. Its extent counts as under way in its segment until [`Segments::settle`].
+    /// Space was allocated. The extent counts as under way in its segment until [`Segments::settle`].
     Room(Room),
     /// There is no space until this segment is emptied and released.
     Reclaim(SegmentNo),
-    /// There is no space, and no segment can be reclaimed as long as some have extents under way. Try again after one
-    /// of these extents has ended.
+    /// There is no space, and every segment that could be reclaimed has extents under way. Try again after one of these
+    /// extents was recorded or given up.
     Busy,
     /// The extent and its record are longer than a segment.
     TooLong,
@@ -82,7 +84,7 @@ pub struct Segments {
     segment_sectors: u64,
     drives: Vec<DriveSegments>,
     next_drive: usize,
-    /// Higher than the epoch of every segment in use.
+    /// The epoch of the next use of a segment. It is higher than the epoch of every segment in use.
     next_epoch: u64,
 }
 
@@ -124,7 +126,6 @@ struct Segment {
 /// A segment as its journal describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct RestoredSegment {
-    /// The segment.
     pub segment: SegmentNo,
     /// The epoch of its use.
     pub epoch: u64,
@@ -194,7 +195,7 @@ impl Segments {
         }
     }
 
-    /// Keeps a segment unused until it is reclaimed, since its journal can't be read.
+    /// Keeps a segment whose journal can't be read unused until it is reclaimed.
     pub fn distrust(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
         drive.free.retain(|&free| free != segment.index);
@@ -207,7 +208,7 @@ impl Segments {
     }
 
     /// Allocates space in a log for an extent of `sectors` whose record takes up to `record_sectors`, on the drives in
-    /// turn. A drive without space is passed over while another one has some.
+    /// turn. A drive without space is skipped as long as another one has some.
     pub fn allocate(
         &mut self,
         log: Log,
@@ -215,7 +216,7 @@ impl Segments {
         record_sectors: u64,
         for_use: Use,
     ) -> Allocation {
-        // The last term is the block with which an emptied segment's journal begins.
+        // The last term is for the block with which the journal of an emptied segment begins.
         if sectors + record_sectors + EMPTY_BLOCK_SECTORS > self.segment_sectors {
             return Allocation::TooLong;
         }
@@ -273,27 +274,27 @@ impl Segments {
         Allocation::Busy
     }
 
-    /// Counts an extent of this segment that is served.
+    /// Counts an extent of this segment as served.
     pub fn live(&mut self, segment: SegmentNo, sectors: u64) {
         let place = self.segment(segment);
         place.live_sectors += sectors;
         assert!(place.live_sectors <= place.used_sectors, "{place:?}");
     }
 
-    /// Stops counting an extent that was forgotten, or is served from elsewhere.
+    /// Stops counting an extent as served, because it was forgotten, or is served from another place now.
     pub fn gone(&mut self, segment: SegmentNo, sectors: u64) {
         let place = self.segment(segment);
         place.live_sectors = less(place.live_sectors, sectors, "live sectors");
     }
 
-    /// Counts an extent of this segment that is held.
+    /// Counts an extent of this segment as held.
     pub fn hold(&mut self, segment: SegmentNo, sectors: u64) {
         let place = self.segment(segment);
         place.held_sectors += sectors;
         assert!(place.held_sectors <= place.used_sectors, "{place:?}");
     }
 
-    /// Stops counting an extent that is not held any more.
+    /// Stops counting an extent as held.
     pub fn release_held(&mut self, segment: SegmentNo, sectors: u64) {
         let place = self.segment(segment);
         place.held_sectors = less(place.held_sectors, sectors, "held sectors");
@@ -322,7 +323,7 @@ impl Segments {
         self.drives.iter().all(|drive| drive.is_closed)
     }
 
-    /// Stops filling a segment, since it is going to be reclaimed.
+    /// Stops filling a segment that is going to be reclaimed.
     pub fn seal(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
         for log in Log::ALL {
@@ -348,7 +349,7 @@ impl Segments {
         BlockRoom { epoch: place.epoch, log: place.log, number, previous, first }
     }
 
-    /// Notes the checksum of the last allocated block.
+    /// Records the checksum of the last allocated block, which the next block will contain.
     pub fn chain(&mut self, segment: SegmentNo, sum: u32) {
         self.segment(segment).sum = sum;
     }
@@ -375,7 +376,7 @@ impl Segments {
         self.next_block(segment, EMPTY_BLOCK_SECTORS)
     }
 
-    /// Makes an emptied segment free.
+    /// Makes a segment free after its journal was ended on the drive.
     pub fn release(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
         let is_emptied = drive.segments[segment.index as usize].used_sectors == 0;
@@ -432,20 +433,20 @@ pub const EMPTY_BLOCK_SECTORS: u64 = 1;
 /// On a full drive, the small log has one in this many of the segments that are not in the held log.
 const SMALL_SHARE: usize = 10;
 
-/// A segment of which at most one in this many sectors is still served is reclaimed before others, so that a table that
-/// evicts for its quota takes nothing from other tables.
+/// A segment is reclaimed before others if at most one in this many of its sectors is still served. So the space that a
+/// table evicts for its quota is used again before other tables lose extents.
 const NEARLY_EMPTY_SHARE: u64 = 8;
 
-/// The minimum number of segments of a drive on which fills leave one free for extents that are kept. A drive with
-/// fewer has no segment to spare.
+/// On a drive with at least this many segments, fills leave one free for extents that are kept. A smaller drive has no
+/// segment to spare.
 const SEGMENTS_TO_KEEP: usize = 4;
 
 /// The minimum number of segments of a drive that the held log leaves to the other logs: an open one for each, and
 /// spare ones.
 pub const OTHERS_MIN: usize = 4;
 
-/// The most sectors that tables' guarantees may sum to, on slabs of these lengths (`drive_sectors`): two thirds of what
-/// the held log may have, so that it always has a segment worth reclaiming.
+/// Returns the maximum sum of all tables' guarantees, in sectors, on slabs of these lengths (`drive_sectors`): two
+/// thirds of what the held log may have, so that it always has a segment worth reclaiming.
 pub fn held_max_sectors(segment_sectors: u64, drive_sectors: &[u64]) -> u64 {
     let segments = drive_sectors.iter().map(|&sectors| {
         u64::from(extent::segments(sectors, segment_sectors)).saturating_sub(OTHERS_MIN as u64)
@@ -455,7 +456,7 @@ pub fn held_max_sectors(segment_sectors: u64, drive_sectors: &[u64]) -> u64 {
 
 impl DriveSegments {
     /// Allocates in the log's open segment, or in a free one, which becomes the open one. Returns the segment and the
-    /// sector in it.
+    /// number of the space's first sector in it.
     fn append(
         &mut self,
         log: Log,
@@ -500,8 +501,9 @@ impl DriveSegments {
     }
 
     /// Returns the segment to reclaim, which must not have extents under way: one that is nearly empty, or one of the
-    /// held log of which at most half is held. Otherwise it is the oldest sealed segment of the small or the main log,
-    /// whichever log's turn it is, or else of the other one. If neither has a sealed one, it is an open one.
+    /// held log of which at most half is held. Otherwise it is the oldest sealed segment of the small log or the main
+    /// log. The small log comes first if it has its share of the segments. If neither log has a sealed segment, it is
+    /// an open one.
     fn next_reclaimed(&self, segment_sectors: u64) -> Option<u32> {
         let is_idle = |index: &u32| self.segments[*index as usize].under_way == 0;
         let is_nearly_empty = |index: &u32| {
@@ -542,8 +544,8 @@ impl DriveSegments {
         self.held_segments() >= self.held_max()
     }
 
-    /// Returns the segments of the held log of which at most three quarters are held. When the log has its maximum of
-    /// segments, these are worth reclaiming.
+    /// Returns the segments of the held log of which at most three quarters are held. They are worth reclaiming when
+    /// the log has its maximum number of segments.
     fn worth_reclaiming(&self, segment_sectors: u64) -> impl Iterator<Item = u32> {
         let log = Log::Held as usize;
         let all = self.sealed[log].iter().copied().chain(self.open[log]);
@@ -566,7 +568,7 @@ impl DriveSegments {
 }
 
 impl Segment {
-    /// Sectors in use or reserved.
+    /// The number of sectors in use or reserved.
     fn taken(&self) -> u64 {
         self.used_sectors + self.journal_sectors + self.reserved_sectors
     }

@@ -6,7 +6,7 @@ use super::eviction::Log;
 use super::segments::*;
 use crate::extent::{HEAD_SECTORS, SegmentNo};
 
-/// Returns the segments of one slab for each of `lens`, which are the slabs' lengths in sectors without the head.
+/// Returns the bookkeeping of slabs of the lengths `lens`, in sectors without the head.
 fn segments(segment_sectors: u64, lens: &[u64]) -> Segments {
     let lens: Vec<_> = lens.iter().map(|len| HEAD_SECTORS + len).collect();
     Segments::new(segment_sectors, &lens, 1)
@@ -205,7 +205,7 @@ fn the_held_log_leaves_segments_to_the_others_and_is_reclaimed_for_its_space_tha
     segments.live(segment(0, 8), 5);
     let oldest = Allocation::Reclaim(segment(0, 6));
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), oldest);
-    // A segment that is nearly empty goes first, in any log.
+    // A segment that is nearly empty is reclaimed first, whichever log it is in.
     segments.gone(segment(0, 1), 7);
     let nearly_empty = Allocation::Reclaim(segment(0, 1));
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), nearly_empty);

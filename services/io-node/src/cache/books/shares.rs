@@ -7,10 +7,10 @@
 //!                    └─ otherwise ─► small log, as for tables without a share
 //! ```
 //!
-//! Sectors count towards a table from the moment they are allocated, so a table never exceeds its quota. Only its own
-//! table's quota evicts a held extent, and a table holds up to its guarantee plus one extent, so other tables' fills
-//! never take it below the guarantee. The reads decide which extents are held: an extent that is read again and kept
-//! becomes held, in place of the one that was held first.
+//! Sectors count towards a table from the moment they are allocated, so a table never exceeds its quota. A held extent
+//! is evicted only for the quota of its own table, and a table holds up to its guarantee plus one extent. So fills of
+//! other tables never take a table below its guarantee. Reads decide which extents are held: an extent that is read
+//! again and kept becomes held, and the one that has been held longest is released.
 //!
 //! Pure bookkeeping, in sectors of extents, without journals.
 
@@ -23,7 +23,7 @@ use super::eviction::Candidate;
 use crate::config::Share;
 use crate::extent::{ByKey, SegmentNo};
 
-/// Whether a chunk gets space, as its table's share decides.
+/// The decision whether a chunk gets space under its table's share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpaceDecision {
     /// The chunk gets space.
@@ -46,14 +46,14 @@ pub type Unheld = (SegmentNo, u64);
 
 /// Counts of the extents that a table has on all of the node's drives. An extent is counted from the time it gets space
 /// on a drive, before it is written, until it is removed: it was evicted, was found to be bad, or could not be written.
-/// After a restart the counts are made from the journals.
+/// After a restart, the counts are computed from the journals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// Number of extents.
     pub extents: u64,
     /// Number of the extents' sectors.
     pub sectors: u64,
-    /// Number of those sectors whose extents are held: they count towards the table's guarantee.
+    /// Number of the sectors of held extents, which count towards the table's guarantee.
     pub held_sectors: u64,
 }
 
@@ -85,11 +85,11 @@ struct TableExtent {
     held_in: Option<SegmentNo>,
 }
 
-/// A list is compacted when it has more names than twice the number of extents plus this.
+/// A list of names is compacted when it is longer than twice the number of extents plus this number.
 const STALE_NAMES_MAX: usize = 64;
 
 impl Shares {
-    /// Creates the bookkeeping for these shares; the other tables have none.
+    /// Creates the bookkeeping for tables with these shares. All other tables have no share.
     pub fn new(shares: impl IntoIterator<Item = (TableTag, Share)>) -> Self {
         Self { shares: shares.into_iter().collect(), tables: BTreeMap::new() }
     }
@@ -104,17 +104,17 @@ impl Shares {
         self.tables.iter().map(|(&tag, table)| (tag, table.holding))
     }
 
-    /// Whether a fill of this extent's table was refused, and nothing has changed since.
+    /// Whether a fill of this extent's table was refused, and none of the table's extents was removed since.
     pub fn is_full(&self, key: ExtentKey) -> bool {
         self.tables.get(&key.pack.table()).is_some_and(|table| table.is_full)
     }
 
-    /// Whether kept extents of this extent's table are to be held.
+    /// Whether this extent's table has a guarantee, so that its kept extents are held.
     pub fn holds(&self, key: ExtentKey) -> bool {
         self.shares.get(&key.pack.table()).is_some_and(|share| share.guarantee > 0)
     }
 
-    /// Whether nothing of this extent's table is evicted.
+    /// Whether this extent's table is pinned, so that none of its extents is evicted.
     pub fn is_pinned(&self, key: ExtentKey) -> bool {
         self.shares.get(&key.pack.table()).is_some_and(|share| share.is_pinned)
     }
@@ -171,7 +171,7 @@ impl Shares {
         }
     }
 
-    /// Notes that the write of an extent has succeeded.
+    /// Records that the write of an extent has succeeded.
     pub fn written(&mut self, key: ExtentKey) {
         let table = self.tables.get_mut(&key.pack.table());
         if let Some(extent) = table.and_then(|table| table.extents.get_mut(&key)) {
@@ -187,8 +187,8 @@ impl Shares {
     }
 
     /// Records that an extent was moved, or its segment was given to another log: it is held in `held_in`, or not held.
-    /// Returns what is not held any more: this extent at its old place, and the extents that it replaces in the table's
-    /// guarantee.
+    /// Returns the extents that are not held any more: this one at its old place, and those that it replaces in the
+    /// table's guarantee.
     pub fn moved(&mut self, key: ExtentKey, held_in: Option<SegmentNo>) -> Vec<Unheld> {
         let Some(table) = self.tables.get_mut(&key.pack.table()) else { return Vec::new() };
         let mut unheld: Vec<_> = table.release(key).into_iter().collect();
@@ -199,7 +199,7 @@ impl Shares {
         unheld
     }
 
-    /// Releases the extents that have been held longest, as long as the table holds its guarantee without them.
+    /// Releases the extents that have been held longest, as long as the rest still covers the table's guarantee.
     pub fn trim(&mut self, table: TableTag) -> Vec<Unheld> {
         let guarantee = self.shares.get(&table).map_or(0, |share| share.guarantee);
         let Some(table) = self.tables.get_mut(&table) else { return Vec::new() };
@@ -221,7 +221,8 @@ impl Shares {
         unheld
     }
 
-    /// Removes an extent that is gone or was not written. Returns where it was held.
+    /// Removes an extent that was evicted or dropped, or could not be written. Returns the segment in which it was
+    /// held, if it was.
     pub fn remove(&mut self, key: ExtentKey, sectors: u64) -> Option<Unheld> {
         let table = self.tables.get_mut(&key.pack.table());
         let table = table.unwrap_or_else(|| panic!("{key:?} is removed but was not counted"));
@@ -282,7 +283,7 @@ impl Table {
                 break;
             }
             if let Some(extent) = self.extents.get(&key).filter(|extent| extent.is_written) {
-                // A name that was removed and added again occurs twice.
+                // The name of an extent that was removed and added again occurs twice.
                 if !first.contains(&key) {
                     freed += extent.sectors;
                     first.push(key);

@@ -1,7 +1,7 @@
 //! Compares the eviction policy with others over the same trace of reads.
 //!
-//! Bireme's policy is the books of a node ([`CacheBooks`]). Every action of theirs succeeds at once, and extents have
-//! no bytes.
+//! Bireme's policy is simulated with the books of a node ([`CacheBooks`]). All actions succeed at once, and extents
+//! have no bytes.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
@@ -26,7 +26,7 @@ pub struct Outcome {
     pub written_ratio: f64,
 }
 
-/// A drive's segments, and extents per segment, all of one length.
+/// The capacity of a drive, whose extents all have the same length.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
     /// The number of segments.
@@ -60,7 +60,7 @@ pub fn bireme(trace: &[u32], capacity: Capacity) -> Result<Outcome, NodeError> {
 /// A node's cache without drives and tables.
 struct Cache {
     books: CacheBooks,
-    /// Makes an extent's index.
+    /// Creates the index of the extent with this name.
     index: Box<dyn Fn(ExtentKey) -> ExtentIndex>,
     /// The number of reads of each extent since it was placed, up to [`HEAT_MAX`].
     heats: HashMap<ExtentKey, u8>,
@@ -105,7 +105,7 @@ impl Cache {
         is_placed
     }
 
-    /// Requests a fill, and carries out all that follows from it.
+    /// Requests a fill, and carries out all actions that follow from it.
     fn request(&mut self, key: ExtentKey, is_awaited: bool) {
         let outcome = self.books.request(key, None, is_awaited, self.now);
         if !matches!(outcome, RequestOutcome::Queued) {
@@ -188,7 +188,7 @@ impl Capacity {
         self.extents() as u64 * SECTORS * SECTOR_BYTES as u64
     }
 
-    /// The length of a segment: it has room for its extents, their records, and the block with which its journal
+    /// The length of a segment that has room for its extents, their records, and the block with which its journal
     /// begins.
     fn segment_sectors(self) -> u64 {
         (SECTORS + 1) * u64::from(self.extents_per_segment) + 1
@@ -219,7 +219,7 @@ pub fn fifo(trace: &[u32], capacity: Capacity) -> Outcome {
     outcome(trace, hits, trace.len() as u64 - hits, 0)
 }
 
-/// Simulates LRU, which evicts the extent that was read longest ago. A log of segments can't do that, since it evicts
+/// Simulates LRU, which evicts the extent whose last read is longest ago. A node can't do that, because a log evicts
 /// whole segments.
 pub fn lru(trace: &[u32], capacity: Capacity) -> Outcome {
     let (mut last, mut by_age) = (HashMap::new(), BTreeMap::new());
@@ -252,7 +252,7 @@ pub fn optimum(trace: &[u32], capacity: Capacity) -> Outcome {
             next[at] = later;
         }
     }
-    // The heap has stale entries; `held` tells which are current.
+    // The heap has stale entries. An entry is current if `held` has the same next read for its chunk.
     let (mut held, mut heap) = (HashMap::new(), BinaryHeap::new());
     let (mut hits, mut filled) = (0, 0);
     for (at, &chunk) in trace.iter().enumerate() {
@@ -346,7 +346,7 @@ mod tests {
         ExtentKey { pack: PackKey::new(TableTag(table), 1), chunk }
     }
 
-    /// The length of an extent in sectors: one of four, none more than a fifth of a segment.
+    /// Returns the length of an extent in sectors: one of four lengths, at most a fifth of a segment.
     fn mixed(key: ExtentKey) -> u64 {
         SMALL_EXTENT * (1 + u64::from(key.chunk % 4))
     }
@@ -359,7 +359,7 @@ mod tests {
     }
 
     impl Cache {
-        /// Fills an extent that is waited for. Returns whether it is cached then.
+        /// Fills an extent as a warm does. Returns whether it is cached afterwards.
         fn fill(&mut self, key: ExtentKey) -> bool {
             self.request(key, true);
             self.books.contains(key)
@@ -416,7 +416,8 @@ mod tests {
                 prop_assert!(pinned_keys.iter().all(|key| cache.books.contains(*key)));
                 // Every fill that fits succeeds, except those of the pinned table at its quota.
                 prop_assert!(table == 2 || cache.books.contains(key));
-                // Once a fill of a pinned table was refused, its later fills are too, even shorter ones.
+                // After a fill of a pinned table was refused, the table's later fills are refused too, even shorter
+                // ones.
                 is_full |= sectors(&cache, 2) + mixed(key) > pinned;
                 prop_assert!(cache.books.contains(key) || is_full);
             }

@@ -12,7 +12,7 @@ use crate::drive::journal::{BLOCK_SECTORS_MAX, block_sectors, record_bytes};
 use crate::extent::Extent;
 use crate::extent::SegmentNo;
 
-/// Sectors to reserve for an extent's record, as if it were alone in its block.
+/// Returns the number of sectors to reserve for an extent's record, as if it were alone in its block.
 pub fn record_sectors(index: &pack::ExtentIndex) -> u64 {
     block_sectors(record_bytes(index))
 }
@@ -24,7 +24,7 @@ pub struct Unrecorded {
 }
 
 impl Unrecorded {
-    /// Adds an extent.
+    /// Adds an extent that was placed.
     pub fn push(&mut self, extent: Arc<Extent>) {
         self.waiting.push_back(extent);
     }
@@ -34,8 +34,8 @@ impl Unrecorded {
         self.waiting.len()
     }
 
-    /// Takes the extents of the next block: the oldest one, and the next ones of its segment up to the first that does
-    /// not fit.
+    /// Removes and returns the extents of the next block: the oldest one, and the next ones of its segment, up to the
+    /// first that does not fit.
     pub fn take(&mut self) -> Option<(SegmentNo, Vec<Arc<Extent>>)> {
         let segment = self.waiting.front()?.segment;
         let mut room = BLOCK_SECTORS_MAX as usize * SECTOR_BYTES;

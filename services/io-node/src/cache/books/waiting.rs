@@ -12,7 +12,7 @@ use scheduler::{Cost, FairQueue, Flow, Priority, has_room};
 /// A fill that waits.
 struct Waiting {
     name: ExtentKey,
-    /// Bytes of its scan, if it may be scanned together with its neighbours.
+    /// Bytes of its scan; `None` if it can't be scanned together with its neighbours.
     scan_bytes: Option<u64>,
 }
 
@@ -28,20 +28,22 @@ fn flow_of(name: ExtentKey) -> Flow {
     Flow::new(1 + u64::from(name.pack.table().0), 1)
 }
 
-/// The queue.
+/// The fills that wait to be scanned.
 pub struct WaitingFills {
     queue: FairQueue<Waiting>,
-    /// The most bytes of one scan of several chunks.
+    /// The maximum number of bytes of a scan of several chunks.
     scan_bytes_max: u64,
 }
 
 impl WaitingFills {
-    /// Creates an empty queue. Chunks are scanned together as long as they have at most `scan_bytes_max` bytes.
+    /// Creates an empty queue. Neighbouring chunks are scanned together if they have at most `scan_bytes_max` bytes in
+    /// total.
     pub fn new(scan_bytes_max: u64) -> Self {
         Self { queue: FairQueue::default(), scan_bytes_max }
     }
 
-    /// Adds a fill. `scan_bytes` has the bytes of its scan, if it may be scanned together with its neighbours.
+    /// Adds a fill. `scan_bytes` is the number of bytes of its scan, or `None` if it can't be scanned together with its
+    /// neighbours.
     pub fn push(&mut self, name: ExtentKey, scan_bytes: Option<u64>) {
         self.queue.push(Waiting { name, scan_bytes }, flow_of(name), Priority::Interactive);
     }

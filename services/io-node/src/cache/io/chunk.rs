@@ -16,27 +16,26 @@ use crate::table::{BoundedRows, OpenTable};
 pub struct FillKey {
     /// The pack's number in the table.
     pub pack: usize,
-    /// The chunk.
     pub chunk: ChunkId,
 }
 
-/// A chunk's data; the only thing the filler knows of tables.
+/// The source of a chunk's data. It hides the table from the filler.
 pub trait Chunk: Send {
-    /// Returns the chunk's encoded rows. `bytes_max` is the length of a segment: the reading of a blob column stops
-    /// with an error once its rows take more.
+    /// Returns the chunk's encoded rows. `bytes_max` is the length of a segment. Reading a blob column stops with an
+    /// error once its rows take more bytes than that.
     fn encoded(
         self: Box<Self>,
         bytes_max: u64,
     ) -> BoxFuture<'static, Result<pack::Extent, NodeError>>;
 
-    /// The approximate bytes that the chunk takes in the table, if it can be scanned together with its neighbours (the
-    /// previous and next chunks of the same fragment and pack).
+    /// Returns the approximate number of bytes that the chunk takes in the table, or `None` if it can't be scanned
+    /// together with its neighbours (the previous and next chunks of the same fragment and pack).
     fn scan_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Scans this chunk and the following ones, `chunks` in all, at once, and returns an extent for each. Only for a
-    /// chunk that has [`scan_bytes`](Self::scan_bytes).
+    /// Reads `chunks` consecutive chunks, of which this is the first, in one scan, and returns an extent for each. Only
+    /// for a chunk that has [`scan_bytes`](Self::scan_bytes).
     fn encoded_together(
         &self,
         chunks: u32,
@@ -116,7 +115,7 @@ impl Chunk for TableChunk {
     }
 }
 
-/// Encodes rows of one of a table's packs, an extent for each chunk.
+/// Encodes chunks of one of a table's packs. Returns an extent for each.
 async fn encoded(
     table: &OpenTable,
     pack: usize,

@@ -32,7 +32,7 @@ pub(super) const SEGMENT_SECTORS: u64 = 32;
 const SEGMENTS: u64 = 6;
 pub(super) const DRIVES: usize = 2;
 const CORES: usize = 2;
-/// The number of names of extents: more extents than fit on the drives.
+/// The number of different extents. They are more than fit on the drives.
 pub(super) const NAMES: u32 = 60;
 
 pub(super) const LIMITS: FillLimits = FillLimits {
@@ -44,7 +44,7 @@ pub(super) const LIMITS: FillLimits = FillLimits {
     directory_bytes_max: u64::MAX,
 };
 
-/// The content of an extent, which depends only on its name: 1 to 9 sectors.
+/// Returns the content of an extent, which has 1 to 9 sectors and depends only on the extent's name.
 fn encoded(name: ExtentKey) -> pack::Extent {
     let rows = 300 + i64::from(name.chunk % 9) * 512;
     let first = i64::from(name.chunk) << 32;
@@ -74,7 +74,7 @@ pub(super) fn name_of(table: u32, chunk: u32) -> ExtentKey {
     ExtentKey { pack: PackKey::new(TableTag(table), 77), chunk }
 }
 
-/// Runs a core as the filler sees it, with a ring and a replica of the directory.
+/// Handles the filler's messages as a core does, with a ring and a replica of the directory.
 async fn core(
     ring: Ring,
     directory: Rc<RefCell<Directory>>,
@@ -264,7 +264,7 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-/// Prints which seed failed, so that it can be run again.
+/// Prints the seed if the test fails, so that it can be run again.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -410,7 +410,7 @@ fn a_damaged_journal_loses_only_its_own_extents() {
     live(async || {
         let life = Life::begin(&disk).await;
         assert_eq!(life.found(&disk), kept);
-        // Lost chunks are filled again, eventually also where the journal couldn't be read.
+        // Lost chunks are filled again, eventually even in the segment whose journal couldn't be read.
         for chunk in (0..NAMES).chain(0..20) {
             let outcome = life.fills.fill_with(name(chunk), Box::new(Made(name(chunk)))).await;
             assert!(!matches!(outcome, FillOutcome::Failed(_)), "{outcome:?}");

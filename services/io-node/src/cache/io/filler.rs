@@ -41,7 +41,7 @@ pub struct Filler {
     stats: Arc<FillStats>,
     gauges: Arc<[DriveGauges]>,
     steps: Steps,
-    /// Threads for steps that take long.
+    /// Threads for long steps.
     threads: FillThreads,
     /// Each drive's transfer buffers.
     bufs: Vec<Arc<TransferBufs>>,
@@ -51,7 +51,7 @@ pub struct Filler {
     next_core: usize,
 }
 
-/// A fill under way.
+/// A fill that was requested and has not ended.
 struct Fill {
     /// The chunk's data, until it is scanned.
     chunk: Option<Box<dyn Chunk>>,
@@ -59,10 +59,10 @@ struct Fill {
 }
 
 impl Filler {
-    /// Creates a filler over these slabs, which are all divided into segments of the same length. It knows nothing of
-    /// their contents before [`Filler::restore`].
+    /// Creates a filler over these slabs, which are all divided into segments of the same length. It learns their
+    /// contents in [`Filler::restore`].
     ///
-    /// Steps that take long run on `threads`, the others where [`Filler::run`] does. [`CacheBooks::new`] explains
+    /// Long steps run on `threads`, short ones on the runtime of [`Filler::run`]. [`CacheBooks::new`] explains
     /// `epoch_min`.
     pub fn new(
         cores: Arc<[Mailbox]>,
@@ -205,7 +205,7 @@ impl Filler {
                 Action::Publish { extent, purpose } => {
                     let broadcast = publish(&self.cores, &extent);
                     let published = move || Event::Published { extent, purpose };
-                    // If the wait panics, the cores still have the message, so the step counts as done.
+                    // Even if the wait panics, the cores have received the message, so the step counts as done.
                     let instead = published.clone();
                     let work = async move {
                         broadcast.wait().await;
@@ -224,7 +224,8 @@ impl Filler {
                 }
                 Action::AskHeat { segment, extents } => {
                     let heat = task::heat(Arc::clone(&self.cores), segment, extents.clone());
-                    // If the step panics, all extents count as cold. Due extents are kept nevertheless.
+                    // If the step panics, all extents count as unread. Those that count towards a guarantee are kept
+                    // nevertheless.
                     let cold = |extent| (extent, 0);
                     let instead = move || Event::Heated {
                         segment,
@@ -290,7 +291,7 @@ impl Filler {
         }
     }
 
-    /// Returns transfers to a drive through the next core in turn.
+    /// Returns the means to write to a drive and read from it through the ring of the next core in turn.
     fn transfers(&mut self, drive: DriveNo) -> Transfers {
         self.next_core = (self.next_core + 1) % self.cores.len();
         Transfers {

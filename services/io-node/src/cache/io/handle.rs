@@ -41,7 +41,7 @@ pub struct FillStats {
 }
 
 impl FillStats {
-    /// Takes over the books' current figures.
+    /// Sets the counters to the books' current figures.
     pub(super) fn report(&self, books: &CacheBooks) {
         let counts = books.counts();
         for (figure, value) in [
@@ -94,22 +94,23 @@ pub struct FillRequest {
     pub name: ExtentKey,
     /// The chunk's data.
     pub chunk: Box<dyn Chunk>,
-    /// The sender for the outcome; `None` for a miss.
+    /// The sender for the outcome; `None` for a miss, for which no caller waits.
     pub waiter: Option<Waiter>,
 }
 
-/// Other messages to the filler.
+/// A message to the filler other than a request for a fill.
 pub enum FillerMessage {
     /// An event for the books.
     Event(Event),
     /// Asks for each table's extents on the drives.
     Tables(oneshot::Sender<Vec<(TableTag, Holding)>>),
-    /// Asks to record what is written, and to start nothing more. The sender is dropped when that is done.
+    /// Asks to record the extents that are written, and to start nothing more. The sender is dropped when they are
+    /// recorded.
     Stop(oneshot::Sender<()>),
 }
 
-/// The maximum number of messages that wait. A message beyond it is dropped. Events are sent again when their cause
-/// recurs; for other messages, see the methods that send them.
+/// The maximum number of waiting messages. A further message is dropped. An event is sent again when its cause recurs;
+/// for the other messages, see the methods that send them.
 const MESSAGES_MAX: usize = 1024;
 
 /// The maximum time to wait for the filler's answer to [`FillHandle::tables`]. A query node waits 2 s for an I/O node's
@@ -117,7 +118,8 @@ const MESSAGES_MAX: usize = 1024;
 const TABLES_PATIENCE: Duration = Duration::from_secs(1);
 
 impl FillHandle {
-    /// Creates a handle and the receivers of its requests, of which `queue_max` may wait, and of its messages.
+    /// Creates a handle, the receiver of its requests and the receiver of its messages. At most `queue_max` requests
+    /// wait.
     pub fn new(
         queue_max: usize,
         stats: Arc<FillStats>,
@@ -146,7 +148,7 @@ impl FillHandle {
         }
     }
 
-    /// Fills an extent with a chunk's data.
+    /// Fills an extent with a chunk's data, and returns the outcome. Waits for space in the queue.
     pub(super) async fn fill_with(&self, name: ExtentKey, chunk: Box<dyn Chunk>) -> FillOutcome {
         let (waiter, outcome) = oneshot::channel();
         let request = FillRequest { name, chunk, waiter: Some(waiter) };
@@ -157,15 +159,15 @@ impl FillHandle {
         outcome.await.unwrap_or_else(|_| stopped())
     }
 
-    /// Reports an extent whose bytes can't be served. It is dropped, and the next miss fills it again, elsewhere. If
-    /// too many messages wait, the next read of the extent reports it again.
+    /// Reports an extent whose bytes can't be served. The filler drops the extent, and the next miss fills it again,
+    /// elsewhere. If too many messages wait, the next read of the extent reports it again.
     pub fn bad_extent(&self, extent: &Arc<Extent>, error: ExtentError) {
         let _ = self
             .messages
             .try_send(FillerMessage::Event(Event::BadExtent(Arc::clone(extent), error)));
     }
 
-    /// A sender for the filler's own steps. It is weak, so that the filler ends when all handles are dropped.
+    /// Returns a sender for the filler's own steps. It is weak, so that the filler ends when all handles are dropped.
     pub(super) fn own_messages(&self) -> mpsc::WeakSender<FillerMessage> {
         self.messages.downgrade()
     }
@@ -180,12 +182,12 @@ impl FillHandle {
         let _ = self.messages.try_send(FillerMessage::Event(Event::Late(drive)));
     }
 
-    /// Asks the filler to record what is written already, and to start nothing more. The receiver completes when that
-    /// is done.
+    /// Asks the filler to record the extents that are written already, and to start nothing more. The receiver
+    /// completes when they are recorded.
     pub fn stop(&self) -> oneshot::Receiver<()> {
         let (stopped, done) = oneshot::channel();
-        // If the queue of messages is full, this one is lost, and extents that are in no journal yet are not recorded.
-        // The filler is then too far behind to record them before the node stops.
+        // If the queue of messages is full, this message is lost, and extents that are in no journal yet are not
+        // recorded. A filler that is so far behind could not record them before the node stops anyway.
         let _ = self.messages.try_send(FillerMessage::Stop(stopped));
         done
     }

@@ -1,5 +1,6 @@
 //! Carries out what the books (`books/`) decide: scans tables, writes, reads and checks extents, records them in the
-//! journals, and keeps every core's directory current. The filler owns the books; every step ends in an event for them.
+//! journals, and keeps every core's directory current. The filler owns the books. Every step of its work ends in an
+//! event for them.
 
 mod chunk;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::cache::books::FillOutcome;
 use crate::drive::trial_extent;
 use crate::error::NodeError;
 
-/// A chunk that was encoded before.
+/// A chunk that is encoded already.
 struct Ready(Arc<pack::Extent>);
 
 impl Chunk for Ready {
@@ -27,8 +27,9 @@ impl Chunk for Ready {
 }
 
 impl FillHandle {
-    /// Fills `extents` equal extents of `sectors` sectors each, `at_once` at a time. Returns how long that took,
-    /// including the last journal record. Call it once; `name` must not have been used before.
+    /// Fills `extents` equal extents of `sectors` sectors each, `at_once` at a time. `name` is the key of their pack,
+    /// which must not have been used before. Returns how long the fills took, including the last journal record. Call
+    /// it once.
     ///
     /// # Errors
     /// The reason why an extent could not be filled.

@@ -27,7 +27,7 @@ pub fn plan(found: Vec<Vec<FoundJournal>>, segment_sectors: u64) -> Restored {
         for FoundJournal { segment: index, journal } in found {
             let segment = SegmentNo { drive: DriveNo(drive as u16), index };
             match journal {
-                // It is unknown to which use of the segment the blocks behind the damaged one belong.
+                // The blocks after the damaged one may belong to an earlier use of the segment.
                 Ok(journal) if journal.blocks == 0 => {
                     tracing::warn!(?segment, "a segment's journal begins with a damaged block");
                     unreadable.push(segment);
@@ -63,8 +63,8 @@ pub fn plan(found: Vec<Vec<FoundJournal>>, segment_sectors: u64) -> Restored {
     Restored { extents: extents_of(journals, segment_sectors), segments, unreadable }
 }
 
-/// Whether no two extents of a journal overlap, and a journal without extents is the one block that an emptied segment
-/// has. A node writes no other journals, and its books rely on that.
+/// Returns whether a node can have written this journal: no two extents overlap, and a journal without extents has only
+/// the block with which an emptied segment begins. The books rely on both.
 fn is_consistent(journal: &Journal) -> bool {
     let mut ends: Vec<_> =
         journal.entries.iter().map(|entry| (u64::from(entry.first), entry.end())).collect();
@@ -73,7 +73,7 @@ fn is_consistent(journal: &Journal) -> bool {
     are_apart && (!ends.is_empty() || journal.sectors <= EMPTY_BLOCK_SECTORS)
 }
 
-/// Makes the journals' extents, in order; on several threads, since a million allocations take long.
+/// Creates the extents of the journals, in order. Runs on several threads, because a million allocations take long.
 fn extents_of(mut journals: Vec<(SegmentNo, Journal)>, segment_sectors: u64) -> Vec<Arc<Extent>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = journals.len().div_ceil(threads).max(1);

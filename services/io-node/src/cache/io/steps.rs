@@ -8,12 +8,12 @@ use tokio::task::JoinSet;
 
 use crate::cache::books::Event;
 
-/// The filler's steps. The books are right only if each step that began also ends.
+/// The filler's steps that are under way. The books rely on each of them ending in an event.
 #[derive(Default)]
 pub struct Steps(JoinSet<Event>);
 
 impl Steps {
-    /// Starts a step, which `what` names in logs. If the step panics, which is a defect, it ends in the event that
+    /// Starts a step that is called `what` in the log. If the step panics, which is a defect, it ends in the event that
     /// `instead` returns, usually a failure.
     pub fn spawn(
         &mut self,
@@ -64,13 +64,13 @@ async fn guarded(
     })
 }
 
-/// Does nothing: only tests plan defects.
+/// Does nothing. In tests, the other `defect` module takes the place of this one.
 #[cfg(not(test))]
 mod defect {
     pub(super) const fn strike(_: &str) {}
 }
 
-/// Panics that tests plan.
+/// Makes steps panic as a test has planned.
 #[cfg(test)]
 pub mod defect {
     use std::cell::RefCell;

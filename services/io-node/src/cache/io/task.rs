@@ -45,7 +45,8 @@ pub async fn scrub(drive: Transfers, extent: Arc<Extent>) -> Event {
     Event::Scrubbed { extent, outcome }
 }
 
-/// Reads an extent, and passes its bytes to `piece`, in order, in whole sectors that match their checksums.
+/// Reads an extent, checks its sectors, and passes its bytes to `piece` in order. A piece has whole sectors that match
+/// their checksums.
 async fn read_checked(
     drive: &Transfers,
     extent: &Extent,
@@ -152,7 +153,7 @@ pub fn forget(cores: &[Mailbox], keys: Vec<ExtentKey>) -> Broadcast {
     broadcast(cores, |done| Message::Forget { keys: Arc::clone(&keys), done })
 }
 
-/// A message that was sent to all cores.
+/// A message that was sent to all cores, which are handling it.
 pub struct Broadcast(mpsc::Receiver<()>);
 
 impl Broadcast {

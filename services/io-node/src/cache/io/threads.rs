@@ -1,9 +1,10 @@
 //! The threads that do the work of fills.
 //!
 //! Scans, encoding and copying for writes are nearly all of a fill's cost, and no fetch waits for them. They run on a
-//! thread that yields to all others, so that reads are not slowed down. When reads use all CPUs, that thread gets
-//! almost no time. A second thread then takes over everything under way: it has a lowered priority too, but gets a
-//! share of a CPU. So each runtime of fills has two threads, and one of them drives it at a time:
+//! *yielding* thread, which gives way to all other threads, so that reads are not slowed down. When reads use all CPUs,
+//! the yielding thread gets almost no time. Then an *insisting* thread takes over the work under way: its priority is
+//! lowered too, but it gets a share of a CPU. So each runtime of fills has two threads, of which one at a time drives
+//! it:
 //!
 //! ```text
 //! yielding    ███████████░░░ waits for a CPU ░░░█                 ██████████
@@ -26,12 +27,12 @@ use tokio::sync::{Notify, watch};
 
 /// The interval at which the insisting thread checks that the yielding thread is scheduled.
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// If the yielding thread has not run for this long, there is no idle CPU for it: with an idle CPU, a task takes about
-/// ten milliseconds.
+/// If a task has waited for the yielding thread for this long, no CPU is idle: with an idle CPU, the task before it
+/// takes about ten milliseconds.
 const TURN_MAX: Duration = Duration::from_millis(200);
 /// The time for which the insisting thread drives before it first tries the yielding thread again. The time doubles
-/// with each try that fails. Such a try may cost seconds, because the yielding thread has only a third of a percent of
-/// a CPU until its task next waits.
+/// with each try that fails. A failed try may cost seconds, because the yielding thread gets only a third of a percent
+/// of a CPU until its task next waits.
 const TAKEN_FIRST: Duration = Duration::from_secs(4);
 /// The maximum time for which the insisting thread drives before it tries the yielding thread again.
 const TAKEN_MAX: Duration = Duration::from_secs(64);
@@ -49,7 +50,7 @@ impl FillThreads {
         Self { handles, next: 0 }
     }
 
-    /// Runs all steps on a runtime that also does everything else.
+    /// Runs all steps on `handle`, the runtime of all other work.
     pub fn shared(handle: Handle) -> Self {
         Self { handles: vec![handle], next: 0 }
     }
@@ -68,12 +69,12 @@ pub struct FillLane {
     insisting: Thread,
 }
 
-/// Tells the threads to end.
+/// The signal for both threads to end.
 #[derive(Default)]
 struct Ended {
     flag: AtomicBool,
-    /// Wakes the insisting thread while it drives the runtime; otherwise that thread is unparked. The yielding thread
-    /// ends after the insisting one.
+    /// Wakes the insisting thread while it drives the runtime; at other times it is unparked. The yielding thread ends
+    /// after the insisting one.
     notify: Notify,
 }
 
@@ -180,7 +181,8 @@ impl Insisting {
     fn yielding_has_turns(&self) -> bool {
         let (came, turn) = sync_channel(1);
         self.runtime.spawn(async move { came.send(()) });
-        // A runtime that has ended drops its tasks.
+        // The channel is disconnected if the runtime has ended and dropped the task. Then there is nothing to take
+        // over.
         !matches!(turn.recv_timeout(TURN_MAX), Err(RecvTimeoutError::Timeout))
     }
 }

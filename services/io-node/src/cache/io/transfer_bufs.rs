@@ -10,10 +10,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// In tests, a transfer is so short that even short extents need several.
 pub const TRANSFER_BYTES: usize = if cfg!(test) { 8 << 10 } else { 256 << 10 };
 
-/// The most transfers of one drive at a time: enough to keep several rings busy.
+/// The maximum number of transfers of one drive at a time: enough to keep several rings busy.
 const TRANSFERS_MAX: usize = 32;
 
-/// The most bytes that one drive's transfer buffers take.
+/// The maximum number of bytes that one drive's transfer buffers take.
 pub const TRANSFERS_BYTES_MAX: usize = TRANSFERS_MAX * TRANSFER_BYTES;
 
 /// A drive's buffers of [`TRANSFER_BYTES`], made once and lent for one write or read at a time.
@@ -27,7 +27,7 @@ pub struct TransferBufs {
 }
 
 impl TransferBufs {
-    /// Creates as many buffers as `bytes` of extents under way can use, but at most [`TRANSFERS_MAX`].
+    /// Creates enough buffers for extents of `bytes` bytes under way, but at most [`TRANSFERS_MAX`].
     pub fn new(bytes: u64) -> Self {
         let wanted = bytes.div_ceil(TRANSFER_BYTES as u64);
         let count = usize::try_from(wanted).unwrap_or(usize::MAX).clamp(1, TRANSFERS_MAX);
@@ -42,7 +42,7 @@ impl TransferBufs {
     /// [`TRANSFER_BYTES`]. The content of the buffer is arbitrary.
     pub async fn lend(&self, len: usize) -> (Loan<'_>, AlignedBuf) {
         let permit = self.permits.acquire().await.expect("the semaphore is never closed");
-        // Replaces a buffer that was lost: its ring ended, or its step panicked.
+        // The queue is empty if a buffer was lost, because its ring ended or its step panicked. A new one replaces it.
         let mut buf = self.free.pop().unwrap_or_else(|| AlignedBuf::zeroed(TRANSFER_BYTES));
         buf.resize(len);
         (Loan { free: &self.free, _permit: permit }, buf)
@@ -58,7 +58,7 @@ pub struct Loan<'a> {
 impl Loan<'_> {
     /// Puts the buffer back, to be lent again. `buf` is `None` if the buffer was lost.
     pub fn give_back(self, buf: Option<AlignedBuf>) {
-        // There is space: the queue holds as many buffers as are ever lent.
+        // The queue has space for every buffer that is lent.
         let _ = buf.map(|buf| self.free.push(buf));
     }
 }

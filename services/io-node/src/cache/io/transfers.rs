@@ -15,11 +15,11 @@ use crate::cache::books::Event;
 use crate::drive::DriveState;
 use crate::shard::mailbox::{Mailbox, Message};
 
-/// The delay before a transfer is tried again if the core's ring or the kernel had no space for it.
+/// The delay before a transfer is tried again for which the core's ring or the kernel had no space.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// A transfer that takes longer than this, including the wait behind others, counts as late. Even a very slow drive has
-/// written all its [`TransferBufs`] by then.
+/// A transfer that takes longer than this, including its wait behind others, counts as late. Within this time, even a
+/// very slow drive writes the contents of all its [`TransferBufs`].
 const LATE_AFTER: Duration = Duration::from_secs(5);
 
 /// A transfer that is still not done counts as late once more after each interval of this length.
@@ -103,8 +103,8 @@ impl Transfers {
         self.transfer(buf, |buf, done| Message::Write { drive, offset, buf, done }).await
     }
 
-    /// Sends the core the message that `ask` makes of the buffer, and sends it again while the ring has no space.
-    /// Returns the outcome and the buffer. The buffer is always returned after a success; it is lost if the core is
+    /// Sends the core a message, which `ask` creates from the buffer, and sends it again as long as the ring has no
+    /// space. Returns the outcome and the buffer. There is always a buffer after a success. It is lost if the core is
     /// shutting down or the drive hangs.
     async fn transfer<E: TransferError>(
         &self,
@@ -146,7 +146,7 @@ impl Transfers {
         }
     }
 
-    /// Waits, and returns whether to try again.
+    /// Waits for [`RETRY`], and returns whether to try again.
     async fn tries_again(&self) -> bool {
         tokio::time::sleep(RETRY).await;
         !self.is_retired()
@@ -163,7 +163,8 @@ trait TransferError {
     /// The error if there was no answer.
     const CLOSED: Self;
 
-    /// Whether only the ring or the kernel was short of space: nothing was done, and a later try may succeed.
+    /// Returns whether nothing was done because the ring or the kernel was short of space, so that a later try may
+    /// succeed.
     fn is_transient(&self) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! Frames hold the sectors' bytes, in huge pages that the system provides as they are first used.
+//! Frames hold the sectors' bytes, in huge pages that the kernel allocates when they are first used.
 
 use std::io;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use ring::AlignedBuf;
 
 use super::{FrameNo, SectorName};
 
-/// The frames and the names of their sectors.
+/// All frames, and the names of the sectors in them.
 pub struct Frames {
     names: Vec<SectorName>,
     bytes: AlignedBuf,

@@ -2,9 +2,9 @@
 //!
 //! New sectors enter a small queue. At its end, sectors that were used in the meantime move to the large queue; the
 //! others are evicted, and their hashes are remembered as ghosts. A sector whose hash is a ghost enters the large queue
-//! at once. In the large queue a sector returns to the back once for each of its uses. If the first frames examined
-//! were all used, the next one is evicted nevertheless, because requests wait for the search. (Yang et al., "FIFO
-//! queues are all you need for cache eviction", SOSP 2023.)
+//! at once. In the large queue, a sector returns to the back once for each of its uses. An eviction examines a limited
+//! number of frames, because requests wait for it: if all of them were used, the next frame is evicted nevertheless.
+//! (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.)
 
 use std::collections::VecDeque;
 
@@ -16,11 +16,11 @@ const SMALL_PART: usize = 10;
 /// The maximum number of frames examined per eviction.
 const EXAMINED_MAX: usize = 32;
 
-/// Bytes of the queues per frame: a ghost, and three entries, because a queue that grows holds its old buffer and one
-/// of twice its size for a moment.
+/// Bytes of the queues per frame: one ghost and three entries. There are three, because a queue that grows holds, for a
+/// moment, its old buffer and one of twice the size.
 pub const QUEUED_BYTES: usize = 3 * size_of::<FrameNo>() + size_of::<u32>();
 
-/// The queues of frames.
+/// The small and the large queue of frames, and the ghosts.
 pub struct Queues {
     small: VecDeque<FrameNo>,
     small_max: usize,

@@ -1,9 +1,9 @@
 //! The index from sectors to frames: sets of ten ways, each set one cache line of the CPU.
 //!
-//! A way stores 16 bits of its sector's hash. So a look-up needs only this line to find the frame, or to find that
-//! there is none; at most one look-up in 6,000 has to try another frame. There are two and a half times as many ways as
-//! sectors, so that few sectors meet a full set: one in a thousand while the tier fills, and one in 200 once it is
-//! full.
+//! A way stores 16 bits of its sector's hash. So a look-up needs only this line to find the sector's frame, or to find
+//! that there is none. At most one look-up in 6,000 meets another sector with the same 16 bits, and has to compare the
+//! names in two frames. There are two and a half times as many ways as sectors, so that few sectors meet a full set:
+//! one in a thousand while the tier fills, and one in 200 once it is full.
 
 use std::cell::Cell;
 
@@ -34,7 +34,7 @@ struct Set {
     uses: Cell<u32>,
 }
 
-/// The sets.
+/// The index, as an array of sets.
 pub struct SectorIndex(Box<[Set]>);
 
 impl SectorIndex {

@@ -21,15 +21,16 @@ const ACTIVE: Duration = Duration::from_secs(5);
 /// The limit before any reads are measured.
 const FIRST: f64 = 64.0;
 
-/// The minimum of the limit.
+/// The minimum of the mean of both phases' limits.
 const LEAST: f64 = 4.0;
 
-/// The relative difference of the limits of the two phases from their mean.
+/// The relative difference between the limit of either phase and the mean of both.
 const DEVIATION: f64 = 1.0 / 16.0;
 
-/// The target for the growth of reads' duration with the number of reads in flight (the ratio of their logarithms). The
-/// growth is 0 while the drives have capacity left, and 1 when they have none. Below the target the limit grows, above
-/// it the limit shrinks. At 0.5, twice as many reads in flight would complete 41 % more reads per second.
+/// The target for the growth of the reads' duration with the number of reads in flight: the change of the duration's
+/// logarithm divided by the change of the number's logarithm. The growth is 0 while the drives have capacity left, and
+/// 1 when they have none. Below the target the limit grows, above it the limit shrinks. At 0.5, twice as many reads in
+/// flight would complete 41 % more reads per second.
 const GROWTH_KEPT: f64 = 0.5;
 
 /// The minimum and maximum steps by which the limit changes, as logarithms. A step in the direction of the previous one

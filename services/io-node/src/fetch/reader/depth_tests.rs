@@ -7,7 +7,7 @@ use super::*;
 
 const PHASE: Duration = Duration::from_millis(200);
 
-/// Returns a number of microseconds.
+/// Returns a duration of `us` microseconds.
 fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }

@@ -11,8 +11,8 @@ use crate::fetch::ram_tier::SectorName;
 use crate::fetch::requests::{Gather, Request, RowSource};
 use crate::shard::RequestNo;
 
-/// The distance, in pieces, from the piece that is put to the piece whose bytes in the RAM tier are prefetched. Scoring
-/// a piece takes a tenth of the time that memory takes to answer.
+/// The number of pieces by which the prefetch of bytes in the RAM tier is ahead of their use. Scoring a piece takes a
+/// tenth of the time that memory takes to answer.
 const RAM_AHEAD: usize = 8;
 
 impl Reader {
@@ -107,7 +107,7 @@ impl Reader {
     }
 }
 
-/// Puts a piece if all of its sectors, from `first`, are in RAM. Returns whether they were.
+/// Puts a piece into the reply if all of its sectors, beginning with `first`, are in RAM. Returns whether they are.
 fn put_from_ram(
     core: &ReadContext<'_>,
     first: SectorName,

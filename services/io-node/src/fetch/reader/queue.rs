@@ -6,19 +6,19 @@ pub use scheduler::Priority;
 use scheduler::{BATCH_TURN, Cost, FairQueue, Flow};
 use tokio::time::Instant;
 
-/// The minimum time over which the speed is measured: a few rounds of a drive's queue.
+/// The minimum time over which the speed is measured: long enough for a drive to process its queue a few times.
 const MEASURED_MIN: Duration = Duration::from_millis(20);
 
 /// The minimum number of pieces over which the speed is measured.
 const LEFT_MIN: usize = 64;
 
-/// The factor by which the remembered speed decays at each measurement that is lower.
+/// The factor by which the remembered speed decays with each lower measurement.
 const REMEMBERED: f64 = 0.9;
 
 /// The age at which a measured speed is forgotten, because the cause of a low speed may be over.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
 
-/// The waiting pieces.
+/// The waiting pieces of a core, and the speed at which they leave the queue.
 pub struct Queue<P> {
     pieces: FairQueue<P>,
     speed: Speed,
@@ -27,13 +27,16 @@ pub struct Queue<P> {
 /// The speed at which pieces leave the queue while more pieces wait.
 #[derive(Default)]
 struct Speed {
+    /// The time at which the current measurement began; `None` while no pieces wait.
     since: Option<Instant>,
+    /// The number of pieces that have left the queue since then.
     left: usize,
-    /// Whether this is the first measurement since the queue was empty. It is discarded, because a burst that has just
-    /// arrived keeps the core busy with other work than reading.
+    /// Whether this is the first measurement since the queue was empty. It is discarded, because after a burst has
+    /// arrived, the core is busy with other work than reading.
     is_first: bool,
     /// The time of the last measurement.
     looked: Option<Instant>,
+    /// The speed in pieces per second; `None` while it is unknown.
     a_second: Option<f64>,
 }
 
@@ -76,7 +79,7 @@ impl<P: Cost> Queue<P> {
         self.pieces.is_empty()
     }
 
-    /// Notes that `left` pieces were submitted to the drives at `now`.
+    /// Records that `left` pieces were submitted to the drives at `now`.
     pub fn submitted(&mut self, left: usize, now: Instant) {
         let more = !self.is_empty();
         self.speed.submitted(left, more, now);
@@ -136,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Returns the flow that most tests use.
+    /// The flow that most tests use.
     fn one() -> Flow {
         Flow::default()
     }
@@ -162,8 +165,8 @@ mod tests {
         (0..500).for_each(|_| queue.push(Row, one(), Priority::Batch));
         assert_eq!(queue.wait(one(), Priority::Batch), ms(200));
         assert_eq!(queue.wait(one(), Priority::Interactive), ms(420));
-        // A second flow waits for its own pieces and its fair part of the first flow's, not for the first flow's whole
-        // queue.
+        // A second flow waits for its own pieces, and for the first flow's fair share meanwhile, not for the first
+        // flow's whole queue.
         let other = Flow::new(7, 3);
         assert!(queue.wait(other, Priority::Interactive) < ms(1));
         (0..300).for_each(|_| queue.push(Row, other, Priority::Interactive));

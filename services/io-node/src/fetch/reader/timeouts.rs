@@ -1,4 +1,4 @@
-//! Reads that a drive does not answer in time, and drives that hang.
+//! Abandons reads that a drive does not answer in time, and stops reading drives that hang.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ impl Reader {
     /// is discarded. The slot stays occupied until the drive answers. Returns the requests that have no pieces left.
     ///
     /// A read is abandoned when it is found late for the second time, so that a pause of this process is not mistaken
-    /// for one of the drive.
+    /// for a pause of the drive.
     pub fn give_up(&self, core: &ReadContext<'_>, limit: Duration) -> Vec<RequestNo> {
         let mut ended = Vec::new();
         if self.busy.get() == 0 {
@@ -44,7 +44,7 @@ impl Reader {
             }
             stuck.iter().sum::<u32>() >= self.slots
         };
-        // Report a drive for as long as one of its reads hangs, also if the drive gets no more reads.
+        // Report a drive for as long as one of its reads hangs, even if the drive gets no more reads.
         for (drive, &reads) in (0..).zip(self.stuck.borrow().iter()) {
             if reads > 0 {
                 core.fills.late(DriveNo(drive));
@@ -54,7 +54,7 @@ impl Reader {
             mark_undelivered(core, &wants, None, &mut ended);
         }
         if all_stuck {
-            // No slot becomes free before a drive answers.
+            // No slot becomes free before a drive answers, so the waiting pieces come from the table too.
             let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
             waiting
                 .into_pieces()

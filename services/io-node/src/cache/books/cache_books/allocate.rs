@@ -13,15 +13,15 @@ use crate::cache::books::shares::SpaceDecision;
 use crate::cache::books::unrecorded::record_sectors;
 use crate::extent::Extent;
 
-/// Why a chunk of a pinned table is not filled when the held log is full. When the node starts, tables' guarantees sum
-/// to at most two thirds of that log, so this happens only if drives failed afterwards, or if chunks are nearly as long
-/// as segments.
+/// The error for a chunk of a pinned table when the held log is full. When the node starts, the guarantees of all
+/// tables sum to at most two thirds of that log. So this happens only if drives failed afterwards, or if chunks are
+/// nearly as long as segments.
 const ALL_HELD: &str = "the space for tables' guaranteed shares is full, and all of it is held: see `shares`, and the drives' state";
 
-/// Why a chunk is not filled when the drives are full and no segment can be reclaimed.
+/// The error for a chunk when the drives are full and no segment can be reclaimed.
 const NO_ROOM: &str = "the drives that take writes are full, and no segment of theirs can be reclaimed: see the drives' state, and `shares`";
 
-/// Why a chunk is not filled when the directory is full and no segment can be reclaimed.
+/// The error for a chunk when the directory is full and no segment can be reclaimed.
 const DIRECTORY_FULL: &str = "the directory has all the memory that `memory` leaves it, and no segment can be reclaimed to make room in it: raise `memory`, and see the drives' state";
 
 impl CacheBooks {
@@ -94,7 +94,7 @@ impl CacheBooks {
         }
     }
 
-    /// Whether nothing is under way that could free space.
+    /// Whether no write, record or reclaim is under way that could free space.
     fn is_idle(&self) -> bool {
         self.reclaiming.is_none() && !self.is_busy()
     }

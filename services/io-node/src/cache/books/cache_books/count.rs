@@ -15,7 +15,7 @@ impl CacheBooks {
         held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
     }
 
-    /// Stops counting an extent that was not written, or is gone.
+    /// Stops counting an extent that could not be written, or was removed.
     pub(super) fn uncount(&mut self, key: ExtentKey, sectors: u64) {
         let unheld = self.shares.remove(key, sectors);
         self.release_held(unheld);
@@ -30,7 +30,7 @@ impl CacheBooks {
         held_in.into_iter().for_each(|segment| self.segments.hold(segment, sectors));
     }
 
-    /// Applies the shares to the restored extents: the shares may have changed since these were placed.
+    /// Applies the shares to the restored extents, because the shares may have changed since the extents were placed.
     pub(super) fn keep_to_shares(&mut self) {
         let tables: Vec<_> = self.shares.holdings().map(|(table, _)| table).collect();
         for table in tables {
@@ -75,7 +75,7 @@ impl CacheBooks {
         }
     }
 
-    /// Removes an extent from the books. Returns whether it was there.
+    /// Removes an extent from the books. Returns whether the books had it.
     pub(super) fn unplace(&mut self, key: ExtentKey) -> bool {
         match self.placed.remove(key) {
             Some(extent) => {
@@ -93,7 +93,7 @@ impl CacheBooks {
         self.forget(evicted);
     }
 
-    /// Removes evicted extents from the books and counts them. Returns those that were there.
+    /// Removes evicted extents from the books and counts them. Returns those that the books had.
     pub(super) fn unplace_evicted(&mut self, mut keys: Vec<ExtentKey>) -> Vec<ExtentKey> {
         keys.retain(|&key| self.unplace(key));
         self.counts.evicted += keys.len() as u64;

@@ -30,7 +30,7 @@ impl CacheBooks {
         }
     }
 
-    /// Handles an extent that was read to check it.
+    /// Handles the outcome of reading an extent to check it.
     pub(super) fn scrubbed(
         &mut self,
         extent: &Arc<Extent>,
@@ -49,7 +49,7 @@ impl CacheBooks {
     /// Drops an extent that can't be served, and counts the failure against its drive.
     pub(super) fn drop_extent(&mut self, extent: &Arc<Extent>, error: ExtentError, now: Instant) {
         let drive = extent.drive;
-        // A late report may be about bytes that were replaced since.
+        // An outdated report may be about an extent that was replaced since.
         if self.placed.has(extent) {
             tracing::warn!(drive = drive.0, sector = extent.first.0, key = ?extent.key, %error, "an extent is dropped; its rows come from the table until it is filled again");
             self.unplace(extent.key);

@@ -1,4 +1,5 @@
-//! Fills from request to end: which requests start one, when it is scanned, and when a failed one may be tried again.
+//! Fills from their request to their end: which requests start a fill, when its chunk is scanned, and when a failed
+//! fill may be tried again.
 
 use std::time::Duration;
 
@@ -46,11 +47,12 @@ impl CacheBooks {
         if let Some(&bytes) = self.too_long.get(&key) {
             return failed(&self.why_too_long(key, bytes));
         }
-        // A miss does not retry soon after a failed fill. A fill that somebody waits for does.
+        // Soon after a failed fill, a miss does not request the chunk again. A warm, whose caller waits, does.
         if !is_awaited && self.failed.get(&key).is_some_and(|(until, _)| *until > now) {
             return RequestOutcome::Ignored;
         }
-        // The next read of the chunk requests it again. Without this limit, misses of one table would fill the queue.
+        // Without this limit, misses of one table would fill the queue. The next miss of the chunk requests the fill
+        // again.
         if !is_awaited && !self.waiting.has_room(key, self.limits.queue_max) {
             return RequestOutcome::Ignored;
         }
@@ -89,7 +91,7 @@ impl CacheBooks {
         self.end(key, FillOutcome::Failed(self.why_too_long(key, bytes).into()), now);
     }
 
-    /// Returns the error text for a chunk that is longer than its table's quota, or else than a segment.
+    /// Returns the error text for a chunk that is longer than its table's quota, or longer than a segment.
     fn why_too_long(&self, key: ExtentKey, bytes: u64) -> String {
         let quota_bytes =
             self.shares.quota(key).map(|quota| quota.saturating_mul(SECTOR_BYTES as u64));
@@ -115,7 +117,7 @@ impl CacheBooks {
         self.failed.insert(key, (now + next, next));
     }
 
-    /// Ends a fill.
+    /// Ends a fill: counts it, and reports its outcome.
     pub(super) fn end(&mut self, key: ExtentKey, outcome: FillOutcome, now: Instant) {
         match &outcome {
             FillOutcome::Failed(why) => {

@@ -1,4 +1,4 @@
-//! Reclaiming a segment: hot extents are rewritten elsewhere, the others are evicted, and the journal is ended.
+//! Reclaims segments: rewrites hot extents elsewhere, evicts the others, and ends the journal.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,17 +21,16 @@ const MOVING_MAX: u64 = 4;
 
 /// A segment that is being reclaimed.
 pub struct Reclaim {
-    /// The segment.
     pub segment: SegmentNo,
     /// Extents to be moved that have not been read yet. They are taken from the end: first the due ones, then the
     /// hottest.
     waiting: Vec<Arc<Extent>>,
     /// The number of extents that are being read or written.
     moving: u64,
-    /// The extents, waiting or moving, that must be kept for their table's guarantee: the due ones. The others wait
-    /// until none of these is left, because they might take the space that the due ones need.
+    /// The due extents among those that wait or are being moved: those that must be kept for their table's guarantee.
+    /// The others wait until no due extent is left, because they might take the space that the due ones need.
     due: HashSet<ExtentKey>,
-    /// Due extents that were read and found no space. Every event tries them again.
+    /// Due extents that were read, and for which there was no space. Every event tries again to allocate it.
     out_of_space: Vec<(ExtentKey, pack::Extent)>,
 }
 
@@ -86,7 +85,7 @@ impl CacheBooks {
         self.end_move(segment);
     }
 
-    /// Handles an extent that was read to be moved.
+    /// Handles the outcome of reading an extent that is to be moved.
     pub(super) fn reread(
         &mut self,
         extent: &Arc<Extent>,
@@ -133,15 +132,16 @@ impl CacheBooks {
         self.end_move(from);
     }
 
-    /// Records that an extent has its new place, or will have none. Returns whether it was due.
+    /// Records that an extent has got a new place, or will get none, and so is not due any more. Returns whether it was
+    /// due.
     fn not_due(&mut self, from: SegmentNo, key: ExtentKey) -> bool {
         let reclaim = self.reclaiming.as_mut().filter(|it| it.segment == from);
         reclaim.is_some_and(|reclaim| reclaim.due.remove(&key))
     }
 
-    /// Queues a due extent to be read from its old place, which is still intact, and written again, because the drive
-    /// that it was written to failed or was retired. A drive takes no more writes after a few that failed in a row, so
-    /// the attempts end.
+    /// Queues a due extent to be moved again, because the drive that its copy was written to failed or was retired. It
+    /// is read from its old place, which is still intact. The attempts end, because a drive takes no more writes after
+    /// a few have failed in a row.
     pub(super) fn keep_once_more(&mut self, from: SegmentNo, key: ExtentKey) {
         let Some(old) = self.placed.get(key).filter(|old| old.segment == from).cloned() else {
             return;
@@ -152,8 +152,9 @@ impl CacheBooks {
         }
     }
 
-    /// Tries again to allocate space for due extents that found none. A block that was recorded since may have freed
-    /// some, because it takes less than was reserved for it. Once nothing is under way, they can only be evicted.
+    /// Tries again to allocate space for due extents that did not get any. A block that was recorded since may have
+    /// freed some, because it took less space than was reserved for it. Once nothing is under way that may free space,
+    /// these extents are evicted.
     pub(super) fn retry_out_of_space(&mut self, now: Instant) {
         let Some(reclaim) = &mut self.reclaiming else { return };
         let from = reclaim.segment;
@@ -175,7 +176,7 @@ impl CacheBooks {
                 .waiting
                 .pop_if(|extent| reclaim.due.is_empty() || reclaim.due.contains(&extent.key))
         {
-            // It may have been dropped or evicted while it waited.
+            // The extent may have been dropped or evicted while it waited.
             match self.placed.has(&extent) {
                 true => {
                     reclaim.moving += 1;
@@ -197,12 +198,12 @@ impl CacheBooks {
         let room = self.segments.empty(segment);
         let block = to_block(&self.block_id(segment, &room), &[]);
         self.segments.chain(segment, sum_of(&block));
-        // The cores are asked even if there is nothing to forget: when they have answered, all requests that began
-        // earlier have ended, also those that read a moved extent at its old place.
+        // The cores are asked even if there is nothing to forget: once they have answered, all requests that began
+        // earlier have ended, including those that read a moved extent at its old place.
         self.actions.push(Action::Empty { segment, forgotten, first: room.first, block });
     }
 
-    /// Handles the end of a segment's journal, after which the segment is free.
+    /// Handles the outcome of writing the block that ends a segment's journal. If it succeeded, the segment is free.
     pub(super) fn emptied(&mut self, segment: SegmentNo, outcome: Result<(), JournalError>) {
         // If this segment's drive was retired meanwhile, another segment may be being reclaimed.
         self.reclaiming.take_if(|reclaim| reclaim.segment == segment);
