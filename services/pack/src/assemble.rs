@@ -7,7 +7,8 @@
 //! finish   decodes staged rows in order; a position that was never put is an error
 //! ```
 //!
-//! Rows may come from extents of different forms, and arrive in any order and in pieces. Nothing is allocated per row.
+//! Rows may come from extents of different forms. They may arrive in any order, and in pieces. Nothing is allocated per
+//! row.
 //!
 //! Callers check sectors ([`ExtentIndex::check`]) before they put bytes from them. If bytes are damaged nevertheless,
 //! the result is an error or wrong values, but never a panic or an invalid array.
@@ -45,15 +46,16 @@ struct Row {
 }
 
 enum Target {
-    /// The only column of the pack, of binary or text. `None` if it isn't projected.
+    /// The values of the pack's only column, which is binary or text. `None` if the column isn't projected.
     Values(Option<SoloValues>),
+    /// The projected columns of any other pack.
     Rows(GatherRow),
 }
 
 impl Assembler {
     /// Creates an assembler. `projection` has the indices of the wanted fields of the layout, without repeats, in the
-    /// order of the resulting columns. Each item of `rows` becomes one position, in order. A row may be given more than
-    /// once.
+    /// order of the resulting columns. `rows` has the extent's index and the row's number for each position of the
+    /// result, in order. A row may occur more than once.
     ///
     /// # Errors
     /// [`PackError::Projection`], [`PackError::NoSuchRow`], [`PackError::CorruptIndex`] for the index of another
@@ -66,9 +68,9 @@ impl Assembler {
         Self::in_memory(layout, projection, rows, &mut zeroed)
     }
 
-    /// Like [`new`](Self::new), with buffers from `allocate`, which gets a length and may return memory with earlier
-    /// contents. `allocate` is called only for columns of which every byte is overwritten: by puts, which
-    /// [`finish`](Self::finish) checks, or with zeros if the value is null.
+    /// Like [`new`](Self::new), with buffers from `allocate`, which gets a length in bytes and may return memory with
+    /// earlier contents. `allocate` is called only for columns of which every byte is overwritten: with zeros if the
+    /// value is null, otherwise by puts, whose completeness [`finish`](Self::finish) checks.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -133,8 +135,8 @@ impl Assembler {
         self.rows.is_empty()
     }
 
-    /// Puts all bytes of the row at `position`: those of its span in the extent. This is optional for rows for which
-    /// [`ExtentIndex::is_null`] returns true.
+    /// Puts all bytes of the row at `position`, which are those of its span in the extent. Rows for which
+    /// [`ExtentIndex::is_null`] returns true need not be put.
     ///
     /// # Errors
     /// [`PackError::Put`] if there is no such position, the length differs from the span's or the position was put
@@ -150,8 +152,8 @@ impl Assembler {
     /// order. They must not overlap, and together they must cover the span.
     ///
     /// # Errors
-    /// [`PackError::Put`] for a position that does not exist, bytes outside the span, or more bytes than it has;
-    /// [`PackError::Corrupt`].
+    /// [`PackError::Put`] for a position that does not exist, for bytes outside the span, or for more bytes in total
+    /// than the span has; [`PackError::Corrupt`].
     pub fn put_piece(
         &mut self,
         position: usize,

@@ -1,8 +1,8 @@
 //! Columns of a chunk in a form that can be written row by row.
 //!
-//! A [`Column`] has the buffers of an Arrow array, sliced to its offset, and its nulls. Writing a value then costs one
+//! A [`Column`] has the buffers of an Arrow array, sliced to its offset, and its nulls. So writing a value costs one
 //! match on its kind and no look-up. A column writes the bytes that [`crate::shape`] describes. [`crate::encode`]
-//! decides where they go.
+//! decides where to write them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl ArrayOffsets {
 }
 
 impl<'a> Column<'a> {
-    /// Creates a column of `array`, whose type must be the one of `shape`, except for the width of offsets.
+    /// Creates a column of `array`. The array's type must be that of `shape`, but its offsets may have another width.
     pub fn new(array: &ArrayRef, shape: &'a Shape) -> Self {
         let values = match &shape.kind {
             Kind::Null => ColumnValues::Null,
@@ -130,7 +130,7 @@ impl<'a> Column<'a> {
         self.nulls.as_ref()
     }
 
-    /// Returns whether value `i` of a type with a plain encoding has a null at any depth.
+    /// Returns whether value `i`, of a type with a plain encoding, has a null element at any depth.
     pub fn holds_null(&self, i: usize) -> bool {
         match &self.values {
             ColumnValues::FixedList(len, item) if item.may_hold_null() => {
@@ -148,7 +148,7 @@ impl<'a> Column<'a> {
         within || self.nulls.as_ref().is_some_and(|nulls| nulls.null_count() > 0)
     }
 
-    /// Returns the length of the encoding of value `i`, which must not be null.
+    /// Returns the length in bytes of the encoding of value `i`, which must not be null.
     pub fn size(&self, i: usize) -> u64 {
         if let Some(width) = self.shape.fixed {
             return width as u64;
@@ -185,7 +185,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Appends value `i`, which must not be null, of any width.
+    /// Appends value `i` of a type of any width. The value must not be null.
     pub fn append(&self, i: usize, out: &mut Vec<u8>) {
         match &self.values {
             ColumnValues::Binary(offsets, bytes) => out.extend_from_slice(&bytes[offsets.range(i)]),
@@ -257,7 +257,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    // The following methods are called on the column of a list's items. `items` is the range of one list.
+    // The following methods are called on the column of a list's items. `items` is the range of the items of one list.
 
     /// Returns the flags of the list's head.
     fn list_head(&self, items: &Range<usize>) -> u32 {

@@ -1,8 +1,8 @@
 //! Encodes a chunk's columns to an extent.
 //!
-//! Rows of variable width take two passes. The first computes the rows' lengths, which determine where each row starts.
-//! The second writes each byte once. Rows of constant width need only the second pass. They are written column by
-//! column, so that the inner loop only copies.
+//! Rows of variable width take two passes. The first pass computes the rows' lengths, which determine where each row
+//! starts. The second pass writes each byte once. Rows of constant width need only the second pass, which writes them
+//! column by column, so that its inner loop only copies.
 
 use address::{SECTOR_BYTES, sectors_for};
 use arrow_array::{Array, ArrayRef};
@@ -21,7 +21,7 @@ use crate::{PackError, PackLayout};
 const INDEXED_NULLS_WIDTH_MIN: u32 = 64;
 
 impl PackLayout {
-    /// Encodes one chunk. `columns` are those of the layout, in its order and of equal length. The same columns always
+    /// Encodes one chunk. `columns` are the layout's columns, in its order and of equal length. The same columns always
     /// give the same bytes.
     ///
     /// # Errors

@@ -140,6 +140,6 @@ impl PackError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
     Bytes(&'static str),
-    /// The array's offsets overflow.
+    /// The values are too many or too long for the array's offsets.
     TooLarge,
 }

@@ -1,9 +1,10 @@
 //! Gathers encoded values into a physical Arrow array, slot by slot: the reverse of [`crate::column`].
 //!
 //! Slots of fixed-width types may be set in any order, those of variable-width types only in ascending order. Each slot
-//! may be set once. A slot that is never set, such as one within a null struct, is valid and zero or empty.
+//! may be set once. A slot that is never set, such as one within a null struct, is valid, and its value is zero or
+//! empty.
 //!
-//! Bytes are not trusted. Any bytes give an error or a valid array.
+//! The bytes are not trusted: whatever they are, the result is an error or a valid array.
 
 use arrow_buffer::{Buffer, MutableBuffer};
 use arrow_data::ArrayData;
@@ -14,8 +15,8 @@ use crate::offsets::OffsetsBuilder;
 use crate::shape::{FieldLocation, Kind, LIST_BITMAP, LIST_COUNT_MAX, LIST_PLAIN, Shape, bit};
 use crate::validity::Validity;
 
-/// Allocates a buffer of the given length for a column of constant width. The buffer may hold anything if every slot
-/// will be set, and must hold zeros otherwise.
+/// Allocates a buffer of the given length, in bytes, for a column of constant width. Unless every slot will be set, the
+/// buffer must hold zeros.
 pub(crate) type Allocate<'a> = &'a mut dyn FnMut(usize) -> MutableBuffer;
 
 /// A builder of one Arrow array.
@@ -322,8 +323,8 @@ fn write_at(buffer: &mut MutableBuffer, at: usize, bytes: &[u8]) {
     match buffer.as_slice_mut().get_mut(at..at + bytes.len()) {
         Some(place) => place.copy_from_slice(bytes),
         None => {
-            // Only the buffer for items of lists is too short: it grows as items are set, in ascending order. The
-            // places of null items, which are not set, get zeros.
+            // Only the buffer for the items of lists can be too short, because it grows as items are set, in ascending
+            // order. Null items are not set, so their places get zeros here.
             buffer.resize(at, 0);
             buffer.extend_from_slice(bytes);
         }

@@ -113,8 +113,9 @@ impl ExtentIndex {
         self.span(row).map(RowSpan::sectors)
     }
 
-    /// Returns the byte range of the row's value without its flag, so that a blob's size is known and it can be read in
-    /// ranges. The range of a null is empty. `None` if the form isn't [`Form::Value`] or there is no such row.
+    /// Returns the byte range of the row's value, without the flag before it, so that a blob's size is known and the
+    /// blob can be read in ranges. The range of a null is empty. `None` if the form isn't [`Form::Value`] or there is
+    /// no such row.
     pub fn value_span(&self, row: u32) -> Option<RowSpan> {
         let span = self.span(row).filter(|_| self.form == Form::Value)?;
         Some(RowSpan { offset: span.offset + 1, len: span.len - 1 })
@@ -127,10 +128,10 @@ impl ExtentIndex {
         bits.is_some_and(|bits| !bit(bits, row as usize))
     }
 
-    /// Checks the bytes read from a sector, which is counted from the extent's start.
+    /// Checks the bytes that were read from sector number `sector` of the extent, from 0.
     ///
     /// # Errors
-    /// [`PackError::Checksum`] if they don't match the sector's checksum, or the extent has no such sector.
+    /// [`PackError::Checksum`] if the bytes don't match the sector's checksum, or the extent has no such sector.
     pub fn check(&self, sector: u32, bytes: &[u8]) -> Result<(), PackError> {
         match self.checksums.get(sector as usize) {
             Some(&sum) if bytes.len() == SECTOR_BYTES && crc32c(bytes) == sum => Ok(()),
@@ -138,8 +139,8 @@ impl ExtentIndex {
         }
     }
 
-    /// Loads a sector's checksum into the CPU's cache. Prefetching the checksums of several sectors overlaps their
-    /// memory latencies, whereas [`check`](Self::check) waits for each.
+    /// Loads a sector's checksum into the CPU's cache. If the checksums of several sectors are prefetched, their memory
+    /// latencies overlap, whereas [`check`](Self::check) would wait for each.
     pub fn prefetch_sum(&self, sector: u32) {
         std::hint::black_box(self.checksums.get(sector as usize).copied());
     }

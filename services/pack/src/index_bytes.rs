@@ -69,8 +69,8 @@ impl ExtentIndex {
             + 4
     }
 
-    /// Decodes the bytes of [`to_bytes`](ExtentIndex::to_bytes). Checks every invariant that other methods rely on,
-    /// even if the checksum is right.
+    /// Decodes the bytes of [`to_bytes`](ExtentIndex::to_bytes). Checks not only the checksum, but also every invariant
+    /// that other methods rely on.
     ///
     /// # Errors
     /// [`PackError::CorruptIndex`] if the bytes are invalid.

@@ -11,7 +11,8 @@ use crate::wire::{wire_field, wire_type};
 ///
 /// A pack of one fixed-width column, such as a vector, uses [`Form::Plain`]. Its rows have no header, so a vector of
 /// 4,096 bytes takes exactly one sector. A pack of one binary or text column uses [`Form::Value`]. All other packs use
-/// [`Form::Row`], as do chunks of a fixed-width column with null elements, or with null values of less than 64 bytes.
+/// [`Form::Row`]. So does a chunk of a single fixed-width column in which a value has a null element, or in which a
+/// value is null and values have fewer than 64 bytes.
 #[derive(Clone, Debug)]
 pub struct PackLayout {
     pub(crate) fields: Vec<FieldRef>,
@@ -30,7 +31,7 @@ pub(crate) enum Solo {
     No,
 }
 
-/// The type of the vectors in a pack of one vector column. It is all that is needed to score vectors in place: in an
+/// The type of the vectors in a pack of one vector column. Nothing else is needed to score vectors in place: in an
 /// extent of [`Form::Plain`], a row's bytes are the vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VectorType {
@@ -92,8 +93,8 @@ impl PackLayout {
     }
 
     /// Returns the type of the vectors if the pack has one column, of vectors. In an extent of [`Form::Plain`], the
-    /// bytes of a row are the vector unless [`ExtentIndex::is_null`] returns true. Extents of [`Form::Row`], which have
-    /// vectors with null elements or null vectors of less than 64 bytes, must be decoded by a [`crate::Assembler`].
+    /// bytes of a row are the vector unless [`ExtentIndex::is_null`] returns true. Extents of [`Form::Row`] must be
+    /// decoded by a [`crate::Assembler`]: they have vectors with null elements, or null vectors of fewer than 64 bytes.
     pub fn vector_type(&self) -> Option<VectorType> {
         let [field] = self.fields.as_slice() else { return None };
         let DataType::FixedSizeList(item, dimension) = field.data_type() else { return None };

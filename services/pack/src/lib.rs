@@ -4,13 +4,13 @@
 //! Schema ──plan_packs──► columns of each pack ──PackLayout::new──► layout of a pack's rows
 //! columns of a chunk ──PackLayout::encode──► Extent: whole sectors, and an ExtentIndex for RAM
 //! a row ──ExtentIndex::span──► bytes to read ──ExtentIndex::check──► Assembler::put … finish
-//!     ──► physical columns ──(the wire, to_logical)──► wire columns ──restore──► the table's
+//!     ──► physical columns ──(the wire, to_logical)──► wire columns ──restore──► table columns
 //! ```
 //!
 //! All functions are pure: no I/O, no clock, no threads. All integers are little-endian.
 //!
 //! Invariants:
-//! - An extent's bytes depend on its columns alone, so every node writes the same bytes.
+//! - An extent's bytes depend only on its columns, so every node writes the same bytes.
 //! - A row of at most 1,365 bytes lies within one sector.
 //! - Damaged bytes from a drive fail the check of their sector. If damage passes the check, it causes an error or wrong
 //!   values, but never a panic or an invalid array.

@@ -5,7 +5,7 @@ use arrow_schema::DataType;
 
 use crate::error::Malformed;
 
-/// The end offsets of slots. Slots are closed in ascending order; skipped slots are empty.
+/// Builds the end offsets of slots. Slots are closed in ascending order. A slot that is skipped is empty.
 pub(crate) enum OffsetsBuilder {
     Small(Vec<i32>),
     Large(Vec<i64>),

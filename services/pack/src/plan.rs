@@ -1,7 +1,7 @@
 //! Groups columns into packs.
 //!
-//! Reading a row costs one read for each pack. Narrow columns are usually requested together and share a pack. A wide
-//! vector or a blob would make reads of the other columns longer, so each of them is a pack of its own.
+//! Reading a row costs one read for each pack. Narrow columns are usually requested together, so they share a pack. A
+//! wide vector or a blob would make reads of the other columns longer, so each of them is a pack of its own.
 
 use arrow_schema::{DataType, Field, Schema};
 
@@ -32,8 +32,8 @@ fn is_blob(field: &Field) -> bool {
         || metadata.get("ARROW:extension:name").is_some_and(|name| name == "lance.blob.v2")
 }
 
-/// Returns the width in bytes of a value without nulls if the type consists only of values of constant width. Returns
-/// `None` for all other types. A boolean takes a byte.
+/// Returns the width in bytes of a value without nulls if all parts of the type have constant width. Returns `None` for
+/// all other types. A boolean takes a byte.
 pub(crate) fn plain_width(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::Boolean => Some(1),

@@ -1,10 +1,10 @@
 //! Computes where each row of an extent starts.
 //!
-//! A read covers whole sectors, so a row that straddles a sector boundary costs an extra sector. Rows are placed within
-//! sectors as long as the padding takes at most a third of the space.
+//! A read covers whole sectors, so a row that straddles a sector boundary costs an extra sector. Rows are placed so
+//! that they do not straddle boundaries needlessly, as long as the padding takes at most a third of the space.
 //!
-//! Rows of constant width: the start follows from arithmetic and takes no RAM per row. Rows are grouped into blocks.
-//! Within a block they follow each other without gaps, and the rest of the block is zeros:
+//! Rows of constant width: the start of a row is computed from its number, so it takes no RAM. Rows are grouped into
+//! blocks. Within a block they follow each other without gaps, and the rest of the block is zeros:
 //!
 //! ```text
 //! width 1536, block 4096:  | row 0 | row 1 | pad || row 2 | row 3 | pad || …
@@ -14,11 +14,11 @@
 //!
 //! A row of at most 1,365 bytes always lies within one sector.
 //!
-//! Rows of variable width: placement is greedy. A row that doesn't fit into the rest of its sector starts at the next
-//! sector if that rest is at most a third of a sector. Otherwise the row straddles the boundary. Only the lengths are
-//! stored (2 bytes for each row), with the start of every 16th row as a base. The other starts are computed from the
-//! base by the same rule. Storing starts as deltas was rejected: it takes as much RAM, and does not distinguish the
-//! end of a row from the padding after it.
+//! Rows of variable width: each row is placed after the one before. A row that doesn't fit into the rest of the sector
+//! starts at the next sector if this rest is at most a third of a sector. Otherwise the row straddles the boundary.
+//! Only the lengths are stored (2 bytes for each row), with the start of every 16th row as a base. The other starts are
+//! computed from the base by the same rule. Storing the differences between starts was rejected: they take as much RAM,
+//! and do not distinguish the end of a row from the padding after it.
 
 use address::SECTOR_BYTES;
 
@@ -30,7 +30,7 @@ pub(crate) const SECTORS_MAX: u64 = (1 << 20) - 1;
 const SECTOR: u32 = SECTOR_BYTES as u32;
 /// The number of rows that share a base.
 const GROUP_ROWS: usize = 16;
-/// Marks a row whose length is this value or more, and is stored in `long`.
+/// In `lens`, marks a row of this length or more, whose length is stored in `long`.
 pub(crate) const LONG: u16 = u16::MAX;
 
 /// The byte range of one row, relative to the start of its extent.
@@ -60,7 +60,7 @@ pub struct SectorSpan {
     pub count: u32,
 }
 
-/// Rows of one width. Each block begins with `per_block` of them, without gaps.
+/// Rows of one width. Each block begins with `per_block` rows, without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FixedRows {
     pub width: u32,
@@ -156,8 +156,8 @@ impl VariableRows {
         }
     }
 
-    /// Returns the row's range. It adds at most 15 lengths, or places at most 16 rows one after another. This takes
-    /// about 20 ns; the read that follows takes microseconds.
+    /// Returns the row's range, for which it adds at most 15 lengths, or places at most 16 rows one after another. This
+    /// takes about 20 ns, whereas the read that follows takes microseconds.
     pub fn span(&self, row: u32) -> Option<RowSpan> {
         let (first, row) = (row as usize / GROUP_ROWS * GROUP_ROWS, row as usize);
         let base = *self.bases.get(row / GROUP_ROWS)?;
@@ -174,7 +174,7 @@ impl VariableRows {
         let (mut end, mut start) = (u64::from(base), 0);
         for (at, &len) in (first..).zip(lens) {
             let len = if len == LONG { self.len_of(at as u32)? } else { u32::from(len) };
-            // The base is a start, so the first row is not placed again.
+            // The base is the start of the first row, so only the following rows are placed.
             start = if at == first { end } else { row_start(end, len) };
             end = start + u64::from(len);
         }

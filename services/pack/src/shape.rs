@@ -19,9 +19,9 @@
 //! takes zeros if its type is fixed, and no bytes if it is variable. Ends count from the struct's first byte, or from
 //! a body's first item.
 //!
-//! The *plain* encoding of a fixed list has its items' plain encodings without bitmaps, and takes one copy to decode.
-//! It is used for fixed lists that are the items of a list, and for a fixed list that is a pack's only column, if no
-//! item is null at any depth.
+//! The *plain* encoding of a fixed list consists of its items' plain encodings, without bitmaps, so decoding it is one
+//! copy. It is used for fixed lists that are the items of a list, and for a fixed list that is a pack's only column, if
+//! no item is null at any depth.
 
 use arrow_schema::DataType;
 
@@ -29,7 +29,7 @@ use crate::PackError;
 use crate::physical::physical_type;
 use crate::plan::plain_width;
 
-/// The maximum width of a row's fixed part. It is far wider than a sector and keeps sums of widths from overflowing.
+/// The maximum width of a row's fixed part. It is far more than a sector, and keeps sums of widths from overflowing.
 const FIXED_BYTES_MAX: usize = 1 << 30;
 
 /// The maximum number of items of a list, and the mask of the number in a list's head.

@@ -29,8 +29,8 @@ impl SoloValues {
         Some(Self { physical: physical.clone(), offsets, bytes, validity: Validity::default() })
     }
 
-    /// Copies a piece of a row, which consists of the flag and the value. `offset` is the piece's offset in the row.
-    /// The piece must lie within the row.
+    /// Copies a piece of a row. The row consists of the flag and the value. The piece begins at `offset` in the row,
+    /// and must end within it.
     pub fn put(&mut self, slot: usize, offset: usize, piece: &[u8]) -> Result<(), Malformed> {
         let (start, end) = (self.offsets.start(slot), self.offsets.start(slot + 1));
         let (at, value) = match (offset, piece) {

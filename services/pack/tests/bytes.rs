@@ -151,7 +151,7 @@ fn a_list_has_its_item_count_and_encoding_flags() {
         pairs.append(true);
         nested(Arc::new(pairs.finish()))
     };
-    // 2 items, plain: their floats, one after another.
+    // 2 items in the plain encoding: their floats, one after another.
     let one = 1f32.to_le_bytes();
     let plain = [&[2, 0, 0, 0x40][..], &one, &[0; 4], &one, &one].concat();
     assert_eq!(pairs(Some(1.0))[4..], plain);

@@ -1,5 +1,5 @@
-//! Fuzz tests of the decoders of rows and extent indexes. Any bytes give an error or a valid value, never a panic, and
-//! no memory is allocated for a length before its bytes are there.
+//! Fuzz tests of the decoders of rows and extent indexes. Any bytes give an error or a valid value, but never a panic.
+//! No memory is allocated for a length whose bytes are missing.
 
 mod arbitrary;
 

@@ -1,4 +1,5 @@
-//! Round trips of arbitrary columns: encoding them, and assembling rows in any order, gives the same as Arrow's `take`.
+//! Round trips of arbitrary columns: encoding them, and assembling rows in any order, gives the same columns as Arrow's
+//! `take`.
 
 mod arbitrary;
 
