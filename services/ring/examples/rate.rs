@@ -1,4 +1,4 @@
-//! Measures how many reads per second one ring makes, and how much CPU time a read takes: `rate FILE
+//! Measures how many reads per second one ring carries out, and how much CPU time a read takes. Usage: `rate FILE
 //! READ_DEPTH [pread]`.
 //!
 //! Runs a closed loop of random 4,096-byte reads for 3 seconds: the sink of each read starts the next one. This

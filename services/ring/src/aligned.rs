@@ -19,13 +19,14 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
-    /// The maximum that `len` can be resized to.
+    /// The length of the allocation, up to which the buffer can be resized.
     capacity: usize,
     /// The region that the buffer is a part of, or `None` if it has an allocation of its own.
     region: Option<Arc<Region>>,
 }
 
-/// Memory of one or several buffers. It is freed with the last of them; only they point into it.
+/// Memory of one or several buffers, which is freed when the last of these buffers is dropped. Nothing else points into
+/// it.
 enum Region {
     /// Memory from the allocator.
     Allocated(NonNull<u8>, Layout),
@@ -74,9 +75,9 @@ impl AlignedBuf {
         }
     }
 
-    /// Allocates `count` buffers of `len` zero bytes each, in huge pages if the kernel has any. A buffer is then one or
-    /// two contiguous pieces of memory to the drive, and not one piece per 4 KiB page. The buffers share one
-    /// allocation, which is freed with the last of them.
+    /// Allocates `count` buffers of `len` zero bytes each, in huge pages if the kernel has any. For the drive, a buffer
+    /// then consists of one or two contiguous pieces of memory instead of one piece per 4 KiB page. The buffers share
+    /// one allocation, which is freed when the last buffer is dropped.
     ///
     /// # Panics
     ///
@@ -174,8 +175,8 @@ impl AlignedBuf {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// Changes the length, up to the length with which the buffer was allocated. Bytes that a shorter length
-    /// hides are unchanged when they become visible again.
+    /// Changes the length, up to the length with which the buffer was allocated. Bytes beyond a shorter length are
+    /// kept, and are visible again after the buffer has grown.
     ///
     /// # Panics
     ///

@@ -1,5 +1,5 @@
-//! A description of a running ring, for the log and the status page. It says why io_uring, registered
-//! buffers or registered files are not used, and how many drives are read without O_DIRECT.
+//! A description of a running ring, for the log and the status page. It includes the reasons why io_uring, registered
+//! buffers or registered files are not used, and the number of drives that are read without O_DIRECT.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
 //! The queue depth of the device under a file, as sysfs reports it.
 //!
-//! The search starts at `/sys/dev/block/MAJOR:MINOR` of the device that holds the file. A partition leads to its disk,
-//! one folder up. A device made of others (md, or LVM and everything else that uses device mapper) leads to its
-//! components, whose depths are added up. A loop device leads to the device that holds its file; since the loop device
-//! has a queue of its own too, the smaller of the two depths counts.
+//! The search starts at `/sys/dev/block/MAJOR:MINOR` of the device that holds the file. If the device is a partition,
+//! its disk is one folder up. If it is made of other devices (md, or LVM and everything else that uses device mapper),
+//! the depths of its components are added up. If it is a loop device, the search goes on at the device that holds its
+//! file, and the smaller depth counts, because the loop device has a queue of its own too.
 
 #![expect(clippy::disallowed_methods, reason = "sysfs is read once, when a drive is opened")]
 
@@ -21,8 +21,7 @@ pub const QUEUE_DEPTH_MAX: u32 = 2048;
 /// The depth that is assumed if no block device reports one.
 pub const QUEUE_DEPTH_DEFAULT: u32 = 128;
 
-/// Maximum depth of nested devices that are followed. Thin LVM, RAID and encryption together nest less
-/// deeply.
+/// Maximum number of nested devices that are followed. Thin LVM, RAID and encryption together are nested less deeply.
 const NESTING_MAX: u32 = 8;
 
 /// A queue depth and its origin.
@@ -112,9 +111,9 @@ struct Sysfs<'a> {
 /// The devices found below a device.
 #[derive(Default)]
 struct Underlying {
-    /// The queues that count, each with its device's name and depth.
+    /// The queues that limit the device, each with its device's name and depth.
     queues: Vec<(String, u32)>,
-    /// The disks at the bottom.
+    /// The disks at the bottom of the nesting.
     disks: Vec<String>,
 }
 

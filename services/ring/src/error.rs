@@ -7,7 +7,8 @@ use address::{ByteOffset, DriveNo};
 
 use crate::{AlignedBuf, ConfigError, DriveFault, IoUringUnavailable};
 
-/// The reason why a read returned no bytes. Refusals are decided at the call, all other errors later.
+/// The reason why a read returned no bytes. A read is refused when it is requested; all other errors are reported
+/// later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// Refused: the queue is full. The caller should shed the request.
@@ -32,7 +33,7 @@ pub enum ReadError {
         /// The requested length in bytes.
         len: usize,
     },
-    /// Refused: longer than an operation may be.
+    /// Refused: the operation is longer than the maximum.
     #[error("a read of {len} bytes is too long; the maximum is {max}")]
     TooLong {
         /// The requested length in bytes.
@@ -101,7 +102,7 @@ pub enum WriteError {
         /// The requested length in bytes.
         len: usize,
     },
-    /// Refused: longer than an operation may be.
+    /// Refused: the operation is longer than the maximum.
     #[error("a write of {len} bytes is too long; the maximum is {max}")]
     TooLong {
         /// The requested length in bytes.
@@ -196,7 +197,7 @@ pub enum StartError {
     },
 }
 
-/// The failure of an operation, before it is converted to a read error or a write error.
+/// The failure of an accepted operation, which is converted to a [`ReadError`] or a [`WriteError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Io { drive: DriveNo, offset: ByteOffset, errno: i32 },

@@ -1,12 +1,12 @@
-//! Classifies the errno of a read, write or fsync by what can be done about it.
+//! Classifies the errno of a read, write or fsync by what the caller can do about it.
 
 use std::fmt;
 
 /// A class of I/O error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DriveFault {
-    /// The drive could not read or write some of the sectors (EIO, ENODATA, EILSEQ, EBADMSG, EREMOTEIO). Drop the
-    /// extent; other extents may be intact.
+    /// The drive could not read or write some of the sectors (EIO, ENODATA, EILSEQ, EBADMSG, EREMOTEIO). Other sectors
+    /// may be intact.
     Medium,
     /// The drive did not answer within the kernel's timeout (ETIMEDOUT).
     Timeout,

@@ -1,5 +1,4 @@
-//! The queues, the operations in flight, and the handling of completions: a ring without its futures, sinks
-//! and tasks.
+//! A ring without its futures, sinks and tasks: the queues, the operations in flight, and the handling of completions.
 //!
 //! Reads and transfers (writes, fsyncs, owned reads) have separate slots, so that neither can use up the
 //! slots of the other. `transfer_queues` decides which transfer is submitted next.
@@ -33,13 +32,13 @@ pub(crate) struct Ledger {
     read_queue: ReadQueue,
     transfers: Slots<Transfer>,
     transfer_queues: TransferQueues,
-    /// Operations pushed to the backend since its last successful `submit`.
+    /// The number of operations pushed to the backend since its last successful `submit`.
     unsubmitted: u64,
 }
 
-/// The receiver of an operation's result. It is called once the ledger is no longer borrowed.
+/// The receiver of an operation's result. The ring calls it when the ledger is no longer borrowed.
 pub(crate) enum Delivery {
-    /// Nobody yet: the rest of the operation was pushed to the backend.
+    /// None yet, because the rest of the operation was pushed to the backend.
     Nothing,
     /// A sink. After the call, the slot and its buffer are returned.
     ToSink {
@@ -107,7 +106,7 @@ impl Ledger {
     }
 
     /// Fills the free slots from the queues, and submits all operations that the backend was given. Returns false if
-    /// the kernel is out of resources; this must then be called again soon.
+    /// the kernel is out of resources. The caller must then call this again soon.
     pub fn submit(&mut self) -> bool {
         self.fill_read_slots();
         self.fill_transfer_slots();
@@ -221,7 +220,7 @@ impl Ledger {
         let transfer =
             self.transfers.get_mut(slot).expect("a completion belongs to an occupied slot");
         let verdict = transfer.progress.advance(transfer.kind, result);
-        // A transfer goes on even if its future was dropped, because half a write is of no use to anybody.
+        // Continue a transfer even if its future was dropped, because a part of a write is useless.
         if verdict == Verdict::Resubmit {
             let Transfer { kind, drive, offset, progress, .. } = *transfer;
             self.push_rest(slot, kind, drive, offset, progress, buf);
@@ -264,8 +263,8 @@ impl Ledger {
         self.push(Request { slot, kind, drive, offset, start, len: progress.len - start, buf });
     }
 
-    /// Returns the failure that `verdict` means, or `None` if the operation succeeded. An operation that is abandoned
-    /// halfway counts as interrupted.
+    /// Returns the failure that `verdict` means, or `None` if the operation succeeded. A read that is abandoned
+    /// halfway, because its sink was dropped, counts as interrupted.
     fn failure(
         &self,
         verdict: Verdict,
@@ -345,7 +344,7 @@ impl Ledger {
         Some(Delivery::ToFuture { reply, outcome, buf })
     }
 
-    /// Returns the backend.
+    /// Returns the backend, for its readiness and pause.
     pub fn backend(&self) -> &AnyBackend {
         &self.backend
     }

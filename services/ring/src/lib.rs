@@ -1,14 +1,13 @@
-//! Asynchronous drive I/O for one core, over one io_uring. A read costs no task and no allocation, and a
-//! write gives its buffer back. A pool of threads, plain system calls or a simulated disk can take io_uring's
-//! place.
+//! Asynchronous drive I/O for one core, over one io_uring. A read needs no task and no allocation of its own, and a
+//! write returns its buffer. A pool of threads, plain system calls or a simulated disk can take io_uring's place.
 //!
 //! # Invariants
 //!
 //! - A slot has at most one operation in flight. The backend owns that operation's buffer from submission to
 //!   completion, even if the caller goes away in the meantime.
 //! - An operation's `user_data` is its slot's index and generation, never a pointer.
-//! - Completions are first collected and then delivered, with nothing borrowed, so a sink may call any method
-//!   of the ring.
+//! - Completions are first collected and then delivered. While they are delivered, no state of the ring is borrowed, so
+//!   a sink may call any method of the ring.
 //! - Every queue has a maximum length. An operation that exceeds it is refused with a typed error.
 //! - A ring waits for all operations in the kernel before it frees any memory.
 //!
@@ -23,9 +22,9 @@
 //!
 //! # What it deliberately does not do
 //!
-//! A ring knows nothing of extents, checksums or requests. It does not coalesce reads, has no timers, and
-//! never moves work between cores. It reads the clock only to tell sinks when a batch of completions was
-//! collected. Polled completions (`IOPOLL`) are not implemented; they would go into `backend/uring.rs`.
+//! A ring knows nothing of extents, checksums or requests. It does not coalesce reads, has no timers, and never moves
+//! work between cores. It reads the clock only to report to sinks when a batch of completions was collected. Polled
+//! completions (`IOPOLL`) are not implemented. The place for them is `backend/uring.rs`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,5 +1,5 @@
-//! Finds out whether io_uring is usable here. This is checked before a node serves, so that the node does not fail
-//! later.
+//! Finds out whether io_uring is usable on this system. This is checked before a node serves, so that the node does not
+//! fail later.
 
 use std::fs;
 use std::io;
@@ -93,7 +93,7 @@ fn reason_for(doing: &'static str, error: &io::Error) -> IoUringUnavailable {
     classify(doing, error, sysctl.as_deref())
 }
 
-/// Submits a no-op: a seccomp profile may allow the setup and forbid everything else.
+/// Submits a no-op, because a seccomp profile may allow the setup and forbid everything else.
 fn submit_noop(ring: &mut IoUring) -> io::Result<()> {
     // SAFETY: a NOP has no buffer and no file.
     let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };

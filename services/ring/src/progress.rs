@@ -22,7 +22,7 @@ pub(crate) struct Progress {
     attempts: u8,
 }
 
-/// The consequence of a completion for its operation.
+/// What follows from a completion for its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Done,
@@ -39,7 +39,7 @@ impl Progress {
         Self { len, done: 0, attempts: 0 }
     }
 
-    /// Takes a completion of the rest of the operation into account, and returns what to do next.
+    /// Processes a completion of the operation, or of the rest of it, and returns what to do next.
     pub fn advance(&mut self, kind: OpKind, result: Result<u32, i32>) -> Verdict {
         match (kind, result) {
             (_, Err(errno @ (libc::EINTR | libc::EAGAIN))) => self.retry(errno),

@@ -49,7 +49,8 @@ impl ReadQueue {
         self.reads.push_back(read);
     }
 
-    /// Removes the oldest read whose sink still exists. Also returns how many reads were discarded before it.
+    /// Removes and returns the oldest read whose sink still exists. Discards the reads before it, and also returns
+    /// their number.
     pub fn pop(&mut self) -> (u64, Option<QueuedRead>) {
         self.searched = false;
         let mut discarded = 0;

@@ -34,20 +34,21 @@ use crate::{
     RingConfig, RingDescription, RingStats, SlabFile, StartError, Write, WriteError, probe,
 };
 
-/// One core's ring. Clones are handles to the same ring; a handle cannot leave its thread.
+/// One core's ring. Clones are handles to the same ring. A handle cannot be sent to another thread.
 ///
-/// Dropping the last handle blocks until nothing is in flight. No sink is called any more, queued operations
-/// are discarded, and the futures of unfinished transfers end with [`WriteError::Closed`] or
-/// [`ReadError::Closed`].
+/// Dropping the last handle blocks until nothing is in flight. After that no sink is called, queued operations are
+/// discarded, and the futures of unfinished transfers complete with [`WriteError::Closed`] or [`ReadError::Closed`].
 #[derive(Clone)]
 pub struct Ring(Rc<Inner>);
 
 pub(crate) struct Inner {
+    /// The ring's number in its thread's list of rings (`driver.rs`).
     number: OnceCell<u64>,
+    /// The task that drives the ring.
     task: OnceCell<AbortHandle>,
     ledger: RefCell<Ledger>,
     pub submit_request: SubmitRequest,
-    /// Empty between batches; kept to reuse its allocation.
+    /// The completions of the current batch. Empty between batches, and kept to reuse its allocation.
     batch: Cell<Vec<Completion>>,
     drains: RefCell<Vec<Waker>>,
     files: Vec<SlabFile>,
@@ -123,8 +124,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// If the read is refused: [`ReadError::Full`], or an error that says what is wrong with the drive or the range.
-    /// The sink is then not called.
+    /// The reason why the read is refused: [`ReadError::Full`], or what is wrong with the drive or the range. The sink
+    /// is not called for a refused read.
     pub fn read(
         &self,
         sink: &Rc<dyn ReadSink>,
@@ -150,13 +151,13 @@ impl Ring {
         Ok(())
     }
 
-    /// Fills `buf` from `offset` of `drive`: for large sequential reads such as scrubbing and recovery. The read is
+    /// Fills `buf` from `offset` of `drive`. For large sequential reads, such as those of a scrubber. The read is
     /// scheduled with the writes, so it has a lower priority than reads by [`Ring::read`]. The range must consist of
     /// whole sectors, at most 1 GiB.
     ///
     /// # Errors
     ///
-    /// Returned by the future. Every error gives the buffer back.
+    /// The future returns the error, which contains the buffer.
     pub fn read_owned(&self, drive: DriveNo, offset: ByteOffset, buf: AlignedBuf) -> ReadOwned {
         if let Err(error) = self.0.check_read(drive, offset, buf.len(), TRANSFER_BYTES_MAX) {
             return ReadOwned::refused(error, buf);
@@ -177,7 +178,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// Returned by the future. Every error gives the buffer back.
+    /// The future returns the error, which contains the buffer.
     pub fn write(&self, drive: DriveNo, offset: ByteOffset, buf: AlignedBuf) -> Write {
         if let Err(error) = self.0.check_write(drive, offset, buf.len()) {
             return Write::refused(error, buf);
@@ -191,13 +192,13 @@ impl Ring {
         }
     }
 
-    /// Makes all writes to `drive` durable that ended before this call (fdatasync). Writes still in flight
-    /// may or may not be covered.
+    /// Makes durable all writes to `drive` that ended before this call (fdatasync). Writes still in flight may or may
+    /// not be covered.
     ///
     /// # Errors
     ///
-    /// Returned by the future. After an I/O error it is unknown which writes are durable, and calling this
-    /// again does not help.
+    /// The future returns the error. After an I/O error it is unknown which writes are durable, and another fsync does
+    /// not help.
     pub fn fsync(&self, drive: DriveNo) -> Fsync {
         if usize::from(drive.0) >= self.0.files.len() {
             return Fsync::refused(WriteError::NoSuchDrive { drive }, AlignedBuf::empty());
@@ -211,8 +212,8 @@ impl Ring {
         }
     }
 
-    /// Submits queued operations to the kernel now, as far as slots are free. The ring does this by itself
-    /// once all tasks that are ready have run; see also [`submit_all`](crate::submit_all).
+    /// Submits queued operations to the kernel now, as many as there are free slots. The ring does this by itself once
+    /// all tasks that are ready have run. See also [`submit_all`](crate::submit_all).
     pub fn submit(&self) {
         self.0.submit();
     }
@@ -365,7 +366,7 @@ impl Inner {
         count
     }
 
-    /// Calls sinks and wakers, which may call the ring, so nothing may be borrowed here.
+    /// Calls sinks and wakers. These may call the ring, so the ledger must not be borrowed here.
     fn deliver(&self, delivery: Delivery, at: Instant) {
         match delivery {
             Delivery::Nothing => {}
@@ -478,8 +479,8 @@ fn check_media(engine: &Engine, files: &[SlabFile]) -> Result<(), StartError> {
     }
 }
 
-/// Starts the configured backend. Lowers `limits` for a pread pool, which has a thread for each transfer that may be in
-/// flight.
+/// Starts the configured backend. If it is a pread pool, which has a thread for each transfer that may be in flight,
+/// lowers `limits` first.
 fn start_backend(
     config: &RingConfig,
     files: &[SlabFile],
@@ -510,7 +511,7 @@ fn start_uring(
     files: &[SlabFile],
     bufs: &[AlignedBuf],
 ) -> Result<(AnyBackend, EngineInUse), IoUringUnavailable> {
-    // The ring of the probe was small, so this one may still exceed RLIMIT_MEMLOCK.
+    // The probe's ring was small, so this one may exceed RLIMIT_MEMLOCK although the probe succeeded.
     let (uring, registered) =
         Uring::start(files, slots, bufs).map_err(IoUringUnavailable::at_setup)?;
     let Registered { task_run, buffers_unregistered, files_unregistered } = registered;

@@ -1,8 +1,8 @@
 //! The file or block device that holds a drive's extents.
 //!
-//! Opening a slab detects most of what would otherwise fail later. It allocates the file's full size,
-//! tests O_DIRECT by reading and writing the first sector, and takes an exclusive lock (flock) that keeps
-//! other processes away for as long as any clone exists. It also finds out the queue depth of the drive.
+//! Opening a slab detects most problems that would otherwise appear later. It allocates the file's full size, tests
+//! O_DIRECT by reading and writing the first sector, and takes an exclusive lock (flock), which keeps other processes
+//! away as long as any clone exists. It also finds out the queue depth of the drive.
 
 use std::fs::{File, Metadata, Permissions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
@@ -86,7 +86,7 @@ impl SlabFile {
         }
         let made = make(path, options);
         let opened = Self::open_made(path, options, made.is_some());
-        // If the lock is taken by now, another process uses the file.
+        // If the lock can't be taken, another process uses the file by now.
         if let (Some(made), Err(_)) = (&made, &opened)
             && made.try_lock().is_ok()
         {
@@ -196,8 +196,8 @@ impl SlabFile {
         self.0.is_memory
     }
 
-    /// Closes the slab, and removes its file if opening the slab created it: for a caller that cannot use the
-    /// slab after all. Clones stay usable.
+    /// Closes the slab, and removes its file if opening the slab created it. For a caller that cannot use the slab
+    /// after all. Clones stay usable.
     pub fn discard(self) {
         if let Medium::File(file) = &self.0.medium
             && self.0.is_new
@@ -211,7 +211,7 @@ impl SlabFile {
         &self.0.queue_depth
     }
 
-    /// Writes the slab's first sectors durably: for marking a slab before a ring is started on it.
+    /// Writes the slab's first sectors durably, before a ring is started on the slab.
     ///
     /// # Errors
     /// See [`SlabError`].
@@ -226,7 +226,7 @@ impl SlabFile {
         written.map_err(|error| SlabError::of(&self.0.path, "writing its head", self.0.len, error))
     }
 
-    /// Fills `buf` from `offset` on the calling thread: for reading a slab before a ring is started on it.
+    /// Fills `buf` from `offset`, on the calling thread. For reading a slab before a ring is started on it.
     ///
     /// # Errors
     /// The error of the drive, or `UnexpectedEof` if the range extends past the slab's end.
@@ -268,8 +268,8 @@ fn make(path: &Path, options: OpenOptions) -> Option<File> {
     File::options().write(true).create_new(true).mode(FILE_MODE).open(path).ok()
 }
 
-/// Removes a file that `make` created, and that is locked, if `path` still refers to it. A failure is
-/// ignored: the caller reports the error because of which the file is removed.
+/// Removes a file that `make` created, and that this process has locked, if `path` still refers to it. A failure is
+/// ignored, because the caller reports the earlier error, for which it removes the file.
 fn remove(path: &Path, made: &File) {
     let id = |metadata: Metadata| (metadata.dev(), metadata.ino());
     if let (Ok(made), Ok(named)) = (made.metadata(), path.symlink_metadata())
@@ -340,7 +340,7 @@ fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<(u64, b
                 Ok((size, kind.is_block_device()))
             }
         }
-        // Checked before allocating, which would fill the filesystem before it fails.
+        // Check the space before allocating, because allocating would fill the filesystem before it fails.
         Some(size) if !has_room(file, size).map_err(failed("stat"))? => {
             Err(failed("allocate")(io::Error::from_raw_os_error(libc::ENOSPC)))
         }
@@ -351,7 +351,7 @@ fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<(u64, b
                 Ok((size, false))
             }
             Err(errno) => {
-                // Undo a partial allocation. If that fails, the first error is still the one to report.
+                // Undo a partial allocation. If this fails too, the first error is still the one to report.
                 let _ = file.set_len(actual);
                 Err(failed("allocate")(errno.into()))
             }

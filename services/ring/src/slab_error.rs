@@ -1,4 +1,4 @@
-//! The reasons why a slab cannot be used. Each message names the path and, where possible, what to do.
+//! The reasons why a slab cannot be used. Each message names the path and, where possible, says what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The slots of operations in flight. Pure bookkeeping.
 //!
-//! A slot is free or occupied by one operation. It is vacated in two steps, `take` and `free`, because a
-//! read's buffer is lent to its sink in between. Each `take` increments the slot's generation, so that a late
-//! completion cannot be mistaken for one of a later operation in the same slot.
+//! A slot is free or occupied by one operation. It is vacated in two steps, `take` and `free`, because a read's buffer
+//! is lent to its sink in between. Each `take` increments the slot's generation, so that a completion of an earlier
+//! operation cannot be mistaken for one of a later operation in the same slot.
 
 /// A slot's index (low 32 bits) and generation (high 32 bits). It is the `user_data` of the slot's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -64,15 +64,15 @@ counters! {
     retries,
     /// Panics of sinks that were caught.
     sink_panics,
-    /// Times that a batch of operations was submitted to the backend.
+    /// Number of batches of operations that were submitted.
     submits,
-    /// Operations in the largest batch that was submitted.
+    /// Number of operations in the largest batch that was submitted.
     submit_batch_max,
-    /// Times that the backend could not take a batch and had to be called again.
+    /// Number of times that the kernel was out of resources for a batch, so that it had to be submitted again.
     submits_deferred,
-    /// Batches of completions that were collected.
+    /// Number of batches of completions that were collected.
     reaps,
-    /// Completions in the largest batch that was collected.
+    /// Number of completions in the largest batch that was collected.
     reap_batch_max,
     /// Gauge: reads waiting for a slot.
     queue_len,

@@ -48,7 +48,7 @@ impl Reply {
     }
 }
 
-/// The part that the futures of all transfers share. Each of them converts the outcome to its own output type.
+/// The part that the futures of all transfers share. Each future converts the outcome to its own output type.
 enum Pending<E> {
     Refused(Option<Returned<E>>),
     Accepted(Rc<Reply>),
@@ -81,8 +81,8 @@ impl<E: From<Failure>> Pending<E> {
 impl<E> Drop for Pending<E> {
     fn drop(&mut self) {
         if let Self::Accepted(reply) = self {
-            // The ring may keep the reply for long, and may drop it while its ledger is borrowed. Dropping a waker can
-            // run foreign code, so the waker must not stay in the reply.
+            // Remove the waker from the reply: the ring may keep the reply for long, and may drop it while the ledger
+            // is borrowed. Dropping a waker can run foreign code, which may call the ring.
             let waker = reply.waker.borrow_mut().take();
             drop(waker);
         }

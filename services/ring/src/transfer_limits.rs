@@ -1,10 +1,10 @@
 //! Assigns each drive's transfers (writes, fsyncs, owned reads) to a queue, and limits how many of each queue
 //! may be in flight. Pure.
 //!
-//! Drives on the same device share a queue, because a read of any of them waits behind the writes that the
-//! device has been given. Every other drive has a queue of its own. Transfers of all rings together may use a
-//! quarter of the device's queue depth, but each queue of a ring may always have one in flight; the rest is left to
-//! reads. If operations are system calls on the ring's own thread (`Engine::InPlace`), all drives share one queue, and
+//! Drives on the same device share a queue, because a read of any of them waits behind the writes that the device has
+//! been given. Every other drive has a queue of its own. Transfers of all rings together may use a quarter of the
+//! device's queue depth, and the rest is left to reads. But each queue of a ring may always have one transfer in
+//! flight. If operations are system calls on the ring's own thread (`Engine::InPlace`), all drives share one queue, and
 //! no queue depth limits it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,8 +17,9 @@ use crate::{Engine, RingConfig};
 /// The transfers of all rings together may use 1 / `QUEUE_PARTS` of a device's queue depth, and at least one each.
 const QUEUE_PARTS: u32 = 4;
 
-/// Maximum number of transfers in flight over all queues, unless there are more queues: each may have one transfer in
-/// flight. With the maximum of 8,192 read slots that makes 12,288 operations, and an io_uring can have 32,768 entries.
+/// Maximum number of transfers in flight over all queues. If there are more queues than this, each may have one
+/// transfer in flight. With the maximum of 8,192 read slots that makes 12,288 operations, and an io_uring can have
+/// 32,768 entries.
 const IN_FLIGHT_MAX: u32 = 4096;
 
 /// The queue of each drive, and the limit of each queue.
@@ -35,7 +36,7 @@ impl TransferLimits {
     pub fn new(config: &RingConfig, drives: &[&QueueDepth]) -> Self {
         let configured_max = config.transfers_in_flight_max;
         if matches!(config.engine, Engine::InPlace) {
-            // The device is the core itself: while it carries out a transfer, the reads of all drives wait.
+            // The core itself carries out the transfers, so the reads of all drives wait for each of them.
             return Self { queues: vec![0; drives.len()], in_flight_max: vec![configured_max] };
         }
         let queues = queues_by_disk(drives);
@@ -79,8 +80,8 @@ impl TransferLimits {
     }
 }
 
-/// Returns a group number for each drive. Drives that have a disk in common have the same number; numbers
-/// count from 0 in the order of the drives.
+/// Returns the index of each drive's queue. Drives that have a disk in common have the same queue. The indexes count
+/// from 0, in the order of the drives.
 fn queues_by_disk(drives: &[&QueueDepth]) -> Vec<usize> {
     let mut groups: Vec<_> = (0..drives.len()).collect();
     let mut first_on: HashMap<&str, usize> = HashMap::new();

@@ -1,7 +1,7 @@
-//! The queues of transfers, and which transfer is submitted next. Pure bookkeeping.
+//! The queues of transfers, and the choice of the transfer that is submitted next. Pure bookkeeping.
 //!
-//! Each queue is first in, first out, has a maximum length, and has its own limit of transfers in flight.
-//! Queues that may submit take turns, so a drive that hangs occupies only its own slots.
+//! Each queue is first in, first out, has a maximum length, and has its own limit of transfers in flight. The queues
+//! that have not reached their limits take turns, so a drive that hangs occupies only its own slots.
 //!
 //! A read waits behind the writes that its drive has already been given. Therefore, after a read, a queue has
 //! only one transfer in flight until a number of transfers have been submitted without another read.
@@ -27,9 +27,9 @@ pub(crate) struct TransferQueues {
     queues: Vec<TransferQueue>,
     /// Maximum length of each queue.
     len_max: usize,
-    /// Transfers in all queues.
+    /// Number of transfers in all queues.
     len: usize,
-    /// Index of the queue that is asked next.
+    /// Index of the queue whose turn is next.
     next_queue: usize,
 }
 
@@ -37,7 +37,7 @@ struct TransferQueue {
     waiting: VecDeque<QueuedTransfer>,
     in_flight: u32,
     in_flight_max: u32,
-    /// Transfers that must still be submitted one at a time, because of the last read.
+    /// Number of transfers that must still be submitted one at a time, because of the last read.
     one_at_a_time: u32,
 }
 
@@ -69,7 +69,7 @@ impl TransferQueues {
         Ok(())
     }
 
-    /// Notes a read of `drive`, which limits its queue to one transfer in flight for a while.
+    /// Records a read of `drive`, which limits the drive's queue to one transfer in flight for a while.
     pub fn limit_after_read(&mut self, drive: DriveNo) {
         self.queues[self.limits.queue_of(drive)].one_at_a_time = TRANSFERS_AFTER_READ;
     }
@@ -105,12 +105,12 @@ impl TransferQueues {
         (discarded, None)
     }
 
-    /// Notes that a transfer of `drive` has completed, so that another may be submitted.
+    /// Records that a transfer of `drive` has completed, so that another may be submitted.
     pub fn completed(&mut self, drive: DriveNo) {
         self.queues[self.limits.queue_of(drive)].in_flight -= 1;
     }
 
-    /// Empties all queues.
+    /// Removes and returns all waiting transfers.
     pub fn drain(&mut self) -> impl Iterator<Item = QueuedTransfer> {
         self.len = 0;
         self.queues.iter_mut().flat_map(|queue| queue.waiting.drain(..))

@@ -1,9 +1,9 @@
 //! System calls on the ring's own thread, for drives in memory.
 //!
-//! tmpfs does not support non-blocking reads, so io_uring passes each read to a kernel worker thread. A 4 KiB
-//! read then costs two context switches for a copy that takes a microsecond (fio, one thread: 0.35 M reads/s
-//! with io_uring, 0.67 M with pread). As there is nothing to wait for, nothing can overlap either: operations
-//! are carried out when they are submitted.
+//! tmpfs does not support non-blocking reads, so io_uring passes each read to a kernel worker thread. A 4 KiB read then
+//! costs two context switches for a copy that takes a microsecond (fio, one thread: 0.35 M reads/s with io_uring, 0.67
+//! M with pread). A drive in memory makes nothing wait, so there is nothing to overlap: operations are carried out when
+//! they are submitted.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use super::system_call::carry_out;
 use super::{Backend, Completion, Request};
 use crate::SlabFile;
 
-/// The in-place backend.
+/// The backend that carries out operations on the ring's own thread.
 pub(crate) struct InPlace {
     files: Vec<SlabFile>,
     /// Requests pushed but not submitted.

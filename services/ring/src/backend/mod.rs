@@ -1,4 +1,4 @@
-//! The backends that carry out operations: io_uring, a pool of threads, the ring's own thread, and a
+//! The backends that carry out operations: io_uring, a pool of threads, system calls on the ring's own thread, and a
 //! simulated disk.
 //!
 //! A backend only moves bytes. It does not retry, has no queue beyond the requests it was given, and knows
@@ -49,7 +49,7 @@ pub(crate) struct Completion {
 
 /// A mechanism that carries out operations.
 pub(crate) trait Backend {
-    /// Accepts a request. The caller keeps at most as many requests with the backend as there are slots.
+    /// Accepts a request. At any time, the backend may have at most as many requests as there are slots.
     fn push(&mut self, request: Request);
 
     /// Submits all pushed requests to the kernel. An error is temporary: no request is lost, and the caller

@@ -31,8 +31,7 @@ pub(crate) struct Uring {
     operations: Vec<Option<Operation>>,
     in_flight: usize,
     task_run: TaskRun,
-    /// Whether the last `reap` found completions. More deferred work may then be pending, which no flag
-    /// reports.
+    /// Whether the last `reap` found completions. If so, more deferred work may be pending, which no flag reports.
     last_reap_found_some: bool,
 }
 
@@ -41,7 +40,7 @@ struct Operation {
     buf: AlignedBuf,
 }
 
-/// The mode of a ring that was set up, and the reasons why buffers or files could not be registered.
+/// The mode of a ring that was set up, and the reasons, if any, why buffers or files could not be registered.
 pub(crate) struct Registered {
     pub task_run: TaskRun,
     pub buffers_unregistered: Option<String>,
@@ -221,7 +220,7 @@ impl Drop for Uring {
         let mut ended = Vec::new();
         let mut refusals = 0;
         while self.in_flight > 0 {
-            // EAGAIN and EBUSY go away as completions are collected.
+            // The kernel stops reporting EAGAIN and EBUSY when completions are collected.
             if self.wait().is_err() {
                 refusals += 1;
                 std::thread::sleep(Duration::from_millis(1));
@@ -233,8 +232,8 @@ impl Drop for Uring {
             self.reap(&mut ended);
             ended.clear();
         }
-        // Otherwise the files would stay open, and locked, until the kernel has cleaned up the ring, which
-        // happens some time after its descriptor was closed.
+        // Unregister the files. Otherwise they would stay open, and locked, until the kernel has cleaned up the ring,
+        // which happens some time after its descriptor was closed.
         let _ = self.ring.submitter().unregister_files();
         let _ = self.ring.submitter().unregister_buffers();
     }
@@ -289,7 +288,7 @@ fn eventfd_wakes(ring: &mut IoUring, signal: &EventFd) -> io::Result<bool> {
     let pushed = unsafe { ring.submission().push(&entry) };
     pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
     ring.submit()?;
-    // Work that the kernel passes to a sleeping thread may first interrupt its sleep.
+    // Work that the kernel passes to a sleeping thread may interrupt its sleep first, so try again after EINTR.
     let mut woken = Err(nix::Error::EINTR);
     for _ in 0..8 {
         if woken == Err(nix::Error::EINTR) {

@@ -23,9 +23,9 @@ thread_local! {
     static NEXT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Submits the queued operations of every ring on the calling thread. Pass this to
-/// [`on_thread_park`](tokio::runtime::Builder::on_thread_park) to submit what was queued outside of any task.
-/// It costs almost nothing if nothing is queued.
+/// Submits the queued operations of every ring on the calling thread. Pass this function to
+/// [`on_thread_park`](tokio::runtime::Builder::on_thread_park), so that operations that were queued outside of any task
+/// are submitted too. It costs almost nothing if nothing is queued.
 pub fn submit_all() {
     let ring_at = |index: usize| RINGS.try_with(|rings| rings.borrow().get(index)?.1.upgrade());
     let mut index = 0;
@@ -35,7 +35,7 @@ pub fn submit_all() {
     }
 }
 
-/// A request from a ring to its task to submit what is queued.
+/// A request from a ring to its task to submit the queued operations.
 #[derive(Default)]
 pub(crate) struct SubmitRequest {
     is_raised: Cell<bool>,
@@ -87,7 +87,7 @@ enum Event {
     Stopped,
 }
 
-/// The task of a ring whose backend has a file descriptor.
+/// The task of a ring whose backend has a file descriptor that signals completions.
 pub(crate) async fn drive(number: u64, readiness: AsyncFd<OwnedFd>) {
     loop {
         let event = poll_fn(|cx| {
@@ -99,8 +99,8 @@ pub(crate) async fn drive(number: u64, readiness: AsyncFd<OwnedFd>) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Err(_)) => Poll::Ready(Event::Stopped),
                 Poll::Ready(Ok(mut guard)) => {
-                    // Cleared before completions are collected: one that arrives in between makes the
-                    // descriptor ready again.
+                    // Clear the readiness before collecting completions, so that a completion that arrives in between
+                    // makes the descriptor ready again.
                     guard.clear_ready();
                     Poll::Ready(Event::Readable)
                 }
@@ -121,8 +121,9 @@ pub(crate) async fn drive(number: u64, readiness: AsyncFd<OwnedFd>) {
     }
 }
 
-/// The task of a ring whose backend has no file descriptor: it submits and collects completions repeatedly while
-/// anything is in flight. On a simulated disk each repetition is one tick of the ring's time, which lasts `pause`.
+/// The task of a ring whose backend has no such file descriptor: it repeatedly submits operations and collects
+/// completions while any are in flight. On a simulated disk each repetition is one tick of the ring's time, which lasts
+/// `pause`.
 pub(crate) async fn drive_polled(number: u64, pause: Duration) {
     loop {
         let is_stopped = poll_fn(|cx| match find_ring(number) {

@@ -23,8 +23,8 @@ pub struct SimConfig {
     pub seed: u64,
     /// Size of each drive in bytes, a multiple of 4,096.
     pub drives: Vec<u64>,
-    /// Ticks that an operation takes, chosen at random within this range; so completions can overtake each
-    /// other.
+    /// Number of ticks that an operation takes, chosen at random within this range. So operations can complete in
+    /// another order than they were submitted.
     pub latency_ticks: RangeInclusive<u64>,
     /// The number of operations that each drive carries out at the same time; 0 for no limit. Further operations wait
     /// in the drive, in the order of their submission. Each ring has its own channels on each drive.
@@ -71,7 +71,7 @@ pub struct SimFaults {
     pub is_full: bool,
 }
 
-/// A read as the drive received it: one for each attempt.
+/// A read as the drive received it. If a read is submitted several times, there is one for each attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PhysicalRead {
     /// The drive.
@@ -216,7 +216,7 @@ impl SimDisk {
         self.lock().held = held;
     }
 
-    /// Makes the drive hang or go on. While it hangs, none of its operations completes, except those of a ring that is
+    /// Makes the drive hang or go on. While it hangs, no operation on it completes, except those of a ring that is
     /// dropped.
     pub fn hang(&self, drive: DriveNo, is_hung: bool) {
         let mut state = self.lock();
@@ -226,14 +226,13 @@ impl SimDisk {
         };
     }
 
-    /// Simulates a crash of the machine: writes in flight are torn, completed writes without an fsync may be
-    /// lost, and every operation in flight fails with EIO. Afterwards the rings can be dropped and new ones
-    /// started.
+    /// Simulates a crash of the machine: writes in flight are torn, completed writes that no fsync covers may be lost,
+    /// and every operation in flight fails with EIO. Afterwards, the rings can be dropped and new ones started.
     pub fn crash(&self) {
         self.lock().crash();
     }
 
-    /// Returns a drive's contents, including writes that completed without an fsync.
+    /// Returns a drive's contents, including completed writes that no fsync covers.
     pub fn contents(&self, drive: DriveNo) -> Vec<u8> {
         self.lock().drive(drive).bytes.clone()
     }
@@ -340,7 +339,7 @@ impl DiskState {
         self.operations.push(Operation { ring, request, pushed, due, order, crashed: false });
     }
 
-    /// Occupies the channel of a drive that is free first, for `ticks`. Returns the time at which the operation begins.
+    /// Occupies the drive's channel that is free first, for `ticks`. Returns the time at which the operation begins.
     fn free_channel(&mut self, ring: RingNo, now: u64, ticks: u64, drive: DriveNo) -> u64 {
         if self.channels_max == 0 {
             return now;

@@ -12,8 +12,8 @@ const ATOMIC_WRITE_BYTES: usize = 512;
 /// A simulated drive.
 pub(crate) struct SimDrive {
     pub bytes: Vec<u8>,
-    /// Completed writes that no fsync has covered: when they completed, where, and the bytes that were there
-    /// before.
+    /// Completed writes that no fsync has covered: for each, the moment of its completion, its offset, and the bytes
+    /// before it.
     unsynced: Vec<(u64, usize, Vec<u8>)>,
 }
 
@@ -29,7 +29,7 @@ impl SimDrive {
         place.copy_from_slice(data);
     }
 
-    /// Makes writes durable that completed before `moment`.
+    /// Makes durable the writes that completed before `moment`.
     pub fn fsync(&mut self, moment: u64) {
         self.unsynced.retain(|(completed, ..)| *completed >= moment);
     }

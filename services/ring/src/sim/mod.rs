@@ -1,4 +1,4 @@
-//! A simulated disk for tests, also of other crates: drives in memory with latency, reordering, faults and
+//! A simulated disk for the tests of this crate and others: drives in memory with latency, reordering, faults and
 //! crashes, all determined by one seed.
 //!
 //! Time is counted in ticks. While anything is in flight, a ring's driver advances the ring's time by one tick each
@@ -16,7 +16,7 @@
 //! [`SimConfig::channels`] limits how many operations a drive carries out at a time. Further operations wait in the
 //! drive.
 //!
-//! It does not model the time within an operation, bandwidth, or further effects of a drive's cache.
+//! The disk does not model the time within an operation, bandwidth, or further effects of a drive's cache.
 
 mod disk;
 mod drive;

@@ -1,4 +1,4 @@
-//! One test suite for all engines: a ring's guarantees do not depend on its backend.
+//! One test suite for all engines, because a ring's guarantees do not depend on its backend.
 
 mod bed;
 mod bounds;

@@ -1,9 +1,9 @@
 //! Checks random interleavings of all operations of a ring against a simple model.
 //!
-//! Each write gives its sectors a higher version number. A read may return any version from the last one that
-//! was known to be complete when the read was requested, to the last one that was begun when its result
-//! arrived: no older one, no newer one, and no other sector's bytes. While one drive hangs, transfers of the
-//! other drive must go on.
+//! Each write gives its sectors a higher version number. A read may return any version between the last one that was
+//! known to be complete when the read was requested, and the last one that was begun when the read's result arrived. It
+//! must not return an older or newer version, or bytes of another sector. While one drive hangs, transfers of the other
+//! drive must go on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
