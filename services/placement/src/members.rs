@@ -2,7 +2,7 @@
 //!
 //! For each chunk, a member has the score `-weight / ln(h)`, where `h` is a hash of the chunk and the member's name,
 //! between 0 and 1. The member with the highest score owns the chunk (Schindelhauer and Schomaker, 2005). When a member
-//! joins, only the chunks it now owns move. When a member leaves, only the chunks it owned move.
+//! joins, only the chunks that it now owns change their owner. When a member leaves, only the chunks that it owned do.
 
 use std::collections::HashSet;
 
@@ -106,9 +106,9 @@ impl Members {
     }
 }
 
-/// Maps a hash to a number above 0 and at most 1. The high 53 bits select one of 2^53 equal intervals of that range,
-/// and the result is the middle of the interval, as far as an f64 can represent it. The result is 1 for one hash in
-/// 2^53; the member's score is then the lowest, not the highest.
+/// Maps a hash to a number above 0 and at most 1. The high 53 bits of the hash select one of 2^53 equal intervals of
+/// that range. The result is the middle of the interval, rounded to an f64. For one hash in 2^53 it is rounded to 1,
+/// which gives the member the lowest score instead of the highest.
 fn unit(hash: u64) -> f64 {
     ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }

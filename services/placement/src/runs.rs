@@ -1,4 +1,4 @@
-//! Runs of consecutive chunks, the unit in which a Warm request names chunks.
+//! Runs of consecutive chunks. A Warm request names the chunks to fill as such runs.
 
 use std::ops::Range;
 
