@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::flow::{Cost, Flow};
 use crate::flow_queue::FlowQueue;
 
-/// One pop of the queue in this many serves batch work, if any waits.
+/// One in this many pops of the queue serves batch work, if any waits.
 pub const BATCH_TURN: usize = 8;
 
 /// The class of a piece of work.
@@ -18,13 +18,13 @@ pub enum Priority {
 }
 
 /// Waiting work of both classes. Within a class, flows are served in proportion to their weights, and the work of each
-/// flow leaves in the order of its arrival. The queue has no limit of its own: its owner refuses work before queueing
-/// it.
+/// flow leaves in the order of its arrival. The queue has no limit of its own. Its owner has to refuse work that
+/// exceeds a limit.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     interactive: FlowQueue<T>,
     batch: FlowQueue<T>,
-    /// The number of pops so far, modulo [`BATCH_TURN`].
+    /// The number of pops so far, modulo [`BATCH_TURN`]. Pop number 0 serves batch work first.
     turn: usize,
 }
 
@@ -57,14 +57,14 @@ impl<T: Cost> FairQueue<T> {
         }
     }
 
-    /// Adds `work`.
+    /// Adds a piece of work.
     #[inline]
     pub fn push(&mut self, work: T, flow: Flow, priority: Priority) {
         self.class_mut(priority).push(work, flow);
     }
 
-    /// Adds `work`. If the buffer of its flow would have to grow, first removes the flow's work for which `is_wanted`
-    /// is false. That pass is expensive for a long queue, but so is growing the buffer.
+    /// Adds `work`. If the buffer of the flow's waiting work would have to grow, first removes from it the work for
+    /// which `is_wanted` is false. Removing takes long if the buffer is large, but so does growing the buffer.
     pub fn push_after_cleaning(
         &mut self,
         work: T,
@@ -87,8 +87,8 @@ impl<T: Cost> FairQueue<T> {
         }
     }
 
-    /// Returns the next piece of work among the flows for which `may` is true. `may` gets the id of a flow and the
-    /// flow's first piece of work.
+    /// Returns the piece of work that is served next if only flows for which `may` returns true may be served. `may`
+    /// gets the id of a flow and the flow's first piece of work.
     pub fn first(&self, may: impl Fn(u64, &T) -> bool) -> Option<&T> {
         let mut order = Self::order((self.turn + 1) % BATCH_TURN).into_iter();
         order.find_map(|priority| self.class(priority).first(&may))

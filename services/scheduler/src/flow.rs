@@ -1,4 +1,4 @@
-//! Flows: the parties that share a queue.
+//! Flows, which share a queue in proportion to their weights.
 
 /// The maximum weight of a flow.
 pub const WEIGHT_MAX: u32 = 1000;
@@ -11,8 +11,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Creates a flow. The weight is clamped to 1 to [`WEIGHT_MAX`]. The flow with id 0 is always the
-    /// [default](Self::default), whatever the weight.
+    /// Creates a flow. The weight is clamped to the range from 1 to [`WEIGHT_MAX`]. The flow with id 0 is always the
+    /// [default](Self::default), whose weight is 1.
     pub fn new(id: u64, weight: u32) -> Self {
         match id {
             0 => Self::default(),

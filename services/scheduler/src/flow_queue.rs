@@ -6,7 +6,7 @@
 //!
 //! A flow that gets work after its queue was empty starts at the current virtual time, so it does not catch up on
 //! service that it did not ask for. If its previous tag is later, that tag is kept, so a flow gains nothing by emptying
-//! its queue. A flow that [`FlowQueue::pop_first`] passes over does not catch up on that service either.
+//! its queue. A flow that [`FlowQueue::pop_first`] passes over does not catch up on the service that it misses either.
 //!
 //! As long as two flows both have work waiting, their service divided by their weights differs by at most one piece of
 //! work of each. New work of a flow without waiting work waits for at most one piece of work of each other flow.
@@ -19,15 +19,15 @@ use crate::flow::{Cost, Flow};
 /// The maximum number of flows that a queue distinguishes. Work of further flows joins flow 0.
 pub const FLOWS_MAX: usize = 1024;
 
-/// The units of virtual time that a row takes at weight 1. At the maximum weight a row still takes 1,048 units, so the
-/// rounding error is less than a thousandth.
+/// The number of units of virtual time that a row takes at weight 1. At the maximum weight, a row takes 1,048 units, so
+/// the rounding error is less than a thousandth.
 const UNITS: u64 = 1 << 20;
 
 /// The virtual time at which all tags are lowered. A queue that serves 10 M rows per second reaches it every 30 hours.
 const REBASED_AT: u64 = 1 << 60;
 
-/// The maximum capacity of the buffer that a flow keeps while it has no work. It does not apply as long as the queue
-/// has seen only flow 0.
+/// The maximum capacity of the buffer that a flow keeps while it has no work, in pieces of work. It does not apply as
+/// long as the queue has seen no flow but flow 0.
 const IDLE_CAPACITY: usize = 1024;
 
 /// The index of flow 0, which always exists.
@@ -67,7 +67,7 @@ pub(crate) struct FlowQueue<T> {
     order: BinaryHeap<Reverse<(u64, u32)>>,
     /// The current virtual time: the time at which the most recently served work started.
     now: u64,
-    /// The latest virtual time at which the last work of any emptied flow ended.
+    /// The latest virtual time at which a flow ended its last piece of work, and so had none waiting.
     ends: u64,
     /// The index of the flow to which work was last added. Consecutive work mostly belongs to one request, so this
     /// saves a look-up.
@@ -75,7 +75,8 @@ pub(crate) struct FlowQueue<T> {
     len: usize,
 }
 
-/// Returns the cost of `work`, at least 1: a flow whose work cost nothing would always be served first.
+/// Returns the cost of `work`, which is at least 1, because a flow whose work cost nothing would always be served
+/// first.
 fn cost<T: Cost>(work: &T) -> u64 {
     u64::from(work.cost().max(1))
 }
@@ -127,8 +128,7 @@ impl<T: Cost> FlowQueue<T> {
         }
     }
 
-    /// Removes the work of `flow` for which `is_wanted` is false, if the flow's buffer would have to grow for more
-    /// work.
+    /// If the buffer of `flow` is full, removes from it the work for which `is_wanted` is false.
     pub fn clean_if_full(&mut self, flow: Flow, is_wanted: impl FnMut(&T) -> bool) {
         let Some(&at) = self.places.get(&flow.id()) else { return };
         let state = &mut self.flows[at as usize];
@@ -228,7 +228,7 @@ impl<T: Cost> FlowQueue<T> {
     }
 
     /// Estimates the cost of the work that would be served before new work of `flow`, if no other work arrives: all
-    /// waiting work of the flow itself, and for each other flow the work that its weight entitles it to meanwhile.
+    /// waiting work of the flow itself, and of each other flow the work that its weight entitles it to in the meantime.
     pub fn cost_before(&self, flow: Flow) -> u64 {
         let own = self.cost_of(flow);
         let turns = u128::from(own + 1);
@@ -278,8 +278,8 @@ impl<T: Cost> FlowQueue<T> {
         at
     }
 
-    /// Removes flows that have no work waiting and whose tag is not ahead of virtual time. A flow whose tag is ahead
-    /// has been served more than others, which removing it would forget.
+    /// Removes flows that have no work waiting and whose tag is not ahead of virtual time. A flow whose tag is ahead is
+    /// not removed, because it has been served more than others, which must not be forgotten.
     fn forget_idle(&mut self) {
         for (at, state) in (0..).zip(&self.flows).skip(1) {
             let is_idle = state.waiting.is_empty() && state.tag <= self.now;
@@ -354,7 +354,7 @@ impl<T: Cost> FlowQueue<T> {
         }
         self.ends = self.ends.max(state.tag);
         if self.front == NONE {
-            // No work waits, so no flow is behind another. All start again at the same time.
+            // No work waits, so no flow is owed service. All flows start again at the same virtual time.
             self.now = self.ends;
         }
     }

@@ -2,12 +2,12 @@
 //! use this crate.
 //!
 //! All work belongs to a [`Flow`], such as the requests of one grant. A [`FairQueue`] serves flows in proportion to
-//! their weights, counted in rows, so that a flow that asks for more than its share delays its own work and cannot take
-//! the shares of others. Within a flow, work is served in the order of its arrival.
+//! their weights, counted in rows, so that a flow that asks for more than its share delays its own work, and takes
+//! nothing from the shares of others. Within a flow, work is served in the order of its arrival.
 //!
 //! There are two priority classes. While interactive work waits, batch work gets one pop of the queue in
-//! [`BATCH_TURN`]. So neither class starves: a backfill takes at most an eighth of the pops from searches, and still
-//! finishes.
+//! [`BATCH_TURN`]. So neither class starves: a backfill takes at most an eighth of the pops while searches wait, and
+//! still finishes.
 //!
 //! [`has_room`] divides the places of a bounded queue between flows, so that one flow cannot fill a long queue.
 //! [`Permits`] combine both: a limit on concurrent work, and a fair, bounded queue for a permit. Everything except

@@ -10,8 +10,8 @@ use crate::fair_queue::{FairQueue, Priority};
 use crate::flow::{Cost, Flow};
 use crate::places::Places;
 
-/// A fixed number of permits to run, and the work that waits for one. Permits go to flows in proportion to their
-/// weights: the higher the cost of a flow's work, the longer the flow waits for its next permit.
+/// A fixed number of permits to run, and the work that waits for one. Flows get permits in proportion to their weights,
+/// counted in the cost of their work: the more a flow's work costs, the longer the flow waits for its next permit.
 #[derive(Debug)]
 pub struct Permits(Mutex<Queue>);
 
@@ -24,7 +24,7 @@ struct Queue {
     batch_places: (usize, usize),
 }
 
-/// Work that waits for a permit. Its channel is closed once it has stopped waiting.
+/// Work that waits for a permit. The channel is closed once the work has stopped waiting.
 #[derive(Debug)]
 struct Request {
     cost: u32,
@@ -48,7 +48,7 @@ pub struct Full {
     pub waiting: usize,
 }
 
-/// A future that completes with a permit. Dropping it earlier frees its place in the queue.
+/// A future that completes with a permit. If it is dropped before, its place in the queue becomes free.
 #[derive(Debug)]
 pub struct Waiting {
     permit: oneshot::Receiver<Permit>,
@@ -87,7 +87,7 @@ impl Permits {
     /// Queues for a permit, or takes one at once if it is free.
     ///
     /// # Errors
-    /// [`Full`] if no place is left for this flow or this priority.
+    /// [`Full`] if no place in the queue is left for this flow or this priority.
     pub fn wait(
         self: &Arc<Self>,
         cost: u32,
@@ -115,12 +115,12 @@ impl Permits {
         Ok(Waiting { permit, _place: Some(Place { permits: Arc::clone(self), flow, priority }) })
     }
 
-    /// Returns the number of pieces of work that wait.
+    /// Returns the number of waiting pieces of work, of all flows.
     pub fn waiting(&self) -> usize {
         self.locked().places.taken()
     }
 
-    /// Returns the number of pieces of work of a flow that wait.
+    /// Returns the number of waiting pieces of work of a flow.
     pub fn waiting_of(&self, flow: Flow) -> usize {
         self.locked().places.taken_by(flow)
     }
@@ -145,8 +145,8 @@ impl Drop for Permit {
             };
             match next.send(Permit(Some(Arc::clone(&permits)))) {
                 Ok(()) => return,
-                // The work has stopped waiting. Empty the returned permit, so that its own drop does nothing: this loop
-                // passes it on.
+                // The work has stopped waiting. Empty the returned permit, so that its drop does nothing, because this
+                // loop passes the permit on.
                 Err(mut returned) => drop(returned.0.take()),
             }
         }
@@ -157,7 +157,7 @@ impl Future for Waiting {
     type Output = Permit;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit> {
-        // A sender is dropped only after it has sent a permit, or when this receiver is gone.
+        // The sender is dropped only after it has sent a permit, or once this receiver was dropped.
         Pin::new(&mut self.permit).poll(cx).map(|permit| permit.expect("permits are not lost"))
     }
 }

@@ -8,14 +8,14 @@ use crate::flow::Flow;
 /// room for another flow, if the queue has at least 8. Two flows that both ask for more converge to 7 of 15 each.
 const PLACES_PER_FREE: usize = 7;
 
-/// Returns whether a flow may take `more` places of a queue with `max` places, of which `taken` are taken, `of_flow` of
-/// them by this flow.
+/// Returns whether a flow may take `more` places of a queue. The queue has `max` places, of which `taken` are taken,
+/// `of_flow` of these by the flow itself.
 pub fn has_room(of_flow: usize, more: usize, taken: usize, max: usize) -> bool {
     let free = max.saturating_sub(taken);
     more <= free && of_flow + more <= free.saturating_mul(PLACES_PER_FREE)
 }
 
-/// A bounded number of places, with the count of each flow that occupies some.
+/// The places of a bounded queue, with the number of places that each flow occupies.
 #[derive(Debug)]
 pub struct Places {
     max: usize,
@@ -24,7 +24,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Creates `max` places.
+    /// Creates `max` places, all of them free.
     pub fn new(max: usize) -> Self {
         Self { max, taken: 0, flows: HashMap::new() }
     }
