@@ -1,7 +1,7 @@
 //! The body of a request, whose bytes are counted from their arrival until their messages have been processed.
 //!
 //! HTTP/2's windows bound only bytes that have not been read. tonic reads bytes as soon as they arrive, into a message
-//! whose sender may take as long as it likes. So the arrived part of each message is counted.
+//! that its sender may take any time to complete. So the part of each message that has arrived is counted.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -56,14 +56,14 @@ struct Unfinished {
     lengths: Lengths,
 }
 
-/// Finds the ends of messages by their lengths on the wire. So fields that only a newer client knows count too.
+/// Finds the ends of messages by the lengths in their prefixes. So unknown fields of a newer client are counted too.
 #[derive(Default)]
 struct Lengths {
     /// The part of the next message's prefix that has arrived.
     prefix: Vec<u8>,
     /// The number of bytes of the current message that have not arrived.
     left: usize,
-    /// The lengths of messages that have begun and were not taken yet, including prefixes.
+    /// The lengths, including prefixes, of the messages that have begun and were not taken yet.
     begun: VecDeque<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Lengths {
         self.left == 0 && self.prefix.is_empty()
     }
 
-    /// Processes arrived `data`. Returns the length of a message above `bytes_max` as an error.
+    /// Processes data that has arrived. If a message is longer than `bytes_max`, returns its length as an error.
     fn arrived(&mut self, mut data: &[u8], bytes_max: usize) -> Result<(), usize> {
         while !data.is_empty() {
             let here = self.left.min(data.len());
@@ -99,8 +99,8 @@ impl Lengths {
 }
 
 impl<B: http_body::Body> RequestBody<B> {
-    /// Counts the bytes of `inner` in `memory`, for `holder`. A message of more than `message_bytes_max` is refused as
-    /// soon as its length is known. Returns the body, and the account of its arrived bytes.
+    /// Counts the bytes of `inner` in `memory`, for `holder`. A message of more than `message_bytes_max` bytes is
+    /// refused as soon as its length is known. Returns the body, and the account of its arrived bytes.
     pub fn new(
         inner: B,
         memory: &Arc<TrafficMemory>,
@@ -122,8 +122,8 @@ impl<B: http_body::Body> RequestBody<B> {
         (body, arriving)
     }
 
-    /// Attaches the body to the stream that has `room`. The stream may lose its memory until the request is complete.
-    /// `is_talk` is whether the caller may send messages for as long as it likes.
+    /// Attaches the body to the stream whose memory is `room`, which the stream may lose until the request is complete.
+    /// `is_talk` says whether the caller may send messages for as long as it likes.
     pub fn in_room(mut self, room: &Arc<StreamRoom>, is_talk: bool) -> Self {
         self.is_talk = is_talk;
         if !self.inner.is_end_stream() {
@@ -155,7 +155,7 @@ impl<B: http_body::Body> RequestBody<B> {
         Ok(())
     }
 
-    /// Notes that the request is complete. Its bytes now wait for the node, not for the caller.
+    /// Records that the request is complete: its bytes now wait for the node, not for the caller.
     fn ended(&mut self) {
         self.waits = None;
         self.arriving.unfinished().complete();
@@ -163,7 +163,7 @@ impl<B: http_body::Body> RequestBody<B> {
 }
 
 impl Unfinished {
-    /// Moves all bytes to the complete messages. They no longer count as the connection's.
+    /// Counts all bytes as those of complete messages. They no longer count as held by the connection.
     fn complete(&mut self) {
         let (complete, held) = (std::mem::take(&mut self.complete), std::mem::take(&mut self.held));
         self.complete = complete.and(held.without_holder());
@@ -171,8 +171,8 @@ impl Unfinished {
 }
 
 impl Arriving {
-    /// Takes the account of the oldest message, which has just been read. Its bytes are given back when the account is
-    /// dropped, once the message has been processed.
+    /// Takes the account of the oldest message, which has just been read. Dropping the account, once the message has
+    /// been processed, gives its bytes back.
     pub fn take(&self) -> MessageBytes {
         let mut unfinished = self.unfinished();
         let bytes = unfinished.lengths.begun.pop_front().unwrap_or(0);

@@ -1,8 +1,8 @@
 //! The body of a response, counted until its last byte has been sent.
 //!
 //! HTTP/2 takes one frame of a body at a time, and keeps it until the reader has room. So a large message is handed
-//! over in parts. The memory of each part is given back once it has been sent, which also shows that the reader makes
-//! progress.
+//! over in parts. The memory of each part is given back once the part has been sent. This also shows that the reader
+//! makes progress.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ const PART_BYTES: usize = 256 << 10;
 #[derive(Clone, Copy, Debug)]
 pub struct IsCounted;
 
-/// The body of a response, counted until it has been sent. Until then it keeps `R`, the resources of the request.
+/// The body of a response, counted until it has been sent. The body keeps the resources of the request, `R`, until
+/// then.
 pub struct ReplyBody<R> {
     inner: Body,
     memory: Arc<TrafficMemory>,

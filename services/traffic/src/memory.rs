@@ -19,7 +19,8 @@ use tokio::time::Instant;
 use self::holder::Holder;
 use self::waiting::{StreamRoom, WAITING_KEPT};
 
-/// The memory for the state of one HTTP/2 connection: hyper's and h2's structures, read and write buffers.
+/// The bytes of memory for the state of one HTTP/2 connection: hyper's and h2's structures, and their buffers for
+/// reading and writing.
 const CONNECTION_BYTES: u64 = 32 << 10;
 
 /// The minimum of an HTTP/2 window, in bytes: one more than the protocol's default.
@@ -29,11 +30,12 @@ const WINDOW_BYTES_MIN: u64 = 64 << 10;
 /// request is seldom larger.
 const WINDOW_BYTES_MAX: u64 = 256 << 10;
 
-/// A window above the minimum is at most one part in this many of a core's memory, so that hundreds of connections fit
-/// into a small memory.
+/// The divisor that gives a window's length from a core's memory, between the minimum and the maximum. It is so high
+/// that hundreds of connections fit into a small memory.
 const WINDOW_PART: u64 = 2048;
 
-/// The minimum bytes that a stalled connection must hold to be ended. Fewer would not help others.
+/// The minimum number of bytes that a stalled connection must hold to be ended. Ending one with fewer would not help
+/// others.
 const STALLED_BYTES_MIN: u64 = 64 << 10;
 
 /// The minimum peak, in bytes, after which returning memory to the system is worth the allocator's time.
@@ -54,7 +56,7 @@ pub fn connection_bytes(max: u64) -> u64 {
     CONNECTION_BYTES + u64::from(window_bytes(max))
 }
 
-/// The memory of a core's callers. Only the core's thread takes from it; any thread may give back.
+/// The memory of a core's callers. Only the core's thread takes memory; any thread may give it back.
 #[derive(Debug)]
 pub struct TrafficMemory {
     used: AtomicU64,
@@ -92,8 +94,9 @@ impl TrafficMemory {
         Arc::new(Self { used, overhead, peak, refused, max, holders })
     }
 
-    /// Takes `bytes` for a message of a request or reply that holds `own` bytes already. Returns `None` if others hold
-    /// too much. If no other message holds memory, the bytes are always granted, so that no request is refused forever.
+    /// Takes `bytes` for a message of a request or reply that holds `own` bytes already. Returns `None` if there is not
+    /// enough left. If no other message holds memory, the bytes are always granted, so that no request is refused
+    /// forever.
     pub fn hold(self: &Arc<Self>, bytes: u64, own: u64) -> Option<HeldBytes> {
         let (used, overhead) = (self.used(), self.overhead.load(Ordering::Relaxed));
         let is_alone = used <= overhead.saturating_add(own);
@@ -104,8 +107,8 @@ impl TrafficMemory {
         has_room.then(|| self.take(bytes, 0))
     }
 
-    /// Takes `bytes` of overhead: for a stream or a projection, without its messages. Returns `None` if all overhead
-    /// would exceed half of the memory, or the memory is full.
+    /// Takes `bytes` of overhead, which is the memory of a stream or a projection without its messages. Returns `None`
+    /// if all overhead would exceed half of the memory, or if the memory is full.
     pub fn hold_overhead(self: &Arc<Self>, bytes: u64) -> Option<HeldBytes> {
         let overhead = self.overhead.load(Ordering::Relaxed);
         let has_room = overhead.saturating_add(bytes) <= self.max / 2
@@ -129,7 +132,7 @@ impl TrafficMemory {
         held.map(StreamRoom::new)
     }
 
-    /// Ends the oldest waiting stream of the connection that has the most of them, unless it has at most
+    /// Ends the oldest waiting stream of the connection that has the most waiting streams, unless it has at most
     /// [`WAITING_KEPT`]. Returns whether a stream was ended.
     fn end_waiting(&self) -> bool {
         let holders = self.holders();
@@ -180,8 +183,9 @@ impl TrafficMemory {
         holders.all.push(Arc::downgrade(holder));
     }
 
-    /// Ends stalled connections, the largest first, until more than `bytes` would be free. They are closed once their
-    /// tasks run. So the caller that asked for memory is still refused, and finds room when it tries again.
+    /// Ends stalled connections, those that hold the most bytes first, until these hold more than `bytes`. They are
+    /// closed only when their tasks run. So the caller that asked for memory is still refused, and finds room when it
+    /// tries again.
     fn end_stalled(&self, bytes: u64) {
         let mut holders = self.holders();
         if holders.searched.is_some_and(|searched| searched.elapsed() < SEARCH_INTERVAL) {
@@ -191,7 +195,8 @@ impl TrafficMemory {
         holders.all.retain(|holder| holder.strong_count() > 0);
         let mut all: Vec<_> = holders.all.iter().filter_map(Weak::upgrade).collect();
         all.sort_unstable_by_key(|holder| std::cmp::Reverse(holder.bytes()));
-        // Free twice what is asked for, and at least an eighth of the memory, because the next caller comes soon.
+        // Free twice as much as was asked for, and at least an eighth of the memory, because the next caller comes
+        // soon.
         let wanted = bytes.saturating_mul(2).max(self.max / 8);
         let mut freed = 0;
         for holder in all {
@@ -239,8 +244,8 @@ impl TrafficMemory {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the number of requests that were refused at the edge, before other metrics count them: for lack of
-    /// memory for the stream, its messages or its replies.
+    /// Returns the number of requests that were refused for lack of memory for the stream, its messages or its replies.
+    /// The services do not count these.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -268,7 +273,7 @@ impl HeldBytes {
         self
     }
 
-    /// Adds the bytes of `other`. Both must be of the same core, and have the same holder or none.
+    /// Adds the bytes of `other`. Both must be of the same core, and have the same holder or no holder.
     pub fn and(mut self, mut other: Self) -> Self {
         self.bytes += std::mem::take(&mut other.bytes);
         self.overhead += std::mem::take(&mut other.overhead);
@@ -284,7 +289,7 @@ impl HeldBytes {
         Self { bytes, overhead: 0, memory: self.memory.clone(), holder: self.holder.clone() }
     }
 
-    /// Gives back `bytes` before the rest.
+    /// Gives back `bytes` now. The rest stays held.
     pub fn shrink(&mut self, bytes: u64) {
         drop(self.split(bytes));
     }

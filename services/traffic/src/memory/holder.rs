@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::waiting::WaitingStreams;
 
 /// A connection whose requests and replies have made no progress for this long is ended when others need its memory.
-/// This is shorter than the time for which a refused client retries, and longer than the pauses of a slow reader.
+/// The time is shorter than the time for which a refused client retries, and longer than the pauses of a slow reader.
 pub const STALLED_AFTER: Duration = Duration::from_secs(2);
 
 /// The account of one connection's part of a core's memory.
@@ -54,7 +54,7 @@ impl Holder {
     }
 
     pub(crate) fn add(&self, bytes: u64) {
-        // A connection that held nothing could not stall, so its time starts now.
+        // A connection that holds nothing cannot stall, so the time of its last progress is now.
         if self.bytes.fetch_add(bytes, Ordering::Relaxed) == 0 {
             self.moved();
         }

@@ -1,8 +1,8 @@
 //! Streams that wait for the rest of their requests, and lose their memory when new streams need it.
 //!
-//! An open stream takes little memory, but opening one costs its caller next to nothing. A stream whose request is
-//! complete is being worked on, and keeps its memory. A stream that waits for its caller keeps its memory until others
-//! need it.
+//! An open stream takes little memory. But opening one costs a caller almost nothing, so callers can open very many. A
+//! stream whose request is complete is being worked on, and keeps its memory. A stream that waits for its caller keeps
+//! its memory until others need it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,16 +16,16 @@ use wire::{Fault, Reason};
 use super::HeldBytes;
 use super::holder::Holder;
 
-/// The number of waiting streams of one connection that are never ended for others. Query nodes need no more: they open
-/// one Fetch stream on each connection. A caller's address with half of all connections can thus hold at most two
-/// thirds of a core's memory for streams, if the core's callers may hold at least 6 MiB.
+/// The number of waiting streams of one connection that are never ended for others. Query nodes need no more, because
+/// they open one Fetch stream on each connection. So one address, which may have half of all connections, can hold at
+/// most two thirds of a core's memory for streams, if the core's callers may hold at least 6 MiB.
 pub const WAITING_KEPT: usize = 8;
 
 /// The time in which a request must arrive. The largest usual requests, of 4 MiB, arrive in time over 1 Mbit/s.
 pub const ARRIVAL_MAX: Duration = Duration::from_secs(60);
 
-/// The memory of one open stream. The stream holds the memory until its reply has been sent, or loses it earlier, to
-/// another stream or because the request is late.
+/// The memory of one open stream. The stream holds the memory until its reply has been sent, unless it loses it
+/// earlier, to another stream or because its request is late.
 #[derive(Debug)]
 pub struct StreamRoom {
     began: Instant,
@@ -53,7 +53,7 @@ enum LossReason {
 #[derive(Debug, Default)]
 pub(crate) struct WaitingStreams {
     next: u64,
-    /// By number: whether the caller may take as long as it likes, and the stream's memory.
+    /// For each stream, by its number: whether the caller may take as long as it likes, and the stream's memory.
     all: BTreeMap<u64, (bool, Weak<StreamRoom>)>,
 }
 
@@ -89,7 +89,7 @@ impl StreamRoom {
 }
 
 impl WaitingStream {
-    /// Adds a waiting stream. `is_talk` is whether its caller may send messages for as long as it likes.
+    /// Adds a waiting stream. `is_talk` says whether its caller may send messages for as long as it likes.
     pub(crate) fn new(room: &Arc<StreamRoom>, holder: &Arc<Holder>, is_talk: bool) -> Self {
         let mut waiting = holder.waiting();
         let number = waiting.next;
@@ -159,7 +159,7 @@ impl WaitingStreams {
     }
 }
 
-/// A stream that is to lose its memory. Call [`end`](Self::end) when no lock is held.
+/// A stream that is to lose its memory, and the reason. Call [`end`](Self::end) when no lock is held.
 pub(crate) struct Lost(Arc<StreamRoom>, LossReason);
 
 impl Lost {
