@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::RowAddr;
 
-/// A run of consecutive rows of one fragment.
+/// Identifies a chunk: a run of consecutive rows of one fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId {
     /// The fragment's id.
@@ -19,7 +19,7 @@ pub struct ChunkId {
 pub struct ChunkRows(NonZeroU32);
 
 impl ChunkRows {
-    /// Makes `rows` the number of rows in each chunk. Returns `None` if it is 0.
+    /// Creates the division into chunks of `rows` rows. Returns `None` if `rows` is 0.
     pub const fn new(rows: u32) -> Option<Self> {
         match NonZeroU32::new(rows) {
             Some(rows) => Some(Self(rows)),
@@ -42,8 +42,8 @@ impl ChunkRows {
         addr.offset() % self.0.get()
     }
 
-    /// Returns the row offsets, within the fragment, that chunk `index` holds. The last chunk ends where the
-    /// fragment ends; a chunk past the end is empty.
+    /// Returns the offsets, within the fragment, of the rows of chunk `index`. The last chunk ends where the fragment
+    /// ends. A chunk past the fragment's end is empty.
     pub const fn rows_of(self, index: u32, fragment_rows: u32) -> Range<u32> {
         let start = index.saturating_mul(self.0.get());
         let end = start.saturating_add(self.0.get());

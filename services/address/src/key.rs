@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// Identifies a table regardless of its version: a 32-bit hash of the table's URI. If the hashes of two tables
-/// collide, their extents are counted together, and a share for one of them applies to both; a configuration with a
-/// share for each of them is refused. Their rows are not mixed up.
+/// Identifies a table regardless of its version: a 32-bit hash of the table's URI. If the hashes of two tables collide,
+/// their extents are counted together, and a share for one of them applies to both. A configuration with a share for
+/// each of them is refused. Rows are never mixed up, because the rest of a [`PackKey`] differs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableTag(pub u32);
 
@@ -22,9 +22,9 @@ impl fmt::Debug for TableTag {
 ///               of each of the pack's columns
 /// ```
 ///
-/// Data files are immutable and their names are never reused, so the bytes stored under a key never become
-/// stale. If a pack's columns have the same names and data files in another version of the table, the pack has the same
-/// key and the same extents there; otherwise it has another key.
+/// Data files are immutable and their names are never reused, so the bytes stored under a key never become stale. If a
+/// pack's columns have the same names and data files in another version of the table, the pack has the same key there,
+/// and so shares the extents. Otherwise it has another key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PackKey(pub u128);
 
