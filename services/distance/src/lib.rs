@@ -1,5 +1,5 @@
-//! Distances between vectors. I/O nodes (in the ring's buffers) and query nodes (for rows whose I/O nodes did not
-//! answer) compute them with the same code.
+//! Distances between vectors. I/O nodes compute them in place, in the ring's buffers, and query nodes compute them for
+//! rows whose I/O nodes did not answer. Both use this code.
 //!
 //! The definitions match Lance's `_distance`, so exact distances can be compared with those of an index. Each
 //! sum is kept in 32 lanes of f32. That is more accurate than a single running sum, and the compiler turns it
@@ -12,8 +12,8 @@ use fearless_simd::{Level, dispatch};
 
 pub use half_floats::{bf16_to_f32, f16_to_f32};
 
-/// The number of lanes of a sum. They fill two AVX-512 registers or four AVX2 registers, so that consecutive additions
-/// do not depend on each other.
+/// The number of lanes of a sum. They fill two AVX-512 registers or four AVX2 registers. With several registers,
+/// consecutive additions do not depend on each other.
 const LANES: usize = 32;
 
 /// A distance metric. With every metric, a smaller distance is nearer.
@@ -69,7 +69,8 @@ impl Query {
     }
 }
 
-/// Returns the sum of `term` over the pairs of elements at equal positions. Inlined for the same reason as `distance`.
+/// Returns the sum of `term` over the pairs of elements at equal positions. Inlined for the same reason as
+/// `Query::distance`.
 #[inline(always)]
 fn sum<T: Copy>(
     query: &[f32],
