@@ -8,7 +8,9 @@ use crate::words::listed;
 /// The hint for a column that isn't among those `available`.
 pub(crate) fn column_hint(column: &str, available: &[String]) -> String {
     match column {
-        "_distance" | "_score" => "; it is returned with the rows of a search".to_owned(),
+        "_distance" | "_score" | "_relevance_score" => {
+            "; it is returned with the rows of a search".to_owned()
+        }
         ROW_ADDR => "; it is returned with every row".to_owned(),
         column if is_system_column(column) => "; Lance reserves this name".to_owned(),
         _ => match nearest(column, available.iter().map(String::as_str)) {

@@ -14,7 +14,8 @@ use crate::error::{QueryError, Result};
 use crate::find::find_rows;
 use crate::io_tier::{Fetched, Scoring, Vectors, fetch_rows, present, score_rows};
 use crate::stages::{
-    By, Hits, Keys, Question, finish, ipc_stream, rank, search as by_index, validate_search,
+    By, Hits, Keys, Question, finish, fuse, ipc_stream, rank, search as by_index, search_words,
+    validate_search,
 };
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
@@ -40,9 +41,18 @@ pub async fn search(
     let question = look_up(state, &open, question, call).await?;
     let hits = by_index(state, &open, &question, context).await?;
     call.stage(Stage::Search, || hits.detail(&question));
-    let winners = refine(state, &open, &question, &hits, call).await?;
-    let rows = answer(state, &open, &question.projection, &winners, hits.measure, call).await?;
-    let rows = ipc_stream(&question.projection.answer(hits.measure)?.head, &rows)?;
+    let mut winners = refine(state, &open, &question, &hits, call).await?;
+    let mut measure = hits.measure;
+    if let Some((words, weight)) = &question.fused_with {
+        let matches = search_words(state, &open, &question, words, context).await?;
+        call.stage(Stage::Search, || matches.detail(&question));
+        let both = counted(winners.len() + matches.rows.len(), "rank");
+        (winners, measure) =
+            (fuse(&winners, &matches.rows, *weight, question.k), Measure::Relevance);
+        call.stage(Stage::Rank, || format!("{}, fused from {both}", counted(winners.len(), "row")));
+    }
+    let rows = answer(state, &open, &question.projection, &winners, measure, call).await?;
+    let rows = ipc_stream(&question.projection.answer(measure)?.head, &rows)?;
     call.count_rows(winners.len(), rows.len());
     call.stage(Stage::Reply, || counted(rows.len(), "byte"));
     let (version, exhaustive) = (open.version(), hits.exhaustive);

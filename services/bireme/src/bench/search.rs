@@ -19,6 +19,8 @@ pub enum SearchBy {
     Vector,
     /// Two words of a row's text.
     Words,
+    /// A vector and two words, not of the same row.
+    Hybrid,
     /// The first rows that pass --filter.
     Filter,
 }
@@ -55,32 +57,51 @@ pub struct SearchPlan {
 enum Queries {
     Vectors(QueryVectors),
     Words(QueryWords, String),
+    Hybrid(QueryVectors, QueryWords, String),
     Filter,
 }
 
 impl Queries {
     async fn draw(target: &Target, plan: &SearchPlan) -> Result<Self> {
+        let vectors = async |column: Option<&str>| {
+            let column = target.vector_column(column)?;
+            QueryVectors::draw(target, &column, plan.seed).await
+        };
+        let words = async |column: Option<&str>| {
+            let column = target.text_column(column)?;
+            Result::Ok((QueryWords::draw(target, &column, plan.seed).await?, column))
+        };
         let column = plan.column.as_deref();
         Ok(match plan.by {
-            SearchBy::Vector => {
-                let column = target.vector_column(column)?;
-                Self::Vectors(QueryVectors::draw(target, &column, plan.seed).await?)
-            }
+            SearchBy::Vector => Self::Vectors(vectors(column).await?),
             SearchBy::Words => {
-                let column = target.text_column(column)?;
-                Self::Words(QueryWords::draw(target, &column, plan.seed).await?, column)
+                let (words, column) = words(column).await?;
+                Self::Words(words, column)
+            }
+            SearchBy::Hybrid => {
+                let (vectors, (words, text_column)) = (vectors(column).await?, words(None).await?);
+                Self::Hybrid(vectors, words, text_column)
             }
             SearchBy::Filter => Self::Filter,
         })
     }
 
-    fn next(&self, random: &mut StdRng) -> Option<By> {
+    /// Returns a random query, and the words to fuse it with.
+    fn next(&self, random: &mut StdRng) -> (Option<By>, Option<Text>) {
+        let near = |vectors: &QueryVectors, random: &mut StdRng| {
+            Some(By::Vector(Vector { values: vectors.next(random) }))
+        };
+        let text = |words: &QueryWords, column: &String, random: &mut StdRng| Text {
+            words: words.next(random),
+            column: column.clone(),
+        };
         match self {
-            Self::Vectors(vectors) => Some(By::Vector(Vector { values: vectors.next(random) })),
-            Self::Words(words, column) => {
-                Some(By::Text(Text { words: words.next(random), column: column.clone() }))
+            Self::Vectors(vectors) => (near(vectors, random), None),
+            Self::Words(words, column) => (Some(By::Text(text(words, column, random))), None),
+            Self::Hybrid(vectors, words, column) => {
+                (near(vectors, random), Some(text(words, column, random)))
             }
-            Self::Filter => None,
+            Self::Filter => (None, None),
         }
     }
 }
@@ -102,7 +123,7 @@ impl SearchLoad {
     ) -> Result<Self> {
         let queries = Queries::draw(target, &plan).await?;
         let vector_column = match plan.by {
-            SearchBy::Vector => target.vector_column(plan.column.as_deref())?,
+            SearchBy::Vector | SearchBy::Hybrid => target.vector_column(plan.column.as_deref())?,
             SearchBy::Words | SearchBy::Filter => String::new(),
         };
         let request = SearchRequest {
@@ -125,8 +146,8 @@ impl SearchLoad {
 
 impl Workload for SearchLoad {
     async fn request(&self, number: u64) -> std::result::Result<Done, Fault> {
-        let by = self.queries.next(&mut random(self.seed, number));
-        let request = SearchRequest { by, ..self.request.clone() };
+        let (by, fused_with) = self.queries.next(&mut random(self.seed, number));
+        let request = SearchRequest { by, fused_with, ..self.request.clone() };
         let client = &self.clients[number as usize % self.clients.len()];
         let found = client.search(request).await?;
         Ok(Done { rows: found.rows.num_rows() as u64, missing: 0 })

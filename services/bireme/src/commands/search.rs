@@ -17,6 +17,7 @@ Examples:
   bireme search words --text 'strong wind'
   bireme search words --like n02503517 -k 5 --columns synset,gloss
   bireme search words --like 17 --key-column id
+  bireme search words --like n02503517 --text elephant --text-weight 0.5
   bireme search words --vector query.json --filter \"pos = 'noun'\" --explain
   bireme search words --filter \"domain = 13\" --json
   model \"a boat\" | bireme search words --vector -
@@ -24,9 +25,11 @@ Examples:
 A vector's file holds a JSON array, numbers with spaces or commas between them,
 NumPy (.npy, float32, one dimension) or raw little-endian float32 (.f32). The
 best rows come first, with `_distance` (smaller is nearer) or `_score` (larger
-is better). With --json each row is a line; --explain adds a last line
-{\"_explain\": {\"version\", \"exhaustive\", \"stages\"}}, in which exhaustive says
-whether rows were compared one by one, without an index.";
+is better). --text beside --like or --vector is a hybrid search: the ranks of
+both are fused into a `_relevance_score` (larger is better). With --json each
+row is a line; --explain adds a last line {\"_explain\": {\"version\",
+\"exhaustive\", \"stages\"}}, in which exhaustive says whether rows were
+compared one by one, without an index.";
 
 /// The heading in `--help` of flags that only searches with --like or --vector have.
 const NEAR: &str = "Nearest rows (with --like or --vector)";
@@ -36,7 +39,7 @@ const NEAR: &str = "Nearest rows (with --like or --vector)";
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true)
     .args(["like", "vector", "text", "filter"]))]
-#[command(group = ArgGroup::new("by").args(["like", "vector", "text"]))]
+#[command(group = ArgGroup::new("near").args(["like", "vector"]))]
 pub struct SearchArgs {
     #[command(flatten)]
     table: TableArgs,
@@ -44,14 +47,20 @@ pub struct SearchArgs {
     #[arg(long, value_name = "KEY", value_hint = ValueHint::Other, allow_negative_numbers = true)]
     like: Option<String>,
     /// The column that the key of --like is looked up in [default: the table's key column]
-    #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other, requires = "like", conflicts_with_all = ["vector", "text"])]
+    #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other, requires = "like", conflicts_with = "vector")]
     key_column: Option<String>,
     /// The rows nearest to the vector in a file; `-` is stdin
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     vector: Option<PathBuf>,
-    /// The rows that match words best
+    /// The rows that match words best; with --like or --vector, a hybrid search
     #[arg(long, value_name = "WORDS", value_hint = ValueHint::Other)]
     text: Option<String>,
+    /// The weight of --text in a hybrid search, relative to the vector [default: 1]
+    #[arg(long, value_name = "WEIGHT", requires = "text", requires = "near")]
+    text_weight: Option<f32>,
+    /// The text column of a hybrid search, if the table has several
+    #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other, requires = "text", requires = "near")]
+    text_column: Option<String>,
     /// A SQL predicate that rows must match; alone, or with --like, --vector or --text
     #[arg(long, value_name = "SQL", value_hint = ValueHint::Other, value_parser = parse_filter)]
     filter: Option<String>,
@@ -121,16 +130,19 @@ impl SearchArgs {
             explain: self.explain,
             key_column: self.key_column.unwrap_or_default(),
             priority: self.priority.number(),
+            fused_with: None,
+            text_weight: self.text_weight,
         };
-        request.by = match (self.like, self.vector, self.text) {
-            (Some(key), ..) => Some(By::Like(key)),
-            (_, Some(file), _) => Some(By::Vector(Vector { values: read_vector(&file)? })),
-            (.., Some(words)) => {
-                request.by = Some(By::Text(Text { words, column }));
+        request.by = match (self.like, self.vector) {
+            (Some(key), _) => Some(By::Like(key)),
+            (None, Some(file)) => Some(By::Vector(Vector { values: read_vector(&file)? })),
+            (None, None) => {
+                request.by = self.text.map(|words| By::Text(Text { words, column }));
                 return Ok(request);
             }
-            (None, None, None) => None,
         };
+        let text_column = self.text_column.unwrap_or_default();
+        request.fused_with = self.text.map(|words| Text { words, column: text_column });
         request.vector_column = column;
         Ok(request)
     }
@@ -207,6 +219,11 @@ mod tests {
         assert_eq!(request(&["--like", "-7", "--key-column", "id"]).key_column, "id");
         assert_eq!((asked.vector_column.as_str(), asked.refine_factor), ("v", Some(0)));
         assert_eq!(asked.columns, ["a", "b"]);
+        let hybrid = ["--like", "7", "--text", "a b", "--column", "v", "--text-column", "t"];
+        let asked = request(&[&hybrid[..], &["--text-weight", "0.5"]].concat());
+        assert_eq!((asked.by, asked.vector_column.as_str()), (Some(By::Like("7".into())), "v"));
+        assert_eq!(asked.fused_with, Some(Text { words: "a b".into(), column: "t".into() }));
+        assert_eq!(asked.text_weight, Some(0.5));
         let asked = request(&["--filter", "true", "--table-version", "4", "--explain"]);
         assert_eq!((asked.by, asked.version, asked.k, asked.explain), (None, 4, 10, true));
     }
@@ -215,7 +232,10 @@ mod tests {
     fn exactly_one_kind_of_search_is_accepted() {
         for arguments in [
             &[][..],
-            &["--like", "a", "--text", "b"],
+            &["--like", "a", "--vector", "b"],
+            &["--text", "a", "--text-weight", "2"],
+            &["--like", "a", "--text-weight", "2"],
+            &["--text", "a", "--text-column", "t"],
             &["--like", "a", "--nprobes", "0"],
             &["--text", "a", "--key-column", "b"],
         ] {

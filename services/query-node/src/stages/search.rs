@@ -12,7 +12,7 @@ use lake::{
 };
 use spelling::counted;
 
-use super::validate::{By, Question};
+use super::validate::{By, Question, Words};
 use crate::admission::Ask;
 use crate::counters::{IndexKind, SearchBy, SearchVia};
 use crate::error::Result;
@@ -125,21 +125,13 @@ pub async fn search(
     context: RequestContext,
 ) -> Result<Hits> {
     let (admission, open) = (&state.shared.admission, Arc::clone(open));
-    let filter = question.filter.clone();
     let k = question.k;
     let ask = Ask { during: "search", rows: k, context };
     match &question.by {
         By::Vector { column, vector } => {
             by_vector(state, open, question, column, vector, context).await
         }
-        By::Text { column, words } => {
-            let query = TextQuery { column: column.clone(), words: words.clone(), k, filter };
-            let search = async move { by_words(&open, &query).await }.boxed();
-            let hits = admission.run_in_background(ask, search).await?;
-            let (by, via) = (SearchBy::Text, hits.path.via());
-            state.metrics.searched(by, via, IndexKind::Inverted, None, hits.rows.len());
-            Ok(hits)
-        }
+        By::Text(words) => search_words(state, &open, question, words, context).await,
         By::Filter { filter } => {
             let filter = filter.clone();
             let search = async move { by_filter(&open, &filter, k).await }.boxed();
@@ -151,6 +143,25 @@ pub async fn search(
         // The caller has already replaced `Like`.
         By::Like { .. } => Ok(Hits::unrefined(Vec::new(), Measure::Distance, Path::Filter(None))),
     }
+}
+
+/// Searches for `words`, with the filter and the number of rows of `question`.
+pub async fn search_words(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    question: &Question,
+    words: &Words,
+    context: RequestContext,
+) -> Result<Hits> {
+    let (Words { column, words }, filter, k) = (words.clone(), question.filter.clone(), question.k);
+    let query = TextQuery { column, words, k, filter };
+    let open = Arc::clone(open);
+    let search = async move { by_words(&open, &query).await }.boxed();
+    let ask = Ask { during: "search", rows: k, context };
+    let hits = state.shared.admission.run_in_background(ask, search).await?;
+    let (by, via) = (SearchBy::Text, hits.path.via());
+    state.metrics.searched(by, via, IndexKind::Inverted, None, hits.rows.len());
+    Ok(hits)
 }
 
 /// Searches by vector. If the index's partitions are open and the search needs no plan, it runs on this core, because

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use address::RowAddr;
 use lake::LakeError;
 use wire::query::search_request::By as WireBy;
-use wire::query::{GetRequest, RowFormat, SearchRequest, TakeRequest};
+use wire::query::{GetRequest, RowFormat, SearchRequest, TakeRequest, Text};
 
 use crate::call_rules::{KEYS_MAX, TAKE_ROWS_MAX};
 use crate::error::{QueryError, Result};
@@ -46,12 +46,7 @@ pub enum By {
         key_column: String,
     },
     /// The rows that match words best.
-    Text {
-        /// The column; `None` for all that have a text index.
-        column: Option<String>,
-        /// The words.
-        words: String,
-    },
+    Text(Words),
     /// The first rows that pass the filter.
     Filter {
         /// The filter.
@@ -59,11 +54,22 @@ pub enum By {
     },
 }
 
+/// Words to search for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Words {
+    /// The column; `None` for all that have a text index.
+    pub column: Option<String>,
+    /// The words.
+    pub words: String,
+}
+
 /// A validated search.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The criterion.
     pub by: By,
+    /// Words whose ranking is fused with that of the vector, and the weight of their ranks.
+    pub fused_with: Option<(Words, f32)>,
     /// The filter that rows must pass.
     pub filter: Option<String>,
     /// The number of rows to return.
@@ -101,21 +107,22 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
             let column = column_of_vectors(open, vector_column).await?;
             By::Like { column, key, key_column: key_column(open, &request.key_column)? }
         }
-        (Some(WireBy::Text(text)), _) if text.words.trim().is_empty() => {
-            return bad("text.words", "is empty; give words to search for".into());
-        }
-        (Some(WireBy::Text(text)), _) => {
-            let column = Some(text.column).filter(|column| !column.is_empty());
-            By::Text { column, words: text.words }
-        }
+        (Some(WireBy::Text(text)), _) => By::Text(words("text.words", text)?),
         (None, Some(filter)) => By::Filter { filter: filter.clone() },
         (None, None) => {
             return bad("by", "is missing; give a vector, like, text, or a filter".into());
         }
     };
+    let fused_with = match request.fused_with {
+        Some(text) => {
+            let weight = text_weight(request.text_weight.unwrap_or(1.0))?;
+            Some((words("fused_with.words", text)?, weight))
+        }
+        None => None,
+    };
     let refine_factor = refine_factor(k, request.refine_factor)?;
     let nprobes = if request.nprobes == 0 { NPROBES } else { request.nprobes } as usize;
-    Ok(Question { by, filter, k: k as usize, nprobes, refine_factor, projection })
+    Ok(Question { by, fused_with, filter, k: k as usize, nprobes, refine_factor, projection })
 }
 
 /// Refuses fields that the request's kind of search would silently ignore.
@@ -127,6 +134,13 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
         ("vector_column", !request.vector_column.is_empty(), is_near, of_near),
         ("nprobes", request.nprobes > 0, is_near, of_near),
         ("refine_factor", request.refine_factor.is_some(), is_near, of_near),
+        ("fused_with", request.fused_with.is_some(), is_near, of_near),
+        (
+            "text_weight",
+            request.text_weight.is_some(),
+            request.fused_with.is_some(),
+            "is of searches with `fused_with`; leave it out",
+        ),
         (
             "key_column",
             !request.key_column.is_empty(),
@@ -139,6 +153,21 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Validates the words of the field `field`.
+fn words(field: &'static str, text: Text) -> Result<Words> {
+    if text.words.trim().is_empty() {
+        return bad(field, "is empty; give words to search for".into());
+    }
+    Ok(Words { column: Some(text.column).filter(|column| !column.is_empty()), words: text.words })
+}
+
+fn text_weight(weight: f32) -> Result<f32> {
+    match weight.is_finite() && weight >= 0.0 {
+        true => Ok(weight),
+        false => bad("text_weight", format!("is {weight}; give a finite number, at least 0")),
+    }
 }
 
 /// Returns the vector column that the request names, or else the table's.

@@ -198,7 +198,7 @@ impl OpenTable {
 }
 
 /// Columns that answers may contain in addition to the table's own.
-const CARRIED: [&str; 3] = ["_rowaddr", "_distance", "_score"];
+const CARRIED: [&str; 4] = ["_rowaddr", "_distance", "_score", "_relevance_score"];
 
 /// Returns whether a column has vectors or lists of vectors. People do not read vectors, and a wide one costs a read of
 /// its own, so they are not returned by default. The rule ignores the width, so that the default columns do not depend

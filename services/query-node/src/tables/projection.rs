@@ -15,11 +15,13 @@ pub enum Measure {
     Distance,
     /// Scores; larger is better.
     Score,
+    /// The relevance by two rankings; larger is better.
+    Relevance,
     /// There are no numbers.
     Nothing,
 }
 
-const MEASURES: usize = 3;
+const MEASURES: usize = 4;
 
 /// Assumed size in bytes of a row without a fixed size. Memory for it is reserved before rows are fetched; afterwards
 /// their real size counts.
@@ -92,6 +94,8 @@ impl AnswerForm {
         let number = match measure {
             Measure::Distance => Some(number("_distance")),
             Measure::Score => Some(number("_score")),
+            // The name that LanceDB gives to it.
+            Measure::Relevance => Some(number("_relevance_score")),
             Measure::Nothing => None,
         };
         let added = [Some(Field::new("_rowaddr", DataType::UInt64, false)), number];
@@ -135,6 +139,7 @@ mod tests {
         };
         assert_eq!(names(Measure::Nothing), ["x", "_rowaddr"]);
         assert_eq!(names(Measure::Score), ["x", "_rowaddr", "_score"]);
+        assert_eq!(names(Measure::Relevance), ["x", "_rowaddr", "_relevance_score"]);
         assert_eq!(names(Measure::Distance), ["x", "_rowaddr", "_distance"]);
     }
 }

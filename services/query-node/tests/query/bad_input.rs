@@ -1,4 +1,4 @@
-use client::query::{By, GetRequest, SearchRequest, TakeRequest};
+use client::query::{By, GetRequest, SearchRequest, TakeRequest, Text};
 use wire::{Fault, Reason};
 
 use crate::node::{by, ids, near, serve, served, words};
@@ -64,6 +64,26 @@ async fn a_bad_search_gets_one_error_that_names_what_is_at_fault() {
             &["`refine_factor` is of"],
         ),
         (
+            SearchRequest { fused_with: fused("oak"), ..words("oak", 5) },
+            Reason::BadArgument,
+            &["`fused_with` is of searches by `vector` or `like`"],
+        ),
+        (
+            with(|r| r.text_weight = Some(1.0)),
+            Reason::BadArgument,
+            &["`text_weight` is of searches with `fused_with`"],
+        ),
+        (
+            with(|r| r.fused_with = fused(" ")),
+            Reason::BadArgument,
+            &["`fused_with.words` is empty"],
+        ),
+        (
+            SearchRequest { text_weight: Some(-1.0), ..with(|r| r.fused_with = fused("oak")) },
+            Reason::BadArgument,
+            &["`text_weight` is -1", "at least 0"],
+        ),
+        (
             SearchRequest {
                 by: None,
                 filter: "id < 5".into(),
@@ -81,6 +101,10 @@ async fn a_bad_search_gets_one_error_that_names_what_is_at_fault() {
     assert_eq!(client.search(good()).await.unwrap().rows.num_rows(), 5);
     let status = client.status().await.unwrap();
     assert_eq!((status.requests, status.errors), (bad + 1, bad));
+}
+
+fn fused(words: &str) -> Option<Text> {
+    Some(Text { words: words.into(), column: String::new() })
 }
 
 fn like(key: &str, key_column: &str) -> SearchRequest {

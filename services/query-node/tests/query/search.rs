@@ -1,7 +1,7 @@
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use arrow_array::RecordBatch;
-use client::query::{By, SearchRequest};
+use client::query::{By, SearchRequest, Text};
 use lake::{Metric, VectorIndexKind};
 
 use crate::node::{addresses, assert_true, by, ids, names, near, numbers, serve, served, words};
@@ -194,6 +194,41 @@ async fn without_an_index_the_search_is_exact() {
     let answer = client.search(near(query.clone(), 25)).await.unwrap();
     let truth = nearest(&query, Metric::L2, 25, live());
     assert_eq!(recall(&answer.rows, &query, Metric::L2, &truth), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hybrid_search_fuses_the_ranks_of_two_searches() {
+    let (_table, _node, client) = served().await;
+    let text = |words: &str| Text { words: words.into(), column: String::new() };
+    for (seed, filter, weight) in [(3, "", None), (40, "id < 200", Some(0.5)), (7, "", Some(0.0))] {
+        let k = 20;
+        let near = SearchRequest { filter: filter.into(), ..near(vector(seed), k) };
+        let words = SearchRequest { filter: filter.into(), ..words("oak", k) };
+        let rows = async |request| addresses(&client.search(request).await.unwrap().rows);
+        let (nearest, best) = (rows(near.clone()).await, rows(words).await);
+        let mut expected: HashMap<u64, f32> = HashMap::new();
+        for (ranking, weight) in [(&nearest, 1.0), (&best, weight.unwrap_or(1.0))] {
+            for (at, addr) in ranking.iter().enumerate() {
+                *expected.entry(*addr).or_default() += weight / (61 + at) as f32;
+            }
+        }
+        let mut expected: Vec<_> = expected.into_iter().collect();
+        expected.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        expected.truncate(k as usize);
+        let hybrid = SearchRequest {
+            fused_with: Some(text("oak")),
+            text_weight: weight,
+            explain: true,
+            ..near
+        };
+        let found = client.search(hybrid).await.unwrap();
+        assert_true(&found.rows);
+        let scores = numbers(&found.rows, "_relevance_score");
+        let fused: Vec<_> = addresses(&found.rows).into_iter().zip(scores).collect();
+        assert_eq!(fused, expected);
+        let stages: Vec<_> = found.stages.iter().map(|stage| stage.name.as_str()).collect();
+        assert_eq!(stages.iter().filter(|stage| **stage == "search").count(), 2, "{stages:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
