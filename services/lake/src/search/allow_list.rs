@@ -71,8 +71,9 @@ impl AllowList {
         }
     }
 
-    /// Returns the bytes of memory that the list takes, with one column's index that uses it.
+    /// Returns the bytes of memory that the list takes, with what the columns' indexes select by it.
     pub fn bytes(&self) -> usize {
-        2 * self.bytes + self.of_columns.len() * size_of::<OnceLock<Arc<()>>>()
+        let of_columns = self.of_columns.iter().filter_map(OnceLock::get).map(|it| it.bytes());
+        self.bytes + of_columns.sum::<usize>() + size_of_val(self.of_columns.as_slice())
     }
 }

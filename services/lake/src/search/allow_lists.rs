@@ -81,6 +81,14 @@ impl AllowLists {
         }
     }
 
+    /// Counts the memory of a list anew, because an index has selected rows by it.
+    pub fn weigh(&self, table: u64, filter: &str) {
+        let key = (table, Arc::from(filter));
+        if let Some(slot) = self.lists.get(&key) {
+            self.lists.insert(key, slot);
+        }
+    }
+
     /// The use of this cache.
     pub fn cache_use(&self) -> CacheUse {
         CacheUse {

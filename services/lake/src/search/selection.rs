@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use address::RowAddr;
 use lance::dataset::scanner::RowAddrMask;
+use lance_core::deepsize::DeepSizeOf;
 
 /// The rows of one segment that a search may return.
 #[derive(Clone)]
@@ -24,6 +25,15 @@ pub(crate) struct SelectedByIndex {
     pub uncovered: Arc<[RowAddr]>,
     /// All rows, ascending, if they are so few that each of them may be scored.
     pub all: Option<Arc<[RowAddr]>>,
+}
+
+impl SelectedByIndex {
+    /// Returns the bytes of memory that the selection takes. Masks that are the list's own count too.
+    pub fn bytes(&self) -> usize {
+        let masks = self.segments.iter().filter_map(|segment| segment.mask.as_ref());
+        let rows = self.uncovered.len() + self.all.as_ref().map_or(0, |all| all.len());
+        masks.map(|mask| mask.deep_size_of()).sum::<usize>() + rows * size_of::<RowAddr>()
+    }
 }
 
 /// Returns the number of rows to search for so that about 49 times in 50 at least `k` of them are selected, if every row

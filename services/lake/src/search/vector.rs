@@ -125,12 +125,14 @@ impl Table {
             Err(reason) => return Ok(VectorRoute::Planned(*reason)),
         };
         let list = match &query.filter {
-            Some(filter) => Some(self.allow_list(filter).await?),
+            Some(filter) => {
+                let list = self.allow_list(filter).await?;
+                self.select(partitions, &column, &list).await?;
+                self.allow_lists().weigh(self.open_id(), filter);
+                Some(list)
+            }
             None => None,
         };
-        if let Some(list) = &list {
-            self.select(partitions, &column, list).await?;
-        }
         self.route(query, &column, vector, partitions, list.as_ref())
     }
 

@@ -128,10 +128,11 @@ impl Caller {
             1 => None,
             _ => Some(By::Vector(Vector { values: near.unwrap_or_else(|| vec![0.0; 8]) })),
         };
+        let is_filtered = by.is_none() || self.dice.random_bool(0.4);
         let request = SearchRequest {
             table: table.into(),
             version: self.version(table),
-            filter: if by.is_none() { "id % 3 = 1".into() } else { String::new() },
+            filter: if is_filtered { "id % 3 = 1".into() } else { String::new() },
             by,
             k: self.dice.random_range(1..30),
             columns: self.columns(),
