@@ -80,4 +80,8 @@ fn a_run_is_loaded_piece_by_piece() {
     assert_eq!(damaged.to_string(), "damaged key index: page 0: wrong checksum");
     assert_eq!(Run::from_bytes(b"parquet").unwrap_err(), head("its head is truncated"));
     assert_eq!(Run::from_bytes(&[7; 16]).unwrap_err(), head("the file is none"));
+    let mut newer = bytes.clone();
+    newer[8] = 2;
+    let unknown = KeyIndexError::UnknownVersion { found: 2, known: 1 };
+    assert_eq!(Run::from_bytes(&newer).unwrap_err(), unknown);
 }

@@ -42,6 +42,14 @@ pub enum KeyIndexError {
         /// The property that differs.
         what: &'static str,
     },
+    /// A persisted run has a format that another release of Bireme writes.
+    #[error("a key index in version {found} of its format; this release reads version {known}")]
+    UnknownVersion {
+        /// The version of the run's format.
+        found: u32,
+        /// The version that this crate reads.
+        known: u32,
+    },
     /// The head of a persisted run is damaged, or is none.
     #[error("not a usable key index: {reason}")]
     CorruptHead {

@@ -101,7 +101,8 @@ fn fuzz_persisted_runs() {
                     refused += 1;
                     assert!(
                         matches!(&error, KeyIndexError::CorruptHead { reason }
-                            | KeyIndexError::CorruptPage { reason, .. } if !reason.is_empty()),
+                            | KeyIndexError::CorruptPage { reason, .. } if !reason.is_empty())
+                            || matches!(error, KeyIndexError::UnknownVersion { .. }),
                         "{error}"
                     );
                 }

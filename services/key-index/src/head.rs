@@ -21,6 +21,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest, checksum};
 
+use crate::KeyIndexError;
 use crate::files::{DataFile, Files};
 use crate::geometry::{FormName, Geometry};
 use crate::key_type::KeyType;
@@ -82,26 +83,35 @@ impl Head {
     }
 
     /// Returns the length of the head that begins with `bytes`.
-    pub fn len_of(bytes: &[u8]) -> Result<usize, &'static str> {
+    pub fn len_of(bytes: &[u8]) -> Result<usize, KeyIndexError> {
+        let (version, len) = Self::version_and_len(bytes).map_err(KeyIndexError::head)?;
+        if version != VERSION {
+            return Err(KeyIndexError::UnknownVersion { found: version, known: VERSION });
+        }
+        match len > 0 && len.is_multiple_of(PAGE_BYTES) {
+            true => Ok(len),
+            false => Err(KeyIndexError::head("its head has an impossible length")),
+        }
+    }
+
+    fn version_and_len(bytes: &[u8]) -> Result<(u32, usize), &'static str> {
         let mut reader = Reader(bytes);
         if reader.take(8)? != MAGIC {
             return Err("the file is none");
         }
-        if reader.u32()? != VERSION {
-            return Err("the version of its format is unknown");
-        }
-        let len = reader.u32()? as usize;
-        match len > 0 && len.is_multiple_of(PAGE_BYTES) {
-            true => Ok(len),
-            false => Err("its head has an impossible length"),
-        }
+        Ok((reader.u32()?, reader.u32()? as usize))
     }
 
     /// Decodes a head. Checks everything that can be checked without the pages.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, &'static str> {
-        if Self::len_of(bytes)? != bytes.len() {
-            return Err("its head is truncated");
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, KeyIndexError> {
+        match Self::len_of(bytes)? == bytes.len() {
+            true => Self::decode(bytes).map_err(KeyIndexError::head),
+            false => Err(KeyIndexError::head("its head is truncated")),
         }
+    }
+
+    /// Decodes a head of the known version and the right length.
+    fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let mut reader = Reader(bytes);
         reader.take(16)?;
         let seed = reader.u64()?;

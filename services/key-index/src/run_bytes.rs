@@ -4,7 +4,6 @@
 //! checked alone. Loading checks every page, and that the entries are what look-ups and merges rely on; it computes
 //! nothing.
 
-use crate::KeyIndexError;
 use crate::body::{Body, reserve};
 use crate::check::Checked;
 use crate::geometry::FormName;
@@ -13,6 +12,7 @@ use crate::line::{Form, LINE_BYTES, Line, Narrow, PAGE_BYTES, PAGE_LINES, Wide};
 use crate::run::Run;
 use crate::spill::{Spill, Spilled};
 use crate::spill_bytes::{SPILLED_A_PAGE, from_page, to_page};
+use crate::{DataFile, KeyIndexError, KeyType};
 
 impl Run {
     /// Returns the number of pages after the head.
@@ -84,12 +84,24 @@ pub struct Loading {
 }
 
 impl Loading {
-    /// Returns the number of bytes that [`Loading::new`] needs of a file that begins with `bytes`. It needs 16 of them.
+    /// The number of bytes that [`Loading::head_len`] needs.
+    pub const BEGIN_BYTES: usize = 16;
+
+    /// The bytes of a page.
+    pub const PAGE_BYTES: usize = PAGE_BYTES;
+
+    /// Returns the number of bytes that [`Loading::new`] needs of a file that begins with `bytes`.
     ///
     /// # Errors
-    /// If the file is no key index.
+    /// If the file is no key index, or [`KeyIndexError::UnknownVersion`].
     pub fn head_len(bytes: &[u8]) -> Result<usize, KeyIndexError> {
-        Head::len_of(bytes).map_err(KeyIndexError::head)
+        Head::len_of(bytes)
+    }
+
+    /// Returns the memory that loading a run takes at most: its pages, and its head three times over: as it is read, its
+    /// checksums, and its list of files, in which the shortest entry takes 56 bytes for 10 in the file.
+    pub fn bytes_of(file_bytes: u64, head_bytes: u64) -> u64 {
+        file_bytes.saturating_add(head_bytes.saturating_mul(7))
     }
 
     /// Begins to load a run of `file_bytes` bytes from its head.
@@ -98,13 +110,28 @@ impl Loading {
     /// If the head is invalid, or the file has another length than it says.
     pub fn new(head: &[u8], file_bytes: u64) -> Result<Self, KeyIndexError> {
         let head_bytes = head.len() as u64;
-        let head = Head::from_bytes(head).map_err(KeyIndexError::head)?;
+        let head = Head::from_bytes(head)?;
         let expected = head_bytes + (head.checksums.len() * PAGE_BYTES) as u64;
         if file_bytes != expected {
             return Err(KeyIndexError::head("it is truncated, or has bytes after its end"));
         }
-        let lines = reserve(head.geometry.pages());
-        Ok(Self { head, lines, spilled: Vec::new(), checked: Checked::default(), pages: 0 })
+        let (lines, spilled) = Default::default();
+        Ok(Self { head, lines, spilled, checked: Checked::default(), pages: 0 })
+    }
+
+    /// Returns the data files that the run covers.
+    pub fn files(&self) -> &[DataFile] {
+        self.head.files.list()
+    }
+
+    /// Returns the seed of the run's hashes.
+    pub fn seed(&self) -> u64 {
+        self.head.seed
+    }
+
+    /// Returns the type of the run's keys.
+    pub fn key_type(&self) -> KeyType {
+        self.head.key_type
     }
 
     /// Adds the next pages, whole ones.
@@ -113,6 +140,9 @@ impl Loading {
     /// If one of them is damaged.
     pub fn push(&mut self, pages: &[u8]) -> Result<(), KeyIndexError> {
         let (pages, rest) = pages.as_chunks::<PAGE_BYTES>();
+        if self.lines.capacity() == 0 {
+            self.lines = reserve(self.head.geometry.pages());
+        }
         for page in pages {
             let number = self.pages as u32;
             self.push_page(page)

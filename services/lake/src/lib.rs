@@ -41,6 +41,7 @@ mod rows;
 mod schema;
 mod search;
 mod secret_options;
+mod side_files;
 mod stop;
 mod store;
 mod table;
@@ -67,6 +68,7 @@ pub use search::{
     VectorQuery, VectorRoute,
 };
 pub use secret_options::SecretOptions;
+pub use side_files::{SideFile, SideFileReader, SideFiles};
 pub use stop::Stop;
 pub use stores::StoreLimits;
 pub use table::Table;

@@ -32,11 +32,7 @@ impl Stop {
 
     /// Awaits `work` on the table at `uri`, or drops it when the stop is pulled, so `work` must not commit. Errors:
     /// `Interrupted`, and those of `work`.
-    pub(crate) async fn unless<T>(
-        &self,
-        uri: &str,
-        work: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
+    pub async fn unless<T>(&self, uri: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             biased;
             () = self.pulled() => Err(LakeError::Interrupted { uri: uri.to_owned() }),

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use lance::Dataset;
@@ -135,6 +135,11 @@ impl Table {
         Ok(is_blob(&self.inner.schema.fields()[self.column_position(column)?]))
     }
 
+    /// The type of `column` (top-level). Errors: `ColumnNotFound`.
+    pub fn column_type(&self, column: &str) -> Result<&DataType> {
+        Ok(self.inner.schema.field(self.column_position(column)?).data_type())
+    }
+
     /// The number of live rows, without deleted ones.
     pub fn row_count(&self) -> u64 {
         self.inner.infos.iter().map(FragmentInfo::live_rows).sum()
@@ -160,6 +165,16 @@ impl Table {
         let at = self.position(fragment)?;
         let field = &self.inner.dataset.schema().fields[self.column_position(column)?];
         Ok(file_identity(self.inner.fragments[at].metadata(), field))
+    }
+
+    /// Returns whether the version has `fragment` with a column whose data files have this identity, whatever the column's
+    /// name.
+    pub fn has_files(&self, fragment: u32, identity: &str) -> bool {
+        let id = identity.split(':').next().and_then(|id| id.parse::<i32>().ok());
+        let mut fields = self.inner.dataset.schema().fields.iter();
+        let field = fields.find(|field| Some(field.id) == id);
+        let (Ok(at), Some(field)) = (self.position(fragment), field) else { return false };
+        file_identity(self.inner.fragments[at].metadata(), field) == identity
     }
 
     /// Returns the deleted rows of `fragment`. The first call reads them from the store. Errors: `FragmentNotFound`,
@@ -211,6 +226,13 @@ impl Table {
     pub async fn latest_version(&self) -> Result<u64> {
         let latest = self.inner.dataset.latest_version_id();
         self.inner.opener.with_open_timeout(self.uri(), latest).await
+    }
+
+    /// Returns the numbers of all versions that the table has now, ascending, with one listing. Errors: those of the
+    /// store.
+    pub async fn versions(&self) -> Result<Vec<u64>> {
+        let versions = self.caught(self.inner.dataset.version_refs()).await?;
+        Ok(versions.into_iter().map(|version| version.version).collect())
     }
 
     /// Opens the latest version; returns `None` if that is this one. Also notices a table that was dropped and made

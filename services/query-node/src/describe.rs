@@ -92,6 +92,7 @@ pub async fn describe_table(
 fn key_index(report: &KeyIndexReport) -> Option<KeyIndex> {
     report.is_wanted.then(|| KeyIndex {
         runs: report.runs as u32,
+        loaded_runs: report.runs_loaded as u32,
         bytes: report.bytes,
         missing_rows: report.uncovered_rows,
         error: report.fault.as_deref().unwrap_or_default().to_owned(),

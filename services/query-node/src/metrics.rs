@@ -13,6 +13,7 @@ use wire::{CODES, Reason};
 
 use crate::counters::{IndexKind, KeyVia, Rpc, SearchBy, SearchVia, ShardMetrics, Stage};
 use crate::error::QueryError;
+use crate::key_index::RunSource;
 use crate::state::{NodeState, ShardState};
 
 telemetry::metrics! {
@@ -34,6 +35,8 @@ telemetry::metrics! {
     GATHERED = Counter "bireme.query.gathered" "{request}" [] "Gets that shared a look-up and a fetch with others that waited on the same core";
     KEY_INDEX_MEMORY = Gauge "bireme.query.key_index.usage" "By" [] "Memory of the key indexes of all tables, and of the run that is being built";
     KEY_INDEX_MEMORY_LIMIT = Gauge "bireme.query.key_index.limit" "By" [] "Maximum of the memory of key indexes";
+    KEY_INDEX_RUNS = Counter "bireme.query.key_index.runs" "{run}" ["source"] "Runs of key indexes by where they came from: a `file` beside the table, which `bireme index` wrote; the key `column`; or the `merge` of other runs";
+    KEY_INDEX_REFUSED = Counter "bireme.query.key_index.refused" "{file}" [] "Files of persisted runs that were not used, because they are damaged or of an unknown format. `bireme index --key-runs` replaces them";
     UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches and Gets in progress, whether they wait for a core, a permit, an index, or rows. It grows when a node is overloaded. Take and Warm, which last long, are not counted";
     QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches, look-ups, table reads, and requests of Placement and Warm that wait, in the longer of the two queues";
     QUEUE_LIMIT = Gauge "bireme.query.queue.limit" "{search}" [] "Maximum number that may wait in each queue; further requests are refused";
@@ -244,6 +247,11 @@ fn tables(samples: &mut Samples, shared: &NodeState) {
     let (max, used) = shared.catalog.key_index_memory();
     samples.add(&KEY_INDEX_MEMORY, &[], used);
     samples.add(&KEY_INDEX_MEMORY_LIMIT, &[], max);
+    let (runs, refused) = shared.catalog.key_index_runs();
+    for (source, runs) in RunSource::NAMES.iter().zip(runs) {
+        samples.add(&KEY_INDEX_RUNS, &[source], runs);
+    }
+    samples.add(&KEY_INDEX_REFUSED, &[], refused);
     for table in shared.catalog.list() {
         let current = table.current.as_ref();
         let version = current.map_or(0, |open| open.version());

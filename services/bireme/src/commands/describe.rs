@@ -8,7 +8,7 @@ use wire::query::{Column, DescribeTableResponse, Fragment, Index, KeyIndex};
 
 use crate::arguments::{Connection, TableArgs};
 use crate::error::Result;
-use crate::output::{Align, Output, TextTable, count};
+use crate::output::{Align, Output, TextTable, count, counted};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,9 +65,11 @@ fn key_index_text(index: &KeyIndex) -> String {
         0 => "covers every row".to_owned(),
         rows => format!("lacks {} rows, whose keys are looked up in the table", count(rows)),
     };
+    let runs =
+        format!("{} of {} loaded", index.loaded_runs, counted(index.runs.into(), "run", "runs"));
     match index.error.as_str() {
-        "" => format!("{size}, {covered}"),
-        error => format!("{size}, {covered}: {error}"),
+        "" => format!("{size}, {runs}, {covered}"),
+        error => format!("{size}, {runs}, {covered}: {error}"),
     }
 }
 
@@ -136,6 +138,7 @@ fn to_json(table: &DescribeTableResponse) -> Value {
     let key_index = |it: &KeyIndex| {
         json!({
             "runs": it.runs,
+            "loaded_runs": it.loaded_runs,
             "bytes": it.bytes,
             "missing_rows": it.missing_rows,
             "error": present(&it.error),

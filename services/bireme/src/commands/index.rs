@@ -2,6 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
+use key_runs::RunsSummary;
 use lake::{
     DuplicateKeys, IndexProgress, IndexRequest, IndexSummary, Lake, LakeError, LakeOptions, Metric,
     Stop, VectorIndex, VectorIndexKind,
@@ -10,6 +11,7 @@ use serde_json::json;
 
 use crate::arguments::StorageArgs;
 use crate::error::{CliError, Result};
+use crate::escape;
 use crate::output::{self, Output};
 use crate::progress::{Unit, bar};
 use crate::runtime;
@@ -20,6 +22,7 @@ Examples:
   bireme index --table s3://bucket/docs --vector embedding --kind ivf-pq \\
       --metric cosine
   bireme index --table ./events.lance --scalar day --scalar country
+  bireme index --table s3://bucket/docs --key-runs
 
 An index of the same type on the same column is replaced. Each index becomes a
 version of its own, so it stays if a later one fails or is interrupted.
@@ -28,7 +31,13 @@ an index, but more slowly, until the index is built again.
 
 Keys should be unique. Duplicates are counted and reported (in JSON as
 `duplicate_keys`), not refused: `bireme get` returns the first row by address. A
-column with a null can't be the key, as with `bireme ingest --key`.";
+column with a null can't be the key, as with `bireme ingest --key`.
+
+--key also writes the key runs: the index that query nodes look keys up in, as
+files in the folder _bireme/keys of the table. Nodes load these in place of
+reading the key column. --key-runs writes those of appended or compacted data
+files, and deletes obsolete ones; it makes no new version, so it is quick to
+repeat. It takes 8 bytes of memory a row, and 28 for each row that is indexed.";
 
 /// The heading in `--help` of the flags for vector indexes.
 const VECTORS: &str = "Vectors";
@@ -37,7 +46,7 @@ const VECTORS: &str = "Vectors";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true)
-    .args(["vector", "text", "scalar", "key"]))]
+    .args(["vector", "text", "scalar", "key", "key_runs"]))]
 pub struct IndexArgs {
     /// The table
     #[arg(long, value_name = "URI")]
@@ -55,6 +64,10 @@ pub struct IndexArgs {
     /// should be unique, and duplicates are reported
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
+    /// Write the runs of the table's key column that are missing, so that query nodes need not build
+    /// them
+    #[arg(long)]
+    key_runs: bool,
     /// Let --key replace another key column of the table
     #[arg(long, requires = "key")]
     replace_key: bool,
@@ -126,15 +139,13 @@ pub async fn run(args: IndexArgs, out: &mut Output) -> Result<()> {
         stop: stop.clone(),
         ..Default::default()
     });
-    runtime::stoppable(&stop, Box::pin(build_all(&lake, &args, out))).await?
+    runtime::stoppable(&stop, Box::pin(build_all(&lake, &stop, &args, out))).await?
 }
 
-async fn build_all(lake: &Lake, args: &IndexArgs, out: &mut Output) -> Result<()> {
-    if let Some(key) = &args.key {
-        // Checked before the other indexes are built, which may take long.
-        lake.open(&args.table).await?.check_key(key, args.replace_key)?;
-    }
-    for (at, request) in args.requests().iter().enumerate() {
+async fn build_all(lake: &Lake, stop: &Stop, args: &IndexArgs, out: &mut Output) -> Result<()> {
+    let runs_of = runs_column(lake, args).await?;
+    let requests = args.requests();
+    for (at, request) in requests.iter().enumerate() {
         let bar = bar(out.json(), Unit::Steps, &format!("index {}", column_of(request)));
         let shown = bar.clone();
         let progress = move |step: IndexProgress| shown.set_message(step_text(&step));
@@ -142,14 +153,49 @@ async fn build_all(lake: &Lake, args: &IndexArgs, out: &mut Output) -> Result<()
         bar.finish_and_clear();
         match built {
             Ok(built) => report(&args.table, request, &built, out)?,
-            Err(error @ LakeError::Interrupted { .. }) if at > 0 => {
-                return Err(CliError::from(error)
-                    .hint("the indexes reported above were committed before, and are kept"));
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(with_hint(error, at)),
         }
     }
-    Ok(())
+    let Some(column) = runs_of else { return Ok(()) };
+    let bar = bar(out.json(), Unit::Steps, &format!("key runs {column}"));
+    let progress = |step: IndexProgress| bar.set_message(step_text(&step));
+    let write = key_runs::write_runs(lake, &args.table, &column, progress);
+    let written = stop.unless(&args.table, write).await;
+    bar.finish_and_clear();
+    match written {
+        Ok(written) => report_runs(&args.table, &written, out),
+        Err(error) => Err(with_hint(error, requests.len())),
+    }
+}
+
+/// Returns the column whose runs to write, if there is one. Checks it, and the key column, before indexes are built,
+/// which may take long.
+async fn runs_column(lake: &Lake, args: &IndexArgs) -> Result<Option<String>> {
+    if args.key.is_none() && !args.key_runs {
+        return Ok(None);
+    }
+    let table = lake.open(&args.table).await?;
+    if let Some(key) = &args.key {
+        table.check_key(key, args.replace_key)?;
+        return Ok(Some(key.clone()));
+    }
+    match table.key_column() {
+        Some(key) => Ok(Some(key.to_owned())),
+        None => Err(CliError::usage(format!(
+            "{} records no key column: name one with --key COLUMN in place of --key-runs",
+            args.table
+        ))),
+    }
+}
+
+/// Returns the command's error after `built` indexes were built.
+fn with_hint(error: LakeError, built: usize) -> CliError {
+    let is_interrupted = matches!(error, LakeError::Interrupted { .. });
+    let error = CliError::from(error);
+    match is_interrupted && built > 0 {
+        true => error.hint("the indexes reported above were committed before, and are kept"),
+        false => error,
+    }
 }
 
 fn column_of(request: &IndexRequest) -> &str {
@@ -217,6 +263,38 @@ fn report(
         eprintln!("bireme: warning: {}", duplicates_text(&built.column, duplicates));
     }
     Ok(())
+}
+
+fn report_runs(table: &str, written: &RunsSummary, out: &mut Output) -> Result<()> {
+    let seconds = written.took.as_secs_f64();
+    for warning in &written.warnings {
+        eprintln!("bireme: warning: {}", escape::one_line(warning));
+    }
+    if out.json() {
+        return out.document(&json!({
+            "table": table,
+            "index": "key_runs",
+            "column": written.column,
+            "kind": "KeyRuns",
+            "rows": written.rows,
+            "seconds": seconds,
+            "version": written.version,
+            "runs": written.runs,
+            "runs_written": written.written,
+            "files_deleted": written.deleted,
+            "bytes": written.bytes,
+        }));
+    }
+    out.line(format_args!(
+        "key runs on {}: {} in {}, {} of {} ({} written), {} deleted",
+        written.column,
+        output::counted(written.rows, "row", "rows"),
+        output::micros(seconds * 1e6),
+        output::counted(written.runs as u64, "run", "runs"),
+        output::bytes(written.bytes),
+        written.written,
+        output::counted(written.deleted as u64, "obsolete file", "obsolete files"),
+    ))
 }
 
 fn duplicates_text(column: &str, duplicates: &DuplicateKeys) -> String {

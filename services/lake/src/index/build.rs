@@ -15,7 +15,7 @@ use lance_table::format::IndexMetadata;
 use uuid::Uuid;
 
 use super::duplicates::{self, DuplicateKeys};
-use super::plan::{Plan, column_type};
+use super::plan::Plan;
 use super::progress::{IndexProgress, Reporter};
 use super::request::IndexRequest;
 use crate::diagnose::{diagnose, one_line};
@@ -160,7 +160,7 @@ fn build_fault(table: &Table, plan: &Plan, error: lance::Error) -> LakeError {
         | lance::Error::Unprocessable { .. }
         | lance::Error::Index { .. } => {
             let data_type =
-                column_type(table, &plan.column).map(|it| it.to_string()).unwrap_or_default();
+                table.column_type(&plan.column).map(ToString::to_string).unwrap_or_default();
             let why = one_line(&error.to_string());
             LakeError::UnsupportedType { column: plan.column.clone(), data_type, why }
         }

@@ -43,8 +43,7 @@ impl Plan {
             IndexRequest::Text { column } => Self::text(table, column),
             IndexRequest::Scalar { column } => Self::scalar(table, column),
             IndexRequest::Key { column, .. } => {
-                let data_type = column_type(table, column)?;
-                check_key_type(column, &data_type)?;
+                check_key_type(column, table.column_type(column)?)?;
                 Self::scalar(table, column)
             }
         }
@@ -100,11 +99,11 @@ impl Plan {
     }
 
     fn text(table: &Table, column: &str) -> Result<Self> {
-        let data_type = column_type(table, column)?;
-        if !can_be_searched(&data_type) {
+        let data_type = table.column_type(column)?;
+        if !can_be_searched(data_type) {
             return Err(unsupported(
                 column,
-                &data_type,
+                data_type,
                 "a full-text index is on strings or lists of strings",
             ));
         }
@@ -118,8 +117,8 @@ impl Plan {
     }
 
     fn scalar(table: &Table, column: &str) -> Result<Self> {
-        let data_type = column_type(table, column)?;
-        let (index_type, builtin) = match &data_type {
+        let data_type = table.column_type(column)?;
+        let (index_type, builtin) = match data_type {
             DataType::List(_) | DataType::LargeList(_) => {
                 (IndexType::LabelList, BuiltinIndexType::LabelList)
             }
@@ -198,10 +197,6 @@ fn product(wanted: &VectorIndex, dimension: usize) -> Result<PQBuildParams> {
         return Err(bad(format!("{codes} sub-vectors don't divide {dimension} dimensions")));
     }
     Ok(PQBuildParams::new(codes, 8))
-}
-
-pub(crate) fn column_type(table: &Table, column: &str) -> Result<DataType> {
-    Ok(table.schema().fields()[table.column_position(column)?].data_type().clone())
 }
 
 fn unsupported(column: &str, data_type: &DataType, why: &str) -> LakeError {

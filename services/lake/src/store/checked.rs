@@ -18,6 +18,8 @@
 //! The checks cause no requests to the store, unless the metadata is longer than the tail that Lance reads first (4 KiB
 //! of a file, 64 KiB of an object): then one or two for the metadata each time the file is opened.
 //!
+//! Reads that do not come from Lance pass unchecked: they have [`CheckedByReader`] in their options.
+//!
 //! The contents of pages are not checked, such as the offsets of variable-width values: Lance's scheduler splits long
 //! reads before a store sees them (lance-io's `FileScheduler::submit_request`). Decoders are bounded by the rows that
 //! are read, which is a bound for a chunk or a batch. An index is read whole: if its pages inflate, it takes memory in
@@ -64,6 +66,11 @@ pub struct Damaged {
 
 /// The result of a check: an error says what is wrong with the file.
 type Checked<T = ()> = std::result::Result<T, String>;
+
+/// The mark, in the extensions of a read's options, of bytes that Lance does not get: whoever reads them checks them.
+/// A path could not say so, since a manifest may name any path in the table's folder as a data file.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckedByReader;
 
 /// A store whose objects are checked as they are read.
 #[derive(Debug)]
@@ -220,9 +227,9 @@ impl ObjectStore for CheckedStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let is_head = options.head;
+        let is_plain = options.head || options.extensions.get::<CheckedByReader>().is_some();
         let answer = self.inner.get_opts(location, options).await?;
-        if is_head {
+        if is_plain {
             return Ok(answer);
         }
         self.checked(FileKind::of(location), answer).await

@@ -51,7 +51,7 @@ mod streams;
 mod usage;
 mod wrapper;
 
-pub(crate) use checked::Damaged;
+pub(crate) use checked::{CheckedByReader, Damaged};
 pub(crate) use fence::{Fence, ForbiddenPath};
 pub(crate) use guard_error::{causes, guard_message};
 pub(crate) use mark::{Mark, unmarked};

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use address::RowAddr;
 use arc_swap::{ArcSwap, Guard};
-use key_index::{DataFile, Found, Run, RunSet};
-use lake::{FragmentInfo, Table};
+use arrow_array::{Array, ArrayRef};
+use key_index::{DataFile, Found, KeyHasher, Run, RunSet};
+use key_runs::{data_files, each_hash};
+use lake::Table;
 
-use crate::error::Result;
+use crate::error::{QueryError, Result};
 
 /// The maximum number of candidates of one key. A key that more rows may have gets those with the lowest addresses.
 const CANDIDATES_MAX: u32 = 16;
@@ -20,7 +22,7 @@ const CANDIDATES_MAX: u32 = 16;
 pub struct VersionFiles {
     table: Table,
     files: Vec<DataFile>,
-    /// Read by all cores with each look-up, and replaced when a run was built or merged.
+    /// Read by all cores with each look-up, and replaced when a run was loaded, built or merged.
     coverage: ArcSwap<Coverage>,
     /// Whether a `TableRuns` keeps `coverage` up to date.
     is_followed: AtomicBool,
@@ -30,6 +32,8 @@ pub struct VersionFiles {
 #[derive(Debug)]
 pub struct Coverage {
     pub set: RunSet,
+    /// The hasher of the runs, which all have one seed; `None` without a run.
+    hasher: Option<KeyHasher>,
     /// The fragments that no run covers, ascending.
     pub uncovered: Arc<[u32]>,
 }
@@ -50,13 +54,7 @@ pub struct Candidates {
 impl VersionFiles {
     /// Lists the files of a version that have `column`. No run covers them yet.
     pub fn new(table: &Table, column: &str) -> Self {
-        let file = |info: &FragmentInfo| DataFile {
-            // The column and the fragment are the table's own, so the identity is known.
-            path: table.file_identity(info.id, column).unwrap_or_default(),
-            fragment: info.id,
-            rows: info.physical_rows,
-        };
-        let files: Vec<DataFile> = table.fragments().iter().map(file).collect();
+        let files = data_files(table, column).expect("the table has its key column");
         let coverage = ArcSwap::from_pointee(Coverage::new(Vec::new(), &files));
         Self { table: table.clone(), files, coverage, is_followed: AtomicBool::new(false) }
     }
@@ -87,15 +85,15 @@ impl VersionFiles {
         self.coverage.store(Arc::new(Coverage::new(runs, &self.files)));
     }
 
-    /// Returns the rows that may have the keys with these hashes. Waits only for deletions of fragments with candidates
-    /// that have not been loaded yet.
+    /// Returns the rows that may have these keys. Waits only for deletions of fragments with candidates that have not
+    /// been loaded yet.
     ///
     /// # Errors
-    /// Errors of the store.
-    pub async fn candidates(&self, hashes: &[u64]) -> Result<Candidates> {
+    /// Errors of the store, or of keys of another type than the column's, which are a defect.
+    pub async fn candidates(&self, keys: &ArrayRef) -> Result<Candidates> {
         loop {
             let mut unloaded = Vec::new();
-            let candidates = self.loaded_candidates(hashes, &mut unloaded);
+            let candidates = self.loaded_candidates(keys, &mut unloaded)?;
             if unloaded.is_empty() {
                 return Ok(candidates);
             }
@@ -109,8 +107,10 @@ impl VersionFiles {
 
     /// Returns the candidates. Puts fragments whose deletions are not known into `unloaded`; their rows are taken for
     /// live.
-    fn loaded_candidates(&self, hashes: &[u64], unloaded: &mut Vec<u32>) -> Candidates {
+    fn loaded_candidates(&self, keys: &ArrayRef, unloaded: &mut Vec<u32>) -> Result<Candidates> {
         let coverage = self.coverage();
+        // Runs may be replaced by others with another seed, so keys are hashed for the runs that are searched.
+        let hashes = coverage.hashes(keys)?;
         let unloaded = RefCell::new(unloaded);
         let is_live = |addr: RowAddr| match self.table.is_missing(addr) {
             Some(is_missing) => !is_missing,
@@ -120,7 +120,7 @@ impl VersionFiles {
             }
         };
         let mut found = Found::default();
-        coverage.set.lookup(hashes, CANDIDATES_MAX, is_live, &mut found);
+        coverage.set.lookup(&hashes, CANDIDATES_MAX, is_live, &mut found);
         let mut candidates =
             Candidates { uncovered: Arc::clone(&coverage.uncovered), ..Default::default() };
         candidates.rows.reserve(found.rows().len());
@@ -136,7 +136,7 @@ impl VersionFiles {
             candidates.rows[start..].sort_unstable();
             candidates.ends.push(candidates.rows.len() as u32);
         }
-        candidates
+        Ok(candidates)
     }
 }
 
@@ -145,7 +145,18 @@ impl Coverage {
         let set = RunSet::new(runs, files).expect("the runs are alike");
         let mut uncovered: Vec<u32> = set.uncovered().iter().map(|file| file.fragment).collect();
         uncovered.sort_unstable();
-        Self { set, uncovered: uncovered.into() }
+        let hasher = set.runs().next().map(|run| run.hasher());
+        Self { set, hasher, uncovered: uncovered.into() }
+    }
+
+    /// Returns the hashes of keys. Null gets the hash of some other key: no row proves it. Without a run, all hashes are
+    /// 0.
+    fn hashes(&self, keys: &ArrayRef) -> Result<Vec<u64>> {
+        let Some(hasher) = &self.hasher else { return Ok(vec![0; keys.len()]) };
+        let mut hashes = Vec::with_capacity(keys.len());
+        each_hash(hasher, keys, |hash| hashes.push(hash.unwrap_or_default()))
+            .map_err(|error| QueryError::Server(error.to_string()))?;
+        Ok(hashes)
     }
 }
 

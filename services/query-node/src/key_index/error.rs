@@ -2,12 +2,12 @@
 
 use bytesize::ByteSize;
 use key_index::KeyIndexError;
-use lake::LakeError;
+use key_runs::BuildError;
 use thiserror::Error;
 
 /// The reason why a run can't be built or merged.
 #[derive(Debug, Error)]
-pub enum BuildError {
+pub enum RunError {
     /// The memory for key indexes is too small.
     #[error(
         "the key index needs {needed} more than `key_index` leaves ({max} for all tables); raise it to {}",
@@ -19,13 +19,13 @@ pub enum BuildError {
         /// The setting's value.
         max: ByteSize,
     },
-    /// The key column can't be read.
-    #[error("the key column can't be read: {0}")]
-    Table(#[from] LakeError),
-    /// The runs or their keys do not fit each other: a defect.
+    /// The run can't be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The runs do not fit each other: a defect.
     #[error("the key index: {0}")]
-    Index(#[from] KeyIndexError),
+    Merge(#[from] KeyIndexError),
     /// The computation panicked: a defect.
-    #[error("the key index can't be built: {0}")]
+    #[error("the key index can't be merged: {0}")]
     Panicked(#[from] tokio::task::JoinError),
 }

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use key_runs::{KeyColumn, key_type};
 use lake::Table;
 use tokio::runtime::Handle;
 
-use super::hashes::key_type;
+use super::counts::{RunCounts, RunSource};
 use super::memory::KeyIndexMemory;
 use super::runs::TableRuns;
 use super::version::VersionKeys;
@@ -14,9 +15,10 @@ use super::version::VersionKeys;
 /// The key indexes of all tables of a node.
 pub struct KeyIndexes {
     memory: Arc<KeyIndexMemory>,
+    counts: Arc<RunCounts>,
     /// The runs of each table's name and key column, for versions in use. Locked only while a version is opened.
     tables: Mutex<HashMap<(String, String), Weak<TableRuns>>>,
-    /// The runtime that builds runs.
+    /// The runtime that loads and builds runs.
     background: Handle,
 }
 
@@ -24,7 +26,13 @@ impl KeyIndexes {
     /// Creates the indexes, none of them built. All together take at most `bytes_max`; with 0 there are none.
     pub fn new(bytes_max: u64, background: Handle) -> Self {
         let memory = Arc::new(KeyIndexMemory::new(bytes_max));
-        Self { memory, tables: Mutex::default(), background }
+        Self { memory, counts: Arc::default(), tables: Mutex::default(), background }
+    }
+
+    /// Returns the number of runs by source, in the order of [`RunSource::NAMES`], and of files that were refused, since
+    /// the start.
+    pub fn run_counts(&self) -> ([u64; RunSource::NAMES.len()], u64) {
+        self.counts.get()
     }
 
     /// Returns the maximum memory of all indexes and the part in use, in bytes.
@@ -42,10 +50,9 @@ impl KeyIndexes {
         let of = (name.to_owned(), column.to_owned());
         let runs = tables.get(&of).and_then(Weak::upgrade);
         let runs = runs.filter(|runs| runs.column().key_type == key_type).unwrap_or_else(|| {
-            // The seed is secret: whoever knows it can make keys whose look-ups have many candidates.
-            let seed = rand::random();
-            let (memory, background) = (Arc::clone(&self.memory), self.background.clone());
-            let runs = TableRuns::new(name, column, key_type, seed, memory, background);
+            let column = KeyColumn { name: column.to_owned(), key_type };
+            let (memory, counts) = (Arc::clone(&self.memory), Arc::clone(&self.counts));
+            let runs = TableRuns::new(name, column, memory, counts, self.background.clone());
             tables.insert(of, Arc::downgrade(&runs));
             runs
         });

@@ -1,22 +1,25 @@
-//! The runs of one key column of a table, and the task that builds and merges them.
+//! The runs of one key column of a table, and the task that loads, builds and merges them.
+//!
+//! Each time the task begins and a version has data files without a run, it lists the files of persisted runs, and opens
+//! one after the other, largest first, until no data file is missing. What they do not cover is built from the key
+//! column. A persisted run must have the seed of the runs that are there; without one, any seed is taken.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytesize::ByteSize;
-use key_index::{DataFile, KeyType, Run, RunFacts, next_merge};
+use key_index::{DataFile, Run, RunFacts, RunSet, next_merge};
+use key_runs::{
+    KeyColumn, ROWS_TOGETHER, RunFile, RunFileError, RunFiles, RunHead, build_run, first_together,
+};
 use lake::Table;
 use tokio::runtime::Handle;
 use tracing::{info, warn};
 
+use super::counts::{RunCounts, RunSource};
 use super::coverage::VersionFiles;
-use super::error::BuildError;
+use super::error::RunError;
 use super::memory::{KeyIndexMemory, Reserved};
-use super::run_build::{KeyColumn, build_run};
-
-/// The number of rows up to which data files get a run together. More files than this are several runs, so that
-/// look-ups need not wait for the last of them.
-const ROWS_TOGETHER: u64 = 1 << 20;
 
 /// The runs of one key column of a table, for all its versions in use.
 #[derive(Debug)]
@@ -25,8 +28,21 @@ pub struct TableRuns {
     table: String,
     column: KeyColumn,
     memory: Arc<KeyIndexMemory>,
+    counts: Arc<RunCounts>,
     background: Handle,
     state: Mutex<RunsState>,
+}
+
+/// The state of a table's runs, for reports.
+pub struct RunsReport {
+    /// Whether somebody has looked up a key.
+    pub is_wanted: bool,
+    /// The memory of all runs.
+    pub bytes: u64,
+    /// How many runs of a set were loaded.
+    pub runs_loaded: usize,
+    /// The reason why the last attempt to build or merge a run failed.
+    pub fault: Option<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
@@ -35,6 +51,10 @@ struct RunsState {
     is_wanted: bool,
     is_building: bool,
     runs: Vec<HeldRun>,
+    /// The files of persisted runs that the task has not opened, smallest first; `None` until it has listed them.
+    unopened: Option<Vec<RunFile>>,
+    /// The names of files that were refused. They are not opened again: a file never changes.
+    refused: HashSet<String>,
     /// The versions that the runs cover.
     versions: Vec<Weak<VersionFiles>>,
     fault: Option<Arc<str>>,
@@ -44,11 +64,16 @@ struct RunsState {
 #[derive(Debug)]
 struct HeldRun {
     run: Arc<Run>,
+    source: RunSource,
     held: Reserved,
 }
 
 /// The next step of the task. The new run takes the place of `replaced`.
 enum Work {
+    /// List the files of persisted runs.
+    List { table: Table },
+    /// Load a persisted run, if it covers a missing file.
+    Load { table: Table, file: RunFile },
     /// Read the key column of some files, each of a version that has it.
     Build { files: Vec<(Table, DataFile)>, replaced: Vec<Arc<Run>> },
     /// Merge `replaced`, and keep the files that some version has.
@@ -58,15 +83,13 @@ enum Work {
 impl TableRuns {
     pub fn new(
         table: &str,
-        column: &str,
-        key_type: KeyType,
-        seed: u64,
+        column: KeyColumn,
         memory: Arc<KeyIndexMemory>,
+        counts: Arc<RunCounts>,
         background: Handle,
     ) -> Arc<Self> {
-        let column = KeyColumn { name: column.to_owned(), key_type, seed };
         let (table, state) = (table.to_owned(), Mutex::default());
-        Arc::new(Self { table, column, memory, background, state })
+        Arc::new(Self { table, column, memory, counts, background, state })
     }
 
     pub fn column(&self) -> &KeyColumn {
@@ -93,12 +116,18 @@ impl TableRuns {
         }
     }
 
-    /// Returns whether somebody has looked up a key, the memory of all runs, and why the last attempt to build or merge
-    /// a run failed.
-    pub fn report(&self) -> (bool, u64, Option<Arc<str>>) {
+    /// Returns the state of all runs, and how many of those of `set` were loaded.
+    pub fn report(&self, set: &RunSet) -> RunsReport {
         let state = self.state();
-        let bytes = state.runs.iter().map(|it| it.held.bytes()).sum();
-        (state.is_wanted, bytes, state.fault.clone())
+        let is_loaded = |it: &&HeldRun| {
+            it.source == RunSource::File && set.runs().any(|run| Arc::ptr_eq(run, &it.run))
+        };
+        RunsReport {
+            is_wanted: state.is_wanted,
+            bytes: state.runs.iter().map(|it| it.held.bytes()).sum(),
+            runs_loaded: state.runs.iter().filter(is_loaded).count(),
+            fault: state.fault.clone(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, RunsState> {
@@ -107,6 +136,7 @@ impl TableRuns {
 
     fn begin(self: &Arc<Self>, state: &mut RunsState) {
         if !std::mem::replace(&mut state.is_building, true) {
+            state.unopened = None;
             let runs = Arc::clone(self);
             self.background.spawn(async move {
                 loop {
@@ -134,14 +164,27 @@ impl TableRuns {
         }
     }
 
-    /// Builds or merges one run. Returns false if nothing is left to do; the task has then ended.
-    async fn step(&self) -> Result<bool, BuildError> {
+    /// Loads, builds or merges one run, or finds out which ones can be loaded. Returns false if nothing is left to do; the
+    /// task has then ended.
+    async fn step(&self) -> Result<bool, RunError> {
         let Some(work) = self.next_work()? else { return Ok(false) };
-        let (run, mut held, replaced) = match work {
+        let (run, source, mut held, replaced) = match work {
+            Work::List { table } => {
+                let listed = self.listed(&table).await;
+                self.state().unopened = Some(listed);
+                return Ok(true);
+            }
+            Work::Load { table, file } => match self.loaded(&table, &file).await {
+                Some((run, held)) => (run, RunSource::File, held, Vec::new()),
+                None => return Ok(true),
+            },
             Work::Build { files, replaced } => {
                 let rows = files.iter().map(|(_, file)| u64::from(file.rows)).sum();
                 let held = self.reserve(Run::build_bytes_of(rows))?;
-                (build_run(&self.column, files).await?, held, replaced)
+                // The seed is secret: whoever knows it can make keys whose look-ups have many candidates.
+                let seed = self.state().seed().unwrap_or_else(rand::random);
+                let run = build_run(&self.column, seed, files, |_| ()).await?;
+                (run, RunSource::Column, held, replaced)
             }
             Work::Merge { replaced, live } => {
                 let entries = replaced.iter().map(|run| run.entries()).sum();
@@ -151,26 +194,98 @@ impl TableRuns {
                     let parts: Vec<&Run> = parts.iter().map(Arc::as_ref).collect();
                     Run::merge(&parts, |file| live.contains(file))
                 };
-                (tokio::task::spawn_blocking(merge).await??, held, replaced)
+                let run = tokio::task::spawn_blocking(merge).await??;
+                (run, RunSource::Merge, held, replaced)
             }
         };
         let bytes = run.ram_bytes() as u64;
         if !held.resize(bytes) {
             return Err(self.full(bytes - held.bytes()));
         }
-        self.replace(&replaced, HeldRun { run: Arc::new(run), held });
+        self.counts.made(source);
+        self.replace(&replaced, HeldRun { run: Arc::new(run), source, held });
         Ok(true)
     }
 
-    fn reserve(&self, bytes: u64) -> Result<Reserved, BuildError> {
+    /// Lists the files of persisted runs, smallest first. If the store does not list them, there are none, and the runs
+    /// are built.
+    async fn listed(&self, table: &Table) -> Vec<RunFile> {
+        let files = async { RunFiles::of(table).await?.list().await };
+        let (name, column) = (&self.table, &self.column.name);
+        let mut files = files.await.unwrap_or_else(|error| {
+            let note = "the key index is built from the key column";
+            warn!(table = name, column, "its persisted runs can't be listed: {error}; {note}");
+            Vec::new()
+        });
+        files.reverse();
+        let mut state = self.state();
+        state.refused.retain(|name| files.iter().any(|file| file.name == *name));
+        files.retain(|file| !state.refused.contains(&file.name));
+        files
+    }
+
+    /// Loads a persisted run and reserves its memory. `None` if it is not needed, does not fit, or can't be used.
+    async fn loaded(&self, table: &Table, file: &RunFile) -> Option<(Run, Reserved)> {
+        let files = RunFiles::of(table).await.ok()?;
+        let error = match self.load(&files, file).await {
+            Ok(loaded) => return loaded,
+            Err(error) => error,
+        };
+        let (name, column, file_path) = (&self.table, &self.column.name, files.path_of(&file.name));
+        let note = "its rows are indexed from the key column";
+        match &error {
+            RunFileError::Table(_) => {
+                warn!(table = name, column, "{file_path} can't be read: {error}; {note}");
+            }
+            RunFileError::Refused(_) => {
+                self.counts.refused();
+                self.state().refused.insert(file.name.clone());
+                let uri = table.uri();
+                warn!(
+                    table = name,
+                    column,
+                    "{file_path} is not used: {error}; {note}; \
+                     write it again: `bireme index --table {uri} --key-runs`"
+                );
+            }
+        }
+        None
+    }
+
+    async fn load(
+        &self,
+        files: &RunFiles,
+        file: &RunFile,
+    ) -> Result<Option<(Run, Reserved)>, RunFileError> {
+        let Some(reader) = files.open(&file.name).await? else { return Ok(None) };
+        let Some(held) = self.memory.reserve(reader.bytes_max()) else { return Ok(None) };
+        let head = reader.head().await?;
+        match self.needs(&head) {
+            true => Ok(Some((head.load().await?, held))),
+            false => Ok(None),
+        }
+    }
+
+    /// Returns whether a persisted run can be used together with the runs that are there, and covers a missing file.
+    fn needs(&self, head: &RunHead) -> bool {
+        let state = self.state();
+        let is_like_others = state.seed().is_none_or(|seed| seed == head.seed());
+        let versions = state.versions_in_use();
+        let mut missing = versions.iter().flat_map(|version| state.without_run(version));
+        head.key_type() == self.column.key_type
+            && is_like_others
+            && missing.any(|file| head.files().contains(&file))
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<Reserved, RunError> {
         self.memory.reserve(bytes).ok_or_else(|| self.full(bytes))
     }
 
     /// Returns the error for `bytes` that are not free.
-    fn full(&self, bytes: u64) -> BuildError {
+    fn full(&self, bytes: u64) -> RunError {
         let free = self.memory.max.saturating_sub(self.memory.used());
         let needed = ByteSize::b(bytes.saturating_sub(free));
-        BuildError::Full { needed, max: ByteSize::b(self.memory.max) }
+        RunError::Full { needed, max: ByteSize::b(self.memory.max) }
     }
 
     /// Puts `new` in the place of `replaced`, for all versions.
@@ -188,7 +303,7 @@ impl TableRuns {
     ///
     /// # Errors
     /// If the missing runs of the newest version do not fit.
-    fn next_work(&self) -> Result<Option<Work>, BuildError> {
+    fn next_work(&self) -> Result<Option<Work>, RunError> {
         let mut state = self.state();
         let versions = state.versions_in_use();
         let live: HashSet<DataFile> =
@@ -213,10 +328,18 @@ impl TableRuns {
             if missing.is_empty() {
                 continue;
             }
+            let table = version.table().clone();
+            if let Err(error) = self.check_room(&missing, 0) {
+                full = full.or(Some(error));
+                continue;
+            }
+            let Some(unopened) = &mut state.unopened else { return Ok(Some(Work::List { table })) };
+            if let Some(file) = unopened.pop() {
+                return Ok(Some(Work::Load { table, file }));
+            }
             match self.first_to_build(missing) {
                 Ok(files) => {
-                    let with_table = |file| (version.table().clone(), file);
-                    let files = files.into_iter().map(with_table).collect();
+                    let files = files.into_iter().map(|file| (table.clone(), file)).collect();
                     return Ok(Some(Work::Build { files, replaced: Vec::new() }));
                 }
                 Err(error) => full = full.or(Some(error)),
@@ -237,32 +360,35 @@ impl TableRuns {
     ///
     /// # Errors
     /// If the runs of all `missing` files do not fit.
-    fn first_to_build(&self, mut missing: Vec<DataFile>) -> Result<Vec<DataFile>, BuildError> {
-        missing.sort_unstable_by_key(|file| std::cmp::Reverse(file.fragment));
+    fn first_to_build(&self, mut missing: Vec<DataFile>) -> Result<Vec<DataFile>, RunError> {
         let rows = |file: &DataFile| u64::from(file.rows);
         let all: u64 = missing.iter().map(rows).sum();
         let largest = missing.iter().map(rows).max().unwrap_or(0);
         let at_once = largest.max(all.min(ROWS_TOGETHER));
         let scratch = Run::build_bytes_of(at_once) - Run::ram_bytes_of(at_once);
-        let runs: u64 = missing.iter().map(|file| Run::ram_bytes_of(rows(file))).sum();
-        let needed = runs + scratch;
-        if self.memory.used().saturating_add(needed) > self.memory.max {
-            return Err(self.full(needed));
+        self.check_room(&missing, scratch)?;
+        Ok(first_together(&mut missing))
+    }
+
+    /// Checks that the runs of all `missing` files fit, and `scratch` bytes more.
+    fn check_room(&self, missing: &[DataFile], scratch: u64) -> Result<(), RunError> {
+        let bytes = |file: &DataFile| Run::ram_bytes_of(u64::from(file.rows));
+        let needed = missing.iter().map(bytes).sum::<u64>() + scratch;
+        match self.memory.used().saturating_add(needed) > self.memory.max {
+            true => Err(self.full(needed)),
+            false => Ok(()),
         }
-        let mut sum = 0;
-        let mut fits_together = |file: &DataFile| {
-            sum += rows(file);
-            sum <= ROWS_TOGETHER
-        };
-        let together = missing.iter().take_while(|file| fits_together(file)).count();
-        missing.truncate(together.max(1));
-        Ok(missing)
     }
 }
 
 impl RunsState {
     fn all_runs(&self) -> Vec<Arc<Run>> {
         self.runs.iter().map(|it| Arc::clone(&it.run)).collect()
+    }
+
+    /// Returns the seed of all runs, if there is one.
+    fn seed(&self) -> Option<u64> {
+        self.runs.first().map(|it| it.run.seed())
     }
 
     /// Returns the versions in use, newest first.

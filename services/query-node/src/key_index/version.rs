@@ -6,10 +6,9 @@ use arrow_array::ArrayRef;
 use lake::Table;
 
 use super::coverage::{Candidates, VersionFiles};
-use super::hashes::each_hash;
 use super::report::KeyIndexReport;
-use super::runs::TableRuns;
-use crate::error::{QueryError, Result};
+use super::runs::{RunsReport, TableRuns};
+use crate::error::Result;
 
 /// The key index of one version of a table. Immutable, except for the runs that cover its files.
 #[derive(Debug)]
@@ -55,36 +54,24 @@ impl VersionKeys {
         self.files.coverage().uncovered.is_empty()
     }
 
-    /// Returns the hashes of keys, which are values of the column's type.
+    /// Returns the rows that may have these keys, which are values of the column's type. Waits only for deletions of
+    /// fragments with candidates that have not been loaded yet.
     ///
     /// # Errors
-    /// If they are of another type, which is a defect.
-    pub fn hashes(&self, keys: &ArrayRef) -> Result<Vec<u64>> {
-        let mut hashes = Vec::with_capacity(keys.len());
-        // Null gets the hash of some other key: no row proves it.
-        let each = |hash: Option<u64>| hashes.push(hash.unwrap_or_default());
-        each_hash(&self.runs.column().hasher(), keys, each)
-            .map_err(|error| QueryError::Server(error.to_string()))?;
-        Ok(hashes)
-    }
-
-    /// Returns the rows that may have the keys with these hashes. Waits only for deletions of fragments with candidates
-    /// that have not been loaded yet.
-    ///
-    /// # Errors
-    /// Errors of the store.
-    pub async fn candidates(&self, hashes: &[u64]) -> Result<Candidates> {
-        self.files.candidates(hashes).await
+    /// Errors of the store, or of keys of another type, which are a defect.
+    pub async fn candidates(&self, keys: &ArrayRef) -> Result<Candidates> {
+        self.files.candidates(keys).await
     }
 
     /// Returns the state of the index.
     pub fn report(&self) -> KeyIndexReport {
         let coverage = self.files.coverage();
         let uncovered = coverage.uncovered.iter().filter_map(|id| self.files.table().fragment(*id));
-        let (is_wanted, bytes, fault) = self.runs.report();
+        let RunsReport { is_wanted, bytes, runs_loaded, fault } = self.runs.report(&coverage.set);
         KeyIndexReport {
             is_wanted,
             runs: coverage.set.runs().count(),
+            runs_loaded,
             bytes,
             uncovered_rows: uncovered.map(|info| u64::from(info.physical_rows)).sum(),
             fault,

@@ -93,8 +93,8 @@ impl<'a> Lookup<'a> {
                 admission.begin_on_core(ask, lookup).await?
             }
             (None, Some(index)) if index.covers_any() => {
-                let (index, hashes) = (Arc::clone(index), index.hashes(keys.keys)?);
-                let lookup = async move { index.candidates(&hashes).await }.boxed();
+                let (index, looked_up) = (Arc::clone(index), Arc::clone(keys.keys));
+                let lookup = async move { index.candidates(&looked_up).await }.boxed();
                 let candidates = admission.begin_on_core(ask, lookup).await?;
                 return Ok(Self::of_candidates(keys, context, candidates));
             }

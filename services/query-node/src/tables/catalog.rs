@@ -20,7 +20,7 @@ use super::named::named;
 use super::open::OpenTable;
 use crate::config::{QueryConfig, TableConfig};
 use crate::error::{QueryError, Result};
-use crate::key_index::KeyIndexes;
+use crate::key_index::{KeyIndexes, RunSource};
 
 /// Maximum number of tables that are checked for new versions concurrently.
 const REFRESHES_MAX: usize = 8;
@@ -83,6 +83,12 @@ impl Catalog {
     /// Returns the maximum memory of all key indexes and the part in use, in bytes.
     pub fn key_index_memory(&self) -> (u64, u64) {
         self.key_indexes.memory()
+    }
+
+    /// Returns the number of runs of key indexes by source, in the order of [`RunSource::NAMES`], and of files that were
+    /// refused, since the start.
+    pub fn key_index_runs(&self) -> ([u64; RunSource::NAMES.len()], u64) {
+        self.key_indexes.run_counts()
     }
 
     /// Returns counters of the requests to object stores since the start.

@@ -31,7 +31,7 @@ const STEPS: usize = 8;
 const BY_INDEX: &str = "bireme_query_keys_total{via=\"key_index\"}";
 const IN_TABLE: &str = "bireme_query_keys_total{via=\"table\"}";
 
-fn with_metrics(config: QueryConfig) -> QueryConfig {
+pub fn with_metrics(config: QueryConfig) -> QueryConfig {
     let metrics_listen = Some("127.0.0.1:0".parse().unwrap());
     QueryConfig { telemetry: TelemetryConfig { metrics_listen, ..Default::default() }, ..config }
 }
@@ -41,7 +41,7 @@ async fn key_index(client: &QueryClient) -> Option<KeyIndex> {
 }
 
 /// Waits until the key index covers the current version.
-async fn covered(client: &QueryClient) -> KeyIndex {
+pub async fn covered(client: &QueryClient) -> KeyIndex {
     let covers = async {
         loop {
             match key_index(client).await {
@@ -54,7 +54,7 @@ async fn covered(client: &QueryClient) -> KeyIndex {
 }
 
 /// Gets rows by their keys: the positions of keys without a row, and the rows.
-async fn get(client: &QueryClient, keys: &[String]) -> (Vec<u32>, RecordBatch) {
+pub async fn get(client: &QueryClient, keys: &[String]) -> (Vec<u32>, RecordBatch) {
     let columns = vec!["id".to_owned()];
     let request =
         GetRequest { table: "t".into(), keys: keys.to_vec(), columns, ..Default::default() };
@@ -65,21 +65,21 @@ async fn get(client: &QueryClient, keys: &[String]) -> (Vec<u32>, RecordBatch) {
 }
 
 /// Opens a Lookup stream for the columns that [`get`] asks for.
-async fn lookup(client: &QueryClient) -> Lookup {
+pub async fn lookup(client: &QueryClient) -> Lookup {
     let columns = ["id", "_rowaddr"].map(str::to_owned).to_vec();
     let open = LookupOpen { table: "t".into(), columns, ..Default::default() };
     client.lookups().await.unwrap().open(open).await.unwrap()
 }
 
 /// Opens a Lookup stream that only finds out which keys have a row.
-async fn presence(client: &QueryClient) -> Lookup {
+pub async fn presence(client: &QueryClient) -> Lookup {
     let open = LookupOpen { table: "t".into(), only_presence: true, ..Default::default() };
     client.lookups().await.unwrap().open(open).await.unwrap()
 }
 
 /// A table whose rows change at random, and a plain model of them.
-struct History {
-    table: TestTable,
+pub struct History {
+    pub table: TestTable,
     random: StdRng,
     /// The key of each row by its id.
     rows: BTreeMap<i64, Option<String>>,
@@ -89,7 +89,7 @@ struct History {
 }
 
 impl History {
-    async fn begin(seed: u64) -> Self {
+    pub async fn begin(seed: u64) -> Self {
         let (is_unique, stable_row_ids) = (seed.is_multiple_of(2), seed.is_multiple_of(3));
         let (table, random) = (TestTable::nowhere(), StdRng::seed_from_u64(seed));
         let rows = BTreeMap::new();
@@ -166,7 +166,7 @@ impl History {
     }
 
     /// Makes change number `step` of the table, and returns what was done.
-    async fn step(&mut self, step: usize) -> &'static str {
+    pub async fn step(&mut self, step: usize) -> &'static str {
         let change = if step < 3 { step } else { self.random.random_range(0..6) };
         match change {
             0 => {
@@ -231,7 +231,7 @@ impl History {
 
     /// Asserts that each key that ever existed, and others, have the row that they should have, or none. Returns the
     /// number of keys that were looked up, and of those that only the key index found.
-    async fn check(
+    pub async fn check(
         &self,
         client: &QueryClient,
         [lookup, presence]: [&Lookup; 2],
@@ -310,7 +310,7 @@ async fn serve_keyed(change: impl FnOnce(&mut QueryConfig)) -> (TestTable, Query
     (table, node, client)
 }
 
-async fn check_live(client: &QueryClient, rows: i64, is_there: impl Fn(i64) -> bool) {
+pub async fn check_live(client: &QueryClient, rows: i64, is_there: impl Fn(i64) -> bool) {
     let keys: Vec<String> = (0..rows + 1).map(key).collect();
     let (not_found, found) = get(client, &keys).await;
     assert_eq!(ids(&found), (0..rows).filter(|&id| is_there(id)).collect::<Vec<_>>());

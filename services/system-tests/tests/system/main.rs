@@ -10,6 +10,7 @@ mod damage;
 mod endpoints;
 mod fetch_oracle;
 mod isolation;
+mod key_runs;
 mod keys;
 mod logs;
 mod medium;

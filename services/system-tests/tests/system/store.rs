@@ -31,7 +31,7 @@ use wire::query::GetRequest;
 use crate::cluster::{Cluster, Io, folder, sample, soon};
 
 /// The server, which ends with the test.
-struct S3 {
+pub struct S3 {
     server: Child,
     port: u16,
 }
@@ -45,7 +45,7 @@ impl Drop for S3 {
 
 impl S3 {
     /// Starts a server. With `authorizes` it refuses unknown keys after the first call.
-    async fn start(authorizes: bool) -> Option<Self> {
+    pub async fn start(authorizes: bool) -> Option<Self> {
         let Some(program) = std::env::var_os("BIREME_S3_SERVER").filter(|p| !p.is_empty()) else {
             println!("skipped: BIREME_S3_SERVER names no S3 server");
             return None;
@@ -99,7 +99,7 @@ impl S3 {
     }
 
     /// Sends one plain HTTP request and returns the answer.
-    fn request(&self, method: &str, path: &str, body: &[u8]) -> Option<String> {
+    pub fn request(&self, method: &str, path: &str, body: &[u8]) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -113,7 +113,7 @@ impl S3 {
         Some(answer)
     }
 
-    fn options(&self) -> HashMap<String, String> {
+    pub fn options(&self) -> HashMap<String, String> {
         let endpoint = format!("http://127.0.0.1:{}", self.port);
         [
             ("aws_endpoint", endpoint.as_str()),

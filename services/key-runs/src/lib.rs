@@ -1,0 +1,33 @@
+//! The runs of a table's key column: built from the column, and kept in files beside the table.
+//!
+//! ```text
+//! key column ──build_run──► Run ──RunFiles::write──► TABLE/_bireme/keys/*.keys ──RunFiles::open──► head ──► Run
+//!
+//! write_runs (`bireme index`): loads the runs of unchanged data files, builds the others, merges small ones, writes
+//!                              what is new, and then deletes the files that nobody needs any more
+//! ```
+//!
+//! `key-index` has the format of runs and their look-ups; query nodes decide which runs to load, within their memory.
+//!
+//! Invariants:
+//! - A file is believed only if its checksums are right, and used only for data files that it names: these never change,
+//!   and their names are never used again. So a file of another table, or of data that was replaced, covers nothing.
+//! - All runs that are used together have one seed. The seed is in the files: whoever can read the table's folder knows
+//!   it.
+//! - A file is deleted only after the runs that replace it were written, and while a version of the table has a data
+//!   file that no other run covers, it is kept.
+//!
+//! This crate deliberately locks nothing: two commands that write runs at the same time may both write the same ones,
+//! and the next command deletes those that are superfluous.
+
+mod hashes;
+mod key_column;
+mod run_build;
+mod run_file;
+mod run_writer;
+
+pub use hashes::{each_hash, key_type};
+pub use key_column::{KeyColumn, data_files};
+pub use run_build::{BuildError, ROWS_TOGETHER, build_run, first_together};
+pub use run_file::{RunFile, RunFileError, RunFiles, RunHead, RunReader};
+pub use run_writer::{RunsSummary, write_runs};

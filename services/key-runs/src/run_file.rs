@@ -1,0 +1,191 @@
+//! The files of persisted runs: `TABLE/_bireme/keys/<32 random hexadecimal digits>.keys`.
+//!
+//! A file is one run (`key-index/src/head.rs` draws it), written once under a name that is used once. The names say
+//! nothing about the contents: the head does, so reading a run begins with its head, in the same request as its pages.
+
+use bytes::Bytes;
+use key_index::{DataFile, KeyIndexError, KeyType, Loading, Run};
+use lake::{LakeError, SideFileReader, SideFiles, Table};
+use thiserror::Error;
+
+/// The folder of runs in the folder of Bireme's own files.
+const KIND: &str = "keys";
+
+/// The end of the name of a run's file.
+const EXTENSION: &str = ".keys";
+
+/// The maximum number of files that are listed. A table has at most four runs for each key column, and those of
+/// versions that are still kept; the bound is against a folder that somebody has filled.
+const FILES_MAX: usize = 1_000;
+
+/// The files of the persisted runs of a table.
+pub struct RunFiles {
+    files: SideFiles,
+}
+
+/// The name and size of a run's file.
+pub type RunFile = lake::SideFile;
+
+/// The reason why a file is not used.
+#[derive(Debug, Error)]
+pub enum RunFileError {
+    /// The store does not answer, or refuses.
+    #[error(transparent)]
+    Table(#[from] LakeError),
+    /// The file is damaged, or no run of a known format.
+    #[error(transparent)]
+    Refused(#[from] KeyIndexError),
+}
+
+impl RunFiles {
+    /// Returns the files of a table.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn of(table: &Table) -> Result<Self, LakeError> {
+        Ok(Self { files: table.side_files(KIND).await? })
+    }
+
+    /// Returns the path of a file, as messages name it.
+    pub fn path_of(&self, name: &str) -> String {
+        self.files.path_of(name)
+    }
+
+    /// Lists the files, largest first.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn list(&self) -> Result<Vec<RunFile>, LakeError> {
+        let mut files = self.files.list(FILES_MAX).await?;
+        files.retain(|file| file.name.ends_with(EXTENSION));
+        files.sort_unstable_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+        Ok(files)
+    }
+
+    /// Begins to read a file, with one request for all of it. `None` if it does not exist any more.
+    ///
+    /// # Errors
+    /// Those of the store, and [`RunFileError::Refused`].
+    pub async fn open(&self, name: &str) -> Result<Option<RunReader>, RunFileError> {
+        let Some(reader) = self.files.read(name).await? else { return Ok(None) };
+        let mut body = Body { reader, rest: Vec::new() };
+        body.fill(Loading::BEGIN_BYTES).await?;
+        let head_bytes = Loading::head_len(&body.rest)?;
+        match head_bytes as u64 > body.reader.bytes {
+            true => Err(KeyIndexError::CorruptHead { reason: "its head is truncated" }.into()),
+            false => Ok(Some(RunReader { body, head_bytes })),
+        }
+    }
+
+    /// Writes a run, and returns its file.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn write(&self, run: &Run) -> Result<RunFile, LakeError> {
+        let name = format!("{:032x}{EXTENSION}", rand::random::<u128>());
+        let mut bytes = 0;
+        let pieces = run.to_pieces().inspect(|piece| bytes += piece.len() as u64);
+        self.files.create(&name, pieces).await?;
+        Ok(RunFile { name, bytes })
+    }
+
+    /// Deletes a file, if it exists.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn delete(&self, name: &str) -> Result<(), LakeError> {
+        self.files.delete(name).await
+    }
+}
+
+/// A run of which the first bytes have been read.
+pub struct RunReader {
+    body: Body,
+    head_bytes: usize,
+}
+
+/// A run whose head has been read.
+pub struct RunHead {
+    body: Body,
+    loading: Loading,
+}
+
+impl RunReader {
+    /// Returns the memory that loading the run takes at most.
+    pub fn bytes_max(&self) -> u64 {
+        Loading::bytes_of(self.body.reader.bytes, self.head_bytes as u64)
+    }
+
+    /// Reads the head.
+    ///
+    /// # Errors
+    /// Those of the store, and [`RunFileError::Refused`].
+    pub async fn head(mut self) -> Result<RunHead, RunFileError> {
+        // A wrong length is not waited for: no more is read than there is.
+        self.body.fill(self.head_bytes).await?;
+        let have = self.head_bytes.min(self.body.rest.len());
+        let loading = Loading::new(&self.body.rest[..have], self.body.reader.bytes)?;
+        self.body.rest.drain(..have);
+        Ok(RunHead { body: self.body, loading })
+    }
+}
+
+impl RunHead {
+    /// Returns the data files that the run covers.
+    pub fn files(&self) -> &[DataFile] {
+        self.loading.files()
+    }
+
+    /// Returns the seed of the run's hashes.
+    pub fn seed(&self) -> u64 {
+        self.loading.seed()
+    }
+
+    /// Returns the type of the run's keys.
+    pub fn key_type(&self) -> KeyType {
+        self.loading.key_type()
+    }
+
+    /// Reads and checks the pages.
+    ///
+    /// # Errors
+    /// Those of the store, and [`RunFileError::Refused`].
+    pub async fn load(self) -> Result<Run, RunFileError> {
+        let Self { mut body, mut loading } = self;
+        loop {
+            let whole = body.rest.len() / Loading::PAGE_BYTES * Loading::PAGE_BYTES;
+            loading.push(&body.rest[..whole])?;
+            body.rest.drain(..whole);
+            match body.next().await? {
+                Some(piece) => body.rest.extend_from_slice(&piece),
+                None => break,
+            }
+        }
+        // A part of a page is an error of `push`.
+        loading.push(&body.rest)?;
+        Ok(loading.finish()?)
+    }
+}
+
+/// The bytes of a file that have not been used yet.
+struct Body {
+    reader: SideFileReader,
+    rest: Vec<u8>,
+}
+
+impl Body {
+    async fn next(&mut self) -> Result<Option<Bytes>, LakeError> {
+        self.reader.next().await
+    }
+
+    /// Reads until there are `bytes`, or the file ends.
+    async fn fill(&mut self, bytes: usize) -> Result<(), LakeError> {
+        while self.rest.len() < bytes {
+            match self.next().await? {
+                Some(piece) => self.rest.extend_from_slice(&piece),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+}

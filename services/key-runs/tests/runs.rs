@@ -1,0 +1,287 @@
+//! The runs that `write_runs` leaves beside a table that Lance wrote, changed and cleaned up.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator};
+use key_index::{DataFile, KeyIndexError, Run};
+use key_runs::{RunFileError, RunFiles, RunsSummary, data_files, write_runs};
+use lake::{Lake, LakeError, LakeOptions, Table};
+use lance::Dataset;
+use lance::dataset::cleanup::CleanupPolicyBuilder;
+use lance::dataset::optimize::{CompactionOptions, compact_files};
+use lance::dataset::{WriteMode, WriteParams};
+use tempfile::TempDir;
+
+struct Place {
+    _folder: TempDir,
+    uri: String,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let uri = folder.path().join("table").to_str().unwrap().to_owned();
+        let place = Self { _folder: folder, uri };
+        place.append(0..3_000).await;
+        place
+    }
+
+    async fn append(&self, ids: std::ops::Range<i64>) {
+        let other = Int64Array::from_iter_values(ids.clone().map(|id| id / 2));
+        let columns: [(&str, ArrayRef); 2] =
+            [("id", Arc::new(Int64Array::from_iter_values(ids))), ("other", Arc::new(other))];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let exists = std::fs::exists(&self.uri).unwrap();
+        let mode = if exists { WriteMode::Append } else { WriteMode::Create };
+        let params = WriteParams { mode, ..Default::default() };
+        let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+        Dataset::write(reader, self.uri.as_str(), Some(params)).await.unwrap();
+    }
+
+    async fn dataset(&self) -> Dataset {
+        Dataset::open(&self.uri).await.unwrap()
+    }
+
+    async fn compact(&self) {
+        compact_files(&mut self.dataset().await, CompactionOptions::default(), None).await.unwrap();
+    }
+
+    /// Removes all versions but the latest.
+    async fn clean_up(&self) {
+        let dataset = self.dataset().await;
+        let policy = CleanupPolicyBuilder::default();
+        let policy = policy.retain_n_versions(&dataset, 1).await.unwrap();
+        dataset.cleanup_with_policy(policy.build()).await.unwrap();
+        assert_eq!(dataset.count_versions().await.unwrap(), 1);
+    }
+
+    fn folder(&self) -> PathBuf {
+        Path::new(&self.uri).join("_bireme/keys")
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        let Ok(files) = std::fs::read_dir(self.folder()) else { return BTreeSet::new() };
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    async fn table(&self) -> Table {
+        lake().open(&self.uri).await.unwrap()
+    }
+
+    async fn write_runs(&self) -> RunsSummary {
+        write_runs(&lake(), &self.uri, "id", |_| ()).await.unwrap()
+    }
+
+    /// Loads all runs.
+    async fn runs(&self) -> Vec<Run> {
+        let files = RunFiles::of(&self.table().await).await.unwrap();
+        let mut runs = Vec::new();
+        for file in files.list().await.unwrap() {
+            let head = files.open(&file.name).await.unwrap().unwrap().head().await.unwrap();
+            runs.push(head.load().await.unwrap());
+        }
+        runs
+    }
+
+    /// Asserts that all runs together, and no fewer, cover the latest version.
+    async fn assert_covered(&self) {
+        let runs = self.runs().await;
+        let mut missing = data_files(&self.table().await, "id").unwrap();
+        for run in &runs {
+            let before = missing.len();
+            missing.retain(|file| !run.files().contains(file));
+            assert!(missing.len() < before, "a run covers nothing");
+            assert_eq!(run.seed(), runs[0].seed());
+        }
+        assert_eq!(missing, [] as [DataFile; 0]);
+    }
+}
+
+fn lake() -> Lake {
+    Lake::new(LakeOptions::default())
+}
+
+#[tokio::test]
+async fn runs_of_unchanged_files_are_used_again() {
+    let place = Place::new().await;
+    let first = place.write_runs().await;
+    assert_eq!((first.rows, first.runs, first.written, first.deleted), (3_000, 1, 1, 0));
+    let names = place.names();
+    assert_eq!(names.len(), 1);
+    let [only] = place.runs().await.try_into().unwrap();
+    assert_eq!((only.rows(), only.entries()), (3_000, 3_000));
+    assert_eq!(first.bytes, only.to_bytes().len() as u64);
+    let again = place.write_runs().await;
+    assert_eq!((again.runs, again.written, again.deleted), (1, 0, 0));
+    assert_eq!(place.names(), names);
+
+    place.append(3_000..3_010).await;
+    let mut dataset = place.dataset().await;
+    dataset.delete("id % 7 = 0").await.unwrap();
+    let appended = place.write_runs().await;
+    assert_eq!((appended.rows, appended.runs, appended.written), (3_010, 2, 1));
+    assert_eq!(appended.version, dataset.version_id());
+    assert!(place.names().is_superset(&names));
+    place.assert_covered().await;
+    // Lance's clean-up leaves the files alone.
+    let names = place.names();
+    place.clean_up().await;
+    assert_eq!(place.names(), names);
+}
+
+#[tokio::test]
+async fn small_runs_are_merged_and_the_merged_ones_deleted() {
+    let place = Place::new().await;
+    let mut written = 0;
+    for append in 0..12 {
+        let from = 3_000 + append * 20;
+        place.append(from..from + 20).await;
+        let summary = place.write_runs().await;
+        assert!(summary.runs <= 4, "{summary:?}");
+        assert_eq!(place.names().len(), summary.runs);
+        place.assert_covered().await;
+        written += summary.written;
+    }
+    assert_eq!(written, 12 + 1 - 1, "one for each append, the first together with the old rows");
+}
+
+#[tokio::test]
+async fn runs_of_old_versions_are_deleted_once_no_version_has_their_files() {
+    let place = Place::new().await;
+    place.append(3_000..4_000).await;
+    place.write_runs().await;
+    let old = place.names();
+    place.compact().await;
+    let compacted = place.write_runs().await;
+    assert_eq!((compacted.runs, compacted.written, compacted.deleted), (1, 1, 0));
+    assert!(place.names().is_superset(&old) && place.names().len() > old.len());
+    let again = place.write_runs().await;
+    assert_eq!((again.written, again.deleted), (0, 0), "old versions have the old files");
+    place.clean_up().await;
+    let after = place.write_runs().await;
+    assert_eq!((after.runs, after.written, after.deleted), (1, 0, old.len()));
+    assert!(place.names().is_disjoint(&old));
+    place.assert_covered().await;
+}
+
+#[tokio::test]
+async fn runs_of_another_column_stay_while_it_has_its_files() {
+    let place = Place::new().await;
+    write_runs(&lake(), &place.uri, "other", |_| ()).await.unwrap();
+    let of_other = place.names();
+    place.write_runs().await;
+    assert!(place.names().is_superset(&of_other) && place.names().len() == 2);
+    place.dataset().await.drop_columns(&["other"]).await.unwrap();
+    assert_eq!(place.write_runs().await.deleted, 0, "an old version has the column");
+    place.clean_up().await;
+    assert_eq!(place.write_runs().await.deleted, 1);
+    assert!(place.names().is_disjoint(&of_other));
+    place.assert_covered().await;
+}
+
+/// Returns the warnings of a call that writes one run anew after all files were changed by `damage`.
+async fn repaired(damage: impl Fn(&mut Vec<u8>)) -> String {
+    let place = Place::new().await;
+    place.write_runs().await;
+    let names = place.names();
+    for name in &names {
+        let path = place.folder().join(name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        damage(&mut bytes);
+        std::fs::write(path, bytes).unwrap();
+    }
+    let summary = place.write_runs().await;
+    assert_eq!((summary.runs, summary.written, summary.deleted), (1, 1, 1), "{summary:?}");
+    assert!(place.names().is_disjoint(&names));
+    place.assert_covered().await;
+    let [warning] = summary.warnings.try_into().unwrap();
+    let path = place.folder().join(names.first().unwrap());
+    assert!(warning.starts_with(path.to_str().unwrap()), "{warning}");
+    assert!(warning.ends_with("; it is replaced"), "{warning}");
+    warning
+}
+
+#[tokio::test]
+async fn damaged_files_are_replaced() {
+    let flipped = |at: usize| move |bytes: &mut Vec<u8>| bytes[at] ^= 4;
+    assert!(repaired(flipped(3)).await.contains("the file is none"));
+    assert!(repaired(flipped(20)).await.contains("its head has a wrong checksum"));
+    assert!(repaired(flipped(9_000)).await.contains("page 1: wrong checksum"));
+    assert!(repaired(|bytes| bytes.truncate(20_000)).await.contains("truncated"));
+    assert!(repaired(|bytes| bytes.truncate(3_000)).await.contains("truncated"));
+    assert!(repaired(Vec::clear).await.contains("truncated"));
+    assert!(repaired(|bytes| bytes.push(0)).await.contains("bytes after its end"));
+    // A head that claims to be longer than the file.
+    assert!(repaired(|bytes| bytes[15] = 0xff).await.contains("truncated"));
+}
+
+#[tokio::test]
+async fn files_of_an_unknown_format_are_kept() {
+    let place = Place::new().await;
+    place.write_runs().await;
+    let newer = place.names();
+    let path = place.folder().join(newer.first().unwrap());
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[8] = 9;
+    std::fs::write(&path, bytes).unwrap();
+    std::fs::write(place.folder().join("notes.txt"), "not ours").unwrap();
+    let summary = place.write_runs().await;
+    assert_eq!((summary.runs, summary.written, summary.deleted), (1, 1, 0));
+    assert!(summary.warnings[0].contains("version 9 of its format"), "{:?}", summary.warnings);
+    assert!(place.names().is_superset(&newer) && place.names().contains("notes.txt"));
+    let files = RunFiles::of(&place.table().await).await.unwrap();
+    let refused = files.open(newer.first().unwrap()).await.map(|_| ()).unwrap_err();
+    let expected = KeyIndexError::UnknownVersion { found: 9, known: 1 };
+    assert!(matches!(refused, RunFileError::Refused(error) if error == expected));
+    assert!(files.open("gone.keys").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn of_runs_with_several_seeds_one_seed_stays() {
+    let place = Place::new().await;
+    place.write_runs().await;
+    // As two commands would leave it that write the first runs at the same time.
+    let aside = place.folder().with_file_name("aside");
+    std::fs::rename(place.folder(), &aside).unwrap();
+    place.append(3_000..3_100).await;
+    place.write_runs().await;
+    let newer = place.names();
+    for file in std::fs::read_dir(&aside).unwrap() {
+        let file = file.unwrap();
+        std::fs::rename(file.path(), place.folder().join(file.file_name())).unwrap();
+    }
+    let summary = place.write_runs().await;
+    assert_eq!((summary.runs, summary.written, summary.deleted), (1, 0, 1));
+    assert_eq!(place.names(), newer);
+}
+
+#[tokio::test]
+async fn runs_of_another_table_cover_nothing() {
+    let (place, other) = (Place::new().await, Place::new().await);
+    other.write_runs().await;
+    let foreign = other.names();
+    std::fs::create_dir_all(place.folder()).unwrap();
+    for name in &foreign {
+        std::fs::copy(other.folder().join(name), place.folder().join(name)).unwrap();
+    }
+    let summary = place.write_runs().await;
+    assert_eq!((summary.runs, summary.written, summary.deleted), (1, 1, 1));
+    assert!(place.names().is_disjoint(&foreign));
+    place.assert_covered().await;
+}
+
+#[tokio::test]
+async fn columns_that_have_no_keys_are_refused() {
+    let place = Place::new().await;
+    let missing = write_runs(&lake(), &place.uri, "no", |_| ()).await.unwrap_err();
+    assert!(matches!(missing, LakeError::ColumnNotFound { .. }), "{missing}");
+    let column = arrow_array::Float64Array::from(vec![1.5]);
+    let batch = RecordBatch::try_from_iter([("x", Arc::new(column) as ArrayRef)]).unwrap();
+    let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+    let uri = format!("{}-x", place.uri);
+    Dataset::write(reader, uri.as_str(), None).await.unwrap();
+    let refused = write_runs(&lake(), &uri, "x", |_| ()).await.unwrap_err();
+    assert!(matches!(refused, LakeError::UnsupportedType { .. }), "{refused}");
+}

@@ -1,0 +1,175 @@
+//! Files that Bireme keeps beside a table's own, in the folder `_bireme` of the table.
+//!
+//! Lance does not know them: its clean-up lists the folders of its own files only. They are read and written through the
+//! same guards as the table's files, but `store/checked.rs` does not look into them: whoever reads them checks them.
+//!
+//! A file is written whole or not at all, and never changed: its name is new each time.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use lance_core::Error as LanceError;
+use object_store::buffered::BufWriter;
+use object_store::path::Path;
+use object_store::{
+    Error as StoreError, GetOptions, GetResultPayload, ObjectStore, ObjectStoreExt,
+};
+use tokio::io::AsyncWriteExt;
+
+use crate::error::{LakeError, Result};
+use crate::store::CheckedByReader;
+use crate::table::Table;
+
+/// The folder of all kinds of files, in the table's.
+const SIDE_FOLDER: &str = "_bireme";
+
+/// The bytes of a part of a large file, which is uploaded in several requests. A smaller file takes one.
+const PART_BYTES: usize = 16 << 20;
+
+/// The bytes that are read at once from a file in a folder.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// The files of one kind that Bireme keeps beside a table's own.
+pub struct SideFiles {
+    table: Table,
+    store: Arc<dyn ObjectStore>,
+    folder: Path,
+}
+
+/// The name and size of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SideFile {
+    /// The file's name in its folder.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// A file that is being read.
+pub struct SideFileReader {
+    /// The file's size.
+    pub bytes: u64,
+    table: Table,
+    pieces: BoxStream<'static, object_store::Result<Bytes>>,
+}
+
+impl Table {
+    /// Returns the table's files of the kind `kind`, which has a folder of its own.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn side_files(&self, kind: &str) -> Result<SideFiles> {
+        let dataset = self.dataset();
+        let store = dataset.object_store(None).await.map_err(|error| self.blame(error))?;
+        let folder = dataset.branch_location().path.join(SIDE_FOLDER).join(kind);
+        Ok(SideFiles { table: self.clone(), store: Arc::clone(&store.inner), folder })
+    }
+}
+
+impl SideFiles {
+    /// Returns the path of a file, as messages name it.
+    pub fn path_of(&self, name: &str) -> String {
+        let parts: Vec<_> = self.folder.parts().collect();
+        let kind = parts.last().map_or("", AsRef::as_ref);
+        format!("{}/{SIDE_FOLDER}/{kind}/{name}", self.table.uri())
+    }
+
+    /// Lists at most `max` files, with one request for 1,000 of them.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn list(&self, max: usize) -> Result<Vec<SideFile>> {
+        let file = |meta: object_store::ObjectMeta| {
+            let name = meta.location.filename().unwrap_or_default().to_owned();
+            SideFile { name, bytes: meta.size }
+        };
+        let listed = self.store.list(Some(&self.folder)).map_ok(file).take(max);
+        listed.try_collect().await.map_err(|error| self.blame(error))
+    }
+
+    /// Begins to read a file, with one request. `None` if it does not exist.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn read(&self, name: &str) -> Result<Option<SideFileReader>> {
+        let mut options = GetOptions::default();
+        options.extensions.insert(CheckedByReader);
+        let answer = match self.store.get_opts(&self.folder.clone().join(name), options).await {
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            answer => answer.map_err(|error| self.blame(error))?,
+        };
+        let bytes = answer.meta.size;
+        let pieces = match answer.payload {
+            GetResultPayload::File(file, _) => pieces_of(file, bytes),
+            GetResultPayload::Stream(pieces) => pieces,
+        };
+        Ok(Some(SideFileReader { bytes, table: self.table.clone(), pieces }))
+    }
+
+    /// Writes a file with a new name.
+    ///
+    /// # Errors
+    /// Those of the store. The file does not exist then.
+    pub async fn create(&self, name: &str, pieces: impl Iterator<Item = Vec<u8>>) -> Result<()> {
+        let path = self.folder.clone().join(name);
+        let mut writer = BufWriter::with_capacity(Arc::clone(&self.store), path, PART_BYTES);
+        for piece in pieces {
+            if let Err(error) = writer.put(piece.into()).await {
+                // The error of the upload says more than one of ending it.
+                let _ = writer.abort().await;
+                return Err(self.blame(error));
+            }
+        }
+        writer.shutdown().await.map_err(|error| self.blame(error))
+    }
+
+    /// Deletes a file, if it exists.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        match self.store.delete(&self.folder.clone().join(name)).await {
+            Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.blame(error)),
+        }
+    }
+
+    fn blame(&self, error: impl Into<LanceError>) -> LakeError {
+        self.table.blame(error.into())
+    }
+}
+
+impl SideFileReader {
+    /// Returns the next bytes; `None` after the last ones.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        let piece = self.pieces.try_next().await;
+        piece.map_err(|error| self.table.blame(LanceError::from(error)))
+    }
+}
+
+/// Reads a file in a folder in pieces, on threads that may block. `object_store` would read 8 KiB at a time.
+fn pieces_of(file: File, bytes: u64) -> BoxStream<'static, object_store::Result<Bytes>> {
+    let file = Arc::new(file);
+    let read = move |at: u64| {
+        let file = Arc::clone(&file);
+        let read = move || {
+            let mut piece = vec![0; PIECE_BYTES.min(bytes - at) as usize];
+            file.read_exact_at(&mut piece, at).map(|()| Bytes::from(piece))
+        };
+        async move {
+            let piece = tokio::task::spawn_blocking(read).await;
+            let piece = piece.map_err(|source| StoreError::JoinError { source })?;
+            let failed = |source| StoreError::Generic { store: "folder", source };
+            piece.map_err(|error| failed(error.into()))
+        }
+    };
+    let starts = (0..bytes).step_by(PIECE_BYTES as usize);
+    stream::iter(starts).then(read).boxed()
+}
