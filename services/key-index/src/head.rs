@@ -5,8 +5,8 @@
 //!   8  u32      version of the format, 1
 //!  12  u32      bytes of the head, in whole pages of 4,096
 //!  16  u64      seed
-//!  24  u8       key type: 1 integer, 2 text, 3 bytes, 4 decimal, 5 date
-//!  25  i8       scale of a decimal, else 0
+//!  24  u8       key type: 1 integer, 2 text, 3 bytes, 4 decimal, 5 date, 6 timestamp
+//!  25  i8       scale of a decimal, digits of a timestamp's second, else 0
 //!  26  u8       lines: 1 narrow, 2 wide
 //!  27  u8       bits of each hash that the run keeps
 //!  28  u32      pages of buckets

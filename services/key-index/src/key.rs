@@ -10,6 +10,7 @@
 //! | bytes | the bytes; binary of any length, also of a fixed one (UUIDs) |
 //! | decimal | the unscaled number: 16 bytes, or 32 if it needs them; the scale is part of the seed |
 //! | date | the days as 8 bytes; a Date64 that is no whole day: its milliseconds, with another seed |
+//! | timestamp | the units since 1970-01-01 (UTC) as 8 bytes; the unit is part of the seed |
 //!
 //! Each class has a seed of its own, derived from the table's: the integer 5, the text "5" and the date 5 have
 //! different hashes. The hash is XXH3 with 64 bits. Keys come from callers, so the seed must be random and
@@ -49,6 +50,13 @@ pub enum Key<'a> {
     Date32(i32),
     /// Milliseconds since 1970-01-01.
     Date64(i64),
+    /// Units of a timestamp since 1970-01-01 (UTC).
+    Timestamp {
+        /// The number of units.
+        units: i64,
+        /// The number of digits of a second after the point: 0, 3, 6 or 9.
+        digits: u8,
+    },
 }
 
 /// Hashes the keys of one column.
@@ -94,6 +102,7 @@ impl KeyHasher {
             Key::Date32(days) => self.word(days.into()),
             Key::Date64(ms) if ms % MS_A_DAY == 0 => self.word(ms / MS_A_DAY),
             Key::Date64(ms) => self.other_word(ms),
+            Key::Timestamp { units, .. } => self.word(units),
         })
     }
 
@@ -129,6 +138,7 @@ impl Key<'_> {
                 KeyType::Decimal { scale }
             }
             Self::Date32(_) | Self::Date64(_) => KeyType::Date,
+            Self::Timestamp { digits, .. } => KeyType::Timestamp { digits },
         }
     }
 }
@@ -177,6 +187,8 @@ mod tests {
             Key::Decimal256 { unscaled: beyond, scale: 1 },
             Key::Date32(5),
             Key::Date64(5),
+            Key::Timestamp { units: 5, digits: 3 },
+            Key::Timestamp { units: 5, digits: 6 },
             Key::Text(""),
             Key::Bytes(b""),
         ];
@@ -194,6 +206,7 @@ mod tests {
             Key::Bytes(&[7; 16]),
             Key::Decimal128 { unscaled: 150, scale: 2 },
             Key::Date32(20_000),
+            Key::Timestamp { units: 20_000, digits: 6 },
         ];
         assert_eq!(
             hashes.map(hash),
@@ -204,6 +217,7 @@ mod tests {
                 4_571_255_711_218_638_757,
                 10_577_150_983_516_663_108,
                 7_859_239_550_377_155_357,
+                12_503_691_228_147_943_525,
             ]
         );
     }

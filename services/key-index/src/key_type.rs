@@ -18,10 +18,15 @@ pub enum KeyType {
     },
     /// Date32 or Date64.
     Date,
+    /// Timestamp of one unit, with a time zone or without.
+    Timestamp {
+        /// The number of digits of a second after the point: 0, 3, 6 or 9.
+        digits: u8,
+    },
 }
 
 impl KeyType {
-    /// Returns the type's code and scale, as they are persisted.
+    /// Returns the type's code, and its scale or digits, as they are persisted.
     pub(crate) fn to_bytes(self) -> [u8; 2] {
         match self {
             Self::Integer => [1, 0],
@@ -29,6 +34,7 @@ impl KeyType {
             Self::Bytes => [3, 0],
             Self::Decimal { scale } => [4, scale as u8],
             Self::Date => [5, 0],
+            Self::Timestamp { digits } => [6, digits],
         }
     }
 
@@ -39,6 +45,7 @@ impl KeyType {
             [3, 0] => Self::Bytes,
             [4, scale] => Self::Decimal { scale: scale as i8 },
             [5, 0] => Self::Date,
+            [6, digits @ (0 | 3 | 6 | 9)] => Self::Timestamp { digits },
             _ => return None,
         })
     }
@@ -52,6 +59,7 @@ impl fmt::Display for KeyType {
             Self::Bytes => f.write_str("binary"),
             Self::Decimal { scale } => write!(f, "decimal with {scale} digits after the point"),
             Self::Date => f.write_str("date"),
+            Self::Timestamp { digits } => write!(f, "timestamp with {digits} digits of a second"),
         }
     }
 }
@@ -68,6 +76,11 @@ mod tests {
                 assert_eq!(KeyType::from_bytes(key_type.to_bytes()), Some(key_type));
             }
         }
+        for digits in [0, 3, 6, 9] {
+            let timestamp = KeyType::Timestamp { digits };
+            assert_eq!(KeyType::from_bytes(timestamp.to_bytes()), Some(timestamp));
+        }
+        assert_eq!(KeyType::from_bytes([6, 1]), None);
         assert_eq!(KeyType::from_bytes([0, 0]), None);
         assert_eq!(KeyType::from_bytes([1, 1]), None);
     }

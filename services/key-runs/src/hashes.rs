@@ -2,10 +2,13 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    Date32Type, Date64Type, Decimal128Type, Decimal256Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType};
-use arrow_schema::DataType;
+use arrow_buffer::i256;
+use arrow_schema::{DataType, TimeUnit};
 use key_index::{Key, KeyHasher, KeyIndexError, KeyType};
 
 /// Returns the class of a column's type; `None` if its values are not indexed.
@@ -16,7 +19,22 @@ pub fn key_type(data_type: &DataType) -> Option<KeyType> {
         DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => {
             Some(KeyType::Bytes)
         }
+        DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) if *scale >= 0 => {
+            Some(KeyType::Decimal { scale: *scale })
+        }
+        DataType::Date32 | DataType::Date64 => Some(KeyType::Date),
+        DataType::Timestamp(unit, _) => Some(KeyType::Timestamp { digits: digits(unit) }),
         _ => None,
+    }
+}
+
+/// Returns the number of digits of a second after the point.
+fn digits(unit: &TimeUnit) -> u8 {
+    match unit {
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 3,
+        TimeUnit::Microsecond => 6,
+        TimeUnit::Nanosecond => 9,
     }
 }
 
@@ -43,6 +61,14 @@ pub fn each_hash(
             })
         };
     }
+    macro_rules! timestamps {
+        ($kind:ty, $unit:expr) => {
+            hash!(keys.as_primitive::<$kind>(), |units: i64| Key::Timestamp {
+                units,
+                digits: digits($unit)
+            })
+        };
+    }
     match keys.data_type() {
         DataType::Int8 => integers!(Int8Type, Signed),
         DataType::Int16 => integers!(Int16Type, Signed),
@@ -57,6 +83,30 @@ pub fn each_hash(
         DataType::Binary => hash!(keys.as_binary::<i32>(), Key::Bytes),
         DataType::LargeBinary => hash!(keys.as_binary::<i64>(), Key::Bytes),
         DataType::FixedSizeBinary(_) => hash!(keys.as_fixed_size_binary(), Key::Bytes),
+        &DataType::Decimal128(_, scale) => {
+            hash!(keys.as_primitive::<Decimal128Type>(), |unscaled: i128| Key::Decimal128 {
+                unscaled,
+                scale
+            })
+        }
+        &DataType::Decimal256(_, scale) => {
+            hash!(keys.as_primitive::<Decimal256Type>(), |value: i256| Key::Decimal256 {
+                unscaled: value.to_le_bytes(),
+                scale
+            })
+        }
+        DataType::Date32 => hash!(keys.as_primitive::<Date32Type>(), Key::Date32),
+        DataType::Date64 => hash!(keys.as_primitive::<Date64Type>(), Key::Date64),
+        DataType::Timestamp(unit @ TimeUnit::Second, _) => timestamps!(TimestampSecondType, unit),
+        DataType::Timestamp(unit @ TimeUnit::Millisecond, _) => {
+            timestamps!(TimestampMillisecondType, unit)
+        }
+        DataType::Timestamp(unit @ TimeUnit::Microsecond, _) => {
+            timestamps!(TimestampMicrosecondType, unit)
+        }
+        DataType::Timestamp(unit @ TimeUnit::Nanosecond, _) => {
+            timestamps!(TimestampNanosecondType, unit)
+        }
         other => unreachable!("{other} has no key type"),
     }
     Ok(())
@@ -67,7 +117,9 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::{
-        FixedSizeBinaryArray, Int8Array, LargeStringArray, StringArray, UInt64Array,
+        Date32Array, Date64Array, Decimal128Array, Decimal256Array, FixedSizeBinaryArray,
+        Int8Array, LargeStringArray, StringArray, TimestampMillisecondArray, TimestampSecondArray,
+        UInt64Array,
     };
 
     use super::*;
@@ -90,6 +142,18 @@ mod tests {
         let bytes = FixedSizeBinaryArray::try_from_iter([*b"ab", *b"cd"].iter()).unwrap();
         let bytes = hashes(Arc::new(bytes));
         assert!(bytes[0].is_some() && bytes[0] != bytes[1]);
+        let days = hashes(Arc::new(Date32Array::from(vec![Some(2), None])));
+        let ms = hashes(Arc::new(Date64Array::from(vec![172_800_000, 172_800_001])));
+        assert_eq!((days[0], days[1]), (ms[0], None));
+        assert_ne!(ms[0], ms[1]);
+        let narrow = Decimal128Array::from(vec![150, -1]).with_precision_and_scale(9, 2).unwrap();
+        let wide = [150, -1].map(i256::from_i128).to_vec();
+        let wide = Decimal256Array::from(wide).with_precision_and_scale(50, 2).unwrap();
+        assert_eq!(hashes(Arc::new(narrow)), hashes(Arc::new(wide)));
+        let plain = hashes(Arc::new(TimestampSecondArray::from(vec![7])));
+        let zoned = TimestampSecondArray::from(vec![7]).with_timezone("Europe/Zurich");
+        assert_eq!(plain, hashes(Arc::new(zoned)));
+        assert_ne!(plain, hashes(Arc::new(TimestampMillisecondArray::from(vec![7]))));
     }
 
     #[test]
@@ -98,5 +162,6 @@ mod tests {
         let keys: ArrayRef = Arc::new(StringArray::from(vec!["5"]));
         assert!(each_hash(&hasher, &keys, |_| ()).is_err());
         assert_eq!(key_type(&DataType::Boolean), None);
+        assert_eq!(key_type(&DataType::Decimal128(9, -2)), None);
     }
 }

@@ -108,6 +108,18 @@ pub enum LakeError {
         /// The table.
         uri: String,
     },
+    /// A key of several columns.
+    #[error(
+        "the key of {uri} can't be the columns {}: a key is one column; add a column that combines them, and record it \
+         with `bireme index --table {uri} --key COLUMN`",
+        listed(columns)
+    )]
+    CompositeKey {
+        /// The table.
+        uri: String,
+        /// The columns.
+        columns: Vec<String>,
+    },
     /// A key that can't be a value of the key column.
     #[error("{key:?} can't be a key in column {column:?}: {why}")]
     BadKey {

@@ -11,6 +11,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
         LakeError::TableNotFound { uri }
         | LakeError::TableExists { uri }
         | LakeError::KeyColumnUnknown { uri }
+        | LakeError::CompositeKey { uri, .. }
         | LakeError::AnotherKey { uri, .. }
         | LakeError::NullKeys { uri, .. }
         | LakeError::StoreUnreachable { uri, .. }
@@ -78,6 +79,7 @@ fn reason_of(error: &LakeError) -> Reason {
         | LakeError::RangeOutOfBounds { .. }
         | LakeError::BadKey { .. }
         | LakeError::AnotherKey { .. }
+        | LakeError::CompositeKey { .. }
         | LakeError::NullKeys { .. }
         | LakeError::UnknownOption { .. }
         | LakeError::UserInEndpoint { .. }

@@ -268,12 +268,40 @@ impl Table {
         }
     }
 
+    /// Checks that the table has a column that is to identify rows.
+    ///
+    /// Errors: `ColumnNotFound`; `CompositeKey` for several columns with commas between them.
+    pub fn check_key_column(&self, column: &str) -> Result<()> {
+        let parts: Vec<&str> = column.split(',').map(str::trim).collect();
+        let are_columns = parts.iter().all(|part| self.inner.positions.contains_key(*part));
+        match self.column_position(column) {
+            Err(_) if parts.len() > 1 && are_columns => Err(LakeError::CompositeKey {
+                uri: self.uri().to_owned(),
+                columns: parts.into_iter().map(str::to_owned).collect(),
+            }),
+            found => found.map(drop),
+        }
+    }
+
+    /// Returns the error for a table without a key column: `KeyColumnUnknown`, or `CompositeKey` if another tool declared
+    /// several columns as Lance's unenforced primary key.
+    pub fn no_key_column(&self) -> LakeError {
+        let uri = self.uri().to_owned();
+        match self.inner.dataset.schema().unenforced_primary_key().as_slice() {
+            several @ [_, _, ..] => {
+                let columns = several.iter().map(|field| field.name.clone()).collect();
+                LakeError::CompositeKey { uri, columns }
+            }
+            _ => LakeError::KeyColumnUnknown { uri },
+        }
+    }
+
     /// Checks whether `column` can be recorded as the key column. It takes the place of another one only if `replace`
     /// is set, since clients could no longer find rows by their old keys.
     ///
-    /// Errors: `ColumnNotFound`, `AnotherKey`.
+    /// Errors: `ColumnNotFound`, `CompositeKey`, `AnotherKey`.
     pub fn check_key(&self, column: &str, replace: bool) -> Result<()> {
-        self.column_position(column)?;
+        self.check_key_column(column)?;
         match self.key_column() {
             Some(present) if present != column && !replace => Err(LakeError::AnotherKey {
                 uri: self.uri().to_owned(),

@@ -60,8 +60,8 @@ pub struct IndexArgs {
     /// A column to filter by (repeatable)
     #[arg(long, value_name = "COLUMN")]
     scalar: Vec<String>,
-    /// The column whose values identify rows, for `bireme get`: strings, integers or binary; they
-    /// should be unique, and duplicates are reported
+    /// The column whose values identify rows, for `bireme get`: strings, integers, decimals, dates,
+    /// timestamps or binary; they should be unique, and duplicates are reported
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
     /// Write the runs of the table's key column that are missing, so that query nodes need not build
@@ -181,10 +181,12 @@ async fn runs_column(lake: &Lake, args: &IndexArgs) -> Result<Option<String>> {
     }
     match table.key_column() {
         Some(key) => Ok(Some(key.to_owned())),
-        None => Err(CliError::usage(format!(
-            "{} records no key column: name one with --key COLUMN in place of --key-runs",
-            args.table
-        ))),
+        None => Err(match table.no_key_column() {
+            LakeError::KeyColumnUnknown { uri } => CliError::usage(format!(
+                "{uri} records no key column: name one with --key COLUMN in place of --key-runs"
+            )),
+            other => other.into(),
+        }),
     }
 }
 

@@ -76,3 +76,17 @@ fn a_table_without_a_key_column_has_no_runs() {
     names(&[&index[..], &["--key-runs"]].concat(), 2, "name one with --key COLUMN");
     assert!(!table.join("_bireme").exists());
 }
+
+#[test]
+fn dates_are_keys_and_several_columns_are_none() {
+    let folder = folder();
+    let (file, table) = (folder.path().join("days.csv"), folder.path().join("days"));
+    std::fs::write(&file, "day,n,x\n2026-11-24,1,0.5\n2026-11-25,2,1.5\n").unwrap();
+    run(&["ingest", text(&file), "--table", text(&table), "--key", "day"]);
+    let index = ["index", "--table", text(&table)];
+    let made = json(&[&index[..], &["--key", "day"]].concat());
+    assert_eq!((&made[0]["duplicate_keys"], &made[1]["rows"]), (&0.into(), &2.into()));
+    names(&[&index[..], &["--key", "day,n"]].concat(), 2, "a key is one column");
+    let float = [&index[..], &["--key", "x", "--replace-key"]].concat();
+    names(&float, 2, "keys are strings, integers, decimals, dates, timestamps or binary");
+}

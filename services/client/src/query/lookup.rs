@@ -8,7 +8,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_cast::cast;
-use arrow_schema::{DataType, SchemaRef};
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{ArrowError, DataType, SchemaRef};
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
 use prost::Message;
@@ -387,7 +388,8 @@ fn messages_of(commands: Vec<Command>) -> Vec<LookupRequest> {
     messages
 }
 
-/// Converts an array without nulls to the keys of a batch: integers, text or binary, or a dictionary of these.
+/// Converts an array without nulls to the keys of a batch: integers, text, binary, dates, timestamps or decimals, or a
+/// dictionary of these.
 ///
 /// # Errors
 /// `BAD_ARGUMENT` if the array has nulls, or another type.
@@ -425,11 +427,28 @@ pub fn keys_of(array: &ArrayRef) -> Result<Keys, Fault> {
             let lengths = strings.offsets().lengths().map(|length| length as u32).collect();
             Ok(Keys::Strings(Strings { data: data.freeze(), lengths }))
         }
+        DataType::Date32
+        | DataType::Date64
+        | DataType::Timestamp(..)
+        | DataType::Decimal128(..)
+        | DataType::Decimal256(..) => Ok(Keys::Arrow(arrow_stream(array)?)),
         other => {
             let message = format!("keys of type {other} can't be looked up");
             Err(Fault::new(Reason::BadArgument, message))
         }
     }
+}
+
+/// Returns an Arrow IPC stream of one column.
+fn arrow_stream(column: &ArrayRef) -> Result<Bytes, Fault> {
+    let write = || {
+        let batch = RecordBatch::try_from_iter([("key", Arc::clone(column))])?;
+        let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema())?;
+        writer.write(&batch)?;
+        writer.into_inner()
+    };
+    let written: Result<Vec<u8>, ArrowError> = write();
+    written.map(Bytes::from).map_err(|error| Fault::new(Reason::Internal, error.to_string()))
 }
 
 fn ended() -> Fault {

@@ -89,8 +89,8 @@ impl Table {
         Ok(keys.iter().map(|key| found.get(key).copied()).collect())
     }
 
-    /// Returns `keys`, parsed as values of `column`, in an array of the column's type: text as it is, integers in
-    /// decimal, binary in hexadecimal, 16 bytes also as a UUID.
+    /// Returns `keys`, parsed as values of `column`, in an array of the column's type: text as it is, integers and
+    /// decimals in decimal, dates and timestamps by ISO 8601, binary in hexadecimal, 16 bytes also as a UUID.
     ///
     /// Errors: `ColumnNotFound`, `BadKey`.
     pub fn key_values(&self, column: &str, keys: &[String]) -> Result<ArrayRef> {

@@ -11,8 +11,10 @@ use arrow_array::{
 };
 use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_cast::cast::{CastOptions, cast_with_options};
+use arrow_ord::cmp::distinct;
 use arrow_schema::DataType;
 use arrow_select::concat::concat;
+use arrow_select::nullif::nullif;
 use bytes::Bytes;
 use wire::RowStream;
 use wire::query::lookup_batch::Keys;
@@ -67,7 +69,7 @@ fn of_integers(keys: Integers, data_type: &DataType) -> Result<ArrayRef> {
         it if it.is_signed_integer() => {
             Arc::new(Int64Array::from_iter_values(values.into_iter().map(|value| value as i64)))
         }
-        other => return bad(format!("has integers, but the key column is of type {other}")),
+        other => return bad(of_another_type("integers", other)),
     };
     to_type(&keys, data_type)
 }
@@ -87,9 +89,18 @@ fn of_strings(keys: Strings, data_type: &DataType) -> Result<ArrayRef> {
             Arc::new(StringArray::try_new(offsets, data, None).map_err(not_text)?)
         }
         it if is_binary(it) => Arc::new(BinaryArray::try_new(offsets, data, None)?),
-        other => return bad(format!("has strings, but the key column is of type {other}")),
+        other => return bad(of_another_type("strings", other)),
     };
     to_type(&keys, data_type)
+}
+
+fn of_another_type(given: &str, column: &DataType) -> String {
+    let form = match column {
+        it if it.is_integer() => "integers",
+        it if is_text(it) || is_binary(it) => "strings",
+        _ => "an Arrow array",
+    };
+    format!("has {given}, but the key column is of type {column}; give {form}")
 }
 
 fn of_arrow(stream: Bytes, data_type: &DataType) -> Result<ArrayRef> {
@@ -121,6 +132,19 @@ fn is_same_kind(given: &DataType, column: &DataType) -> bool {
         || given.is_integer() && column.is_integer()
         || is_text(given) && is_text(column)
         || is_binary(given) && is_binary(column)
+        || is_of_time_or_decimal(given, column)
+}
+
+/// Returns whether both types are dates, decimals, or timestamps. Timestamps with a time zone are points in time, those
+/// without are not, so they are of different kinds.
+fn is_of_time_or_decimal(given: &DataType, column: &DataType) -> bool {
+    use DataType::{Date32, Date64, Decimal128, Decimal256, Timestamp};
+    match (given, column) {
+        (Date32 | Date64, Date32 | Date64) => true,
+        (Decimal128(..) | Decimal256(..), Decimal128(..) | Decimal256(..)) => true,
+        (Timestamp(_, given), Timestamp(_, column)) => given.is_some() == column.is_some(),
+        _ => false,
+    }
 }
 
 fn is_text(data_type: &DataType) -> bool {
@@ -133,11 +157,19 @@ fn is_binary(data_type: &DataType) -> bool {
 
 /// Converts keys to the column's type. A key that it cannot hold becomes null.
 fn to_type(keys: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
-    let or_null = CastOptions { safe: true, ..Default::default() };
-    match keys.data_type() == data_type {
-        true => Ok(Arc::clone(keys)),
-        false => Ok(cast_with_options(keys, data_type, &or_null)?),
+    let given = keys.data_type();
+    if given == data_type {
+        return Ok(Arc::clone(keys));
     }
+    let or_null = CastOptions { safe: true, ..Default::default() };
+    let converted = cast_with_options(keys, data_type, &or_null)?;
+    if !is_of_time_or_decimal(given, data_type) {
+        return Ok(converted);
+    }
+    // These casts round: a key that does not come back as it was is between two values of the column.
+    let back = cast_with_options(&converted, given, &or_null)?;
+    let is_rounded = distinct(keys, &back)?;
+    Ok(nullif(&converted, &is_rounded)?)
 }
 
 fn bad<T>(problem: String) -> Result<T> {
@@ -150,7 +182,11 @@ fn bad_keys(problem: String) -> QueryError {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{FixedSizeBinaryArray, Int8Array, Int32Array, LargeStringArray, RecordBatch};
+    use arrow_array::{
+        Date32Array, Date64Array, Decimal128Array, FixedSizeBinaryArray, Int8Array, Int32Array,
+        LargeStringArray, RecordBatch, TimestampMicrosecondArray, TimestampNanosecondArray,
+    };
+    use arrow_schema::TimeUnit;
 
     use super::*;
     use crate::ipc::IpcHead;
@@ -208,8 +244,32 @@ mod tests {
     }
 
     #[test]
+    fn dates_decimals_and_timestamps_are_converted_exactly_or_found_nowhere() {
+        let dates: ArrayRef = Arc::new(Date64Array::from(vec![86_400_000, 86_400_001]));
+        let keys = key_array(arrow(dates), &DataType::Date32).unwrap();
+        assert_eq!(keys.as_ref(), &Date32Array::from(vec![Some(1), None]));
+        let decimals = |values: Vec<Option<i128>>, precision, scale| {
+            let array = Decimal128Array::from(values);
+            array.with_precision_and_scale(precision, scale).unwrap()
+        };
+        let given: ArrayRef = Arc::new(decimals(vec![Some(1500), Some(1505), None], 20, 3));
+        let keys = key_array(arrow(given), &DataType::Decimal128(9, 2)).unwrap();
+        assert_eq!(keys.as_ref(), &decimals(vec![Some(150), None, None], 9, 2));
+        let given: ArrayRef = Arc::new(decimals(vec![Some(1), Some(100_000)], 9, 0));
+        let keys = key_array(arrow(given), &DataType::Decimal128(5, 2)).unwrap();
+        assert_eq!(keys.as_ref(), &decimals(vec![Some(100), None], 5, 2));
+        let times = TimestampNanosecondArray::from(vec![7_000, 7_001]).with_timezone("+01:00");
+        let column = DataType::Timestamp(TimeUnit::Microsecond, Some("+02:00".into()));
+        let keys = key_array(arrow(Arc::new(times)), &column).unwrap();
+        let expected = TimestampMicrosecondArray::from(vec![Some(7), None]);
+        assert_eq!(keys.as_ref(), &expected.with_timezone("+02:00"));
+    }
+
+    #[test]
     fn bad_keys_are_named() {
         let text: ArrayRef = Arc::new(StringArray::from(vec!["7"]));
+        let naive: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![7]));
+        let zoned = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
         let long: ArrayRef = Arc::new(StringArray::from(vec!["k".repeat(KEY_BYTES_MAX + 1)]));
         for (keys, data_type, expected) in [
             (None, DataType::Utf8, "empty"),
@@ -220,6 +280,8 @@ mod tests {
             (strings(&[b"\xff"]), DataType::Utf8, "not UTF-8"),
             (strings(&[&[b'k'; KEY_BYTES_MAX + 1]]), DataType::Utf8, "65537 bytes"),
             (arrow(text), DataType::Int8, "keys of type Utf8"),
+            (integers(&[1]), DataType::Date32, "type Date32; give an Arrow array"),
+            (arrow(naive), zoned, "keys of type Timestamp(µs), but the key column is of type"),
             (arrow(long), DataType::LargeUtf8, "65537 bytes"),
             (Some(Keys::Arrow(Bytes::from_static(b"xxxxx"))), DataType::Int8, "Arrow IPC stream"),
         ] {

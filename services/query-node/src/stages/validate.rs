@@ -183,14 +183,14 @@ async fn column_of_vectors(open: &OpenTable, named: Option<&str>) -> Result<Stri
 /// Returns the key column that the request names, or else the table's.
 ///
 /// # Errors
-/// `ColumnNotFound`, or `KeyColumnUnknown` if the table records no key column.
+/// `ColumnNotFound`; `KeyColumnUnknown` if the table records no key column; `CompositeKey` if several columns are named or
+/// declared.
 pub fn key_column(open: &OpenTable, named: &str) -> Result<String> {
     if !named.is_empty() {
-        open.table.is_blob(named)?;
+        open.table.check_key_column(named)?;
         return Ok(named.to_owned());
     }
-    let unknown = || LakeError::KeyColumnUnknown { uri: open.table.uri().to_owned() };
-    Ok(open.key_column.clone().ok_or_else(unknown)?)
+    Ok(open.key_column.clone().ok_or_else(|| open.table.no_key_column())?)
 }
 
 /// Returns the format of rows that a request names.

@@ -48,10 +48,10 @@ impl OpenTable {
     /// Prepares a version of a table for requests.
     ///
     /// # Errors
-    /// `ColumnNotFound` if the table lacks the configured key column.
+    /// `ColumnNotFound` if the table lacks the configured key column, `CompositeKey` if several are configured.
     pub fn new(name: &str, table: Table, key: Option<&str>, indexes: &KeyIndexes) -> Result<Self> {
         if let Some(key) = key {
-            table.is_blob(key)?;
+            table.check_key_column(key)?;
         }
         let key_column = key.or(table.key_column()).map(str::to_owned);
         let keys = key_column.as_deref().and_then(|column| indexes.open(name, &table, column));

@@ -11,6 +11,7 @@ mod endpoints;
 mod fetch_oracle;
 mod isolation;
 mod key_runs;
+mod key_types;
 mod keys;
 mod logs;
 mod medium;
