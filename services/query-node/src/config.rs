@@ -88,8 +88,9 @@ pub struct QueryConfig {
     #[schemars(with = "String", extend("format" = "size"))]
     pub index_cache: ByteSize,
     /// The part of `memory` for key indexes, over all tables: 8 to 12 bytes per row. A table's key column is indexed in
-    /// memory from its first look-up on. Loading what `bireme index` has written beside the table takes little more;
-    /// building takes up to 40 bytes per row of a data file, or of a million rows. A table that does not fit is looked up through its BTREE or by scans, as are all tables with 0.
+    /// memory from its first look-up on, or from the start if `bireme index` has written its index beside the table.
+    /// Loading that takes little more; building takes up to 40 bytes per row of a data file, or of a million rows. A
+    /// table that does not fit is looked up through its BTREE or by scans, as are all tables with 0.
     #[schemars(with = "String", extend("format" = "size"))]
     pub key_index: ByteSize,
     /// The interval at which a table is checked for a new version.

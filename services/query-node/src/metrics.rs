@@ -64,8 +64,8 @@ telemetry::metrics! {
     TABLE_VERSION = Gauge "bireme.query.table.version" "{version}" ["table"] "The version of a table that is served; 0 if the table cannot be opened";
     TABLE_ROWS = Gauge "bireme.query.table.rows" "{row}" ["table"] "Rows of the version that is served";
     TABLE_UNINDEXED_ROWS = Gauge "bireme.query.table.unindexed_rows" "{row}" ["table", "index"] "Rows of the version that is served that an index does not cover. Each vector search compares them one by one until the index is updated. Reported once a search or a description has loaded the table's indexes";
-    TABLE_KEY_INDEX_SIZE = Gauge "bireme.query.table.key_index.size" "By" ["table"] "Memory of a table's key index, for all versions in use. Reported once somebody has looked up a key";
-    TABLE_KEY_INDEX_MISSING = Gauge "bireme.query.table.key_index.missing_rows" "{row}" ["table"] "Rows of the version that is served that the key index lacks: their keys are looked up in the table. Reported once somebody has looked up a key";
+    TABLE_KEY_INDEX_SIZE = Gauge "bireme.query.table.key_index.size" "By" ["table"] "Memory of a table's key index, for all versions in use. Reported once the key column is indexed";
+    TABLE_KEY_INDEX_MISSING = Gauge "bireme.query.table.key_index.missing_rows" "{row}" ["table"] "Rows of the version that is served that the key index lacks: their keys are looked up in the table. Reported once the key column is indexed";
 }
 
 /// Collects the metrics of a node.

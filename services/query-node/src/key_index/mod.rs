@@ -1,8 +1,8 @@
 //! The key indexes of a node's tables: which rows may have a key, in memory (`services/key-index` has the format).
 //!
-//! A table's key column is indexed from its first look-up on, in the background. Runs are loaded from the files beside
-//! the table, as far as there are any (`services/key-runs`), and else built from the key column. They are shared by all
-//! versions that have their data files:
+//! A table's key column is indexed in the background: from its first look-up on, or from the start if there are files of
+//! persisted runs beside the table (`services/key-runs`). Runs are loaded from these files, and else built from the key
+//! column. They are shared by all versions that have their data files:
 //!
 //! ```text
 //! KeyIndexes ── one per node: the memory of all runs; one run is loaded, built or merged at a time

@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// The state of the key index of one version of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyIndexReport {
-    /// Whether the index is built and kept up to date: somebody has looked up a key.
+    /// Whether the index is kept up to date: somebody has looked up a key, or persisted runs were found.
     pub is_wanted: bool,
     /// The number of runs that look-ups probe.
     pub runs: usize,

@@ -35,7 +35,7 @@ pub struct TableRuns {
 
 /// The state of a table's runs, for reports.
 pub struct RunsReport {
-    /// Whether somebody has looked up a key.
+    /// Whether somebody has looked up a key, or persisted runs were found.
     pub is_wanted: bool,
     /// The memory of all runs.
     pub bytes: u64,
@@ -47,8 +47,10 @@ pub struct RunsReport {
 
 #[derive(Debug, Default)]
 struct RunsState {
-    /// Whether somebody has looked up a key.
+    /// Whether somebody has looked up a key, or persisted runs were found.
     is_wanted: bool,
+    /// Whether persisted runs were looked for, when the first version was opened.
+    is_looked_for: bool,
     is_building: bool,
     runs: Vec<HeldRun>,
     /// The files of persisted runs that the task has not opened, smallest first; `None` until it has listed them.
@@ -96,23 +98,51 @@ impl TableRuns {
         &self.column
     }
 
-    /// Covers `version` with the runs that there are, and begins to build what is missing, if somebody has looked up a
-    /// key: the caller (`is_wanted`), or one before.
-    pub fn join(self: &Arc<Self>, version: &Arc<VersionFiles>, is_wanted: bool) {
+    /// Takes a version that was opened. It is covered with the runs that there are, and what is missing is begun, if the
+    /// index is wanted. The first version's folder is searched for persisted runs: if there are any, the index is wanted.
+    pub fn open(self: &Arc<Self>, version: &Arc<VersionFiles>) {
         let mut state = self.state();
-        state.is_wanted |= is_wanted;
-        if state.is_wanted && !version.set_followed() {
-            state.versions.push(Arc::downgrade(version));
-            version.cover(state.all_runs());
-            self.begin(&mut state);
+        if state.is_wanted {
+            return self.join(&mut state, version, None);
+        }
+        if !std::mem::replace(&mut state.is_looked_for, true) {
+            let (runs, version) = (Arc::clone(self), Arc::clone(version));
+            self.background.spawn(async move {
+                let listed = runs.listed(version.table()).await;
+                if !listed.is_empty() {
+                    runs.join(&mut runs.state(), &version, Some(listed));
+                }
+            });
         }
     }
 
-    /// Begins to build and merge what is missing, if somebody has looked up a key.
-    pub fn follow(self: &Arc<Self>) {
+    /// Takes a version in which somebody looks up a key.
+    pub fn want(self: &Arc<Self>, version: &Arc<VersionFiles>) {
+        self.join(&mut self.state(), version, None);
+    }
+
+    /// Covers `version` with the runs that there are, and begins to load and build what is missing.
+    fn join(
+        self: &Arc<Self>,
+        state: &mut RunsState,
+        version: &Arc<VersionFiles>,
+        listed: Option<Vec<RunFile>>,
+    ) {
+        state.is_wanted = true;
+        if !version.set_followed() {
+            state.versions.push(Arc::downgrade(version));
+            version.cover(state.all_runs());
+            self.begin(state, listed);
+        }
+    }
+
+    /// Begins to load, build and merge what is missing, if the index is wanted. `version` is the current one.
+    pub fn follow(self: &Arc<Self>, version: &Arc<VersionFiles>) {
         let mut state = self.state();
         if state.is_wanted {
-            self.begin(&mut state);
+            // It may have been opened while persisted runs were looked for.
+            self.join(&mut state, version, None);
+            self.begin(&mut state, None);
         }
     }
 
@@ -134,9 +164,10 @@ impl TableRuns {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(self: &Arc<Self>, state: &mut RunsState) {
+    /// Begins the task, unless it is running. `listed` are the files of persisted runs, if they were just listed.
+    fn begin(self: &Arc<Self>, state: &mut RunsState, listed: Option<Vec<RunFile>>) {
         if !std::mem::replace(&mut state.is_building, true) {
-            state.unopened = None;
+            state.unopened = listed;
             let runs = Arc::clone(self);
             self.background.spawn(async move {
                 loop {

@@ -19,10 +19,10 @@ pub struct VersionKeys {
 
 impl VersionKeys {
     /// Opens the index of a version. If the column is indexed, runs of other versions that have its files cover it from
-    /// now on.
+    /// now on. The first version looks for persisted runs, and begins to index the column if there are any.
     pub(super) fn open(table: &Table, runs: Arc<TableRuns>) -> Arc<Self> {
         let files = Arc::new(VersionFiles::new(table, &runs.column().name));
-        runs.join(&files, false);
+        runs.open(&files);
         Arc::new(Self { files, runs })
     }
 
@@ -34,13 +34,13 @@ impl VersionKeys {
     /// Begins to index the column, unless that has begun already. Called by each look-up.
     pub fn want(&self) {
         if !self.files.is_followed() {
-            self.runs.join(&self.files, true);
+            self.runs.want(&self.files);
         }
     }
 
     /// Builds and merges what is missing, if the column is indexed. Does not wait for it.
     pub fn follow(&self) {
-        self.runs.follow();
+        self.runs.follow(&self.files);
     }
 
     /// Returns whether the runs know anything of the version: at least one of its files is covered, or it has none.

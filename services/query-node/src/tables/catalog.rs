@@ -221,15 +221,17 @@ impl Catalog {
         let opened = table
             .map_err(QueryError::from)
             .and_then(|table| OpenTable::new(&entry.name, table, key, &self.key_indexes));
-        drop(attempt);
-        match opened {
+        let outcome = match opened {
             Ok(open) => Ok(entry.replace(open)),
             Err(error) => {
                 let fault = entry.named(Fault::from(error));
                 entry.set_fault(fault.clone());
                 Err(fault.into())
             }
-        }
+        };
+        // Attempts that wait look at the state, so it has to be there before they go on.
+        drop(attempt);
+        outcome
     }
 
     async fn open_version(&self, entry: &Entry, version: u64) -> Result<Arc<OpenTable>> {

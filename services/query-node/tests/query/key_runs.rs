@@ -38,16 +38,9 @@ async fn restarted(table: &TestTable, key_index: ByteSize) -> (QueryNode, QueryC
     config.tables.get_mut("t").unwrap().key = Some("key".into());
     config.key_index = key_index;
     let (node, client) = serve_with(config).await;
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        // At start a table may be opened twice, so it is looked up until its current version is indexed.
-        get(&client, &[key(0)]).await;
-        match client.describe("t", 0).await.unwrap().response.key_index {
-            Some(index) if index.missing_rows == 0 => return (node, client, index),
-            state => assert!(Instant::now() < deadline, "{state:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    get(&client, &[key(0)]).await;
+    let index = covered(&client).await;
+    (node, client, index)
 }
 
 fn folder(table: &TestTable) -> PathBuf {
@@ -91,6 +84,24 @@ async fn a_restarted_node_loads_runs_and_builds_only_those_of_new_files() {
     assert_eq!((index.runs, index.loaded_runs), (2, 2));
     check_live(&client, ROWS + 20, is_there).await;
     assert_eq!(sources(&node).await, [2.0, 1.0, 0.0, 0.0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn persisted_runs_are_loaded_before_anybody_looks_up_a_key() {
+    let table = TestTable::plain().await;
+    write(&table).await;
+    let mut config = with_metrics(config(&[("t", &table)]));
+    config.tables.get_mut("t").unwrap().key = Some("key".into());
+    let (node, client) = serve_with(config).await;
+    node.refresh().await;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while sources(&node).await[0] == 0.0 {
+        assert!(Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    check_live(&client, ROWS, is_live).await;
+    assert_eq!(metric(&node, "bireme_query_keys_total{via=\"table\"}").await, 0.0);
+    assert_eq!(sources(&node).await, [1.0, 0.0, 0.0, 0.0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
