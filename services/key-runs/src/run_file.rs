@@ -57,7 +57,7 @@ impl RunFiles {
     /// Those of the store.
     pub async fn list(&self) -> Result<Vec<RunFile>, LakeError> {
         let mut files = self.files.list(FILES_MAX).await?;
-        files.retain(|file| file.name.ends_with(EXTENSION));
+        files.retain(|file| is_name(&file.name));
         files.sort_unstable_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
         Ok(files)
     }
@@ -96,6 +96,12 @@ impl RunFiles {
     pub async fn delete(&self, name: &str) -> Result<(), LakeError> {
         self.files.delete(name).await
     }
+}
+
+/// Returns whether a file has the name of a run. Others are left alone, whatever they are.
+fn is_name(name: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    name.strip_suffix(EXTENSION).is_some_and(|it| it.len() == 32 && it.bytes().all(is_digit))
 }
 
 /// A run of which the first bytes have been read.

@@ -226,11 +226,15 @@ async fn files_of_an_unknown_format_are_kept() {
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[8] = 9;
     std::fs::write(&path, bytes).unwrap();
-    std::fs::write(place.folder().join("notes.txt"), "not ours").unwrap();
+    let others = ["notes.txt", "notes.keys", &"G".repeat(32), &("G".repeat(32) + ".keys")];
+    for name in others {
+        std::fs::write(place.folder().join(name), "not ours").unwrap();
+    }
     let summary = place.write_runs().await;
     assert_eq!((summary.runs, summary.written, summary.deleted), (1, 1, 0));
     assert!(summary.warnings[0].contains("version 9 of its format"), "{:?}", summary.warnings);
-    assert!(place.names().is_superset(&newer) && place.names().contains("notes.txt"));
+    assert!(place.names().is_superset(&newer));
+    assert!(others.iter().all(|name| place.names().contains(*name)));
     let files = RunFiles::of(&place.table().await).await.unwrap();
     let refused = files.open(newer.first().unwrap()).await.map(|_| ()).unwrap_err();
     let expected = KeyIndexError::UnknownVersion { found: 9, known: 1 };
