@@ -85,7 +85,7 @@ mod tests {
         for (arguments, expected) in [
             (&["bireme", "ingest", "f.csv"][..], "--table <URI>"),
             (&["bireme", "search", "t", "--texd", "x"], "a similar argument exists: '--text'"),
-            (&["bireme", "search", "t", "--text", "x", "--like", "y"], "cannot be used with"),
+            (&["bireme", "search", "t", "--vector", "x", "--like", "y"], "cannot be used with"),
             (&["bireme", "search", "t", "--text", "x", "-k", "many"], "many"),
             (&["bireme", "sarch"], "'search'"),
             (

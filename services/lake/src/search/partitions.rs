@@ -277,7 +277,7 @@ mod tests {
         assert!(is_cheaper(0) && is_cheaper(500) && is_cheaper(2_900));
         assert!(!is_cheaper(3_000) && !is_cheaper(100_000));
         // If nearly no row passes, the whole index would be searched.
-        assert!(scoring_is_cheaper(1_000, 100, 20_000.0, 1e5));
+        assert!(scoring_is_cheaper(1_000, 100, 20_000.0, 1e6));
         assert!(!scoring_is_cheaper(1_000, 10, 200.0, 1e4));
     }
 

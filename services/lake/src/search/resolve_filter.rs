@@ -30,6 +30,7 @@ use tables::FragmentInfo;
 use super::allow_list::AllowList;
 use super::coverage::check_fragments;
 use super::hit::BATCH_ROWS;
+use crate::caught::caught;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::Result;
 use crate::table::Table;
@@ -77,7 +78,8 @@ impl Table {
     ///
     /// Errors: `BadFilter`, and those of the store.
     async fn make_allow_list(&self, filter: &str, may_scan: bool) -> Result<Option<AllowList>> {
-        let expr = self.parsed_filter(filter)?;
+        // Lance panics on some damaged schemas.
+        let expr = caught(self.uri(), async { self.parsed_filter(filter) }).await?;
         let make = async {
             let list = |ids, by_index| AllowList::new(ids, by_index, self.schema().fields().len());
             let ids = match self.plan_by_indexes(&expr).await? {
