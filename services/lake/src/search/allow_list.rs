@@ -31,7 +31,8 @@ pub(crate) struct AllowList {
 
 impl AllowList {
     /// Makes the list of `ids`, each of which is given (no fragment as a whole), of a table with this number of columns.
-    pub fn new(ids: RowAddrTreeMap, by_index: bool, columns: usize) -> Self {
+    pub fn new(mut ids: RowAddrTreeMap, by_index: bool, columns: usize) -> Self {
+        ids.optimize();
         let (len, bytes) = (ids.len().unwrap_or_default(), ids.deep_size_of());
         let mask = Arc::new(RowAddrMask::from_allowed(ids));
         let of_columns = (0..columns).map(|_| OnceLock::new()).collect();

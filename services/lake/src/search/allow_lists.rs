@@ -72,8 +72,11 @@ impl AllowLists {
         };
         match slot.get_or_try_init(make).await.cloned() {
             Ok(list) => {
-                // Inserted again, so that the list counts towards the bound.
-                self.lists.insert(key, slot);
+                match list.bytes() as u64 > self.bytes_max {
+                    true => self.lists.invalidate(&key),
+                    // Inserted again, so that the list counts towards the bound.
+                    false => self.lists.insert(key, slot),
+                }
                 Ok(Some(list))
             }
             Err(None) => Ok(None),

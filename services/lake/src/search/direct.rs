@@ -11,13 +11,14 @@ use tokio::sync::OnceCell;
 use super::key_index::KeyIndex;
 use super::partitions::Partitions;
 use super::plan_reason::PlanReason;
+use super::text_index::TextIndex;
 
 /// A column's indexes that are searched directly. The first search that may use an index fills its cell, with `None`, or the
 /// reason, if the index can't be searched directly.
 #[derive(Default)]
 pub(crate) struct DirectIndexes {
     pub partitions: OnceCell<Result<Partitions, PlanReason>>,
-    pub text_index: OnceCell<Result<(), PlanReason>>,
+    pub text_index: OnceCell<Result<TextIndex, PlanReason>>,
     pub key_index: OnceCell<Option<KeyIndex>>,
     /// Whether a failure to open `key_index` was logged. Opening is retried, but its failure is logged only once.
     pub key_index_failed: AtomicBool,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use address::RowAddr;
 use futures::future::try_join_all;
 use lance::Dataset;
-use lance::dataset::rowids::get_row_id_index;
+use lance::dataset::rowids::{get_row_id_index, row_addrs_to_row_ids};
 use lance::index::DatasetIndexInternalExt;
 use lance::index::prefilter::DatasetPreFilter;
 use lance_core::Result;
@@ -53,10 +53,14 @@ pub(crate) async fn open_partitions(
     let is_flat = index.kind.starts_with("IVF_") && !index.kind.contains("HNSW");
     let open = async {
         let open = coverage.segments.iter().map(|it| open_segment(table, column, it, is_flat));
-        Ok((try_join_all(open).await?, get_row_id_index(dataset).await?))
+        let addresses = fresh.iter().map(|row| Some(row.to_u64()));
+        let ids = row_addrs_to_row_ids(dataset, addresses).await?.into_iter();
+        // Each fresh row has an id: it is in a fragment of the version.
+        let ids = ids.map(Option::unwrap_or_default).collect();
+        Ok((try_join_all(open).await?, get_row_id_index(dataset).await?, ids))
     };
-    let (segments, addresses) = table.caught(open).await?;
-    Ok(Ok(Partitions::new(column, segments, addresses, fresh)))
+    let (segments, addresses, ids) = table.caught(open).await?;
+    Ok(Ok(Partitions::new(column, segments, addresses, fresh, ids)))
 }
 
 /// Returns the live rows that no segment covers, or the reason if the index covers no rows, or leaves too many uncovered

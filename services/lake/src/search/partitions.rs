@@ -6,12 +6,13 @@
 //! nearest. With a filter, the masks select the rows of its allow-list (`allow_list.rs`), and more partitions are searched
 //! until enough rows are found.
 //!
-//! The results are those of the scanner, provided that the number of partitions is given (`vector.rs` checks it), and
-//! that the caller compares the fresh rows, which no segment covers (`coverage.rs`), with the query vector and ranks them
+//! Without a filter, the results are those of the scanner, provided that the number of partitions is given (`vector.rs`
+//! checks it), and that the caller compares the fresh rows, which no segment covers (`coverage.rs`), with the query vector and ranks them
 //! among the results. As with the scanner, the number of partitions is searched in each segment.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use address::RowAddr;
 use arrow::array::ArrayRef;
@@ -34,8 +35,12 @@ const SCORED_ROWS_MAX: u64 = 10_000;
 /// mask, and 1.4 to 2 µs of both tiers (IVF_RQ, 768 dimensions, rows in RAM).
 const COMPARED_PER_SCORED: f64 = 70.0;
 
-/// The number of stable row ids that are mapped to addresses at a time.
-const IDS_PER_PASS: usize = 1 << 16;
+/// Maximum number of rows that are scored instead of searching the index, for each row that the search wants. It bounds
+/// what a search may cost where rows are not in RAM, as the costs above assume.
+const SCORED_PER_WANTED: usize = 4;
+
+/// The number of rows that a search may be expected to compare on a core's thread. A longer one runs in the background.
+const COMPARED_ON_CORE_MAX: f64 = 200_000.0;
 
 /// An open vector index, and the rows that it does not cover.
 pub(crate) struct Partitions {
@@ -47,18 +52,22 @@ pub(crate) struct Partitions {
     addresses: Option<Arc<RowIdIndex>>,
     /// The live rows that no segment covers, ascending.
     fresh: Arc<[RowAddr]>,
+    /// Their ids, in the same order: addresses, or stable row ids.
+    fresh_ids: Vec<u64>,
 }
 
 impl Partitions {
-    /// Makes an open index of `column` from its segments. `fresh` are the live rows that no segment covers, ascending.
+    /// Makes an open index of `column` from its segments. `fresh` are the live rows that no segment covers, ascending, and
+    /// `fresh_ids` their ids.
     pub fn new(
         column: &str,
         segments: Vec<Segment>,
         addresses: Option<Arc<RowIdIndex>>,
         fresh: Arc<[RowAddr]>,
+        fresh_ids: Vec<u64>,
     ) -> Self {
         let ranked_like = (0..segments.len()).map(|at| first_like(&segments, at)).collect();
-        Self { column: column.to_owned(), segments, ranked_like, addresses, fresh }
+        Self { column: column.to_owned(), segments, ranked_like, addresses, fresh, fresh_ids }
     }
 
     /// The number of the index's segments, all of which are searched.
@@ -84,29 +93,15 @@ impl Partitions {
             Selection { mask: Some(mask), share }
         };
         let segments: Vec<_> = self.segments.iter().map(select).collect();
-        let uncovered = self.uncovered_of(list)?;
+        let fresh = self.fresh.iter().zip(&self.fresh_ids);
+        let uncovered: Vec<_> =
+            fresh.filter(|(_, id)| list.contains(**id)).map(|(row, _)| *row).collect();
         let all = match list.len() <= SCORED_ROWS_MAX {
             true => Some(self.addresses_of(&list.ids().collect::<Vec<_>>())?.into()),
             false => None,
         };
-        let covered = list.len().saturating_sub(uncovered.len() as u64);
+        let covered = AtomicU64::new(list.len().saturating_sub(uncovered.len() as u64));
         Ok(SelectedByIndex { segments, covered, uncovered: uncovered.into(), all })
-    }
-
-    /// Returns the fresh rows that are in `list`, ascending.
-    fn uncovered_of(&self, list: &AllowList) -> Result<Vec<RowAddr>> {
-        if self.fresh.is_empty() || self.addresses.is_none() {
-            let fresh = self.fresh.iter().copied();
-            return Ok(fresh.filter(|row| list.contains(row.to_u64())).collect());
-        }
-        // The list has stable row ids, and nothing maps addresses to these.
-        let (ids, mut uncovered) = (list.ids().collect::<Vec<_>>(), Vec::new());
-        for ids in ids.chunks(IDS_PER_PASS) {
-            let rows = self.addresses_of(ids)?.into_iter();
-            uncovered.extend(rows.filter(|row| self.fresh.binary_search(row).is_ok()));
-        }
-        uncovered.sort_unstable();
-        Ok(uncovered)
     }
 
     /// Returns the addresses of live rows by their ids, ascending.
@@ -120,6 +115,14 @@ impl Partitions {
         };
         rows.sort_unstable();
         Ok(rows)
+    }
+
+    /// Whether a search for `k` of the `rows` that pass a filter is expected to compare so many rows that it would delay
+    /// others on its core.
+    pub fn is_long(&self, rows: u64, k: usize) -> bool {
+        let index_rows: u64 = self.segments.iter().map(|segment| segment.index.num_rows()).sum();
+        until_enough(rows as f64, k, index_rows as f64).min(index_rows as f64)
+            > COMPARED_ON_CORE_MAX
     }
 
     /// Whether it costs less to score all `rows` that pass a filter than to search the index for `k` of them.
@@ -144,7 +147,8 @@ impl Partitions {
         let nprobes = nprobes.max(1);
         let mut found = self.probe(&vector, k, 0..nprobes, ef, selected).await?;
         if let Some(selected) = selected {
-            let wanted = k.min(usize::try_from(selected.covered).unwrap_or(usize::MAX));
+            let covered = selected.covered.load(Relaxed);
+            let wanted = k.min(usize::try_from(covered).unwrap_or(usize::MAX));
             let most =
                 self.segments.iter().map(|it| it.index.total_partitions()).max().unwrap_or(0);
             let mut probed = nprobes;
@@ -153,6 +157,10 @@ impl Partitions {
                 found.extend(self.probe(&vector, k, probed..next, ef, Some(selected)).await?);
                 keep_nearest(&mut found, k);
                 probed = next;
+            }
+            if found.len() < wanted && probed >= most {
+                // All partitions were searched: the other rows have no vector.
+                selected.covered.store(found.len() as u64, Relaxed);
             }
         }
         self.hits(&found)
@@ -250,9 +258,15 @@ fn is_cosine(segment: &Segment) -> bool {
 /// Whether it costs less to score all `rows` that pass a filter than to search the index for `k` of them, which are then
 /// scored. `probed` of its `index_rows` rows are compared at first, and more if too few of these pass.
 fn scoring_is_cheaper(rows: usize, k: usize, probed: f64, index_rows: f64) -> bool {
-    let until_enough = k as f64 * index_rows / rows.max(1) as f64;
-    let compared = probed.max(until_enough).min(index_rows);
-    rows as f64 <= k as f64 + compared / COMPARED_PER_SCORED
+    let compared = probed.max(until_enough(rows as f64, k, index_rows)).min(index_rows);
+    let is_cheaper = rows as f64 <= k as f64 + compared / COMPARED_PER_SCORED;
+    is_cheaper && rows <= SCORED_PER_WANTED.saturating_mul(k)
+}
+
+/// Returns the number of an index's rows that are compared until `k` are found that pass, if the `rows` that pass are
+/// spread evenly.
+fn until_enough(rows: f64, k: usize, index_rows: f64) -> f64 {
+    k as f64 * index_rows / rows.max(1.0)
 }
 
 /// Returns the number of partitions to search in all, if `found` rows of `wanted` were found in the first `probed`.
@@ -274,10 +288,10 @@ mod tests {
     fn few_rows_are_scored_and_many_are_searched_for() {
         // 1 M rows, of which 20 partitions of 1,000 are searched for 500 candidates.
         let is_cheaper = |rows| scoring_is_cheaper(rows, 500, 20_000.0, 1e6);
-        assert!(is_cheaper(0) && is_cheaper(500) && is_cheaper(2_900));
-        assert!(!is_cheaper(3_000) && !is_cheaper(100_000));
+        assert!(is_cheaper(0) && is_cheaper(500) && is_cheaper(2_000));
+        assert!(!is_cheaper(2_001) && !is_cheaper(100_000));
         // If nearly no row passes, the whole index would be searched.
-        assert!(scoring_is_cheaper(1_000, 100, 20_000.0, 1e6));
+        assert!(scoring_is_cheaper(400, 100, 20_000.0, 1e6));
         assert!(!scoring_is_cheaper(1_000, 10, 200.0, 1e4));
     }
 

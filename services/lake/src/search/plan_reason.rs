@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The reason for which a search is planned by Lance's scanner, and does not search the index directly. Its text continues "planned by Lance, because".
+/// The reason for which a search is planned by Lance's scanner, and does not search the index directly. The text continues "planned by Lance, because".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanReason {
     /// The column has no vector index.
@@ -56,7 +56,7 @@ impl fmt::Display for PlanReason {
             Self::Uncovered(rows) => {
                 write!(f, "the index does not cover {rows} rows, too many to compare one by one")
             }
-            Self::Unopened => f.write_str("the index was not open yet"),
+            Self::Unopened => f.write_str("the index, or the rows that pass, were not known yet"),
         }
     }
 }

@@ -13,16 +13,16 @@ use std::sync::Arc;
 use arrow::array::AsArray;
 use arrow::datatypes::UInt64Type;
 use datafusion::logical_expr::Expr;
-use futures::{FutureExt, TryStreamExt};
-use lance::Dataset;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use lance::dataset::fragment::FileFragment;
+use lance::dataset::rowids::load_row_id_sequence;
 use lance::index::DatasetIndexInternalExt;
-use lance::index::prefilter::DatasetPreFilter;
 use lance::io::exec::Planner;
 use lance::io::exec::scalar_index::ScalarIndexExec;
 use lance_core::{Error, ROW_ID};
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::scalar::expression::{PlannerIndexExt, ScalarIndexExpr};
-use lance_select::{RowAddrMask, RowAddrTreeMap, RowSetOps};
+use lance_select::{RowAddrMask, RowAddrTreeMap};
 use lance_table::format::Fragment;
 use roaring::RoaringBitmap;
 use tables::FragmentInfo;
@@ -38,6 +38,9 @@ use crate::table::Table;
 /// Maximum number of rows that are scanned for a search by filter alone, which ends at its first `k` rows and so may be
 /// cheaper than a list of all.
 const SCANNED_ROWS_MAX: u64 = 50_000;
+
+/// Maximum number of fragments whose deletions and row ids are loaded at the same time.
+const FRAGMENTS_LOADING_MAX: usize = 16;
 
 /// How scalar indexes answer a filter.
 struct IndexPlan {
@@ -113,7 +116,8 @@ impl Table {
             return Ok(None);
         };
         let is_exact = plan.is_exact_index_search();
-        let Some(query) = plan.index_query.filter(|_| is_exact) else { return Ok(None) };
+        let query = plan.index_query.filter(|_| is_exact).map(ScalarIndexExpr::optimize);
+        let Some(query) = query else { return Ok(None) };
         let covered = ScalarIndexExec::fragments_covered_by_index_query(&query, dataset).await?;
         let is_covered = |fragment: &Fragment| covered.contains(fragment.id as u32);
         let (covered, scanned): (Vec<_>, Vec<_>) = fragments.iter().cloned().partition(is_covered);
@@ -149,28 +153,40 @@ impl Table {
         if !answer.is_exact() {
             return Ok(None);
         }
-        let live = match dataset.manifest().uses_stable_row_ids() {
-            true => live_ids(dataset, covered).await?,
-            false => RowAddrMask::from_allowed(self.live_addresses(&covered).await?),
-        };
-        Ok(match answer.lower & live {
-            RowAddrMask::AllowList(ids) if ids.len().is_some() => Some(ids),
-            // All stable row ids but a few, or all of a range: they can't be listed without reading the ids of all rows.
-            RowAddrMask::AllowList(_) | RowAddrMask::BlockList(_) => None,
-        })
+        let live = RowAddrMask::from_allowed(self.live_ids(&covered).await?);
+        Ok((answer.lower & live).allow_list().cloned())
     }
 
-    async fn live_addresses(&self, fragments: &RoaringBitmap) -> lance::Result<RowAddrTreeMap> {
-        let mut live = RowAddrTreeMap::new();
-        for fragment in self.dataset().get_fragments() {
-            let id = fragment.id() as u32;
-            let Some(info) = self.fragment(id).filter(|_| fragments.contains(id)) else { continue };
+    /// Returns the ids of the live rows of `fragments`: their stable row ids if the table has them, otherwise their
+    /// addresses.
+    async fn live_ids(&self, fragments: &RoaringBitmap) -> lance::Result<RowAddrTreeMap> {
+        let dataset = self.dataset();
+        let is_stable = dataset.manifest().uses_stable_row_ids();
+        let of_fragment = async |fragment: FileFragment| {
+            let (id, deleted) = (fragment.id() as u32, fragment.get_deletion_vector().await?);
+            if is_stable {
+                let ids = load_row_id_sequence(dataset, fragment.metadata()).await?;
+                let mut ids = ids.as_ref().clone();
+                if let Some(deleted) = deleted {
+                    ids.mask(deleted.to_sorted_iter())?;
+                }
+                return Ok(RowAddrTreeMap::from(&ids));
+            }
             let mut offsets = RoaringBitmap::new();
-            offsets.insert_range(0..info.physical_rows);
-            if let Some(deleted) = fragment.get_deletion_vector().await? {
+            offsets.insert_range(0..self.fragment(id).map_or(0, |info| info.physical_rows));
+            if let Some(deleted) = deleted {
                 offsets -= RoaringBitmap::from(deleted.as_ref());
             }
+            let mut live = RowAddrTreeMap::new();
             live.insert_bitmap(id, offsets);
+            Ok::<_, Error>(live)
+        };
+        let all = dataset.get_fragments().into_iter();
+        let wanted = all.filter(|fragment| fragments.contains(fragment.id() as u32));
+        let mut loaded = stream::iter(wanted).map(of_fragment).buffered(FRAGMENTS_LOADING_MAX);
+        let mut live = RowAddrTreeMap::new();
+        while let Some(of_fragment) = loaded.try_next().await? {
+            live |= of_fragment;
         }
         Ok(live)
     }
@@ -196,13 +212,5 @@ impl Table {
             ids.extend(found.values().iter().copied());
         }
         Ok(ids)
-    }
-}
-
-/// Returns the stable row ids of the live rows of `fragments`, as a mask.
-async fn live_ids(dataset: &Arc<Dataset>, fragments: RoaringBitmap) -> lance::Result<RowAddrMask> {
-    match DatasetPreFilter::create_restricted_deletion_mask(Arc::clone(dataset), fragments) {
-        Some(live) => Ok(live.await?.as_ref().clone()),
-        None => Ok(RowAddrMask::all_rows()),
     }
 }

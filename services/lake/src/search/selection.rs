@@ -1,6 +1,7 @@
 //! The rows that a search of an index may return.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use address::RowAddr;
 use lance::dataset::scanner::RowAddrMask;
@@ -19,8 +20,9 @@ pub(crate) struct Selection {
 pub(crate) struct SelectedByIndex {
     /// The selection of each of the index's segments.
     pub segments: Vec<Selection>,
-    /// The number of the rows that segments cover. Rows without a vector count too.
-    pub covered: u64,
+    /// The number of the rows that segments cover. Rows without a vector count too, until a search has found that there
+    /// are some.
+    pub covered: AtomicU64,
     /// The rows that no segment covers, ascending.
     pub uncovered: Arc<[RowAddr]>,
     /// All rows, ascending, if they are so few that each of them may be scored.
@@ -44,7 +46,7 @@ pub(crate) fn widened(k: usize, share: f64) -> usize {
     }
     let wanted = k as f64;
     let deviation = (wanted * (1.0 - share)).sqrt() / share;
-    (wanted / share + 2.0 * deviation).ceil() as usize + 1
+    ((wanted / share + 2.0 * deviation).ceil() as usize).saturating_add(1)
 }
 
 #[cfg(test)]
@@ -58,5 +60,6 @@ mod tests {
         assert_eq!(widened(500, 0.8), 651);
         assert_eq!(widened(500, 0.5), 1065);
         assert_eq!(widened(1, 0.5), 6);
+        assert_eq!(widened(1, 0.0), usize::MAX);
     }
 }

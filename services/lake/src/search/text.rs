@@ -10,6 +10,7 @@ use super::allow_list::Allowed;
 use super::filter::may_read_clock;
 use super::hit::{SCORE, ScoreHit, addresses, f32_column, only_addresses};
 use super::plan_reason::PlanReason;
+use super::text_index::TextIndex;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
@@ -58,8 +59,8 @@ impl Table {
     /// `UnsupportedType`, `BadFilter`, and those of the store.
     pub async fn search_text(&self, query: &TextQuery) -> Result<TextHits> {
         let (words, columns) = self.check_text_query(query).await?;
-        let column = match self.searched_alone(query, &columns).await? {
-            Ok(column) => column,
+        let (index, column) = match self.searched_alone(query, &columns).await? {
+            Ok(alone) => alone,
             Err(reason) => {
                 let hits = self.planned_text(query).await?;
                 return Ok(TextHits { hits, allowed: None, planned: Some(reason) });
@@ -69,7 +70,7 @@ impl Table {
             Some(filter) => Some(self.allow_list(filter).await?),
             None => None,
         };
-        let hits = self.search_text_index(column, &words, query.k, list.as_deref()).await?;
+        let hits = self.search_text_index(index, column, &words, query.k, list.as_deref()).await?;
         let allowed = list.map(|list| list.summary());
         Ok(TextHits { hits, allowed, planned: None })
     }
@@ -108,12 +109,12 @@ impl Table {
         Ok((words, self.text_columns(query.column.as_deref()).await?))
     }
 
-    /// Returns the column whose full-text index alone answers `query`, or the reason if there is none.
+    /// Returns the full-text index that alone answers `query`, and its column, or the reason if there is none.
     async fn searched_alone<'a>(
-        &self,
+        &'a self,
         query: &TextQuery,
         columns: &'a [String],
-    ) -> Result<std::result::Result<&'a str, PlanReason>> {
+    ) -> Result<std::result::Result<(&'a TextIndex, &'a str), PlanReason>> {
         let [column] = columns else { return Ok(Err(PlanReason::SeveralIndexes)) };
         if !is_text(self.schema().field(self.column_position(column)?).data_type()) {
             return Ok(Err(PlanReason::ListsOfText));
@@ -121,7 +122,7 @@ impl Table {
         if query.filter.as_deref().is_some_and(may_read_clock) {
             return Ok(Err(PlanReason::Clock));
         }
-        Ok(self.text_index_alone(column).await?.map(|()| column.as_str()))
+        Ok(self.text_index_alone(column).await?.map(|index| (index, column.as_str())))
     }
 
     async fn text_columns(&self, wanted: Option<&str>) -> Result<Vec<String>> {

@@ -19,6 +19,7 @@ use lance::io::exec::fts::MatchQueryExec;
 use lance_core::{Error, ROW_ID};
 use lance_index::scalar::inverted::DocumentGranularity;
 use lance_index::scalar::inverted::query::{FtsSearchParams, MatchQuery};
+use lance_table::rowids::RowIdIndex;
 use tables::FragmentInfo;
 
 use super::allow_list::AllowList;
@@ -34,17 +35,20 @@ use crate::table::Table;
 /// every row that it selects: 2.5 ms for 100,000 rows, where two words have 2,400 matches.
 const UNMASKED_SHARE_MIN: f64 = 0.02;
 
+/// Maximum number of rows for which the index is searched without a mask.
+const UNMASKED_ROWS_MAX: usize = 20_000;
+
 /// Runs the search of an index, which uses no memory pool and no files of DataFusion.
 static CONTEXT: LazyLock<Arc<TaskContext>> = LazyLock::new(Arc::default);
 
 impl Table {
-    /// Returns the reason if a search of `column`, which has strings, needs more than its full-text index.
+    /// Returns the full-text index of `column`, which has strings, or the reason if a search needs more than the index.
     ///
     /// Errors: those of the store.
     pub(super) async fn text_index_alone(
         &self,
         column: &str,
-    ) -> Result<std::result::Result<(), PlanReason>> {
+    ) -> Result<std::result::Result<&TextIndex, PlanReason>> {
         let cell = &self.direct_of(self.column_position(column)?).text_index;
         let check = async {
             let indexes = self.indexes().await?;
@@ -61,11 +65,15 @@ impl Table {
             let rows: u64 = uncovered.map(FragmentInfo::live_rows).sum();
             Ok(match (coverage.segments.is_empty(), rows) {
                 (true, _) => Err(PlanReason::CoversNothing),
-                (false, 0) => Ok(()),
+                (false, 0) => {
+                    let addresses = self.caught(get_row_id_index(self.dataset())).await?;
+                    Ok(TextIndex { addresses })
+                }
                 (false, rows) => Err(PlanReason::Uncovered(rows)),
             })
         };
-        cell.get_or_try_init(|| self.on_own_runtime(check.boxed())).await.copied()
+        let checked = cell.get_or_try_init(|| self.on_own_runtime(check.boxed())).await?;
+        Ok(checked.as_ref().map_err(|reason| *reason))
     }
 
     /// Returns the `k` best matches of `words` in `column`, best first, of the rows in `list` if it is given. The index
@@ -74,16 +82,17 @@ impl Table {
     /// Errors: those of the store.
     pub(super) async fn search_text_index(
         &self,
+        index: &TextIndex,
         column: &str,
         words: &str,
         k: usize,
         list: Option<&AllowList>,
     ) -> Result<Vec<ScoreHit>> {
-        let run = |k, mask| self.caught(run_search(self.dataset(), column, words, k, mask));
+        let run = |k, mask| self.caught(index.search(self.dataset(), column, words, k, mask));
         let Some(list) = list else { return run(k, None).await.map(|(_, hits)| hits) };
         let share = list.summary().rows as f64 / self.row_count().max(1) as f64;
-        if share >= UNMASKED_SHARE_MIN {
-            let wide = widened(k, share.min(1.0));
+        let wide = widened(k, share.min(1.0));
+        if share >= UNMASKED_SHARE_MIN && wide <= UNMASKED_ROWS_MAX {
             let (ids, mut hits) = run(wide, None).await?;
             let is_all = ids.len() < wide;
             let mut ids = ids.into_iter();
@@ -97,40 +106,53 @@ impl Table {
     }
 }
 
-/// Returns the `k` best matches of the rows that `mask` selects, best first, each with its row id.
-async fn run_search(
-    dataset: &Arc<Dataset>,
-    column: &str,
-    words: &str,
-    k: usize,
-    mask: Option<Arc<RowAddrMask>>,
-) -> lance::Result<(Vec<u64>, Vec<ScoreHit>)> {
-    let query = MatchQuery::new(words.to_owned()).with_column(Some(column.to_owned()));
-    let search = MatchQueryExec::new_with_document_granularity(
-        Arc::clone(dataset),
-        query,
-        FtsSearchParams::new().with_limit(Some(k)),
-        PreFilterSource::None,
-        DocumentGranularity::Row,
-    );
-    let search = search.with_external_mask(mask);
-    let mut found = Vec::new();
-    let mut batches = search.execute(0, Arc::clone(&CONTEXT))?;
-    while let Some(batch) = batches.try_next().await? {
-        let ids = batch.column_by_name(ROW_ID).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
-        let ids = ids.ok_or_else(|| Error::internal("a search returned no row ids"))?;
-        found.extend(ids.values().iter().copied().zip(f32_column(&batch, SCORE)?.iter().copied()));
+/// A full-text index that answers searches alone.
+pub(crate) struct TextIndex {
+    /// Maps stable row ids to addresses, if the table has them.
+    addresses: Option<Arc<RowIdIndex>>,
+}
+
+impl TextIndex {
+    /// Returns the `k` best matches of the rows that `mask` selects, best first, each with its row id.
+    async fn search(
+        &self,
+        dataset: &Arc<Dataset>,
+        column: &str,
+        words: &str,
+        k: usize,
+        mask: Option<Arc<RowAddrMask>>,
+    ) -> lance::Result<(Vec<u64>, Vec<ScoreHit>)> {
+        let query = MatchQuery::new(words.to_owned()).with_column(Some(column.to_owned()));
+        let search = MatchQueryExec::new_with_document_granularity(
+            Arc::clone(dataset),
+            query,
+            FtsSearchParams::new().with_limit(Some(k)),
+            PreFilterSource::None,
+            DocumentGranularity::Row,
+        );
+        let search = search.with_external_mask(mask);
+        let mut found = Vec::new();
+        let mut batches = search.execute(0, Arc::clone(&CONTEXT))?;
+        while let Some(batch) = batches.try_next().await? {
+            let ids =
+                batch.column_by_name(ROW_ID).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
+            let ids = ids.ok_or_else(|| Error::internal("a search returned no row ids"))?;
+            found.extend(
+                ids.values().iter().copied().zip(f32_column(&batch, SCORE)?.iter().copied()),
+            );
+        }
+        let ids: Vec<u64> = found.iter().map(|(id, _)| *id).collect();
+        let addresses: Vec<Option<u64>> = match &self.addresses {
+            None => ids.into_iter().map(Some).collect(),
+            Some(index) => index.get_many(&ids)?.into_iter().map(|it| it.map(u64::from)).collect(),
+        };
+        let rows = found.into_iter().zip(addresses);
+        let hit = |((id, score), addr): ((u64, f32), Option<u64>)| {
+            Some((id, ScoreHit::new(addr?, score)))
+        };
+        let mut hits: Vec<(u64, ScoreHit)> = rows.filter_map(hit).collect();
+        hits.sort_by(|(_, a), (_, b)| a.rank(b));
+        hits.truncate(k);
+        Ok(hits.into_iter().unzip())
     }
-    let ids: Vec<u64> = found.iter().map(|(id, _)| *id).collect();
-    let addresses: Vec<Option<u64>> = match get_row_id_index(dataset).await? {
-        None => ids.into_iter().map(Some).collect(),
-        Some(index) => index.get_many(&ids)?.into_iter().map(|it| it.map(u64::from)).collect(),
-    };
-    let rows = found.into_iter().zip(addresses);
-    let hit =
-        |((id, score), addr): ((u64, f32), Option<u64>)| Some((id, ScoreHit::new(addr?, score)));
-    let mut hits: Vec<(u64, ScoreHit)> = rows.filter_map(hit).collect();
-    hits.sort_by(|(_, a), (_, b)| a.rank(b));
-    hits.truncate(k);
-    Ok(hits.into_iter().unzip())
 }

@@ -65,6 +65,8 @@ pub struct DirectSearch<'a> {
     pub allowed: Option<Allowed>,
     /// The number of the index's segments that are searched.
     pub segments: usize,
+    /// Whether the search is expected to compare so many rows that it should not run on a thread that serves others.
+    pub is_long: bool,
     /// The number of partitions that are searched at first, in all segments together; 0 if the index is not searched,
     /// because it costs less to score all rows that pass the filter.
     pub partitions: usize,
@@ -179,8 +181,8 @@ impl Table {
         let all = selected.as_ref().and_then(|selected| selected.all.as_ref());
         if let Some(all) = all.filter(|all| partitions.is_scoring_cheaper(all.len(), k, nprobes)) {
             let (to_score, hits) = (Arc::clone(all), ready(Ok(Vec::new())).boxed());
-            let (segments, partitions) = (0, 0);
-            let search = DirectSearch { allowed, segments, partitions, to_score, hits };
+            let (segments, partitions, is_long) = (0, 0, false);
+            let search = DirectSearch { allowed, segments, is_long, partitions, to_score, hits };
             return Ok(VectorRoute::Direct(search));
         }
         let to_score = match &selected {
@@ -191,6 +193,7 @@ impl Table {
             async move { partitions.search(vector, k, nprobes, ef, selected.as_deref()).await };
         Ok(VectorRoute::Direct(DirectSearch {
             allowed,
+            is_long: allowed.is_some_and(|allowed| partitions.is_long(allowed.rows, k)),
             segments: partitions.segments(),
             partitions: partitions.partitions(nprobes),
             to_score,

@@ -164,8 +164,9 @@ pub async fn search_words(
     Ok(hits)
 }
 
-/// Searches by vector. If the index's partitions are open and the search needs no plan, it runs on this core, because
-/// Lance compares vectors on its own threads. Otherwise it runs in the background.
+/// Searches by vector. If the index's partitions are open, the rows that pass the filter are known, and the search is
+/// neither planned nor long, it runs on this core, because Lance compares vectors on its own threads. Otherwise it runs in
+/// the background.
 async fn by_vector(
     state: &ShardState,
     open: Arc<OpenTable>,
@@ -189,16 +190,21 @@ async fn by_vector(
     let ask = Ask { during: "search", rows: query.k, context };
     let route = async { Ok(open.table.direct_search(&query).await?) }.boxed();
     let Found { hits, to_score, path } = match context.bound("search", route).await? {
-        VectorRoute::Direct(search) => {
+        VectorRoute::Direct(search) if !search.is_long => {
             admission.run_on_core(ask, Found::directly(search).boxed()).await?
         }
-        VectorRoute::Planned(reason) => {
+        route => {
+            let reason = match route {
+                VectorRoute::Direct(_) => PlanReason::Unopened,
+                VectorRoute::Planned(reason) => reason,
+            };
             let open = Arc::clone(&open);
             let search = async move { open_and_search(&open, &query, reason).await }.boxed();
             admission.run_in_background(ask, search).await?
         }
     };
-    let nprobes = (kind != IndexKind::Unindexed).then_some(question.nprobes);
+    let is_probed = kind != IndexKind::Unindexed && !matches!(path, Path::AllAllowed(_));
+    let nprobes = is_probed.then_some(question.nprobes);
     state.metrics.searched(SearchBy::Vector, path.via(), kind, nprobes, hits.len());
     if let Path::Partitions { .. } = path {
         state.metrics.compared_fresh(to_score.len());
@@ -219,7 +225,7 @@ struct Found {
 
 impl Found {
     async fn directly(search: DirectSearch<'_>) -> Result<Self> {
-        let DirectSearch { allowed, segments, partitions, to_score, hits } = search;
+        let DirectSearch { allowed, segments, partitions, to_score, hits, .. } = search;
         let path = match allowed {
             Some(allowed) if partitions == 0 => Path::AllAllowed(allowed),
             _ => Path::Partitions { partitions, segments, allowed },

@@ -127,7 +127,9 @@ impl OpenTable {
                 let problem = format!("names `{name}` twice; name it once");
                 return Err(QueryError::BadRequest { field: "columns", problem });
             }
-            if !CARRIED.contains(&name.as_str()) {
+            let is_carried = CARRIED.contains(&name.as_str())
+                || (name == RELEVANCE && self.table.schema().field_with_name(name).is_err());
+            if !is_carried {
                 self.table.is_blob(name)?;
                 own.push(name.clone());
             }
@@ -198,7 +200,11 @@ impl OpenTable {
 }
 
 /// Columns that answers may contain in addition to the table's own.
-const CARRIED: [&str; 4] = ["_rowaddr", "_distance", "_score", "_relevance_score"];
+const CARRIED: [&str; 3] = ["_rowaddr", "_distance", "_score"];
+
+/// Such a column of hybrid searches. Unlike the others it may be a column of the table too: results of LanceDB that were
+/// stored have it.
+const RELEVANCE: &str = "_relevance_score";
 
 /// Returns whether a column has vectors or lists of vectors. People do not read vectors, and a wide one costs a read of
 /// its own, so they are not returned by default. The rule ignores the width, so that the default columns do not depend

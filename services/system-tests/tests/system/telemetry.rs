@@ -426,7 +426,7 @@ async fn metrics_equal_status() {
     let text = String::from_utf8(text).unwrap();
     let searches = "rpc_server_call_duration_seconds_count{rpc_method=\"bireme.query.v1.QueryService/Search\",rpc_response_status_code=\"OK\"}";
     assert_eq!(value(&text, searches), 4.0);
-    let searches = "bireme_query_searches_total{by=\"vector\",via=\"partitions\",index=\"IVF_RQ\"}";
+    let searches = "bireme_query_searches_total{by=\"vector\",via=\"index\",index=\"IVF_RQ\"}";
     assert_eq!(value(&text, searches), 4.0);
     for of_search in ["candidates", "nprobes"] {
         let counted = format!("bireme_query_search_{of_search}_count{{index=\"IVF_RQ\"}}");

@@ -165,7 +165,6 @@ pub(super) fn allowed_arguments(name: &str) -> Option<Arguments> {
     ALLOWED.iter().find(|(known, _)| *known == name).map(|(_, arguments)| *arguments)
 }
 
-/// Returns the names of all functions that a filter may call.
 /// Returns whether the rows that pass `filter` may depend on the time. It only looks for the names of such functions, so
 /// a column or a text of that name counts too.
 pub(in crate::search) fn may_read_clock(filter: &str) -> bool {
@@ -173,6 +172,7 @@ pub(in crate::search) fn may_read_clock(filter: &str) -> bool {
     words.any(|word| OF_CLOCK.iter().any(|name| word.eq_ignore_ascii_case(name)))
 }
 
+/// Returns the names of all functions that a filter may call.
 #[cfg(test)]
 pub(super) fn allowed_names() -> impl Iterator<Item = &'static str> {
     ALLOWED.iter().map(|(name, _)| *name)
