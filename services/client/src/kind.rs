@@ -1,5 +1,5 @@
-//! Detects what answers at an endpoint after a call has failed. If the caller has mixed up the ports of the two tiers,
-//! or forgotten TLS, the error then says so.
+//! Detects, after a failed call, which kind of node listens at an endpoint and whether it speaks TLS. If the caller has
+//! mixed up the ports of the two tiers, or forgotten TLS, the error can then say so.
 
 use std::time::Duration;
 

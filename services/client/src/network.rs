@@ -84,7 +84,7 @@ impl Network {
                 Err(source) => Err(NetworkError::Tls { endpoint: name(), source }),
             },
             false if *tls == ClientTlsConfig::default() => Ok(Self::Tcp),
-            false => bad(format!("{endpoint} is not spoken to with TLS; write it with https://")),
+            false => bad(format!("{endpoint} would be used without TLS; write it with https://")),
         }
     }
 

@@ -1,10 +1,10 @@
 //! Turns panics in Lance into errors.
 //!
 //! Lance and the decoders below it index and unwrap what they read from files, so a damaged file makes them panic.
-//! Calls of Lance that open, read and search tables go through [`caught`]: the caller gets an error that names the
-//! table, and the task, its permits and its locks are left as after any other error. Ingests and index builds, which
-//! nodes don't run, also call Lance directly. A panic in a task that Lance started reaches its awaiter as a
-//! `JoinError`, which Lance turns into an error or a panic there.
+//! Calls into Lance that open, read and search tables go through [`caught`]. If Lance panics, the caller gets an error
+//! that names the table, and the caller's task, permits and locks end as after any other error. Ingests and index
+//! builds, which nodes don't run, also call Lance directly. A panic in a task that Lance started reaches the future
+//! that awaits the task as a `JoinError`, which Lance turns into an error or into another panic.
 //!
 //! A failed allocation, a stack overflow, and a panic while another one unwinds are not caught: they end the process.
 //! `store/checked.rs` rejects files that would cause the first two before Lance reads them.

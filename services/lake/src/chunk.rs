@@ -11,9 +11,9 @@ use crate::read::read_range;
 use crate::table::Table;
 
 impl Table {
-    /// Reads the rows at the physical offsets `rows` of `fragment`: exactly `rows.len()` of them, in order, including
-    /// deleted rows (with their old values, or nulls). `columns` are names of top-level columns, in the wanted order; a
-    /// column without data in the fragment is null.
+    /// Reads the rows at the physical offsets `rows` of `fragment`. Returns exactly `rows.len()` rows, in order;
+    /// deleted rows are included (with their old values, or nulls). `columns` are names of top-level columns, in the
+    /// wanted order; a column without data in the fragment is null.
     ///
     /// Errors: `FragmentNotFound`, `RangeOutOfBounds`, `ColumnNotFound`, `Corrupt`, and those of
     /// the store.

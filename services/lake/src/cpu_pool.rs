@@ -7,7 +7,7 @@ use lance_core::utils::tokio::spawn_cpu;
 /// Waits until all jobs that are in the queue of Lance's CPU pool have begun; with one thread, until they have ended.
 ///
 /// The pool is first in, first out, and jobs can't be cancelled. So once this returns, at most one job per thread is
-/// still running for callers that were dropped before the call, however many they were.
+/// still running for callers that were dropped before the call, even if there were many such callers.
 pub async fn cpu_pool_drained() {
     let Ok(()) = spawn_cpu(|| Ok::<_, Infallible>(())).await;
 }

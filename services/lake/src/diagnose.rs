@@ -47,8 +47,8 @@ pub(crate) fn diagnose(uri: &str, error: LanceError) -> LakeError {
     }
 }
 
-/// Converts an error of Lance from opening the table at `uri`. Bad input can only be the URI or the store's options
-/// then.
+/// Converts an error that Lance returned while it opened the table at `uri`. The only input of an open is the URI and
+/// the store's options, so an error of bad input is about them.
 pub(crate) fn diagnose_opening(uri: &str, error: LanceError) -> LakeError {
     let bad_input = matches!(error, LanceError::InvalidInput { .. });
     match diagnose(uri, error) {
@@ -57,8 +57,8 @@ pub(crate) fn diagnose_opening(uri: &str, error: LanceError) -> LakeError {
     }
 }
 
-/// Finds an error of the store, of the fence (`store/fence.rs`) or of the checks of files (`store/checked.rs`): in the
-/// chain of causes, or by the text.
+/// Finds an error of the store, of the fence (`store/fence.rs`) or of the checks of files (`store/checked.rs`), in the
+/// error's chain of causes or in its text.
 fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
     let text = error.to_string();
     if let Some(why) = damaged(error, &text) {
@@ -82,7 +82,7 @@ fn store_fault(uri: &str, error: &LanceError) -> Option<LakeError> {
     causes(error).find_map(fault_of).or_else(|| text_fault(uri, &text))
 }
 
-/// The message of a check that found a file damaged before Lance read it.
+/// Returns the message of a check (`store/checked.rs`) that refused a file before Lance read it.
 fn damaged(error: &LanceError, text: &str) -> Option<String> {
     if let Some(damaged) = causes(error).find_map(|cause| cause.downcast_ref::<Damaged>()) {
         return Some(one_line(&damaged.to_string()));
@@ -130,7 +130,7 @@ fn io_fault(uri: &str, error: &std::io::Error) -> Option<LakeError> {
     }
 }
 
-/// The message about a file that the table names and must not read.
+/// Returns the message about a file that the table names but must not read.
 fn outside(error: &LanceError, text: &str) -> Option<String> {
     if let Some(outside) = causes(error).find_map(|cause| cause.downcast_ref::<ForbiddenPath>()) {
         return Some(unmarked(&outside.to_string()));
@@ -141,7 +141,7 @@ fn outside(error: &LanceError, text: &str) -> Option<String> {
     Mark::Forbidden.is_in(text).then(|| one_line(text))
 }
 
-/// Whether the store's client has no credentials and no service that issues them.
+/// Whether the error's text says that the store's client found neither credentials nor a service that issues them.
 fn credentials_missing(uri: &str, text: &str) -> bool {
     const MISSING: [&str; 8] = [
         "Failed to get AWS credentials",
@@ -157,8 +157,8 @@ fn credentials_missing(uri: &str, text: &str) -> bool {
     uri.contains("://") && MISSING.iter().any(|phrase| text.contains(phrase))
 }
 
-/// Recognises errors by their text, where Lance kept only that: errors of the guard (`store/mod.rs`) by their mark, and
-/// errors of the cloud stores and their clients (no region, no bucket, refused, not reached) by their words.
+/// Recognises errors of which Lance kept only the text: errors of the guard (`store/mod.rs`) by their mark, and errors
+/// of the cloud stores and their clients (no region, no bucket, access refused, store unreachable) by their words.
 fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
     const UNREACHABLE: [&str; 8] = [
         "error sending request",

@@ -298,8 +298,8 @@ pub enum LakeError {
     },
     /// The table has another key column.
     #[error(
-        "the key column of {uri} is {present:?}, which rows are found by; to have them found by {column:?} instead, \
-         say so: `bireme index --table {uri} --key {column} --replace-key`"
+        "the key column of {uri} is {present:?}; to look rows up by {column:?} instead, run \
+         `bireme index --table {uri} --key {column} --replace-key`"
     )]
     AnotherKey {
         /// The table.
@@ -384,7 +384,7 @@ pub enum LakeError {
         /// The table.
         uri: String,
     },
-    /// None of the above: a defect here or in Lance.
+    /// None of the above: a bug here or in Lance.
     #[error("internal error with {uri}: {why}")]
     Internal {
         /// The table, or what was worked on.

@@ -50,7 +50,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
         LakeError::UnknownOption { name, .. } | LakeError::UserInEndpoint { name } => {
             fault.with("option", name)
         }
-        // The message has all that there is to say.
+        // These errors need no metadata: their message says everything.
         LakeError::BadFilter { .. }
         | LakeError::ColumnNotNamed { .. }
         | LakeError::BadQuery { .. }

@@ -20,7 +20,7 @@ pub(crate) fn column_hint(column: &str, available: &[String]) -> String {
     }
 }
 
-/// The hint for an unknown name that a filter compares with something: it may be meant as text.
+/// The hint for a filter that compares an unknown column `name` with something: the name may be meant as text.
 pub(crate) fn text_hint(filter: &str, name: &str) -> Option<String> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let is_compared = filter.match_indices(name).any(|(at, _)| {
@@ -33,7 +33,8 @@ pub(crate) fn text_hint(filter: &str, name: &str) -> Option<String> {
     is_compared.then(|| format!("; text needs single quotes: '{name}'"))
 }
 
-/// The hint for a table at `uri` whose `columns` could have a full-text index.
+/// The hint for a search by words in the table at `uri`, which has no full-text index. `columns` are the columns that
+/// could have one.
 pub(crate) fn text_index_hint(uri: &str, columns: &[String]) -> String {
     let (columns_are, column) = match columns {
         [] => return "it has no column of text".to_owned(),
@@ -55,7 +56,7 @@ pub(crate) fn build_text_index(uri: &str, column: &str) -> String {
 pub(crate) fn option_hint(nearest: Option<&str>) -> String {
     match nearest {
         Some(nearest) => format!("did you mean {nearest}?"),
-        None => "they are named as the object_store crate does, such as aws_endpoint or allow_http"
+        None => "options have the object_store crate's names, such as aws_endpoint or allow_http"
             .to_owned(),
     }
 }

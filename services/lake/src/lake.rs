@@ -44,7 +44,7 @@ impl Lake {
         caught(uri.as_str(), opened).await
     }
 
-    /// Returns a table's URI in its canonical form. That of a folder is its absolute path, without symbolic links.
+    /// Returns a table's URI in its canonical form. For a folder, this is its absolute path without symbolic links.
     /// Relative paths start at the working directory.
     ///
     /// Errors: `BadUri`, `StoreRefuses` for a path that can't be looked up.
@@ -66,8 +66,8 @@ impl Lake {
                 let opened = Table::new(Arc::clone(&self.opener), uri.clone(), dataset);
                 caught(uri.as_str(), opened).await
             }
-            // Lance reports a missing version in several ways. Opening the latest version tells them apart from a
-            // missing table.
+            // Lance reports a missing version in several ways. If the latest version can be opened, the table exists
+            // and only the version is missing.
             Err(
                 error @ (LakeError::StoreUnreachable { .. } | LakeError::CredentialsRefused { .. }),
             ) => Err(error),

@@ -1,5 +1,4 @@
-//! Checks the names of object stores' options. Lance and the stores' clients ignore a name that they don't know,
-//! without a message.
+//! Checks the names of object stores' options, because Lance and the stores' clients silently ignore unknown names.
 
 use std::collections::HashMap;
 
@@ -71,11 +70,11 @@ const COMMON_OPTIONS: [&str; 37] = [
 /// Checks that each option is known to the store of some cloud.
 ///
 /// # Errors
-/// [`LakeError::UnknownOption`] for the first that isn't, with the name that is likely meant;
-/// [`LakeError::UserInEndpoint`] for an endpoint with a user name or password.
+/// [`LakeError::UserInEndpoint`] for an endpoint with a user name or password; [`LakeError::UnknownOption`] for the
+/// first unknown name in alphabetical order, with the name that is likely meant.
 pub fn check_storage(options: &HashMap<String, String>) -> Result<()> {
-    // An endpoint must hold no user name or password: a store's client doesn't send them, and error messages may repeat
-    // the endpoint.
+    // An endpoint must contain no user name or password: a store's client doesn't send them, and error messages may
+    // repeat the endpoint.
     let has_user = |(name, value): &(&String, &String)| {
         let host = value.split_once("://").map_or(value.as_str(), |(_, rest)| rest);
         let is_endpoint = name.ends_with("endpoint") || name.ends_with("endpoint_url");

@@ -43,11 +43,11 @@ pub struct LakeOptions {
     pub connect_timeout: Duration,
     /// Longest time from sending a request to the store until the body of the answer has arrived.
     pub request_timeout: Duration,
-    /// The maximum number of retries of a failed request by the store's client, and of a body that breaks off by Lance.
-    /// Lance retries failed reads beyond this: see `store/mod.rs`.
+    /// The maximum number of times that the store's client retries a failed request, and that Lance resumes a body that
+    /// breaks off. Lance also retries failed reads by itself: see `store/mod.rs`.
     pub retries_max: usize,
-    /// The time after which the store's client does not retry a failed request any more. It is shorter than
-    /// `request_timeout`, so a request that times out is not retried by the client.
+    /// The time after which the store's client no longer retries a failed request. By default it is shorter than
+    /// `request_timeout`, so the client does not retry a request that times out.
     pub retry_timeout: Duration,
     /// The limits of each object store.
     pub store: StoreLimits,
@@ -112,8 +112,8 @@ impl LakeOptions {
         ]);
         all.extend(self.storage.clone());
         all.extend(self.storage_secrets.iter().flat_map(SecretOptions::values));
-        // An endpoint with http:// is intended; without allow_http, object_store would refuse each request as
-        // malformed.
+        // Whoever configures an http:// endpoint wants plain HTTP. Without allow_http, object_store would refuse each
+        // request as malformed.
         let is_plain = |(name, value): (&String, &String)| {
             name.ends_with("endpoint") && value.starts_with("http://")
         };

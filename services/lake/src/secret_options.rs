@@ -1,8 +1,8 @@
-//! Options of object stores that are secret, in a folder with a file for each: the file's name is the option's, its text
-//! the value. A Secret that Kubernetes mounts is such a folder.
+//! Secret options of object stores, each in a file of its own in one folder: the file's name is the option's name, and
+//! its text is the option's value. A Secret that Kubernetes mounts is such a folder.
 //!
-//! The folder is read again while its options are in use, so that keys can be replaced without a restart. A folder that
-//! is faulty then changes nothing. The values are never shown.
+//! The folder is read again while its options are in use, so that keys can be replaced without a restart. If the folder
+//! is faulty at that time, the old values stay in use. Values never appear in messages or debug output.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -56,8 +56,8 @@ impl SecretOptions {
     /// Reads `folder`. `storage` has the options that are configured elsewhere.
     ///
     /// # Errors
-    /// [`LakeError::SecretOption`] if the folder or one of its files can't be read, if a file is empty, too long or no
-    /// text, or if its option is in `storage` too; [`LakeError::UnknownOption`] if no object store has the option.
+    /// [`LakeError::SecretOption`] if the folder or one of its files can't be read, if a file is empty, too long or not
+    /// UTF-8, or if its option is in `storage` too; [`LakeError::UnknownOption`] if no object store has the option.
     pub fn read(folder: &Path, storage: &HashMap<String, String>) -> Result<Self> {
         Self::reread_after(folder, storage, REREAD)
     }
@@ -151,7 +151,8 @@ impl StorageOptionsProvider for Rereading {
     }
 }
 
-/// Reads the folder until two readings in a row are the same: an id and a key of different times would be refused.
+/// Reads the folder until two reads in a row return the same values. A read during a change could combine an old key id
+/// with a new key, which a store would refuse.
 fn unchanging(folder: &Path, taken: &HashSet<String>) -> Result<HashMap<String, String>> {
     let mut last = None;
     for _ in 0..ATTEMPTS {
@@ -185,7 +186,7 @@ fn read_folder(folder: &Path) -> Result<HashMap<String, String>> {
     for entry in std::fs::read_dir(folder).map_err(|error| fault(folder, &error))? {
         let entry = entry.map_err(|error| fault(folder, &error))?;
         let name = entry.file_name().to_string_lossy().to_ascii_lowercase();
-        // Kubernetes keeps the files themselves in folders with such names.
+        // Kubernetes keeps the files themselves in hidden folders such as `..data`, and links to them.
         if !name.starts_with('.') {
             let path = entry.path();
             let value = read_value(&path).map_err(|error| fault(&path, &error))?;

@@ -6,9 +6,9 @@ use tokio::sync::watch;
 
 use crate::error::{LakeError, Result};
 
-/// Interrupts the ingests and index builds of a [`Lake`](crate::Lake): they remove what they have written, commit
-/// nothing, and fail with [`LakeError::Interrupted`]. A commit in progress is completed. Clones share their state; once
-/// pulled, a stop stays pulled.
+/// Interrupts the ingests and index builds of a [`Lake`](crate::Lake): they remove the files that they have written,
+/// commit nothing, and fail with [`LakeError::Interrupted`]. A commit in progress is completed. Clones share their
+/// state; a stop that has been pulled stays pulled.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Sender<bool>);
 

@@ -235,8 +235,9 @@ impl Table {
         Ok(versions.into_iter().map(|version| version.version).collect())
     }
 
-    /// Opens the latest version; returns `None` if that is this one. Also notices a table that was dropped and made
-    /// anew at the same URI, if the e-tag of the manifest differs. Errors: those of [`Lake::open`](crate::Lake::open).
+    /// Opens the latest version, or returns `None` if this is the latest. Also notices a table that was dropped and
+    /// created anew at the same URI, if the e-tag of the manifest differs. Errors: those of
+    /// [`Lake::open`](crate::Lake::open).
     pub async fn newer(&self) -> Result<Option<Self>> {
         let dataset = &self.inner.dataset;
         let (_, found) =
@@ -296,8 +297,8 @@ impl Table {
         }
     }
 
-    /// Checks whether `column` can be recorded as the key column. It takes the place of another one only if `replace`
-    /// is set, since clients could no longer find rows by their old keys.
+    /// Checks whether `column` can be recorded as the key column. It replaces another key column only if `replace` is
+    /// set, because clients could then no longer find rows by their old keys.
     ///
     /// Errors: `ColumnNotFound`, `CompositeKey`, `AnotherKey`.
     pub fn check_key(&self, column: &str, replace: bool) -> Result<()> {

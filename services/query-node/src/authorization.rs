@@ -3,7 +3,7 @@
 //! The caller is identified before its call begins ([`identify`]). The call is authorized for its table before the
 //! table is opened ([`Authorization::of`]), so that a table which the caller may not see costs and answers the same as
 //! one that does not exist. A stream is authorized again while it lasts ([`Authorization::renew`]): its rights end when
-//! the policy changes or its token expires.
+//! no grant of the current policy allows the call any more, or when the caller's credentials are no longer accepted.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl IdentifiedCaller {
     /// Returns the caller with the rights that it has now.
     ///
     /// # Errors
-    /// [`Denied`] once its token has expired, or its credentials are no longer accepted.
+    /// [`Denied`] once the caller's token has expired, or its credentials are no longer accepted.
     pub fn renewed(&self, access: &Access) -> std::result::Result<Self, Denied> {
         Ok(Self { caller: access.renewed(&self.caller)?, ..*self })
     }
@@ -70,7 +70,7 @@ pub struct Authorization {
     permission: Permission,
     /// The grant that allows it.
     pub grant: Arc<Grant>,
-    /// Counts the call among those that the grant lets run at a time.
+    /// Counts the call towards the grant's limit of concurrent calls, until it is dropped.
     _running: Running,
 }
 
@@ -101,8 +101,8 @@ impl Authorization {
     }
 
     /// Checks that the caller's credentials are still accepted, and authorizes the call for its table again if the
-    /// policy has changed. The call stays among the running calls of the grant under which it began, and in its flow, also
-    /// if another grant allows it now.
+    /// policy has changed. The call still counts as a running call of the grant under which it began, and stays in that
+    /// grant's flow, even if another grant allows it now.
     ///
     /// # Errors
     /// [`QueryError::Denied`], [`QueryError::TableUnknown`] or [`QueryError::Forbidden`].

@@ -139,7 +139,7 @@ impl Call {
         }
     }
 
-    /// Waits until the call may no longer go on, and returns why.
+    /// Waits until the call is no longer authorized, and returns the reason.
     pub async fn no_longer_allowed(&mut self) -> QueryError {
         loop {
             tokio::time::sleep(RENEWED_EVERY).await;
@@ -149,7 +149,7 @@ impl Call {
         }
     }
 
-    /// Takes `rows` rows from what the grant allows per second.
+    /// Charges `rows` rows to the grant's limit of rows per second.
     ///
     /// # Errors
     /// [`QueryError::LimitReached`].
@@ -160,10 +160,11 @@ impl Call {
         }
     }
 
-    /// Takes `rows` rows from what the grant allows per second, and waits for them until the deadline of `context`.
+    /// Charges `rows` rows to the grant's limit of rows per second. If the limit is reached, waits until it allows
+    /// them.
     ///
     /// # Errors
-    /// [`QueryError::LimitReached`] if it would take longer.
+    /// [`QueryError::LimitReached`] if that would be after the deadline of `context`.
     pub async fn await_rows(&self, rows: usize, context: RequestContext) -> Result<()> {
         let Some(Authorization { grant, .. }) = &self.authorization else { return Ok(()) };
         while let Err(wait) = grant.try_take_rows(rows) {
@@ -194,7 +195,7 @@ impl Call {
         std::mem::replace(&mut self.held, HeldRows::new(&self.state.memory))
     }
 
-    /// Counts the failure of a part of the call, which goes on. Returns the fault for its caller.
+    /// Counts the failure of one part of the call, while the call continues. Returns the fault for the caller.
     pub fn part_failed(&self, error: QueryError) -> Fault {
         if let Some(cause) = error.refusal() {
             self.state.metrics.refused(cause);
@@ -358,8 +359,8 @@ impl Drop for Call {
 struct Refusal {
     /// One of [`QueryError::refusals`].
     cause: &'static str,
-    /// The cause, if it is that the caller's credentials are not accepted any more. The audit log has it; the fault,
-    /// which the caller sees, does not.
+    /// The cause, if the caller's credentials are no longer accepted. It is written into the audit log, but not into
+    /// the fault, which the caller sees.
     credentials: Option<&'static str>,
     /// The grant, if one of its limits was reached.
     grant: Option<String>,

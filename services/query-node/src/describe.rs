@@ -88,7 +88,7 @@ pub async fn describe_table(
     })
 }
 
-/// Returns the message about a key index, if it is wanted.
+/// Returns the description of a key index; `None` if nobody has looked up a key, so that the index is not built.
 fn key_index(report: &KeyIndexReport) -> Option<KeyIndex> {
     report.is_wanted.then(|| KeyIndex {
         runs: report.runs as u32,

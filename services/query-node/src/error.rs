@@ -42,7 +42,7 @@ pub enum QueryError {
         /// The problem.
         error: MembershipError,
     },
-    /// Placement refuses a list that was already validated: a defect.
+    /// Placement refuses a list that was already validated: a bug.
     #[error("internal error: {0}")]
     Placement(#[from] MembersError),
     /// TLS cannot be set up.
@@ -149,7 +149,7 @@ pub enum QueryError {
         key: String,
     },
     /// The admission queue is full.
-    #[error("{waiting} searches wait for a core already; try again a little later")]
+    #[error("the admission queue is full, with {waiting} waiting; try again a little later")]
     Overloaded {
         /// Number of waiting requests.
         waiting: usize,
@@ -178,7 +178,7 @@ pub enum QueryError {
     /// An error of the rows' encoding, such as an unsupported type.
     #[error(transparent)]
     Pack(#[from] PackError),
-    /// Arrow refuses data that should be valid: a defect.
+    /// Arrow refuses data that should be valid: a bug.
     #[error("internal error: {0}")]
     Arrow(#[from] ArrowError),
 }

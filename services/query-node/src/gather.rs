@@ -1,10 +1,12 @@
 //! Gathers the Gets that wait on one core: those for the same columns of the same version share a look-up and a fetch.
 //!
-//! The first Get that comes lets every task run once that is ready to run, and then takes what has come meanwhile. So Gets
-//! that are queued when the core's turn begins leave together, a lone Get leaves at once, and nothing waits for a timer.
+//! The first Get to arrive yields once, so that all tasks that are ready run, and then takes the Gets that have arrived
+//! meanwhile. So Gets whose requests are ready when the core polls its tasks leave together, a lone Get leaves at once,
+//! and nothing waits for a timer.
 //!
-//! A Get is gathered only with others of its grant and priority, whose queues and limits are the same. The error of
-//! shared work is not passed on: each Get is then done alone. A caller that gives up touches nobody else.
+//! A Get is gathered only with Gets of the same grant and priority, because these share a queue and its limits. If the
+//! shared work fails, its error is not passed on; each Get is done alone instead. A caller that gives up does not
+//! affect the others.
 
 use std::sync::Arc;
 
@@ -36,10 +38,10 @@ pub struct Gathered {
     _held: Option<Arc<HeldRows>>,
 }
 
-/// Like [`find_rows`], together with other Gets that wait on the core.
+/// Finds the rows of keys like [`find_rows`], together with other Gets that wait on the core.
 ///
 /// # Errors
-/// As [`find_rows`].
+/// The errors of [`find_rows`].
 pub async fn find_gathered(
     keys: Keys<'_>,
     wanted: &Arc<Projection>,
@@ -71,7 +73,8 @@ pub async fn find_gathered(
     Ok(Gathered { found, _held: None })
 }
 
-/// The first Get that waits. The groups start when it is dropped: when it goes on, or its caller goes away.
+/// A guard of the first Get that waits. Dropping it starts the groups: after the Get has yielded once, or when its
+/// caller goes away.
 struct First<'a>(&'a Arc<ShardState>);
 
 impl Drop for First<'_> {
@@ -85,7 +88,7 @@ impl Drop for First<'_> {
     }
 }
 
-/// Answers the Gets of a group. If that fails, each of them is done alone.
+/// Answers the Gets of a group. If that fails, each Get is done alone.
 async fn answer(state: Arc<ShardState>, group: Vec<WaitingGet>) {
     let parts = found(&state, &group).await.unwrap_or_default();
     state.metrics.gathered(parts.len());
@@ -98,7 +101,8 @@ async fn answer(state: Arc<ShardState>, group: Vec<WaitingGet>) {
 
 async fn found(state: &ShardState, group: &[WaitingGet]) -> Result<Vec<Shared>> {
     let keys = concat(&group.iter().map(|get| get.keys.as_ref()).collect::<Vec<_>>())?;
-    // An I/O node that hangs is left in time for the most hasty of them; the others are then done alone.
+    // The group has the context of the Get with the least time left. If an I/O node hangs, the group ends by that Get's
+    // deadline, and the others are then done alone.
     let Some(hasty) = group.iter().min_by_key(|get| get.context.left()) else {
         return Ok(Vec::new());
     };
@@ -119,7 +123,7 @@ async fn found(state: &ShardState, group: &[WaitingGet]) -> Result<Vec<Shared>> 
     Ok(group.iter().map(part).collect())
 }
 
-/// Several Gets that need rows. Their stages are not recorded: those that are observed are not gathered.
+/// Several Gets that need rows. Their stages are not recorded, because Gets whose stages are observed are not gathered.
 struct Several(HeldRows);
 
 impl Finder for Several {

@@ -16,7 +16,7 @@ pub struct HeldRows {
 }
 
 impl HeldRows {
-    /// Creates the account of rows that hold nothing yet.
+    /// Creates an account that holds no memory yet.
     pub fn new(memory: &Arc<TrafficMemory>) -> Self {
         Self { memory: Arc::clone(memory), held: HeldBytes::default() }
     }

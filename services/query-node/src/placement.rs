@@ -104,7 +104,7 @@ fn runs_of(open: &OpenTable, fragments: &[u32]) -> Result<Vec<ChunkRun>> {
         None => Ok(runs),
         Some(fragment) => {
             let version = open.version();
-            let problem = format!("names fragment {fragment}, which version {version} has not");
+            let problem = format!("names fragment {fragment}, which version {version} lacks");
             Err(QueryError::BadRequest { field: "fragments", problem })
         }
     }

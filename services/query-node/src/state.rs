@@ -135,7 +135,7 @@ impl NodeState {
         self.cores.get().is_some_and(|started| started.len() == cores.len())
     }
 
-    /// Returns whether everybody who reaches the node may use it, and others than this machine can reach it.
+    /// Returns whether everybody who reaches the node may use it, and the node listens on more than loopback.
     pub fn is_open_to_others(&self) -> bool {
         self.access.is_open() && is_beyond_loopback(self.config.listen)
     }

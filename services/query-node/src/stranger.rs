@@ -12,9 +12,9 @@ use crate::counters::Rpc;
 use crate::error::QueryError;
 use crate::state::ShardState;
 
-/// A caller whose credentials are not accepted, or no longer.
+/// A caller whose credentials are not accepted, or are no longer accepted.
 pub struct Stranger {
-    /// The caller, as grants write it, if its credentials were accepted earlier.
+    /// The caller's identity, as grants write it, if its credentials were accepted earlier.
     pub identity: Option<String>,
     /// The address that the caller's connection comes from.
     pub address: Option<SocketAddr>,
@@ -22,7 +22,8 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// Counts the refusal of a request, and writes its line into the audit log, if there is one. Returns the answer.
+    /// Counts the refusal of a request, and writes a line into the audit log, if there is one. Returns the fault for
+    /// the caller.
     pub async fn refuse(self, state: &ShardState, rpc: Rpc, took: Duration) -> Fault {
         state.metrics.answered(rpc, Some(Reason::Unauthenticated), took);
         state.metrics.refused(self.denied.as_str());

@@ -103,7 +103,8 @@ impl Take {
         }
     }
 
-    /// Fetches the next rows and returns their messages. The last messages also contain the end of the stream.
+    /// Fetches the next rows and returns their messages. After the last rows, the messages also contain the end of the
+    /// Arrow IPC stream.
     pub async fn next(
         &mut self,
         state: &ShardState,

@@ -29,7 +29,7 @@ pub struct WaitingGet {
     pub answer: oneshot::Sender<Option<Shared>>,
 }
 
-/// A Get's part of the rows that were found for several, and the memory that these hold.
+/// One Get's part of the rows that were found for a group, and the memory that all rows of the group hold.
 pub struct Shared(pub FoundRows, pub Arc<HeldRows>);
 
 impl WaitingGets {
@@ -46,7 +46,7 @@ impl WaitingGets {
     }
 }
 
-/// Divides Gets into groups that can share work. Those whose callers have gone away are left out.
+/// Divides Gets into groups that can share work. Leaves out Gets whose callers have gone away.
 pub fn groups(waiting: Vec<WaitingGet>) -> Vec<Vec<WaitingGet>> {
     let mut groups: Vec<(usize, Vec<WaitingGet>)> = Vec::new();
     for get in waiting.into_iter().filter(|get| !get.answer.is_closed()) {

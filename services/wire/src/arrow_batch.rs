@@ -371,7 +371,7 @@ impl PartialEq for Body {
 
 impl Eq for Body {}
 
-/// The generated messages that hold a batch are hashable.
+/// The generated messages that contain a batch derive `Hash`, so a body needs it too.
 impl Hash for Body {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.to_vec().hash(state);

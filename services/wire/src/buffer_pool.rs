@@ -26,7 +26,7 @@ pub struct BufferPool(Mutex<UnusedBuffers>);
 struct UnusedBuffers {
     /// The unused buffers, in the order in which they returned.
     buffers: VecDeque<MutableBuffer>,
-    /// The total capacity of the buffers.
+    /// The total capacity of the buffers, in bytes.
     bytes: usize,
 }
 
@@ -44,7 +44,7 @@ impl BufferPool {
         Bytes::from_owner(Lent { buffer, pool: Arc::clone(self) })
     }
 
-    /// Returns the total size of the buffers in the pool.
+    /// Returns the total size of the buffers in the pool, in bytes.
     pub fn bytes(&self) -> usize {
         self.with(|unused| unused.bytes)
     }

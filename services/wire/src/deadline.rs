@@ -1,4 +1,4 @@
-//! The maximum time for which a caller may have a node work.
+//! Reads the timeout that a caller gives, and bounds how long a node works for one call.
 
 use std::time::Duration;
 

@@ -3,10 +3,12 @@
 use crate::query::lookup_batch::Keys;
 use crate::query::{Integers, LookupBatch, Strings};
 
-/// The largest message of a client, in bytes. Many small batches take far more memory than their bytes, so it is small.
+/// The largest message of a client, in bytes. It is small because many small batches take far more memory than their
+/// encoded bytes.
 pub const LOOKUP_BYTES_MAX: usize = 2 << 20;
 
-/// The bytes of keys in Arrow that take one credit: how many keys they are is known only once they have been decoded.
+/// The number of encoded bytes that take one credit if keys are in Arrow. The number of keys is known only after they
+/// have been decoded.
 const ARROW_KEY_BYTES: usize = 16;
 
 impl LookupBatch {

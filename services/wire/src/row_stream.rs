@@ -8,9 +8,9 @@ use bytes::Bytes;
 
 use crate::schema::catch_panic;
 
-/// A decoder of one stream. Of a stream without compression, it allocates no memory for an announced length before the
-/// bytes have arrived; compressed buffers get the memory that they announce, so streams of callers are checked first.
-/// Rows point into the received bytes if these contain a whole message.
+/// A decoder of one stream. For uncompressed buffers, it allocates no memory for an announced length before the bytes
+/// have arrived. Compressed buffers get the memory that they announce, so a node refuses compressed streams of callers
+/// before it decodes them. Rows point into the received bytes if these contain a whole message.
 #[derive(Debug, Default)]
 pub struct RowStream {
     decoder: StreamDecoder,

@@ -414,7 +414,7 @@ fn impossible_ingests_and_indexes_are_bad_arguments() {
     run(&["ingest", text(&file), "--table", text(&table), "--key", "id"]);
     let index = ["index", "--table", text(&table)];
     let other = [&index[..], &["--text", "words", "--key", "words"]].concat();
-    names(&other, 2, "is \"id\", which rows are found by");
+    names(&other, 2, "is \"id\"; to look rows up by \"words\" instead");
     assert!(!json(&[&other[..], &["--replace-key"]].concat()).is_empty());
     names(&[&index[..], &["--key", "id"]].concat(), 2, "is \"words\"");
     names(&[&index[..], &["--key", "word"]].concat(), 2, "no column \"word\"");

@@ -43,8 +43,8 @@ struct Abandoned;
 enum End {
     Abandoned,
     Broken(Fault),
-    /// The node asked for a new stream, or the secret with which this one began is withdrawn. This one still delivers
-    /// the replies to what was sent.
+    /// The node asked for a new stream, or the secret with which this one began is withdrawn. This stream still
+    /// delivers the replies to the batches that were sent on it.
     Retired(Incoming),
 }
 
@@ -104,8 +104,8 @@ impl Driver {
     }
 
     /// Uses a stream until it ends. Returns `None` if the next stream should be dialled at once, because the node has
-    /// answered a request on this stream or has asked for a new stream. Otherwise returns the fault, and the next
-    /// stream is dialled after a pause, as if this one had not been connected.
+    /// answered a request on this stream, or this stream was retired. Otherwise returns the fault, and the next stream
+    /// is dialled after a pause, as if this one had not been connected.
     async fn use_link(&mut self, link: Link) -> Result<Option<Fault>, Abandoned> {
         self.shared.connections.fetch_add(1, Ordering::Relaxed);
         let mut ledger = Ledger::new(&link.welcome, self.options.projections_max);

@@ -33,7 +33,7 @@ pub(super) struct Incoming {
 
 impl Incoming {
     /// Begins a stream that sends `requests`. Large replies use memory from `buffers`. With a proof, the node has to
-    /// prove that it knows the secret too. Until then it is sent nothing but this side's proof, and nothing of what it
+    /// prove that it knows the secret too. Until then, the node is sent only this side's proof, and nothing that it
     /// sends is read.
     pub async fn begin(
         mut channel: Channel,

@@ -3,8 +3,8 @@
 //! Pure: no I/O and no clock. The stream's task passes incoming messages to the ledger and gets outgoing ones from it.
 //!
 //! ```text
-//! admit ─► parked with its projection, until that is open ─► ready, until it is next and there is credit
-//!       ─► outstanding, until replied to or the stream breaks
+//! admit ─► parked, until the batch's projection is open ─► ready, until the batch is next and there is credit
+//!       ─► outstanding, until the reply arrives or the stream breaks
 //! ```
 
 use std::collections::{HashMap, VecDeque};
@@ -127,7 +127,8 @@ impl Ledger {
 
     fn admit_job(&mut self, job: Job) {
         if job.row_addrs.len() > self.batch_rows_max {
-            // The fetch was split by the limit of an earlier connection. It is halved for this reason.
+            // The fetch was split by the batch limit of an earlier connection. `TooLarge` makes the client halve the
+            // batch.
             let message = "the I/O node came back and takes smaller batches now; try again";
             return drop(job.answer.send(Err(Fault::new(Reason::TooLarge, message))));
         }

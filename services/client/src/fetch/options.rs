@@ -44,7 +44,7 @@ pub struct FetchOptions {
     /// The network that connections use.
     pub network: Network,
     /// Proves to the node that this side knows the secret of both tiers. A node that does not prove the same is not
-    /// believed. `None` for neither.
+    /// believed. With `None`, neither side proves anything.
     pub prover: Option<Arc<Prover>>,
     /// Counts the node's connected streams. The clients of one node on several cores may share this counter, so that
     /// the loss of the node and its return are logged once, not by each client. `None` counts only this client's

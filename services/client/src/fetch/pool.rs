@@ -75,8 +75,7 @@ impl FetchClient {
     pub fn new(endpoint: Endpoint, options: FetchOptions) -> Result<Self, Fault> {
         options.check()?;
         if endpoint.is_tls() && matches!(options.network, Network::Tcp) {
-            let message =
-                format!("{endpoint} is to be spoken to with TLS, which is not configured");
+            let message = format!("{endpoint} needs TLS, which is not configured");
             return Err(Fault::new(Reason::BadArgument, message).with("endpoint", &endpoint));
         }
         let outage = options.outage.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The calls beside the stream: Describe and Warm.
+//! The calls that do not use a Fetch stream: Describe and Warm.
 
 use std::sync::Arc;
 use std::time::Duration;

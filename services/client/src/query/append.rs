@@ -16,8 +16,8 @@ use super::lookup::{Lookup, keys_of};
 /// The maximum number of rows that are looked up as one batch.
 const BATCH_ROWS: usize = 1024;
 
-/// The number of batches that are looked up at the same time. With the input batches that they are parts of, they are
-/// all that is in memory.
+/// The number of batches that are looked up at the same time. Only these batches, and the input batches that they are
+/// slices of, are in memory.
 const BATCHES_IN_FLIGHT: usize = 32;
 
 /// The columns of one table that are appended.
@@ -28,8 +28,9 @@ pub struct Append {
     pub on: String,
 }
 
-/// Appends to each row of `input` the columns of the rows that have its keys, in the tables of `appends`. The rows keep
-/// their order. A row whose key is null or is not found gets nulls. Batches may become smaller.
+/// Looks up the keys of each row of `input` in the tables of `appends`, and appends the columns of the rows that are
+/// found. The rows of `input` keep their order. A row whose key is null or is not found gets nulls. Batches may become
+/// smaller.
 ///
 /// # Errors
 /// `COLUMN_NOT_FOUND` if the input lacks a column of keys, `BAD_ARGUMENT` if it has a column that is appended, or keys

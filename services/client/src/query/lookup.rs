@@ -31,10 +31,11 @@ use super::connect::QueryClient;
 /// Maximum number of waiting commands that share one message.
 const COMMANDS_MAX: usize = 256;
 
-/// The largest batch or message that is sent, in bytes. The rest of what a node accepts is for the fields around.
+/// The largest batch or message that is sent, in bytes. A node accepts 4 KiB more, which leaves room for the fields
+/// around the batches.
 const MESSAGE_BYTES_MAX: usize = LOOKUP_BYTES_MAX - (4 << 10);
 
-/// The revision of the protocol from which on this client can talk to a node.
+/// The lowest revision of the protocol with which this client can talk to a node.
 const REVISION_MIN: u32 = 1;
 
 /// A Lookup stream to a query node. Cheap to clone; clones share the stream and its credits.
@@ -64,7 +65,8 @@ pub struct LookedUp {
     pub rows: Option<GottenRows>,
     /// Positions, ascending, of keys that have no row.
     pub not_found: Vec<u32>,
-    /// With `only_presence`, positions, ascending, of found keys for which only the key index answers.
+    /// With `only_presence`, positions, ascending, of found keys that only the key index found. The row that it names
+    /// may have another key.
     pub unproven: Vec<u32>,
     /// The version that was read.
     pub version: u64,
@@ -73,7 +75,7 @@ pub struct LookedUp {
 struct Shared {
     client: QueryClient,
     commands: mpsc::UnboundedSender<Command>,
-    /// The keys that may be sent now.
+    /// Has a permit for each key that may be sent now.
     credits: Semaphore,
     credits_max: usize,
     next_id: AtomicU64,
@@ -93,7 +95,7 @@ type Answer<T> = oneshot::Sender<Result<T, Fault>>;
 #[derive(Default)]
 struct Waiting {
     opens: HashMap<u32, Answer<Option<SchemaRef>>>,
-    /// For each outstanding batch its credits, and who waits for it.
+    /// For each outstanding batch: its credits, and the caller that waits for it.
     batches: HashMap<u64, (usize, Answer<LookedUp>)>,
     /// The reason why the stream has ended.
     ended: Option<Fault>,
@@ -162,8 +164,8 @@ impl Lookup {
     /// Returns the rows of `keys`, once the stream has credits for them. Any number of batches may be under way.
     ///
     /// # Errors
-    /// The fault of the batch, or the reason why the stream has ended. `BAD_ARGUMENT` if the batch is larger than any may
-    /// be.
+    /// The fault of the batch, or the reason why the stream has ended. `BAD_ARGUMENT` if the batch needs more credits
+    /// than the stream has, or is larger than a message.
     pub async fn get(&self, keys: Keys) -> Result<LookedUp, Fault> {
         let Projection { shared, handle, .. } = &*self.projection;
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
@@ -204,7 +206,7 @@ impl Shared {
         self.credits.acquire_many(credits).await.map_err(|_| self.ended())
     }
 
-    /// Sends a command, after `wait` has noted who waits for its answer.
+    /// Sends a command, after `wait` has registered the caller that waits for its answer.
     fn send(&self, command: Command, wait: impl FnOnce(&mut Waiting)) -> Result<(), Fault> {
         let mut waiting = self.waiting();
         if let Some(fault) = &waiting.ended {
@@ -242,7 +244,7 @@ impl Shared {
         }
     }
 
-    /// Deals the results of a reply to those who wait for them.
+    /// Passes the results of a reply to the callers that wait for them.
     fn replied(&self, reply: LookupReply, schema: Option<&SchemaRef>) -> Result<(), Fault> {
         let LookupReply { version, results, rows, .. } = reply;
         let mut rows = Dealer::of(rows, schema)?;
@@ -273,7 +275,7 @@ impl Shared {
     }
 }
 
-/// Deals the rows of a reply to its results.
+/// Divides the rows of a reply among its results.
 enum Dealer {
     Arrow { rows: RecordBatch, next: usize },
     Json { lines: Bytes },
@@ -356,7 +358,7 @@ async fn read(shared: std::sync::Weak<Shared>, mut responses: Streaming<LookupRe
     }
 }
 
-/// Makes messages of commands. All commands that wait share one, up to half of a message's maximum size.
+/// Combines commands to messages. All commands that wait share a message, up to half of its maximum size.
 fn requests(
     commands: mpsc::UnboundedReceiver<Command>,
 ) -> impl Stream<Item = LookupRequest> + Send + 'static {

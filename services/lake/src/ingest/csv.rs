@@ -114,7 +114,7 @@ fn skip_mark(file: &mut File, path: &Path) -> Result<()> {
     skip().map_err(|error| bad_file(path, error.to_string()))
 }
 
-/// The mean length of the first lines.
+/// Returns the mean length of the first lines, in bytes.
 fn mean_line_bytes(path: &Path) -> Result<u64> {
     const LINES: usize = 100;
     let mut reader = BufReader::new(text(path)?);

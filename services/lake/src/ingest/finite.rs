@@ -17,8 +17,8 @@ pub(crate) struct NotFinite {
     pub element: Option<usize>,
 }
 
-/// Finds the first infinity of the first column that has one, nested values included; in vectors also a NaN, which is
-/// no coordinate.
+/// Finds the first infinity in the first column that has one, nested values included. In vectors it also finds NaN,
+/// which can't be a coordinate.
 pub(crate) fn find(batch: &RecordBatch) -> Option<NotFinite> {
     batch.columns().iter().enumerate().find_map(|(column, array)| match array.data_type() {
         DataType::FixedSizeList(_, size) => {

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use crate::index::IndexInfo;
 
-/// The action of an ingest if the table exists, or doesn't.
+/// Whether an ingest creates, extends or replaces the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IngestMode {
-    /// Make a new table; fail if it exists.
+    /// Create the table; fail if it exists.
     #[default]
     Create,
     /// Add the rows to the table; fail if it doesn't exist, or if the columns differ. Files may omit nullable columns.
     Append,
-    /// Replace all rows (and columns) by the new ones, as a new version; make the table if it doesn't exist. The
+    /// Replace all rows (and columns) by the new ones, as a new version; create the table if it doesn't exist. The
     /// indexes are dropped with the old rows.
     Overwrite,
 }
@@ -45,7 +45,7 @@ impl FromStr for IngestMode {
 /// The options of an ingest.
 #[derive(Clone, Debug)]
 pub struct IngestOptions {
-    /// The action if the table exists, or doesn't.
+    /// Whether to create, extend or replace the table.
     pub mode: IngestMode,
     /// The column whose values identify rows. It must exist and never be null. Whether its values are unique is checked
     /// when the key is indexed, not here: of several rows with the same key, look-ups find the first.

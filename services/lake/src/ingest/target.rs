@@ -26,9 +26,9 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The target for a new table, or for new contents of a table: the columns of the first file. `key` is the old
-    /// contents' key column. It is kept if the file has a column of that name whose type can be a key's, and the
-    /// options name no key column.
+    /// The target for a new table, or for new contents of a table: the columns of the first file. `key` is the key
+    /// column of the old contents. It stays the key column if the options name none, and the file has a column of that
+    /// name whose type is allowed for keys.
     ///
     /// Errors: `BadFile`, `ColumnNotFound` (key, vectors), `ReservedColumn`, `UnsupportedType`.
     pub(crate) fn of_file(
@@ -96,7 +96,7 @@ impl Target {
             why,
         };
         let fields: Vec<(String, Option<DataType>)> = match (source.is_text(), source.header()?) {
-            // JSON: each row names its keys. Unknown ones are reported when they are read.
+            // JSON lines: each row names its own keys. Unknown keys are reported when the rows are read.
             (true, None) => return Ok(()),
             (true, Some(names)) => names.into_iter().map(|name| (name, None)).collect(),
             (false, _) => {
@@ -171,8 +171,8 @@ impl Target {
                 return Err(bad_file(
                     path,
                     format!(
-                        "row {row}: column {name:?}: number {number} of the vector is not finite, so that it is near to \
-                         nothing; mend it, or write null for the whole vector"
+                        "row {row}: column {name:?}: number {number} of the vector is not finite, so the vector has no \
+                         distance to others; mend it, or write null for the whole vector"
                     ),
                 ));
             }

@@ -113,7 +113,7 @@ impl Breaker {
         Ok(Some(probe))
     }
 
-    /// Notes that the probe made progress. That is not an answer yet.
+    /// Notes that the probe made progress. The breaker stays half-open, because progress is not yet an answer.
     pub fn progressed(&mut self, probe: Probe, now: Instant) {
         if let Some(probing) = self.probing.as_mut().filter(|it| it.probe == probe) {
             probing.active_at = now;

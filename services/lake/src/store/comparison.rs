@@ -1,8 +1,8 @@
 //! Measures what the guard adds to the retries, timeouts and limits of Lance and `object_store`, in virtual time.
 //! `docs/decisions/store-guards.md` quotes the results.
 //!
-//! In the first three tests, HTTP is scripted, and all above it is what nodes run: `object_store`'s client with the
-//! settings of [`LakeOptions`], Lance's throttle, and Lance's reader.
+//! In the first three tests, only the HTTP responses are scripted. Everything above HTTP is the code that nodes run:
+//! `object_store`'s client with the settings of [`LakeOptions`], Lance's throttle, and Lance's reader.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,12 +1,12 @@
 //! Tables in folders, read without following symbolic links.
 //!
-//! A writer of a table's folder can put symbolic links into it. None is followed: the folder's own path has none,
-//! since it was resolved when the table was named, and each part of a path is opened without following links. So there
-//! is no moment between a check and a read in which a part could be exchanged. Only regular files are read: opening a
-//! FIFO would wait for its writer.
+//! Anyone who can write to a table's folder can put symbolic links into it. None is followed: the folder's own path has
+//! none, since it was resolved when the table was named, and each part of a path is opened without following links. So
+//! there is no moment between a check and a read in which a part could be exchanged. Only regular files are read:
+//! opening a FIFO would wait for its writer.
 //!
-//! Writes check the path first and then use the inner store. They would follow a link that is put in place in between;
-//! nodes don't write.
+//! Writes check the path first and then use the inner store, so they would follow a link that is created in between.
+//! This is acceptable because nodes don't write.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -202,8 +202,8 @@ fn io_error(location: &Path, source: io::Error) -> Error {
 }
 
 fn read(location: Path, options: GetOptions) -> Result<GetResult> {
-    // The file's type is checked before the file is opened for reading: a FIFO would wait for its writer, and a device
-    // may act.
+    // The file's type is checked before the file is opened for reading: opening a FIFO would wait for its writer, and
+    // opening a device may have side effects.
     let found = File::from(open_nofollow(&location, OFlag::O_PATH)?);
     let metadata = found.metadata().map_err(|error| io_error(&location, error))?;
     if !metadata.is_file() {

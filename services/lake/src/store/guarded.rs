@@ -33,7 +33,7 @@ pub struct GuardedStore {
     fence: BucketFence,
     /// The runtime that sends reads and owns the connections that they open, whichever runtime asked: other requests
     /// reuse the connections later and must not wait for threads of low priority. A connection that is opened to resume
-    /// a broken body belongs to the body's reader.
+    /// a broken body belongs to the runtime of the body's reader.
     runtime: Option<Handle>,
 }
 
@@ -58,8 +58,8 @@ impl GuardedStore {
             return self.inner.get_opts(location, options).await;
         };
         let (inner, location) = (Arc::clone(&self.inner), location.clone());
-        // Spawned on `runtime`, and not only polled in its context: otherwise the thread that looks up the host name
-        // would inherit and keep the caller's priority. Dropping the set ends the request.
+        // The read is spawned on `runtime`, not only polled in its context: otherwise the thread that looks up the host
+        // name would inherit and keep the caller's priority. Dropping the set ends the read.
         let mut asked = JoinSet::new();
         asked.spawn_on(async move { inner.get_opts(&location, options).await }, runtime);
         asked.join_next().await.expect("one was asked")?

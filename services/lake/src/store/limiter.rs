@@ -1,4 +1,4 @@
-//! Limits the requests to one store: concurrency limit, circuit breaker and hedging, shared by all who use the store.
+//! Limits the requests to one store: concurrency limit, circuit breaker and hedging, shared by all tables in the store.
 
 use std::error::Error as StdError;
 use std::fmt::Display;
@@ -204,8 +204,8 @@ impl Drop for AdmittedRequest {
     }
 }
 
-/// Returns whether the store failed, rather than the request being wrong. Such errors count for the circuit breaker;
-/// what is retried is decided by the store's client and by Lance.
+/// Returns whether the store failed, as opposed to the request being wrong. The circuit breaker counts such errors as
+/// failures. The store's client and Lance decide which errors are retried.
 fn is_store_failure(error: &StoreError) -> bool {
     match error {
         StoreError::Generic { source, .. } => !is_bad_request(&**source),

@@ -116,8 +116,8 @@ impl<P: ObjectStoreProvider> ObjectStoreProvider for Fenced<P> {
         self.inner.extract_path(url)
     }
 
-    /// Lance calls this whenever it needs a store, even one that it has already. The check here keeps it from giving a
-    /// table the store of another.
+    /// Lance calls this whenever it needs a store, even one that it has already. The check here keeps Lance from giving
+    /// one table the store of another table.
     fn calculate_object_store_prefix(
         &self,
         url: &Url,

@@ -6,8 +6,8 @@ use object_store::Result;
 
 use super::limiter::AdmittedRequest;
 
-/// Guards the stream `inner`, which begins once `admitted` has admitted its request. The first item of the stream, or
-/// its end if it has none, shows whether the store answers; each error counts as a failure.
+/// Guards the listing `inner`, which is polled only after `admitted` has resolved. The first item of the listing, or
+/// its end if it is empty, shows whether the store answers. Each error counts as a failure.
 pub fn guarded<T: Send + 'static>(
     admitted: impl Future<Output = Result<AdmittedRequest>> + Send + 'static,
     inner: BoxStream<'static, Result<T>>,

@@ -41,8 +41,8 @@ impl History {
             kind: index,
             metric,
             partitions: Some(8),
-            // With one code per vector, the default here, rows share codes. Which of them are the candidates that are
-            // compared exactly would then be chance.
+            // With one code per vector, the default for this dimension, rows share codes. Which of those rows become
+            // candidates for the exact comparison would then be arbitrary.
             sub_vectors: (index == VectorIndexKind::IvfPq).then_some(8),
             ..Default::default()
         };
@@ -59,7 +59,8 @@ impl History {
         Dataset::open(&self.place.uri()).await.unwrap()
     }
 
-    /// Makes change number `step` of the table, and returns what was done. The first two are the same in each history.
+    /// Makes change number `step` of the table and returns its name. The first two changes are the same in each
+    /// history.
     async fn step(&mut self, step: usize) -> &'static str {
         let mut dataset = self.dataset().await;
         let change = match step {
@@ -117,7 +118,8 @@ fn some_null(batch: &RecordBatch) -> RecordBatch {
     RecordBatch::try_new(batch.schema(), columns).unwrap()
 }
 
-/// Asserts that two searches found the same rows, up to rows whose distances are a ten-thousandth apart.
+/// Asserts that two searches found the same rows with the same distances, up to a relative error of 1e-4. Of rows that
+/// tie with the last one, each search may have found others.
 fn assert_same(found: &[DistanceHit], expected: &[DistanceHit], context: &str) {
     assert_eq!(found.len(), expected.len(), "{context}");
     // A distance by dot product near 0 is the difference of two numbers near 1, which are rounded.
@@ -153,8 +155,8 @@ async fn exact_nearest(
     hits
 }
 
-/// Compares direct searches with planned ones. Returns the numbers of segments and fresh rows, or the reason if the
-/// index can't be searched directly.
+/// Compares direct searches with planned ones. Returns the numbers of index segments and of rows that the index does
+/// not cover, or the reason if the index can't be searched directly.
 async fn compare(
     table: &Table,
     metric: Metric,

@@ -63,7 +63,7 @@ impl Ejection {
         let next = self.ms(now + self.policy.time);
         let won = self.until_ms.compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
         if won.is_ok() {
-            // The next failure is then the last one that the policy allows, and ejects the node again.
+            // One more failure then reaches the policy's limit and ejects the node again.
             self.failures.store(self.policy.failures - 1, Ordering::Relaxed);
         }
         won.is_ok()

@@ -14,7 +14,7 @@ pub fn blames_node(fault: &Fault, took: Duration) -> bool {
         // A node that reports a passed deadline itself has answered: it was waiting for its drives or the table.
         Reason::DeadlineExceeded => took >= PATIENCE && fault.metadata.contains_key(UNANSWERED),
         Reason::Internal | Reason::BadProtocol => true,
-        // The node does not accept this query node, and will not soon.
+        // The node refuses this query node, and will keep refusing it until somebody changes a configuration.
         Reason::Unauthenticated | Reason::Forbidden => true,
         // The client refuses requests to an unconnected node at once, so an ejection would gain nothing.
         Reason::NodeUnavailable

@@ -31,7 +31,7 @@ pub struct IoNodes {
     /// Each node's health, by name and endpoint. Locked when routes are made, not during requests.
     health_by_node: Mutex<HashMap<(String, String), Weak<NodeHealth>>>,
     ejected: AtomicU64,
-    /// Whether the log says that an I/O node is not verified.
+    /// Whether the warning about an unverified I/O node has been logged.
     is_warned: AtomicBool,
 }
 
@@ -74,7 +74,7 @@ impl IoNodes {
         Ok(Self { tls, prover, membership, policy, health_by_node, ejected, is_warned })
     }
 
-    /// Uses the secret that the tiers share as soon as its file changes. Returns only if there is no such secret.
+    /// Reads the secret that the tiers share again whenever its file changes. Returns only if there is no such secret.
     pub async fn follow_secret(&self) {
         if let Some(prover) = &self.prover {
             Arc::clone(prover.file()).follow().await;

@@ -1,8 +1,8 @@
 //! Fetches one slice: from its I/O node, or from the table.
 //!
 //! If the I/O node cannot answer, or should not be asked now (`slices.rs` decides that), the table answers within the
-//! same deadline: correct is more important than fast. The exceptions are in `faults.rs`. For example, if the I/O node
-//! is overloaded, the caller gets the error, because reading the table would not help.
+//! same deadline, which is slow but correct. The exceptions are in `faults.rs`. For example, if the I/O node is
+//! overloaded, the caller gets the error, because reading the table would only add load.
 
 use std::sync::Arc;
 

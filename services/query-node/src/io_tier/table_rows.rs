@@ -1,5 +1,5 @@
 //! Table: reads rows from the table, if their I/O node does not answer or should not be asked. This is slow but
-//! correct. The rows are counted where that is decided (`slices.rs`, `slice_fetch.rs`).
+//! correct. `slices.rs` and `slice_fetch.rs`, which decide to read the table, also count its rows.
 
 use address::RowAddr;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};

@@ -1,8 +1,8 @@
 //! Lookup: finds the rows that may have some keys.
 //!
-//! If the key index covers the table's version, it returns candidates, which have to prove their key
-//! (`find.rs`). Data files that no run covers yet are searched only for keys that the covered files do not answer. Without
-//! the key index, the column's BTREE or a scan returns each key's row.
+//! The key index returns candidates from the data files that its runs cover. A candidate's key is compared after the
+//! row was fetched (`find.rs`). Data files that no run covers yet are searched only for keys that the covered files do
+//! not answer. Without the key index, the column's BTREE or a scan returns each key's row.
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ pub struct Keys<'a> {
     pub keys: &'a ArrayRef,
 }
 
-/// A look-up in progress. [`next`](Self::next) returns a row for each key, which may turn out to have another one.
+/// A look-up in progress. [`next`](Self::next) returns a row for each key. The row may turn out to have another key.
 pub struct Lookup<'a> {
     keys: Keys<'a>,
     context: RequestContext,
     candidates: Candidates,
-    /// For each key, the position in `candidates.rows` of the next one.
+    /// For each key, the position in `candidates.rows` of its next candidate.
     cursors: Vec<u32>,
     /// For each key, its first row in the files that `candidates` leaves out.
     rest: Vec<Rest>,
@@ -47,7 +47,7 @@ pub struct Lookup<'a> {
 pub struct Presence {
     /// The positions of the keys that have a row, ascending.
     pub found: Vec<u32>,
-    /// The found keys for which only the key index answers.
+    /// The found keys for which only the key index names a row. That row may turn out to have another key.
     pub unproven: Vec<u32>,
 }
 
@@ -204,7 +204,7 @@ impl<'a> Lookup<'a> {
     pub async fn presence(&mut self, state: &ShardState) -> Result<Presence> {
         let keys = self.keys.keys.len() as u32;
         let has_candidate = |lookup: &Self, key: u32| lookup.candidate(key as usize).is_some();
-        // Null is looked up like some key, but no row has it.
+        // Null may have candidates like any key, but it is the key of no row.
         let is_null = |key: u32| self.keys.keys.is_null(key as usize);
         let unknown = |&key: &u32| {
             !is_null(key) && !has_candidate(self, key) && self.needs_rest(key as usize)

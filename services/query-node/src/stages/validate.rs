@@ -129,7 +129,7 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
 fn check_fields(request: &SearchRequest) -> Result<()> {
     let is_near = matches!(request.by, Some(WireBy::Vector(_) | WireBy::Like(_)));
     let is_like = matches!(request.by, Some(WireBy::Like(_)));
-    let of_near = "is of searches by `vector` or `like`; leave it out";
+    let of_near = "applies only to searches by `vector` or `like`; leave it out";
     for (field, is_set, fits, problem) in [
         ("vector_column", !request.vector_column.is_empty(), is_near, of_near),
         ("nprobes", request.nprobes > 0, is_near, of_near),
@@ -145,7 +145,7 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
             "key_column",
             !request.key_column.is_empty(),
             is_like,
-            "is of searches by `like`; leave it out",
+            "applies only to searches by `like`; leave it out",
         ),
     ] {
         if is_set && !fits {

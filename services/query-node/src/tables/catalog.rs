@@ -153,8 +153,8 @@ impl Catalog {
     }
 
     /// Opens tables that are not open, and updates open tables to their latest version, unless their version is pinned.
-    /// Begins to complete their key indexes, without waiting for that.
-    /// Never fails: an error is kept in the table's state, and logged when it changes.
+    /// Starts to build the missing runs of their key indexes, without waiting for them. Never fails: an error is kept
+    /// in the table's state, and logged when it changes.
     pub async fn refresh(&self) {
         let refreshes = self.entries.values().map(|entry| self.refresh_one(entry).boxed());
         let refreshes: Vec<_> = refreshes.collect();

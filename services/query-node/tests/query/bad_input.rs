@@ -52,16 +52,20 @@ async fn a_bad_search_gets_one_error_that_names_what_is_at_fault() {
         (like("7777", "id"), Reason::KeyNotFound, &["`7777`", "`id`"]),
         (like("7", "nope"), Reason::ColumnNotFound, &["nope"]),
         (with(|r| r.by = None), Reason::BadArgument, &["`by` is missing"]),
-        (with(|r| r.key_column = "key".into()), Reason::BadArgument, &["`key_column` is of"]),
+        (
+            with(|r| r.key_column = "key".into()),
+            Reason::BadArgument,
+            &["`key_column` applies only"],
+        ),
         (
             SearchRequest { nprobes: 4, ..words("oak", 5) },
             Reason::BadArgument,
-            &["`nprobes` is of searches by `vector` or `like`"],
+            &["`nprobes` applies only to searches by `vector` or `like`"],
         ),
         (
             SearchRequest { refine_factor: Some(0), ..words("oak", 5) },
             Reason::BadArgument,
-            &["`refine_factor` is of"],
+            &["`refine_factor` applies only"],
         ),
         (
             SearchRequest { fused_with: fused("oak"), ..words("oak", 5) },
@@ -91,7 +95,7 @@ async fn a_bad_search_gets_one_error_that_names_what_is_at_fault() {
                 ..good()
             },
             Reason::BadArgument,
-            &["`vector_column` is of"],
+            &["`vector_column` applies only"],
         ),
     ];
     let bad = cases.len() as u64;

@@ -15,7 +15,7 @@ use wire::{DESCRIPTORS, Fault, Reason};
 use crate::node::{near, served};
 use crate::table::vector;
 
-/// Texts for the fields of messages. Most of them mean something to the served table.
+/// Texts for the fields of messages. Most are names, keys or filters that the served table has.
 const WORDS: [&str; 16] = [
     "t",
     "t",

@@ -153,7 +153,7 @@ impl History {
         Dataset::open(&self.table.uri).await.unwrap()
     }
 
-    /// Sets a column of the rows whose id leaves the rest 1.
+    /// Sets a column of the rows whose id, divided by `of`, leaves the remainder 1.
     async fn update(&mut self, of: i64, column: &str, value: &str) {
         let update = UpdateBuilder::new(Arc::new(self.dataset().await));
         let update = update.update_where(&format!("id % {of} = 1")).unwrap();
@@ -248,7 +248,7 @@ impl History {
         let looked_up = futures::future::try_join_all(looked_up).await.unwrap();
         for (keys, looked_up) in chunks.into_iter().zip(looked_up) {
             let (not_found, rows) = get(client, keys).await;
-            // In a table that is so small, the key index takes no absent key for present.
+            // In so small a table, the key index reports no absent key as present.
             let there = presence.get(text_keys(keys)).await.unwrap();
             assert!(there.rows.is_none());
             assert_eq!(there.not_found, not_found, "{context}");
@@ -280,7 +280,7 @@ async fn check_history(seed: u64) {
         let change = history.step(step).await;
         node.refresh().await;
         let context = format!("seed {seed}, step {step}: {change}");
-        // The run of the new file may be there or not.
+        // The run of the new file may or may not have been built yet.
         history.check(&client, [&lookup, &presence], &context).await;
         let index = covered(&client).await;
         assert!(index.runs <= 4 && index.error.is_empty(), "{context}: {index:?}");

@@ -226,7 +226,7 @@ impl RowsLen for client::query::LookedUp {
 async fn callers_that_give_up_touch_nobody_else() {
     let (_table, _node, client) = served().await;
     let by_key = lookup(&client, open(&["id"])).await;
-    // More keys than there are credits, of which every other caller gives up at once.
+    // The batches have more keys than the stream has credits, and every second caller gives up at once.
     let batches = (0..400).map(|number: i64| {
         let wanted: Vec<i64> = (0..500).map(|at| (number + at * 6) % FIRST).collect();
         let by_key = by_key.clone();
@@ -287,7 +287,7 @@ async fn only_violations_of_the_protocol_end_the_stream() {
     violation(closed, "handle 1 is not open").await;
     let many = (1..=7).map(|id| batch(id, 10_000)).collect();
     violation(vec![message(vec![open()], many, vec![])], "the credits are 65536").await;
-    // Neither empty batches nor projections are free.
+    // Empty batches and projections cost credits too.
     let empty = vec![LookupBatch { handle: 1, ..Default::default() }; 65_536];
     violation(vec![message(vec![open()], empty, vec![])], "the credits are 65536").await;
     let reopened = (0..70_000).map(|_| message(vec![open()], vec![], vec![1])).collect();

@@ -63,8 +63,8 @@ async fn io_nodes_out_of_reach_are_told_by_status_and_warm() {
     assert_eq!(fault.reason, Reason::ColumnNotFound);
 }
 
-/// An I/O node on another machine is verified by TLS or by the secret of both tiers. Nobody has this address: it is
-/// reserved for documentation (RFC 5737).
+/// An I/O node on another machine is verified by TLS or by the secret of both tiers. No machine has the address
+/// 192.0.2.1: it is reserved for documentation (RFC 5737).
 #[tokio::test(flavor = "multi_thread")]
 async fn status_warns_of_io_nodes_that_an_impostor_could_replace() {
     let folder = tempfile::tempdir().unwrap();

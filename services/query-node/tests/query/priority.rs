@@ -73,7 +73,7 @@ async fn a_priority_is_carried_to_the_io_nodes_and_none_is_interactive() {
         // All callers of a node without a policy share flow 0.
         let expected = (expected, 0, 1);
         assert_eq!(node.noted(), [expected], "take");
-        // The node is asked for the vector of the row, for the rerank, and for the winners.
+        // The search asks the I/O node for the row's vector, for the rerank, and for the columns of the winners.
         let like = SearchRequest { priority, ..by(By::Like(crate::table::key(7)), 3) };
         let found = client.search(like).await;
         let noted = node.noted();

@@ -1,5 +1,5 @@
-//! Finds the line at which a batch failed, since Arrow's reader doesn't name it. The file is read again for that, only
-//! after a failure.
+//! Finds the line at which a batch failed, since Arrow's reader doesn't name it. For this the file is read a second
+//! time, but only after a failure.
 
 use std::path::Path;
 

@@ -26,7 +26,8 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Reads the first rows. Errors: `BadFile`, with the line that is no object, or if there are no rows.
+    /// Reads the first rows. Errors: `BadFile` if a line is not a JSON object, with the line's number, or if there are
+    /// no rows.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let mut sample = Self { rows: Vec::new(), order: KeyOrder::default(), bytes: 0 };
         let mut lines = Lines::open(path)?;
@@ -51,12 +52,13 @@ impl Sample {
         Ok(())
     }
 
-    /// The mean size of a row.
+    /// Returns the mean size of a row, in bytes.
     pub(super) fn row_bytes(&self) -> u64 {
         self.bytes / (self.rows.len() as u64).max(1)
     }
 
-    /// Returns the keys with only whole numbers, at least one of them beyond `int64`: as floats they would lose digits.
+    /// Returns the keys whose values are all whole numbers, at least one of them beyond `int64`. As floats, these
+    /// numbers would lose digits.
     ///
     /// Errors: such a key also has a number below 0, so that no type can hold all its numbers.
     pub(super) fn whole_numbers(&self) -> std::result::Result<HashSet<&str>, String> {

@@ -69,7 +69,7 @@ fn arrow(bytes: &[u8]) -> Checked {
         let message = byte_range("a block", number(block.offset())?, metadata_len, end)?;
         let body = byte_range("a block", message.end, number(block.bodyLength())?, end)?;
         let metadata = &bytes[message.start as usize..message.end as usize];
-        // The message follows a length, which may follow a marker.
+        // A marker of four bytes 0xff, which old writers omit, and the message's length precede the message.
         let begin = if metadata.starts_with(&[0xff; 4]) { 8 } else { 4 };
         let message = root_as_message(metadata.get(begin..).unwrap_or_default())
             .map_err(|error| format!("a block in it can't be read: {error}"))?;

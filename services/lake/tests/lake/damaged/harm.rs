@@ -166,7 +166,8 @@ fn manifest(rng: &mut StdRng, bytes: &mut Vec<u8>) -> &'static str {
     "manifest's message changed"
 }
 
-/// Changes one of the messages in `bytes`, each of which follows its length. The messages after it may move.
+/// Changes one of the messages in `bytes`. Each message is preceded by its length. The messages after the changed one
+/// may move.
 fn sections(rng: &mut StdRng, bytes: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     let mut at = 0;
