@@ -112,7 +112,8 @@ impl Membership {
         let (views, reports) = (publisher.views.subscribe(), publisher.reports.subscribe());
         let name = source.clone();
         let publishing = tokio::spawn(async move { publisher.run(&name, lists).await });
-        // `drop` aborts the tasks in this order. A publisher that outlives its reader would report a defect.
+        // `drop` aborts the tasks in this order. A publisher that outlives its reader would report the reader's end as a
+        // bug.
         Self { source, views, reports, tasks: vec![publishing, reader] }
     }
 
