@@ -12,7 +12,7 @@ pub struct StoreLimits {
     /// The maximum number of reads and listings in progress to one store. More wait.
     pub requests_max: usize,
 
-    // The fields below are no settings, but fixed for all users. Tests choose other values.
+    // The fields below are not settings: their values are the same for all users. Tests choose others.
     /// Whether a read that takes longer than 99 % of the reads before is sent a second time; the response that arrives
     /// first is used. On average, at most one read in twenty is sent a second time.
     #[serde(skip)]
