@@ -43,11 +43,11 @@ pub enum BadUri {
     )]
     Scheme,
     /// There is a user name, a password or a token before the bucket.
-    #[error("it has `@` before its path; credentials belong into the storage options")]
+    #[error("it has `@` before its path; credentials belong in the storage options")]
     Userinfo,
     /// There is a query string.
     #[error(
-        "it has `?` in it; tables have no query strings, and tokens belong into the storage options"
+        "it has `?` in it; tables have no query strings, and tokens belong in the storage options"
     )]
     Query,
     /// There is a URL fragment.

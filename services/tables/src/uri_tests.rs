@@ -230,8 +230,8 @@ fn fuzz_each_table_has_one_canonical_uri() {
         let path = uri.as_str().split_once("://").map_or(&uri.as_str()[1..], |(_, path)| path);
         assert!(path.split('/').all(is_plain), "{text:?}: {uri}");
         assert!(!uri.as_str().contains(['%', '?', '#', '\\', '\n']), "{text:?}: {uri}");
-        // The URI opens what the text opens. No other canonical URI opens the same, because the URI follows from what
-        // is opened.
+        // The URI opens the same table as the text. No other canonical URI opens that table, because the canonical URI
+        // is determined by what it opens.
         let target = opened(uri.as_str()).unwrap();
         assert_eq!(opened(&text).unwrap(), target, "{text:?}: {uri}");
         let (scheme, host, parts) = target;

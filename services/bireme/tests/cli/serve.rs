@@ -17,7 +17,7 @@ fn a_node_without_tables_ends_with_the_line_to_add() {
 #[test]
 fn a_uri_that_is_not_plain_is_refused_with_what_is_wrong() {
     for (uri, why) in [
-        ("s3://key:hidden@bucket/", "credentials belong into the storage options"),
+        ("s3://key:hidden@bucket/", "credentials belong in the storage options"),
         ("/data/../tables/", "`.` or `..`"),
         ("http://host/table", "its scheme is not file, s3, gs or az"),
     ] {
