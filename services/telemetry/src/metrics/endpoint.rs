@@ -33,7 +33,7 @@ use super::samples::Samples;
 use super::source::Source;
 use crate::resource::Identity;
 
-/// The maximum number of connections: enough for a few Prometheus servers, probes and curious people.
+/// The maximum number of connections: enough for a few Prometheus servers, probes and people.
 const CONNECTIONS_MAX: usize = 64;
 
 /// The maximum number of concurrent collections of the metrics. Others wait.

@@ -109,8 +109,8 @@ impl Tracer {
         Some(Recording { name, own, parent, began, spans, left_out: 0 })
     }
 
-    /// Like [`begin`](Self::begin), for a request that began at `began`. `parent` is what [`admit`](Self::admit)
-    /// returned.
+    /// Like [`begin`](Self::begin), for a request that began at `began`. `parent` must come from
+    /// [`admit`](Self::admit).
     pub fn begin_at(
         &self,
         name: &'static str,
