@@ -142,6 +142,7 @@ impl Loading {
         let (pages, rest) = pages.as_chunks::<PAGE_BYTES>();
         if self.lines.capacity() == 0 {
             self.lines = reserve(self.head.geometry.pages());
+            self.spilled.reserve_exact(self.head.spilled as usize);
         }
         for page in pages {
             let number = self.pages as u32;

@@ -135,7 +135,9 @@ impl<P: Fn(IndexProgress)> RunWriter<'_, P> {
                     if !is_kept {
                         self.unused.push((file.name, Vec::new()));
                     }
-                    let outcome = if is_kept { "it is kept" } else { "it is replaced" };
+                    let written =
+                        "it is deleted, and what the latest version needs of it is written again";
+                    let outcome = if is_kept { "it is kept" } else { written };
                     self.warnings.push(format!("{path}: {error}; {outcome}"));
                 }
             }

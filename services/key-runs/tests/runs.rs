@@ -199,7 +199,7 @@ async fn repaired(damage: impl Fn(&mut Vec<u8>)) -> String {
     let [warning] = summary.warnings.try_into().unwrap();
     let path = place.folder().join(names.first().unwrap());
     assert!(warning.starts_with(path.to_str().unwrap()), "{warning}");
-    assert!(warning.ends_with("; it is replaced"), "{warning}");
+    assert!(warning.ends_with("is written again"), "{warning}");
     warning
 }
 

@@ -42,13 +42,19 @@ pub(crate) fn parse_key(text: &str, data_type: &DataType) -> Result<ScalarValue,
             }
             Ok(ScalarValue::FixedSizeBinary(*size, Some(bytes)))
         }
+        // The cast drops a time, or moves it to another day.
+        DataType::Date32 if text.trim().contains(['T', 't', ' ', ':']) => {
+            Err(type_mismatch(data_type))
+        }
+        DataType::Date64 if fraction_digits(text) > 3 => Err(type_mismatch(data_type)),
         DataType::Date32 | DataType::Date64 => cast(text, data_type),
         DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) if *scale >= 0 => {
             // The cast takes no digits for 0, and rounds. With an exponent, the digits after the point would not tell.
             let is_plain = text.contains(|c: char| c.is_ascii_digit())
                 && text.trim().chars().all(|c| c.is_ascii_digit() || "+-.".contains(c));
             match is_plain && fraction_digits(text) <= *scale as usize {
-                true => cast(text, data_type),
+                // With more digits than the scale, the cast multiplies without a check for overflow.
+                true => cast(without_zeros(text.trim()), data_type),
                 false => Err(type_mismatch(data_type)),
             }
         }
@@ -75,6 +81,14 @@ pub(crate) fn parse_key(text: &str, data_type: &DataType) -> Result<ScalarValue,
 fn cast(text: &str, data_type: &DataType) -> Result<ScalarValue, String> {
     ScalarValue::try_from_string(text.trim().to_owned(), data_type)
         .map_err(|_| type_mismatch(data_type))
+}
+
+/// Returns a decimal number without zeros at the end of its fraction.
+fn without_zeros(number: &str) -> &str {
+    match number.contains('.') {
+        true => number.trim_end_matches('0').trim_end_matches('.'),
+        false => number,
+    }
 }
 
 /// Returns the number of digits after the point, without zeros at the end.

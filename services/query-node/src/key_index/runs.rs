@@ -5,6 +5,7 @@
 //! column. A persisted run must have the seed of the runs that are there; without one, any seed is taken.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytesize::ByteSize;
@@ -12,7 +13,7 @@ use key_index::{DataFile, Run, RunFacts, RunSet, next_merge};
 use key_runs::{
     KeyColumn, ROWS_TOGETHER, RunFile, RunFileError, RunFiles, RunHead, build_run, first_together,
 };
-use lake::Table;
+use lake::{LakeError, Table};
 use tokio::runtime::Handle;
 use tracing::{info, warn};
 
@@ -30,6 +31,8 @@ pub struct TableRuns {
     memory: Arc<KeyIndexMemory>,
     counts: Arc<RunCounts>,
     background: Handle,
+    /// Whether somebody has looked up a key. Before, runs are loaded, but none is built.
+    is_looked_up: AtomicBool,
     state: Mutex<RunsState>,
 }
 
@@ -55,8 +58,12 @@ struct RunsState {
     runs: Vec<HeldRun>,
     /// The files of persisted runs that the task has not opened, smallest first; `None` until it has listed them.
     unopened: Option<Vec<RunFile>>,
-    /// The names of files that were refused. They are not opened again: a file never changes.
-    refused: HashSet<String>,
+    /// The names of files that were opened, whatever came of it. They are not opened again: a file never changes, and a
+    /// later version's new data files are in none of them.
+    opened: HashSet<String>,
+    /// The newest version, and the memory of all runs in use, when memory was too short. Nothing is begun until one of
+    /// them changes.
+    full_at: Option<(u64, u64)>,
     /// The versions that the runs cover.
     versions: Vec<Weak<VersionFiles>>,
     fault: Option<Arc<str>>,
@@ -90,8 +97,9 @@ impl TableRuns {
         counts: Arc<RunCounts>,
         background: Handle,
     ) -> Arc<Self> {
-        let (table, state) = (table.to_owned(), Mutex::default());
-        Arc::new(Self { table, column, memory, counts, background, state })
+        let (table, is_looked_up) = (table.to_owned(), AtomicBool::new(false));
+        let state = Mutex::default();
+        Arc::new(Self { table, column, memory, counts, background, is_looked_up, state })
     }
 
     pub fn column(&self) -> &KeyColumn {
@@ -108,17 +116,30 @@ impl TableRuns {
         if !std::mem::replace(&mut state.is_looked_for, true) {
             let (runs, version) = (Arc::clone(self), Arc::clone(version));
             self.background.spawn(async move {
-                let listed = runs.listed(version.table()).await;
-                if !listed.is_empty() {
-                    runs.join(&mut runs.state(), &version, Some(listed));
+                match runs.listed(version.table()).await {
+                    Ok(listed) if listed.is_empty() => {}
+                    Ok(listed) => runs.join(&mut runs.state(), &version, Some(listed)),
+                    // The next version looks again.
+                    Err(_) => runs.state().is_looked_for = false,
                 }
             });
         }
     }
 
+    /// Whether somebody has looked up a key.
+    pub fn is_looked_up(&self) -> bool {
+        self.is_looked_up.load(Ordering::Relaxed)
+    }
+
     /// Takes a version in which somebody looks up a key.
     pub fn want(self: &Arc<Self>, version: &Arc<VersionFiles>) {
-        self.join(&mut self.state(), version, None);
+        let mut state = self.state();
+        let was_looked_up = self.is_looked_up.swap(true, Ordering::Relaxed);
+        self.join(&mut state, version, None);
+        if !was_looked_up {
+            // What was not loaded is built from now on.
+            self.begin(&mut state, None);
+        }
     }
 
     /// Covers `version` with the runs that there are, and begins to load and build what is missing.
@@ -142,7 +163,9 @@ impl TableRuns {
         if state.is_wanted {
             // It may have been opened while persisted runs were looked for.
             self.join(&mut state, version, None);
-            self.begin(&mut state, None);
+            if self.is_looked_up() {
+                self.begin(&mut state, None);
+            }
         }
     }
 
@@ -166,7 +189,8 @@ impl TableRuns {
 
     /// Begins the task, unless it is running. `listed` are the files of persisted runs, if they were just listed.
     fn begin(self: &Arc<Self>, state: &mut RunsState, listed: Option<Vec<RunFile>>) {
-        if !std::mem::replace(&mut state.is_building, true) {
+        let is_as_full = state.full_at.is_some() && state.full_at == Some(self.room(state));
+        if !is_as_full && !std::mem::replace(&mut state.is_building, true) {
             state.unopened = listed;
             let runs = Arc::clone(self);
             self.background.spawn(async move {
@@ -175,17 +199,28 @@ impl TableRuns {
                     match runs.step().await {
                         Ok(true) => {}
                         Ok(false) => return,
-                        Err(error) => return runs.give_up(error.to_string()),
+                        Err(error) => return runs.give_up(&error),
                     }
                 }
             });
         }
     }
 
-    /// Ends the task after a failure. The next version, or the next check for one, begins it again.
-    fn give_up(&self, fault: String) {
+    /// Returns the newest version, and the memory of all runs in use.
+    fn room(&self, state: &RunsState) -> (u64, u64) {
+        let versions = state.versions_in_use();
+        let newest = versions.first().map_or(0, |version| version.table().version());
+        (newest, self.memory.used())
+    }
+
+    /// Ends the task after a failure. The next version, or the next check for one, begins it again; if memory is too
+    /// short, once there is another version or more memory.
+    fn give_up(&self, error: &RunError) {
         let mut state = self.state();
         state.is_building = false;
+        let is_full = matches!(error, RunError::Full { .. });
+        state.full_at = is_full.then(|| self.room(&state));
+        let fault = error.to_string();
         if state.fault.as_deref() != Some(&fault) {
             let (table, column) = (&self.table, &self.column.name);
             let note =
@@ -201,7 +236,7 @@ impl TableRuns {
         let Some(work) = self.next_work()? else { return Ok(false) };
         let (run, source, mut held, replaced) = match work {
             Work::List { table } => {
-                let listed = self.listed(&table).await;
+                let listed = self.listed(&table).await.unwrap_or_default();
                 self.state().unopened = Some(listed);
                 return Ok(true);
             }
@@ -238,21 +273,22 @@ impl TableRuns {
         Ok(true)
     }
 
-    /// Lists the files of persisted runs, smallest first. If the store does not list them, there are none, and the runs
-    /// are built.
-    async fn listed(&self, table: &Table) -> Vec<RunFile> {
+    /// Lists the files of persisted runs that were not opened yet, smallest first.
+    ///
+    /// # Errors
+    /// If the store does not list them, which is logged.
+    async fn listed(&self, table: &Table) -> Result<Vec<RunFile>, LakeError> {
         let files = async { RunFiles::of(table).await?.list().await };
         let (name, column) = (&self.table, &self.column.name);
-        let mut files = files.await.unwrap_or_else(|error| {
-            let note = "the key index is built from the key column";
+        let mut files = files.await.inspect_err(|error| {
+            let note = "what is looked up is built from the key column";
             warn!(table = name, column, "its persisted runs can't be listed: {error}; {note}");
-            Vec::new()
-        });
+        })?;
         files.reverse();
         let mut state = self.state();
-        state.refused.retain(|name| files.iter().any(|file| file.name == *name));
-        files.retain(|file| !state.refused.contains(&file.name));
-        files
+        state.opened.retain(|name| files.iter().any(|file| file.name == *name));
+        files.retain(|file| !state.opened.contains(&file.name));
+        Ok(files)
     }
 
     /// Loads a persisted run and reserves its memory. `None` if it is not needed, does not fit, or can't be used.
@@ -270,7 +306,6 @@ impl TableRuns {
             }
             RunFileError::Refused(_) => {
                 self.counts.refused();
-                self.state().refused.insert(file.name.clone());
                 let uri = table.uri();
                 warn!(
                     table = name,
@@ -288,6 +323,11 @@ impl TableRuns {
         files: &RunFiles,
         file: &RunFile,
     ) -> Result<Option<(Run, Reserved)>, RunFileError> {
+        // Its pages are most of a file, and are in memory as they are in the file.
+        if self.memory.used().saturating_add(file.bytes) > self.memory.max {
+            return Ok(None);
+        }
+        self.state().opened.insert(file.name.clone());
         let Some(reader) = files.open(&file.name).await? else { return Ok(None) };
         let Some(held) = self.memory.reserve(reader.bytes_max()) else { return Ok(None) };
         let head = reader.head().await?;
@@ -299,13 +339,14 @@ impl TableRuns {
 
     /// Returns whether a persisted run can be used together with the runs that are there, and covers a missing file.
     fn needs(&self, head: &RunHead) -> bool {
+        let files: HashSet<&DataFile> = head.files().iter().collect();
         let state = self.state();
         let is_like_others = state.seed().is_none_or(|seed| seed == head.seed());
         let versions = state.versions_in_use();
         let mut missing = versions.iter().flat_map(|version| state.without_run(version));
         head.key_type() == self.column.key_type
             && is_like_others
-            && missing.any(|file| head.files().contains(&file))
+            && missing.any(|file| files.contains(&file))
     }
 
     fn reserve(&self, bytes: u64) -> Result<Reserved, RunError> {
@@ -367,6 +408,9 @@ impl TableRuns {
             let Some(unopened) = &mut state.unopened else { return Ok(Some(Work::List { table })) };
             if let Some(file) = unopened.pop() {
                 return Ok(Some(Work::Load { table, file }));
+            }
+            if !self.is_looked_up() {
+                continue;
             }
             match self.first_to_build(missing) {
                 Ok(files) => {

@@ -33,7 +33,7 @@ impl VersionKeys {
 
     /// Begins to index the column, unless that has begun already. Called by each look-up.
     pub fn want(&self) {
-        if !self.files.is_followed() {
+        if !self.files.is_followed() || !self.runs.is_looked_up() {
             self.runs.want(&self.files);
         }
     }

@@ -196,13 +196,16 @@ async fn a_file_that_is_not_right_is_refused_and_its_run_built() {
         assert_eq!((index.runs, index.loaded_runs), (1, 0), "{damage}");
         check_live(&client, ROWS, is_live).await;
         assert_eq!(sources(&node).await, [0.0, 1.0, 0.0, 1.0], "{damage}");
-        // It is not read again for the next version.
-        table.append(ROWS..ROWS).await;
-        node.refresh().await;
-        assert_eq!(sources(&node).await[3], 1.0, "{damage}");
         let usage = metric(&node, "bireme_query_key_index_usage_bytes").await;
         assert_eq!(usage, covered(&client).await.bytes as f64, "{damage}");
     }
+    // A refused file is not read again for the next version.
+    let (node, client, _) = restarted(&table, PLENTY).await;
+    table.append(ROWS..ROWS + 10).await;
+    node.refresh().await;
+    get(&client, &[key(ROWS)]).await;
+    covered(&client).await;
+    assert_eq!(sources(&node).await[3], 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
