@@ -160,7 +160,7 @@ async fn build_all(lake: &Lake, stop: &Stop, args: &IndexArgs, out: &mut Output)
     let bar = bar(out.json(), Unit::Steps, &format!("key runs {column}"));
     let progress = |step: IndexProgress| bar.set_message(step_text(&step));
     let write = key_runs::write_runs(lake, &args.table, &column, progress);
-    let written = stop.unless(&args.table, write).await;
+    let written = Box::pin(stop.unless(&args.table, write)).await;
     bar.finish_and_clear();
     match written {
         Ok(written) => report_runs(&args.table, &written, out),

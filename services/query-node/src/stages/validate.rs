@@ -139,7 +139,7 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
             "text_weight",
             request.text_weight.is_some(),
             request.fused_with.is_some(),
-            "is of searches with `fused_with`; leave it out",
+            "applies only to searches with `fused_with`; leave it out",
         ),
         (
             "key_column",

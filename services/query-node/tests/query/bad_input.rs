@@ -70,12 +70,12 @@ async fn a_bad_search_gets_one_error_that_names_what_is_at_fault() {
         (
             SearchRequest { fused_with: fused("oak"), ..words("oak", 5) },
             Reason::BadArgument,
-            &["`fused_with` is of searches by `vector` or `like`"],
+            &["`fused_with` applies only to searches by `vector` or `like`"],
         ),
         (
             with(|r| r.text_weight = Some(1.0)),
             Reason::BadArgument,
-            &["`text_weight` is of searches with `fused_with`"],
+            &["`text_weight` applies only to searches with `fused_with`"],
         ),
         (
             with(|r| r.fused_with = fused(" ")),
