@@ -62,7 +62,7 @@ struct FollowedPolicy {
 }
 
 impl Access {
-    /// Creates an access control that lets everybody do everything.
+    /// Creates open access control: everybody may do everything.
     pub fn open() -> Self {
         Self { policy: None, everybody: Arc::new(everybody()) }
     }
@@ -103,8 +103,8 @@ impl Access {
         self.policy.as_ref().map_or_else(Vec::new, |policy| policy.current.load().grants.clone())
     }
 
-    /// Reads the policy and the issuers' keys again if they have changed. A node calls this every few seconds. A faulty
-    /// policy leaves the old one in use and is logged.
+    /// Reads the policy and the issuers' keys again if they have changed. A node calls this every few seconds. If the
+    /// new policy is faulty, the old one stays in use and the fault is logged.
     pub async fn reload_if_changed(&self) {
         if let Some(policy) = &self.policy {
             policy.reload_if_changed().await;
@@ -264,7 +264,8 @@ fn by_connection(names: &[String]) -> Identity {
     }
 }
 
-/// Returns a digest of the names of a certificate, which differs from that of any credential: no header contains NUL.
+/// Returns a digest of the names of a certificate. It differs from the digest of any credential, because the digested
+/// text contains NUL and no header does.
 fn digest_of_names(names: &[String]) -> Digest {
     let mut text = b"\0names".to_vec();
     for name in names {
@@ -288,7 +289,8 @@ fn credential<'a>(credentials: &Credentials<'a>) -> Result<Option<&'a [u8]>, Den
     };
     match (bearer, credentials.api_key.map(<[u8]>::trim_ascii)) {
         (Some([]), _) | (_, Some([])) => Err(Denied::Malformed),
-        // Clients that send a key in both headers are accepted; two different credentials are not.
+        // A client that sends the same key in both headers is accepted; one that sends two different credentials is
+        // not.
         (Some(one), Some(other)) if one != other => Err(Denied::Malformed),
         (one, other) => Ok(one.or(other)),
     }

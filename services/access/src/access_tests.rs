@@ -201,7 +201,7 @@ async fn a_stream_follows_the_policy_and_the_keys() {
     drop(grant.begin().unwrap());
     let text = std::fs::read_to_string(tested.path()).unwrap();
 
-    // The grants change. Counters go on.
+    // The grants change. Their counters continue.
     tested.replace("access.toml", &text.replace("tables = [\"*\"]", "tables = [\"b\"]")).await;
     let renewed = tested.access.renewed(&by_key).unwrap();
     assert!(by_key.sees("c") && !renewed.sees("c"));
@@ -275,7 +275,8 @@ async fn a_replaced_policy_is_noticed_even_if_its_time_is_not_newer() {
     tested.access.reload_if_changed().await;
     // A key may look like a token.
     tested.bearer("a.b.c").await.unwrap();
-    // While the file is gone, the policy that was read from it stays in use. Once a file is back, its policy is used.
+    // While the file is missing, the policy that was read from it stays in use. Once there is a file again, its policy
+    // is used.
     std::fs::remove_file(tested.path()).unwrap();
     tested.access.reload_if_changed().await;
     tested.bearer("a.b.c").await.unwrap();

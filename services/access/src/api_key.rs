@@ -31,7 +31,7 @@ pub struct ApiKey {
     pub digests: Vec<Digest>,
 }
 
-/// Returns the key with this digest. Compares with all keys, in constant time.
+/// Returns the key with this digest. Compares the digest with those of all keys, in constant time.
 pub fn find<'a>(keys: &'a [ApiKey], digest: &Digest) -> Option<&'a ApiKey> {
     let mut found = None;
     for key in keys {

@@ -46,7 +46,7 @@ impl Caller {
         self.grants.iter().find(|grant| grant.allows(permission) && grant.names(table))
     }
 
-    /// Returns whether any grant lets the caller observe something.
+    /// Returns whether any of the caller's grants has the permission to observe.
     pub fn may_observe(&self) -> bool {
         self.grants.iter().any(|grant| grant.allows(Permission::Observe))
     }

@@ -55,7 +55,7 @@ macro_rules! causes {
 }
 
 causes! {
-    /// There are no credentials, and no grant is for everyone.
+    /// The request has no credentials, and no grant is for `anyone`.
     NoCredentials = "no_credentials",
     /// A header or the token in it has an invalid form, or two headers have different credentials.
     Malformed = "malformed",

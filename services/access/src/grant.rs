@@ -67,7 +67,7 @@ pub struct Grant {
     pub(crate) limits: Limits,
     /// The flow of the grant's requests in the fair queues of both tiers.
     pub(crate) flow: Flow,
-    /// The use of the grant, which a grant of the same name in the next policy goes on with.
+    /// The use of the grant. A grant of the same name in the next policy continues with it.
     pub(crate) state: Arc<GrantState>,
 }
 
@@ -138,8 +138,8 @@ pub(crate) fn flow_of(name: &str, weight: u32) -> Flow {
     Flow::new(u64::from_le_bytes([a, b, c, d, e, f, g, h]), weight)
 }
 
-/// The time after which a request beyond `concurrent` should be tried again. It is not known when the other requests
-/// will end.
+/// The time after which a request beyond `concurrent` should be tried again. The node does not know when the other
+/// requests will end.
 const CONCURRENT_RETRY: Duration = Duration::from_millis(100);
 
 impl Grant {
@@ -183,8 +183,8 @@ impl Grant {
         Ok(running)
     }
 
-    /// Takes rows. A request may take more rows than are left; the next one is then refused until they have been
-    /// earned.
+    /// Takes rows from the rate limit. A request may take more rows than are left; following requests are then refused
+    /// until the rate has made up for the excess.
     ///
     /// # Errors
     /// [`LimitReached`] for `rows_per_second`.
@@ -211,7 +211,7 @@ impl Grant {
         LimitReached { grant: self.name.clone(), limit, retry_after }
     }
 
-    /// Counts what a request returned.
+    /// Counts the rows and bytes that a request returned.
     pub fn count(&self, rows: u64, bytes: u64) {
         self.state.rows.fetch_add(rows, Ordering::Relaxed);
         self.state.bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval at which keys are fetched from a URL.
 const FETCH_INTERVAL: Duration = Duration::from_secs(300);
 
-/// The minimum time between two requests, however many tokens name keys that are not known.
+/// The minimum time between two requests, however many tokens name unknown keys.
 const FETCH_PAUSE: Duration = Duration::from_secs(30);
 
 /// The source of an issuer's keys.
@@ -32,11 +32,12 @@ const FETCH_PAUSE: Duration = Duration::from_secs(30);
 pub enum KeySource {
     /// A file.
     File(PathBuf),
-    /// An address, with the authority of its certificate and the file of a token to send, if it needs them.
+    /// A URL, with the authorities that sign its server's certificate and the file of a token to send, if it needs
+    /// them.
     Url {
         /// The address.
         url: Url,
-        /// The PEM file of the authorities of its certificate, instead of those that the system trusts.
+        /// The PEM file of the authorities that sign the server's certificate, instead of those that the system trusts.
         ca: Option<PathBuf>,
         /// The file of a bearer token to send, such as a service account's.
         token_file: Option<PathBuf>,
@@ -128,7 +129,7 @@ impl KeySet {
     }
 
     /// Calls `with` with the key that may have signed a token with this `kid` and algorithm. A token without `kid` is
-    /// accepted if one key alone fits.
+    /// accepted if exactly one key fits.
     pub fn with_key<T>(
         &self,
         id: Option<&str>,
@@ -170,9 +171,9 @@ impl KeySet {
         self.refresh.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Fetches the keys for a token that names an unknown one, unless that was tried a moment ago. The request goes on
-    /// if the caller leaves meanwhile: otherwise callers that leave at once could keep the keys from ever being
-    /// fetched.
+    /// Fetches the keys for a token that names an unknown one, unless that was tried a moment ago. The request
+    /// continues if the caller leaves meanwhile: otherwise callers that leave at once could prevent the keys from ever
+    /// being fetched.
     pub async fn fetch_again(self: Arc<Self>) {
         let fetch = async move {
             let _one = self.fetching.lock().await;
@@ -180,11 +181,11 @@ impl KeySet {
                 self.read().await;
             }
         };
-        // A task that panicked has left the old keys in place.
+        // If the task panics, the old keys stay in use.
         let _ = tokio::spawn(fetch).await;
     }
 
-    /// Reads the file, or fetches the keys from their URL if that was done long ago.
+    /// Reads the file, or fetches the keys from their URL if the last fetch is older than [`FETCH_INTERVAL`].
     pub async fn refresh(&self) {
         let is_due = match &self.source {
             KeySource::File(_) => true,
@@ -325,7 +326,7 @@ fn verifying(jwk: &Jwk) -> Option<VerifyingKey> {
             _ => &[],
         },
         AlgorithmParameters::OctetKeyPair(_) => &[EdDSA],
-        // A shared secret proves nothing about who signed.
+        // A signature with a shared secret does not prove who signed.
         AlgorithmParameters::OctetKey(_) => &[],
     };
     let operations = jwk.common.key_operations.as_ref();

@@ -1,15 +1,16 @@
 //! Access control: identities of callers, the policy's grants, and their limits.
 //!
 //! [`Access`] identifies a caller by its client certificate, its token or its API key, and finds its grants. It follows
-//! the policy's file and the issuers' keys. A node asks it once for each request, and again while a stream lasts.
+//! the policy's file and the issuers' keys. A node calls it once for each request, and again from time to time while a
+//! stream is open.
 //!
 //! Invariants:
 //! - Without a grant nothing is allowed. The first grant that names the caller, the table and the permission applies.
-//! - Credentials that are sent and not accepted are refused, even if a grant is for everyone.
+//! - A caller whose credentials are not accepted is refused, even if a grant is for `anyone`.
 //! - No credential is kept, logged or shown. Only its SHA-256 digest is kept.
 //! - A faulty policy or key set never replaces a good one.
 //!
-//! The crate does not know which requests there are, or what a table contains.
+//! The crate knows neither the kinds of requests nor the contents of tables.
 
 mod access;
 mod api_key;

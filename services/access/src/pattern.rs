@@ -2,7 +2,7 @@
 
 use wildmatch::WildMatchPattern;
 
-/// A pattern. `?` has no special meaning: the wildcard for one character is NUL, which no name contains.
+/// A pattern of names. `?` has no special meaning: the wildcard for one character is NUL, which no name contains.
 #[derive(Clone, Debug)]
 pub struct Pattern(WildMatchPattern<'*', '\0'>);
 

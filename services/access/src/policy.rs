@@ -103,11 +103,12 @@ enum PriorityEntry {
     Batch,
 }
 
-/// The problem of a value: its place in the file, what is wrong and how to fix it.
+/// A problem with a value: its place in the file, and what is wrong and how to fix it.
 type Problem = (String, String);
 
 impl Policy {
-    /// Parses a policy. Grants, and key sets of the same source, go on with the state that they have in `before`.
+    /// Parses a policy. Grants of the same name and key sets of the same source keep the state that they have in
+    /// `before`, the policy in use.
     ///
     /// # Errors
     /// [`AccessError::Syntax`] or [`AccessError::Invalid`].

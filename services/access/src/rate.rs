@@ -1,8 +1,9 @@
 //! A rate limit that needs no lock: the time at which everything taken so far will have been earned.
 //!
-//! The limit is a bucket that holds the work of one second. Work is taken while the bucket holds at least one unit, and
-//! may take more than the bucket holds: the debt is then earned before anything else is taken. So a request of any
-//! number of rows is answered once, and the average rate holds. (The crate governor refuses what exceeds its bucket.)
+//! The limit is a bucket that holds the work of one second. Work is admitted while the bucket holds at least one unit,
+//! even if the work takes more than the bucket holds. The debt then has to be earned before more work is admitted. So a
+//! request of any number of rows can be answered, and the average rate is kept. (The crate `governor` refuses work that
+//! exceeds its bucket.)
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -19,9 +19,9 @@ pub struct Issuer {
     pub name: String,
     /// The `iss` of its tokens.
     pub issuer: String,
-    /// The audiences of which a token has to name one.
+    /// The accepted audiences: a token has to name one of them.
     pub audiences: Vec<String>,
-    /// The algorithms that are accepted, none of them with a shared secret.
+    /// The algorithms that are accepted. None of them uses a shared secret.
     pub algorithms: Vec<Algorithm>,
     /// The maximum difference between the issuer's clock and this one.
     pub clock_skew: Duration,
@@ -48,7 +48,8 @@ pub struct VerifiedToken {
 }
 
 impl Issuer {
-    /// Returns whether the issuer, as the policy has it now, still accepts a token that was verified earlier.
+    /// Returns whether the issuer, as configured in the current policy, still accepts a token that was verified
+    /// earlier.
     pub fn still_accepts(&self, token: &VerifiedToken) -> bool {
         self.issuer == token.issued_by
             && token.audiences.iter().any(|audience| self.audiences.contains(audience))
@@ -122,7 +123,7 @@ pub fn verify<'a>(
     if token.len() > TOKEN_BYTES_MAX {
         return Err(Denied::Malformed.into());
     }
-    // The library knows no algorithm `none`, so that a header with it is an error.
+    // The library does not know the algorithm `none`, so a header with it is an error.
     let header = decode_header(token).map_err(|_| header_fault(token))?;
     // A header may demand extensions (RFC 7515, 4.1.11). None are known here.
     if header.crit.as_ref().is_some_and(|names| !names.is_empty()) {
@@ -143,7 +144,8 @@ pub fn verify<'a>(
         return Err(Denied::Algorithm.into());
     }
     let mut validation = Validation::new(header.alg);
-    // The library checks neither times nor audiences. This function does, against `now` and with causes for the log.
+    // Turn off the library's checks of times and audiences. This function checks them against `now`, and returns the
+    // cause for the log.
     (validation.validate_exp, validation.validate_aud) = (false, false);
     validation.required_spec_claims.clear();
     let verified = issuer.keys.with_key(header.kid.as_deref(), header.alg, |key| {

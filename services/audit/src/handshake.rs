@@ -9,10 +9,10 @@ use serde::Serialize;
 use crate::record::{Verdict, line, rfc3339};
 use crate::{Audit, Reserved};
 
-/// The maximum length of a reason, in bytes: parts of it may come from the other side.
+/// The maximum length of a reason, in bytes. It is bounded because parts of it may come from the other side.
 const REASON_BYTES_MAX: usize = 256;
 
-/// The reason for a handshake whose connection was closed before the end, for another one.
+/// The reason in the line of a handshake whose connection was closed early to make room for another.
 const CLOSED: &str = "it took too long, and another connection needed its place";
 
 /// Writes a line for each TLS handshake of a node that was refused.
@@ -22,8 +22,8 @@ pub struct HandshakeAudit {
     node: Arc<str>,
 }
 
-/// A handshake under way, which has the place of its line. If this is dropped, the connection was closed before the
-/// handshake ended, which is also written.
+/// A handshake under way, with the place of its line. If this is dropped, the connection was closed before the
+/// handshake ended; a line is written for that too.
 #[derive(Debug)]
 pub struct Handshake {
     place: Option<Reserved>,

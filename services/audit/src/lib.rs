@@ -40,7 +40,7 @@ enum Entry {
         text: String,
         _place: Option<OwnedSemaphorePermit>,
     },
-    /// Answered once all lines before it are written.
+    /// A request to report when all lines before it are written.
     Flush(std::sync::mpsc::Sender<()>),
 }
 
@@ -74,8 +74,8 @@ impl Audit {
         Ok(Self { lines, places })
     }
 
-    /// Reserves the place of a line. Waits while as many lines as may wait for the file do. Returns `None` if the
-    /// thread that writes has ended, which is a defect.
+    /// Reserves the place of a line. Waits while all places are taken. Returns `None` if the thread that writes has
+    /// ended, which is a defect.
     pub async fn reserve(&self) -> Option<Reserved> {
         let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
         Some(Reserved { audit: self.clone(), place: Some(place) })
@@ -91,9 +91,9 @@ impl Audit {
 }
 
 impl Reserved {
-    /// Makes this the place of a line that may be written much later, such as at the end of a stream. Until then it
-    /// takes no place from others. The caller bounds the number of such lines: they may wait for the file in addition
-    /// to all others.
+    /// Turns this into a reservation for a line that may be written much later, such as at the end of a stream. It then
+    /// occupies none of the [`LINES_MAX`] places. The caller bounds the number of such lines: they may wait for the
+    /// file in addition to all others.
     pub fn for_long(self) -> Self {
         Self { place: None, ..self }
     }
@@ -164,7 +164,7 @@ mod tests {
         let (audit, mut reader) = unread_log(folder.path(), 8);
         let long = "x".repeat(100_000);
         let mut written = 0;
-        // The pipe takes 64 KiB, and the thread has a few lines in its hands.
+        // The pipe takes 64 KiB, and the thread holds a few more lines.
         let mut place = None;
         while written < 1000 {
             let reserved = tokio::time::timeout(Duration::from_millis(500), audit.reserve()).await;
@@ -174,7 +174,7 @@ mod tests {
             place = Some(());
         }
         assert!(place.is_some() && written < 1000, "{written} lines wait for the file");
-        // A line that was announced long before is written although there is no place.
+        // Once the pipe is read, all lines are written, and a place becomes free for another.
         let reading = std::thread::spawn(move || read_lines(&mut reader, written + 1));
         audit.reserve().await.unwrap().record(&record("last"));
         let lines = tokio::task::spawn_blocking(|| reading.join().unwrap()).await.unwrap();

@@ -29,7 +29,7 @@ pub fn start(
 ) -> io::Result<()> {
     let mut file = LogFile::open(path.to_owned())?;
     let write = move || {
-        // If this thread panics, nobody waits for a place for ever.
+        // If this thread panics, the places are closed, so that nobody waits forever for one.
         let _end = Close(places);
         let mut batch = Vec::with_capacity(BATCH_MAX);
         let mut text = Vec::new();
@@ -42,7 +42,7 @@ pub fn start(
                 }
             }
             file.append(&text);
-            // Only now the lines give back their places.
+            // The places of the lines become free only now.
             for entry in batch.drain(..) {
                 if let Entry::Flush(done) = entry {
                     let _ = done.send(());
@@ -79,7 +79,7 @@ impl LogFile {
         Ok(Self { path, file, is_regular, checked: Instant::now() })
     }
 
-    /// Appends `text`. Tries until it succeeds: a line is never dropped.
+    /// Appends `text`. Retries until it succeeds, because a line is never dropped.
     fn append(&mut self, mut text: &[u8]) {
         self.follow();
         let mut has_failed = false;

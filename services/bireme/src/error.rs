@@ -73,12 +73,12 @@ impl CliError {
         Self::new(Exit::Refused, "DISK_FULL", message)
     }
 
-    /// Returns the error for a drive that returns other data than was written to it.
+    /// Returns the error for a drive that returns data other than what was written to it.
     pub fn damaged(message: impl Into<String>) -> Self {
         Self::new(Exit::Other, "DRIVE_DAMAGED", message)
     }
 
-    /// Returns the error for output that can't be written. A closed pipe is no failure.
+    /// Returns the error for output that can't be written. A closed pipe does not count as a failure.
     pub fn output(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::new(Exit::OutputClosed, "OUTPUT_CLOSED", ""),
@@ -170,7 +170,8 @@ impl From<LakeError> for CliError {
                 let (exit, reason) = exit_and_reason(kind);
                 Self { exit, reason, ..base }
             }
-            // The user named the column, and can name another or use it in another way.
+            // The user named the column, so the error is one of usage: another column, or another use of this one, may
+            // work.
             LakeError::UnsupportedType { .. } => Self { exit: Exit::Usage, ..base },
             _ => base,
         }
@@ -303,7 +304,7 @@ fn slab(message: String, error: &SlabError) -> CliError {
 fn too_small(path: &Path, there: u64, wanted: u64) -> String {
     let path = path.display();
     match wanted == SECTOR_BYTES as u64 {
-        // No size was given, so the drive's own was taken, and the drive has less than a sector.
+        // No size was given, so the drive's own size was used, which is less than a sector.
         true => {
             let is = if there == 0 { "empty" } else { "too small" };
             format!("{path} is {is}; name its size, or another drive")

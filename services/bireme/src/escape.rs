@@ -12,7 +12,7 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, needs_escape)
 }
 
-/// Returns `text` escaped like [`one_line`], but with its line breaks.
+/// Returns `text` escaped as [`one_line`] does, but keeps its line breaks.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c != '\n' && needs_escape(c))
 }

@@ -46,7 +46,7 @@ impl Exit {
         ExitCode::from(self.number())
     }
 
-    /// Returns how a command ends if it fails with this reason.
+    /// Returns the exit of a command that fails with this reason.
     pub const fn for_reason(reason: Reason) -> Self {
         match reason {
             Reason::ColumnNotFound

@@ -13,8 +13,8 @@ use crate::serve::{Signals, exit_at_second_signal};
 /// of it (`lake/tests/lake/deep_filters.rs`); `lake` plans filters on larger stacks of its own.
 const STACK_BYTES: usize = 4 << 20;
 
-/// Returns a runtime with a thread for each core, or with `threads`. A single thread is the caller's own, so that
-/// nothing is handed from thread to thread.
+/// Returns a runtime with a thread for each core, or with `threads`. A single thread is the caller's own, so that no
+/// work passes from thread to thread.
 pub fn runtime(threads: Option<usize>) -> Result<Runtime> {
     let mut builder = match threads {
         Some(1) => Builder::new_current_thread(),
@@ -36,8 +36,8 @@ pub fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     done
 }
 
-/// Awaits `work`, which ends early when `stop` is pulled. The first SIGINT or SIGTERM pulls it; a second one ends the
-/// process without waiting for the clean-up.
+/// Awaits `work`, which ends early when it sees that `stop` was pulled. The first SIGINT or SIGTERM pulls `stop`; a
+/// second signal ends the process without waiting for the clean-up.
 pub async fn stoppable<T>(stop: &Stop, work: impl Future<Output = T>) -> Result<T> {
     let mut signals = Signals::listen()?;
     let mut work = pin!(work);

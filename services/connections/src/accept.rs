@@ -31,7 +31,7 @@ use crate::tls::{Presented, ServerTls};
 /// pause if one can be.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The interval at which the TLS files are checked for changes, also if no connection is made.
+/// The interval at which the TLS files are checked for changes, even if no connection is made.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The minimum time between two log lines with the same message, so that a flood of connections does not flood the log.
@@ -144,7 +144,8 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         let number = self.options.slots.next_number();
         let ip = caller(peer.ip());
         let this = Rc::clone(self);
-        // Taken now, if the log has room: the task may be closed before it runs for the first time.
+        // Reserve the line's place now if one is free, because the task may be aborted before it runs for the first
+        // time.
         let audit = self.options.audit.as_ref().filter(|_| self.options.tls.is_some());
         let handshake = audit.and_then(|audit| audit.begin(peer).now_or_never());
         let work = async move {
@@ -188,9 +189,10 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         Ok((socket, Connection::new(&self.options.lifetimes, number, peer, presented)))
     }
 
-    /// Does the TLS handshake. It does not begin before its line of the audit log has a place, which is `handshake` or
-    /// is waited for. So each refused handshake has its line, and so has one that is closed for a newer one. Handshakes
-    /// are bounded in number and time, so a flood of them takes bounded memory and places.
+    /// Performs the TLS handshake. The handshake begins only once its line in the audit log has a place: `handshake`,
+    /// or a place that this function waits for. So each refused handshake gets its line, and so does one that is closed
+    /// for a newer one. Handshakes are bounded in number and time, so a flood of them takes bounded memory and few
+    /// places.
     async fn shake_hands(
         &self,
         tls: &ServerTls,
@@ -235,7 +237,7 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
     }
 }
 
-/// For each message, the time at which it was logged last, and how often it was suppressed since.
+/// For each message, the time at which it was last logged, and how often it has been suppressed since.
 type LogTimes = HashMap<&'static str, (Option<Instant>, u64)>;
 
 /// The connections that are not established yet, by address, the oldest first.

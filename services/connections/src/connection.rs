@@ -55,7 +55,7 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// The address of this node to which the connection was made. `None` in a simulation.
     pub reached_at: Option<SocketAddr>,
-    /// The DNS names and URIs in the verified client certificate, as they stand there. Empty without a certificate.
+    /// The DNS names and URIs in the verified client certificate, as written there. Empty without a certificate.
     pub names: Vec<String>,
 }
 
@@ -169,7 +169,7 @@ impl Connection {
         Some(OpenWatch(Arc::clone(self)))
     }
 
-    /// Returns whether there are streams that may outlast the grace.
+    /// Returns whether the connection has streams that may outlast the grace.
     pub fn has_lasting(&self) -> bool {
         self.lasting.load(Ordering::Relaxed) > 0
     }
@@ -199,7 +199,7 @@ impl Connection {
         self.signals.notify_one();
     }
 
-    /// Returns whether another connection needs the slot.
+    /// Returns whether another connection needs this one's slot.
     pub fn is_evicted(&self) -> bool {
         self.is_evicted.load(Ordering::Relaxed)
     }
@@ -279,7 +279,7 @@ impl Connection {
     /// is idle. While the connection has a stream, the time may be too early, so the caller has to call this again at
     /// that time.
     pub fn ends(&self) -> Instant {
-        // If it has a stream, it may become idle soon, so the caller looks again after at most `idle_max`.
+        // If the connection has a stream, it may become idle soon, so the caller checks again after at most `idle_max`.
         let idle_since = self.idle_since().unwrap_or_else(Instant::now);
         let replaced = Duration::from_millis(self.replaced_ms.load(Ordering::Relaxed));
         let ends = self.began.checked_add(replaced).map_or(self.ends, |at| self.ends.min(at));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Returns the reason why `span` is not a valid time to poll for, if it is not.
+/// Returns what is wrong with `span` as the time to poll for, or `None` if it is valid.
 pub fn fault(span: Duration) -> Option<&'static str> {
     (span > Duration::from_secs(1)).then_some("must be at most 1s")
 }

@@ -36,8 +36,8 @@ pub trait Carrier: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Carrier for T {}
 
-/// A core's memory divided by this is the maximum for its connections. As much is left for streams and projections, and
-/// twice as much for requests and replies.
+/// A core's memory for callers divided by this is the maximum for its connections. As much again is left for streams
+/// and projections, and twice as much for the messages of requests and replies.
 const MEMORY_PART: u64 = 4;
 
 /// The minimum number of connections for each core. They take 1.5 MiB of a core's memory, which is at least 32 MiB.

@@ -42,7 +42,7 @@ pub struct CallRule {
 pub enum Streams {
     /// The connection is not idle while the stream is open. The stream ends with the connection.
     Use,
-    /// Like `Use`, and the caller may send messages for as long as it likes.
+    /// Like `Use`, but the caller may take as long as it likes to send its messages.
     Talk,
     /// The stream may outlast the connection's grace, until it ends by itself. No other stream can be opened on the
     /// connection during that time.

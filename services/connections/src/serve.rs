@@ -1,8 +1,8 @@
 //! Serves the connections of one core with hyper's HTTP/2.
 //!
 //! A connection ends gracefully (GOAWAY, then its streams) when the node stops, when it reaches its maximum age, when
-//! a certificate of it expires or is revoked, and when it has had no stream for long. It ends at once when another
-//! connection needs its slot, or needs memory that it holds while it is stalled.
+//! one of its certificates expires or is revoked, and when it has had no stream for a long time. It ends at once when
+//! another connection needs its slot, or needs memory that it holds while it is stalled.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -128,13 +128,13 @@ pub async fn serve(
         let (stop, open) = (stop.clone(), open.clone());
         tokio::spawn(async move {
             attend(pin!(serving), &connection, &stop).await;
-            // In this order: once the last sender is dropped, nothing is held any more.
+            // Drop `open` last: once the last sender is dropped, nothing may be held any more.
             drop((held, slot, open));
         });
     }
     drop((connections, http, open));
     stop.cancel();
-    // Nothing is sent: this returns once the last sender is dropped.
+    // Nothing is ever sent, so this returns once the last sender is dropped.
     let _ = all_ended.recv().await;
 }
 

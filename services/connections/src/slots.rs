@@ -1,12 +1,12 @@
 //! Bounds a node's connections, in total and for each client address, and evicts idle connections for new ones.
 //!
-//! When all slots are taken, a new connection evicts an idle one: of the address with most idle connections, the one
-//! that has been idle for longest. If the new connection's own address has half of all slots, the new connection evicts
-//! an idle one of this address instead, even if other slots are free. The new connection is refused if it has to evict
-//! one and none of these is idle. So one address can't take the slots of all others. The limit is half, because many
-//! clients may share one address (NAT, a Kubernetes node), and a tier of one query node is usual.
+//! When all slots are taken, a new connection evicts an idle one: of the address with the most idle connections, the
+//! one that has been idle for longest. If the new connection's own address has half of all slots, the new connection
+//! evicts an idle one of this address instead, even if other slots are free. The new connection is refused if it has to
+//! evict one and none of these is idle. So one address can't take the slots of all others. The limit is half, because
+//! many clients may share one address (NAT, a Kubernetes node), and a tier of one query node is usual.
 //!
-//! Each connection goes to the core that serves fewest, so that no client can load one core by opening and closing
+//! Each connection goes to the core that serves the fewest, so that no client can load one core by opening and closing
 //! connections.
 
 use std::collections::HashMap;
@@ -87,7 +87,7 @@ struct UsedSlots {
     peers: HashMap<IpAddr, usize>,
     /// The number of connections of each core.
     cores: Vec<usize>,
-    /// The first core to consider when several serve equally many.
+    /// The first core to consider when several have equal counts.
     next_core: usize,
 }
 
@@ -180,7 +180,7 @@ impl ConnectionSlots {
         self.evict_one(&mut self.used())
     }
 
-    /// Evicts an idle connection of the address that has most of them. Returns whether there was one.
+    /// Evicts an idle connection of the address that has the most of them. Returns whether there was one.
     fn evict_one(&self, used: &mut UsedSlots) -> bool {
         let idle = used.connections.values().filter(|it| it.connection.idle_since().is_some());
         let mut counts = HashMap::<IpAddr, usize>::new();
@@ -229,7 +229,8 @@ impl ConnectionSlot {
 }
 
 impl UsedSlots {
-    /// Counts one more connection for the core that serves fewest, and returns that core. Equal cores take turns.
+    /// Counts one more connection for the core that serves the fewest, and returns that core. Cores with equal counts
+    /// take turns.
     fn choose_core(&mut self) -> usize {
         let count = self.cores.len();
         let in_turn = (0..count).map(|step| (self.next_core + step) % count);

@@ -283,7 +283,7 @@ async fn a_connection_has_the_names_and_the_address_of_its_client() {
     }
 }
 
-/// Opens a stream to `path` that sends nothing, and waits for the answer. Returns the status in the answer's headers.
+/// Opens a stream to `path`, sends no message, and waits for the answer. Returns the status in the answer's headers.
 async fn silent_stream(mut channel: Channel, path: &'static str) -> Option<tonic::Status> {
     use tonic::codegen::Service;
     let body = http_body_util::StreamBody::new(futures::stream::pending::<
@@ -382,7 +382,7 @@ async fn each_refused_handshake_has_a_line_and_a_flood_of_them_delays_nobody() {
         let mut stream = TcpStream::connect(node.address).await.unwrap();
         refused.push(stream.local_addr().unwrap());
         match round % 3 {
-            // A client without a certificate learns of the refusal when it reads.
+            // With TLS 1.3, a client without a certificate learns that it is refused only when it reads.
             0 => {
                 if let Ok(mut stream) = nobody.connect(stream, "localhost").await {
                     assert!(is_closed(&mut stream).await);
@@ -392,7 +392,7 @@ async fn each_refused_handshake_has_a_line_and_a_flood_of_them_delays_nobody() {
                 stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
                 assert!(is_closed(&mut stream).await);
             }
-            // Silent connections are closed once there are more than may wait.
+            // Silent connections are closed once more of them wait than are allowed to.
             _ => {
                 for _ in 0..16 {
                     let silent = TcpStream::connect(node.address).await.unwrap();
@@ -434,7 +434,7 @@ async fn handshakes_wait_for_a_log_without_room_and_are_bounded_meanwhile() {
     let lifetimes = Lifetimes { establish: PATIENCE, ..Lifetimes::default() };
     let log = Some(HandshakeAudit::new(&audit, "n"));
     let node = Node::start_audited(caps(8, 8, 16), lifetimes, Some(server), log);
-    // The only place is taken, as if the file could not be written.
+    // Take the only place, as if the file could not be written.
     let place = audit.reserve().await.unwrap();
     let mut flood = Vec::new();
     for _ in 0..200 {

@@ -42,13 +42,14 @@ type Stream = VerifiedStream<TcpStream>;
 /// The type of HTTP/2's GOAWAY frame, which asks a client to reconnect.
 const GO_AWAY: u8 = 7;
 
-/// Connects to a node, and opens a stream that the node does not answer: of a request, only the headers are sent.
+/// Connects to a node, and opens a stream that the node does not answer: only the headers of the request are sent.
 async fn connect(node: &Node, client: &ClientTlsConfig) -> std::io::Result<Stream> {
     let open = node.slots.counts().open;
     let stream = TcpStream::connect(node.address).await?;
     let mut stream = ClientTls::load(client).unwrap().connect(stream, "node").await?;
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await?;
-    // :method POST, :scheme http, :path and content-type in full, and no end of the stream.
+    // The headers in HPACK: `:method: POST` and `:scheme: http` by their index, `:path` and `content-type` with their
+    // values. The stream is not ended.
     let (path, grpc) = (b"/grpc.health.v1.Health/Check", b"application/grpc");
     let head =
         [&[0x83, 0x86, 0x04, path.len() as u8][..], path, &[0x0f, 0x10, grpc.len() as u8], grpc]
@@ -159,7 +160,7 @@ async fn another_certificate_of_the_node_ends_connections_once_their_streams_hav
     assert!(asked.is_err(), "the connection goes on");
     scene.authority.issue("node", DAY);
     scene.tls.check_now();
-    // The client is asked to reconnect. Its stream goes on, although the grace period of distrusted connections is
+    // The client is asked to reconnect. Its stream continues, although the grace period of distrusted connections is
     // short.
     while frame(&mut one).await.unwrap() != GO_AWAY {}
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -50,7 +50,7 @@ impl FromStr for Endpoint {
     }
 }
 
-/// Returns whether the authority has text in the place of a port, be it a number or not.
+/// Returns whether the authority has text in the place of a port, whether or not it is a number.
 fn names_port(uri: &Uri) -> bool {
     let authority = uri.authority().map_or("", |it| it.as_str());
     let (_, after) = authority.rsplit_once(['@', ']']).unwrap_or(("", authority));
@@ -74,7 +74,7 @@ impl Endpoint {
         &self.uri
     }
 
-    /// Returns the address, unless the host is a name, or stands for any address.
+    /// Returns the address. Returns `None` if the host is a name, or is unspecified (`0.0.0.0` or `::`).
     pub fn address(&self) -> Option<SocketAddr> {
         let (host, port) = self.host_and_port();
         let ip = host.parse::<IpAddr>().ok()?.to_canonical();

@@ -14,7 +14,7 @@ use crate::noise;
 /// Maximum nesting depth of the messages.
 const DEPTH_MAX: u32 = 4;
 
-/// A field number that no message of ours uses.
+/// A field number that no message of Bireme's services uses.
 const UNKNOWN_TAG: u32 = 1999;
 
 /// A method of a gRPC service.
@@ -38,8 +38,8 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Makes a generator from an encoded `FileDescriptorSet`. Most string fields contain one of `words`, so
-    /// that they mean something to the receiver.
+    /// Makes a generator from an encoded `FileDescriptorSet`. Most string fields contain one of `words`, so that the
+    /// receiver recognises them.
     ///
     /// # Panics
     /// If `descriptors` is not an encoded `FileDescriptorSet`.
@@ -80,7 +80,7 @@ impl Messages {
         self.methods.iter().filter(|it| it.path.starts_with(prefix)).cloned().collect()
     }
 
-    /// Returns an encoded message of type `name`. It is valid by its descriptor; its contents are random.
+    /// Returns an encoded message of type `name`. It conforms to its descriptor; its contents are random.
     ///
     /// # Panics
     /// If there is no such message type.

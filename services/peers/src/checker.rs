@@ -20,9 +20,9 @@ pub struct Checker {
 /// A proof that was accepted.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// The header of the response, by which the caller knows that this node knows the secret too.
+    /// The header of the response, which proves to the caller that this node knows the secret too.
     pub answer: String,
-    /// The secret. Once it is withdrawn, the call ends.
+    /// The secret that the caller proved. Once it is withdrawn, the call ends.
     pub secret: Arc<Secret>,
 }
 
@@ -32,13 +32,13 @@ pub enum NotProven {
     /// The request has no proof.
     #[error("it sends no proof that it knows the secret of `peer_secret`")]
     Missing,
-    /// The header has another form.
+    /// The header does not have the form of a proof.
     #[error("its proof has a form that this version does not know")]
     Unreadable,
     /// No secret of the file fits the proof.
     #[error("its proof fits no secret in the file of `peer_secret`")]
     OtherSecret,
-    /// The caller knows the secret, but its clock is another, or the proof is an old one.
+    /// The caller knows the secret, but its clock differs too much, or the proof is old.
     #[error(
         "its proof is from {} s {}, and at most {} s are allowed; set the clocks of both nodes",
         seconds.unsigned_abs(),

@@ -2,8 +2,8 @@
 //!
 //! An I/O node names its peers by the names in their certificates ([`Names`]). Without TLS, or in addition to it, both
 //! tiers share a secret. With each call a query node proves that it knows the secret ([`Prover`]); the I/O node checks
-//! the proof ([`Checker`]) and answers with a proof of its own, which the query node checks before it believes the
-//! answer. The secret itself is never sent.
+//! the proof ([`Checker`]) and answers with a proof of its own, which the query node checks before it accepts any data.
+//! The secret itself is never sent.
 //!
 //! ```text
 //! query node                                                             I/O node
@@ -15,8 +15,9 @@
 //!
 //! The MAC is BLAKE3 with a key that is derived from the secret. The role in it keeps a query node's proof from being
 //! sent back as an I/O node's answer, and the nonce ties the answer to this call. The address, if the query node knows
-//! it, keeps whoever answers there from passing the proof on to a true I/O node. Both tiers prove only that they know
-//! the secret when a call begins: messages are neither encrypted nor protected from changes on the way, which takes TLS.
+//! it, prevents a program that answers at another address from passing the proof on to a real I/O node. Nodes prove
+//! that they know the secret only when a call begins. Messages are neither encrypted nor protected from changes on the
+//! way; that requires TLS.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

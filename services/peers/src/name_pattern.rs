@@ -2,10 +2,10 @@
 
 use wildmatch::WildMatchPattern;
 
-/// A pattern of DNS names or of URIs. `*` stands for any characters, also none; everything else for itself.
+/// A pattern of DNS names or of URIs. `*` stands for any characters, or none; everything else stands for itself.
 ///
-/// A pattern covers names of its own kind alone: with a colon it is for URIs, in which upper and lower case differ;
-/// without one it is for DNS names, in which they do not. Otherwise `*.search.example` would cover the URI
+/// A pattern covers names of its own kind alone. A pattern with a colon is for URIs, which are case-sensitive; one
+/// without is for DNS names, which are not. Otherwise `*.search.example` would cover the URI
 /// `spiffe://prod/other/x.search.example`. Only the pattern `*` covers both kinds.
 #[derive(Clone, Debug)]
 pub struct NamePattern {
@@ -33,7 +33,7 @@ impl NamePattern {
         }
     }
 
-    /// Returns whether the pattern covers `name`, as a certificate has it.
+    /// Returns whether the pattern covers `name`, a name as written in a certificate.
     pub fn covers(&self, name: &str) -> bool {
         match name.contains(':') {
             true => self.covers_uris && self.pattern.matches(name),

@@ -50,7 +50,7 @@ mod tests {
             ("spiffe://prod/ns/search/*", "spiffe://prod/ns/search/sa/x", true),
             ("spiffe://prod/ns/search/*", "spiffe://prod/ns/Search/sa/x", false),
             ("spiffe://prod/*", "prod", false),
-            // A wildcard in a certificate is a name like another, and matches only itself.
+            // A wildcard in a certificate has no special meaning: it matches only itself.
             ("query.example", "*.example", false),
         ] {
             let patterns = Names::new(&names(&[pattern])).unwrap();

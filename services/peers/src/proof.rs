@@ -16,16 +16,16 @@ use blake3::Hash;
 
 use crate::Secret;
 
-/// The header that has the proof of a request, and the answer of a response.
+/// The header with the proof of a request, or the answer of a response.
 pub const PROOF_HEADER: &str = "bireme-peer-proof";
 
-/// The maximum difference between the clocks of two nodes. A proof is accepted for this long.
+/// The maximum difference between the clocks of two nodes. A proof is accepted for this long after its time.
 pub const CLOCK_SKEW_MAX: Duration = Duration::from_secs(30);
 
 /// The form of proofs, which comes first in the headers.
 const VERSION: &str = "v1";
 
-/// A number that is used in one proof.
+/// A number that is used in one proof only.
 pub type Nonce = [u8; 32];
 
 /// The tier of the node that makes a MAC. It is part of the MAC's input, so a proof that is sent back proves nothing.
@@ -42,7 +42,7 @@ pub struct Claim<'a> {
     pub nonce: Nonce,
     /// The time of the call, in milliseconds since 1970.
     pub time_ms: u64,
-    /// The address of the I/O node that is called, if it is known: the proof is for no other one.
+    /// The address of the I/O node that is called, if it is known. The proof is then valid at no other address.
     pub to: Option<SocketAddr>,
     /// The path of the rpc.
     pub rpc: &'a str,
@@ -68,7 +68,7 @@ impl Claim<'_> {
         };
         let mut mac = blake3::Hasher::new_keyed(secret.key());
         mac.update(&[role]).update(&self.nonce).update(&self.time_ms.to_le_bytes());
-        // Neither has a space, so that no two claims have the same bytes.
+        // Neither the address nor the path contains a space, so no two claims have the same bytes.
         mac.update(format!("{} {}", To(self.to), self.rpc).as_bytes());
         mac.finalize()
     }
@@ -85,7 +85,7 @@ impl Claim<'_> {
         format!("{VERSION} {}", self.mac(secret, Role::IoNode).to_hex())
     }
 
-    /// Returns whether `mac` is that of a query node that knows the secret. Takes the same time for every wrong one.
+    /// Returns whether `mac` is that of a query node that knows the secret. Takes the same time for every wrong MAC.
     pub fn is_proven(&self, secret: &Secret, mac: Hash) -> bool {
         // `Hash` compares in constant time.
         self.mac(secret, Role::QueryNode) == mac

@@ -17,7 +17,7 @@ pub struct Prover {
     nonces: Box<dyn Fn() -> Nonce + Send + Sync>,
 }
 
-/// A proof that was made for a call, and its answer is awaited.
+/// A proof that was sent with a call, and whose answer is not checked yet.
 #[derive(Clone, Debug)]
 pub struct PendingProof {
     claim: Claim<'static>,
@@ -39,8 +39,8 @@ impl Prover {
         Self::with(file, unix_time, rand::random)
     }
 
-    /// Creates a prover with a clock and nonces of its own. `now` returns the time since 1970. No nonce may be used
-    /// twice, or be guessed.
+    /// Creates a prover with a clock and nonces of its own. `now` returns the time since 1970. Nonces must be unique
+    /// and unpredictable.
     pub fn with(
         file: Arc<SecretFile>,
         now: fn() -> Duration,
@@ -55,7 +55,7 @@ impl Prover {
     }
 
     /// Makes a proof for one call of `rpc`, a path, by the I/O node at the address `to`. Without an address the proof
-    /// is good for every I/O node.
+    /// is valid at every I/O node.
     pub fn begin(&self, rpc: &'static str, to: Option<SocketAddr>) -> PendingProof {
         let secrets = self.file.current();
         let time_ms = u64::try_from((self.now)().as_millis()).unwrap_or(u64::MAX);
@@ -70,7 +70,8 @@ impl PendingProof {
         self.claim.proof(&self.secret)
     }
 
-    /// Checks the answer, the same header of the response. Returns the secret that both sides know.
+    /// Checks the answer, which is the value of the same header in the response. Returns the secret that both sides
+    /// know.
     ///
     /// # Errors
     /// [`NotAnswered`]: nothing that the other side sends may be believed.

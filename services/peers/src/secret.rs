@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The context in which keys are derived from secrets: the same secret, used for anything else, has other keys.
+/// The context in which keys are derived from secrets: if the same secret is used for something else, other keys are
+/// derived from it.
 const KEY_CONTEXT: &str = "bireme 2026-11 proofs between query nodes and I/O nodes";
 
-/// The minimum length of a secret. Whoever sees a proof may try secrets against it, so a secret must not be guessable.
+/// The minimum length of a secret. Whoever sees a proof can try candidate secrets against it, so a secret must not be
+/// guessable.
 const CHARACTERS_MIN: usize = 32;
 
 /// The maximum number of secrets: the old one and the new one, during a rotation.
@@ -25,7 +27,7 @@ impl Secret {
         &self.key
     }
 
-    /// Returns whether the secret is no longer in its file. What was begun with it ends.
+    /// Returns whether the secret is no longer in its file. Calls that began with it then end.
     pub fn is_withdrawn(&self) -> bool {
         self.is_withdrawn.load(Ordering::Relaxed)
     }
@@ -47,8 +49,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Reads the secrets in the text of a file: one, or two during a rotation, a line each. Secrets that `before` has too
-/// are taken from there.
+/// Reads the secrets in the text of a file: one, or two during a rotation, a line each. Secrets that are also in
+/// `before` are taken from there.
 ///
 /// # Errors
 /// A description of the problem, without any part of a secret.

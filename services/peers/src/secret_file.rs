@@ -21,7 +21,7 @@ pub enum SecretError {
         /// The error of the system.
         source: io::Error,
     },
-    /// The file's text is not what it should be.
+    /// The file's text is not one or two valid secrets.
     #[error("{} {problem}", path.display())]
     Unusable {
         /// The file.
@@ -65,8 +65,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 pub struct SecretFile {
     path: PathBuf,
     current: ArcSwap<Secrets>,
-    /// The digest of the file when it was read last, in use or not; `None` if it could not be read. Locked while the
-    /// file is checked.
+    /// The digest of the file when it was last read, whether or not its secrets are in use; `None` if it could not be
+    /// read. Locked while the file is checked.
     seen: Mutex<Option<blake3::Hash>>,
 }
 
@@ -97,8 +97,8 @@ impl SecretFile {
         }
     }
 
-    /// Reads the file again, and uses its secrets if they have changed. May block. Secrets that are gone are withdrawn. A faulty file is logged, and the old secrets stay in
-    /// use.
+    /// Reads the file again, and uses its secrets if they have changed. May block. Secrets that are no longer in the
+    /// file are withdrawn. If the file is faulty, that is logged, and the old secrets stay in use.
     pub fn reload_if_changed(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let text = read(&self.path);
@@ -115,7 +115,7 @@ impl SecretFile {
                 let gone: Vec<_> = before.iter().filter(|secret| !kept(secret)).collect();
                 let (count, withdrawn) = (secrets.all.len(), gone.len());
                 tracing::info!(path = %self.path.display(), secrets = count, withdrawn, "new secrets are in use");
-                // In this order: nothing new begins with a secret that is withdrawn.
+                // Replace the secrets first, so that no call begins with a secret that is withdrawn.
                 self.current.store(Arc::new(secrets));
                 gone.iter().for_each(|secret| secret.withdraw());
             }

@@ -8,8 +8,8 @@ use crate::proof::{CLOCK_SKEW_MAX, Nonce};
 /// The time for which a nonce is remembered at least: a proof may be this old if its sender's clock is ahead.
 const KEPT: Duration = CLOCK_SKEW_MAX.saturating_mul(2);
 
-/// The number of nonces after which the older ones are forgotten. Only peers can add one, and each adds one for each
-/// stream or other call: this is a thousand a second.
+/// The number of nonces after which the older ones are forgotten. Only peers can add nonces, one for each stream or
+/// other call: this number is reached at a thousand calls per second.
 const NONCES_MAX: usize = 64 << 10;
 
 /// The nonces of accepted proofs: those of the current period, and those of the period before it.
@@ -21,7 +21,7 @@ pub struct SeenNonces {
 }
 
 impl SeenNonces {
-    /// Remembers a nonce at the time `now`. Returns whether it was not known.
+    /// Remembers a nonce at the time `now`. Returns whether the nonce is new.
     pub fn add(&mut self, nonce: Nonce, now: Duration) -> bool {
         if now.saturating_sub(self.began) >= KEPT || self.current.len() >= NONCES_MAX {
             self.before = std::mem::take(&mut self.current);

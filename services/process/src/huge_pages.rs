@@ -1,8 +1,8 @@
 //! Huge pages for large tables.
 
 /// Asks the system to back `values` with huge pages (2 MiB on x86-64) as they are first written. Random reads of a
-/// table of some hundred megabytes then rarely wait for address translation. Pages that only part of `values` covers
-/// stay as they are, and a system that refuses, or has no such call, changes nothing. Best called before the memory is written,
+/// table of some hundred megabytes then rarely wait for address translation. Pages that `values` covers only in part
+/// stay as they are. Has no effect if the system refuses or has no such call. Best called before the memory is written,
 /// with the spare capacity of a vector.
 #[cfg(target_os = "linux")]
 pub fn prefer_huge_pages<T>(values: &mut [T]) {
@@ -19,7 +19,7 @@ pub fn prefer_huge_pages<T>(values: &mut [T]) {
     }
 }
 
-/// Does nothing: there is no such call.
+/// Does nothing, because other systems have no such call.
 #[cfg(not(target_os = "linux"))]
 pub fn prefer_huge_pages<T>(_: &mut [T]) {}
 

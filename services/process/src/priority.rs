@@ -1,8 +1,8 @@
 //! Lowers the scheduling priority of background threads.
 
 /// The nice value of background threads. It gives them a tenth of the CPU time of a normal thread when both want to
-/// run. The share is not smaller, because other threads may wait for what a background thread holds, such as an arena
-/// of the allocator.
+/// run. The share is not smaller, because other threads may wait for a lock that a background thread holds, such as
+/// that of an arena of the allocator.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
 
@@ -45,8 +45,8 @@ pub fn step_back() {
     }
 }
 
-/// Restricts the calling thread, and the threads that it starts later, to otherwise idle CPUs (`SCHED_IDLE`). Other
-/// threads take such a CPU as if it were idle. This can't be undone.
+/// Restricts the calling thread, and the threads that it starts later, to otherwise idle CPUs (`SCHED_IDLE`). The
+/// scheduler treats a CPU that runs such a thread as idle for other threads. This can't be undone.
 ///
 /// When all CPUs are busy, the thread gets a third of a percent of one: Linux gives it a weight of 3, and a normal
 /// thread one of 1,024. No other thread may depend on its progress without a fallback.

@@ -20,8 +20,9 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     least(edit_distance).or_else(|| least(added_letters))
 }
 
-/// Returns the number of letters that the longer name has after the shorter one, with which it begins, if both have at
-/// least [`BEGINNING_MIN`] letters and neither is more than twice as long as the other.
+/// Returns the number of letters that follow the shorter name in the longer one. Returns `None` unless the longer name
+/// begins with the shorter one, both have at least [`BEGINNING_MIN`] letters, and neither is more than twice as long as
+/// the other.
 fn added_letters(name: &str, known: &str) -> Option<usize> {
     let letters = known.chars().count();
     let known = known.to_lowercase();

@@ -1,6 +1,6 @@
 //! A column's name in a list.
 
-/// Parses a name without the spaces around it, as in `A, B`.
+/// Parses a column's name, and removes the spaces around it, as in `A, B`.
 pub fn parse_column(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("a column's name is missing; write them as A,B".into()),

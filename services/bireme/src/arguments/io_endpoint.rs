@@ -7,7 +7,7 @@ use client::Endpoint;
 /// An I/O node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoEndpoint {
-    /// The name that placement uses; the endpoint if not given.
+    /// The name that placement uses. `None` for the endpoint.
     pub name: Option<String>,
     /// The address on which it listens.
     pub endpoint: Endpoint,

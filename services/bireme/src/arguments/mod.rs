@@ -1,4 +1,4 @@
-//! Parsers of arguments, and groups of arguments that several commands have. The parsers do no I/O, except to look up
+//! Parsers of arguments, and groups of arguments that several commands share. The parsers do no I/O, except to look up
 //! host names, to see whether a drive exists, and to read files of vectors.
 
 mod at_least_1;

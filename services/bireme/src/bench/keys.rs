@@ -48,7 +48,7 @@ impl KeyDistribution {
     }
 }
 
-/// Keys of one column, and the choice of them.
+/// Keys of one column, and the distribution by which requests choose among them.
 pub struct BenchKeys {
     keys: ArrayRef,
     distribution: KeyDistribution,
@@ -60,7 +60,7 @@ impl BenchKeys {
     /// Draws keys of `column` from the table.
     ///
     /// # Errors
-    /// If no key was drawn, or absent keys can't be made for the column's type.
+    /// If no key was drawn, or if absent keys can't be made for the column's type.
     pub async fn draw(
         target: &Target,
         column: &str,
@@ -115,7 +115,7 @@ impl BenchKeys {
     }
 }
 
-/// Returns as many keys of the same type that are in no row, unless the table has very odd keys.
+/// Returns as many keys of the same type as `keys` has, chosen so that it is very unlikely that a row has one of them.
 fn absent(keys: &ArrayRef) -> ArrowResult {
     let len = keys.len();
     let absent: ArrayRef = match keys.data_type() {

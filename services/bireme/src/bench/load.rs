@@ -1,4 +1,4 @@
-//! The arguments of a load, and how it is put on an endpoint.
+//! The arguments of a load, and the function that applies a load to an endpoint.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ pub struct Measured {
     pub queues: Vec<Queues>,
 }
 
-/// Puts the load on the endpoint. `watch` is the node whose queues are sampled.
+/// Applies the load to the endpoint. `watch` is the node whose queues are sampled.
 ///
 /// # Errors
 /// Fails if all requests failed, with the first fault, or if a task of the load ended early.

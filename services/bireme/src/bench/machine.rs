@@ -1,4 +1,4 @@
-//! The machine that load comes from.
+//! The machine that generates the load.
 
 use serde::Serialize;
 

@@ -1,11 +1,11 @@
 //! Numbers in random order, each once: a keyed bijection, so that no list has to be stored.
 //!
 //! A Feistel network of four rounds over the next power of two, applied again until its output is in range (Black and
-//! Rogaway, "Ciphers with arbitrary finite domains", 2002). Not meant to keep secrets.
+//! Rogaway, "Ciphers with arbitrary finite domains", 2002). The network is not cryptographically secure.
 
 const ROUNDS: usize = 4;
 
-/// An order of `0..len`.
+/// A random order of the numbers `0..len`.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     len: u64,
@@ -18,7 +18,7 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// Returns the order of `0..len` for `key`; `len` is at least 1.
+    /// Returns the order of `0..len` that belongs to `key`; `len` is at least 1.
     pub fn new(len: u64, key: u64) -> Self {
         let bits = u64::BITS - (len - 1).leading_zeros();
         let low_bits = bits.div_ceil(2);

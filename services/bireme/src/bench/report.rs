@@ -57,16 +57,16 @@ pub struct Report {
     pub client_cpu_us_per_row: Option<f64>,
     /// Samples of the nodes' queues; empty unless --sample is given.
     pub queues: Vec<Queues>,
-    /// The machine that made the load.
+    /// The machine that generated the load.
     pub machine: Machine,
 }
 
 /// The nodes' counters over the run, which include other callers' requests.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Nodes {
-    /// Whether both tiers are one process. If so, the CPU time of either is that of both.
+    /// Whether both tiers are one process. If so, the CPU time of each tier is that of the whole process.
     pub one_process: bool,
-    /// Rows that the I/O nodes served, candidates of searches among them.
+    /// Rows that the I/O nodes served, including the candidates of searches.
     pub io_rows: u64,
     /// CPU of the I/O nodes for each row that they served, in microseconds.
     pub io_cpu_us_per_row: Option<f64>,

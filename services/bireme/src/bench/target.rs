@@ -1,4 +1,4 @@
-//! The table that load is put on, as its query node describes it.
+//! The table that load is applied to, as its query node describes it.
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, SchemaRef};
@@ -9,10 +9,10 @@ use super::live_rows::LiveRows;
 use crate::arguments::Connection;
 use crate::error::{CliError, Result};
 
-/// A bit mask for the seed of samples, so that they are drawn in another order than requests.
+/// A mask that is XORed into the seed for samples, so that samples are drawn in another order than requests.
 const SAMPLE: u64 = u64::MAX;
 
-/// A table to put load on.
+/// A table to apply load to.
 pub struct Target {
     /// The table's query node.
     pub client: QueryClient,

@@ -1,4 +1,4 @@
-//! The kinds of requests that make load.
+//! The kinds of requests that a load consists of.
 
 use std::future::Future;
 
@@ -17,7 +17,7 @@ pub struct Done {
 
 /// A kind of request.
 pub trait Workload: Send + Sync + 'static {
-    /// Makes request `number`: the same one for the same seed, whichever thread makes it.
+    /// Sends request `number`. For a given seed the request is the same, whichever thread sends it.
     fn request(&self, number: u64) -> impl Future<Output = Result<Done, Fault>> + Send;
 }
 

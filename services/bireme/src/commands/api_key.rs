@@ -14,7 +14,7 @@ Examples:
 The policy holds only the key's SHA-256. The key itself is shown once: give it
 to the client, which sends it with --token-file FILE, or as header x-api-key.";
 
-/// The beginning of every key, by which scanners for leaked secrets recognise it.
+/// The prefix of every key, by which scanners for leaked secrets can recognise one.
 const PREFIX: &str = "bireme_";
 
 /// Arguments of `bireme api-key`.

@@ -259,7 +259,7 @@ fn report(
             built.version,
         ))?;
     }
-    // The next index may take long to build.
+    // Flush now, because the next index may take long to build.
     out.flush()?;
     if let Some(duplicates) = &built.duplicates {
         eprintln!("bireme: warning: {}", duplicates_text(&built.column, duplicates));

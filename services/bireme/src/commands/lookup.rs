@@ -138,7 +138,7 @@ fn batches(
     ReceiverStream::new(batches)
 }
 
-/// Writes all batches to the file at `path`, which appears once it is complete. Returns the number of rows.
+/// Writes all batches to the file at `path`, which appears only when it is complete. Returns the number of rows.
 async fn write(
     batches: impl Stream<Item = std::result::Result<RecordBatch, Fault>>,
     path: &Path,
@@ -169,7 +169,8 @@ async fn write(
     Ok(rows)
 }
 
-/// Creates a file beside `path`, with the permissions of any new file. It is removed unless it gets the name `path`.
+/// Creates a file beside `path`, with the permissions of any new file. It is removed on drop unless it was renamed to
+/// `path`.
 fn part_file(path: &Path) -> std::io::Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let permissions = Permissions::from_mode(0o666);

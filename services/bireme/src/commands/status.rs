@@ -158,7 +158,7 @@ fn report(status: &StatusResponse, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether a node answers and has warmed, but is not ready yet: it waits for its hit ratio.
+/// Returns whether a node waits for its hit ratio: it answers and has warmed, but is not ready yet.
 fn waits_for_hits(node: &IoNode) -> bool {
     let is_warm = node.start_warms.iter().all(|warm| warm.done);
     node.reachable && !node.ready && is_warm && node.state() != MemberState::Draining
@@ -272,7 +272,7 @@ pub fn state_of(state: MemberState) -> &'static str {
 /// Returns the name of the state of a node that does not answer.
 pub fn state_without_answer(state: MemberState) -> &'static str {
     match state {
-        // The source of the list may not have noticed yet that the node is gone.
+        // The source of the list may still list a node that is gone.
         MemberState::Ready => "unreachable",
         state => state_of(state),
     }

@@ -47,7 +47,7 @@ endpoints as JSON; it is written once both tiers serve, and removed at the end.
 A second `bireme up` needs its own --listen and its own cache:
   bireme up --table words=./words.lance --listen 127.0.0.1:0 --name second";
 
-/// Flags of earlier versions, with what holds now.
+/// Flags of earlier versions, each with the fixed behaviour that has replaced it.
 const REMOVED_FLAGS: [(&str, &str); 4] = [
     ("--engine", "io_uring is used if it is available"),
     ("--io-cores", "the I/O node uses half of the cores"),
@@ -55,7 +55,7 @@ const REMOVED_FLAGS: [(&str, &str); 4] = [
     ("--ram-tier", "the RAM tier has 256MiB"),
 ];
 
-/// Returns what holds instead of a flag of an earlier version, if `flag` is one.
+/// Returns the message for a flag of an earlier version. Returns `None` if `flag` is not one.
 pub fn removed_flag(flag: &str) -> Option<String> {
     let (_, now) = REMOVED_FLAGS.iter().find(|(removed, _)| *removed == flag)?;
     Some(format!("`bireme up` no longer has {flag}: {now}; `bireme io` has such settings"))
@@ -108,7 +108,7 @@ impl UpArgs {
             drives: vec![DriveConfig { path: slab.path.clone(), size: Some(slab.size) }],
             serve,
             cores: half,
-            // The query node uses the same cores.
+            // Do not pin: the query node uses the same cores.
             pin: false,
             allow_buffered: self.allow_buffered,
             segment: slab.segment,

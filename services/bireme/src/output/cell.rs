@@ -36,7 +36,8 @@ fn plain(array: &ArrayRef, row: usize) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Returns the whole value at `row` as a user types a key; `None` for null, and for values that have no text form.
+/// Returns the whole value at `row` in the form in which a user types a key. Returns `None` for null, and for values
+/// that have no text form.
 pub fn key_text(array: &ArrayRef, row: usize) -> Option<String> {
     let formatter = ArrayFormatter::try_new(array.as_ref(), &FormatOptions::default()).ok()?;
     if array.is_null(row) { None } else { formatter.value(row).try_to_string().ok() }

@@ -1,12 +1,12 @@
-//! The commands that build dropped indexes again.
+//! Makes the commands that rebuild dropped indexes.
 
 use lake::{IndexInfo, Metric, VectorIndexKind};
 
 use super::shell_word;
 
-/// Returns the commands that build `indexes` again for a table at `uri` that has `columns`, of which `key` is the key
-/// column. One command builds vector indexes of one kind and metric, so other kinds and metrics need further commands.
-/// Numbers of partitions and the like get their defaults. Indexes on columns that are gone are left out.
+/// Returns the commands that rebuild `indexes` of the table at `uri`, whose columns are `columns` and whose key column
+/// is `key`. One command builds vector indexes of only one kind and metric, so there is a command for each combination.
+/// Numbers of partitions and similar settings get their defaults. Indexes on columns that no longer exist are left out.
 pub fn index_commands(
     uri: &str,
     columns: &[String],
@@ -47,7 +47,7 @@ pub fn index_commands(
     commands.iter().map(|options| format!("bireme index --table {uri}{options}")).collect()
 }
 
-/// Returns the flags of a vector index's settings that are not the defaults.
+/// Returns the flags for those settings of a vector index that differ from the defaults.
 fn settings_of(index: &IndexInfo) -> String {
     let mut settings = String::new();
     if let Ok(kind) = index.kind.parse::<VectorIndexKind>()

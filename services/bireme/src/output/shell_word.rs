@@ -1,6 +1,6 @@
 //! Quotes words of a command that can be pasted into a shell.
 
-/// Returns `text`, in quotes unless a shell takes it as one word without them.
+/// Returns `text` as one word of a shell, in quotes where they are needed.
 pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,".contains(c);
     match !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain) {

@@ -40,7 +40,8 @@ pub fn stages_json(stages: &[Stage]) -> Value {
     stages.iter().map(stage).collect()
 }
 
-/// Returns when each stage began. Stages of one depth follow each other; the first inner one begins with its outer one.
+/// Returns the start of each stage. Stages of one depth follow each other; the first inner stage begins when its outer
+/// stage does.
 fn starts(stages: &[Stage]) -> Vec<u64> {
     let (mut outer, mut inner) = (0, 0);
     let start = |(at, stage): (usize, &Stage)| {

@@ -85,7 +85,7 @@ impl TextTable {
 }
 
 /// Returns widths that add up to at most `room`: the widest columns are cut to a common width, which is the largest
-/// that fits. `None` if it would be under `min`.
+/// that fits. Returns `None` if that width would be below `min`.
 fn fit(natural: &[usize], room: usize, min: usize) -> Option<Vec<usize>> {
     let total = |cap: usize| natural.iter().map(|&width| width.min(cap)).sum::<usize>();
     let widest = natural.iter().copied().max().unwrap_or(0);

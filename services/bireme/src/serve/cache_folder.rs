@@ -17,7 +17,8 @@ const RESERVE_BYTES: u64 = 64 << 20;
 /// The minimum size of a cache, in bytes: seven segments that hold an extent each, and the superblock.
 const CACHE_BYTES_MIN: u64 = 64 << 20;
 
-/// The size of a small slab, in segments. One segment less fits, because the superblock takes space too.
+/// The minimum size of a slab, as a multiple of the segment's size. One segment fewer fits, because the superblock
+/// takes space too.
 const SEGMENTS_MIN: u64 = 8;
 
 /// The maximum size of a segment, in bytes.
@@ -77,7 +78,7 @@ impl CacheFolder {
             CliError::os(&doing, &error, "name another folder with --cache-dir")
         })?;
         let path = self.0.join("slab");
-        // The blocks that the file has already need no free space.
+        // The blocks that the file already occupies need no free space.
         let held = std::fs::metadata(&path).map_or(0, |found| found.blocks() * 512);
         let Some(size) = size(wanted.as_u64(), free, held) else {
             return Err(too_small(&self.0, wanted, free));
@@ -98,7 +99,7 @@ fn cannot_make(folder: &Path, error: &io::Error) -> CliError {
     const MEND: &str = "name another with --cache-dir";
     let doing = format!("the cache folder {} can't be created", folder.display());
     match error.kind() {
-        // Missing parents are created as well, so this filesystem, such as /proc, allows no new folders.
+        // Missing parents would have been created, so this filesystem, such as /proc, allows no new folders.
         io::ErrorKind::NotFound => {
             CliError::folder(format!("{doing}: its filesystem allows no new folders; {MEND}"))
         }

@@ -4,10 +4,10 @@ use arrow_schema::{DataType, SchemaRef};
 use bytesize::ByteSize;
 use lake::Table;
 
-/// The smallest default. Tables grow, and this much disk space is not missed.
+/// The smallest default, in bytes. Tables grow, and a disk can usually spare this much.
 const CACHE_BYTES_MIN: u64 = 256 << 20;
 
-/// The largest default. More of a laptop's disk is used only on request.
+/// The largest default, in bytes. More of a laptop's disk is used only on request.
 const CACHE_BYTES_MAX: u64 = 4 << 30;
 
 /// Sizes are multiples of this, in bytes: the size of a segment.
@@ -33,8 +33,8 @@ fn table_bytes(table: &Table) -> Option<u64> {
     fragments.map(|it| Some(it.first_file_bytes? + u64::from(it.physical_rows) * row_bytes)).sum()
 }
 
-/// Returns the bytes of a row's fixed-width columns. They are counted because columns that were added later are in
-/// other files than the first, and are mostly vectors.
+/// Returns the bytes of a row's fixed-width columns. They are counted separately, because columns that were added later
+/// are not in a fragment's first file, and most of them are vectors.
 fn fixed_bytes(schema: &SchemaRef) -> u64 {
     schema.fields().iter().map(|field| width(field.data_type())).sum()
 }

@@ -30,6 +30,6 @@ fn also_reads(config: &IoConfig) -> Result<Vec<AlsoReads>, NodeError> {
 
 /// Stops a node on a thread that may block.
 pub async fn drain(node: IoNode, grace: Duration) {
-    // A panic of that thread has been logged, and the process ends anyway.
+    // Ignore a panic of that thread: it has been logged, and the process ends anyway.
     let _ = tokio::task::spawn_blocking(move || node.stop(grace)).await;
 }

@@ -42,7 +42,7 @@ pub fn next_steps(facts: &TableFacts, program: &str, endpoint: Option<&str>) -> 
     steps.iter().map(|step| format!("{program} {step}{at}")).collect()
 }
 
-/// Returns the word by which a shell finds this program: its name if it was started by its name, else its path.
+/// Returns the word with which a shell finds this program: its name if it was started by name, else its path.
 pub fn program() -> String {
     let typed = std::env::args_os().next().map(PathBuf::from);
     let path = typed.filter(|typed| typed.components().count() > 1);

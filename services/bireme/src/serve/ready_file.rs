@@ -28,8 +28,8 @@ impl ReadyFile {
     /// file can be created in the folder, so that a bad path is reported before the process serves.
     ///
     /// # Errors
-    /// Fails if no file can be created, or if anything but a regular file of this user is in its place: somebody
-    /// else's file, a link, a folder.
+    /// Fails if no file can be created, or if anything but a regular file of this user is at `path`: another user's
+    /// file, a link, or a folder.
     pub fn prepare(path: &Path) -> Result<Self> {
         remove_earlier(path).map_err(|error| fault(path, &error))?;
         let (file, unfinished) = create_beside(path).map_err(|error| fault(path, &error))?;

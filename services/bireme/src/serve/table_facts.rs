@@ -16,7 +16,7 @@ const WORDS: usize = 2;
 /// out.
 const WORD_BYTES_MIN: usize = 5;
 
-/// Returns the facts that could be found out. Errors are ignored: without facts, other commands are suggested.
+/// Returns the facts that could be determined. Errors are ignored: without facts, other commands are suggested.
 pub async fn table_facts(name: &str, table: &Table) -> TableFacts {
     let indexes = table.indexes().await.unwrap_or_default();
     let text = indexes.iter().find(|index| index.is_text()).and_then(|index| index.columns.first());

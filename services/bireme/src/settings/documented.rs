@@ -15,7 +15,7 @@ use super::schema::{json_type, schema, settings};
 use crate::cli::Cli;
 use crate::commands::{io, query};
 
-/// Flags with another name than their setting.
+/// Flags whose name differs from that of their setting.
 const RENAMED: [(&str, &str); 6] = [
     ("no-pin", "pin"),
     ("drive", "drives"),
@@ -249,7 +249,7 @@ fn help_texts_name_only_known_variables() {
         let help = command.render_long_help().to_string();
         let words = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         let is_setting = |word: &&str| {
-            // The prefix alone stands before `<FIELD>`.
+            // In the documents, the prefix alone stands before `<FIELD>`.
             [io::PREFIX, query::PREFIX]
                 .iter()
                 .any(|prefix| word.strip_prefix(prefix).is_some_and(|field| !field.is_empty()))

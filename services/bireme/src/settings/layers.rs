@@ -13,7 +13,8 @@ use super::scalar::{Scalar, scalars};
 use crate::arguments::{ADDRESS_EXPECTED, DURATION_EXPECTED, SIZE_EXPECTED};
 use crate::error::{CliError, Result};
 
-/// Returns the variables whose names begin with `prefix`, under the rest of their names, except the one for the file.
+/// Returns the variables whose names begin with `prefix`, named without it. Leaves out the variable that names the
+/// file.
 pub fn environment(prefix: &str) -> Vec<(String, String)> {
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.to_str()?.strip_prefix(prefix)?.to_owned();
@@ -51,8 +52,9 @@ pub fn layered<T: DeserializeOwned + JsonSchema + Removed>(
         Err(error) => message_of::<T>(&error),
     };
     for (name, field, one) in alone {
-        // The variable is at fault if its setting is invalid alone and within its merged section, unless the file alone
-        // has the same error. Alone, a setting may be invalid only because other settings of its section are missing.
+        // The variable is at fault if its setting is invalid both alone and within its merged section, unless the file
+        // alone has the same error. A setting that is invalid alone is not enough: other settings of its section may be
+        // missing.
         if typed::<T>(one).is_err()
             && let Err(error) = typed::<T>(section_of(&settings, field))
             && misfit.as_ref().is_none_or(|misfit| misfit.why != message_of::<T>(&error))
@@ -84,8 +86,8 @@ fn typed<T: DeserializeOwned>(settings: Table) -> std::result::Result<T, toml::d
     Value::Table(settings).try_into()
 }
 
-/// Returns the error's message. An example is added where the library gives none, and the list of all keys is replaced
-/// by the one that was likely meant.
+/// Returns the error's message. Adds an example where the library gives none, and replaces the list of all keys by the
+/// key that was probably meant.
 fn message_of<T: Removed>(error: &toml::de::Error) -> String {
     let examples = [
         ("expected parsable string", SIZE_EXPECTED),
@@ -231,7 +233,7 @@ mod tests {
         assert!(said.ends_with("io.toml:2: unknown field `ram_teer`; did you mean `ram_tier`?"));
         let said = io(Some("[tls]\ncrt = \"/x\"\n"), &[]).unwrap_err();
         assert!(said.ends_with("io.toml:2: unknown field `crt`; did you mean `cert`?"), "{said}");
-        // A former setting gets its own answer, in a file and as a variable.
+        // A former setting has its own error message, both in a file and as a variable.
         let fixed = "`read_max` is no longer a setting: its value is fixed (32KiB); remove it";
         let said = io(Some("slots = 8\nread_max = \"64KiB\"\n"), &[]).unwrap_err();
         assert!(said.ends_with(&format!("io.toml:2: {fixed}")), "{said}");
@@ -246,7 +248,7 @@ mod tests {
         assert!(said.contains("S3's list prices"), "{said}");
         let said = io(Some("[store.prices]\nmillion_reads = 1\n"), &[]).unwrap_err();
         assert!(said.contains("S3's list prices"), "{said}");
-        // A former setting of the other node is an unknown one here.
+        // A former setting of the other kind of node is an unknown setting here.
         let said =
             layered::<QueryConfig>(None, "BIREME_QUERY_", &variables(&[("READ_MAX", "64KiB")]));
         let said = said.unwrap_err();

@@ -1,9 +1,9 @@
-//! Names that were settings in earlier versions, so that a configuration which still has one gets an answer that helps.
+//! Names that were settings in earlier versions, so that the error for a configuration that still has one is helpful.
 
 use io_node::IoConfig;
 use query_node::QueryConfig;
 
-/// A former setting: its name, and what holds now.
+/// A former setting: its name, and what has replaced it.
 type Former = (&'static str, &'static str);
 
 /// The configuration of a node, whose former settings are known.
@@ -68,7 +68,7 @@ impl Removed for QueryConfig {
     ];
 }
 
-/// The text that holds for each former price.
+/// The text for each former price.
 const LIST_PRICES: &str =
     "the cost is that of S3's list prices; for others, multiply the counters of requests and bytes";
 
@@ -87,7 +87,7 @@ const OF_BOTH: &[Former] = &[
     ("wait_max", "a request waits until its deadline, or until the circuit breaker opens"),
 ];
 
-/// Returns what is wrong with a configuration that has the key `name`, if that was once a setting of the node. In a
+/// Returns the error message for a configuration with the key `name`, if that was once a setting of the node. In a
 /// variable's name, the section's name comes before the key.
 pub fn removed<T: Removed>(name: &str) -> Option<String> {
     let sections = ["store_prices_", "store_", "telemetry_", "limits_"];

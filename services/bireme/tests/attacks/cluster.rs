@@ -14,8 +14,8 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::{binary, folder, text, words_table};
 
-/// The time that a probe, a start or a recovery has before a test fails. Not a goal: the machine is shared, and every
-/// process on it may be slow.
+/// The time that a probe, a start or a recovery may take before a test fails. It is not a performance goal: the machine
+/// is shared, and every process on it may be slow.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The settings of a [`Cluster`].
@@ -30,9 +30,9 @@ pub struct Settings {
     pub query_arguments: Vec<String>,
     /// The I/O node that the query node uses, instead of the cluster's own.
     pub io_node: Option<String>,
-    /// The token that the caller who behaves sends, where the query node has an access policy.
+    /// The token that the well-behaved caller sends. `None` if the query node has no access policy.
     pub token: Option<String>,
-    /// Address space of each process, in KiB (`ulimit -v`); past it an allocation fails, and the process aborts.
+    /// Address space of each process, in KiB (`ulimit -v`). An allocation beyond it fails, and the process aborts.
     pub address_space_kib: u64,
     /// File descriptors of each process (`ulimit -n`).
     pub descriptors: Option<u64>,
@@ -185,7 +185,7 @@ impl Node {
         self.endpoint.trim_start_matches("http://").parse().unwrap()
     }
 
-    /// Returns its stderr so far.
+    /// Returns the node's stderr so far.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
     }
@@ -256,7 +256,7 @@ impl Node {
     }
 
     /// Fails unless gRPC health and `/live` answer within [`PATIENCE`], both over new connections. A probe may be
-    /// refused for a moment while a node closes connections; it is tried again.
+    /// refused for a moment while a node closes connections, so a refused probe is repeated.
     pub fn assert_answers_probes(&self) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let until = Instant::now() + PATIENCE;

@@ -27,7 +27,7 @@ pub const QUERY_MEMORY_MIB: u64 = 640;
 /// The maximum resident memory of the I/O node, in MiB.
 const IO_MEMORY_MIB: u64 = 768;
 
-/// Returns the default settings with that memory.
+/// Returns the default settings with [`QUERY_MEMORY_MIB`] and [`IO_MEMORY_MIB`].
 pub fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.query.push(("MEMORY", format!("{QUERY_MEMORY_MIB}MiB")));
@@ -176,7 +176,7 @@ impl http_body::Body for Unfinished {
             return Poll::Pending;
         }
         self.left -= chunk;
-        // The tag of a field, which never ends.
+        // Bytes with the continuation bit set: a varint that never ends.
         Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![0xff; chunk])))))
     }
 }
@@ -402,7 +402,7 @@ fn a_flood_of_streams_and_resets_leaves_others_answered() {
     cluster.assert_healthy();
 }
 
-/// Makes `connections` connections and opens `count` streams on each. The streams send their headers and nothing else.
+/// Makes `connections` connections and opens `count` streams on each. The streams send only their headers.
 async fn open_silent(
     node: &Node,
     calls: &[&'static str],
@@ -493,7 +493,7 @@ fn silent_tls_connections_keep_no_handshake_waiting() {
     process::raise_descriptors();
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let stopped = std::sync::Arc::clone(&stop);
-    // Open 700 connections a second, as long as handshakes are tried.
+    // Open 700 connections a second for as long as the test makes handshakes.
     let silent = std::thread::spawn(move || {
         let mut all = std::collections::VecDeque::new();
         let mut count = 0;

@@ -131,7 +131,7 @@ fn damaged_tables_stop_no_node() {
     for (name, harm) in harms {
         harm(&cluster.folder().join(name));
     }
-    // Wait until the node has looked for new versions.
+    // Wait until the node has checked for new versions.
     std::thread::sleep(Duration::from_secs(1));
     let mut refused = 0;
     for _ in 0..ROUNDS {

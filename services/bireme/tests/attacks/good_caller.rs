@@ -11,8 +11,8 @@ use client::query::{GetRequest, GottenRows, QueryClient};
 
 use super::cluster::Cluster;
 
-/// The pause between two requests. The caller's load is light, so that the effects that it sees are those of the
-/// attack.
+/// The pause between two requests. It keeps the caller's own load light, so that all effects that the caller sees come
+/// from the attack.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Asks for two rows by their keys, again and again, each time within `TIMEOUT`.

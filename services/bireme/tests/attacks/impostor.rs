@@ -1,4 +1,4 @@
-//! An impostor: it answers in the place of an I/O node, with forged rows.
+//! An impostor that answers in place of an I/O node, with forged rows.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use wire::{ArrowBatch, schema_to_bytes};
 /// The text of each forged row.
 pub const FORGED: &str = "a row that no table has";
 
-/// The impostor's substitutes for an I/O node's proof. It tries each in turn.
+/// What the impostor sends in place of an I/O node's proof. It tries each in turn.
 const PRETENCES: [&str; 5] = [
     "no proof",
     "the caller's own proof",
@@ -38,7 +38,7 @@ const PRETENCES: [&str; 5] = [
 pub struct Impostor {
     pub address: SocketAddr,
     true_node: Arc<Mutex<Option<String>>>,
-    /// The schema of the rows that it forges: columns of text.
+    /// The schema of the forged rows: columns of text.
     schema: SchemaRef,
     /// The calls so far, by pretence.
     calls: Arc<Mutex<BTreeMap<&'static str, usize>>>,
@@ -59,7 +59,7 @@ impl Impostor {
         impostor
     }
 
-    /// Names the true I/O node to which proofs are passed on.
+    /// Sets the endpoint of the real I/O node to which proofs are passed on.
     pub fn pass_on_to(&self, endpoint: &str) {
         *self.true_node.lock().unwrap() = Some(endpoint.to_owned());
     }
@@ -74,7 +74,7 @@ impl Impostor {
         self.calls.lock().unwrap().values().sum()
     }
 
-    /// Returns whether it has tried each pretence since it knows a true I/O node.
+    /// Returns whether the impostor has tried each pretence, including the one that needs a real I/O node.
     pub fn has_tried_all(&self) -> bool {
         self.calls.lock().unwrap().len() == PRETENCES.len()
     }
@@ -98,7 +98,7 @@ impl Impostor {
         }
     }
 
-    /// Passes the caller's proof on to a true I/O node, and returns its answer.
+    /// Passes the caller's proof on to a real I/O node, and returns that node's answer.
     async fn answer_of_true_node(&self, proof: &AsciiMetadataValue) -> Option<AsciiMetadataValue> {
         let endpoint = self.true_node.lock().unwrap().clone()?;
         let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.ok()?;

@@ -9,7 +9,7 @@
 //! | `places.rs` | which tables and files a node can be made to read |
 //! | `questions.rs` | what a filter, words or a request may cost |
 //! | `connections.rs` | sockets, handshakes, messages, slow readers, headers |
-//! | `strangers.rs` | who may call an I/O node, and whom a query node believes |
+//! | `strangers.rs` | who may call an I/O node, and whose rows a query node accepts |
 //! | `policy.rs` | what a query node's access policy keeps from callers without a right to it |
 //! | `files.rs` | damaged tables; the files that a node creates; its log |
 //! | `cluster.rs` | both tiers as processes, and how they are doing |
@@ -18,8 +18,9 @@
 //! | `growth.rs` | makes an attack larger until it is refused |
 //! | `report.rs` | what a test found, for the table |
 //!
-//! `make attacks` runs them against the development and the release build, because their stack frames differ sixfold.
-//! `BIREME_ATTACKED` names the binary, if it is not the one that was built with the tests.
+//! `make attacks` runs them against the development and the release build, because stack frames of the development
+//! build are up to six times as large. `BIREME_ATTACKED` names the binary, if it is not the one that was built with the
+//! tests.
 //!
 //! Every load is bounded in count and time, and goes to 127.0.0.1 alone.
 

@@ -1,4 +1,4 @@
-//! Attempts to make a node read other tables and files than its own.
+//! Attempts to make a node read tables and files other than its own.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -71,7 +71,7 @@ fn listener() -> (u16, Arc<AtomicUsize>) {
     (port, seen)
 }
 
-/// Returns settings of a cluster whose nodes have credentials for the stores at `port`.
+/// Returns the settings of a cluster whose nodes have credentials for object stores at `port` of loopback.
 fn with_stores(port: u16) -> Settings {
     let endpoint = format!("http://127.0.0.1:{port}");
     let options = [
@@ -94,7 +94,7 @@ fn only_configured_tables_are_opened_and_all_others_are_refused_alike() {
     let table = words_table(folder.path());
     let another = folder.path().join("another");
     std::fs::create_dir(&another).unwrap();
-    // A table that exists beside the one that is served.
+    // Make a second table beside the one that is served.
     let another = words_table(&another);
     std::fs::write(folder.path().join("file"), SECRET).unwrap();
     symlink(&another, folder.path().join("link")).unwrap();

@@ -45,11 +45,11 @@ const KEY: &str = "n02503517";
 /// The number of guesses of keys and tokens.
 const GUESSES: usize = 20_000;
 
-/// The number of guesses in flight, on connections of which each carries the same number.
+/// The number of guesses in flight, spread evenly over [`CONNECTIONS`] connections.
 const IN_FLIGHT: usize = 64;
 const CONNECTIONS: usize = 8;
 
-/// A cluster with a policy, and the attacker's means.
+/// A cluster with a policy, and what the tests need to attack it.
 struct Guarded {
     cluster: Cluster,
     good: GoodCaller,
@@ -109,7 +109,7 @@ impl Guarded {
         let good = GoodCaller::start(&cluster);
         let guarded =
             Self { cluster, good, issuer, policy: file, runtime: Runtime::new().unwrap() };
-        // The table is there, and its rows can be had by its key.
+        // The table exists, and the operator can get a row by its key.
         let rows = guarded.runtime.block_on(guarded.caller(OPERATOR, "x-api-key").get("vault"));
         rows.unwrap();
         guarded
@@ -176,7 +176,7 @@ fn claims(changes: Value) -> Value {
         json!({"iss": "https://idp", "sub": "team:a", "aud": "bireme", "exp": now + 3600});
     for (name, value) in changes.as_object().unwrap() {
         claims[name] = match (name.as_str(), value.as_i64()) {
-            // Times are relative.
+            // Times in `changes` are relative to now.
             ("exp" | "nbf", Some(later)) => json!(now as i64 + later),
             _ => value.clone(),
         };
@@ -207,7 +207,7 @@ impl Caller {
         answer.map(drop).map_err(fault)
     }
 
-    /// Calls each rpc that names a table. Returns its first answer.
+    /// Calls each rpc that names a table. Returns the first answer of each.
     async fn each_call_of(&self, table: &str) -> [(&'static str, Result<(), Fault>); 7] {
         let table = table.to_owned();
         let search = SearchRequest {
@@ -242,7 +242,7 @@ impl Caller {
         ]
     }
 
-    /// Calls every rpc. Returns the first answers.
+    /// Calls every rpc. Returns the first answer of each.
     async fn each_call(&self, table: &str) -> Vec<(&'static str, Result<(), Fault>)> {
         let mut answers = Vec::from(self.each_call_of(table).await);
         let mut service = self.service.clone();
@@ -386,7 +386,7 @@ fn a_grant_on_one_table_is_no_way_to_another() {
     let guarded = Guarded::begin();
     let token = format!("Bearer {}", guarded.token(json!({})));
     let home = text(guarded.cluster.folder()).to_owned();
-    // Names that lead to the other table if a node treats a name as a path, a pattern, or a text to be tidied up.
+    // Names that would lead to the other table if a node treated a name as a path or a pattern, or normalised it.
     let spelt = [
         "Vault",
         "VAULT",
@@ -427,7 +427,7 @@ fn a_grant_on_one_table_is_no_way_to_another() {
                 refused += 1;
             }
         }
-        // It can do with its own table only what its grant allows, and no answer names the other table.
+        // With its own table the caller can do only what its grant allows, and no answer names the other table.
         let mut service = caller.service.clone();
         let listed = service.list_tables(caller.ask(ListTablesRequest {}));
         let listed = guarded.runtime.block_on(listed).unwrap().into_inner().tables;

@@ -1,4 +1,4 @@
-//! Attacks with filters, words and requests that cost too much.
+//! Attacks with filters, words and requests that would cost too much.
 //!
 //! Tests rows 4, 5 and 6 of the table of attacks, and that an error shows a bad filter only once (row 14).
 
@@ -219,7 +219,7 @@ fn row_6_costly_functions_are_refused_and_late_work_does_not_pile_up() {
         let found = outcome(attack.search(by_filter(filter)));
         assert!(matches!(found, Outcome::Refused(_)), "{filter}");
     }
-    // Send the costliest allowed filters, by callers most of whom don't wait for the answer.
+    // Send the costliest allowed filters. Most of the callers don't wait for the answer.
     let costly =
         list(40, " OR ", |k| format!("lower(upper(gloss)) = '{k}' OR gloss LIKE '%a_{k}%b_%'"));
     let mut outcomes: BTreeMap<String, u64> = BTreeMap::new();
@@ -298,7 +298,8 @@ fn row_14_what_a_caller_sends_is_shown_once_and_shortened() {
     let log = attack.cluster.query.log();
     assert!(!log.contains("\n2026-01-01T00:00:00Z ERROR forged"), "{log}");
     assert!(!log.contains('\u{1b}') && log.len() < 1 << 20, "{} bytes of log", log.len());
-    // Search all partitions, with and without a filter. An `nprobes` beyond their number searches all of them.
+    // Search all partitions, with and without a filter. An `nprobes` above the number of partitions searches all of
+    // them.
     for filter in ["", "domain >= 0"] {
         let by = Some(By::Like("n02503517".into()));
         let found = attack.search(SearchRequest { by, nprobes: u32::MAX, ..by_filter(filter) });

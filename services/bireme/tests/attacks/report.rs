@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-/// Reports that the defence against attack `row` (its number in `docs/security.md`) held, and what was seen, such as
-/// `refused from 65 terms`. Call it last: a test that fails reports nothing.
+/// Reports that the defence against attack `row` (its number in `docs/security.md`) held, and what was observed, such
+/// as `refused from 65 terms`. A test calls this last, so that a test that fails reports nothing.
 ///
 /// The line goes to stdout and, where `BIREME_ATTACKS_RESULTS` names a file, is added to it as JSON.
 pub fn held(row: u32, attack: &str, seen: &str) {
@@ -11,6 +11,6 @@ pub fn held(row: u32, attack: &str, seen: &str) {
     let Some(results) = std::env::var_os("BIREME_ATTACKS_RESULTS") else { return };
     let line = serde_json::json!({"row": row, "attack": attack, "seen": seen});
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(results).unwrap();
-    // One write, so that lines of tests that run at the same time are not mixed.
+    // Write the line in one call, so that lines of tests that run at the same time are not mixed.
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }

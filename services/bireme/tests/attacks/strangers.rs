@@ -1,4 +1,4 @@
-//! Attempts to call an I/O node without being its peer, and to be believed without being an I/O node.
+//! Attempts to call an I/O node without being its peer, and to have rows accepted without being an I/O node.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -150,7 +150,7 @@ fn secret_file(folder: &Path, name: &str, secret: &str) -> Arc<SecretFile> {
     SecretFile::load(&file).unwrap()
 }
 
-/// Returns the glosses of the first rows of the table, as a query node answers.
+/// Returns the query node's answer with the glosses of the first rows of the table.
 fn glosses(cluster: &Cluster) -> String {
     let endpoint = &cluster.query.endpoint;
     run(&["take", "words", "0", "1", "2", "--columns", "gloss", "--json", "--endpoint", endpoint])
@@ -173,7 +173,7 @@ fn rows_of_an_impostor_are_not_believed() {
     let secret = secret_file(home.path(), "secret", SECRET);
     let runtime = Runtime::new().unwrap();
 
-    // The true rows, and their schema, from a cluster without an impostor.
+    // Get the true rows and their schema from a cluster without an impostor.
     let cluster = Cluster::start_over(&with_secret(&file), folder(), table.clone());
     let truth = glosses(&cluster);
     let schema = runtime.block_on(async {
@@ -187,7 +187,7 @@ fn rows_of_an_impostor_are_not_believed() {
     });
     drop(cluster);
 
-    // Without a secret the impostor's rows would be believed, so the attack is one.
+    // Without a secret the impostor's rows are accepted, so the attack works where the defence is missing.
     let impostor = runtime.block_on(async { Impostor::start(Arc::clone(&schema)) });
     let in_its_place = |settings: Settings, impostor: &Impostor| {
         let io_node = Some(format!("http://{}", impostor.address));
@@ -208,7 +208,7 @@ fn rows_of_an_impostor_are_not_believed() {
     assert_eq!(impostor.messages(), 0, "the impostor was asked for something");
     let log = cluster.query.log();
     assert!(log.contains("it does not prove that it knows the secret"), "{log}");
-    // It passed proofs on to the true I/O node.
+    // The impostor passed proofs on to the real I/O node.
     wait_until("no proof was passed on", || cluster.io.log().contains("somebody passes it on"));
     let fallback = cluster.query.scrape();
     let fallback =
@@ -219,7 +219,7 @@ fn rows_of_an_impostor_are_not_believed() {
     held(13, "an impostor at an I/O node's address", seen);
 }
 
-/// Makes one call with `header` in the place of a proof.
+/// Makes one call with `header` in place of a proof.
 async fn call(node: &Node, rpc: &str, uri: &str, header: Option<&str>) -> Result<(), Status> {
     fn with<T>(message: T, header: Option<&str>) -> Request<T> {
         let mut request = Request::new(message);

@@ -1,4 +1,5 @@
-//! Everything that costs an I/O node memory, at once: the node stays within its limit, and serves callers who behave.
+//! Callers do everything that costs an I/O node memory at the same time: the node stays within its limit, and serves
+//! callers who behave.
 
 use std::fmt::Write as _;
 use std::future::poll_fn;
@@ -34,7 +35,7 @@ const CONNECTIONS: usize = 50;
 const STREAMS_A_CONNECTION: usize = 200;
 const ROWS_A_BATCH: u64 = 20;
 
-/// Streams that begin a message of 8 MiB, and never end it.
+/// The number of streams that begin a message of 8 MiB and never end it.
 const UNFINISHED: usize = 100;
 
 fn words(id: u32) -> String {

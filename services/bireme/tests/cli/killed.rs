@@ -16,8 +16,8 @@ use super::{folder, json, run, text};
 const FRAGMENTS: u32 = 8;
 const ROWS_PER_FRAGMENT: u32 = 4000;
 const CALLERS: u64 = 4;
-/// The test fails after this many lives of the node in a row that cache nothing. On average, each is longer than the
-/// one before.
+/// The test fails if the node caches nothing in this many lives in a row. On average, each of these lives is longer
+/// than the one before.
 const LIFETIME_MAX: u32 = 10;
 
 /// Returns the content of a row: 600 hexadecimal digits of random bytes, which compress to no less than half.
@@ -78,8 +78,8 @@ fn a_killed_node_recovers_its_cache_and_never_serves_a_wrong_row() {
         let mut io = IoProcess::start(&format!("{}:19MiB", text(&drive)), &settings);
         let endpoint = io.endpoint.parse().unwrap();
         let client = FetchClient::new(endpoint, FetchOptions::default()).unwrap();
-        // An extent that was on its way to the main log may be in two journals. `inspect` counts it in both, the node
-        // counts it once.
+        // An extent that was being moved to the main log may be in two journals. `inspect` counts it in both, the node
+        // only once.
         let expected = found.min(1)..=found;
         assert!(expected.contains(&io.extents), "{} of {found} after {kill} kills", io.extents);
         let callers: Vec<_> = (0..CALLERS)

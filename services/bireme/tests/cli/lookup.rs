@@ -31,7 +31,8 @@ fn columns_are_appended_in_the_order_of_the_files_rows() {
     let up = Up::start();
     let truth = parquet(&sample());
     let (synsets, glosses) = (texts(&truth, "synset"), texts(&truth, "gloss"));
-    // More rows than one batch has. Every seventh has no key, every fifth one that is in no row.
+    // The file has more rows than one batch. Every seventh row has no key, and every fifth has a key that no row of the
+    // table has.
     let rows = 5_000;
     let key = |row: usize| match (row % 7, row % 5) {
         (0, _) => None,

@@ -1,4 +1,4 @@
-//! The binary as a user runs it: files in, both tiers up, rows out; and its errors.
+//! Runs the binary as a user does: ingests files, starts both tiers, gets rows, and makes errors.
 
 mod full_filesystem;
 mod hostile;

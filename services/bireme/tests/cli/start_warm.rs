@@ -1,4 +1,4 @@
-//! A node that is warmed before its health says that it serves, as load balancers see it.
+//! Tests, as a load balancer sees it, that a node is warmed before its health is `SERVING`.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ fn a_node_is_ready_once_it_has_warmed() {
         runtime.block_on(async {
             let first = health(&io, SERVICE).await;
             before.get_or_insert(first);
-            // The process lives, even if its service is not ready.
+            // The process is healthy, even if its service is not ready.
             assert_eq!(health(&io, "").await, ServingStatus::Serving);
             let patience = Instant::now() + Duration::from_secs(60);
             while health(&io, SERVICE).await != ServingStatus::Serving {

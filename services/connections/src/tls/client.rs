@@ -176,7 +176,7 @@ fn make(
         _ => (builder.with_no_client_auth(), Arc::default(), None),
     };
     made.alpn_protocols = vec![ALPN.to_vec()];
-    // A server whose session is resumed is not verified again.
+    // Disable resumption: the server of a resumed session is not verified again.
     made.resumption = Resumption::disabled();
     Ok(LoadedConfig { config: Arc::new(made), verifier, presents, expires })
 }

@@ -1,8 +1,8 @@
 //! TLS on connections: HTTP/2 with certificates from files, which are read again when they change.
 //!
 //! Certificates are renewed while a node runs (cert-manager does so some weeks before they expire). New connections use
-//! the new certificates, so no restart is needed. Connections that exist end when a certificate of theirs expires
-//! ([`Presented`] on the accepting side, [`VerifiedStream`] on the other), and when the other side's is revoked or its
+//! the new certificates, so no restart is needed. A connection ends when one of its certificates expires ([`Presented`]
+//! on the accepting side, [`VerifiedStream`] on the other), and when the other side's certificate is revoked or its
 //! authority removed.
 
 mod client;

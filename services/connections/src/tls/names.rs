@@ -3,8 +3,8 @@
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-/// Returns the DNS names and URIs of a certificate that rustls has verified, as they stand there. A certificate without
-/// any, or one that can't be read here although rustls accepts it, has no names.
+/// Returns the DNS names and URIs of a certificate that rustls has verified, as written there. Returns none for a
+/// certificate that can't be read here although rustls accepts it.
 pub fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
     match EndEntityCert::try_from(certificate) {
         Ok(read) => {

@@ -25,7 +25,7 @@ pub struct Presented {
     files: Arc<ServerFiles>,
     /// The node's certificate chain at the handshake.
     own: Arc<[CertificateDer<'static>]>,
-    /// The client's certificate, and those between it and its authority. Empty without one.
+    /// The client's certificate, followed by the intermediate ones. Empty if the client presented none.
     chain: Vec<CertificateDer<'static>>,
     /// The generation of the files with which the chain was last verified.
     verified: AtomicU64,
@@ -71,7 +71,7 @@ impl Presented {
     /// Verifies the client's certificate with the current files.
     ///
     /// # Errors
-    /// The reason why it is not trusted any more.
+    /// The reason why the certificate is no longer trusted.
     pub fn verify(&self) -> Result<(), rustls::Error> {
         // The generation is read first: if the files change meanwhile, the certificate is verified once more.
         self.verified.store(self.files.generation(), Ordering::Relaxed);

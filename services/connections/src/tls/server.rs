@@ -78,7 +78,7 @@ impl ServerTls {
         Ok(Arc::new(Self { files: Arc::new(loaded), refusals: Refusals::default() }))
     }
 
-    /// Does the handshake. Returns the certificates of both sides too. A failure is counted.
+    /// Performs the handshake. Returns the stream and the certificates of both sides. Counts a failure.
     ///
     /// # Errors
     /// An I/O error if the client's handshake is invalid, or takes longer than 3 s.
@@ -103,7 +103,7 @@ impl ServerTls {
         self.refusals.counts()
     }
 
-    /// Reads the files again if they have changed. Does nothing if that was checked a few seconds ago.
+    /// Reads the files again if they have changed. Does nothing if they were checked a few seconds ago.
     pub fn check(&self) {
         self.files.check_if_due();
     }
@@ -138,7 +138,7 @@ fn make(
     let mut made = builder.with_single_cert(chain, key(&config.key)?).map_err(unusable)?;
     made.alpn_protocols = vec![ALPN.to_vec()];
     if verifier.is_some() {
-        // A client that resumes a session is not verified again.
+        // Disable resumption: a client that resumes a session is not verified again.
         made.session_storage = Arc::new(NoServerSessionStorage {});
         made.send_tls13_tickets = 0;
     }

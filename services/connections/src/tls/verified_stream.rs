@@ -35,7 +35,7 @@ pub struct VerifiedStream<C> {
     stream: TlsStream<C>,
     files: Arc<ClientFiles>,
     name: ServerName<'static>,
-    /// The server's certificate, and those between it and its authority.
+    /// The server's certificate, followed by the intermediate ones.
     chain: Vec<CertificateDer<'static>>,
     expires: Option<Instant>,
     /// The generation of the files with which the chain was last verified.
@@ -45,7 +45,7 @@ pub struct VerifiedStream<C> {
 }
 
 impl<C: Carrier> VerifiedStream<C> {
-    /// Wraps a connection whose handshake is done. `verified` is the generation of the files that it was done with.
+    /// Wraps a connection whose handshake is done. `verified` is the generation of the files that the handshake used.
     pub(super) fn new(
         stream: TlsStream<C>,
         files: Arc<ClientFiles>,

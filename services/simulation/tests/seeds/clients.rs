@@ -27,18 +27,18 @@ use crate::truth::{DIMENSION, TABLES, Version, nowhere};
 pub struct Wishes {
     /// Whether faults are injected, so that requests may be refused.
     pub is_rough: Cell<bool>,
-    /// Whether clients are to end once their batches are answered.
+    /// Whether clients should end once their batches are answered.
     pub is_to_end: Cell<bool>,
-    /// Whether a node is restarted, without other faults.
+    /// Whether a node is being restarted, without other faults.
     pub is_restarting: Cell<bool>,
 }
 
-/// Counts of what all clients of a run have observed.
+/// Counts of the events that all clients of a run have observed.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Batches answered with rows, or distances.
     pub answers: Cell<u64>,
-    /// Rows that the answers have or score.
+    /// Rows that the answers contain, or for which they have distances.
     pub rows: Cell<u64>,
     /// Rows that nodes read from a table for the answers, as the nodes report them. A row counts once for each pack
     /// that it was read for.
@@ -49,7 +49,7 @@ pub struct Seen {
     pub unavailable_in_calm: Cell<u64>,
     /// Groups of concurrent fetches that were dropped before their last answer.
     pub dropped: Cell<u64>,
-    /// Messages of strangers, which violate the protocol.
+    /// Messages that strangers sent, and that violate the protocol.
     pub strange: Cell<u64>,
     /// Descriptions of nodes that observers checked.
     pub looks: Cell<u64>,
@@ -369,7 +369,7 @@ fn distance(query: &[f32], vector: &[f32], metric: Metric) -> f64 {
     }
 }
 
-/// Asks a node to fill all of a version. Returns the number of extents that failed.
+/// Asks a node to fill all extents of a version. Returns the number of extents that failed.
 pub async fn warm(net: &Net, node: &str, version: &Version) -> Result<u64, Fault> {
     let network = Network::Simulated(Arc::new(net.clone()));
     let options = FetchOptions { streams: 1, network, jitter_seed: 0, ..FetchOptions::default() };

@@ -1,9 +1,9 @@
 //! Fairness between flows: the latency of one tenant while another tenant asks for ten times its share.
 //!
 //! Both tenants use one client, as two grants of a query node do, and one I/O node. The node's RAM tier is off, so that
-//! the drive is the bottleneck. The good tenant asks steadily for half of its share. The other tenant asks at random
-//! times for exactly its own share, and in a second run for ten times as much. In the second run, the good tenant's p99
-//! may be at most 10 % higher.
+//! the drive is the bottleneck. The good tenant requests half of its share at equal intervals. The other tenant
+//! requests exactly its own share at random times, and in a second run ten times as much. In the second run, the good
+//! tenant's p99 may be at most 10 % higher.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -36,7 +36,7 @@ const NODE: &str = "io-0";
 /// The number of reads that the drive carries out at a time.
 const CHANNELS: usize = 64;
 
-/// The time before the measurement, in which the node finds how many reads in flight keep the drive busy.
+/// The time before the measurement, in ms, in which the node determines how many reads in flight keep the drive busy.
 const SETTLES_MS: u64 = 10_000;
 
 /// The maximum number of outstanding requests of a tenant. Requests beyond it are not sent and count as unanswered.
@@ -54,7 +54,7 @@ fn seeds() -> u64 {
 /// share.
 const RISE_MAX: f64 = 1.1;
 
-/// The sizes of a tenant's requests in rows, used one after the other and then again.
+/// The sizes of a tenant's requests in rows. They are used in turn, over and over.
 type Sizes = &'static [usize];
 
 const ONE: Sizes = &[1];
@@ -102,7 +102,7 @@ struct Tenant {
     flow: Flow,
     sizes: Sizes,
     rows_per_ms: f64,
-    /// Whether requests come at equal intervals rather than at random times.
+    /// Whether requests are sent at equal intervals instead of at random times.
     is_steady: bool,
     burst_ms: u64,
     dice: Dice,
@@ -243,7 +243,7 @@ impl Tenant {
     }
 }
 
-/// The table, whose rows have a sector or two of their own.
+/// Returns the table. Each of its rows lies in one or two sectors of its own.
 fn table() -> &'static Version {
     &TABLES[2][0]
 }

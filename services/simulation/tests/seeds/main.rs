@@ -1,13 +1,13 @@
-//! Simulates complete I/O nodes and their clients from one seed: whatever fails, every answer must be right.
+//! Simulates complete I/O nodes and their clients from one seed. Whatever fails, every answer must be right.
 //!
 //! The nodes run the real code ([`io_node::SteppedNode`]): cores with sessions, stages, RAM tier and rings; filler,
 //! eviction, journals, scrubber and recovery. The clients are [`client::fetch`], over real HTTP/2 and gRPC. Drives
 //! ([`ring::sim`]), network, object store and clock are simulated. Each run takes place on one thread.
 //!
 //! `BIREME_SEEDS=17..18` runs that seed, and `BIREME_TRACE=1` prints its events. `BIREME_MINUTES=10` runs new seeds for
-//! that long. `BIREME_REPEATS=500` runs that many seeds twice, to check that runs are reproducible. A run is, unless its
-//! process is stopped for more than a second: a node's HTTP/2 forgets streams that it has reset after a second of real
-//! time, which hyper does not let servers configure.
+//! that long. `BIREME_REPEATS=500` runs that many seeds twice, to check that runs are reproducible. A run is
+//! reproducible unless its process is stopped for more than a second: after a second of real time, a node's HTTP/2
+//! forgets the streams that it has reset, and hyper does not let servers configure this.
 
 mod clients;
 mod dice;

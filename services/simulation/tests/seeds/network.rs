@@ -46,9 +46,9 @@ struct NetState {
 /// The faults of the network.
 #[derive(Clone, Debug)]
 pub struct NetTroubles {
-    /// The latency of a byte, in ms.
+    /// The latency of bytes, in ms.
     pub latency_ms: RangeInclusive<u64>,
-    /// The number of reads and writes, of 1,000, that move fewer bytes than they could.
+    /// The number of reads and writes in 1,000 that move fewer bytes than they could.
     pub short_per_mille: u64,
 }
 
@@ -126,7 +126,7 @@ impl Net {
         self.lock().troubles = troubles;
     }
 
-    /// Lets a node listen.
+    /// Makes a node listen.
     pub fn listen(&self, node: &str) {
         self.lock().listening.entry(node.to_owned()).or_default();
     }
@@ -138,7 +138,7 @@ impl Net {
         drop(waiting);
     }
 
-    /// Ends a node: its connections are reset, or cut off `silently` if its machine has failed.
+    /// Ends a node. Its connections are reset; with `silently`, as if its machine had failed, they are only cut off.
     pub fn vanish(&self, node: &str, silently: bool) {
         let gone = self.lock().listening.remove(node);
         // Dropped after the lock is released, because dropping an end locks the network.
@@ -162,7 +162,7 @@ impl Net {
         });
     }
 
-    /// Lets some of a node's clients read slowly: `bytes` per millisecond.
+    /// Makes some of a node's clients read slowly: `bytes` per millisecond.
     pub fn slow_some(&self, node: &str, bytes: usize) {
         self.each_of(node, |connection, dice| {
             if dice.per_mille(400) {
@@ -191,7 +191,7 @@ impl Net {
         state.listening.get_mut(node).map(std::mem::take).unwrap_or_default().into()
     }
 
-    /// Returns the number of connections of which the node holds its end.
+    /// Returns the number of connections whose node's end still exists.
     pub fn held_by(&self, node: &str) -> usize {
         let state = self.lock();
         state.connections.iter().filter(|it| it.node == node && it.is_held[1]).count()

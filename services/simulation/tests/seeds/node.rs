@@ -50,7 +50,7 @@ impl Node {
         let mut count = 1 + dice.below(3);
         let mut segments = 2;
         if dice.per_mille(300) {
-            // Four segments of each drive cannot be guaranteed, so these drives have more segments.
+            // Four segments of each drive cannot be guaranteed, so drives with shares need more segments.
             (count, segments) = (1 + dice.below(2), 9);
             config.shares = shares(&mut dice);
         }
@@ -128,8 +128,8 @@ impl Node {
         !self.is_stopping && self.up.as_ref().is_some_and(|up| up.found().is_some())
     }
 
-    /// Returns whether a stopping node has stopped: `Some(true)` if it has recorded what it had written and ended its
-    /// streams, `Some(false)` if its time is over, `None` otherwise.
+    /// Returns whether a stopping node has stopped. `Some(true)` means that it has recorded what it had written and has
+    /// ended its streams; `Some(false)` that its time is over; `None` that it has not stopped.
     pub fn has_stopped(&mut self, now: u64) -> Option<bool> {
         let up = self.up.as_mut().filter(|_| self.is_stopping)?;
         match up.has_stopped() {
@@ -213,7 +213,7 @@ fn start_warms(dice: &mut Dice) -> Vec<StartWarmConfig> {
     warms
 }
 
-/// Returns settings that are small enough for bounds to be reached.
+/// Returns settings so small that runs reach the node's bounds.
 fn config(dice: &mut Dice, name: &str) -> IoConfig {
     let cores = 1 + dice.below(3);
     let batch_rows_max = [8, 64, 256][dice.below(3)];

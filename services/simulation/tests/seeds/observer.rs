@@ -32,8 +32,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Creates an observer of all nodes, which have these settings. `lives` has the number of each node's current life.
-    /// Must be called within the clients' runtime.
+    /// Creates an observer of all nodes. `configs` are the nodes' settings, and `lives` has the number of each node's
+    /// current life. Must be called within the clients' runtime.
     pub fn new(
         seed: u64,
         number: usize,
@@ -64,7 +64,7 @@ impl Observer {
             let at = self.dice.below(self.nodes.len());
             let before = self.life(at);
             let described = self.nodes[at].describe(PATIENCE).await;
-            // A description is only checked if the node was in the same life before and after; the filler of a stopping
+            // Check a description only if the node was in the same life before and after it; the filler of a stopping
             // node no longer answers.
             match (described, before.filter(|_| self.life(at) == before)) {
                 (Ok(described), Some(before)) => {
@@ -173,7 +173,7 @@ impl Observer {
     }
 }
 
-/// Checks counters and states that only grow within a life.
+/// Checks counters and states that can only increase within a life.
 fn grows(last: &DescribeResponse, now: &DescribeResponse) -> Result<(), String> {
     let counters = |of: &DescribeResponse| {
         let sum = |count: fn(&wire::fetch::Core) -> u64| of.cores.iter().map(count).sum::<u64>();

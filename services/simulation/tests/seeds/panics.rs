@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::sync::Once;
 
-/// An assertion of h2 in debug builds fails if a connection is dropped with open streams, as a crash drops it. It is
-/// ignored: the memory is freed nevertheless, and release builds do not check (hyperium/h2#907).
+/// An assertion of h2 in debug builds fails if a connection with open streams is dropped, which a crash does. This
+/// panic is ignored: the memory is freed nevertheless, and release builds do not check (hyperium/h2#907).
 const DROPPED_WITH_STREAMS: &str = "!self.has_streams()";
 
 thread_local! {

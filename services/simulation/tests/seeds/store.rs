@@ -29,9 +29,9 @@ struct StoreState {
 pub struct StoreTroubles {
     /// The latency of a request, in ms.
     pub latency_ms: RangeInclusive<u64>,
-    /// The number of requests, of 1,000, that fail.
+    /// The number of requests in 1,000 that fail.
     pub failing_per_mille: u64,
-    /// The number of requests, of 1,000, that take ten seconds longer.
+    /// The number of requests in 1,000 that take ten seconds longer.
     pub hanging_per_mille: u64,
     /// Ids of fragments, of all tables, whose files are missing.
     pub vanished: BTreeSet<u32>,
@@ -64,7 +64,7 @@ impl Store {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Simulates one request, for a fragment's file if one is given.
+    /// Simulates one request. With `fragment`, it reads the file of that fragment.
     async fn request(&self, fragment: Option<u32>) -> Result<(), Fault> {
         let (wait, fails) = {
             let StoreState { dice, troubles } = &mut *self.lock();

@@ -1,5 +1,5 @@
 //! Strangers violate the protocol: their messages are meaningless, out of order, truncated, corrupted, or not even
-//! HTTP/2. They must get a clear refusal or nothing, and must not affect other clients.
+//! HTTP/2. They must get a clear refusal or no answer, and must not affect other clients.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -174,7 +174,7 @@ impl Stranger {
                 Some(_) => None,
                 None => return self.wrong("an empty reply"),
             },
-            // A node retires streams regardless of their requests.
+            // A node may retire a stream at any time, whatever its requests.
             Some(Answer::Retire(_)) => return,
             None => return self.wrong("an empty answer"),
         };
@@ -227,7 +227,7 @@ impl Stranger {
         bytes
     }
 
-    /// Returns mostly one of a few numbers, so that messages refer to each other.
+    /// Returns a number, mostly one of a few small ones, so that messages refer to each other.
     fn small(&mut self) -> u64 {
         match self.dice.per_mille(900) {
             true => self.dice.in_range(0..=3),

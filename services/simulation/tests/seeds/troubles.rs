@@ -60,7 +60,7 @@ const ALL: [FaultKind; 12] = [
 pub struct Troubles {
     kinds: Vec<FaultKind>,
     dice: Dice,
-    /// The number of milliseconds, of 1,000, in which a fault begins.
+    /// The number of milliseconds in 1,000 in which a fault begins.
     per_mille: u64,
     /// The faults under way: when they end, in ms, their kind, and the index of the node.
     ends: BTreeSet<(u64, FaultKind, usize)>,
@@ -241,8 +241,8 @@ fn end(kind: FaultKind, node: &mut Node, store: &Store) {
     }
 }
 
-/// Flips a bit or makes a sector unreadable, behind the superblock: if that is lost, an operator has to repair the
-/// drive.
+/// Flips a bit or makes a sector unreadable, always behind the superblock: if the superblock is lost, an operator has
+/// to repair the drive.
 fn rot(dice: &mut Dice, node: &Node) {
     let slabs = node.disk.slabs();
     let drive = dice.below(slabs.len());

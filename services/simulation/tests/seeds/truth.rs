@@ -36,7 +36,8 @@ pub struct Version {
 pub struct Fragment {
     /// All of its rows, including deleted ones.
     rows: RecordBatch,
-    /// For each column, the number of the form that its values have. Rewriting a column gives it another form.
+    /// For each column, a number that its values and the name of its file depend on. Rewriting a column changes its
+    /// number.
     forms: Vec<u32>,
     deleted: Arc<DeletedRows>,
 }
@@ -87,8 +88,8 @@ impl Version {
         }
     }
 
-    /// Returns the number of extents of a version with two packs, which all tables but `scanned` have. A chunk has 64
-    /// rows.
+    /// Returns the number of the version's extents, if its table has two packs, as all tables but `scanned` have. A
+    /// chunk has 64 rows.
     pub fn extents(&self) -> u64 {
         2 * self.infos.iter().map(|info| u64::from(info.physical_rows.div_ceil(64))).sum::<u64>()
     }
@@ -108,7 +109,7 @@ impl Fragment {
         let columns: Vec<_> =
             columns.iter().map(|it| self.rows.schema().index_of(it).unwrap()).collect();
         let rows = UInt32Array::from_iter_values(rows);
-        // Copied instead of sliced, because arrays that are read from a store have no offset.
+        // Copy instead of slicing, because arrays that are read from a store have no offset.
         take_record_batch(&self.rows.project(&columns).unwrap(), &rows).unwrap()
     }
 
@@ -156,8 +157,8 @@ fn vectors() -> Vec<Version> {
     ]
 }
 
-/// Returns the version of a table that exceeds the drives of most nodes, so that its rows evict those that are read
-/// often.
+/// Returns the version of a table that is larger than the drives of most nodes, so that its rows evict those that are
+/// read often.
 fn scanned() -> Vec<Version> {
     let schema = Arc::new(Schema::new(vec![
         Field::new("id", DataType::Int64, false),

@@ -32,9 +32,9 @@ use crate::truth::TABLES;
 pub struct Outcome {
     /// The hash and the number of all events.
     pub digest: (u64, u64),
-    /// The number of answers, and of the rows that they have or score.
+    /// The number of answers, and of the rows that they contain or have distances for.
     pub answers: (u64, u64),
-    /// The duration on its own clock, in milliseconds.
+    /// The run's duration on the simulated clock, in milliseconds.
     pub took_ms: u64,
     /// The number of events of each kind.
     pub happened: Happened,
@@ -171,7 +171,7 @@ impl World {
         (0..self.dice.in_range(50..=300)).for_each(|_| self.step());
         self.check_credits();
         if self.dice.per_mille(250) {
-            // Clients are answered in the meantime, or learn that the node is unavailable.
+            // While the node restarts, clients are answered, or learn that it is unavailable.
             wishes.is_restarting.set(true);
             let at = self.dice.below(self.nodes.len());
             self.stop_gracefully(at);
@@ -278,14 +278,15 @@ impl World {
             let is_sound = !self.nodes[at].is_damaged && all_serve;
             let extents = ended.extents;
             if is_sound && ended.extents_dropped == 0 {
-                // There may be more: evicted extents are in their journal until that is emptied, and a start warm may
-                // fill others.
+                // There may be more extents: evicted ones are in their journal until it is emptied, and a start warm
+                // may fill others.
                 assert!(found >= extents, "{found} extents are found after a stop, of {extents}");
             }
         }
     }
 
-    /// Stops a node with enough time to end its streams, and checks that it does, although clients send requests.
+    /// Stops a node with enough time to end its streams, and checks that it ends them although clients keep sending
+    /// requests.
     fn stop_gracefully(&mut self, at: usize) {
         let before = self.happened.count_of("drained");
         let lives = self.nodes[at].lives();
@@ -346,7 +347,8 @@ impl World {
     }
 }
 
-/// Returns what a node holds for clients, except reads of tables that are under way.
+/// Returns a description of something that a node still holds for clients, except reads of tables that are under way.
+/// Returns `None` if there is nothing.
 fn held_for_clients(state: &SteppedState) -> Option<String> {
     for (at, core) in state.cores.iter().enumerate() {
         let gauges = [
@@ -362,7 +364,8 @@ fn held_for_clients(state: &SteppedState) -> Option<String> {
     None
 }
 
-/// Returns what a node holds although there are no requests.
+/// Returns a description of something that a node holds although there are no requests. Returns `None` if there is
+/// nothing.
 fn held(state: &SteppedState) -> Option<String> {
     for (at, core) in state.cores.iter().enumerate() {
         let gauges = [

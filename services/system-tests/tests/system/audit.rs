@@ -24,7 +24,7 @@ fn lines(path: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Waits until the log has a line that `is_it` accepts, and returns all of these.
+/// Waits until the log has a line that `is_it` accepts, and returns all such lines.
 async fn lines_with(path: &Path, is_it: impl Fn(&Value) -> bool) -> Vec<Value> {
     let until = soon();
     loop {
@@ -51,7 +51,7 @@ async fn each_projection_of_a_stream_has_a_line_however_it_ends() {
     let label = io_node::table_label(&lake::TableUri::of_config(uri).unwrap());
     let is_fetch = |line: &Value| line["rpc"] == "bireme.fetch.v1.FetchService/Fetch";
 
-    // The rows of two projections are counted apart, and their lines are written when the client is gone.
+    // The rows of two projections are counted separately, and their lines are written when the client is gone.
     let options = FetchOptions { streams: 1, ..Default::default() };
     let client = FetchClient::new(endpoint(io.node.local_addr()), options.clone()).unwrap();
     let table = client::fetch::TableVersion { uri, version: 1, identity: "" };
@@ -83,7 +83,7 @@ async fn each_projection_of_a_stream_has_a_line_however_it_ends() {
         assert!(line.get("caller").is_none(), "the node is open: {line}");
     }
 
-    // A table that is not served, and a stream that opens nothing.
+    // Request a table that is not served, and open a stream that opens no projection.
     let client = FetchClient::new(endpoint(io.node.local_addr()), options).unwrap();
     client.ready(soon()).await.unwrap();
     let foreign = client::fetch::TableVersion { uri: "/etc", version: 1, identity: "" };
@@ -99,7 +99,7 @@ async fn each_projection_of_a_stream_has_a_line_however_it_ends() {
     io.describe().await;
     lines_with(&log, |line| line["rpc"] == "bireme.fetch.v1.FetchService/Describe").await;
 
-    // Streams that are open when the node stops.
+    // Some streams are open when the node stops.
     let projection = io.open(uri, 1, &["id"]).await;
     io.client.fetch(&projection, addrs(11), None, soon()).await.unwrap();
     io.stop().await;
@@ -200,7 +200,7 @@ async fn refused_handshakes_have_a_line_on_both_tiers() {
             let stream = TcpStream::connect(address).await.unwrap();
             let from = stream.local_addr().unwrap().to_string();
             if let Ok(mut stream) = client.connect(stream, "io.example").await {
-                // With TLS 1.3 a client learns of the refusal when it reads.
+                // With TLS 1.3, a client learns that it is refused only when it reads.
                 stream.read_to_end(&mut Vec::new()).await.unwrap_err();
             }
             let refused = lines_with(log, |line| line["peer"] == from.as_str()).await;

@@ -66,7 +66,7 @@ pub async fn start_io(config: IoConfig) -> IoNode {
         .unwrap()
 }
 
-/// Starts an I/O node over the drives of a node that was dropped, which releases them a moment later.
+/// Starts an I/O node over the drives of a node that was dropped. Waits until the dropped node has released them.
 pub async fn start_io_again(config: IoConfig) -> IoNode {
     let deadline = soon();
     loop {
@@ -118,7 +118,7 @@ impl Io {
         (Self::on(&disk, change).await, disk)
     }
 
-    /// Starts a node on a simulated disk with any contents.
+    /// Starts a node on a simulated disk, whatever its contents.
     pub async fn on(disk: &SimDisk, change: impl FnOnce(&mut IoConfig)) -> Self {
         let folder = folder();
         let mut config = io_config(folder.path());
@@ -141,7 +141,7 @@ impl Io {
         self.client.open(table, &columns, soon()).await.unwrap()
     }
 
-    /// Fills all of a version. Panics if any extent can't be filled.
+    /// Fills all extents of a version. Panics if an extent can't be filled.
     pub async fn warm(&self, uri: &str, version: u64) {
         let request = WarmRequest { table_uri: uri.into(), version, ..Default::default() };
         let mut progress = self.client.warm(request).await.unwrap();

@@ -243,7 +243,7 @@ async fn a_failing_drive_is_retired_and_the_others_take_over() {
         for sector in 0..(64 << 20) / 4096 {
             disk.break_sector(address::DriveNo(drive), address::SectorNo(sector));
         }
-        // Each bad extent counts against the drive and is filled again, maybe on the same drive.
+        // Each bad extent counts against the drive and is filled again, possibly on the same drive.
         for _ in 0..60 {
             check(&io, &uri, &ids).await;
             let state = io.describe().await.drives[usize::from(drive)].state();
@@ -278,7 +278,7 @@ async fn drives_that_become_a_hundred_times_slower_are_retired_except_the_last()
     io.warm(&uri, 1).await;
     let ids: Vec<u32> = (0..3000).step_by(17).collect();
     let states = async |seconds: u64| {
-        // `seconds` is longer than the time that the node takes to judge a drive.
+        // `seconds` is longer than the node takes to judge a drive.
         let until = std::time::Instant::now() + Duration::from_secs(seconds);
         loop {
             check(&io, &uri, &ids).await;
@@ -360,7 +360,7 @@ async fn fills_respect_their_rate() {
     let (io, _) = Io::simulated(1, |config| config.fill_rate = ByteSize::mib(4)).await;
     let began = std::time::Instant::now();
     io.warm(&uri, 1).await;
-    // 4 MiB of vectors are in 16 extents. The rate causes no wait after the last one.
+    // 4 MiB of vectors lie in 16 extents. The rate limit causes no wait after the last fills.
     let least = io.describe().await.bytes_filled as f64 / 4.2e6 * 14.0 / 16.0;
     assert!(began.elapsed().as_secs_f64() > least, "{:?} for {least} s", began.elapsed());
     io.stop().await;

@@ -1,4 +1,4 @@
-//! Endpoints that name a node of the other tier, or no node.
+//! Tests endpoints at which a node of the other tier answers, or no node.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -10,7 +10,7 @@ use wire::{Fault, Reason};
 
 use crate::cluster::{Cluster, endpoint, soon};
 
-/// Starts a server that answers every connection as a web server without HTTP/2 does.
+/// Starts a server that answers every connection like a web server without HTTP/2.
 fn web_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

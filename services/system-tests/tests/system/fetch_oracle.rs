@@ -53,7 +53,7 @@ async fn oracle(dataset: &Dataset, addrs: &[u64], columns: &[&str]) -> RecordBat
         .unwrap()
 }
 
-/// Returns address lists of many kinds. All rows exist.
+/// Returns lists of addresses of existing rows, in many orders and sizes.
 fn lists(live: &[u64], rng: &mut StdRng) -> Vec<Vec<u64>> {
     let some = |rng: &mut StdRng, n: usize| -> Vec<u64> {
         (0..n).map(|_| live[rng.random_range(0..live.len())]).collect()

@@ -1,4 +1,4 @@
-//! Look-ups by key through both tiers, in the key index, while the table changes.
+//! Tests look-ups by key through both tiers, in the key index, while the table changes.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ impl Keyed {
         Self { _folder: folder, uri, cluster }
     }
 
-    /// Waits until this version is served, and the key index covers it.
+    /// Waits until this version is served and the key index covers it.
     async fn covered(&self, version: u64) {
         let deadline = soon();
         loop {
@@ -129,7 +129,7 @@ async fn all_keys_of_wordnet_are_found_in_the_key_index_before_and_after_changes
     let keys = texts(&rows, "synset");
     let glosses = texts(&rows, "gloss");
     let absent: Vec<String> = keys.iter().map(|key| format!("{key}-absent")).collect();
-    // The first look-up begins the index, and does not wait for it.
+    // The first look-up starts the build of the index, but does not wait for it.
     assert_eq!(keyed.get(&keys[..1]).await, (glosses[..1].to_vec(), 0));
     keyed.covered(dataset.version_id()).await;
     let before = keyed.looked_up().await;

@@ -46,7 +46,7 @@ impl Loop {
         Ok(Self { device, file })
     }
 
-    /// Changes the length of the device's file to `bytes`, which makes everything behind it unreadable.
+    /// Truncates the device's file to `bytes`, so that everything beyond that is unreadable.
     fn cut(&self, bytes: u64) {
         File::options().write(true).open(&self.file).unwrap().set_len(bytes).unwrap();
     }
@@ -97,7 +97,7 @@ async fn the_table_answers_for_unreadable_sectors() {
         config.drives[0].path = path;
         config.drives[0].size = None;
         config.segment = bytesize::ByteSize::mib(4);
-        // Only the test causes reads.
+        // Turn the scrubber off, so that only the test causes reads.
         config.scrub_rate = bytesize::ByteSize::b(0);
     })
     .await;
@@ -118,7 +118,7 @@ async fn the_table_answers_for_unreadable_sectors() {
     assert!(total(&cut, |c| c.bad_sectors) > 0, "{cut:?}");
     assert!(total(&cut, |c| c.table_rows) > 0 && cut.extents_dropped > 0, "{cut:?}");
 
-    // The whole device is unreadable. The drive is retired, and the node goes on.
+    // The whole device is unreadable. The drive is retired, and the node continues to serve.
     device.cut(HEAD_BYTES);
     let began = std::time::Instant::now();
     loop {

@@ -147,7 +147,7 @@ impl Followed {
         all
     }
 
-    /// Restarts the last node over the same drive and at another address.
+    /// Restarts the last node over the same drive, at another address.
     async fn restart(&mut self, folder: TempDir) {
         let mut config = io_config(folder.path());
         config.name = format!("io-{}", self.io.len());
@@ -195,7 +195,7 @@ impl Load {
         Self { stop, done, tasks }
     }
 
-    /// Waits until `requests` more requests were answered.
+    /// Waits until `requests` more requests have been answered.
     async fn go_on(&mut self, requests: usize) {
         let enough = self.done.load(Ordering::Relaxed) + requests;
         let deadline = soon();

@@ -1,4 +1,5 @@
-//! Overload: a node refuses requests that it can't hold or finish in time, with a reason, and loses none.
+//! Tests overload: a node refuses requests that it can't hold or finish in time, and gives the reason. Every request
+//! gets an answer.
 
 use std::sync::Arc;
 
@@ -82,7 +83,7 @@ async fn replies_beyond_the_memory_limit_are_shed_and_the_others_are_right() {
     let described = io.describe().await;
     assert_eq!(total(&described, |c| c.shed), shed);
     assert_eq!(total(&described, |c| c.reply_bytes), idle, "all memory is given back");
-    // A reply larger than all memory is not refused forever: it is served when it is alone.
+    // A reply that is larger than all memory is not refused forever: it is served when no other reply is under way.
     let addrs = (0..ROWS as u32).map(|row| RowAddr::new(0, row)).collect();
     let large = io.client.fetch(&projection, addrs, None, soon()).await.unwrap();
     assert_eq!(large.into_rows().unwrap().num_rows(), ROWS);
@@ -128,7 +129,7 @@ async fn a_batch_that_would_wait_past_its_deadline_is_refused_at_once() {
         match outcome {
             Ok(_) => {}
             Err(fault) if fault.reason == Reason::Overloaded => break Some(fault),
-            // The node does not yet know how long its queued reads take, so it admitted the batch.
+            // The node admitted the batch, because it does not yet know how long its queued reads take.
             Err(fault) => assert_eq!(fault.reason, Reason::DeadlineExceeded, "{fault}"),
         }
     };

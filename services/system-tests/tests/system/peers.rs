@@ -1,5 +1,5 @@
-//! Tests that an I/O node answers its peers and nobody else, and that a query node believes nobody but I/O nodes: by
-//! the names in certificates, and by a secret that both tiers share.
+//! Tests that an I/O node answers only its peers, and that a query node accepts rows only from I/O nodes. Both
+//! recognise each other by the names in certificates, and by a secret that both tiers share.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn knowing(secret: &Path) -> FetchOptions {
 const OLD: &str = "the-old-secret-of-both-tiers-0123456789";
 const NEW: &str = "the-new-secret-of-both-tiers-0123456789";
 
-/// Writes a file of secrets as tools do that write it anew: another file is renamed over it.
+/// Replaces a file of secrets by renaming a new file over it, as tools do.
 fn write_secrets(path: &Path, secrets: &[&str]) {
     let next = path.with_extension("next");
     std::fs::write(&next, secrets.join("\n")).unwrap();
@@ -76,7 +76,7 @@ fn server(authority: &Authority, pair: &Pair) -> ServerTlsConfig {
     ServerTlsConfig { cert, key, client_ca: Some(authority.ca.clone()), crl: None }
 }
 
-/// Returns the settings of a client with this certificate. Servers must have `server_name`.
+/// Returns the settings of a client with this certificate. Servers' certificates must have the name `server_name`.
 fn client(authority: &Authority, pair: &Pair, server_name: &str) -> ClientTlsConfig {
     ClientTlsConfig {
         ca: Some(authority.ca.clone()),
@@ -182,7 +182,7 @@ async fn certificates_are_renewed_under_load_and_a_revoked_node_is_left() {
     assert_eq!(status.fallback_rows, 0, "each row came from the I/O node");
     assert_eq!(status.errors, 0);
 
-    // The I/O node's certificate is revoked. The query node leaves its open streams, and reads the table.
+    // The I/O node's certificate is revoked. The query node ends its open streams, and reads the table.
     authority.revoke(&[&own]);
     let until = crate::cluster::soon();
     loop {
@@ -263,7 +263,7 @@ async fn an_io_node_that_does_not_know_the_secret_is_not_believed() {
     write_secrets(&ours, &[OLD]);
     write_secrets(&other, &[NEW]);
     for secret in [None, Some(other)] {
-        // The node answers anyone, as one does that was put in the place of another.
+        // The node answers anyone, like an impostor in place of an I/O node.
         let cluster = Cluster::start_with(1, &[("t", &uri)], |io, config| {
             io.peer_secret = secret.clone();
             io.access = Some(IoAccess::Open);
@@ -290,7 +290,7 @@ async fn a_cluster_gets_a_secret_node_by_node() {
     write(&uri).await;
     let secret = folder.path().join("secret");
     write_secrets(&secret, &[OLD]);
-    // I/O nodes come first. They answer anyone, until all query nodes have the secret.
+    // I/O nodes get the secret first. They answer anyone until all query nodes have it.
     let cluster = Cluster::start_with(1, &[("t", &uri)], |io, _| {
         io.peer_secret = Some(secret.clone());
         io.access = Some(IoAccess::Open);
@@ -355,7 +355,7 @@ async fn the_secret_is_changed_under_load_and_the_old_one_ends() {
     old.ready(soon()).await.unwrap();
     let stop = CancellationToken::new();
     let changed = async {
-        // In this order no node ever proves with a secret that the other side does not have yet.
+        // In this order, no node ever uses a secret that the other side does not have yet.
         for step in [[OLD, NEW].as_slice(), &[NEW, OLD], &[NEW]] {
             for file in [&io_file, &query_file] {
                 tokio::time::sleep(Duration::from_secs(1)).await;

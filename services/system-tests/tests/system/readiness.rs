@@ -57,7 +57,7 @@ async fn an_empty_node_is_ready_once_its_drives_answer() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(health(&io.node).await, ServingStatus::Serving);
-    // The ratio is observed for ten seconds, however soon the node was filled.
+    // The ratio is observed for ten seconds, even if the node was filled sooner.
     assert!(began.elapsed() >= Duration::from_secs(9), "{:?}", began.elapsed());
     let described = io.describe().await;
     let from_table: u64 = described.cores.iter().map(|core| core.table_rows).sum();
@@ -77,7 +77,7 @@ async fn the_wait_for_a_ratio_is_bounded() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(probed(probes, "/ready").await, (200, "ready".into()));
-    // Whoever reaches the port for probes can't read the metrics there.
+    // The port for probes does not serve the metrics.
     let elsewhere = (404, "the node's health is at /live and /ready".into());
     assert_eq!(probed(probes, "/metrics").await, elsewhere);
     assert_eq!(io.node.metrics_addr(), None);

@@ -123,8 +123,8 @@ async fn a_copy_of_a_slab_never_returns_wrong_rows() {
     let (uri, truth) = table(tables.path()).await;
     let io = start_over(folder()).await;
     let images = folder();
-    // The slab is copied front to back while the node writes it. This is worse than a power loss: the copy may have
-    // later writes without earlier ones.
+    // The slab is copied front to back while the node writes to it. This is worse than a power loss: the copy may
+    // contain later writes without earlier ones.
     let image = |number: usize| images.path().join(number.to_string());
     let slab = io.folder.path().join("slab");
     let copies = async {

@@ -1,5 +1,5 @@
-//! Certificates, authorities, token-signing keys, API keys and the policy are replaced under load. No request fails,
-//! and afterwards the replaced credentials are refused.
+//! Replaces certificates, authorities, token-signing keys, API keys and the policy under load. No request may fail, and
+//! afterwards the replaced credentials must be refused.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -86,7 +86,7 @@ impl Live {
         }
     }
 
-    /// Copies the present files of a client. Returns its settings with the copies.
+    /// Copies the current files of a client. Returns settings that use the copies.
     fn kept(&self, client: &ClientTlsConfig) -> ClientTlsConfig {
         let kept = |file: &Option<PathBuf>| {
             file.as_ref().map(|file| {
@@ -100,7 +100,7 @@ impl Live {
     }
 }
 
-/// The credentials that callers without a certificate send at present.
+/// The credentials that callers without a certificate currently send.
 struct Credentials {
     token: String,
     api_key: String,
@@ -130,7 +130,7 @@ fn policy(jwks: &Path, api_keys: &[&str], number: u32) -> String {
     )
 }
 
-/// Sends the few requests that every caller repeats.
+/// Sends one round of the requests that every caller repeats.
 async fn ask(client: &QueryClient, number: i64) -> Result<(), Fault> {
     let ids: Vec<i64> = (0..20).map(|id| (id * 7919 + number) % ROWS).collect();
     let row_addrs = ids.iter().map(|id| ((id / 20_000) as u64) << 32 | (id % 20_000) as u64);
@@ -143,7 +143,7 @@ async fn ask(client: &QueryClient, number: i64) -> Result<(), Fault> {
     client.status().await.map(drop)
 }
 
-/// Sends requests until `stop`. Before each of them, `with` returns the client with its present credentials.
+/// Sends requests until `stop`. Before each request, `with` returns the client with its current credentials.
 async fn load(
     name: &'static str,
     client: QueryClient,

@@ -117,7 +117,7 @@ async fn a_scan_evicts_nothing_pinned_and_nothing_guaranteed() {
     assert_eq!(least_now.held_bytes, least_now.bytes);
     assert!(most_now.bytes <= 3 << 20 && most_now.bytes > 2 << 20, "{most_now:?}");
     assert!(of(&described.tables, &scan).bytes > 4 << 20);
-    // Chunks that were missed just now are being written, and count towards their table already.
+    // Chunks that were just missed are being written, and already count towards their table.
     let extents: u64 = described.tables.iter().map(|table| table.extents).sum();
     assert!(extents.abs_diff(described.extents) <= 2, "{extents} and {}", described.extents);
 

@@ -1,4 +1,4 @@
-//! Both tiers with a table in an S3 server (moto) in a process of its own, also while that server refuses requests or
+//! Tests both tiers with a table in an S3 server (moto), a separate process, even while that server refuses requests or
 //! is down.
 //!
 //! `BIREME_S3_SERVER` names the program `moto_server`. Without it, these tests print a message and are skipped.
@@ -73,7 +73,7 @@ impl S3 {
         panic!("the S3 server does not come up");
     }
 
-    /// Restarts the server with the same files, which have to be put again because it keeps them in memory.
+    /// Restarts the server and uploads the same files again, because it keeps them in memory.
     async fn restarted(self, folder: &Path) -> Self {
         let port = self.port;
         drop(self);

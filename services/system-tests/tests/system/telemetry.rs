@@ -73,7 +73,7 @@ impl MetricsService for Receiver {
         &self,
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        // Other servers refuse requests without these headers.
+        // Real receivers refuse requests without these headers.
         let header = |name| request.metadata().get(name).unwrap().to_str().unwrap().to_owned();
         assert_eq!(
             (header("content-type"), header("te")),
@@ -332,7 +332,7 @@ async fn metrics_equal_status() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let io = cluster.io[0].node.metrics_addr().unwrap();
-    // Extents that the searches missed may still be filled: scrape once nothing changes meanwhile.
+    // Extents that the searches missed may still be filled, so scrape until nothing changes between two descriptions.
     let mut described = cluster.io[0].describe().await;
     let (head, text) = loop {
         let scraped = scrape(io, "/metrics", "*/*").await;
@@ -345,7 +345,7 @@ async fn metrics_equal_status() {
     assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
     let text = String::from_utf8(text).unwrap();
     assert!(text.ends_with("# EOF\n"));
-    // Readers of the text format 0.0.4 know no other types.
+    // Parsers of the text format 0.0.4 know only these types.
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.rsplit_once(' '));
     for (name, kind) in types {
         assert!(["counter", "gauge", "histogram"].contains(&kind), "{name} is a {kind}");

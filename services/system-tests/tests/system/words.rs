@@ -155,7 +155,7 @@ async fn every_row_through_both_tiers_equals_the_source() {
         let rows = joined(&taken);
         let source = words.source.slice(0, part.len());
         for column in &columns {
-            // Parquet has another name for a list's items.
+            // Cast, because Parquet has another name for a list's items.
             let (got, wanted) = (&rows[column.as_str()], &source[column.as_str()]);
             let wanted = arrow_cast::cast(wanted, got.data_type()).unwrap();
             assert!(*got == wanted, "{column}");
@@ -174,8 +174,8 @@ async fn vector_search_with_refinement_finds_what_brute_force_finds() {
     let (mut found, mut wanted) = (0, 0);
     for row in (0..keys.len()).step_by(keys.len() / 40) {
         let query = words.vector(row);
-        // More partitions are searched than by default, because each build of the index finds other rows. Quantization
-        // causes the remaining misses.
+        // Search more partitions than by default, because different builds of the index partition the rows differently.
+        // The remaining misses are caused by quantization.
         let asked = SearchRequest { nprobes: 60, ..search(by_vector(query.clone())) };
         let answer = cluster.client.search(asked).await.unwrap();
         let nearest: Vec<_> =
@@ -232,7 +232,7 @@ async fn text_and_filtered_searches_return_what_lance_returns() {
             let scores = rows["_score"].as_primitive::<Float32Type>().values().to_vec();
             by_key.zip(scores).collect::<HashMap<_, _>>()
         };
-        // At the cut, other rows of the same score are correct too.
+        // Several rows may share the lowest of these scores, and any of them is correct, so compare only the scores.
         let (got, wanted) = (scores(&answer.rows), scores(&expected));
         assert_eq!(got.len(), wanted.len(), "{text}");
         let sorted = |scores: HashMap<String, f32>| {
@@ -322,7 +322,7 @@ async fn rows_that_the_index_does_not_cover_are_scored_on_the_io_nodes() {
     let vector =
         VectorIndex { column: "vector".into(), metric: Metric::Cosine, ..Default::default() };
     build_index(&lake, text, &IndexRequest::Vector(vector), |_| {}).await.unwrap();
-    // The first rows again, with the opposite vectors.
+    // Append the first rows once more, with the opposite vectors.
     let mut dataset = Dataset::open(text).await.unwrap();
     let rows =
         dataset.scan().limit(Some(FRESH as i64), None).unwrap().try_into_batch().await.unwrap();

@@ -339,7 +339,7 @@ async fn target(connection: &Connection, table: &TableArgs) -> Result<Target> {
     Target::find(connection, &table.table, table.table_version).await
 }
 
-/// Puts `load` on the query node. Returns what was measured, and what the nodes counted meanwhile.
+/// Applies `load` to the query node. Returns the measurements, and the increase of the nodes' counters meanwhile.
 async fn measured(
     client: &QueryClient,
     args: &LoadArgs,

@@ -9,7 +9,7 @@ use lake::UriPrefix;
 
 use crate::error::{CliError, Result};
 
-/// A file that did not exist before, and is removed on drop, whether the trial succeeded or not.
+/// A file that did not exist before. It is removed on drop, whether or not the trial succeeded.
 pub struct TrialFile<'a>(&'a Path);
 
 impl<'a> TrialFile<'a> {

@@ -19,7 +19,7 @@ impl<'writer> FormatFields<'writer> for EscapedFields {
         mut writer: Writer<'writer>,
         fields: R,
     ) -> fmt::Result {
-        // Format into a string, which gets no colours: all escape sequences in it are the fields' own.
+        // Format into a string, without colours, so that any escape sequences in it come from the fields.
         let mut text = String::new();
         self.0.format_fields(Writer::new(&mut text), fields)?;
         writer.write_str(&one_line(&text))

@@ -20,8 +20,8 @@ const BURST: u32 = 20;
 /// The interval after which a callsite may write one more line.
 const REFILL: Duration = Duration::from_secs(1);
 
-/// Formats events with another formatter, except those that come too often. The next one that is written says how many
-/// were left out.
+/// Formats events with another formatter, and leaves out those that come too often. The next line of the callsite says
+/// how many were left out.
 pub struct Limited<F> {
     format: F,
     json: bool,
@@ -91,7 +91,7 @@ impl LineBudget {
         let refills = (now - self.at).as_nanos() / REFILL.as_nanos();
         let refills = u32::try_from(refills).unwrap_or(u32::MAX);
         self.lines = self.lines.saturating_add(refills).min(BURST);
-        // A full budget does not save up time for later.
+        // While the budget is full, elapsed time does not count towards later refills.
         self.at = if self.lines == BURST { now } else { self.at + REFILL * refills };
         match self.lines.checked_sub(1) {
             Some(lines) => {
@@ -152,7 +152,7 @@ mod tests {
         static NOW: Cell<Instant> = Cell::new(Instant::now());
     }
 
-    /// Limits with a clock that stands still unless it is moved.
+    /// Returns a limiter whose clock stands still until the test moves it.
     fn limited<F>(format: F, json: bool) -> Limited<F> {
         Limited { clock: || NOW.get(), ..Limited::new(format, json) }
     }
@@ -198,7 +198,7 @@ mod tests {
         assert!(last.ends_with("left_out=3"), "{last}");
     }
 
-    /// A table's name as an attacker may choose it, which is logged in fields of a span and an event, and in a message.
+    /// A table's name that an attacker may choose. It is logged in fields of a span and an event, and in a message.
     const FORGED: &str = "t\n2026-01-01T00:00:00Z  INFO forged: \u{1b}[2J\u{9b}0m\r\u{2028}";
 
     fn log_a_forged_name() {

@@ -49,8 +49,8 @@ const QUIETER: [&str; 10] = [
     "aws_config=error",
 ];
 
-/// Refuses a word that is not a level. The filter would take it for the name of a module; if it is the only word,
-/// nothing of Bireme would be logged.
+/// Refuses a word that is not a level. The filter would take it for the name of a module, and if it is the only word,
+/// no line of Bireme would be logged.
 fn check_levels(wanted: &str) -> Result<()> {
     let mut words = wanted.split(',').map(str::trim).filter(|word| !word.contains(['=', '[']));
     match words.find(|word| word.parse::<LevelFilter>().is_err()) {
@@ -82,14 +82,15 @@ pub fn start_log(level: &str, json: bool) -> Result<()> {
             .try_init(),
     };
     IS_JSON.store(json, Ordering::Relaxed);
-    // Starting fails only if a subscriber is set already, which is then used.
+    // Starting fails only if a subscriber is already set; that one is then used.
     drop(started);
     log_panics();
     Ok(())
 }
 
-/// Logs panics as events, which are one line and limited in number: a damaged table may cause a panic at each read,
-/// with a text that the table's writer chose. If RUST_BACKTRACE asks for backtraces, panics are printed as usual.
+/// Logs panics as events, so that each is one line and their number is limited: a damaged table may cause a panic at
+/// each read, with text that the table's writer chose. If RUST_BACKTRACE asks for backtraces, panics are printed as
+/// usual.
 fn log_panics() {
     if std::env::var_os("RUST_BACKTRACE").is_some_and(|wanted| wanted != "0") {
         return;

@@ -202,7 +202,7 @@ impl Caller {
         for (number, table) in (1..).zip(tables) {
             let Some(answer) = answers.next().await else { return };
             let mut asked = self.asks("GetStream", table, May::Read);
-            // The request was sent at this time at the earliest.
+            // The request was sent no earlier than this.
             (asked.is_streamed, asked.began) = (true, opened + pause * number);
             if let Some(gotten) = self.judge(&asked, answer) {
                 self.check_gotten(&asked, gotten.rows, gotten.version).await;
@@ -259,7 +259,7 @@ impl Caller {
     async fn take(&mut self) {
         let table = self.table();
         let version = self.version(table);
-        // The rows of another table have the same addresses.
+        // The addresses come from any table, because the rows of different tables have the same addresses.
         let around = Arc::clone(&self.around);
         let known = &around.tables[self.dice.random_range(0..around.tables.len())];
         let versions = known.versions();
@@ -457,8 +457,8 @@ impl Caller {
         asked.table == BROKEN && fault.message.contains(&format!("no table at <{BROKEN}>"))
     }
 
-    /// Checks that an answer contains no table's name that the caller was not allowed to see at any time since `began`,
-    /// except the name in the caller's own request, and that it contains no folder.
+    /// Checks that an answer names no table that the caller was not allowed to see at any time since `began`, except
+    /// the table named in the caller's own request, and that the answer contains no folder.
     fn hides(&self, shown: &str, asked: &str, began: Instant, rpc: &str) {
         let policies = self.around.file.in_force(began, Instant::now());
         for table in TABLES.iter().filter(|&&table| table != asked) {

@@ -235,13 +235,13 @@ async fn run(seed: u64) -> Arc<Around> {
     around
 }
 
-/// Checks that every caller gets right rows of every table, may warm it and may ask for its placement, once the policy
-/// allows everything and no fault but one is left: the sectors of the drives, which have all rows, are shuffled. Earlier,
-/// few calls of Warm and Placement are allowed, and few rows are on the drives.
+/// Checks every table under a policy that allows everything: callers get the right rows, and may call Warm and
+/// Placement. All rows are on the drives, and the only fault is that the drives' sectors are shuffled. Before this, the
+/// policies allow few calls of Warm and Placement, and few rows are on the drives.
 async fn calm(served: &Served, around: &Arc<Around>, io: &[Reachable]) {
     around.file.write(Policy::everything());
     around.file.read_by(&served.node).await;
-    // Open the last versions first, so that they are the ones that are filled.
+    // Open the latest versions first, so that these are filled.
     served.node.refresh().await;
     let client = served.client(Who::Key(0)).await;
     for table in &around.tables {
@@ -257,7 +257,7 @@ async fn calm(served: &Served, around: &Arc<Around>, io: &[Reachable]) {
         caller.describe().await;
         check_tables(&client, &around.tables).await;
     }
-    // A node that was killed a moment ago is not asked for rows yet.
+    // Retry, because a node that was killed a moment ago may not get requests yet.
     let deadline = soon();
     while bad_sectors(io).await == 0 {
         assert!(Instant::now() < deadline, "seed {}: no bad sector was read", around.seed);
@@ -281,7 +281,7 @@ async fn bad_sectors(io: &[Reachable]) -> u64 {
     futures::future::join_all(io.iter().map(Reachable::bad_sectors)).await.iter().sum()
 }
 
-/// Fills all rows of a table. The query node may not have noticed yet that an I/O node is back.
+/// Fills all rows of a table. Retries, because the query node may not have noticed yet that an I/O node is back.
 async fn warm_all(client: &QueryClient, table: &str) {
     let deadline = soon();
     loop {

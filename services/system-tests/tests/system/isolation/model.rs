@@ -1,5 +1,5 @@
-//! A plain model of access policies: what each caller may do, the texts of refusals, and which policies were in force
-//! at which times.
+//! A plain model of access policies: the rights of each caller, the texts of refusals, and the policies that were in
+//! force at any time.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -238,8 +238,8 @@ impl Policy {
     }
 }
 
-/// A policy, the time at which it was written, and a time at which the node had certainly read a later policy. `None`
-/// if that is not certain yet.
+/// A policy, the time at which it was written, and a time by which the node had certainly read a later policy, if there
+/// is one.
 type PastPolicy = (Arc<Policy>, Instant, Option<Instant>);
 
 /// The policy file, and all policies that it has contained.

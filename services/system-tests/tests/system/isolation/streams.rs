@@ -15,7 +15,7 @@ use crate::cluster::folder;
 /// The number of fragments that are added to the table to warm. Each has a chunk of its own.
 const FRAGMENTS: i64 = 6;
 
-/// The rows of the table to take from.
+/// The number of rows of the table to take from.
 const ROWS: i64 = 20_000;
 
 /// The number of rows to take: enough for dozens of messages, of which HTTP/2 buffers about ten.
@@ -27,7 +27,7 @@ fn assert_lost(fault: &Fault, table: &str) {
     assert_eq!(fault.message, said);
 }
 
-/// Returns the new policy, which allows the caller only a table that it is not using.
+/// Returns the new policy, which allows the caller to use only a table that it does not use.
 fn left() -> Policy {
     Policy::of("key:one", "larux", &[May::Read, May::Warm])
 }

@@ -1,5 +1,5 @@
 //! Test tables. Each row contains its table's name and the version that wrote it. The expected rows of each version are
-//! those that Lance reads.
+//! read with Lance.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use lance::dataset::{WriteMode, WriteParams};
 /// The dimension of the vectors.
 pub const DIMENSION: i32 = 8;
 
-/// The ids of a table begin at this number times the table's number, so all tables have different ids.
+/// A table's ids begin at its number times this, so all tables have different ids.
 const IDS: i64 = 1_000_000;
 
 /// The id and the text of each row of a version, by row address.

@@ -1,8 +1,8 @@
 //! Faults of the I/O tier: nodes that are killed and started again, drives that fail, lie and lose power, and
 //! connections that are closed or fall silent.
 //!
-//! Drives are simulated, with the faults of the simulation of I/O nodes (`services/simulation`) and one more: sectors take
-//! each other's places, so that valid rows of another table or version are where this one's should be.
+//! Drives are simulated, with the faults of the simulation of I/O nodes (`services/simulation`) and one more: sectors
+//! are swapped, so that valid rows of another table or version lie in the place of the expected ones.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -67,7 +67,7 @@ impl Reachable {
         let config = IoConfig {
             name: name.clone(),
             segment: SEGMENT,
-            // Callers find the bad sectors, not the scrubber.
+            // Turn the scrubber off, so that callers find the bad sectors.
             scrub_rate: ByteSize::b(0),
             ..io_config(folder.path())
         };
@@ -124,7 +124,7 @@ impl Reachable {
         self.disk.set_faults(SimFaults::default());
     }
 
-    /// Puts the sectors of each drive that contain anything in another order, behind the drive's head.
+    /// Shuffles the sectors of each drive that contain data, except those of the drive's head.
     pub fn shuffle_sectors(&self, dice: &mut StdRng) {
         for drive in (0..DRIVES).map(DriveNo) {
             let contents = self.disk.contents(drive);
@@ -176,7 +176,7 @@ async fn carry(mut stream: TcpStream, mut proxy: watch::Receiver<ProxyState>) {
         match now {
             ProxyState::Open(address) => {
                 let Ok(mut node) = TcpStream::connect(address).await else { return };
-                // If the connection breaks, the client notices.
+                // Ignore a broken connection: the client notices it.
                 let _ = tokio::io::copy_bidirectional(&mut stream, &mut node).await;
             }
             ProxyState::Closed => {}
@@ -196,8 +196,8 @@ enum Trouble {
     Damage,
 }
 
-/// Injects faults into one random node at a time until `stop`. Returns the nodes, all of which were started again and are
-/// reachable: a drive that was retired serves again.
+/// Injects faults into one random node at a time until `stop`. Then starts all nodes again, so that retired drives
+/// serve again, and returns the reachable nodes.
 pub async fn inject(
     mut nodes: Vec<Reachable>,
     mut dice: StdRng,
