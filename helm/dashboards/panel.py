@@ -78,7 +78,7 @@ class Row:
 
 
 def laid_out(rows: list[Row]) -> list[dict]:
-    """Returns the rows and panels in Grafana's form, with numbers and positions."""
+    """Returns the rows and panels in Grafana's form, with their ids and positions."""
     placed, y = [], 0
     for row in rows:
         placed.append({

@@ -1,7 +1,7 @@
 """Builds the queries of panels. A `Selection` selects the nodes whose series are shown.
 
 A query for a histogram uses the native histogram and falls back to the buckets of the text format, so that
-dashboards work with either way of scraping."""
+dashboards work with both ways of scraping."""
 
 from dataclasses import dataclass
 

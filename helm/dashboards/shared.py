@@ -1,4 +1,4 @@
-"""Panels that several dashboards share. A dashboard passes a title or description of its own where that is clearer."""
+"""Panels that several dashboards share. A dashboard passes its own title or description where that is clearer."""
 
 from .panel import Panel, lines
 from .query import Selection

@@ -8,7 +8,7 @@ from .shared import CALLS, RPC
 
 of = Selection('namespace=~"$namespace"')
 SEARCH = 'rpc_method="bireme.query.v1.QueryService/Search"'
-# Errors that are not the fault of the request.
+# Errors that the request itself does not cause.
 OWN = (
     'error_type=~"STORE_UNREACHABLE|STORE_REFUSED|TABLE_DAMAGED|BAD_PROTOCOL|DEADLINE_EXCEEDED|NODE_UNAVAILABLE|'
     'INTERNAL"'

@@ -48,8 +48,8 @@ def program_image(file: str, name: str, entrypoint: str, program: Path, folder: 
 
 
 def make_unless_current(archive: Path, program: Path, write: Callable[[], None]) -> None:
-    """Makes the archive unless it was made of this very program. Comparing times would not suffice: a binary of another
-    build profile may be older than the archive."""
+    """Makes the archive unless it was made from this same program. Comparing times would not suffice: a binary of
+    another build profile may be older than the archive."""
     note, found = archive.with_suffix(".of"), program.stat()
     identity = f"{program.resolve()} {found.st_size} {found.st_mtime_ns}\n"
     if archive.exists() and note.exists() and note.read_text() == identity:

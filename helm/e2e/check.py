@@ -7,7 +7,7 @@ BEGUN = time.monotonic()
 
 
 class CheckFailed(Exception):
-    """A check did not hold."""
+    """A check failed."""
 
 
 class Impossible(Exception):

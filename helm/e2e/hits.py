@@ -1,4 +1,4 @@
-"""Samples the hit ratio, which is the share of rows that did not come from the table, by `bireme status`."""
+"""Samples the hit ratio with `bireme status`: the share of rows that did not come from the table."""
 
 from .check import say
 from .process import until
@@ -59,8 +59,8 @@ def share(rows: int, table: int) -> float:
 
 
 def counters(release: Release) -> dict[tuple[str, str], Counts]:
-    """Returns the counts of the I/O nodes that answer, and of the query node that answers: rows that it reads from a table
-    itself are counted by no I/O node."""
+    """Returns the counts of the I/O nodes that answer, and of the query node that answers, because rows that the query
+    node itself reads from a table are counted by no I/O node."""
     # The exit code is 4 while an I/O node does not answer.
     status = release.ask("status", accept=(0, 4))[0]
     found = {("io", it["name"]): (it["rows"], it["table_rows"]) for it in status["io_nodes"] if it["reachable"]}

@@ -91,7 +91,7 @@ class Load:
         check(bound, answered and failed <= self.failed_max, f"{failed} of {answered}; {self.output.name}")
 
     def end(self) -> None:
-        """Waits until `seconds` have passed, then stops k6. Loads with a shape of their own may end before."""
+        """Waits until `seconds` have passed, then stops k6. Loads whose duration is fixed may end earlier."""
         try:
             self.k6.process.wait(max(0, self.begun + self.seconds - time.monotonic()))
             return

@@ -87,7 +87,8 @@ def groups() -> str | None:
 
 
 def addresses() -> str:
-    """Returns existing routes to parts of our networks. Routes to larger networks do no harm: ours take precedence."""
+    """Returns existing routes to parts of the cluster's networks. Routes to larger networks do no harm: the cluster's
+    routes are more specific and take precedence."""
     ours = [ipaddress.ip_network(cidr) for cidr in (NODES_CIDR, PODS_CIDR, SERVICES_CIDR, FAKE_PODS_CIDR)]
     routes = [route["dst"] for route in json.loads(run("ip", "-json", "-4", "route")) if route["dst"] != "default"]
     taken = [dst for dst in routes if any(ipaddress.ip_network(dst).subnet_of(cidr) for cidr in ours)]

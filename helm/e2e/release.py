@@ -18,8 +18,8 @@ VALUES = Path(__file__).parent / "values.yaml"
 
 
 def documents(said: str) -> list[dict]:
-    """Parses the JSON lines of the binary's answer. Raises `Failed` if there are none: the query node itself did not
-    answer, and the exit code was an accepted one, such as 4."""
+    """Parses the JSON lines that the binary printed. Raises `Failed` if there are none: then the query node itself did
+    not answer, although the exit code, such as 4, was an accepted one."""
     if not said:
         raise Failed("the query node did not answer")
     return [json.loads(line) for line in said.splitlines()]
@@ -57,7 +57,8 @@ class Release:
         return file
 
     def upgrade(self, *sets: str, force: bool = False) -> None:
-        """Installs or upgrades. With `force`, it also sets fields that others own, such as replicas set by a scaler."""
+        """Installs or upgrades. With `force`, also sets fields that other managers own, such as replicas set by a
+        scaler."""
         flags = [word for value in sets for word in ("--set-json", value)] + ["--force-conflicts"] * force
         self.helm("upgrade", "--install", self.name, CHART, "-f", VALUES, "-f", self.values(), *flags)
 

@@ -7,8 +7,8 @@ from .process import Failed
 
 
 class Samples:
-    """`with Samples(2, take) as samples: …` fills `samples.taken` with pairs of a second and the result of `take`. If a
-    command of `take` fails, that sample is skipped."""
+    """`with Samples(2, take) as samples: …` fills `samples.taken` with pairs of a time in seconds and the result of
+    `take`. If a command of `take` fails, that sample is skipped."""
 
     def __init__(self, every: float, take):
         self.every, self.take = every, take

@@ -1,4 +1,4 @@
-"""Puts a light load of all kinds of requests on the nodes."""
+"""Applies a light load of all kinds of requests to the nodes."""
 
 from contextlib import contextmanager
 

@@ -28,7 +28,7 @@ class Prometheus:
         )
 
     def ready(self) -> None:
-        """Waits until each node was scraped often enough for a rate."""
+        """Waits until each node was scraped often enough to compute a rate."""
         until("Prometheus", lambda: self.series("min(count_over_time(up[1m])) >= 5 and min(up) == 1"), 60)
 
     def series(self, query: str) -> list[dict]:

@@ -18,7 +18,8 @@ INSTANCE = {"bireme-io-node": "io-0"}
 
 @dataclass(frozen=True)
 class Query:
-    """A query. Its series must have the labels `needs`, which a legend shows or from which a variable chooses."""
+    """A query. Its series must have the labels `needs`, because a legend shows them or a variable offers their
+    values."""
 
     where: str
     what: str
@@ -67,7 +68,7 @@ def always(alert: str) -> str:
 
 
 def of_scalers() -> list[Query]:
-    """Returns the metrics that the chart's values name for scalers."""
+    """Returns queries for the metrics that the chart's values name for scalers."""
     found = re.findall(r"^ +metric: ([\w:]+)$", (CHART / "values.yaml").read_text(), re.M)
     return [Query("scalers", metric, metric) for metric in found]
 

@@ -3,7 +3,7 @@
     tables.py        makes the tables, once
     fio.py           the limit: random reads of 4 KiB from the same slabs
     bireme.py        starts nodes, and runs `bireme bench` on them
-    peer.py          the process that puts load on a peer (pylance, pyarrow)
+    peer.py          the process that applies load to a peer (pylance, pyarrow)
     instructions.py  instructions per query, counted by callgrind
     disk.py          the block layer's counters
     rounds.py        the order of the measurements

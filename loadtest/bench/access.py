@@ -13,7 +13,7 @@ from .keys import TABLE
 from .profile import Profile
 from .tables import KEY
 
-# The kinds of nodes. The control is as open as the nodes that it runs beside, so the difference between them is noise.
+# The kinds of nodes. The control has open access, like the nodes that it runs beside, so their difference is noise.
 TITLES = {
     "control": "anyone, open access (noise)",
     "key": "with an API key, under a policy",
@@ -51,7 +51,8 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
             # Each turn begins with another kind, and the pairs swap their slabs.
             names = list(TITLES)
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                # The pair beside is called "beside": the control runs beside nodes of its own kind.
+                # The second pair needs a name of its own, "beside", because the control runs beside nodes of its own
+                # kind.
                 kinds = {name: ways[name], "beside": ways[BESIDE]}
                 pairs = list(zip(kinds, slabs if turn % 2 else slabs[::-1]))
                 for load, reports in _loads(profile, bireme, kinds, pairs, turn).items():
@@ -85,7 +86,7 @@ def _ways(binary: Path, folder: Path) -> dict[str, Way]:
     subprocess.run(
         [
             "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-            # By default the certificate is one of an authority, which clients don't accept from a server.
+            # By default, openssl makes an authority's certificate, which clients don't accept from a server.
             "-subj", "/CN=bench", "-addext", "basicConstraints=critical,CA:FALSE",
             "-addext", "subjectAltName=IP:127.0.0.1", "-out", certificate, "-keyout", private,
         ],

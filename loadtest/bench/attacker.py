@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 
-# Higher than a usual scraper's rate. Much more would measure competition for the CPU.
+# Higher than a usual scraper's rate. A much higher rate would measure competition for the CPU.
 SCRAPES_PER_CLIENT_PER_S = 5
 
 

@@ -5,8 +5,8 @@ request was due. Probes check the health of both nodes by gRPC, each over a new 
 in `services/bireme/tests/attacks` check whether an attack is refused, and its cost in memory.
 
 The attacker, the load generator and the nodes share the machine's cores. So each attack is also made on a second pair of
-nodes, which serves nobody else: the control. What good callers lose beyond the control, they lose because they share the
-node with the attacker.
+nodes, which no good caller uses: the control. If good callers are slower than in the control, sharing the node with the
+attacker is the cause.
 """
 
 import random
@@ -29,7 +29,7 @@ from .bireme import Bireme, Node, free_port
 from .profile import Profile
 
 ROWS = 200_000
-# A light load: this measures how long callers wait, not the nodes' throughput.
+# A light load: the benchmark measures how long callers wait, not the nodes' throughput.
 GETS_PER_S = 50
 PROBES_PER_S = 20
 # At 50 gets per second, the p99 of 10 seconds is the fifth slowest get.
@@ -194,8 +194,8 @@ def _tiers(bireme: Bireme, slab: Path, table: Path, number: int) -> Tiers:
     query = bireme.query_node(io, {"rows": str(table)}, BIREME_QUERY_TELEMETRY_METRICS_LISTEN=f"127.0.0.1:{ports[1]}")
     bireme.ready(query, ["rows"])
     bireme.warm(query, "rows")
-    # Reads every page of the index, so that no get loads one while it is measured: a first read of a page needs the
-    # threads that filters compute on.
+    # Reads every page of the index, so that no measured get loads one: the first read of a page needs the threads that
+    # evaluate filters.
     bireme.bench(query, "get", "rows", WARM_SECONDS, "--concurrency", "8", "--seed", str(number))
     return Tiers(bireme, io, query, *ports)
 

@@ -14,7 +14,7 @@ from .bireme import Bireme
 from .profile import Profile
 
 RECOVERED_EXTENTS = 1_000_000
-# Starts are also measured with these numbers of extents.
+# The numbers of extents with which starts are measured, besides the profile's.
 FEWER_EXTENTS = [10_000, 100_000, 300_000]
 # Extents of 4 MiB, the usual size, to measure the directory's size.
 FULL_EXTENTS = 50_000

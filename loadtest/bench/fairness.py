@@ -1,4 +1,4 @@
-"""Measures the latency of one grant's requests while another grant asks for ten times its own share.
+"""Measures the latency of one grant's requests while another grant requests ten times its own share.
 
 Both grants use one query node and one I/O node. The I/O node's RAM tier is off, so that the drive is the bottleneck.
 """
@@ -21,7 +21,7 @@ GRANTS = ["good", "other"]
 ROWS = 500
 # The other grant's rate, as a multiple of its share.
 TIMES = {"own": 1, "flood": 10}
-# The time in which the I/O node finds how many reads in flight keep the drive busy.
+# The time that the I/O node gets to determine how many reads in flight keep the drive busy.
 SETTLE_SECONDS = 6.0
 # The number of concurrent requests of each grant while the capacity is measured.
 CALLERS = 16

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from . import disk
 
-# The least share of fio's reads that the block layer must have counted: it merges some adjacent reads.
+# The minimum share of fio's reads that the block layer must have counted. It is below 1, because the block layer
+# merges some adjacent reads.
 FROM_DRIVE = 0.98
 
 

@@ -59,7 +59,7 @@ def _round_goals(rounds: dict) -> list[dict]:
     def at_most(name: str, goal: float, value: Callable[[int], float]) -> dict:
         return _goal(name, median(value(n) for n in numbers), goal, False)
 
-    # One depth for all rounds: the best reading of each round would also pick up noise.
+    # Use the same depth in all rounds: the best value of each round would partly be chosen by noise.
     depths = range(len(steps["fio"][0]))
     best_depth = max(depths, key=lambda at: median(it[at]["iops"] for it in steps["fio"]))
 

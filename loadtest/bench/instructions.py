@@ -1,9 +1,9 @@
 """Counts the instructions for 1,000 random values of one integer column, with callgrind.
 
-Servers are filled with counting off, and count while the queries run. Client and peers run twice, with few and with many
-queries, and the difference counts, which leaves start-up out. All threads of all processes count: both tiers and the
-client, or the one process of a peer. callgrind does not support AVX-512, so code that chooses its instructions at run
-time uses AVX2 here.
+Servers are filled while counting is off, and counting is on while the queries run. The client and the peers run twice,
+with few and with many queries. Only the difference counts, so that start-up does not. All threads of all processes
+count: both tiers and the client, or the one process of a peer. callgrind does not support AVX-512, so code that chooses
+its instructions at run time uses AVX2 here.
 """
 
 import re

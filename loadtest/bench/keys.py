@@ -39,7 +39,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
 
 
 def build_index(tier: Tier, profile: Profile) -> None:
-    """Looks keys up, which begins the key index, and waits until it covers the table."""
+    """Looks keys up, which starts the build of the key index, and waits until the index covers the table."""
     tier.bench("get", TABLE, WARM_UP_SECONDS, "--key-column", KEY, "--concurrency", "1")
     until = time.monotonic() + BUILD_SECONDS
     while True:

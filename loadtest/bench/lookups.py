@@ -40,7 +40,7 @@ TITLES = {name: title for name, (title, _) in GETS.items()} | {
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """Measures each load in each round, in turns. A key counts, whether it has a row or not."""
+    """Measures each load in each round, in turns. Keys without a row count too."""
     runs: dict[str, list[dict]] = {name: [] for name in TITLES}
     with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
         tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
@@ -101,7 +101,8 @@ def ratio(found: dict, name: str, over: str, per: str = "keys_per_s") -> list[fl
 
 
 def goals(found: dict) -> list[tuple[str, float, float]]:
-    """Returns the name, the median of the rounds, and the goal of each ratio. All are to be reached or exceeded."""
+    """Returns the name, the median of the rounds, and the goal of each ratio. Each ratio should be at least its
+    goal."""
     rate, cpu = "keys_per_s", "keys_per_core_s"
     wanted = [
         ("keys/s on a Lookup stream, 64 a batch, relative to the same rows by address", "lookup_64", FETCH, rate, 0.6),

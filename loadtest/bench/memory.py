@@ -10,8 +10,8 @@ from .profile import Profile
 
 @contextmanager
 def folder(profile: Profile, slabs: int = 1) -> Iterator[Path]:
-    """Mounts the profile's folder in memory, with space for `slabs` slabs. It has huge pages, because with small ones
-    half of a read's time is the page lookup."""
+    """Mounts the profile's folder in memory, with space for `slabs` slabs. It uses huge pages, because with small
+    ones half of a read's time is spent on finding the page."""
     profile.memory_folder.mkdir(parents=True, exist_ok=True)
     options = f"huge=always,size={slabs * profile.slab_gib + 1}g"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", profile.memory_folder], check=True)

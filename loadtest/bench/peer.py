@@ -1,7 +1,7 @@
-"""The process that puts load on a peer: `python -m bench.peer URI MODE ...`, one JSON object on stdout.
+"""The process that applies load to a peer: `python -m bench.peer URI MODE ...`, one JSON object on stdout.
 
 Metadata is warm: before the clock starts, one request is made, or a load runs for a while. Tables stay open between
-requests, and several threads send requests. CPU is that of this process.
+requests, and several threads send requests. The CPU time is that of this process.
 """
 
 import argparse

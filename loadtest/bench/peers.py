@@ -7,7 +7,7 @@ import sys
 
 
 def run(uri: str, mode: str, seconds: float, *arguments: str) -> dict:
-    """Puts load on a peer. Returns its results, or, if it failed, the reason under `error`."""
+    """Applies load to a peer. Returns its results, or, if it failed, the reason under `error`."""
     command = [sys.executable, "-m", "bench.peer", uri, mode, f"--seconds={seconds}", *arguments]
     # Lance warns on each query that future versions will return other columns.
     quiet = os.environ | {"LANCE_LOG": "error"}

@@ -8,7 +8,7 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-# Makes the file depend on nothing but the data.
+# Makes the files depend only on the data.
 matplotlib.rcParams["svg.hashsalt"] = "bireme"
 METADATA = {"Date": None}
 

@@ -15,12 +15,12 @@ SEARCH = {"k": 50, "nprobes": 20, "refine": 10}
 BATCH = 500
 RATE_PART = 0.7
 RATE_BATCH = 16
-# fio's depth per job at the fixed rate: the number of slots of a core of Bireme. With 64, fio delays its next reads
-# while the drive stalls, for 3 ms at times, so few reads are slow, and the rate is not fixed.
+# fio's depth per job at the fixed rate, which is the number of slots of a core of Bireme. At times the drive stalls for
+# 3 ms. With a depth of 64, fio delays its next reads meanwhile, so that few reads are slow and the rate is not fixed.
 RATE_DEPTH = 256
 COLD_THREADS = 16
-# More than a cold run can ask: repeated questions would be answered from the page cache. Warm runs repeat a few
-# questions, all of which were asked before.
+# More queries than a cold run can send, because repeated ones would be answered from the page cache. Warm runs repeat
+# a few queries, all of which were sent before the measurement.
 COLD_QUESTIONS = 4000
 # Longer than a request at depth 1 takes through both tiers.
 IDLE_POLL = "300us"
@@ -53,7 +53,7 @@ class _Rounds:
         self.results: dict[str, list[dict]] = {}
         self.tables = {name: profile.table(name) for name in ["vectors", "payload"]}
         self.slabs = [folder / "slab" for folder in profile.drive_folders]
-        # fio reads the part of each slab that holds vectors: they are filled first, and each takes a sector.
+        # fio reads the part of each slab that holds vectors. Vectors are filled first, and each takes a sector.
         self.slab_bytes = profile.rows * 4096 // len(self.slabs)
         print("writing the drive's slabs", flush=True)
         fio.write_once(self.slabs, profile.slab_gib)

@@ -22,13 +22,13 @@ NOISE = 0.6
 
 
 def make(profile: Profile, bireme: Path) -> None:
-    """Makes the tables that are missing or have other sizes."""
+    """Makes the tables that are missing, and those whose sizes or key have changed."""
     for name, sizes, maker in [
         ("vectors", [profile.rows, profile.dimension, profile.centres, profile.partitions], vectors),
         ("payload", [profile.payload_rows, KEY], payload),
         ("lineitem", [profile.scale_factor], lineitem),
     ]:
-        # The mark is written last, so an unfinished table is made anew.
+        # The mark is written last, so an unfinished table is made again.
         mark = profile.folder / f"{name}.made"
         made_as = json.dumps(sizes)
         if mark.exists() and mark.read_text() == made_as:

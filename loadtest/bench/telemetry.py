@@ -15,14 +15,14 @@ from .bireme import Bireme, free_port
 from .beside import relative_rate
 from .profile import Profile
 
-# The share of requests that is traced; None exports nothing at all. The control exports as much as the nodes that it
-# runs beside, so the difference between them is noise.
+# The share of requests that are traced; with None, nodes export neither traces nor metrics. The control exports as much
+# as the nodes that it runs beside, so the difference between them is noise.
 RATIOS = {"untold": None, "control": 0.0, "metrics": 0.0, "one_percent": 0.01, "all": 1.0}
 # The kind of nodes that every other kind is compared with.
 BESIDE = "metrics"
 # Shorter than a usual scrape interval, so that exports happen during each load.
 EXPORT_SECONDS = 2
-# The cost of a search is in its rows, that of a take of one row in the request.
+# Most of a search's cost is in its rows; most of the cost of a take of one row is in the request.
 LOADS = {
     "search": ["search", "-k", "50", "--nprobes", "20", "--refine", "10", "--columns", "_rowaddr"],
     "take": ["take", "--columns", "vector", "--rows", "1", "--concurrency", "64"],

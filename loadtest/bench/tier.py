@@ -1,4 +1,4 @@
-"""Puts load on a pair of nodes and measures its CPU."""
+"""Applies load to a pair of nodes and measures their CPU time."""
 
 import resource
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""Runs both tiers as processes on loopback and adds nodes while k6 puts load on them: `python3 -m growth`, started by
-k6/run.
+"""Runs both tiers as processes on loopback and adds nodes while k6 applies load to them: `python3 -m growth`, started
+by k6/run.
 
     loopback.py      starts and lists nodes
     stages.py        the tiers' sizes by stage, and what each node served in it

@@ -1,6 +1,6 @@
 """Starts one I/O node and one query node, and adds nodes as the load reaches further stages, until it is stopped.
 
-Once both tiers serve, it writes --ready-file: the address that k6 asks for nodes, the names of the stages, and the nodes.
+Once both tiers serve, it writes --ready-file, with the address at which k6 asks for nodes, the stages, and the nodes.
 """
 
 import argparse

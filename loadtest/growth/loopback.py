@@ -11,7 +11,7 @@ from tiers.node import START_SECONDS, Node, spawn
 
 HOST = "127.0.0.1"
 SLAB = "96MiB"
-# A node that joins has its whole share before the next one joins.
+# So short that a node that joins has its whole share before the next one joins.
 QUERY_SETTINGS = arguments.QUERY_SETTINGS | {"SLOW_START": "500ms"}
 
 

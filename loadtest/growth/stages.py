@@ -1,4 +1,4 @@
-"""Keeps the stages of growth, and what each node served in them."""
+"""Keeps the stages of growth, and the counts of what each node served in each stage."""
 
 import time
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Stages:
     begun: list[StageStart] = field(default_factory=list)
 
     def begin(self, size: Size) -> None:
-        """Begins a stage: what nodes serve from now on counts towards it. The current stage may begin anew."""
+        """Begins a stage: requests that nodes serve from now on count towards it. The current stage may begin again."""
         self.begun = [it for it in self.begun if it.size != size] + [self._mark(size)]
 
     def endpoints(self) -> dict:

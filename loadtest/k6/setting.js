@@ -11,7 +11,7 @@ export const setting = {
   executor: text('EXECUTOR', 'constant'),
   rate: number('RATE', 20),
   duration: text('DURATION', '30s'),
-  // There are enough callers to start requests in time while no answer comes for this many seconds.
+  // There are enough callers that requests start in time even if no answer comes for this many seconds.
   stall: number('STALL_S', 0.25),
   // The number of callers of ceiling.js.
   callers: number('CALLERS', 4),

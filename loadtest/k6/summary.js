@@ -69,7 +69,7 @@ function byStage(stages, requests) {
   return table(['stage', 'answered', ...kinds.map((kind) => `${kind} p(99), ms`), 'errors', 'shed'], rows);
 }
 
-// Returns the table of what each node served by stage.
+// Returns the table of the rows and requests that each node served, by stage.
 function byNode(tiers) {
   const names = Object.keys(tiers[tiers.length - 1].nodes).sort();
   const served = ({ rows, requests, from_table }) => `${rows === undefined ? requests : rows}${from_table ? ` (${from_table})` : ''}`;

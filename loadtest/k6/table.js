@@ -1,4 +1,4 @@
-// Reads keys, vectors and row addresses of the table, of which requests are made.
+// Reads keys, vectors and row addresses of the table, from which requests are made.
 
 import encoding from 'k6/encoding';
 import grpc from 'k6/net/grpc';

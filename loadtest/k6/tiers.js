@@ -35,7 +35,7 @@ export function ownNode(tier) {
 // Returns a node for the requests before the load.
 export const firstNode = (tier) => ({ address: setting[tier][0] });
 
-// Returns what nodes served by stage; empty unless loadtest/growth runs.
+// Returns the counts of what each node served, by stage; empty unless loadtest/growth runs.
 export const servedByStage = () => (setting.tiers && getJson('report')) || [];
 
 function getJson(path) {

@@ -3,7 +3,7 @@
     namespaces.py    the network: a switch and a link to each node, which can be cut and slowed
     relay.py         a link in user space that delays and loses frames, for kernels without netem
     nodes.py         nodes of Bireme in the network (tiers/), and their list of I/O nodes
-    table.py         a table whose rows follow from their numbers
+    table.py         a table whose rows are computed from their numbers
     load.py          runs `bireme bench` in a namespace of its own
     watch.py         samples the nodes' counters several times per second
     audit.py         reads rows during a load and compares them with their expected values

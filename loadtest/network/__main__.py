@@ -44,7 +44,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Returns the exit code: 1 if a check does not hold, 2 if it cannot run here, 130 if it was interrupted."""
+    """Returns the exit code: 1 if a check failed, 2 if this machine cannot run it, 130 if it was interrupted."""
     chosen = arguments()
     interrupt.install()
     try:

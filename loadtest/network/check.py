@@ -6,7 +6,7 @@ BEGUN = time.monotonic()
 
 
 class Checks:
-    """The results of all checks. A run continues after a check that does not hold, and fails at its end."""
+    """The results of all checks. A run continues after a check that fails, and itself fails at its end."""
 
     def __init__(self) -> None:
         self.done: list[dict] = []
@@ -18,7 +18,7 @@ class Checks:
         say(f"   {'ok' if holds else 'DOES NOT HOLD'}: {what}{shown}")
 
     def broken(self) -> list[dict]:
-        """Returns the checks that do not hold."""
+        """Returns the checks that failed."""
         return [it for it in self.done if not it["holds"]]
 
 

@@ -17,7 +17,7 @@ VICTIM = io_name(1)
 RATE = 40
 # Seconds before the fault, and after it has ended.
 CALM_SECONDS, AFTER_SECONDS = 4, 10
-# Latency has recovered once its median over BACK_SECONDS is at most BACK_FACTOR times what it was before the fault.
+# Latency has recovered once its median over BACK_SECONDS is at most BACK_FACTOR times the median before the fault.
 BACK_FACTOR, BACK_SECONDS = 2.0, 1.0
 DOWN_SECONDS, CUT_SECONDS, SLOW_SECONDS = 6, 12, 10
 # All query nodes read the list within this time.

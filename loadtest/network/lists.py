@@ -25,7 +25,7 @@ REFUSED_AT_START = 2
 
 
 def wrong_lists() -> dict[str, tuple[str, str]]:
-    """Returns, by what is wrong, the list and a part of the expected error message."""
+    """Returns faulty lists, by their fault: the list's text, and a part of the expected error message."""
     first, second = (f"http://{address(io_name(it))}:{PORT}" for it in range(2))
     good = entry("io-0", first)
     return {
@@ -50,7 +50,7 @@ def wrong_lists() -> dict[str, tuple[str, str]]:
 
 
 def strangers() -> dict[str, tuple[str, str]]:
-    """Returns, by what is listed beside two I/O nodes, its endpoint and a part of the message of `bireme status`."""
+    """Returns members that are not I/O nodes, by kind: an endpoint, and a part of the message of `bireme status`."""
     there = f"http://{address(STRANGER)}"
     return {
         "nobody listens": (f"{there}:{PORT + 1}", "Connection refused"),

@@ -1,4 +1,4 @@
-"""Lists 300 I/O nodes: once 2 real ones and 298 that do not answer, once 300 addresses of 2 real ones."""
+"""Lists 300 I/O nodes: first 2 real ones and 298 that do not answer, then 300 addresses of 2 real ones."""
 
 import time
 

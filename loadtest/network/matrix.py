@@ -11,8 +11,9 @@ from .nodes import Make, Nodes
 IO, QUERY = [1, 2, 4], [1, 2]
 CONCURRENCY = 16
 WORKLOADS = {"take": load.TAKE, "take-1000": load.TAKE_MANY, "search": load.SEARCH}
-# The highest allowed cost of a row with the most nodes, relative to the fewest, all processes together. A request sends
-# a message to each I/O node that owns some of its rows, which weighs more on requests of few rows.
+# The highest allowed cost of a row with the largest number of nodes, relative to the smallest, for all processes
+# together. A request sends a message to each I/O node that owns some of its rows, which costs more per row in requests
+# of few rows.
 COST_RATIO_MAX = {"take": 2.0, "take-1000": 1.5, "search": 2.0}
 
 
@@ -61,7 +62,8 @@ def cost(run: dict) -> float:
 
 
 def ratio(runs: list[dict], workload: str, io: int, query: int) -> float:
-    """Returns a row's cost with so many nodes, relative to one of each in the same round: the median of the rounds."""
+    """Returns a row's cost with these numbers of nodes, relative to one of each in the same round: the median of the
+    rounds."""
     configuration = lambda it: (it["round"], it["io"], it["query"])
     costs = {configuration(it): cost(it) for it in runs if it["workload"] == workload}
     rounds = {it["round"] for it in runs}

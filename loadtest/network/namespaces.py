@@ -1,7 +1,7 @@
 """Builds a network on one machine: a bridge in a namespace, and for each node a namespace with a link to the bridge.
 
-The host's own network is not changed; the bridge is not in it either. Namespaces are named after this process, so that
-runs do not collide, and a run removes those of processes that no longer exist.
+The host's own network is not changed: the bridge has a namespace of its own. Namespaces are named after this process,
+so that runs do not collide, and a run removes those of processes that no longer exist.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Servers that a list names in place of an I/O node: they speak another protocol, or nothing.
+"""Servers that a list names in place of an I/O node: they speak another protocol, or send nothing.
 
 usage: python -m network.strangers KIND [HOST:PORT]
 """

@@ -1,4 +1,5 @@
-"""Makes a table whose rows follow from their numbers, so that any row can be checked without reading the source."""
+"""Makes a table whose rows are computed from their numbers, so that any row can be checked without reading the
+source."""
 
 import hashlib
 import json

@@ -28,7 +28,7 @@ def _scrape() -> dict[str, float]:
 
 @dataclass
 class Watch:
-    """`with Watch(nodes) as watch: …`; it samples each node's counters, with their times."""
+    """`with Watch(nodes) as watch: …` samples each node's counters, with the times of the samples."""
 
     nodes: Nodes
     samples: dict[str, list[tuple[float, dict[str, float]]]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ QUERY_SETTINGS = {"CORES": "1", "INDEX_CACHE": "128MiB"}
 
 
 def io(name: str, listen: str, metrics: str, drive: Path, size: str, table: str) -> list[str]:
-    """Returns an I/O node's command line. An existing slab is kept; there is no RAM tier, so that drives are read."""
+    """Returns an I/O node's command line. An existing slab is kept. The RAM tier is off, so that drives are read."""
     return [
         "io", "--name", name, "--cores", "1", "--no-pin", "--ram-tier", "0", "--drive", f"{drive}:{size}",
         "--serve", table, "--listen", listen, "--metrics", metrics,

@@ -5,7 +5,7 @@ from ..process import RESTARTED, Background, run, until
 from .addresses import HOST, PODS_CIDR, SERVICES_CIDR
 from .pki import PKI
 
-# A dry run has ports of its own.
+# A dry run uses other ports than a cluster.
 ETCD_PORT, ETCD_PEER_PORT = (22379, 22380) if RUN == "cluster" else (22479, 22480)
 API_PORT = 6443
 # Kubernetes' default ports of its controllers and its scheduler.
@@ -59,8 +59,8 @@ def ready() -> None:
 
 
 def component(name: str, *flags: str) -> Background:
-    """Runs a component that uses the API server, and restarts it when it exits, as it does if the API server is away
-    for long."""
+    """Runs a component that uses the API server, and restarts it when it exits, which it does if the API server is
+    unreachable for long."""
     config = f"{PKI}/{name}.kubeconfig"
     command = [
         f"kube-{name}", f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",

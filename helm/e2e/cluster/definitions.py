@@ -25,7 +25,7 @@ def install() -> None:
 def apply(what: str, files: Iterable[tuple[str, str]], kinds: Iterable[str]) -> None:
     """Applies `files`, each a module and a path in it, and waits until the API server serves `kinds`."""
     for module, file in files:
-        # Some are too long for the annotation in which a client-side apply keeps an object.
+        # Some definitions are too long for the annotation in which a client-side apply keeps an object.
         run("kubectl", "apply", "--server-side", "-f", folder(module) / file)
     served = lambda: set(run("kubectl", "api-resources", "--no-headers", "-o", "name").split())
     until(what, lambda: all(any(name.startswith(f"{kind}.") for name in served()) for kind in kinds))

@@ -16,7 +16,7 @@ iptables -A FORWARD -m addrtype --src-type LOCAL -j ACCEPT
 
 
 def lacking() -> str | None:
-    """Returns what this machine lacks to enforce policies, if anything."""
+    """Returns what this machine lacks to enforce policies, or None if it lacks nothing."""
     try:
         run("unshare", "--net", "bash", "-ec", "ip link add bridge0 type bridge\n" + TRIAL)
         return None
@@ -26,7 +26,7 @@ def lacking() -> str | None:
 
 def up(workers: list) -> None:
     for worker in workers:
-        # Packets between pods of a node pass the bridge, not the node's routes.
+        # Packets between pods of a node go over the bridge, not through the node's routes. Filter them too.
         run(*inside(worker.number), "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1")
         worker.start(
             "kube-router", "kube-router", "--run-firewall=true", "--run-router=false", "--run-service-proxy=false",

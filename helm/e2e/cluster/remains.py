@@ -64,8 +64,8 @@ def detach_loops() -> None:
 
 
 def end_processes() -> None:
-    """Ends our tools whose command line names the run's folder: components, containers' shims, and the shells that
-    restart components."""
+    """Ends the cluster's programs whose command line names the run's folder: components, containers' shims, and the
+    shells that restart components."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         found = [process for process in Path("/proc").iterdir() if process.name.isdigit() and is_ours(process)]
         for process in found:

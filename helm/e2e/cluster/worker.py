@@ -19,7 +19,7 @@ root = '{home}/containerd'
 state = '{home}/containerd-state'
 [grpc]
   address = '{home}/containerd.sock'
-# All nodes' runtimes would use the same socket.
+# NRI is off, because all nodes' runtimes would use the same socket.
 [plugins.'io.containerd.nri.v1.nri']
   disable = true
 [plugins.'io.containerd.cri.v1.images'.pinned_images]

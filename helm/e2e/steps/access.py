@@ -1,5 +1,5 @@
-"""Tests who is let in, with a policy and TLS: callers by a key, a token or a certificate; between the tiers only
-certificates of their own authority, with the names of query nodes."""
+"""Tests which callers are admitted with a policy and TLS: callers with a key, a token or a certificate, and between the
+tiers only certificates of their own authority with the names of query nodes."""
 
 import json
 
@@ -89,7 +89,7 @@ def token(release, audience: str = AUDIENCE) -> str:
 
 
 def sending(release, server: dict, credential: str | None) -> None:
-    """Has the next calls send this key or token."""
+    """Makes the following calls send this key or token."""
     release.tls = dict(server)
     if credential is not None:
         file = STATE / "credential"
@@ -102,7 +102,7 @@ def row(release) -> dict:
 
 
 def refused(release, *words) -> bool:
-    """Whether a call is refused, by its exit code."""
+    """Returns whether a call is refused, by its exit code."""
     try:
         release.call(*words, "--timeout", "5s", accept=(REFUSED,))
         return True
@@ -127,7 +127,7 @@ def by_token(release, server: dict) -> None:
     check("query nodes reach both I/O nodes", len(reachable(release)) == 2)
     sending(release, server, token(release, "other"))
     check("a token for another audience is refused", refused(release, "get", store.TABLE, KEY))
-    # The middle part, which the signature covers, says another subject.
+    # Change the subject in the middle part of the token, which the signature covers.
     head, _, signature = token(release).split(".")
     sending(release, server, f"{head}.{token(release, 'other').split('.')[1]}.{signature}")
     check("a token with a foreign signature is refused", refused(release, "get", store.TABLE, KEY))

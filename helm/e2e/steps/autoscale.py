@@ -26,7 +26,7 @@ UNDER_WAY, READ_QUEUE = "bireme_query_requests_under_way", "bireme_io_ring_queue
 MISS_RATIO = "instance:bireme_io_rows_from_table:ratio_rate5m"
 OF_REQUESTS = {"targetCPUUtilization": 0, "requestsUnderWay": {"enabled": True, "target": 1}}
 BY_REQUESTS = f"query.autoscaling={json.dumps(ONE_TO_THREE | OF_REQUESTS)}"
-# The scaler sees these metrics, but cannot scale: its minimum is its maximum.
+# The scaler sees these metrics, but cannot scale, because its minimum equals its maximum.
 BOTH = {"readQueue": {"enabled": True}, "missRatio": {"enabled": True}}
 OF_IO = {"type": "hpa", "minReplicas": 2, "maxReplicas": 2, **BOTH}
 SEEN = f"io.autoscaling={json.dumps(OF_IO)}"

@@ -31,7 +31,7 @@ def api_server_away(release) -> None:
     server = release.cluster.processes["api_server"]
     before = containers(release)
     with Load(release, "search", 100):
-        # The API server would take long to end its watches.
+        # Do not wait: the API server takes long to end its watches.
         server.stop(patience=1)
         check("the API server is away", not server.alive())
         time.sleep(60)
@@ -97,7 +97,7 @@ def drained(release) -> None:
     check("they are on different nodes", first != second)
     with Load(release, "search", 60):
         drain("io", first)
-        # Its drive is on the drained node, so the pod waits for that node.
+        # The pod's drive is on the drained node, so the pod waits for that node.
         check("bireme-io-0 waits", release.ready_pods("io") == ["bireme-io-1"])
         check("the second drain is refused", "disruption budget" in refusal("io", second))
         run("kubectl", "uncordon", first, second)
@@ -108,7 +108,7 @@ def query_tier_drained(release) -> None:
     step("nodes are drained: the budget lets one query node go at a time")
     (one, first), (other, second) = nodes_of(release, "query").items()
     check("they are on different nodes", first != second)
-    # No node accepts a replacement meanwhile.
+    # Meanwhile no node accepts a replacement pod.
     run("kubectl", "cordon", *release.nodes())
     with Load(release, "search", 60):
         drain("query", first)

@@ -139,7 +139,7 @@ def owners(many: Release) -> Owners:
 
 
 def evenly(owners: Owners, nodes: int) -> bool:
-    """Returns whether no node owns four times the mean or more, and over 95 % of the nodes own a chunk."""
+    """Returns whether every node owns less than four times the mean, and more than 95 % of the nodes own a chunk."""
     counts, mean = Counter(owners.values()), len(owners) / nodes
     return max(counts.values()) < 4 * mean and len(counts) > 0.95 * nodes
 
@@ -161,7 +161,7 @@ def answers(many: Release, real: dict) -> None:
 
 
 def refused(many: Release, real: dict) -> None:
-    """Puts up a slice whose port has another protocol, and checks that the whole list is refused."""
+    """Adds a slice whose port has another protocol, and checks that the whole list is refused."""
     membership = lambda: many.ask("status", accept=(0, 4))[0]["membership"]
     before = {node["name"] for node in many.io_nodes()}
     put_slice(real, protocol="https")

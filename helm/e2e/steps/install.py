@@ -1,4 +1,4 @@
-"""Installs the chart, with defaults and with a table, and searches from outside through both tiers."""
+"""Installs the chart with default values and a table, and searches through both tiers from outside the cluster."""
 
 import json
 

@@ -21,7 +21,7 @@ def scraped(release) -> None:
         check(f"{tier}: each pod's metrics carry its name", texts and named, ", ".join(texts))
         counts = [total(text, counter) for text in texts.values()]
         check(f"{tier}: they have counted", sum(counts) > 0, f"{counter} {counts}")
-    # The other service is of type NodePort, and does not have the port.
+    # The query nodes' service is of type NodePort, and does not have the metrics port.
     check("the I/O nodes' service has the port", COUNTED["io"] in scrape("services", "bireme-io:metrics"))
     ports = [port["name"] for port in release.objects("service", "query")[0]["spec"]["ports"]]
     check("a service that is open to all has not", ports == ["grpc"], ports)

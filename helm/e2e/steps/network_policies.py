@@ -89,7 +89,7 @@ def settled(release, what: str, tier: str, to: str, port: int, open_: bool) -> N
 
 
 def reaches(pid: int, to: str, port: int) -> bool:
-    """Whether a connection from the pod's network is accepted."""
+    """Returns whether a connection from the pod's network is accepted."""
     connect = ["timeout", "2", "bash", "-c", f"exec 3<>/dev/tcp/{to}/{port}"]
     try:
         run("nsenter", f"--net=/proc/{pid}/ns/net", *connect)

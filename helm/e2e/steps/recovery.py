@@ -32,7 +32,7 @@ def before_the_next(release) -> None:
         said = next((line for line in log.splitlines() if "the hit ratio is reached" in line), "")
         check(f"{pod} says when it is ready", said, said[-120:])
     check("the next node was left alone until then", first["waited_for_the_last"])
-    # The defaults do not wait.
+    # With the default values, an update does not wait for the hit ratio.
     release.upgrade()
     release.rollout("io")
     release.settled("io", 2)

@@ -33,7 +33,7 @@ HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 class Authorities:
-    """An authority for callers and one for the tiers, and what they sign."""
+    """An authority for callers and one for the tiers, and the certificates that they sign."""
 
     def __init__(self, name: str):
         self.callers = Authority(STATE / "tls" / f"{name}-callers", f"bireme-{name}-callers")
@@ -92,15 +92,15 @@ def serves(release, issuer: Authorities) -> None:
 
 
 def between_tiers(release, issuer: Authorities) -> None:
-    """Checks that I/O nodes take certificates of the tiers' authority alone."""
+    """Checks that I/O nodes accept only certificates of the tiers' authority."""
     check("I/O nodes take the query nodes' certificate", takes(release, issuer.tiers, "queryToIo", issuer))
     check("and no caller's, which another authority signs", not takes(release, issuer.callers, "caller", issuer))
     check("nor none", not takes(release, None, "", issuer))
 
 
 def takes(release, of: Authority | None, certificate: str, issuer: Authorities) -> bool:
-    """Whether an I/O node answers a client that presents the certificate. With TLS 1.3, a refusal comes only after the
-    client's handshake."""
+    """Returns whether an I/O node answers a client that presents the certificate. With TLS 1.3, a refusal comes only
+    after the client's handshake."""
     context = ssl.create_default_context(cafile=issuer.tiers.cert)
     context.set_alpn_protocols(["h2"])
     if of:
@@ -126,7 +126,7 @@ def renew(release, first: Authorities, second: Authorities) -> None:
         until("the new certificates to be shown",
               lambda: all(shown(release, tier) == pem(second, tier) for tier in TIERS), 60)
         check("both tiers show the new certificates", True)
-        # Open connections stay; those to a restarted node use the new certificates on both sides.
+        # Open connections stay. Connections to a restarted node use the new certificates on both sides.
         before = restarts(release, "bireme-io-0")
         kill(release.pid("io", "bireme-io-0"))
         until("its restart", lambda: restarts(release, "bireme-io-0") == before + 1)
@@ -165,7 +165,7 @@ def pem(issuer: Authorities, certificate: str) -> str:
 
 
 def shown(release, tier: str) -> str:
-    """Returns the certificate that the tier's first pod shows."""
+    """Returns the certificate that the tier's first pod presents."""
     pod = min(release.pods(tier).items())[1]
     port = PORTS[tier]
     try:

@@ -505,7 +505,7 @@ fn is_neutral(reason: Reason) -> bool {
     matches!(reason, BadArgument | DeadlineExceeded | NodeUnavailable | Overloaded)
 }
 
-/// Returns whether a fault is the one that every caller gets who is not identified, whatever the cause.
+/// Returns whether a fault is the one that every unidentified caller gets, whatever the cause.
 fn is_denial(fault: &Fault) -> bool {
     fault.reason == Reason::Unauthenticated
         && fault.message == access::Denied::Expired.to_string()
