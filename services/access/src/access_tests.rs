@@ -109,7 +109,7 @@ async fn each_token_that_is_not_accepted_has_its_cause_and_all_have_one_text() {
     assert_eq!(caller.identity().to_string(), "jwt:idp:system:serviceaccount:a:b");
     let parts: Vec<&str> = good.split('.').collect();
     let header = |text: &str| format!("{}.{}.{}", base64(text), parts[1], parts[2]);
-    // Signed with the public key as if it were a shared secret.
+    // A token that is signed with the public key as if it were a shared secret.
     let public = signer.public().to_string();
     let hmac = TokenSigner::secret("k1", public.as_bytes()).sign(&claims());
     let unknown = signer.named("k2");
@@ -171,7 +171,7 @@ async fn keys_certificates_and_nobody_are_told_apart() {
     assert!(certified.may_observe() && certified.sees("a"));
     let others = ["other.example".to_owned()];
     let other = caller(Credentials { names: &others, ..none }).unwrap();
-    assert!(!other.sees("a"), "it is known, and has no grant");
+    assert!(!other.sees("a"), "the caller is known, but has no grant");
     for (credentials, cause) in [
         (none, Denied::NoCredentials),
         (Credentials { authorization: Some(b"Basic dTpw"), ..none }, Denied::Malformed),
@@ -256,7 +256,7 @@ async fn a_stream_ends_when_its_token_would_no_longer_be_accepted() {
     }
     tested.replace("access.toml", &text).await;
     tested.access.renewed(&caller).unwrap();
-    // Another key of the same name.
+    // Replace the key by another one of the same name.
     tested.replace("jwks.json", &key_set(&[&other])).await;
     assert_eq!(tested.access.renewed(&caller).unwrap_err(), Denied::Withdrawn);
     assert_eq!(tested.bearer(&one.sign(&claims())).await.unwrap_err(), Denied::BadSignature);

@@ -249,7 +249,7 @@ impl std::fmt::Display for KeySource {
 }
 
 async fn fetch(url: &Url, ca: Option<&Path>, token: Option<&Path>) -> Result<Vec<u8>, String> {
-    // A redirect could lead away from https.
+    // Follow no redirects, because one could lead away from https.
     let mut client =
         reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none());
     if url.scheme() == "http" {

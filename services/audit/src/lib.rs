@@ -106,7 +106,7 @@ impl Reserved {
     fn write(self, text: String) {
         let Self { audit, place } = self;
         let _place = place.or_else(|| Arc::clone(&audit.places).try_acquire_owned().ok());
-        // Fails if the thread has ended, which is a defect.
+        // Sending fails only if the thread has ended, which is a defect.
         let _ = audit.lines.send(Entry::Line { text, _place });
     }
 }

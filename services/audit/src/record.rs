@@ -18,7 +18,7 @@ pub enum Verdict {
 /// A line of the audit log. Fields that are `None` are left out.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record<'a> {
-    /// When the request ended, as RFC 3339 with milliseconds, in UTC.
+    /// The time at which the request ended, written as RFC 3339 with milliseconds, in UTC.
     #[serde(serialize_with = "rfc3339")]
     pub time: SystemTime,
     /// The node that answered.
@@ -57,7 +57,7 @@ pub struct Record<'a> {
 
 /// Returns the line of a record, without the line break at its end.
 pub fn line(record: &impl Serialize) -> String {
-    // Strings and numbers can always be written.
+    // Serialising strings and numbers can't fail.
     serde_json::to_string(record).unwrap_or_default()
 }
 

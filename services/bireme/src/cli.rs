@@ -1,4 +1,4 @@
-//! The command line.
+//! Defines the command line: the subcommands, and the help text.
 
 use clap::{Parser, Subcommand};
 

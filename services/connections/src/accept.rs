@@ -3,8 +3,8 @@
 //! Handshakes are the only work that this thread does for clients. So a busy core does not delay new connections, and
 //! silent clients do not delay a core. A connection is established once its TLS handshake is done and its client has
 //! sent HTTP/2's preface. Until then it holds a descriptor and a task. The number of such connections is bounded
-//! ([`Caps::waiting`](crate::Caps)): if there are too many, the oldest one of the address that has most of them is
-//! closed for the newest.
+//! ([`Caps::waiting`](crate::Caps)): if there are too many, the oldest connection of the address with the most of them
+//! is closed to make room for the newest.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -264,7 +264,7 @@ impl WaitingConnections {
         }
     }
 
-    /// Closes the oldest connection of the address that has most of them. Returns whether there was one.
+    /// Closes the oldest connection of the address that has the most connections. Returns whether there was one.
     fn close_one(&mut self) -> bool {
         let most = self.peers.iter().max_by_key(|(peer, tasks)| (tasks.len(), **peer));
         let Some((&peer, tasks)) = most else { return false };

@@ -143,7 +143,7 @@ impl Connection {
         })
     }
 
-    /// Returns the other side.
+    /// Returns the client at the other end.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }

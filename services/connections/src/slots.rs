@@ -29,7 +29,7 @@ const RESERVED_PART: u64 = 4;
 const RESERVED_MIN: u64 = 256;
 
 /// The maximum number of connections that have not sent HTTP/2's preface yet. Each holds a descriptor and next to no
-/// memory. At 1,000 new connections a second, each has a second before it is closed for a newer one.
+/// memory. At 1,000 new connections per second, each has a second before it is closed for a newer one.
 const WAITING_MAX: usize = 1024;
 
 /// A node that has descriptors for fewer connections than this logs a warning.
@@ -69,7 +69,7 @@ impl Caps {
     }
 }
 
-/// The connection slots of a node. Locked when a connection begins or ends.
+/// The connection slots of a node. The lock is taken when a connection begins or ends.
 #[derive(Debug)]
 pub struct ConnectionSlots {
     caps: Caps,
@@ -180,7 +180,7 @@ impl ConnectionSlots {
         self.evict_one(&mut self.used())
     }
 
-    /// Evicts an idle connection of the address that has the most of them. Returns whether there was one.
+    /// Evicts an idle connection of the address with the most idle connections. Returns whether there was one.
     fn evict_one(&self, used: &mut UsedSlots) -> bool {
         let idle = used.connections.values().filter(|it| it.connection.idle_since().is_some());
         let mut counts = HashMap::<IpAddr, usize>::new();

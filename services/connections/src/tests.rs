@@ -67,7 +67,9 @@ impl Node {
             let (_reporter, health) = tonic_health::server::health_reporter();
             let adopt = async move {
                 while let Some(accepted) = taken.recv().await {
-                    served.send(accepted.adopt().unwrap()).unwrap_or_else(|_| panic!("it serves"));
+                    served
+                        .send(accepted.adopt().unwrap())
+                        .unwrap_or_else(|_| panic!("the core is gone"));
                 }
                 std::future::pending::<()>().await;
             };

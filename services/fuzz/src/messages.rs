@@ -133,7 +133,7 @@ impl Messages {
         if is_a_message && depth == 0 {
             return;
         }
-        // Bound the size: lists of messages nest.
+        // Bound the size, because lists of messages may be nested.
         let count = if is_a_message { count.min(8) } else { count };
         let wire_type = wire_type(field.r#type());
         if is_repeated && wire_type != WireType::LengthDelimited && rng.random_bool(0.9) {

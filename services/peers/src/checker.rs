@@ -174,7 +174,7 @@ mod tests {
         let checked = check(&checker, &proof.header()).unwrap();
         let secret = proof.check(Some(checked.answer.as_bytes())).unwrap();
         assert!(!secret.is_withdrawn() && !checked.secret.is_withdrawn());
-        // The answer belongs to that call.
+        // The answer is valid only for that call.
         let next = prover.begin(RPC, None);
         assert!(next.clone().check(Some(checked.answer.as_bytes())).is_err());
         assert!(next.check(None).is_err());

@@ -92,7 +92,7 @@ impl SecretFile {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
             let this = Arc::clone(&self);
-            // The file may be on a filesystem that hangs.
+            // Use another thread, because the file may be on a filesystem that hangs.
             let _ = tokio::task::spawn_blocking(move || this.reload_if_changed()).await;
         }
     }

@@ -7,14 +7,14 @@
 const NICE: i32 = 10;
 
 /// The time slice of background threads: the longest that Linux allows. Since Linux 6.12 a thread that wakes up
-/// preempts a thread with a longer time slice at once. If the slices are equally long, it waits for the end of the
-/// other thread's slice, whatever the nice values. The usual slice is 3 ms.
+/// preempts a thread with a longer time slice at once. If the slices are equally long, the waking thread waits for the
+/// end of the other thread's slice, whatever the nice values. The usual slice is 3 ms.
 #[cfg(target_os = "linux")]
 const SLICE_NS: u64 = 100_000_000;
 
 /// Lowers the priority of the calling thread and of the threads that it starts later. Threads of normal priority
-/// preempt such a thread. If they leave no CPU idle, it gets a tenth of the CPU time that one of them gets. Has no
-/// effect on other systems than Linux: there, a nice value applies to a whole process.
+/// preempt such a thread. If they leave no CPU idle, the background thread gets a tenth of the CPU time that one of
+/// them gets. Has no effect on other systems than Linux: there, a nice value applies to a whole process.
 pub fn step_back() {
     #[cfg(target_os = "linux")]
     {

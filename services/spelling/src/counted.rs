@@ -2,7 +2,7 @@
 
 /// Formats a count with its noun: `1 row`, `2 rows`.
 pub fn counted(count: impl TryInto<u64>, noun: &str) -> String {
-    // No count exceeds 2^64.
+    // The conversion fails only for counts above 2^64, which do not occur.
     match count.try_into().unwrap_or(u64::MAX) {
         1 => format!("1 {noun}"),
         count => format!("{count} {noun}s"),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 pub struct VectorColumn {
     /// The column.
     pub column: String,
-    /// Elements of each vector.
+    /// The number of elements of each vector.
     pub dimension: usize,
 }
 

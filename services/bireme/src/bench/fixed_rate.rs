@@ -37,7 +37,7 @@ struct Pace<W> {
     tallies: Arc<[Mutex<Tally>]>,
 }
 
-/// Sends `rate` requests a second for `time`, at most `in_flight_max` at once. Requests beyond that start late; those
+/// Sends `rate` requests per second for `time`, at most `in_flight_max` at once. Requests beyond that start late; those
 /// that have not started when the time is over are counted as unstarted.
 pub async fn fixed_rate<W: Workload>(
     workload: Arc<W>,

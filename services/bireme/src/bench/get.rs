@@ -20,7 +20,7 @@ pub struct GetPlan {
     pub column: Option<String>,
     /// The number of keys in each request.
     pub keys: usize,
-    /// How keys are chosen.
+    /// The distribution by which keys are chosen.
     pub distribution: KeyDistribution,
     /// The number of Lookup streams on each connection; 0 for single Gets.
     pub streams: usize,

@@ -28,7 +28,7 @@ const ZIPF_EXPONENT: f64 = 0.99;
 
 type ArrowResult = std::result::Result<ArrayRef, ArrowError>;
 
-/// How the keys of requests are distributed.
+/// The distribution by which requests choose their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum KeyDistribution {
     /// Each key with the same probability.
@@ -140,7 +140,7 @@ fn absent(keys: &ArrayRef) -> ArrowResult {
             }
             Arc::new(absent.finish())
         }
-        // The largest values of the type.
+        // Use the largest values of the type.
         DataType::UInt64 => {
             Arc::new(UInt64Array::from_iter_values((0..len as u64).map(|at| u64::MAX - at)))
         }
@@ -189,7 +189,7 @@ mod tests {
         let (different, most_often) = most(&drawn(KeyDistribution::Uniform));
         assert!(different > 950 && most_often < 25, "{different}, {most_often}");
         let (_, most_often) = most(&drawn(KeyDistribution::Zipfian));
-        // The first of 1,000 keys has 13 % of the choices.
+        // The first of 1,000 keys is chosen in 13 % of the cases.
         assert!((450..900).contains(&most_often), "{most_often}");
         let sequential = drawn(KeyDistribution::Sequential);
         assert_eq!(sequential[..1000], (0..1000).collect::<Vec<_>>());

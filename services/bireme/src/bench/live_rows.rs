@@ -36,7 +36,7 @@ impl LiveRows {
     fn at(&self, place: u64) -> RowAddr {
         let fragment = self.fragments.partition_point(|(end, _)| *end <= place);
         let before = if fragment == 0 { 0 } else { self.fragments[fragment - 1].0 };
-        // A fragment's rows are counted in 32 bits.
+        // The cast is lossless, because a fragment has fewer than 2^32 rows.
         RowAddr::new(self.fragments[fragment].1, (place - before) as u32)
     }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 pub struct Machine {
     /// The CPU's name.
     pub cpu: String,
-    /// Cores that this process may use.
+    /// The number of cores that this process may use.
     pub cores: usize,
     /// Memory that this process may use, in bytes.
     pub memory_bytes: u64,

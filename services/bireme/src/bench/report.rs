@@ -37,9 +37,9 @@ pub struct Report {
     pub rows: u64,
     /// Requested rows that do not exist.
     pub missing_rows: u64,
-    /// Rows a second.
+    /// Rows per second.
     pub rows_per_s: f64,
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_s: f64,
     /// Latencies; at a fixed rate, from the scheduled start.
     pub latency_us: Option<Latency>,

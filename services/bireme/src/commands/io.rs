@@ -117,7 +117,7 @@ fn prefix(text: &str) -> Result<UriPrefix> {
 
 /// Returns a parser of engines' names.
 pub fn engines() -> impl TypedValueParser<Value = EngineChoice> {
-    // `io_uring` as in files, `io-uring` as flags are usually written.
+    // Accept `io_uring`, as in configuration files, and `io-uring`, as flags are usually written.
     let names = ["auto", "io_uring", "io-uring", "pread"];
     PossibleValuesParser::new(names).map(|engine| match engine.as_str() {
         "io_uring" | "io-uring" => EngineChoice::IoUring,

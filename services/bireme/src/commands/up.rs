@@ -103,7 +103,7 @@ impl UpArgs {
     ) -> IoConfig {
         let half = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2));
         IoConfig {
-            // A free port of the loopback address.
+            // Take a free port of the loopback address.
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             drives: vec![DriveConfig { path: slab.path.clone(), size: Some(slab.size) }],
             serve,

@@ -4,7 +4,7 @@ use console::{Alignment, measure_text_width, pad_str, truncate_str};
 
 use crate::escape::one_line;
 
-/// Spaces between columns.
+/// The text between two columns.
 const GAP: &str = "  ";
 
 /// The minimum width of a column that has to be cut, in characters.

@@ -183,7 +183,7 @@ mod tests {
             ("/proc/nonexistent/cache", 6, "allows no new folders"),
             ("/proc/version", 2, "a file is in its place"),
             ("/proc/version/cache", 2, "a file is in its place"),
-            // The filesystem of /proc has no room at all.
+            // The filesystem of /proc reports no free space.
             ("/proc", 6, "has 0 B free"),
         ] {
             let error = CacheFolder(folder.into()).slab(ByteSize::gib(1)).unwrap_err();

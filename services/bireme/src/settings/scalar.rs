@@ -115,7 +115,7 @@ mod tests {
         ] {
             assert!(query.contains(&expected), "{expected:?} is not in {query:?}");
         }
-        // Lists, maps, and constants that tests may change.
+        // These are lists, maps, and constants that only tests may change.
         let others = ["drives", "serve", "shares", "storage", "tables", "io_nodes", "read_max"];
         let fields = || io.iter().chain(&query).map(|scalar| scalar.field.as_str());
         assert!(others.iter().all(|other| fields().all(|field| field != *other)));

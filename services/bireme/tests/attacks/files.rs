@@ -98,7 +98,7 @@ fn nest(table: &Path) {
     file.extend(b"LANC");
     let versions = table.join("_versions");
     let stem = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u64>().ok();
-    // A manifest's name is the highest number minus its version.
+    // A manifest's name is the highest u64 minus its version.
     let latest = files(&versions).iter().filter_map(stem).min().unwrap();
     fs::write(versions.join(format!("{:020}.manifest", latest - 1)), file).unwrap();
 }

@@ -65,7 +65,7 @@ impl GoodCaller {
         Self { stop, thread }
     }
 
-    /// Stops, and returns what it saw.
+    /// Stops the caller, and returns the answers that it got.
     pub fn stop(self) -> Seen {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("a good caller got a wrong row")

@@ -24,7 +24,7 @@ use wire::{ArrowBatch, schema_to_bytes};
 /// The text of each forged row.
 pub const FORGED: &str = "a row that no table has";
 
-/// What the impostor sends in place of an I/O node's proof. It tries each in turn.
+/// The impostor's substitutes for an I/O node's proof, which it tries in turn.
 const PRETENCES: [&str; 5] = [
     "no proof",
     "the caller's own proof",

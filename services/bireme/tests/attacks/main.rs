@@ -14,7 +14,7 @@
 //! | `files.rs` | damaged tables; the files that a node creates; its log |
 //! | `cluster.rs` | both tiers as processes, and how they are doing |
 //! | `good_caller.rs` | a caller who behaves while a node is attacked |
-//! | `impostor.rs` | answers in the place of an I/O node, with forged rows |
+//! | `impostor.rs` | answers in place of an I/O node, with forged rows |
 //! | `growth.rs` | makes an attack larger until it is refused |
 //! | `report.rs` | what a test found, for the table |
 //!

@@ -1,5 +1,5 @@
-//! An I/O node that is killed under load, again and again: it recovers what it cached and never serves a wrong row.
-//! BIREME_KILLS sets the number of kills; a soak uses a thousand.
+//! Kills an I/O node under load, again and again: it recovers what it cached and never serves a wrong row. BIREME_KILLS
+//! sets the number of kills; a soak uses a thousand.
 
 use std::io::Write;
 use std::time::Duration;

@@ -26,7 +26,7 @@ fn a_node_is_ready_once_it_has_warmed() {
     run(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
     let config = folder.path().join("io.toml");
     let uri = text(&table);
-    // The fill rate is so low that the test sees the node before it is ready.
+    // The fill rate is so low that the test can observe the node before it is ready.
     let settings = format!(
         "fill_rate = \"8MiB\"\nstart_max = \"50s\"\n[[warm_at_start]]\nuri = \"{uri}\"\n\
          [[shares]]\nuri = \"{uri}\"\nminimum = \"16MiB\"\n"

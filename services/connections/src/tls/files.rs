@@ -21,7 +21,7 @@ pub enum TlsError {
         /// The error of the system.
         source: io::Error,
     },
-    /// A file does not contain what it should.
+    /// A file does not contain valid certificates, keys or revocation lists.
     #[error("{}: {problem}", path.display())]
     File {
         /// The file.

@@ -276,7 +276,7 @@ impl Client {
             Reason::StoreUnreachable | Reason::TableDamaged | Reason::DeadlineExceeded => {
                 self.around.wishes.is_rough.get()
             }
-            // There are many clients, and queues are short.
+            // Overload is expected: there are many clients, and queues are short.
             Reason::Overloaded => true,
             _ => false,
         };

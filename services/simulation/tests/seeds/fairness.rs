@@ -390,7 +390,7 @@ fn bursts() {
 
 #[test]
 fn a_flood_does_not_take_all_memory_for_replies() {
-    // A request of the flood holds 750 KiB.
+    // Each request of the flood holds 750 KiB of the node's memory.
     check(&Shape { good: ONE, is_wide: true, ms: 20_000, ..SHAPE });
 }
 

@@ -181,7 +181,8 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()
 }
 
-/// Returns shares for drives of 9 segments or more. Two thirds of the segments beyond four can be guaranteed.
+/// Returns shares for drives of 9 segments or more. Two thirds of a drive's segments, not counting four, can be
+/// guaranteed.
 fn shares(dice: &mut Dice) -> Vec<ShareConfig> {
     let kib = |dice: &mut Dice, range| ByteSize::kib(dice.in_range(range));
     let share = |table: usize| ShareConfig {

@@ -1,4 +1,4 @@
-//! Connections that reach their maximum age under load: no request fails.
+//! Tests that no request fails when connections reach their maximum age under load.
 
 use std::time::Duration;
 

@@ -73,7 +73,7 @@ async fn each_projection_of_a_stream_has_a_line_however_it_ends() {
     found.sort_by_key(|line| line["rows"].as_u64());
     let [few, many] = &found[..] else { panic!("{found:#?}") };
     assert_eq!((few["rows"].as_u64(), many["rows"].as_u64()), (Some(7), Some(500)));
-    // 500 rows of 8 bytes.
+    // 500 rows of 8 bytes were sent.
     assert!((4000..5000).contains(&many["bytes"].as_u64().unwrap()), "{many}");
     for line in [few, many] {
         assert_eq!(line["table"], label.as_str(), "{line}");

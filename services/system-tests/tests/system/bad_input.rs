@@ -1,4 +1,4 @@
-//! Invalid input: each case returns one clear error, which names the cause.
+//! Tests invalid input: each case returns one clear error, which names the cause.
 
 use std::path::Path;
 use std::sync::Arc;

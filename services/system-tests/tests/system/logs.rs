@@ -1,4 +1,4 @@
-//! Log lines about a request name its trace, on both tiers.
+//! Tests that log lines about a request name its trace, on both tiers.
 
 use std::fmt::Debug;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Changes the list of I/O nodes under load: no row is wrong, and none is missing.
+//! Tests changes to the list of I/O nodes under load: no row may be wrong, and none may be missing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

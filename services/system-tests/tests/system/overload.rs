@@ -56,7 +56,7 @@ async fn replies_beyond_the_memory_limit_are_shed_and_the_others_are_right() {
         done.unwrap();
     }
     let idle = total(&io.describe().await, |core| core.reply_bytes);
-    // Request replies of a megabyte each, all at once.
+    // Request 40 replies of a megabyte each at the same time.
     let fetches = (0..40u32).map(|first| {
         let addrs = (0..500).map(|row| RowAddr::new(0, first + row * 7)).collect();
         let fetch = io.client.fetch(&projection, addrs, None, soon());

@@ -1,4 +1,4 @@
-//! Readiness of an I/O node, over gRPC and for probes over HTTP.
+//! Tests the readiness of an I/O node, as reported over gRPC and to probes over HTTP.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Guarantees and quotas of tables on a node's drives: during scans of other tables, after a restart, and in Status.
+//! Tests guarantees and quotas of tables on a node's drives: during scans of other tables, after a restart, and in
+//! Status.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -152,7 +153,7 @@ async fn a_pinned_table_is_filled_up_to_its_maximum_and_other_rows_come_from_the
     let again = warm(io, &uri).await;
     assert_eq!(again.extents_found, done.extents_done, "no extent was evicted for another");
     assert!(check(io, &uri, "pinned", 20).await > 0);
-    // The query tier's Status shows the same.
+    // The query tier's Status shows the same values.
     let status = cluster.client.status().await.unwrap();
     let shown = of(&status.io_nodes[0].tables, &uri);
     assert_eq!((shown.extents, shown.pinned), (done.extents_done, true));

@@ -1,4 +1,4 @@
-//! Telemetry: compares metrics with Status, and traces with the requests.
+//! Tests telemetry: compares metrics with Status, and traces with the requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ use crate::cluster::{Cluster, folder};
 use crate::members;
 use crate::words::words;
 
-/// An OTLP receiver that keeps what it receives, with the name of the sending service.
+/// An OTLP receiver that keeps the spans and metrics that it receives, with the name of the sending service.
 #[derive(Clone, Default)]
 struct Receiver {
     spans: Arc<Mutex<Vec<(String, Span)>>>,

@@ -42,7 +42,7 @@ async fn only_chunks_that_hold_the_rows_are_filled_on_both_tiers() {
         Ok::<_, wire::Fault>((last.extents_done, last.extents_found))
     };
     let size = ROWS_PER_FRAGMENT;
-    // One row of the second chunk, and rows of the third and fourth.
+    // Warm one row of the second chunk, then rows of the third and fourth.
     assert_eq!(warm(vec![rows(size + 7, size + 8)]).await.unwrap(), (1, 0));
     assert_eq!(warm(vec![rows(3 * size - 1, 3 * size + 1)]).await.unwrap(), (2, 0));
     // Ranges are half-open, so the first of these has rows of only one chunk. Overlapping ranges count once.
@@ -74,7 +74,7 @@ async fn a_node_is_ready_once_its_start_is_warm_and_answers_before() {
     let warm = StartWarmConfig { uri: uri.clone(), version: 0, columns: vec!["text".into()] };
     let io = Io::start(|config| {
         config.warm_at_start = vec![warm.clone()];
-        // 12 extents of a quarter of a MiB: about a second.
+        // At this rate, 12 extents of a quarter of a MiB take about a second.
         config.fill_rate = ByteSize::mib(3);
     })
     .await;

@@ -28,10 +28,10 @@ and records them in the journal as usual. Then writes as many bytes to another
 file as programs on tokio do, in pieces of 4 MiB, synced at the end. Both files
 are removed.";
 
-/// Sectors of a full chunk.
+/// The number of sectors of a full chunk's extent.
 const EXTENT_SECTORS: u32 = 1024;
 
-/// Extents that are written at the same time.
+/// The number of extents that are written at the same time.
 const AT_ONCE: usize = 8;
 
 /// Arguments of `bireme bench write`.

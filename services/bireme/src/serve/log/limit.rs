@@ -14,7 +14,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Lines that a callsite may write at once.
+/// The number of lines that a callsite may write at once.
 const BURST: u32 = 20;
 
 /// The interval after which a callsite may write one more line.
@@ -72,7 +72,7 @@ where
     }
 }
 
-/// The lines that a callsite may still write.
+/// The number of lines that a callsite may still write, and the number that it has left out.
 #[derive(Debug)]
 struct LineBudget {
     lines: u32,

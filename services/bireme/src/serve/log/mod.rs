@@ -34,7 +34,7 @@ pub fn log_is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }
 
-/// Levels of libraries that log too much at the default level.
+/// Directives for libraries that log too much at the default level.
 const QUIETER: [&str; 10] = [
     "lance=warn",
     "lance::object_store=error",

@@ -75,7 +75,7 @@ impl Caller {
         }
     }
 
-    /// Returns a random name of a table. The table may not exist.
+    /// Returns a random table name. A table of that name may not exist.
     fn table(&mut self) -> &'static str {
         match self.dice.random_range(0..10) {
             0 => ABSENT[self.dice.random_range(0..ABSENT.len())],

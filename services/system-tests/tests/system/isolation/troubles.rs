@@ -2,7 +2,7 @@
 //! connections that are closed or fall silent.
 //!
 //! Drives are simulated, with the faults of the simulation of I/O nodes (`services/simulation`) and one more: sectors
-//! are swapped, so that valid rows of another table or version lie in the place of the expected ones.
+//! are swapped, so that valid rows of another table or version lie in place of the expected ones.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
