@@ -16,7 +16,7 @@ TEXT_TABLE = "payload"
 TEXT_COLUMN = "title"
 WARM_UP_SECONDS = 1.0
 QUESTION = {"k": 50, "nprobes": 20, "refine": 10}
-# The number of different filters, each of which is asked once.
+# The number of different filters, each of which is used once.
 FIRST_USES = 40
 
 PLAIN = "plain"
@@ -37,8 +37,8 @@ OTHERS = {
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """Measures each search in each round, in turns. The rows that pass are known from the warm-up on,
-    except in first uses."""
+    """Measures each search in each round, in turns. Except in first uses, the warm-up has already
+    determined the rows that pass."""
     _index(profile)
     runs: dict[str, list[dict]] = {}
     with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
@@ -78,7 +78,7 @@ def _index(profile: Profile) -> None:
 
 
 def _filter(profile: Profile, share: float | None, number: int) -> str:
-    """Returns a filter. Each number gives another one."""
+    """Returns a filter that this share of the rows passes. Each number gives a different filter."""
     return f"topic = {number}" if share is None else f"id < {int(profile.rows * share) - number}"
 
 
@@ -127,7 +127,7 @@ def _alone(tier: Tier, profile: Profile, filters: list[str | None]) -> dict:
 
 
 def _cpu(report: dict) -> dict:
-    """Returns the CPU seconds of both tiers for one search, and of each."""
+    """Returns the CPU seconds of both tiers together for one search, and of each tier."""
     io, query = (report["cpu"][name] / 1e6 / report["requests"] for name in ("io_cpu_us", "query_cpu_us"))
     return {"cpu_s": io + query, "io_cpu_s": io, "query_cpu_s": query}
 
@@ -147,8 +147,8 @@ def relative(found: dict, name: str, to: str) -> list[float]:
 
 
 def first_use(found: dict, title: str) -> list[float]:
-    """Returns the CPU of a filter's first search relative to a plain search's, in each round. What a new client costs is
-    known from plain searches and left out."""
+    """Returns the CPU of a filter's first search relative to a plain search's, in each round. The cost of a new client is
+    measured with plain searches and subtracted."""
     runs = found["runs"]
     rounds = zip(runs[f"{title}, first use"], runs[f"{PLAIN}, alone"], runs[PLAIN], strict=True)
     return [1 + (first["cpu_s"] - alone["cpu_s"]) / plain["cpu_s"] for first, alone, plain in rounds]

@@ -12,10 +12,10 @@ use crate::error::{CliError, Result};
 /// The maximum number of texts that are drawn from the table.
 const TEXTS: usize = 1000;
 
-/// The minimum number of letters of a word. Shorter ones are mostly stop words, which an index leaves out.
+/// The minimum number of letters of a word. Shorter words are mostly stop words, which an index leaves out.
 const LETTERS_MIN: usize = 4;
 
-/// Texts, as their words, from which queries are made. Each has a word.
+/// The words of each text from which queries are made. Each text has at least one word.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryWords(Vec<Vec<String>>);
 

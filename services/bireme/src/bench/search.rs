@@ -19,7 +19,7 @@ pub enum SearchBy {
     Vector,
     /// Two words of a row's text.
     Words,
-    /// A vector and two words, not of the same row.
+    /// A vector and two words, of different rows.
     Hybrid,
     /// The first rows that pass --filter.
     Filter,
@@ -86,7 +86,7 @@ impl Queries {
         })
     }
 
-    /// Returns a random query, and the words to fuse it with.
+    /// Returns a random query. For hybrid searches, also returns the words whose results are fused with the query's.
     fn next(&self, random: &mut StdRng) -> (Option<By>, Option<Text>) {
         let near = |vectors: &QueryVectors, random: &mut StdRng| {
             Some(By::Vector(Vector { values: vectors.next(random) }))

@@ -168,8 +168,8 @@ async fn build_all(lake: &Lake, stop: &Stop, args: &IndexArgs, out: &mut Output)
     }
 }
 
-/// Returns the column whose runs to write, if there is one. Checks it, and the key column, before indexes are built,
-/// which may take long.
+/// Returns the column whose key runs are to be written, or `None` if none are. Also checks this column and `--key`
+/// before any index is built, because building may take long.
 async fn runs_column(lake: &Lake, args: &IndexArgs) -> Result<Option<String>> {
     if args.key.is_none() && !args.key_runs {
         return Ok(None);
@@ -190,7 +190,7 @@ async fn runs_column(lake: &Lake, args: &IndexArgs) -> Result<Option<String>> {
     }
 }
 
-/// Returns the command's error after `built` indexes were built.
+/// Returns the error of a command that failed after it had built `built` indexes.
 fn with_hint(error: LakeError, built: usize) -> CliError {
     let is_interrupted = matches!(error, LakeError::Interrupted { .. });
     let error = CliError::from(error);

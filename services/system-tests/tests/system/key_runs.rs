@@ -1,4 +1,4 @@
-//! Key indexes that are persisted beside a table in an S3 server, and loaded by query nodes.
+//! Tests key indexes that are persisted beside a table in an S3 server and loaded by query nodes.
 
 use std::net::SocketAddr;
 use std::time::Duration;

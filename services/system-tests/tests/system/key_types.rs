@@ -1,5 +1,5 @@
-//! Keys of every type that a key column may have, by single calls and on a stream: in the key index, loaded or built,
-//! through a BTREE, and by a scan.
+//! Tests keys of every type that a key column may have, by single calls and on a stream. They are looked up in the key
+//! index, loaded or built, through a BTREE, and by a scan.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -31,16 +31,16 @@ use wire::{Fault, Reason};
 
 use crate::cluster::{Cluster, folder, soon};
 
-/// The number of keys of each type. Rows have those of even number.
+/// The number of keys of each type. Only keys of even number have a row.
 const KEYS: i64 = 160;
 
-/// The first key of the second data file.
+/// The number of the first key in the second data file.
 const SECOND: i64 = 120;
 
 /// Returns the keys of a type.
 fn keys(name: &str) -> ArrayRef {
     let numbers = || 0..KEYS;
-    // Steps that leave no simple pattern in the lower digits.
+    // Use steps that leave no simple pattern in the lower digits.
     let spread = |number: i64| number * 7_919 - 1_000_000;
     let bytes = |number: i64, len: usize| {
         let number = (number as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
@@ -98,7 +98,7 @@ const NAMES: [&str; 10] = [
 fn text(keys: &ArrayRef, at: usize) -> String {
     let text = array_value_to_string(keys, at).unwrap();
     match text.len() {
-        // As a UUID.
+        // Write it as a UUID.
         32 if keys.as_fixed_size_binary_opt().is_some() => format!(
             "{}-{}-{}-{}-{}",
             &text[..8],
@@ -111,7 +111,7 @@ fn text(keys: &ArrayRef, at: usize) -> String {
     }
 }
 
-/// Returns the keys of some numbers.
+/// Returns the keys with these numbers.
 fn some(keys: &ArrayRef, numbers: impl Iterator<Item = i64>) -> ArrayRef {
     let numbers = UInt32Array::from_iter_values(numbers.map(|number| number as u32));
     take(keys, &numbers, None).unwrap()
@@ -213,21 +213,21 @@ async fn covered(cluster: &Cluster, name: &str) -> u32 {
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_every_type_are_found_in_every_way() {
     let tables = Tables::write().await;
-    // Through the BTREE and a scan of the file that it does not cover.
+    // Look keys up through the BTREE, and by a scan of the file that it does not cover.
     let cluster = tables.serve(ByteSize::b(0)).await;
     for name in NAMES {
         check(&cluster, name, 40).await;
         check(&cluster, name, 100).await;
     }
     cluster.stop().await;
-    // In an index that is built.
+    // Look keys up in a key index that the node builds.
     let cluster = tables.serve(ByteSize::mib(64)).await;
     for name in NAMES {
         assert_eq!(covered(&cluster, name).await, 0);
         check(&cluster, name, 7).await;
     }
     cluster.stop().await;
-    // In an index that is loaded.
+    // Look keys up in a key index that the node loads.
     for (name, place) in &tables.places {
         let written = write_runs(&lake(), place.to_str().unwrap(), "k", |_| ()).await.unwrap();
         assert_eq!((written.rows, written.written), (KEYS as u64 / 2, 1), "{name}");
@@ -238,7 +238,7 @@ async fn keys_of_every_type_are_found_in_every_way() {
         check(&cluster, name, 40).await;
     }
     cluster.stop().await;
-    // Through the BTREE alone.
+    // Look keys up through the BTREE alone.
     for (_, place) in &tables.places {
         let request = IndexRequest::Key { column: "k".into(), replace: false };
         build_index(&lake(), place.to_str().unwrap(), &request, |_| {}).await.unwrap();
@@ -261,7 +261,7 @@ async fn keys_of_another_type_and_of_several_columns_are_refused() {
     let tables = Tables::write().await;
     let several = folder();
     let uri = several.path().join("several");
-    // Another tool declared both columns as the primary key.
+    // Declare both columns as the primary key, as another tool may do.
     let declared = [("lance-schema:unenforced-primary-key".to_owned(), "true".to_owned())];
     let field = |name: &str| {
         Field::new(name, arrow_schema::DataType::Int64, false)
