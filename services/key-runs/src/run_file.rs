@@ -41,7 +41,7 @@ impl RunFiles {
     /// Returns the files of a table.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn of(table: &Table) -> Result<Self, LakeError> {
         Ok(Self { files: table.side_files(KIND).await? })
     }
@@ -54,7 +54,7 @@ impl RunFiles {
     /// Lists the files, largest first.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn list(&self) -> Result<Vec<RunFile>, LakeError> {
         let mut files = self.files.list(FILES_MAX).await?;
         files.retain(|file| is_name(&file.name));
@@ -65,7 +65,7 @@ impl RunFiles {
     /// Begins to read a file, with one request for all of it. `None` if it does not exist any more.
     ///
     /// # Errors
-    /// Those of the store, and [`RunFileError::Refused`].
+    /// Errors of the store, and [`RunFileError::Refused`].
     pub async fn open(&self, name: &str) -> Result<Option<RunReader>, RunFileError> {
         let Some(reader) = self.files.read(name).await? else { return Ok(None) };
         let mut body = Body { reader, rest: Vec::new() };
@@ -80,7 +80,7 @@ impl RunFiles {
     /// Writes a run, and returns its file.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn write(&self, run: &Run) -> Result<RunFile, LakeError> {
         let name = format!("{:032x}{EXTENSION}", rand::random::<u128>());
         let mut bytes = 0;
@@ -92,7 +92,7 @@ impl RunFiles {
     /// Deletes a file, if it exists.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn delete(&self, name: &str) -> Result<(), LakeError> {
         self.files.delete(name).await
     }
@@ -125,7 +125,7 @@ impl RunReader {
     /// Reads the head.
     ///
     /// # Errors
-    /// Those of the store, and [`RunFileError::Refused`].
+    /// Errors of the store, and [`RunFileError::Refused`].
     pub async fn head(mut self) -> Result<RunHead, RunFileError> {
         // A wrong length is not waited for: no more is read than there is.
         self.body.fill(self.head_bytes).await?;
@@ -155,7 +155,7 @@ impl RunHead {
     /// Reads and checks the pages.
     ///
     /// # Errors
-    /// Those of the store, and [`RunFileError::Refused`].
+    /// Errors of the store, and [`RunFileError::Refused`].
     pub async fn load(self) -> Result<Run, RunFileError> {
         let Self { mut body, mut loading } = self;
         loop {

@@ -26,13 +26,13 @@ pub struct RunsSummary {
     pub runs: usize,
     /// The size of their files.
     pub bytes: u64,
-    /// How many of the runs are written by this call. The others were there.
+    /// The number of runs that this call writes. The others were there before.
     pub written: usize,
     /// The number of files that were deleted, because other runs replace them, or no version has their data files.
     pub deleted: usize,
     /// The duration.
     pub took: Duration,
-    /// What was found wrong with files, a sentence each: damaged ones were replaced, those of an unknown format are kept.
+    /// Problems of files, one sentence each. Damaged files are deleted, those of an unknown format are kept.
     pub warnings: Vec<String>,
 }
 

@@ -112,7 +112,7 @@ impl LakeOptions {
         ]);
         all.extend(self.storage.clone());
         all.extend(self.storage_secrets.iter().flat_map(SecretOptions::values));
-        // Whoever configures an http:// endpoint wants plain HTTP. Without allow_http, object_store would refuse each
+        // An http:// endpoint is a request for plain HTTP. Without allow_http, object_store would refuse each
         // request as malformed.
         let is_plain = |(name, value): (&String, &String)| {
             name.ends_with("endpoint") && value.starts_with("http://")

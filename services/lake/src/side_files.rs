@@ -24,7 +24,7 @@ use crate::error::{LakeError, Result};
 use crate::store::CheckedByReader;
 use crate::table::Table;
 
-/// The folder of all kinds of files, in the table's.
+/// The name of the folder, in the table's folder, that has a folder for each kind of files.
 const SIDE_FOLDER: &str = "_bireme";
 
 /// The bytes of a part of a large file, which is uploaded in several requests. A smaller file takes one.
@@ -61,7 +61,7 @@ impl Table {
     /// Returns the table's files of the kind `kind`, which has a folder of its own.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn side_files(&self, kind: &str) -> Result<SideFiles> {
         let dataset = self.dataset();
         let store = dataset.object_store(None).await.map_err(|error| self.blame(error))?;
@@ -81,7 +81,7 @@ impl SideFiles {
     /// Lists at most `max` files, with one request for 1,000 of them.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn list(&self, max: usize) -> Result<Vec<SideFile>> {
         let file = |meta: object_store::ObjectMeta| {
             let name = meta.location.filename().unwrap_or_default().to_owned();
@@ -94,7 +94,7 @@ impl SideFiles {
     /// Begins to read a file, with one request. `None` if it does not exist.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn read(&self, name: &str) -> Result<Option<SideFileReader>> {
         let mut options = GetOptions::default();
         options.extensions.insert(CheckedByReader);
@@ -113,13 +113,13 @@ impl SideFiles {
     /// Writes a file with a new name.
     ///
     /// # Errors
-    /// Those of the store. The file does not exist then.
+    /// Errors of the store. The file may exist nevertheless, if only the store's answer was lost.
     pub async fn create(&self, name: &str, pieces: impl Iterator<Item = Vec<u8>>) -> Result<()> {
         let path = self.folder.clone().join(name);
         let mut writer = BufWriter::with_capacity(Arc::clone(&self.store), path, PART_BYTES);
         for piece in pieces {
             if let Err(error) = writer.put(piece.into()).await {
-                // The error of the upload says more than one of ending it.
+                // An error while the upload is ended would say less than this one.
                 let _ = writer.abort().await;
                 return Err(self.blame(error));
             }
@@ -130,7 +130,7 @@ impl SideFiles {
     /// Deletes a file, if it exists.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn delete(&self, name: &str) -> Result<()> {
         match self.store.delete(&self.folder.clone().join(name)).await {
             Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
@@ -147,7 +147,7 @@ impl SideFileReader {
     /// Returns the next bytes; `None` after the last ones.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         let piece = self.pieces.try_next().await;
         piece.map_err(|error| self.table.blame(LanceError::from(error)))

@@ -155,6 +155,11 @@ impl Table {
         self.position(id).ok().map(|at| &self.inner.infos[at])
     }
 
+    /// The number of live rows in those of the fragments `ids` that the version has.
+    pub(crate) fn live_rows_of(&self, ids: impl IntoIterator<Item = u32>) -> u64 {
+        ids.into_iter().filter_map(|id| self.fragment(id)).map(FragmentInfo::live_rows).sum()
+    }
+
     /// Returns the identity of the data files of `column` (top-level, with all that is nested in it) in `fragment`:
     /// `id:type:path` for each of the column's fields, `id:type:absent` for a field without data in the fragment (it
     /// reads as nulls), and each overlay. File names are unique and files never change, so equal identities mean equal

@@ -11,7 +11,7 @@ use super::target::Target;
 use super::workload::{Done, Workload, random};
 use crate::error::Result;
 
-/// What is searched for.
+/// The kind of search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SearchBy {
     /// Vectors of the table, with some noise.
@@ -35,7 +35,7 @@ impl SearchBy {
 /// The settings of a load of searches.
 #[derive(Clone, Debug)]
 pub struct SearchPlan {
-    /// What is searched for.
+    /// The kind of search.
     pub by: SearchBy,
     /// The vector or text column, if given.
     pub column: Option<String>,
@@ -62,24 +62,22 @@ enum Queries {
 }
 
 impl Queries {
-    async fn draw(target: &Target, plan: &SearchPlan) -> Result<Self> {
-        let vectors = async |column: Option<&str>| {
-            let column = target.vector_column(column)?;
-            QueryVectors::draw(target, &column, plan.seed).await
-        };
+    /// Draws the queries. `vector_column` is empty if no vectors are searched for.
+    async fn draw(target: &Target, plan: &SearchPlan, vector_column: &str) -> Result<Self> {
+        let vectors = QueryVectors::draw(target, vector_column, plan.seed);
         let words = async |column: Option<&str>| {
             let column = target.text_column(column)?;
             Result::Ok((QueryWords::draw(target, &column, plan.seed).await?, column))
         };
         let column = plan.column.as_deref();
         Ok(match plan.by {
-            SearchBy::Vector => Self::Vectors(vectors(column).await?),
+            SearchBy::Vector => Self::Vectors(vectors.await?),
             SearchBy::Words => {
                 let (words, column) = words(column).await?;
                 Self::Words(words, column)
             }
             SearchBy::Hybrid => {
-                let (vectors, (words, text_column)) = (vectors(column).await?, words(None).await?);
+                let (vectors, (words, text_column)) = (vectors.await?, words(None).await?);
                 Self::Hybrid(vectors, words, text_column)
             }
             SearchBy::Filter => Self::Filter,
@@ -121,11 +119,11 @@ impl SearchLoad {
         clients: Vec<QueryClient>,
         plan: SearchPlan,
     ) -> Result<Self> {
-        let queries = Queries::draw(target, &plan).await?;
         let vector_column = match plan.by {
             SearchBy::Vector | SearchBy::Hybrid => target.vector_column(plan.column.as_deref())?,
             SearchBy::Words | SearchBy::Filter => String::new(),
         };
+        let queries = Queries::draw(target, &plan, &vector_column).await?;
         let request = SearchRequest {
             table: target.table.name.clone(),
             version: target.table.version,

@@ -21,7 +21,7 @@ use crate::table::{OpenFragment, OpenTable, Projection};
 /// that neighbouring chunks wait together, and so are scanned together.
 const REQUESTS_PER_SLOT: usize = 8;
 
-/// The same number for a warm whose rate is limited. It is lower, because a fill counts towards the rate only when it
+/// The same limit for a warm with a limited rate. It is lower, because a fill counts towards the rate only when it
 /// ends: fills that are requested before the first one ends are not delayed.
 const REQUESTS_PER_SLOT_LIMITED: usize = 2;
 

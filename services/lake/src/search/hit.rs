@@ -39,10 +39,6 @@ pub struct ScoreHit {
 }
 
 impl ScoreHit {
-    pub(crate) fn new(addr: u64, score: f32) -> Self {
-        Self { addr: RowAddr::from_u64(addr), score }
-    }
-
     /// Compares two hits; the better one is the lesser.
     pub(crate) fn rank(&self, other: &Self) -> Ordering {
         other.score.total_cmp(&self.score).then(self.addr.cmp(&other.addr))
@@ -74,6 +70,12 @@ pub(crate) fn addresses(batch: &RecordBatch) -> Result<impl Iterator<Item = RowA
     let column = column.and_then(|column| column.as_primitive_opt::<UInt64Type>());
     let column = column.ok_or_else(|| Error::internal("a search returned no row addresses"))?;
     Ok(column.values().iter().copied().map(RowAddr::from_u64))
+}
+
+/// Returns the row ids in a batch: addresses, or stable row ids.
+pub(crate) fn row_ids(batch: &RecordBatch) -> Result<&[u64]> {
+    let ids = batch.column_by_name(ROW_ID).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
+    Ok(ids.ok_or_else(|| Error::internal("a search returned no row ids"))?.values())
 }
 
 /// Returns the distances or scores in a batch, in the order of [`addresses`].

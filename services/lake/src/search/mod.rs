@@ -19,6 +19,7 @@ mod open_partitions;
 mod partitions;
 mod plan_reason;
 mod resolve_filter;
+mod row_addresses;
 mod segment;
 mod selection;
 mod sole_segment;

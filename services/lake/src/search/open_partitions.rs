@@ -6,7 +6,7 @@ use std::sync::Arc;
 use address::RowAddr;
 use futures::future::try_join_all;
 use lance::Dataset;
-use lance::dataset::rowids::{get_row_id_index, row_addrs_to_row_ids};
+use lance::dataset::rowids::row_addrs_to_row_ids;
 use lance::index::DatasetIndexInternalExt;
 use lance::index::prefilter::DatasetPreFilter;
 use lance_core::Result;
@@ -17,6 +17,7 @@ use tables::FragmentInfo;
 use super::coverage::Coverage;
 use super::partitions::Partitions;
 use super::plan_reason::PlanReason;
+use super::row_addresses::RowAddresses;
 use super::segment::{Segment, share_of};
 use super::selection::Selection;
 use crate::index::info::IndexInfo;
@@ -57,7 +58,7 @@ pub(crate) async fn open_partitions(
         let ids = row_addrs_to_row_ids(dataset, addresses).await?.into_iter();
         // Each fresh row has an id: it is in a fragment of the version.
         let ids = ids.map(Option::unwrap_or_default).collect();
-        Ok((try_join_all(open).await?, get_row_id_index(dataset).await?, ids))
+        Ok((try_join_all(open).await?, RowAddresses::load(dataset).await?, ids))
     };
     let (segments, addresses, ids) = table.caught(open).await?;
     Ok(Ok(Partitions::new(column, segments, addresses, fresh, ids)))
@@ -70,7 +71,7 @@ async fn fresh_rows(
     coverage: &Coverage,
 ) -> crate::error::Result<std::result::Result<Arc<[RowAddr]>, PlanReason>> {
     let infos = coverage.uncovered.iter().filter_map(|id| table.fragment(*id));
-    let count = infos.clone().map(FragmentInfo::live_rows).sum();
+    let count = table.live_rows_of(coverage.uncovered.iter().copied());
     if coverage.segments.is_empty() {
         return Ok(Err(PlanReason::CoversNothing));
     }

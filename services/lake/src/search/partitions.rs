@@ -7,8 +7,8 @@
 //! until enough rows are found.
 //!
 //! Without a filter, the results are those of the scanner, provided that the number of partitions is given (`vector.rs`
-//! checks it), and that the caller compares the fresh rows, which no segment covers (`coverage.rs`), with the query vector and ranks them
-//! among the results. As with the scanner, the number of partitions is searched in each segment.
+//! checks it), and that the caller compares the fresh rows, which no segment covers (`coverage.rs`), with the query
+//! vector and ranks them among the results. As with the scanner, the number of partitions is searched in each segment.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use lance_core::Result;
 use lance_index::vector::{ApproxMode, Query};
 use lance_linalg::distance::DistanceType;
 use lance_linalg::kernels::normalize_arrow;
-use lance_table::rowids::RowIdIndex;
 
 use super::allow_list::AllowList;
 use super::hit::DistanceHit;
+use super::row_addresses::RowAddresses;
 use super::segment::{Neighbor, Ranking, Segment, keep_nearest, share_of};
 use super::selection::{SelectedByIndex, Selection};
 
@@ -48,8 +48,9 @@ pub(crate) struct Partitions {
     segments: Vec<Segment>,
     /// For each segment the first one that ranks partitions alike.
     ranked_like: Vec<usize>,
-    /// Maps stable row ids to addresses, if the table has them.
-    addresses: Option<Arc<RowIdIndex>>,
+    /// The number of rows that the segments hold.
+    rows: u64,
+    addresses: RowAddresses,
     /// The live rows that no segment covers, ascending.
     fresh: Arc<[RowAddr]>,
     /// Their ids, in the same order: addresses, or stable row ids.
@@ -62,12 +63,14 @@ impl Partitions {
     pub fn new(
         column: &str,
         segments: Vec<Segment>,
-        addresses: Option<Arc<RowIdIndex>>,
+        addresses: RowAddresses,
         fresh: Arc<[RowAddr]>,
         fresh_ids: Vec<u64>,
     ) -> Self {
         let ranked_like = (0..segments.len()).map(|at| first_like(&segments, at)).collect();
-        Self { column: column.to_owned(), segments, ranked_like, addresses, fresh, fresh_ids }
+        let rows = segments.iter().map(|segment| segment.index.num_rows()).sum();
+        let column = column.to_owned();
+        Self { column, segments, ranked_like, rows, addresses, fresh, fresh_ids }
     }
 
     /// The number of the index's segments, all of which are searched.
@@ -97,40 +100,30 @@ impl Partitions {
         let uncovered: Vec<_> =
             fresh.filter(|(_, id)| list.contains(**id)).map(|(row, _)| *row).collect();
         let all = match list.len() <= SCORED_ROWS_MAX {
-            true => Some(self.addresses_of(&list.ids().collect::<Vec<_>>())?.into()),
+            true => {
+                let rows = self.addresses.of(&list.ids().collect::<Vec<_>>())?;
+                let mut rows: Vec<_> = rows.into_iter().flatten().collect();
+                rows.sort_unstable();
+                Some(rows.into())
+            }
             false => None,
         };
         let covered = AtomicU64::new(list.len().saturating_sub(uncovered.len() as u64));
         Ok(SelectedByIndex { segments, covered, uncovered: uncovered.into(), all })
     }
 
-    /// Returns the addresses of live rows by their ids, ascending.
-    fn addresses_of(&self, ids: &[u64]) -> Result<Vec<RowAddr>> {
-        let mut rows: Vec<_> = match &self.addresses {
-            None => ids.iter().map(|id| RowAddr::from_u64(*id)).collect(),
-            Some(addresses) => {
-                let found = addresses.get_many(ids)?.into_iter().flatten();
-                found.map(|addr| RowAddr::from_u64(addr.into())).collect()
-            }
-        };
-        rows.sort_unstable();
-        Ok(rows)
-    }
-
     /// Whether a search for `k` of the `rows` that pass a filter is expected to compare so many rows that it would delay
     /// others on its core.
     pub fn is_long(&self, rows: u64, k: usize) -> bool {
-        let index_rows: u64 = self.segments.iter().map(|segment| segment.index.num_rows()).sum();
-        until_enough(rows as f64, k, index_rows as f64).min(index_rows as f64)
-            > COMPARED_ON_CORE_MAX
+        let index_rows = self.rows as f64;
+        until_enough(rows as f64, k, index_rows).min(index_rows) > COMPARED_ON_CORE_MAX
     }
 
     /// Whether it costs less to score all `rows` that pass a filter than to search the index for `k` of them.
     pub fn is_scoring_cheaper(&self, rows: usize, k: usize, nprobes: usize) -> bool {
-        let index_rows: u64 = self.segments.iter().map(|segment| segment.index.num_rows()).sum();
-        let partitions = self.partitions(usize::MAX).max(1);
-        let probed = index_rows as f64 * self.partitions(nprobes) as f64 / partitions as f64;
-        scoring_is_cheaper(rows, k, probed, index_rows as f64)
+        let (index_rows, partitions) = (self.rows as f64, self.partitions(usize::MAX).max(1));
+        let probed = index_rows * self.partitions(nprobes) as f64 / partitions as f64;
+        scoring_is_cheaper(rows, k, probed, index_rows)
     }
 
     /// Returns the `k` rows nearest to `vector` (of the column's element type) in the `nprobes` nearest partitions of
@@ -231,16 +224,12 @@ impl Partitions {
 
     /// Returns the addresses of the rows `found`, nearest first.
     fn hits(&self, found: &[Neighbor]) -> Result<Vec<DistanceHit>> {
-        let hit = |addr: u64, distance| DistanceHit { addr: RowAddr::from_u64(addr), distance };
-        let mut hits: Vec<_> = match &self.addresses {
-            None => found.iter().map(|it| hit(it.id, it.distance)).collect(),
-            Some(addresses) => {
-                let ids: Vec<_> = found.iter().map(|it| it.id).collect();
-                let addresses = addresses.get_many(&ids)?;
-                let pairs = addresses.into_iter().zip(found);
-                pairs.filter_map(|(addr, it)| Some(hit(addr?.into(), it.distance))).collect()
-            }
+        let ids: Vec<_> = found.iter().map(|it| it.id).collect();
+        let rows = self.addresses.of(&ids)?.into_iter().zip(found);
+        let hit = |(addr, it): (Option<RowAddr>, &Neighbor)| {
+            Some(DistanceHit { addr: addr?, distance: it.distance })
         };
+        let mut hits: Vec<_> = rows.filter_map(hit).collect();
         hits.sort_unstable_by(|a, b| a.distance.total_cmp(&b.distance).then(a.addr.cmp(&b.addr)));
         Ok(hits)
     }

@@ -10,8 +10,6 @@
 
 use std::sync::Arc;
 
-use arrow::array::AsArray;
-use arrow::datatypes::UInt64Type;
 use datafusion::logical_expr::Expr;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use lance::dataset::fragment::FileFragment;
@@ -19,17 +17,16 @@ use lance::dataset::rowids::load_row_id_sequence;
 use lance::index::DatasetIndexInternalExt;
 use lance::io::exec::Planner;
 use lance::io::exec::scalar_index::ScalarIndexExec;
-use lance_core::{Error, ROW_ID};
+use lance_core::Error;
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::scalar::expression::{PlannerIndexExt, ScalarIndexExpr};
 use lance_select::{RowAddrMask, RowAddrTreeMap};
 use lance_table::format::Fragment;
 use roaring::RoaringBitmap;
-use tables::FragmentInfo;
 
 use super::allow_list::AllowList;
 use super::coverage::check_fragments;
-use super::hit::BATCH_ROWS;
+use super::hit::{BATCH_ROWS, row_ids};
 use crate::caught::caught;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::Result;
@@ -42,7 +39,7 @@ const SCANNED_ROWS_MAX: u64 = 50_000;
 /// Maximum number of fragments whose deletions and row ids are loaded at the same time.
 const FRAGMENTS_LOADING_MAX: usize = 16;
 
-/// How scalar indexes answer a filter.
+/// A plan by which scalar indexes answer a filter.
 struct IndexPlan {
     query: ScalarIndexExpr,
     /// The fragments that the indexes cover.
@@ -122,8 +119,7 @@ impl Table {
         let is_covered = |fragment: &Fragment| covered.contains(fragment.id as u32);
         let (covered, scanned): (Vec<_>, Vec<_>) = fragments.iter().cloned().partition(is_covered);
         let covered = covered.iter().map(|fragment| fragment.id as u32).collect();
-        let infos = scanned.iter().filter_map(|fragment| self.fragment(fragment.id as u32));
-        let scanned_rows = infos.map(FragmentInfo::live_rows).sum();
+        let scanned_rows = self.live_rows_of(scanned.iter().map(|fragment| fragment.id as u32));
         Ok(Some(IndexPlan { query, covered, scanned, scanned_rows }))
     }
 
@@ -206,10 +202,7 @@ impl Table {
         let mut batches = scanner.try_into_stream().await?;
         let mut ids = RowAddrTreeMap::new();
         while let Some(batch) = batches.try_next().await? {
-            let found = batch.column_by_name(ROW_ID);
-            let found = found.and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
-            let found = found.ok_or_else(|| Error::internal("a scan returned no row ids"))?;
-            ids.extend(found.values().iter().copied());
+            ids.extend(row_ids(&batch)?.iter().copied());
         }
         Ok(ids)
     }

@@ -9,17 +9,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{AsArray, Float32Array, UInt32Array};
-use arrow::datatypes::UInt64Type;
+use arrow::array::{Float32Array, UInt32Array};
 use async_trait::async_trait;
 use futures::TryStreamExt;
 use lance::dataset::scanner::RowAddrMask;
-use lance_core::{Error, ROW_ID, Result};
+use lance_core::Result;
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::prefilter::{NoFilter, PreFilter};
 use lance_index::vector::{Query, VectorIndex};
 
-use super::hit::{DISTANCE, f32_column};
+use super::hit::{DISTANCE, f32_column, row_ids};
 use super::selection::{Selection, widened};
 
 /// The minimum share of selected rows at which partitions are searched without a mask. Below it, so many rows would be
@@ -116,9 +115,7 @@ async fn probe(
         index.search_partitions(query, partitions, distances, start, end, filter, None, metrics);
     let mut neighbors = Vec::with_capacity(k);
     for batch in found.await?.try_collect::<Vec<_>>().await? {
-        let ids = batch.column_by_name(ROW_ID).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
-        let ids = ids.ok_or_else(|| Error::internal("an index returned no row ids"))?;
-        let pairs = f32_column(&batch, DISTANCE)?.iter().zip(ids.values());
+        let pairs = f32_column(&batch, DISTANCE)?.iter().zip(row_ids(&batch)?);
         neighbors.extend(pairs.map(|(&distance, &id)| Neighbor { distance, id }));
     }
     keep_nearest(&mut neighbors, k);

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use futures::FutureExt;
-use lance::dataset::rowids::get_row_id_index;
 use lance_index::scalar::FullTextSearchQuery;
-use tables::FragmentInfo;
 
 use super::allow_list::{AllowList, Allowed};
 use super::coverage::Coverage;
 use super::filter::may_read_clock;
 use super::hit::{SCORE, ScoreHit, addresses, f32_column, only_addresses};
 use super::plan_reason::PlanReason;
+use super::row_addresses::RowAddresses;
 use super::selection::widened;
 use super::text_index::TextIndex;
 use crate::deep_stack::polled_on_deep_stack;
@@ -72,10 +71,10 @@ impl Table {
     /// `UnsupportedType`, `BadFilter`, and those of the store.
     pub async fn search_text(&self, query: &TextQuery) -> Result<TextHits> {
         let (words, columns) = self.check_text_query(query).await?;
-        let (index, column) = match self.searched_alone(query, &columns).await? {
-            Ok(alone) => alone,
+        let index = match self.searched_alone(query, &columns).await? {
+            Ok(index) => index,
             Err(reason) => {
-                let hits = self.planned_text(query).await?;
+                let hits = self.plan_text(query, words, &columns).await?;
                 return Ok(TextHits { hits, allowed: None, planned: Some(reason) });
             }
         };
@@ -83,7 +82,7 @@ impl Table {
             Some(filter) => Some(self.allow_list(filter).await?),
             None => None,
         };
-        let hits = self.search_text_index(index, column, &words, query.k, list.as_deref()).await?;
+        let hits = self.search_text_index(index, &words, query.k, list.as_deref()).await?;
         let allowed = list.map(|list| list.summary());
         Ok(TextHits { hits, allowed, planned: None })
     }
@@ -93,12 +92,22 @@ impl Table {
     /// Errors: as `search_text`.
     pub async fn planned_text(&self, query: &TextQuery) -> Result<Vec<ScoreHit>> {
         let (words, columns) = self.check_text_query(query).await?;
+        self.plan_text(query, words, &columns).await
+    }
+
+    /// Searches `columns` for `words`, within the limits, through Lance's scanner.
+    async fn plan_text(
+        &self,
+        query: &TextQuery,
+        words: String,
+        columns: &[String],
+    ) -> Result<Vec<ScoreHit>> {
         let mut scanner = self.dataset().scan();
         self.caught(async { only_addresses(self.dataset(), &mut scanner, &[SCORE]) }).await?;
         self.set_filter(&mut scanner, query.filter.as_deref())?;
         let k = i64::try_from(query.k).unwrap_or(i64::MAX);
         let search = async {
-            let words = FullTextSearchQuery::new(words).with_columns(&columns)?.limit(Some(k));
+            let words = FullTextSearchQuery::new(words).with_columns(columns)?.limit(Some(k));
             scanner.prefilter(true).full_text_search(words)?.limit(Some(k), None)?;
             let batch = scanner.try_into_batch().await?;
             let scores = f32_column(&batch, SCORE)?.iter();
@@ -122,12 +131,12 @@ impl Table {
         Ok((words, self.text_columns(query.column.as_deref()).await?))
     }
 
-    /// Returns the full-text index that alone answers `query`, and its column, or the reason if there is none.
-    async fn searched_alone<'a>(
-        &'a self,
+    /// Returns the full-text index that alone answers `query`, or the reason if there is none.
+    async fn searched_alone(
+        &self,
         query: &TextQuery,
-        columns: &'a [String],
-    ) -> Result<std::result::Result<(&'a TextIndex, &'a str), PlanReason>> {
+        columns: &[String],
+    ) -> Result<std::result::Result<&TextIndex, PlanReason>> {
         let [column] = columns else { return Ok(Err(PlanReason::SeveralIndexes)) };
         if !is_text(self.schema().field(self.column_position(column)?).data_type()) {
             return Ok(Err(PlanReason::ListsOfText));
@@ -135,7 +144,67 @@ impl Table {
         if query.filter.as_deref().is_some_and(may_read_clock) {
             return Ok(Err(PlanReason::Clock));
         }
-        Ok(self.text_index_alone(column).await?.map(|index| (index, column.as_str())))
+        self.text_index_alone(column).await
+    }
+
+    /// Returns the full-text index of `column`, which has strings, or the reason if a search needs more than the index.
+    ///
+    /// Errors: those of the store.
+    async fn text_index_alone(
+        &self,
+        column: &str,
+    ) -> Result<std::result::Result<&TextIndex, PlanReason>> {
+        let cell = &self.direct_of(self.column_position(column)?).text_index;
+        let check = async {
+            let indexes = self.indexes().await?;
+            let mut of_column = indexes.iter().filter(|it| it.is_text() && it.columns == [column]);
+            let (Some(index), None) = (of_column.next(), of_column.next()) else {
+                return Ok(Err(PlanReason::SeveralIndexes));
+            };
+            let coverage = self.caught(Coverage::load(self.dataset(), &index.name)).await?;
+            let coverage = match coverage {
+                Ok(coverage) => coverage,
+                Err(reason) => return Ok(Err(reason)),
+            };
+            let uncovered = self.live_rows_of(coverage.uncovered.iter().copied());
+            Ok(match (coverage.segments.is_empty(), uncovered) {
+                (true, _) => Err(PlanReason::CoversNothing),
+                (false, 0) => {
+                    let addresses = self.caught(RowAddresses::load(self.dataset())).await?;
+                    Ok(TextIndex { column: column.to_owned(), addresses })
+                }
+                (false, rows) => Err(PlanReason::Uncovered(rows)),
+            })
+        };
+        let checked = cell.get_or_try_init(|| self.on_own_runtime(check.boxed())).await?;
+        Ok(checked.as_ref().map_err(|reason| *reason))
+    }
+
+    /// Returns the `k` best matches of `words` in `index`, best first, of the rows in `list` if it is given.
+    ///
+    /// Errors: those of the store.
+    async fn search_text_index(
+        &self,
+        index: &TextIndex,
+        words: &str,
+        k: usize,
+        list: Option<&AllowList>,
+    ) -> Result<Vec<ScoreHit>> {
+        let run = |k, mask| self.caught(index.search(self.dataset(), words, k, mask));
+        let Some(list) = list else { return run(k, None).await.map(|(_, hits)| hits) };
+        let share = list.summary().rows as f64 / self.row_count().max(1) as f64;
+        let wide = widened(k, share.min(1.0));
+        if share >= UNMASKED_SHARE_MIN && wide <= UNMASKED_ROWS_MAX {
+            let (ids, mut hits) = run(wide, None).await?;
+            let is_all = ids.len() < wide;
+            let mut ids = ids.into_iter();
+            hits.retain(|_| ids.next().is_some_and(|id| list.contains(id)));
+            if is_all || hits.len() >= k {
+                hits.truncate(k);
+                return Ok(hits);
+            }
+        }
+        run(k, Some(Arc::clone(list.mask()))).await.map(|(_, hits)| hits)
     }
 
     async fn text_columns(&self, wanted: Option<&str>) -> Result<Vec<String>> {
@@ -177,71 +246,6 @@ impl Table {
             of_text.retain(|field| !is_key(field.name()));
         }
         of_text.into_iter().map(|field| field.name().clone()).collect()
-    }
-}
-
-impl Table {
-    /// Returns the full-text index of `column`, which has strings, or the reason if a search needs more than the index.
-    ///
-    /// Errors: those of the store.
-    pub(super) async fn text_index_alone(
-        &self,
-        column: &str,
-    ) -> Result<std::result::Result<&TextIndex, PlanReason>> {
-        let cell = &self.direct_of(self.column_position(column)?).text_index;
-        let check = async {
-            let indexes = self.indexes().await?;
-            let mut of_column = indexes.iter().filter(|it| it.is_text() && it.columns == [column]);
-            let (Some(index), None) = (of_column.next(), of_column.next()) else {
-                return Ok(Err(PlanReason::SeveralIndexes));
-            };
-            let coverage = self.caught(Coverage::load(self.dataset(), &index.name)).await?;
-            let coverage = match coverage {
-                Ok(coverage) => coverage,
-                Err(reason) => return Ok(Err(reason)),
-            };
-            let uncovered = coverage.uncovered.iter().filter_map(|id| self.fragment(*id));
-            let rows: u64 = uncovered.map(FragmentInfo::live_rows).sum();
-            Ok(match (coverage.segments.is_empty(), rows) {
-                (true, _) => Err(PlanReason::CoversNothing),
-                (false, 0) => {
-                    let addresses = self.caught(get_row_id_index(self.dataset())).await?;
-                    Ok(TextIndex { addresses })
-                }
-                (false, rows) => Err(PlanReason::Uncovered(rows)),
-            })
-        };
-        let checked = cell.get_or_try_init(|| self.on_own_runtime(check.boxed())).await?;
-        Ok(checked.as_ref().map_err(|reason| *reason))
-    }
-
-    /// Returns the `k` best matches of `words` in `column`, best first, of the rows in `list` if it is given. The index
-    /// must answer alone ([`text_index_alone`](Self::text_index_alone)).
-    ///
-    /// Errors: those of the store.
-    pub(super) async fn search_text_index(
-        &self,
-        index: &TextIndex,
-        column: &str,
-        words: &str,
-        k: usize,
-        list: Option<&AllowList>,
-    ) -> Result<Vec<ScoreHit>> {
-        let run = |k, mask| self.caught(index.search(self.dataset(), column, words, k, mask));
-        let Some(list) = list else { return run(k, None).await.map(|(_, hits)| hits) };
-        let share = list.summary().rows as f64 / self.row_count().max(1) as f64;
-        let wide = widened(k, share.min(1.0));
-        if share >= UNMASKED_SHARE_MIN && wide <= UNMASKED_ROWS_MAX {
-            let (ids, mut hits) = run(wide, None).await?;
-            let is_all = ids.len() < wide;
-            let mut ids = ids.into_iter();
-            hits.retain(|_| ids.next().is_some_and(|id| list.contains(id)));
-            if is_all || hits.len() >= k {
-                hits.truncate(k);
-                return Ok(hits);
-            }
-        }
-        run(k, Some(Arc::clone(list.mask()))).await.map(|(_, hits)| hits)
     }
 }
 

@@ -6,8 +6,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::AsArray;
-use arrow::datatypes::UInt64Type;
+use address::RowAddr;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::TryStreamExt;
@@ -15,20 +14,20 @@ use lance::Dataset;
 use lance::dataset::scanner::RowAddrMask;
 use lance::io::exec::PreFilterSource;
 use lance::io::exec::fts::MatchQueryExec;
-use lance_core::{Error, ROW_ID};
 use lance_index::scalar::inverted::DocumentGranularity;
 use lance_index::scalar::inverted::query::{FtsSearchParams, MatchQuery};
-use lance_table::rowids::RowIdIndex;
 
-use super::hit::{SCORE, ScoreHit, f32_column};
+use super::hit::{SCORE, ScoreHit, f32_column, row_ids};
+use super::row_addresses::RowAddresses;
 
 /// Runs the search of an index, which uses no memory pool and no files of DataFusion.
 static CONTEXT: LazyLock<Arc<TaskContext>> = LazyLock::new(Arc::default);
 
 /// A full-text index that answers searches alone.
 pub(crate) struct TextIndex {
-    /// Maps stable row ids to addresses, if the table has them.
-    pub addresses: Option<Arc<RowIdIndex>>,
+    /// The column that it indexes.
+    pub column: String,
+    pub addresses: RowAddresses,
 }
 
 impl TextIndex {
@@ -36,12 +35,11 @@ impl TextIndex {
     pub async fn search(
         &self,
         dataset: &Arc<Dataset>,
-        column: &str,
         words: &str,
         k: usize,
         mask: Option<Arc<RowAddrMask>>,
     ) -> lance::Result<(Vec<u64>, Vec<ScoreHit>)> {
-        let query = MatchQuery::new(words.to_owned()).with_column(Some(column.to_owned()));
+        let query = MatchQuery::new(words.to_owned()).with_column(Some(self.column.clone()));
         let search = MatchQueryExec::new_with_document_granularity(
             Arc::clone(dataset),
             query,
@@ -50,24 +48,15 @@ impl TextIndex {
             DocumentGranularity::Row,
         );
         let search = search.with_external_mask(mask);
-        let mut found = Vec::new();
+        let (mut ids, mut scores) = (Vec::new(), Vec::new());
         let mut batches = search.execute(0, Arc::clone(&CONTEXT))?;
         while let Some(batch) = batches.try_next().await? {
-            let ids =
-                batch.column_by_name(ROW_ID).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
-            let ids = ids.ok_or_else(|| Error::internal("a search returned no row ids"))?;
-            found.extend(
-                ids.values().iter().copied().zip(f32_column(&batch, SCORE)?.iter().copied()),
-            );
+            ids.extend_from_slice(row_ids(&batch)?);
+            scores.extend_from_slice(f32_column(&batch, SCORE)?);
         }
-        let ids: Vec<u64> = found.iter().map(|(id, _)| *id).collect();
-        let addresses: Vec<Option<u64>> = match &self.addresses {
-            None => ids.into_iter().map(Some).collect(),
-            Some(index) => index.get_many(&ids)?.into_iter().map(|it| it.map(u64::from)).collect(),
-        };
-        let rows = found.into_iter().zip(addresses);
-        let hit = |((id, score), addr): ((u64, f32), Option<u64>)| {
-            Some((id, ScoreHit::new(addr?, score)))
+        let rows = self.addresses.of(&ids)?.into_iter().zip(ids).zip(scores);
+        let hit = |((addr, id), score): ((Option<RowAddr>, u64), f32)| {
+            Some((id, ScoreHit { addr: addr?, score }))
         };
         let mut hits: Vec<(u64, ScoreHit)> = rows.filter_map(hit).collect();
         hits.sort_by(|(_, a), (_, b)| a.rank(b));

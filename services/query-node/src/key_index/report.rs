@@ -9,7 +9,7 @@ pub struct KeyIndexReport {
     pub is_wanted: bool,
     /// The number of runs that look-ups probe.
     pub runs: usize,
-    /// How many of them were loaded from files beside the table.
+    /// The number of them that were loaded from files beside the table.
     pub runs_loaded: usize,
     /// The memory of all runs of the table, of other versions too, in bytes.
     pub bytes: u64,

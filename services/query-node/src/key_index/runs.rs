@@ -42,7 +42,7 @@ pub struct RunsReport {
     pub is_wanted: bool,
     /// The memory of all runs.
     pub bytes: u64,
-    /// How many runs of a set were loaded.
+    /// The number of a set's runs that were loaded.
     pub runs_loaded: usize,
     /// The reason why the last attempt to build or merge a run failed.
     pub fault: Option<Arc<str>>,
@@ -137,7 +137,7 @@ impl TableRuns {
         let was_looked_up = self.is_looked_up.swap(true, Ordering::Relaxed);
         self.join(&mut state, version, None);
         if !was_looked_up {
-            // What was not loaded is built from now on.
+            // Runs that were not loaded are built from now on.
             self.begin(&mut state, None);
         }
     }
@@ -191,7 +191,7 @@ impl TableRuns {
     fn begin(self: &Arc<Self>, state: &mut RunsState, listed: Option<Vec<RunFile>>) {
         let is_as_full = state.full_at.is_some() && state.full_at == Some(self.room(state));
         if !is_as_full && !std::mem::replace(&mut state.is_building, true) {
-            state.unopened = listed;
+            (state.unopened, state.full_at) = (listed, None);
             let runs = Arc::clone(self);
             self.background.spawn(async move {
                 loop {

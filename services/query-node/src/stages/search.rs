@@ -124,18 +124,17 @@ pub async fn search(
     question: &Question,
     context: RequestContext,
 ) -> Result<Hits> {
-    let (admission, open) = (&state.shared.admission, Arc::clone(open));
-    let k = question.k;
-    let ask = Ask { during: "search", rows: k, context };
     match &question.by {
         By::Vector { column, vector } => {
-            by_vector(state, open, question, column, vector, context).await
+            by_vector(state, Arc::clone(open), question, column, vector, context).await
         }
-        By::Text(words) => search_words(state, &open, question, words, context).await,
+        By::Text(words) => search_words(state, open, question, words, context).await,
         By::Filter { filter } => {
             let filter = filter.clone();
+            let (open, k) = (Arc::clone(open), question.k);
             let search = async move { by_filter(&open, &filter, k).await }.boxed();
-            let hits = admission.run_in_background(ask, search).await?;
+            let ask = Ask { during: "search", rows: k, context };
+            let hits = state.shared.admission.run_in_background(ask, search).await?;
             let (by, via) = (SearchBy::Filter, hits.path.via());
             state.metrics.searched(by, via, IndexKind::Planned, None, hits.rows.len());
             Ok(hits)

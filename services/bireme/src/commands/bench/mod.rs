@@ -155,7 +155,7 @@ struct SearchArgs {
     /// The number of rows to return
     #[arg(short, value_name = "ROWS", default_value_t = 10)]
     k: u32,
-    /// What is searched for
+    /// The kind of search
     #[arg(long, value_enum, default_value = "vector")]
     by: SearchBy,
     /// The vector or text column, if the table has several
