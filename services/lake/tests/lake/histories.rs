@@ -119,19 +119,32 @@ fn some_null(batch: &RecordBatch) -> RecordBatch {
 }
 
 /// Asserts that two searches found the same rows with the same distances, up to a relative error of 1e-4. Of rows that
-/// tie with the last one, each search may have found others.
-fn assert_same(found: &[DistanceHit], expected: &[DistanceHit], context: &str) {
+/// tie with the last one, each search may have found others, and so with `strays_max` further rows.
+fn assert_same(found: &[DistanceHit], expected: &[DistanceHit], strays_max: usize, context: &str) {
     assert_eq!(found.len(), expected.len(), "{context}");
+    let distinct: BTreeSet<_> = found.iter().map(|hit| hit.addr).collect();
+    assert_eq!(found.len(), distinct.len(), "{context}");
     // A distance by dot product near 0 is the difference of two numbers near 1, which are rounded.
     let near = |a: f32, b: f32| (a - b).abs() <= 1e-4 * a.abs().max(b.abs()).max(1e-2);
-    for (a, b) in found.iter().zip(expected) {
-        assert!(near(a.distance, b.distance), "{context}: {a:?}, not {b:?}");
-    }
     let last = expected.last().map_or(0.0, |hit| hit.distance);
+    let mut strays = Vec::new();
     for hit in found {
-        let is_tie = near(hit.distance, last);
-        assert!(is_tie || expected.iter().any(|it| it.addr == hit.addr), "{context}: {hit:?}");
+        match expected.iter().find(|it| it.addr == hit.addr) {
+            Some(same) => {
+                assert!(near(hit.distance, same.distance), "{context}: {hit:?}, {same:?}")
+            }
+            None if near(hit.distance, last) => {}
+            None => strays.push(hit),
+        }
     }
+    assert!(strays.len() <= strays_max, "{context}: {strays:?}, but the last is {last}");
+}
+
+/// Maximum number of rows by which a direct search of an index may differ from a planned one. IVF_RQ passes over the
+/// rows that are too far with high probability, judged by the nearest it has found so far. A search that is wider, or
+/// meets the rows in another order, may so pass over others.
+fn strays_max(index: VectorIndexKind) -> usize {
+    if index == VectorIndexKind::IvfRq { 2 } else { 0 }
 }
 
 /// Returns the `k` nearest of `rows` by exact distances.
@@ -159,6 +172,7 @@ async fn exact_nearest(
 /// not cover, or the reason if the index can't be searched directly.
 async fn compare(
     table: &Table,
+    index: VectorIndexKind,
     metric: Metric,
     context: &str,
 ) -> Result<(usize, usize), PlanReason> {
@@ -187,7 +201,8 @@ async fn compare(
             found = exact_nearest(table, metric, &query.vector, k, &candidates).await;
         }
         let expected = table.planned_search(&query).await.unwrap();
-        assert_same(&found, &expected, &format!("{context}, nprobes {nprobes}, k {k}"));
+        let context = format!("{context}, nprobes {nprobes}, k {k}");
+        assert_same(&found, &expected, strays_max(index), &context);
     }
     Ok(seen)
 }
@@ -235,6 +250,7 @@ const FILTERS: [&str; 9] = [
 /// distances. Adds the kinds of searches that ran to `seen`.
 async fn compare_filtered(
     table: &Table,
+    index: VectorIndexKind,
     metric: Metric,
     context: &str,
     uncovered: u64,
@@ -275,11 +291,11 @@ async fn compare_filtered(
             }
             assert_eq!(found.len(), nearest.len(), "{context}");
             if is_exact {
-                assert_same(&found, &nearest, &context);
+                assert_same(&found, &nearest, 0, &context);
             } else if nprobes >= 8 {
                 // All partitions are searched, so chance does not decide which rows are candidates.
                 let expected = table.planned_search(&query).await.unwrap();
-                assert_same(&found, &expected, &context);
+                assert_same(&found, &expected, strays_max(index), &context);
             }
             seen.insert(if is_exact { "scored" } else { "searched" });
             seen.insert(if allowed.by_index { "by index" } else { "by scan" });
@@ -299,9 +315,10 @@ async fn check_history(kind: TableKind, index: VectorIndexKind, metric: Metric, 
         let table = lake().open(&history.place.uri()).await.unwrap();
         let uncovered = table.indexes().await.unwrap();
         let uncovered = uncovered.iter().find(|it| it.is_vector()).unwrap().rows_uncovered;
-        let (segments, fresh) = compare(&table, metric, &context).await.unwrap_or_else(|reason| {
-            panic!("{context}: {reason}");
-        });
+        let (segments, fresh) =
+            compare(&table, index, metric, &context).await.unwrap_or_else(|reason| {
+                panic!("{context}: {reason}");
+            });
         assert_eq!(fresh as u64, uncovered, "{context}");
         match compare_words(&table, &context).await {
             Ok(()) => words_by_index += 1,
@@ -309,7 +326,7 @@ async fn check_history(kind: TableKind, index: VectorIndexKind, metric: Metric, 
                 assert!(matches!(reason, PlanReason::Uncovered(_)), "{context}: {reason}")
             }
         }
-        compare_filtered(&table, metric, &context, uncovered, &mut filtered).await;
+        compare_filtered(&table, index, metric, &context, uncovered, &mut filtered).await;
         segments_max = segments_max.max(segments);
         fresh_max = fresh_max.max(fresh);
     }
