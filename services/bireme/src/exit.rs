@@ -55,7 +55,8 @@ impl Exit {
             | Reason::BadArgument
             // The user can give another argument, or build the index: the message names the command for that.
             | Reason::NoIndex
-            | Reason::TooLarge => Self::Usage,
+            | Reason::TooLarge
+            | Reason::Unimplemented => Self::Usage,
             Reason::TableNotFound
             | Reason::VersionNotFound
             | Reason::RowNotFound

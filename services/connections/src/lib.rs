@@ -1,6 +1,6 @@
 //! Accepts connections, deals them to the cores of a node, and serves them there.
 //!
-//! One thread accepts connections, does the TLS handshake and waits for HTTP/2's preface ([`accept()`]). Each core
+//! One thread accepts connections, does the TLS handshake and waits for the first bytes ([`accept()`]). Each core
 //! serves the connections dealt to it on its own runtime ([`serve()`]), and may poll for a while before its thread
 //! sleeps ([`idle`]). [`ConnectionSlots`] bounds the number of connections and decides which one is closed for a new
 //! one. [`Lifetimes`] bounds how long a connection lasts.
@@ -27,7 +27,7 @@ use traffic::connection_bytes;
 
 pub use accept::{AcceptOptions, Accepted, Acceptor, accept};
 pub use connection::{Connection, Lifetimes, Peer, WATCHES_MAX};
-pub use requests::{CallRule, CallRules, REQUEST_BYTES, Streams};
+pub use requests::{CallRule, CallRules, PlainCalls, REQUEST_BYTES, Streams};
 pub use serve::{ServeOptions, Served, serve};
 pub use slots::{Caps, ConnectionCounts, ConnectionSlot, ConnectionSlots};
 

@@ -13,7 +13,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
-use traffic::{Arriving, IsCounted, ReplyBody, RequestBody, StreamRoom, TrafficMemory};
+use traffic::{Arriving, Form, IsCounted, ReplyBody, RequestBody, StreamRoom, TrafficMemory};
 use wire::{Fault, Reason, asked_timeout};
 
 use crate::connection::{Connection, OpenStream, OpenWatch, WATCHES_MAX};
@@ -35,6 +35,15 @@ pub struct CallRule {
     pub message_bytes_max: usize,
     /// The effect of the method's streams on their connection.
     pub streams: Streams,
+    /// Whether the call is plain HTTP rather than gRPC: its request and its reply are bodies without gRPC's frames.
+    pub is_plain: bool,
+}
+
+/// The calls of a node that are plain HTTP.
+#[derive(Clone, Copy)]
+pub struct PlainCalls {
+    /// Makes the answer to a call that is refused before its service sees it.
+    pub refuse: fn(Fault) -> Response<Body>,
 }
 
 /// The effect of a stream on its connection.
@@ -60,7 +69,12 @@ const NAME_BYTES_MAX: usize = 64 << 10;
 impl CallRule {
     /// Creates the rule of a method whose messages have at most `message_bytes_max` bytes.
     pub fn new(message_bytes_max: usize) -> Self {
-        Self { message_bytes_max, streams: Streams::Use }
+        Self { message_bytes_max, streams: Streams::Use, is_plain: false }
+    }
+
+    /// Creates the rule of a plain call whose body has at most `body_bytes_max` bytes.
+    pub fn plain(body_bytes_max: usize) -> Self {
+        Self { is_plain: true, ..Self::new(body_bytes_max) }
     }
 
     /// Returns the rule of a method that every node serves: health checks and reflection.
@@ -94,6 +108,7 @@ pub struct Requests {
     pub memory: Arc<TrafficMemory>,
     pub connection: Arc<Connection>,
     pub rules: Arc<CallRules>,
+    pub plain: Option<PlainCalls>,
 }
 
 /// The resources that a request holds until its reply has been sent.
@@ -108,16 +123,17 @@ impl Requests {
     fn begin(
         &self,
         request: Request<Incoming>,
-    ) -> Result<(Request<Body>, InFlight), (Status, Incoming)> {
+        rule: CallRule,
+    ) -> Result<(Request<Body>, InFlight), (Fault, Incoming)> {
         let refused = |what: String, request: Request<Incoming>| {
-            (Fault::new(Reason::Overloaded, what).into(), request.into_body())
+            (Fault::new(Reason::Overloaded, what), request.into_body())
         };
         let Some(room) = self.memory.open_stream(REQUEST_BYTES) else {
             self.memory.count_refused();
             let what = "other callers use all memory for requests and replies; try again later";
             return Err(refused(what.into(), request));
         };
-        let CallRule { message_bytes_max, streams } = (self.rules)(request.uri().path());
+        let CallRule { message_bytes_max, streams, is_plain } = rule;
         let mut watch = None;
         let stream = match streams {
             Streams::Use | Streams::Talk => Some(self.connection.open(false)),
@@ -133,7 +149,9 @@ impl Requests {
         };
         let (head, body) = request.into_parts();
         let holder = self.connection.holder();
-        let (body, arriving) = RequestBody::new(body, &self.memory, holder, message_bytes_max);
+        let form = if is_plain { Form::Plain } else { Form::Grpc };
+        let (body, arriving) =
+            RequestBody::new(body, &self.memory, holder, form, message_bytes_max);
         let body = body.in_room(&room, streams == Streams::Talk);
         let mut request = Request::from_parts(head, Body::new(body));
         request.extensions_mut().insert(arriving.clone());
@@ -143,10 +161,23 @@ impl Requests {
         Ok((request, held))
     }
 
-    fn end(&self, response: Response<Body>, held: InFlight) -> Response<ReplyBody<InFlight>> {
+    fn refuse(&self, fault: Fault, rule: CallRule) -> Response<Body> {
+        match self.plain {
+            Some(plain) if rule.is_plain => (plain.refuse)(fault),
+            _ => Status::from(fault).into_http(),
+        }
+    }
+
+    fn end(
+        &self,
+        response: Response<Body>,
+        rule: CallRule,
+        held: InFlight,
+    ) -> Response<ReplyBody<InFlight>> {
         let is_counted = response.extensions().get::<IsCounted>().is_some();
+        let form = if rule.is_plain { Form::Plain } else { Form::Grpc };
         let holder = self.connection.holder();
-        response.map(|body| ReplyBody::new(body, &self.memory, holder, is_counted, held))
+        response.map(|body| ReplyBody::new(body, &self.memory, holder, form, is_counted, held))
     }
 }
 
@@ -159,9 +190,10 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
         let mut this = self.clone();
         async move {
             let timeout = asked_timeout(request.headers());
-            let (request, held) = match this.begin(request) {
+            let rule = (this.rules)(request.uri().path());
+            let (request, held) = match this.begin(request, rule) {
                 Ok(begun) => begun,
-                Err((status, body)) => {
+                Err((fault, body)) => {
                     read_rest(body).await;
                     let nothing = InFlight {
                         _stream: None,
@@ -169,7 +201,7 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
                         _room: None,
                         _arriving: Arriving::default(),
                     };
-                    return Ok(this.end(status.into_http(), nothing));
+                    return Ok(this.end(this.refuse(fault, rule), rule, nothing));
                 }
             };
             let answer = this.routes.call(request);
@@ -177,11 +209,11 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
                 None => answer.await,
                 Some(timeout) => match tokio::time::timeout(timeout, answer).await {
                     Ok(answer) => answer,
-                    Err(_) => Ok(deadline_exceeded().into_http()),
+                    Err(_) => Ok(this.refuse(deadline_exceeded(), rule)),
                 },
             };
             let response = answer.unwrap_or_else(|never: Infallible| match never {});
-            Ok(this.end(response, held))
+            Ok(this.end(response, rule, held))
         }
         .boxed()
     }
@@ -202,7 +234,7 @@ async fn read_rest(mut body: Incoming) {
     let _ = tokio::time::timeout(REFUSED_TIME_MAX, reading).await;
 }
 
-fn deadline_exceeded() -> Status {
+fn deadline_exceeded() -> Fault {
     let what = "the deadline passed before the answer was ready; allow more time";
-    Fault::new(Reason::DeadlineExceeded, what).into()
+    Fault::new(Reason::DeadlineExceeded, what)
 }

@@ -1,18 +1,19 @@
-//! Serves the connections of one core with hyper's HTTP/2.
+//! Serves the connections of one core with hyper: HTTP/2, and HTTP/1.1 on nodes that have plain calls.
 //!
 //! A connection ends gracefully (GOAWAY, then its streams) when the node stops, when it reaches its maximum age, when
 //! one of its certificates expires or is revoked, and when it has had no stream for a long time. It ends at once when
 //! another connection needs its slot, or needs memory that it holds while it is stalled.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hyper::rt::Executor;
-use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,7 @@ use traffic::{TrafficMemory, connection_bytes, window_bytes};
 
 use crate::Carrier;
 use crate::connection::Connection;
-use crate::requests::{CallRules, Requests};
+use crate::requests::{CallRules, PlainCalls, Requests};
 use crate::slots::ConnectionSlot;
 
 /// The time that an evicted connection has to send its GOAWAY.
@@ -39,6 +40,12 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// honest callers. Each request holds about 1 KiB.
 const CANCELLED_MAX: usize = 1024;
 
+/// The time that a client has to send the headers of a request over HTTP/1.1.
+const HEADERS_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Maximum size in bytes of the headers of a request over HTTP/1.1, and of the part of its body that hyper reads ahead.
+const HTTP1_BUFFER_BYTES: usize = 64 << 10;
+
 /// The options of [`serve`].
 #[derive(Clone)]
 pub struct ServeOptions {
@@ -46,6 +53,8 @@ pub struct ServeOptions {
     pub memory: Arc<TrafficMemory>,
     /// The rules of methods.
     pub rules: Arc<CallRules>,
+    /// The node's plain calls, if it has any: then clients may speak HTTP/1.1 too.
+    pub plain: Option<PlainCalls>,
     /// The size of the largest HTTP/2 frame, in bytes. `None` for the smallest maximum that the standard allows.
     pub frame_bytes: Option<u32>,
     /// The maximum number of concurrent streams of one connection.
@@ -79,8 +88,16 @@ pub async fn serve(
     let window = window_bytes(options.memory.max());
     // Each connection and each stream keeps a sender until it has ended.
     let (open, mut all_ended) = mpsc::channel::<Infallible>(1);
-    let mut http = http2::Builder::new(StreamTasks { open: open.clone() });
-    http.timer(TokioTimer::new())
+    let mut http = auto::Builder::new(StreamTasks { open: open.clone() });
+    if options.plain.is_none() {
+        http = http.http2_only();
+    }
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_TIME_MAX)
+        .max_buf_size(HTTP1_BUFFER_BYTES);
+    http.http2()
+        .timer(TokioTimer::new())
         // No client needs the Date header, and it would make every run of a simulation different.
         .auto_date_header(false)
         .initial_stream_window_size(window)
@@ -123,8 +140,9 @@ pub async fn serve(
             memory: Arc::clone(&options.memory),
             connection: Arc::clone(&connection),
             rules: Arc::clone(&options.rules),
+            plain: options.plain,
         };
-        let serving = http.serve_connection(TokioIo::new(carrier), requests);
+        let serving = http.serve_connection(TokioIo::new(carrier), requests).into_owned();
         let (stop, open) = (stop.clone(), open.clone());
         tokio::spawn(async move {
             attend(pin!(serving), &connection, &stop).await;
@@ -181,11 +199,11 @@ struct Ending {
 }
 
 /// A connection as hyper serves it.
-trait Serving: Future<Output = Result<(), hyper::Error>> {
+trait Serving: Future<Output = Result<(), Box<dyn Error + Send + Sync>>> {
     fn end_gracefully(self: Pin<&mut Self>);
 }
 
-type HttpConnection = http2::Connection<TokioIo<Box<dyn Carrier>>, Requests, StreamTasks>;
+type HttpConnection = auto::Connection<'static, TokioIo<Box<dyn Carrier>>, Requests, StreamTasks>;
 
 impl Serving for HttpConnection {
     fn end_gracefully(self: Pin<&mut Self>) {

@@ -57,6 +57,7 @@ impl Node {
         let options = ServeOptions {
             memory: Arc::clone(&memory),
             rules: Arc::new(CallRule::for_path),
+            plain: None,
             frame_bytes: None,
             streams_max: 4096,
             give_back: None,

@@ -29,9 +29,11 @@ mod error;
 mod fault;
 mod fragment;
 mod hint;
+mod history;
 mod index;
 mod ingest;
 mod lake;
+mod live_rows;
 mod on_runtime;
 mod opener;
 mod option_names;
@@ -39,6 +41,7 @@ mod options;
 mod read;
 mod rows;
 mod schema;
+mod schema_json;
 mod search;
 mod secret_options;
 mod side_files;
@@ -52,6 +55,7 @@ pub use cpu_pool::cpu_pool_drained;
 pub use deep_stack::STACK_BYTES;
 pub use error::{LakeError, Result};
 pub use fault::fault_of;
+pub use history::{BranchInfo, TagInfo, VersionInfo};
 pub use index::{
     DuplicateKeys, IndexInfo, IndexProgress, IndexRequest, IndexSummary, Metric, VectorIndex,
     VectorIndexKind, build_index,
@@ -63,9 +67,10 @@ pub use lake::Lake;
 pub use on_runtime::on_runtime;
 pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
+pub use schema_json::{TypeNames, schema_json};
 pub use search::{
-    Allowed, DirectSearch, DistanceHit, FilterHits, PlanReason, ScoreHit, TextHits, TextQuery,
-    VectorQuery, VectorRoute,
+    Allowed, DirectSearch, DistanceHit, FilterHits, OrderBy, PlanReason, ScoreHit, TextHits,
+    TextQuery, VectorQuery, VectorRoute,
 };
 pub use secret_options::SecretOptions;
 pub use side_files::{SideFile, SideFileReader, SideFiles};

@@ -7,6 +7,8 @@
 use connections::CallRule;
 use wire::LOOKUP_BYTES_MAX;
 
+use crate::http::plain_rule;
+
 /// Maximum number of keys of a Get, or of one batch of a Lookup.
 pub const KEYS_MAX: usize = 10_000;
 
@@ -46,6 +48,9 @@ const _: () = assert!(
 
 /// Returns the rule for the call at `path`.
 pub fn call_rule(path: &str) -> CallRule {
+    if let Some(rule) = plain_rule(path) {
+        return rule;
+    }
     match path.strip_prefix("/bireme.query.v1.QueryService/") {
         Some("Search") => CallRule::new(SEARCH_BYTES_MAX),
         Some("Get") => CallRule::new(GET_BYTES_MAX),

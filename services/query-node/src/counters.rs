@@ -23,7 +23,7 @@ macro_rules! names {
 }
 
 names! {
-    /// An rpc of `bireme.query.v1.QueryService`.
+    /// An rpc of `bireme.query.v1.QueryService`, or a kind of plain HTTP calls.
     Rpc {
         Search = "bireme.query.v1.QueryService/Search",
         Get = "bireme.query.v1.QueryService/Get",
@@ -35,6 +35,9 @@ names! {
         Warm = "bireme.query.v1.QueryService/Warm",
         Placement = "bireme.query.v1.QueryService/Placement",
         Status = "bireme.query.v1.QueryService/Status",
+        HttpQuery = "http/query",
+        HttpCountRows = "http/count_rows",
+        HttpDescribe = "http/describe",
     }
     /// A stage of a request.
     Stage {
@@ -89,7 +92,7 @@ impl Rpc {
     /// Returns whether the rpc counts as work in progress. Takes and Warms last for as long as their callers read, so
     /// they say nothing about the node's load.
     fn is_short(self) -> bool {
-        matches!(self, Self::Search | Self::Get | Self::GetStream)
+        matches!(self, Self::Search | Self::Get | Self::GetStream | Self::HttpCountRows)
     }
 }
 

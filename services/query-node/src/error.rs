@@ -163,6 +163,34 @@ pub enum QueryError {
         /// The stage.
         during: &'static str,
     },
+    /// The table has no such tag.
+    #[error("table `{table}` has no tag `{tag}`")]
+    TagUnknown {
+        /// The table.
+        table: String,
+        /// The requested tag.
+        tag: String,
+    },
+    /// The table has no such index.
+    #[error("table `{table}` has no index `{index}`")]
+    IndexUnknown {
+        /// The table.
+        table: String,
+        /// The requested name.
+        index: String,
+    },
+    /// There is no such namespace.
+    #[error("there is no namespace `{namespace}`: all tables of a node are in the root namespace")]
+    NamespaceUnknown {
+        /// The requested namespace.
+        namespace: String,
+    },
+    /// The request is one that other servers of the protocol answer, and Bireme does not.
+    #[error("{problem}")]
+    NotBuilt {
+        /// What is not served, and what to do instead.
+        problem: String,
+    },
     /// The answer does not fit a message.
     #[error(
         "the answer has {bytes} bytes, and {} fit a message; ask for fewer rows or columns, or use Take",
@@ -245,6 +273,11 @@ impl From<QueryError> for Fault {
                 .with("table", table)
                 .with("column", column)
                 .with("key", key),
+            QueryError::TagUnknown { table, .. } | QueryError::IndexUnknown { table, .. } => {
+                fault(Reason::VersionNotFound).with("table", table)
+            }
+            QueryError::NamespaceUnknown { .. } => fault(Reason::TableNotFound),
+            QueryError::NotBuilt { .. } => fault(Reason::Unimplemented),
             QueryError::Overloaded { .. } | QueryError::OutOfMemory => fault(Reason::Overloaded),
             QueryError::DeadlinePassed { .. } => fault(Reason::DeadlineExceeded),
             QueryError::TooLarge { .. } => fault(Reason::TooLarge),

@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use access::Permission;
 use address::RowAddr;
+use arrow_array::RecordBatch;
 use futures::FutureExt;
 use spelling::counted;
 use wire::query::{SearchRequest, SearchResponse};
 
+use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::find::find_rows;
 use crate::io_tier::{Fetched, Scoring, Vectors, fetch_rows, present, score_rows};
+use crate::request_context::RequestContext;
 use crate::stages::{
     By, Hits, Keys, Question, finish, fuse, ipc_stream, rank, search as by_index, search_words,
     validate_search,
@@ -23,12 +26,42 @@ use crate::tables::{Measure, OpenTable, Projection};
 /// Maximum amount by which rounding can lower the distance of a vector to itself below 0.
 const ROUNDING: f32 = 16.0 * f32::EPSILON;
 
+/// The rows that a search found.
+pub struct FoundRows {
+    /// The version that was searched.
+    pub open: Arc<OpenTable>,
+    /// The columns that the request names, with the table's types, then row addresses and, unless `measure` is
+    /// [`Measure::Nothing`], distances or scores; best first.
+    pub rows: RecordBatch,
+    /// The form of `rows`.
+    pub projection: Arc<Projection>,
+    /// The meaning of the numbers.
+    pub measure: Measure,
+    /// Whether the vector was compared with every row that passes the filter.
+    pub exhaustive: bool,
+}
+
 /// Answers a Search request.
 pub async fn search(
     state: &ShardState,
     request: SearchRequest,
     call: &mut Call,
 ) -> Result<SearchResponse> {
+    let found = find(state, request, call).await?;
+    let FoundRows { open, rows, projection, measure, exhaustive } = found;
+    let count = rows.num_rows();
+    let rows = ipc_stream(&projection.answer(measure)?.head, &rows)?;
+    call.count_rows(count, rows.len());
+    call.stage(Stage::Reply, || counted(rows.len(), "byte"));
+    Ok(SearchResponse { rows, version: open.version(), stages: call.explained(), exhaustive })
+}
+
+/// Finds the rows that a Search request asks for.
+pub async fn find(
+    state: &ShardState,
+    request: SearchRequest,
+    call: &mut Call,
+) -> Result<FoundRows> {
     call.context = call.context.with_priority(request.priority)?;
     if request.explain {
         call.explain();
@@ -38,11 +71,23 @@ pub async fn search(
     let question = context.bound("validate", validate_search(request, &open).boxed()).await?;
     call.take_rows(question.k)?;
     call.stage(Stage::Validate, || format!("table `{}`, version {}", open.name, open.version()));
-    let question = look_up(state, &open, question, call).await?;
-    let hits = by_index(state, &open, &question, context).await?;
+    let mut question = look_up(state, &open, question, call).await?;
+    let mut hits = by_index(state, &open, &question, context).await?;
     call.stage(Stage::Search, || hits.detail(&question));
     let mut winners = refine(state, &open, &question, &hits, call).await?;
+    let lower = question.distances.lower;
+    if lower.is_some() && winners.len() < question.k && hits.rows.len() >= question.candidates() {
+        // All candidates may be nearer than the lower bound, so further ones are looked for.
+        question.estimated_from = lower;
+        hits = by_index(state, &open, &question, context).await?;
+        call.stage(Stage::Search, || hits.detail(&question));
+        winners.extend(refine(state, &open, &question, &hits, call).await?);
+        winners = rank(winners, question.k);
+    }
     let mut measure = hits.measure;
+    if measure == Measure::Distance {
+        winners.retain(|(_, distance)| question.distances.contains(*distance));
+    }
     if let Some((words, weight)) = &question.fused_with {
         let matches = search_words(state, &open, &question, words, context).await?;
         call.stage(Stage::Search, || matches.detail(&question));
@@ -51,12 +96,34 @@ pub async fn search(
             (fuse(&winners, &matches.rows, *weight, question.k), Measure::Relevance);
         call.stage(Stage::Rank, || format!("{}, fused from {both}", counted(winners.len(), "row")));
     }
-    let rows = answer(state, &open, &question.projection, &winners, measure, call).await?;
-    let rows = ipc_stream(&question.projection.answer(measure)?.head, &rows)?;
-    call.count_rows(winners.len(), rows.len());
-    call.stage(Stage::Reply, || counted(rows.len(), "byte"));
-    let (version, exhaustive) = (open.version(), hits.exhaustive);
-    Ok(SearchResponse { rows, version, stages: call.explained(), exhaustive })
+    if let Some(filter) = &question.filter_after {
+        let found = counted(winners.len(), "row");
+        winners = passing(state, &open, filter, winners, context).await?;
+        call.stage(Stage::Search, || format!("{} of {found} pass the filter", winners.len()));
+    }
+    let winners = winners.get(question.offset..).unwrap_or_default();
+    let projection = question.projection;
+    let rows = answer(state, &open, &projection, winners, measure, call).await?;
+    Ok(FoundRows { open, rows, projection, measure, exhaustive: hits.exhaustive })
+}
+
+/// Returns those of `winners` that pass `filter`.
+async fn passing(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    filter: &str,
+    winners: Vec<(RowAddr, f32)>,
+    context: RequestContext,
+) -> Result<Vec<(RowAddr, f32)>> {
+    let (open, filter) = (Arc::clone(open), filter.to_owned());
+    let ask = Ask { during: "search", rows: winners.len(), context };
+    let filtered = async move {
+        let rows: Vec<_> = winners.iter().map(|(addr, _)| *addr).collect();
+        let passes = open.table.passes(&filter, &rows).await?;
+        let kept = winners.into_iter().zip(passes).filter(|(_, passes)| *passes);
+        Ok(kept.map(|(winner, _)| winner).collect())
+    };
+    state.shared.admission.run_in_background(ask, filtered.boxed()).await
 }
 
 /// Replaces the key of a `like` search by the vector of its row.
@@ -102,8 +169,11 @@ async fn refine(
     };
     let found = hits.rows.iter().map(|(addr, _)| *addr);
     let addrs: Vec<RowAddr> = found.chain(hits.to_score.iter().copied()).collect();
-    let scoring = Scoring { column, query: vector, metric, k: question.k };
-    let (scored, cost) = score_rows(state, open, &addrs, scoring, call.context).await?;
+    // Rows below the lower bound are dropped afterwards, so they may not take the place of others.
+    let k = if question.distances.lower.is_some() { addrs.len() } else { question.k };
+    let scoring = Scoring { column, query: vector, metric, k };
+    let (mut scored, cost) = score_rows(state, open, &addrs, scoring, call.context).await?;
+    scored.retain(|(_, distance)| question.distances.contains(*distance));
     call.io_stage(Stage::Rerank, addrs.len(), cost);
     let winners = rank(scored, question.k);
     let detail = || format!("{} of {}", winners.len(), counted(addrs.len(), "candidate"));
@@ -119,7 +189,7 @@ async fn answer(
     winners: &[(RowAddr, f32)],
     measure: Measure,
     call: &mut Call,
-) -> Result<arrow_array::RecordBatch> {
+) -> Result<RecordBatch> {
     let addrs: Vec<RowAddr> = winners.iter().map(|(addr, _)| *addr).collect();
     let fetched = match projection.columns.as_slice() {
         // The index and the I/O nodes have already left out deleted rows.

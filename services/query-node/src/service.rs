@@ -40,7 +40,7 @@ type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
     /// Identifies the caller and begins the call.
-    async fn begin<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<Call, Status> {
+    pub async fn begin<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<Call, Status> {
         let context = StreamContext::of(request, self.0.shared.config.timeout).base;
         let caller = self.identify(rpc, request).await?;
         Ok(Call::begin(&self.0, rpc, context, caller).await.map_err(Fault::from)?)

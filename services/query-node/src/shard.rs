@@ -21,6 +21,7 @@ use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 use crate::call_rules::{REQUEST_BYTES_MAX, call_rule};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
+use crate::http;
 use crate::io_tier::IoTier;
 use crate::service::Service;
 use crate::state::{NodeState, ShardState};
@@ -146,13 +147,16 @@ async fn serve<H: Health>(
         .build_v1()
         .map_err(|error| QueryError::Server(error.to_string()))?;
     let memory = Arc::clone(&state.memory);
+    let plain = http::routes(Arc::clone(&state));
     let service = QueryServiceServer::new(Service(state))
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let routes = Routes::new(health).add_service(reflection).add_service(service);
+    let routes = Routes::from(routes.into_axum_router().merge(plain));
     let options = ServeOptions {
         memory,
         rules: Arc::new(call_rule),
+        plain: Some(http::PLAIN_CALLS),
         frame_bytes: None,
         streams_max: CONNECTION_REQUESTS_MAX,
         give_back: Some(process::give_back_memory),

@@ -76,7 +76,8 @@ impl NodeState {
             Some(AccessConfig::Policy(_)) => ClientCertificates::Optional,
             Some(AccessConfig::Open) | None => ClientCertificates::Required,
         };
-        let tls = config.tls.as_ref().map(|tls| ServerTls::load(tls, clients)).transpose();
+        let tls =
+            config.tls.as_ref().map(|tls| ServerTls::load_with_http1(tls, clients)).transpose();
         let tls = tls.map_err(|error| QueryError::Tls { field: "tls", error })?;
         let access = match &config.access {
             Some(AccessConfig::Policy(file)) => Access::load(file).await?,

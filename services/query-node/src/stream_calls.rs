@@ -30,6 +30,11 @@ impl StreamContext {
         Self { base, is_bound: asked_timeout(request.metadata().as_ref()).is_some(), timeout }
     }
 
+    /// Returns this context with a deadline for the whole stream, `timeout` from now at most.
+    pub fn within(self, timeout: Duration) -> Self {
+        Self { base: self.base.within(timeout), is_bound: true, ..self }
+    }
+
     /// Returns the context of a request or fetch that begins now.
     pub fn for_piece(self) -> RequestContext {
         if self.is_bound { self.base } else { self.base.with_timeout(self.timeout) }

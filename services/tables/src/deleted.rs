@@ -21,6 +21,27 @@ impl DeletedRows {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// Returns the number of deleted rows before physical `offset`.
+    pub fn before(&self, offset: u32) -> u64 {
+        offset.checked_sub(1).map_or(0, |last| self.0.rank(last))
+    }
+
+    /// Returns the physical offset of the live row number `live`, counted from 0.
+    pub fn nth_live(&self, live: u64) -> u32 {
+        // Each deleted row before the offset moves it by one. The offset is at least `live`, and at most this plus all
+        // deleted rows.
+        let (mut low, mut high) = (live, live + self.0.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let deleted = self.0.rank(u32::try_from(middle).unwrap_or(u32::MAX));
+            match middle + 1 - deleted > live {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        u32::try_from(low).unwrap_or(u32::MAX)
+    }
 }
 
 impl From<RoaringBitmap> for DeletedRows {

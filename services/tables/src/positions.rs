@@ -62,9 +62,5 @@ pub async fn rows_at<'a>(
 /// Returns the physical offset of a fragment's row number `live`, which must exist. Rows are numbered from 0, without
 /// deleted ones.
 fn offset_of(info: &FragmentInfo, deleted: &DeletedRows, live: u64) -> u32 {
-    if deleted.is_empty() {
-        return live as u32;
-    }
-    let mut live_rows = (0..info.physical_rows).filter(|&offset| !deleted.contains(offset));
-    live_rows.nth(live as usize).unwrap_or(info.physical_rows.saturating_sub(1))
+    deleted.nth_live(live).min(info.physical_rows.saturating_sub(1))
 }

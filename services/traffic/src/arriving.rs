@@ -13,6 +13,7 @@ use http_body::Frame;
 use tonic::Status;
 use wire::{Fault, Reason};
 
+use crate::form::Form;
 use crate::memory::holder::Holder;
 use crate::memory::waiting::{StreamRoom, WaitingStream};
 use crate::memory::{HeldBytes, TrafficMemory};
@@ -26,6 +27,8 @@ pub struct RequestBody<B> {
     arriving: Arriving,
     memory: Arc<TrafficMemory>,
     holder: Arc<Holder>,
+    form: Form,
+    /// Maximum size in bytes of a message; of the body, if it is plain.
     message_bytes_max: usize,
     /// Whether the caller may send messages for as long as it likes.
     is_talk: bool,
@@ -100,11 +103,13 @@ impl Lengths {
 
 impl<B: http_body::Body> RequestBody<B> {
     /// Counts the bytes of `inner` in `memory`, for `holder`. A message of more than `message_bytes_max` bytes is
-    /// refused as soon as its length is known. Returns the body, and the account of its arrived bytes.
+    /// refused as soon as its length is known; a plain body is one message. Returns the body, and the account of its
+    /// arrived bytes.
     pub fn new(
         inner: B,
         memory: &Arc<TrafficMemory>,
         holder: &Arc<Holder>,
+        form: Form,
         message_bytes_max: usize,
     ) -> (Self, Arriving) {
         let arriving = Arriving::default();
@@ -115,6 +120,7 @@ impl<B: http_body::Body> RequestBody<B> {
             arriving: arriving_here,
             memory,
             holder,
+            form,
             message_bytes_max,
             is_talk,
             waits,
@@ -142,8 +148,15 @@ impl<B: http_body::Body> RequestBody<B> {
         };
         let held = std::mem::take(&mut unfinished.held);
         unfinished.held = held.and(more.held_by(&self.holder));
-        unfinished.lengths.arrived(data, self.message_bytes_max).map_err(|bytes| {
-            let max = self.message_bytes_max;
+        let max = self.message_bytes_max;
+        let fits = match self.form {
+            Form::Grpc => unfinished.lengths.arrived(data, max),
+            Form::Plain => match own as usize + data.len() {
+                bytes if bytes > max => Err(bytes),
+                _ => Ok(()),
+            },
+        };
+        fits.map_err(|bytes| {
             let what = format!("a message of {bytes} bytes; at most {max} are taken by this call");
             Status::from(Fault::new(Reason::BadArgument, what))
         })?;
@@ -262,15 +275,16 @@ mod tests {
         let of = |bytes: &'static [u8]| Full::new(Bytes::from_static(bytes));
         // The request has not ended.
         let unended = of(b"\0\0\0\0\x03abc").with_trailers(std::future::pending());
-        let (mut body, arriving) = RequestBody::new(unended, &memory, &holder, 3);
+        let (mut body, arriving) = RequestBody::new(unended, &memory, &holder, Form::Grpc, 3);
         body.frame().await.unwrap().unwrap();
         assert_eq!((memory.used(), holder.bytes()), (13, 8));
-        let (mut second, _) = RequestBody::new(of(b"\0\0\0\0\x03abc"), &memory, &holder, 3);
+        let (mut second, _) =
+            RequestBody::new(of(b"\0\0\0\0\x03abc"), &memory, &holder, Form::Grpc, 3);
         let refused = second.frame().await.unwrap().unwrap_err();
         assert_eq!(Fault::from_status(&refused).reason, Reason::Overloaded);
         drop(arriving.take());
         assert_eq!((memory.used(), holder.bytes()), (5, 0));
-        let (mut third, _) = RequestBody::new(of(b"\0\0\0\0\x04"), &memory, &holder, 3);
+        let (mut third, _) = RequestBody::new(of(b"\0\0\0\0\x04"), &memory, &holder, Form::Grpc, 3);
         let refused = third.frame().await.unwrap().unwrap_err();
         assert!(refused.message().contains("4 bytes; at most 3"), "{refused}");
         drop((body, second, third, arriving, other));
@@ -286,7 +300,8 @@ mod tests {
         message.extend((len as u32).to_be_bytes());
         message.resize(PREFIX_BYTES + len, 7);
         let whole = Full::new(Bytes::from(message));
-        let (mut body, arriving) = RequestBody::new(whole.clone(), &memory, &holder, len);
+        let (mut body, arriving) =
+            RequestBody::new(whole.clone(), &memory, &holder, Form::Grpc, len);
         body.frame().await.unwrap().unwrap();
         let held = (PREFIX_BYTES + len) as u64;
         assert_eq!((memory.used(), holder.bytes()), (held, 0));
@@ -300,7 +315,7 @@ mod tests {
         // The same holds for each complete message of a call with many messages.
         let room = memory.open_stream(0).unwrap();
         let unended = whole.with_trailers(std::future::pending());
-        let (body, arriving) = RequestBody::new(unended, &memory, &holder, len);
+        let (body, arriving) = RequestBody::new(unended, &memory, &holder, Form::Grpc, len);
         let mut body = body.in_room(&room, true);
         body.frame().await.unwrap().unwrap();
         assert_eq!((memory.used(), holder.bytes()), (held, 0));

@@ -15,6 +15,7 @@ use tonic::Status;
 use tonic::body::Body;
 use wire::{Fault, Reason};
 
+use crate::form::Form;
 use crate::memory::holder::Holder;
 use crate::memory::{HeldBytes, TrafficMemory};
 
@@ -31,6 +32,7 @@ pub struct ReplyBody<R> {
     inner: Body,
     memory: Arc<TrafficMemory>,
     holder: Arc<Holder>,
+    form: Form,
     is_counted: bool,
     /// The rest of the current message.
     rest: Bytes,
@@ -45,12 +47,14 @@ impl<R> ReplyBody<R> {
         inner: Body,
         memory: &Arc<TrafficMemory>,
         holder: &Arc<Holder>,
+        form: Form,
         is_counted: bool,
         request: R,
     ) -> Self {
         let (memory, holder) = (Arc::clone(memory), Arc::clone(holder));
         let (rest, held) = (Bytes::new(), HeldBytes::default());
-        Self { inner, memory, holder, is_counted, rest, held, has_ended: false, _request: request }
+        let has_ended = false;
+        Self { inner, memory, holder, form, is_counted, rest, held, has_ended, _request: request }
     }
 
     fn next_part(&mut self) -> Option<Frame<Bytes>> {
@@ -65,9 +69,12 @@ impl<R> ReplyBody<R> {
         Some(Frame::data(held.with(part)))
     }
 
-    /// Ends the reply early, with `status` in its trailers.
+    /// Ends the reply early, with `status` in its trailers, or as an error if it is plain.
     fn end(&mut self, status: Status) -> Result<Frame<Bytes>, Status> {
         self.has_ended = true;
+        if self.form == Form::Plain {
+            return Err(status);
+        }
         let mut trailers = HeaderMap::new();
         status.add_header(&mut trailers)?;
         Ok(Frame::trailers(trailers))
@@ -132,7 +139,7 @@ mod tests {
         let (memory, holder) = (TrafficMemory::new(len as u64 + 1), Arc::new(Holder::default()));
         let reply = || Body::new(Full::new(Bytes::from(vec![7; len])));
         let other = memory.hold(1, 0).unwrap();
-        let mut body = ReplyBody::new(reply(), &memory, &holder, false, ());
+        let mut body = ReplyBody::new(reply(), &memory, &holder, Form::Grpc, false, ());
         let mut parts = Vec::new();
         for expected in [PART_BYTES, PART_BYTES, 3] {
             let part = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -143,10 +150,12 @@ mod tests {
         assert!(body.is_end_stream() && body.frame().await.is_none());
         parts.pop();
         assert_eq!((memory.used(), holder.bytes()), (len as u64 - 2, len as u64 - 3));
-        let mut second = ReplyBody::new(reply(), &memory, &holder, false, ());
+        let mut second = ReplyBody::new(reply(), &memory, &holder, Form::Grpc, false, ());
         let trailers = second.frame().await.unwrap().unwrap().into_trailers().unwrap();
         assert_eq!(trailers["grpc-status"], "8");
         assert!(second.is_end_stream() && second.frame().await.is_none());
+        let mut plain = ReplyBody::new(reply(), &memory, &holder, Form::Plain, false, ());
+        assert!(plain.frame().await.unwrap().is_err(), "a plain reply breaks");
         drop((parts, other, body));
         assert_eq!((memory.used(), holder.bytes()), (0, 0));
     }
@@ -155,7 +164,7 @@ mod tests {
     async fn a_body_that_counts_itself_is_not_changed() {
         let (memory, holder) = (TrafficMemory::new(1), Arc::new(Holder::default()));
         let inner = Body::new(Full::new(Bytes::from(vec![7; 2 * PART_BYTES])));
-        let mut body = ReplyBody::new(inner, &memory, &holder, true, ());
+        let mut body = ReplyBody::new(inner, &memory, &holder, Form::Grpc, true, ());
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), 2 * PART_BYTES);
         assert_eq!(memory.used(), 0);
     }

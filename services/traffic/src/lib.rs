@@ -16,10 +16,12 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod arriving;
+mod form;
 mod leaving;
 mod memory;
 
 pub use arriving::{Arriving, MessageBytes, RequestBody};
+pub use form::Form;
 pub use leaving::{IsCounted, ReplyBody};
 pub use memory::holder::Holder;
 pub use memory::waiting::{ARRIVAL_MAX, StreamRoom, WAITING_KEPT};

@@ -122,6 +122,8 @@ reasons! {
     Cancelled = "CANCELLED" => Cancelled,
     /// The node can't be reached or is shutting down, or a node behind it can't be reached.
     NodeUnavailable = "NODE_UNAVAILABLE" => Unavailable,
+    /// The request is one that other servers of a protocol answer, and this one does not.
+    Unimplemented = "UNIMPLEMENTED" => Unimplemented,
     /// A defect of Bireme or of a library that it uses.
     Internal = "INTERNAL" => Internal,
 }

@@ -87,6 +87,17 @@ pub struct SearchArgs {
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     #[arg(help_heading = NEAR)]
     refine: Option<u32>,
+    /// The number of the best rows to leave out
+    #[arg(long, value_name = "ROWS", default_value_t = 0, hide_default_value = true)]
+    offset: u32,
+    /// Apply --filter to the rows that the search finds, instead of before it
+    #[arg(long, requires = "filter")]
+    filter_after: bool,
+    /// Leave out rows that the index does not cover
+    #[arg(long)]
+    indexed_only: bool,
+    #[command(flatten)]
+    near: NearArgs,
     /// Show how long each stage took
     #[arg(long)]
     explain: bool,
@@ -94,6 +105,28 @@ pub struct SearchArgs {
     priority: PriorityArgs,
     #[command(flatten)]
     connection: Connection,
+}
+
+/// Further flags of searches by vector.
+#[derive(Debug, Args)]
+#[command(next_help_heading = NEAR)]
+struct NearArgs {
+    /// The least distance of a row
+    #[arg(long, value_name = "DISTANCE", requires = "near", allow_negative_numbers = true)]
+    lower_bound: Option<f32>,
+    /// The distance from which on rows are left out
+    #[arg(long, value_name = "DISTANCE", requires = "near", allow_negative_numbers = true)]
+    upper_bound: Option<f32>,
+    /// Candidates that an HNSW index keeps while it searches
+    #[arg(long, value_name = "N", requires = "near", value_parser = parse_at_least_1)]
+    ef: Option<u32>,
+    /// l2, cosine, dot or hamming; other than the index's: every row is compared
+    #[arg(long, value_name = "METRIC", requires = "near", default_value = "")]
+    #[arg(hide_default_value = true)]
+    metric: String,
+    /// Compare every row, without the index
+    #[arg(long, requires = "near")]
+    exact: bool,
 }
 
 impl SearchArgs {
@@ -132,6 +165,14 @@ impl SearchArgs {
             priority: self.priority.number(),
             fused_with: None,
             text_weight: self.text_weight,
+            offset: self.offset,
+            lower_bound: self.near.lower_bound,
+            upper_bound: self.near.upper_bound,
+            ef: self.near.ef.unwrap_or(0),
+            metric: self.near.metric,
+            exact: self.near.exact,
+            indexed_only: self.indexed_only,
+            filter_after: self.filter_after,
         };
         request.by = match (self.like, self.vector) {
             (Some(key), _) => Some(By::Like(key)),

@@ -68,6 +68,7 @@ mod tests {
     fn index(column: &str, kind: &str, metric: Option<Metric>) -> IndexInfo {
         IndexInfo {
             name: format!("{column}_{kind}"),
+            segments: vec![],
             columns: vec![column.to_owned()],
             kind: kind.to_owned(),
             metric,

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::ALPN;
 use super::expiry::expires;
 use super::files::{TlsError, authorities, certificates, key, provider, revocations, unusable};
 use super::presented::{ClientVerifier, Presented, ServerFiles};
 use super::refusals::Refusals;
 use super::reload::{LoadedConfig, Reloaded};
+use super::{ALPN, ALPN_HTTP1};
 use crate::Carrier;
 
 /// The time that a client has for its handshake.
@@ -62,7 +62,7 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// Reads the files.
+    /// Reads the files. Clients may speak HTTP/2 only.
     ///
     /// # Errors
     /// [`TlsError`] if a file can't be read or used.
@@ -70,11 +70,30 @@ impl ServerTls {
         config: &ServerTlsConfig,
         clients: ClientCertificates,
     ) -> Result<Arc<Self>, TlsError> {
+        Self::load_for(config, clients, &[ALPN])
+    }
+
+    /// Like [`load`](Self::load), but clients may speak HTTP/1.1 too.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub fn load_with_http1(
+        config: &ServerTlsConfig,
+        clients: ClientCertificates,
+    ) -> Result<Arc<Self>, TlsError> {
+        Self::load_for(config, clients, &[ALPN, ALPN_HTTP1])
+    }
+
+    fn load_for(
+        config: &ServerTlsConfig,
+        clients: ClientCertificates,
+        protocols: &'static [&'static [u8]],
+    ) -> Result<Arc<Self>, TlsError> {
         let mut files = vec![config.cert.clone(), config.key.clone()];
         files.extend(config.client_ca.clone());
         files.extend(config.crl.clone());
         let config = config.clone();
-        let loaded = Reloaded::new(files, move || make(&config, clients))?;
+        let loaded = Reloaded::new(files, move || make(&config, clients, protocols))?;
         Ok(Arc::new(Self { files: Arc::new(loaded), refusals: Refusals::default() }))
     }
 
@@ -124,6 +143,7 @@ impl ServerTls {
 fn make(
     config: &ServerTlsConfig,
     clients: ClientCertificates,
+    protocols: &[&[u8]],
 ) -> Result<LoadedConfig<ServerConfig, ClientVerifier>, TlsError> {
     let verifier = verifier(config, clients)?;
     let builder = ServerConfig::builder_with_provider(provider())
@@ -136,7 +156,7 @@ fn make(
     let chain = certificates(&config.cert)?;
     let (expires, presents) = (expires(&chain), chain.as_slice().into());
     let mut made = builder.with_single_cert(chain, key(&config.key)?).map_err(unusable)?;
-    made.alpn_protocols = vec![ALPN.to_vec()];
+    made.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
     if verifier.is_some() {
         // Disable resumption: a client that resumes a session is not verified again.
         made.session_storage = Arc::new(NoServerSessionStorage {});

@@ -88,6 +88,7 @@ pub async fn serve(
     let options = ServeOptions {
         memory: Arc::clone(&here().traffic_memory),
         rules: Arc::new(call_rule),
+        plain: None,
         frame_bytes: Some(FRAME_BYTES),
         streams_max: STREAMS_A_CONNECTION,
         give_back,

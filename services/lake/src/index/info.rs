@@ -14,6 +14,8 @@ use super::metric::Metric;
 pub struct IndexInfo {
     /// Its name, unique in the table.
     pub name: String,
+    /// The unique ids of its segments.
+    pub segments: Vec<String>,
     /// Its columns (nested ones as `a.b`); nearly always one.
     pub columns: Vec<String>,
     /// Lance's name of its kind: `IVF_RQ`, `IVF_PQ`, `IVF_HNSW_SQ`, `BTree`, `Inverted`, ...
@@ -73,6 +75,7 @@ impl IndexInfo {
         let uncovered = fragments.iter().filter(|fragment| !covers(fragment.id));
         let mut info = Self {
             name: described.name().to_owned(),
+            segments: described.segments().iter().map(|it| it.uuid.to_string()).collect(),
             kind: described.index_type().to_owned(),
             metric: None,
             rows_covered: described.rows_indexed(),

@@ -8,21 +8,35 @@ mod limits;
 mod tests;
 mod tokens;
 
+use std::collections::HashSet;
+
 use address::RowAddr;
 use datafusion::logical_expr::Expr;
 use futures::FutureExt;
-use lance::dataset::scanner::Scanner;
+use lance::dataset::scanner::{ColumnOrdering, Scanner};
 
 use self::example::EXAMPLE;
 pub(super) use self::functions::may_read_clock;
 use super::allow_list::Allowed;
 use super::hit::{addresses, only_addresses};
+use super::row_addresses::RowAddresses;
 use crate::deep_stack::{on_deep_stack, polled_on_deep_stack};
 use crate::diagnose::one_line;
 use crate::error::{LakeError, Result};
 use crate::hint::{column_hint, text_hint};
 use crate::table::Table;
 use crate::words::shortened;
+
+/// An order of rows, by the values of one column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderBy {
+    /// The top-level column.
+    pub column: String,
+    /// Whether larger values come first.
+    pub is_descending: bool,
+    /// Whether nulls come before all values.
+    pub nulls_first: bool,
+}
 
 /// The rows that a search by a filter alone found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +64,39 @@ impl Table {
         Ok(FilterHits { rows: self.scan_filter(filter, limit).await?, allowed: None })
     }
 
+    /// Returns the number of rows for which the SQL expression `filter` is true.
+    ///
+    /// Errors: `BadFilter`, and those of the store.
+    pub async fn count_filter(&self, filter: &str) -> Result<u64> {
+        if !may_read_clock(filter) {
+            return Ok(self.allow_list(filter).await?.len());
+        }
+        let mut scanner = self.dataset().scan();
+        self.set_filter(&mut scanner, Some(filter))?;
+        let count = async { scanner.count_rows().await };
+        self.caught(polled_on_deep_stack(count.boxed())).await
+    }
+
+    /// Returns for each of `rows`, which are live, whether the SQL expression `filter` is true.
+    ///
+    /// Errors: `BadFilter`, and those of the store.
+    pub async fn passes(&self, filter: &str, rows: &[RowAddr]) -> Result<Vec<bool>> {
+        let passing: HashSet<RowAddr> = match may_read_clock(filter) {
+            true => self.scan_filter(filter, usize::MAX).await?.into_iter().collect(),
+            false => {
+                let list = self.allow_list(filter).await?;
+                if !self.dataset().manifest().uses_stable_row_ids() {
+                    return Ok(rows.iter().map(|row| list.contains(row.to_u64())).collect());
+                }
+                let ids: Vec<_> = list.ids().collect();
+                let addresses = self.caught(RowAddresses::load(self.dataset())).await?;
+                let found = addresses.of(&ids).map_err(|error| self.blame(error))?;
+                found.into_iter().flatten().collect()
+            }
+        };
+        Ok(rows.iter().map(|row| passing.contains(row)).collect())
+    }
+
     /// Like [`search_filter`](Self::search_filter), but always through Lance's scanner.
     ///
     /// Errors: as `search_filter`.
@@ -65,6 +112,37 @@ impl Table {
             let mut found: Vec<_> = addresses(&batch)?.collect();
             found.sort_unstable();
             Ok(found)
+        };
+        self.caught(polled_on_deep_stack(scan.boxed())).await
+    }
+
+    /// Returns the first `limit` rows in the order `by`, of those that pass `filter`, or of all. Rows that tie have no
+    /// particular order.
+    ///
+    /// Errors: `BadFilter`, `ColumnNotFound`, and those of the store.
+    pub async fn scan_ordered(
+        &self,
+        filter: Option<&str>,
+        by: &[OrderBy],
+        limit: usize,
+    ) -> Result<Vec<RowAddr>> {
+        for OrderBy { column, .. } in by {
+            self.column_position(column)?;
+        }
+        let mut scanner = self.dataset().scan();
+        self.caught(async { only_addresses(self.dataset(), &mut scanner, &[]) }).await?;
+        self.set_filter(&mut scanner, filter)?;
+        let ordering = |by: &OrderBy| ColumnOrdering {
+            ascending: !by.is_descending,
+            nulls_first: by.nulls_first,
+            column_name: by.column.clone(),
+        };
+        let ordering = by.iter().map(ordering).collect();
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let scan = async {
+            scanner.order_by(Some(ordering))?.limit(Some(limit), None)?;
+            let batch = scanner.try_into_batch().await?;
+            Ok(addresses(&batch)?.collect())
         };
         self.caught(polled_on_deep_stack(scan.boxed())).await
     }

@@ -30,7 +30,7 @@ mod vector;
 pub use allow_list::Allowed;
 pub(crate) use allow_lists::AllowLists;
 pub(crate) use direct::DirectIndexes;
-pub use filter::FilterHits;
+pub use filter::{FilterHits, OrderBy};
 pub use hit::{DistanceHit, ScoreHit};
 pub(crate) use key::{can_be_key, check_key_type};
 pub use plan_reason::PlanReason;

@@ -126,32 +126,33 @@ impl Partitions {
         scoring_is_cheaper(rows, k, probed, index_rows)
     }
 
-    /// Returns the `k` rows nearest to `vector` (of the column's element type) in the `nprobes` nearest partitions of
-    /// each segment, nearest first. `ef` applies to HNSW only. With a filter, which has `selected` the rows, further
-    /// partitions are searched until `k` rows are found.
+    /// Returns the `k` rows nearest to `vector` (of the column's element type) in the nearest partitions of each segment,
+    /// nearest first. With a filter, which has `selected` the rows, further partitions are searched until `k` rows are
+    /// found. `distances` are those that are wanted: at least the first, and less than the second.
     pub async fn search(
         &self,
         vector: ArrayRef,
         k: usize,
-        nprobes: usize,
-        ef: Option<usize>,
+        distances: (Option<f32>, Option<f32>),
+        Probes { nprobes, ef }: Probes,
         selected: Option<&SelectedByIndex>,
     ) -> Result<Vec<DistanceHit>> {
         let nprobes = nprobes.max(1);
-        let mut found = self.probe(&vector, k, 0..nprobes, ef, selected).await?;
+        let wanted = Wanted { vector, k, distances, ef };
+        let mut found = self.probe(&wanted, 0..nprobes, selected).await?;
         if let Some(selected) = selected {
             let covered = selected.covered.load(Relaxed);
-            let wanted = k.min(usize::try_from(covered).unwrap_or(usize::MAX));
+            let enough = k.min(usize::try_from(covered).unwrap_or(usize::MAX));
             let most =
                 self.segments.iter().map(|it| it.index.total_partitions()).max().unwrap_or(0);
             let mut probed = nprobes;
-            while found.len() < wanted && probed < most {
-                let next = further_probes(probed, found.len(), wanted).min(most);
-                found.extend(self.probe(&vector, k, probed..next, ef, Some(selected)).await?);
+            while found.len() < enough && probed < most {
+                let next = further_probes(probed, found.len(), enough).min(most);
+                found.extend(self.probe(&wanted, probed..next, Some(selected)).await?);
                 keep_nearest(&mut found, k);
                 probed = next;
             }
-            if found.len() < wanted && probed >= most {
+            if found.len() < enough && probed >= most && distances == (None, None) {
                 // All partitions were searched: the other rows have no vector.
                 selected.covered.store(found.len() as u64, Relaxed);
             }
@@ -163,21 +164,20 @@ impl Partitions {
     /// rank is its position among its segment's partitions by distance from `vector`; that of the nearest is 0.
     async fn probe(
         &self,
-        vector: &ArrayRef,
-        k: usize,
+        wanted: &Wanted,
         ranks: Range<usize>,
-        ef: Option<usize>,
         selected: Option<&SelectedByIndex>,
     ) -> Result<Vec<Neighbor>> {
         let normalized = match self.segments.iter().any(is_cosine) {
-            true => Some(normalize_arrow(vector)?.0),
+            true => Some(normalize_arrow(&wanted.vector)?.0),
             false => None,
         };
         let mut rankings: Vec<Ranking> = Vec::with_capacity(self.segments.len());
         let mut searches = Vec::with_capacity(self.segments.len());
         for (at, segment) in self.segments.iter().enumerate() {
-            let key = normalized.as_ref().filter(|_| is_cosine(segment)).unwrap_or(vector);
-            let query = self.query(segment, Arc::clone(key), k, ranks.end, ef);
+            let normalized = normalized.as_ref().filter(|_| is_cosine(segment));
+            let key = Arc::clone(normalized.unwrap_or(&wanted.vector));
+            let query = self.query(segment, key, wanted, ranks.end);
             let ranking = match self.ranked_like[at] {
                 first if first < at => rankings[first].clone(),
                 _ => Ranking::of(segment.index.as_ref(), &query)?,
@@ -190,29 +190,23 @@ impl Partitions {
             1 => searches.remove(0).await?,
             _ => try_join_all(searches).await?.concat(),
         };
-        keep_nearest(&mut found, k);
+        keep_nearest(&mut found, wanted.k);
         Ok(found)
     }
 
-    fn query(
-        &self,
-        segment: &Segment,
-        key: ArrayRef,
-        k: usize,
-        nprobes: usize,
-        ef: Option<usize>,
-    ) -> Query {
+    fn query(&self, segment: &Segment, key: ArrayRef, wanted: &Wanted, nprobes: usize) -> Query {
         let nprobes = probes_of(segment, nprobes);
+        let (lower_bound, upper_bound) = wanted.distances;
         Query {
             column: self.column.clone(),
             key,
-            k,
-            lower_bound: None,
-            upper_bound: None,
+            k: wanted.k,
+            lower_bound,
+            upper_bound,
             minimum_nprobes: nprobes,
             maximum_nprobes: Some(nprobes),
             search_effort: 0.5,
-            ef,
+            ef: wanted.ef,
             refine_factor: None,
             metric_type: Some(segment.index.metric_type()),
             use_index: true,
@@ -233,6 +227,23 @@ impl Partitions {
         hits.sort_unstable_by(|a, b| a.distance.total_cmp(&b.distance).then(a.addr.cmp(&b.addr)));
         Ok(hits)
     }
+}
+
+/// How much of an index is searched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probes {
+    /// The number of partitions of each segment.
+    pub nprobes: usize,
+    /// The number of candidates that the graph search keeps, for HNSW indexes.
+    pub ef: Option<usize>,
+}
+
+/// What a search of partitions looks for.
+struct Wanted {
+    vector: ArrayRef,
+    k: usize,
+    distances: (Option<f32>, Option<f32>),
+    ef: Option<usize>,
 }
 
 /// Returns the number of partitions of `segment` to search.

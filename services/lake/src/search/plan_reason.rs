@@ -7,6 +7,8 @@ use std::fmt;
 pub enum PlanReason {
     /// The column has no vector index.
     Unindexed,
+    /// The search is to compare every row.
+    Exact,
     /// The rows don't have one vector of floats each.
     NotFloats,
     /// Several columns are searched for words, or the column has several full-text indexes.
@@ -37,6 +39,7 @@ impl fmt::Display for PlanReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unindexed => f.write_str("the vectors have no index"),
+            Self::Exact => f.write_str("it compares every row, without the index"),
             Self::NotFloats => f.write_str("the rows don't have one vector of floats each"),
             Self::SeveralIndexes => f.write_str("several full-text indexes are searched"),
             Self::ListsOfText => f.write_str("the column has lists of texts"),

@@ -14,7 +14,7 @@ use super::allow_list::{AllowList, Allowed};
 use super::filter::may_read_clock;
 use super::hit::{DISTANCE, DistanceHit, addresses, f32_column, only_addresses};
 use super::open_partitions::open_partitions;
-use super::partitions::Partitions;
+use super::partitions::{Partitions, Probes};
 use super::plan_reason::PlanReason;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
@@ -37,12 +37,19 @@ pub struct VectorQuery {
     pub ef: Option<usize>,
     /// A SQL expression that the rows must satisfy; applied before the search.
     pub filter: Option<String>,
+    /// The distances that are wanted: at least the first, and less than the second.
+    pub distances: (Option<f32>, Option<f32>),
+    /// Whether to leave out rows that the index does not cover.
+    pub indexed_only: bool,
+    /// Compares the vector with every row by this metric, without the index.
+    pub exact: Option<Metric>,
 }
 
 impl VectorQuery {
     /// Returns the reason if the query needs a plan, whatever index there is.
     fn needs_plan(&self) -> Option<PlanReason> {
         match &self.filter {
+            _ if self.exact.is_some() => Some(PlanReason::Exact),
             _ if self.nprobes.is_none() => Some(PlanReason::ProbesUnset),
             Some(filter) if may_read_clock(filter) => Some(PlanReason::Clock),
             _ => None,
@@ -107,6 +114,14 @@ impl Table {
             };
             if let Some(ef) = query.ef {
                 scanner.ef(ef.max(query.k));
+            }
+            let (lower, upper) = query.distances;
+            scanner.distance_range(lower, upper);
+            if query.indexed_only {
+                scanner.fast_search();
+            }
+            if let Some(metric) = query.exact {
+                scanner.use_index(false).distance_metric(metric.to_lance());
             }
             nearest_hits(&[scanner.try_into_batch().await?], query.k)
         };
@@ -179,18 +194,24 @@ impl Table {
         };
         let allowed = list.map(|list| list.summary());
         let all = selected.as_ref().and_then(|selected| selected.all.as_ref());
-        if let Some(all) = all.filter(|all| partitions.is_scoring_cheaper(all.len(), k, nprobes)) {
+        let is_cheaper = |all: &&Arc<[RowAddr]>| {
+            !query.indexed_only && partitions.is_scoring_cheaper(all.len(), k, nprobes)
+        };
+        if let Some(all) = all.filter(is_cheaper) {
             let (to_score, hits) = (Arc::clone(all), ready(Ok(Vec::new())).boxed());
             let (segments, partitions, is_long) = (0, 0, false);
             let search = DirectSearch { allowed, segments, is_long, partitions, to_score, hits };
             return Ok(VectorRoute::Direct(search));
         }
         let to_score = match &selected {
+            _ if query.indexed_only => Arc::default(),
             Some(selected) => Arc::clone(&selected.uncovered),
             None => Arc::clone(partitions.fresh()),
         };
-        let hits =
-            async move { partitions.search(vector, k, nprobes, ef, selected.as_deref()).await };
+        let (distances, probes) = (query.distances, Probes { nprobes, ef });
+        let hits = async move {
+            partitions.search(vector, k, distances, probes, selected.as_deref()).await
+        };
         Ok(VectorRoute::Direct(DirectSearch {
             allowed,
             is_long: allowed.is_some_and(|allowed| partitions.is_long(allowed.rows, k)),

@@ -23,6 +23,7 @@ pub fn blames_node(fault: &Fault, took: Duration) -> bool {
         | Reason::LimitReached
         | Reason::TooLarge
         | Reason::Cancelled
+        | Reason::Unimplemented
         // The table, the store or the request is at fault.
         | Reason::StoreUnreachable
         | Reason::StoreRefused
@@ -60,6 +61,7 @@ pub fn table_may_answer(reason: Reason) -> bool {
         | Reason::TableDamaged
         | Reason::Internal
         | Reason::BadProtocol
+        | Reason::Unimplemented
         | Reason::UnsupportedType
         | Reason::TableNotFound
         | Reason::TableNotServed

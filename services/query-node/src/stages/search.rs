@@ -12,7 +12,7 @@ use lake::{
 };
 use spelling::counted;
 
-use super::validate::{By, Question, Words};
+use super::validate::{By, Distances, Question, Words};
 use crate::admission::Ask;
 use crate::counters::{IndexKind, SearchBy, SearchVia};
 use crate::error::Result;
@@ -75,6 +75,10 @@ impl Hits {
     pub fn detail(&self, question: &Question) -> String {
         let candidates = counted(self.rows.len(), "candidate");
         match (self.exhaustive, &question.filter, self.path) {
+            (true, None, Path::Planned(PlanReason::Exact)) => format!("{candidates}, of every row"),
+            (true, Some(_), Path::Planned(PlanReason::Exact)) => {
+                format!("{candidates}, of every row that passes")
+            }
             (true, None, _) => format!("{candidates}, of every row: the vectors have no index"),
             (true, Some(_), _) => {
                 format!("{candidates}, of every row that passes: the vectors have no index")
@@ -174,16 +178,25 @@ async fn by_vector(
     vector: &[f32],
     context: RequestContext,
 ) -> Result<Hits> {
-    let (kind, metric) = context.bound("search", index_of(&open, column).boxed()).await?;
+    let (kind, metric) = match question.exact {
+        Some(_) => (IndexKind::Unindexed, None),
+        None => context.bound("search", index_of(&open, column).boxed()).await?,
+    };
     let is_refined = metric.is_some() && question.refine_factor > 0;
-    let factor = if is_refined { question.refine_factor } else { 1 };
+    let k = if is_refined { question.candidates() } else { question.k };
+    let Distances { lower, upper } = question.distances;
     let query = VectorQuery {
         column: Some(column.to_owned()),
         vector: vector.to_vec(),
-        k: question.k * factor,
+        k,
         nprobes: Some(question.nprobes),
-        ef: None,
+        ef: question.ef,
         filter: question.filter.clone(),
+        // Candidates are compared with the bounds after they have been scored exactly, because the index has only
+        // estimates.
+        distances: if is_refined { (question.estimated_from, None) } else { (lower, upper) },
+        indexed_only: question.indexed_only,
+        exact: question.exact,
     };
     let admission = &state.shared.admission;
     let ask = Ask { during: "search", rows: query.k, context };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use address::RowAddr;
-use lake::LakeError;
+use lake::{LakeError, Metric};
 use wire::query::search_request::By as WireBy;
 use wire::query::{GetRequest, RowFormat, SearchRequest, TakeRequest, Text};
 
@@ -72,14 +72,50 @@ pub struct Question {
     pub fused_with: Option<(Words, f32)>,
     /// The filter that rows must pass.
     pub filter: Option<String>,
-    /// The number of rows to return.
+    /// The filter that the rows found must pass.
+    pub filter_after: Option<String>,
+    /// The number of rows to find.
     pub k: usize,
+    /// The number of rows, of the best ones found, to leave out.
+    pub offset: usize,
     /// The number of index partitions to search.
     pub nprobes: usize,
     /// The number of candidates to score exactly for each requested row; 0 for none.
     pub refine_factor: usize,
+    /// The distances that are wanted.
+    pub distances: Distances,
+    /// The lower bound of the index's estimated distances.
+    pub estimated_from: Option<f32>,
+    /// The number of candidates that the graph search keeps, if the request sets it.
+    pub ef: Option<usize>,
+    /// The metric by which the vector is compared with every row, without the index.
+    pub exact: Option<Metric>,
+    /// Whether rows that the index does not cover are left out.
+    pub indexed_only: bool,
     /// Columns to return.
     pub projection: Arc<Projection>,
+}
+
+impl Question {
+    /// Returns the number of candidates that an index is asked for, if they are scored exactly.
+    pub fn candidates(&self) -> usize {
+        self.k * self.refine_factor.max(1)
+    }
+}
+
+/// The distances that a search wants: at least `lower`, and less than `upper`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Distances {
+    pub lower: Option<f32>,
+    pub upper: Option<f32>,
+}
+
+impl Distances {
+    /// Returns whether `distance` is wanted.
+    pub fn contains(self, distance: f32) -> bool {
+        self.lower.is_none_or(|lower| distance >= lower)
+            && self.upper.is_none_or(|upper| distance < upper)
+    }
 }
 
 /// Validates a search of `open`.
@@ -87,12 +123,22 @@ pub struct Question {
 /// # Errors
 /// A field out of range, an unknown column, or a vector that does not fit the column.
 pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result<Question> {
-    let k = request.k;
+    let (k, offset) = (request.k, request.offset);
     if k == 0 || k > K_MAX {
         return bad("k", format!("is {k}; ask for 1 to {K_MAX} rows"));
     }
+    if offset > K_MAX - k {
+        let problem =
+            format!("is {offset}, and k is {k}; ask for the best {K_MAX} rows at most, both added");
+        return bad("offset", problem);
+    }
+    let k = k + offset;
     check_fields(&request)?;
+    let distances = distances(&request)?;
+    let (ef, indexed_only) = (request.ef, request.indexed_only);
     let projection = open.project(&request.columns)?;
+    let metric = metric(&request.metric)?;
+    let (exact, is_after) = (request.exact, request.filter_after);
     let filter = Some(request.filter).filter(|filter| !filter.trim().is_empty());
     let vector_column = Some(request.vector_column).filter(|column| !column.is_empty());
     let vector_column = vector_column.as_deref();
@@ -122,7 +168,52 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
     };
     let refine_factor = refine_factor(k, request.refine_factor)?;
     let nprobes = if request.nprobes == 0 { NPROBES } else { request.nprobes } as usize;
-    Ok(Question { by, fused_with, filter, k: k as usize, nprobes, refine_factor, projection })
+    let exact = match &by {
+        By::Vector { column, .. } | By::Like { column, .. } if exact || metric.is_some() => {
+            let of_index = open.table.vector_metric(column).await?;
+            let metric = metric.unwrap_or(of_index);
+            (exact || metric != of_index).then_some(metric)
+        }
+        _ => None,
+    };
+    let is_after = is_after && !matches!(by, By::Filter { .. });
+    let (filter, filter_after) = if is_after { (None, filter) } else { (filter, None) };
+    Ok(Question {
+        by,
+        fused_with,
+        filter,
+        filter_after,
+        k: k as usize,
+        offset: offset as usize,
+        nprobes,
+        refine_factor,
+        distances,
+        estimated_from: None,
+        ef: Some(ef as usize).filter(|&ef| ef > 0),
+        exact,
+        indexed_only,
+        projection,
+    })
+}
+
+fn distances(request: &SearchRequest) -> Result<Distances> {
+    let bounds = [("lower_bound", request.lower_bound), ("upper_bound", request.upper_bound)];
+    for (field, bound) in bounds {
+        if bound.is_some_and(f32::is_nan) {
+            return bad(field, "is not a number; give one, or leave it out".into());
+        }
+    }
+    Ok(Distances { lower: request.lower_bound, upper: request.upper_bound })
+}
+
+fn metric(name: &str) -> Result<Option<Metric>> {
+    match name {
+        "" => Ok(None),
+        name => match name.parse() {
+            Ok(metric) => Ok(Some(metric)),
+            Err(problem) => bad("metric", format!("is wrong: {problem}")),
+        },
+    }
 }
 
 /// Refuses fields that the request's kind of search would silently ignore.
@@ -135,6 +226,11 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
         ("nprobes", request.nprobes > 0, is_near, of_near),
         ("refine_factor", request.refine_factor.is_some(), is_near, of_near),
         ("fused_with", request.fused_with.is_some(), is_near, of_near),
+        ("lower_bound", request.lower_bound.is_some(), is_near, of_near),
+        ("upper_bound", request.upper_bound.is_some(), is_near, of_near),
+        ("ef", request.ef > 0, is_near, of_near),
+        ("metric", !request.metric.is_empty(), is_near, of_near),
+        ("exact", request.exact, is_near, of_near),
         (
             "text_weight",
             request.text_weight.is_some(),

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, Guard};
 use futures::{FutureExt, StreamExt, stream};
@@ -44,6 +46,10 @@ struct Entry {
     state: ArcSwap<TableState>,
     /// A lock that is held while the table is being opened, so that concurrent requests wait for one attempt.
     opening: tokio::sync::Mutex<()>,
+    /// A lock that is held while a newer version is looked for, and opened.
+    following: tokio::sync::Mutex<()>,
+    /// When the latest version was last looked for, in microseconds since 1970: the time before it was asked for.
+    followed: AtomicU64,
 }
 
 /// The state of a table.
@@ -71,8 +77,9 @@ impl Catalog {
     /// Creates the catalog. Opens no table yet.
     pub fn new(lake: Lake, config: &QueryConfig, background: Handle) -> Self {
         let entry = |(name, config): (&String, &TableConfig)| {
-            let (state, opening) = Default::default();
-            (name.clone(), Entry { name: name.clone(), config: config.clone(), state, opening })
+            let (state, opening, following, followed) = Default::default();
+            let (name, config) = (name.clone(), config.clone());
+            (name.clone(), Entry { name, config, state, opening, following, followed })
         };
         let entries = config.tables.iter().map(entry).collect();
         let key_indexes = KeyIndexes::new(config.key_index.as_u64(), background.clone());
@@ -161,14 +168,41 @@ impl Catalog {
         stream::iter(refreshes).buffer_unordered(REFRESHES_MAX).collect::<()>().await;
     }
 
+    /// Returns when the latest version of a table was last looked for; 1970 if it never was, or the table is unknown.
+    pub fn followed(&self, name: &str) -> SystemTime {
+        let micros = self.entries.get(name).map_or(0, |it| it.followed.load(Ordering::Acquire));
+        SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
+    }
+
+    /// Looks for a newer version of a table while its current version `is_behind`. Callers that wait for the same table
+    /// share one look.
+    pub async fn catch_up(&self, name: &str, is_behind: impl Fn(u64) -> bool + Send) {
+        let Some(entry) = self.entries.get(name) else { return };
+        let _following = entry.following.lock().await;
+        let version = entry.state().current.as_ref().map_or(0, |current| current.version());
+        if is_behind(version) {
+            on_runtime(&self.background, self.follow(entry).boxed()).await;
+        }
+    }
+
     async fn refresh_one(&self, entry: &Entry) {
-        self.follow(entry).await;
+        {
+            let _following = entry.following.lock().await;
+            self.follow(entry).await;
+        }
         if let Some(keys) = entry.state().current.as_ref().and_then(|it| it.keys.as_ref()) {
             keys.follow();
         }
     }
 
+    /// Looks for a newer version. `entry.following` must be held.
     async fn follow(&self, entry: &Entry) {
+        let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.follow_latest(entry).await;
+        entry.followed.store(began.as_micros() as u64, Ordering::Release);
+    }
+
+    async fn follow_latest(&self, entry: &Entry) {
         let current = entry.state().current.clone();
         let Some(current) = current else {
             // `open_current` has recorded the error.

@@ -21,6 +21,19 @@ pub enum Measure {
     Nothing,
 }
 
+impl Measure {
+    /// Returns the name of the column that has the numbers.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Distance => Some("_distance"),
+            Self::Score => Some("_score"),
+            // The name that LanceDB gives to it.
+            Self::Relevance => Some("_relevance_score"),
+            Self::Nothing => None,
+        }
+    }
+}
+
 const MEASURES: usize = 4;
 
 /// Assumed size in bytes of a row without a fixed size. Memory for it is reserved before rows are fetched; afterwards
@@ -90,14 +103,7 @@ fn bytes_of(data_type: &DataType) -> Option<usize> {
 
 impl AnswerForm {
     fn new(schema: &Schema, measure: Measure) -> Result<Self> {
-        let number = |name| Field::new(name, DataType::Float32, false);
-        let number = match measure {
-            Measure::Distance => Some(number("_distance")),
-            Measure::Score => Some(number("_score")),
-            // The name that LanceDB gives to it.
-            Measure::Relevance => Some(number("_relevance_score")),
-            Measure::Nothing => None,
-        };
+        let number = measure.name().map(|name| Field::new(name, DataType::Float32, false));
         let added = [Some(Field::new("_rowaddr", DataType::UInt64, false)), number];
         let added = added.into_iter().flatten().map(Arc::new);
         let fields = schema.fields().iter().cloned().chain(added).collect::<Vec<_>>();

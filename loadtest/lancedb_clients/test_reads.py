@@ -1,0 +1,223 @@
+"""LanceDB's own client reads through Bireme what it reads locally."""
+
+import asyncio
+
+import lancedb
+import numpy as np
+import pyarrow as pa
+import pytest
+from lancedb.remote.errors import HttpError
+from lancedb.rerankers import RRFReranker
+
+from conftest import rows
+
+
+def same(found: pa.Table, expected: pa.Table) -> None:
+    """Both have the same columns and rows, in the same order."""
+    assert found.column_names == expected.column_names
+    plain = [column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column for column in found]
+    wanted = [
+        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column for column in expected
+    ]
+    assert [column.to_pylist() for column in plain] == [column.to_pylist() for column in wanted]
+
+
+def test_lists_and_descriptions(remote, local):
+    assert remote.table_names() == ["items", "plain"]
+    assert remote.table_names(limit=1) == ["items"]
+    assert remote.table_names(page_token="items") == ["plain"]
+    table, oracle = remote.open_table("items"), local.open_table("items")
+    assert table.schema == oracle.schema
+    assert table.version == oracle.version
+    assert table.count_rows() == oracle.count_rows()
+    assert table.count_rows("id < 100") == oracle.count_rows("id < 100")
+    assert [it["version"] for it in table.list_versions()] == [it["version"] for it in oracle.list_versions()]
+    indexes = {it.name: it for it in table.list_indices()}
+    assert set(indexes) == {it.name for it in oracle.list_indices()}
+    stats = table.index_stats("vector_idx")
+    assert (stats.index_type, stats.distance_type, stats.num_unindexed_rows) == ("IVF_PQ", "l2", 40)
+    assert table.index_stats("none") is None
+    assert table.stats()["num_rows"] == oracle.count_rows()
+
+
+def test_a_table_that_is_not_there(remote):
+    with pytest.raises(ValueError, match="Table 'none' was not found"):
+        remote.open_table("none")
+
+
+def test_exact_vector_search(remote, local, vector):
+    table, oracle = remote.open_table("items"), local.open_table("items")
+    for metric in ["l2", "cosine", "dot"]:
+        search = [
+            it.search(vector).bypass_vector_index().distance_type(metric).select(["id", "text"]).limit(17)
+            for it in (table, oracle)
+        ]
+        found, expected = (it.to_arrow() for it in search)
+        assert found.column_names == ["id", "text", "_distance"]
+        assert found["id"].to_pylist() == expected["id"].to_pylist(), metric
+        assert np.allclose(found["_distance"], expected["_distance"], rtol=1e-4), metric
+
+
+def test_vector_search_by_the_index_finds_the_nearest(remote, local, vector):
+    table, oracle = remote.open_table("items"), local.open_table("items")
+    exact = oracle.search(vector).bypass_vector_index().limit(10).to_arrow()
+    found = table.search(vector).nprobes(8).limit(10).to_arrow()
+    assert found.column_names == exact.column_names
+    # All partitions are searched and candidates scored exactly, so the nearest rows are found.
+    assert found["id"].to_pylist() == exact["id"].to_pylist()
+    assert np.allclose(found["_distance"], exact["_distance"], rtol=1e-4)
+    rest = table.search(vector).nprobes(8).limit(4).offset(6).to_arrow()
+    assert rest["id"].to_pylist() == exact["id"].to_pylist()[6:]
+
+
+@pytest.mark.parametrize("prefilter", [True, False])
+def test_vector_search_with_a_filter(remote, local, vector, prefilter):
+    searches = [
+        it.search(vector).bypass_vector_index().where("id < 900 AND topic = 't3'", prefilter=prefilter).limit(40)
+        for it in (remote.open_table("items"), local.open_table("items"))
+    ]
+    found, expected = (it.select(["id"]).to_arrow() for it in searches)
+    assert found["id"].to_pylist() == expected["id"].to_pylist()
+
+
+def test_distances_and_row_ids(remote, local, vector):
+    table, oracle = remote.open_table("items"), local.open_table("items")
+    exact = oracle.search(vector).bypass_vector_index().with_row_id(True).limit(50).to_arrow()
+    lower, upper = exact["_distance"][10].as_py() - 1e-3, exact["_distance"][20].as_py() + 1e-3
+    for it in (table.search(vector).bypass_vector_index(), table.search(vector).nprobes(8).refine_factor(50)):
+        found = it.distance_range(lower, upper).with_row_id(True).limit(50).to_arrow()
+        assert found["_rowid"].to_pylist() == exact["_rowid"].to_pylist()[10:21]
+    ids = exact["_rowid"].to_pylist()[:3]
+    taken = table.take_row_ids(ids).select(["id"]).to_arrow()
+    assert sorted(taken["id"].to_pylist()) == sorted(exact["id"].to_pylist()[:3])
+
+
+def test_several_vectors(remote, vector):
+    table = remote.open_table("items")
+    other = [-x for x in vector]
+    both = table.search([vector, other]).nprobes(8).limit(3).select(["id"]).to_arrow()
+    assert both["query_index"].to_pylist() == [0, 0, 0, 1, 1, 1]
+    alone = table.search(other).nprobes(8).limit(3).select(["id"]).to_arrow()
+    assert both["id"].to_pylist()[3:] == alone["id"].to_pylist()
+
+
+def test_only_indexed_rows(remote, vector):
+    table = remote.open_table("items")
+    new = rows(3000, 40)["vector"][5].as_py()
+    assert table.search(new).limit(1).to_arrow()["id"].to_pylist() == [3005]
+    assert table.search(new).fast_search().limit(1).to_arrow()["id"].to_pylist() != [3005]
+
+
+@pytest.mark.parametrize("words", ["puppy", "oak river", "number13"])
+def test_words(remote, local, words):
+    searches = [
+        it.search(words, query_type="fts").limit(25).select(["id", "text"])
+        for it in (remote.open_table("items"), local.open_table("items"))
+    ]
+    found, expected = (it.to_arrow() for it in searches)
+    assert found.column_names == ["id", "text", "_score"]
+    assert np.allclose(found["_score"], expected["_score"], rtol=1e-5)
+    worst = min(expected["_score"].to_pylist())
+    scores = list(zip(found["id"].to_pylist(), found["_score"].to_pylist(), strict=True))
+    better = {id for id, score in scores if score > worst * 1.0001}
+    assert better <= set(expected["id"].to_pylist())
+
+
+def test_hybrid(remote, local, vector):
+    found, expected = (
+        it.search(query_type="hybrid")
+        .vector(vector)
+        .text("puppy garden")
+        .bypass_vector_index()
+        .limit(8)
+        .rerank(RRFReranker())
+        .to_arrow()
+        for it in (remote.open_table("items"), local.open_table("items"))
+    )
+    assert len(found) == 8 and "_relevance_score" in found.column_names
+    assert np.allclose(found["_relevance_score"], expected["_relevance_score"], atol=1e-3)
+
+
+def test_rows_without_a_search(remote, local):
+    table, oracle = remote.open_table("items"), local.open_table("items")
+    same(table.search().to_arrow(), oracle.search().limit(None).to_arrow())
+    same(table.head(7), oracle.head(7))
+    for where in ["id BETWEEN 100 AND 140", "price IS NULL", "topic = 't5' AND id > 2900", "place.x = 2 AND id < 60"]:
+        found, expected = (it.search().where(where).limit(5000).to_arrow() for it in (table, oracle))
+        assert len(expected) > 0
+        same(found.sort_by("id"), expected.sort_by("id"))
+    columns = {"key": "id", "words": "text"}
+    found, expected = (it.search().select(columns).limit(5).to_arrow() for it in (table, oracle))
+    same(found, expected)
+    found, expected = (it.search().select(["id"]).limit(5).offset(20).to_arrow() for it in (table, oracle))
+    same(found, expected)
+
+
+def test_takes(remote, local):
+    table, oracle = remote.open_table("items"), local.open_table("items")
+    offsets = [2500, 7, 7, 0, 2979]
+    found, expected = (it.take_offsets(offsets).to_arrow() for it in (table, oracle))
+    # The remote client restores the order and the repeats; the local one does not keep the order.
+    assert found["id"].to_pylist() == [2551, 8, 8, 0, 3039]
+    same(found.sort_by("id"), expected.sort_by("id"))
+    assert table.take_row_ids([]).to_arrow().num_rows == 0
+
+
+def test_versions_and_tags(remote, local):
+    table, oracle = remote.open_table("items"), local.open_table("items")
+    oracle.tags.create("first", 1)
+    assert table.tags.list()["first"]["version"] == 1
+    assert table.tags.get_version("first") == 1
+    table.checkout(1)
+    assert (table.version, table.count_rows()) == (1, 3000)
+    table.checkout_latest()
+    assert table.count_rows() == oracle.count_rows()
+    with pytest.raises(Exception, match="99"):
+        table.checkout(99)
+
+
+def test_what_others_write_is_seen_at_once(fresh, local):
+    table, oracle = fresh.open_table("plain"), local.open_table("plain")
+    for step in range(5):
+        oracle.add(rows(1000 + step * 10, 10))
+        assert table.count_rows() == oracle.count_rows(), step
+
+
+def test_plans(remote, vector):
+    table = remote.open_table("items")
+    plan = table.search(vector).nprobes(3).limit(5).explain_plan()
+    assert "3 partitions of the index" in plan
+
+
+def test_bad_requests_say_what_is_wrong(remote, vector):
+    table = remote.open_table("items")
+    for wrong, said in [
+        (lambda: table.search(vector).where("idd = 3").to_arrow(), "idd"),
+        (lambda: table.search(vector[:5]).to_arrow(), "5"),
+        (lambda: table.search(vector).select(["nothing"]).to_arrow(), "nothing"),
+        (lambda: table.search().where("id = = 3").limit(1).to_arrow(), "id"),
+        (lambda: table.search(vector).limit(20000).to_arrow(), "10000"),
+    ]:
+        with pytest.raises(HttpError, match=said) as error:
+            wrong()
+        assert error.value.status_code == 400, said
+
+
+def test_writes_are_refused_and_nothing_else_breaks(remote):
+    table = remote.open_table("items")
+    for write in [lambda: table.add(rows(0, 1)), lambda: table.delete("id = 1"), lambda: remote.drop_table("items")]:
+        with pytest.raises(HttpError, match="serves reads") as error:
+            write()
+        assert error.value.status_code == 501
+    assert table.count_rows("id = 1") == 1
+
+
+def test_the_async_client(served, vector):
+    async def read() -> tuple[list[str], int, list[int]]:
+        db = await lancedb.connect_async("db://default", api_key="any", host_override=served.url)
+        table = await db.open_table("items")
+        found = await table.query().nearest_to(vector).limit(3).select(["id"]).to_arrow()
+        return await db.table_names(), await table.count_rows(), found["id"].to_pylist()
+
+    names, count, found = asyncio.run(read())
+    assert names == ["items", "plain"] and count == 2980 and len(found) == 3

@@ -1,0 +1,90 @@
+//! The versions of a table, and the tags and branches that name some of them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use lance::dataset::refs::{BranchContents, TagContents};
+
+use crate::error::Result;
+use crate::table::Table;
+
+/// A version of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionInfo {
+    /// Its number.
+    pub version: u64,
+    /// When it was committed.
+    pub time: SystemTime,
+    /// What its writer recorded about it.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// A name for a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagInfo {
+    /// The version.
+    pub version: u64,
+    /// The branch that the version belongs to; `None` for the main one.
+    pub branch: Option<String>,
+    /// Size in bytes of the version's manifest.
+    pub manifest_bytes: usize,
+}
+
+/// A branch of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BranchInfo {
+    /// The branch that it began from; `None` for the main one.
+    pub parent: Option<String>,
+    /// The version that it began from.
+    pub parent_version: u64,
+    /// When it was created, in seconds since 1970.
+    pub created: u64,
+    /// Size in bytes of the manifest of its first version.
+    pub manifest_bytes: usize,
+}
+
+impl Table {
+    /// Returns all versions that the table has now, ascending. Reads the manifest of each. Errors: those of the store.
+    pub async fn version_infos(&self) -> Result<Vec<VersionInfo>> {
+        let versions = self.caught(self.dataset().versions()).await?;
+        let info = |it: lance::dataset::Version| VersionInfo {
+            version: it.version,
+            time: time_of(it.timestamp.timestamp_micros()),
+            metadata: it.metadata,
+        };
+        let mut infos: Vec<_> = versions.into_iter().map(info).collect();
+        infos.sort_unstable_by_key(|info| info.version);
+        Ok(infos)
+    }
+
+    /// Returns the table's tags, by their names. Errors: those of the store.
+    pub async fn tags(&self) -> Result<BTreeMap<String, TagInfo>> {
+        let tags = self.caught(async { self.dataset().tags().list().await }).await?;
+        let info = |it: TagContents| TagInfo {
+            version: it.version,
+            branch: it.branch,
+            manifest_bytes: it.manifest_size,
+        };
+        Ok(tags.into_iter().map(|(name, contents)| (name, info(contents))).collect())
+    }
+
+    /// Returns the table's branches other than the main one, by their names. Errors: those of the store.
+    pub async fn branches(&self) -> Result<BTreeMap<String, BranchInfo>> {
+        let branches = self.caught(async { self.dataset().branches().list().await }).await?;
+        let info = |it: BranchContents| BranchInfo {
+            parent: it.parent_branch,
+            parent_version: it.parent_version,
+            created: it.create_at,
+            manifest_bytes: it.manifest_size,
+        };
+        Ok(branches.into_iter().map(|(name, contents)| (name, info(contents))).collect())
+    }
+}
+
+fn time_of(micros: i64) -> SystemTime {
+    let since = Duration::from_micros(micros.unsigned_abs());
+    match micros >= 0 {
+        true => SystemTime::UNIX_EPOCH + since,
+        false => SystemTime::UNIX_EPOCH - since,
+    }
+}

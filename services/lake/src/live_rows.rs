@@ -1,0 +1,96 @@
+//! The live rows of a version by their position in a scan, which Lance calls a row's offset: rows are numbered from 0,
+//! without deleted ones, by ascending fragment and physical position.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use address::RowAddr;
+use futures::future::try_join_all;
+use tables::{DeletedRows, FragmentInfo};
+
+use crate::error::Result;
+use crate::table::Table;
+
+impl Table {
+    /// Returns the addresses of the live rows at `positions`, ascending. The range may end after the last row.
+    ///
+    /// Errors: those of the store, which deletions are read from.
+    pub async fn live_rows(&self, positions: Range<u64>) -> Result<Vec<RowAddr>> {
+        let mut rows = Vec::new();
+        let mut begin = 0;
+        for info in self.fragments() {
+            let end = begin + info.live_rows();
+            let (from, to) = (positions.start.max(begin), positions.end.min(end));
+            if from < to {
+                let deleted = self.deleted(info.id).await?;
+                let first = deleted.nth_live(from - begin);
+                let live = (first..info.physical_rows).filter(|&offset| !deleted.contains(offset));
+                rows.extend(live.take((to - from) as usize).map(|it| RowAddr::new(info.id, it)));
+            }
+            begin = end;
+        }
+        Ok(rows)
+    }
+
+    /// Returns the address of the live row at each of `positions`; `None` after the last row.
+    ///
+    /// Errors: those of the store, which deletions are read from.
+    pub async fn rows_at(&self, positions: &[u64]) -> Result<Vec<Option<RowAddr>>> {
+        let begins = self.begins();
+        let found: Vec<_> =
+            positions.iter().map(|&position| fragment_of(&begins, position)).collect();
+        let deleted = self.deleted_of(found.iter().flatten().map(|(info, _)| info.id)).await?;
+        let addr = |(info, position): (&FragmentInfo, u64)| {
+            RowAddr::new(info.id, deleted[&info.id].nth_live(position))
+        };
+        Ok(found.into_iter().map(|found| found.map(addr)).collect())
+    }
+
+    /// Returns the position of each of `rows`, which are live.
+    ///
+    /// Errors: `FragmentNotFound`, and those of the store, which deletions are read from.
+    pub async fn positions_of(&self, rows: &[RowAddr]) -> Result<Vec<u64>> {
+        let begins: HashMap<u32, u64> =
+            self.begins().into_iter().map(|(begin, info)| (info.id, begin)).collect();
+        let deleted = self.deleted_of(rows.iter().map(|row| row.fragment())).await?;
+        let position = |row: &RowAddr| {
+            let fragment = row.fragment();
+            begins[&fragment] + u64::from(row.offset()) - deleted[&fragment].before(row.offset())
+        };
+        Ok(rows.iter().map(position).collect())
+    }
+
+    /// Returns the fragments that have live rows, each with the position of its first one.
+    fn begins(&self) -> Vec<(u64, &FragmentInfo)> {
+        let mut begin = 0;
+        let with_begin = |info| {
+            let here = begin;
+            begin += FragmentInfo::live_rows(info);
+            (here, info)
+        };
+        let all = self.fragments().iter().filter(|info| info.live_rows() > 0);
+        all.map(with_begin).collect()
+    }
+
+    async fn deleted_of(
+        &self,
+        fragments: impl Iterator<Item = u32>,
+    ) -> Result<HashMap<u32, Arc<DeletedRows>>> {
+        let mut fragments: Vec<_> = fragments.collect();
+        fragments.sort_unstable();
+        fragments.dedup();
+        let load = async |id| Ok((id, self.deleted(id).await?));
+        Ok(try_join_all(fragments.into_iter().map(load)).await?.into_iter().collect())
+    }
+}
+
+/// Returns the fragment that holds the live row at `position`, and the row's position among the fragment's live rows.
+fn fragment_of<'a>(
+    begins: &[(u64, &'a FragmentInfo)],
+    position: u64,
+) -> Option<(&'a FragmentInfo, u64)> {
+    let at = begins.partition_point(|(begin, _)| *begin <= position).checked_sub(1)?;
+    let (begin, info) = begins[at];
+    (position - begin < info.live_rows()).then_some((info, position - begin))
+}

@@ -1,0 +1,156 @@
+//! The answers of plain HTTP calls.
+
+use arrow_array::RecordBatch;
+use arrow_ipc::writer::{FileWriter, StreamWriter};
+use arrow_schema::{DataType, Field, Schema};
+use axum::body::{Body, Bytes};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, Response};
+use wire::Fault;
+
+use crate::call::Call;
+use crate::error::{QueryError, Result};
+
+/// The reply to a call that has become a request.
+pub enum Reply {
+    /// The request has ended.
+    Whole(Call, Result<Answer>),
+    /// The answer of a request that goes on: its first piece is there.
+    Pieces(Body, Format),
+    /// The request has failed and ended.
+    Failed(Fault),
+}
+
+/// A whole answer.
+pub enum Answer {
+    /// JSON.
+    Json(serde_json::Value),
+    /// Rows.
+    Arrow(Bytes, Format),
+    /// Nothing but success.
+    Nothing,
+}
+
+/// A format of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// An Arrow IPC file.
+    File,
+    /// An Arrow IPC stream.
+    Stream,
+}
+
+impl Answer {
+    /// Returns the response.
+    pub fn into_response(self) -> Response<Body> {
+        match self {
+            // A value can always be written.
+            Self::Json(value) => {
+                let body = serde_json::to_vec(&value).unwrap_or_default();
+                response(Body::from(body), "application/json")
+            }
+            Self::Arrow(bytes, format) => response(Body::from(bytes), format.media_type()),
+            Self::Nothing => Response::new(Body::empty()),
+        }
+    }
+}
+
+impl Format {
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::File => "application/vnd.apache.arrow.file",
+            Self::Stream => "application/vnd.apache.arrow.stream",
+        }
+    }
+}
+
+/// Returns a response with a body of this media type.
+pub fn response(body: Body, media_type: &'static str) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+/// Encodes rows as an Arrow IPC file. Rows with dictionaries become a stream, because the dictionaries of a file can't
+/// differ from batch to batch.
+pub struct ArrowWriter {
+    inner: Inner,
+    rows: usize,
+}
+
+enum Inner {
+    File(Box<FileWriter<Vec<u8>>>),
+    Stream(Box<StreamWriter<Vec<u8>>>),
+}
+
+impl ArrowWriter {
+    /// Begins rows of this schema.
+    pub fn new(schema: &Schema) -> Result<Self> {
+        let has_dictionary = schema.fields().iter().any(|field| has_dictionary(field));
+        let inner = match has_dictionary {
+            true => Inner::Stream(Box::new(StreamWriter::try_new(Vec::new(), schema)?)),
+            false => Inner::File(Box::new(FileWriter::try_new(Vec::new(), schema)?)),
+        };
+        Ok(Self { inner, rows: 0 })
+    }
+
+    /// Returns the format.
+    pub fn format(&self) -> Format {
+        match self.inner {
+            Inner::File(_) => Format::File,
+            Inner::Stream(_) => Format::Stream,
+        }
+    }
+
+    /// Adds rows.
+    pub fn write(&mut self, rows: &RecordBatch) -> Result<()> {
+        self.rows += rows.num_rows();
+        match &mut self.inner {
+            Inner::File(writer) => Ok(writer.write(rows)?),
+            Inner::Stream(writer) => Ok(writer.write(rows)?),
+        }
+    }
+
+    /// Takes the bytes written since the last call.
+    pub fn take(&mut self) -> Bytes {
+        let out = match &mut self.inner {
+            Inner::File(writer) => writer.get_mut(),
+            Inner::Stream(writer) => writer.get_mut(),
+        };
+        std::mem::take(out).into()
+    }
+
+    /// Ends the rows. Further bytes are to be taken.
+    pub fn finish(&mut self) -> Result<()> {
+        match &mut self.inner {
+            Inner::File(writer) => Ok(writer.finish()?),
+            Inner::Stream(writer) => Ok(writer.finish()?),
+        }
+    }
+
+    /// Ends the rows, and returns them as an answer. Counts them for `call`.
+    pub fn into_answer(mut self, call: &mut Call) -> Result<Answer> {
+        self.finish()?;
+        let bytes = self.take();
+        call.count_rows(self.rows, bytes.len());
+        Ok(Answer::Arrow(bytes, self.format()))
+    }
+}
+
+fn has_dictionary(field: &Field) -> bool {
+    match field.data_type() {
+        DataType::Dictionary(..) => true,
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => has_dictionary(item),
+        DataType::Struct(fields) => fields.iter().any(|field| has_dictionary(field)),
+        _ => false,
+    }
+}
+
+/// Converts an answer to JSON.
+pub fn json(value: impl serde::Serialize) -> Result<Answer> {
+    let written = serde_json::to_value(value);
+    written.map(Answer::Json).map_err(|error| QueryError::Server(error.to_string()))
+}

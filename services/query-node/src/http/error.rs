@@ -1,0 +1,139 @@
+//! Errors of plain HTTP calls: a status, and a body that LanceDB's clients show and Namespace clients parse.
+
+use axum::body::Body;
+use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, Method, Response, StatusCode};
+use serde::Serialize;
+use wire::{Fault, Reason};
+
+/// The reason why a call of a path is refused before it becomes a request.
+#[derive(Debug)]
+pub enum HttpError {
+    /// No such path is served.
+    NoSuchPath(String),
+    /// The path is called with another method.
+    Method {
+        /// The path.
+        path: String,
+        /// Its method.
+        wanted: Method,
+    },
+    /// The call is part of a protocol, but is not served.
+    NotBuilt {
+        /// What is not served, and what to do instead.
+        problem: String,
+    },
+    /// The request comes from a web page.
+    WebPage,
+    /// The request failed.
+    Fault(Fault),
+}
+
+/// The body of an error, as the Lance Namespace specification defines it.
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    error: &'a str,
+    code: u32,
+}
+
+/// The code of an error that the specification names `Unsupported`.
+const UNSUPPORTED: u32 = 0;
+
+/// The code of an error that the specification names `InvalidInput`.
+const INVALID_INPUT: u32 = 13;
+
+/// The code of an error that the specification names `PermissionDenied`.
+const PERMISSION_DENIED: u32 = 15;
+
+impl HttpError {
+    /// Refuses the call of a path that a protocol has, and Bireme does not.
+    pub fn not_built(path: &str) -> Self {
+        let problem = format!(
+            "{path} is not served: a query node serves reads; to write, open the table at its location in object storage"
+        );
+        Self::NotBuilt { problem }
+    }
+
+    /// Returns the answer.
+    pub fn answer(&self) -> Response<Body> {
+        match self {
+            Self::NoSuchPath(path) => {
+                let said = format!(
+                    "there is nothing at {path}; the calls of tables are at /v1/table/NAME/"
+                );
+                answer(StatusCode::NOT_FOUND, &said, INVALID_INPUT)
+            }
+            Self::Method { path, wanted } => {
+                let said = format!("{path} is called with {wanted}");
+                let mut answer = answer(StatusCode::METHOD_NOT_ALLOWED, &said, INVALID_INPUT);
+                if let Ok(wanted) = HeaderValue::from_str(wanted.as_str()) {
+                    answer.headers_mut().insert(ALLOW, wanted);
+                }
+                answer
+            }
+            Self::NotBuilt { problem } => answer(StatusCode::NOT_IMPLEMENTED, problem, UNSUPPORTED),
+            Self::WebPage => {
+                let said = "requests of web pages are refused; ask from a program";
+                answer(StatusCode::FORBIDDEN, said, PERMISSION_DENIED)
+            }
+            Self::Fault(fault) => refuse(fault),
+        }
+    }
+}
+
+/// Returns the answer to a request that failed with `fault`.
+pub fn refuse(fault: &Fault) -> Response<Body> {
+    let (status, code) = status_of(fault.reason);
+    let mut answer = answer(status, &fault.message, code);
+    if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    answer
+}
+
+fn answer(status: StatusCode, error: &str, code: u32) -> Response<Body> {
+    // A body of a text and a number can always be written.
+    let body = serde_json::to_vec(&ErrorBody { error, code }).unwrap_or_default();
+    let mut answer = Response::new(Body::from(body));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// Returns the status of a fault, and its code in the Lance Namespace specification.
+///
+/// LanceDB's clients repeat a call after 409, 429 and 5xx except 501, so only what may pass has such a status. They take
+/// 404 for "no such table", whatever was missing, so other missing things have 400.
+fn status_of(reason: Reason) -> (StatusCode, u32) {
+    match reason {
+        Reason::TableNotFound => (StatusCode::NOT_FOUND, 4),
+        Reason::VersionNotFound => (StatusCode::NOT_FOUND, 11),
+        Reason::Unauthenticated => (StatusCode::UNAUTHORIZED, 16),
+        Reason::Forbidden | Reason::TableNotServed => (StatusCode::FORBIDDEN, PERMISSION_DENIED),
+        Reason::LimitReached => (StatusCode::TOO_MANY_REQUESTS, 21),
+        Reason::ColumnNotFound => (StatusCode::BAD_REQUEST, 12),
+        Reason::NoIndex => (StatusCode::BAD_REQUEST, 6),
+        Reason::RowNotFound
+        | Reason::KeyNotFound
+        | Reason::BadVector
+        | Reason::BadFilter
+        | Reason::BadArgument
+        | Reason::BadProtocol
+        | Reason::UnsupportedType => (StatusCode::BAD_REQUEST, INVALID_INPUT),
+        Reason::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID_INPUT),
+        Reason::Unimplemented => (StatusCode::NOT_IMPLEMENTED, UNSUPPORTED),
+        Reason::DeadlineExceeded | Reason::Cancelled => (StatusCode::REQUEST_TIMEOUT, 17),
+        Reason::Overloaded | Reason::StoreUnreachable | Reason::NodeUnavailable => {
+            (StatusCode::SERVICE_UNAVAILABLE, 17)
+        }
+        Reason::StoreRefused => (StatusCode::FORBIDDEN, PERMISSION_DENIED),
+        Reason::TableDamaged => (StatusCode::INTERNAL_SERVER_ERROR, 19),
+        Reason::Internal => (StatusCode::INTERNAL_SERVER_ERROR, 18),
+    }
+}
+
+impl From<Fault> for HttpError {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}

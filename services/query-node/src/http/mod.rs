@@ -1,0 +1,329 @@
+//! Plain HTTP, as LanceDB's clients and those of the Lance Namespace specification speak it, beside gRPC on the same
+//! port. Only calls that read are served.
+//!
+//! ```text
+//! path ─► route ─► caller, deadline ─► body ─► query: Search (by vectors, by words), or scan ─► Arrow IPC
+//!                                         └──► tables: lists, descriptions ─────────────────► JSON
+//! ```
+//!
+//! A search becomes the same request as by gRPC, and takes the same path (`search.rs`); so do callers, grants, deadlines,
+//! memory, metrics and the audit log. A row's id, which clients see as `_rowid`, is its address.
+
+mod answer;
+mod error;
+mod freshness;
+mod query;
+mod query_body;
+mod route;
+mod scan;
+mod selection;
+mod tables;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::Permission;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::header::ORIGIN;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use axum::routing::{any, get};
+use connections::{CallRule, PlainCalls};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tonic::metadata::MetadataMap;
+use wire::{Fault, Reason};
+
+use self::answer::{Answer, Reply, json, response};
+use self::error::{HttpError, refuse};
+use self::freshness::Freshness;
+use self::query::query;
+use self::query_body::QueryBody;
+use self::route::{Dialect, Route, TableCall, route};
+use self::tables::{CountBody, TagBody};
+use crate::call::Call;
+use crate::counters::Rpc;
+use crate::error::{QueryError, Result};
+use crate::service::Service;
+use crate::state::ShardState;
+use crate::stream_calls::StreamContext;
+
+/// Maximum size of the body of a call in bytes: that of a filter with the ids of as many rows as a query may return.
+const BODY_BYTES_MAX: usize = 32 << 20;
+
+/// The version of LanceDB's protocol, which tells its clients what they may send: several vectors in one query, and
+/// structured full-text queries.
+const PROTOCOL_VERSION: &str = "0.3.0";
+
+/// Returns the rule of the call at `path` if it is plain HTTP.
+pub fn plain_rule(path: &str) -> Option<CallRule> {
+    let is_plain = path.trim_start_matches('/').starts_with("v1/") || path == "/healthz";
+    // Answers of many rows last for as long as their callers read.
+    is_plain.then(|| CallRule::plain(BODY_BYTES_MAX).outlasting())
+}
+
+/// The answers to calls that are refused before they reach their service.
+pub const PLAIN_CALLS: PlainCalls =
+    PlainCalls { refuse: |fault| versioned(refuse(&fault), None).map(tonic::body::Body::new) };
+
+/// Returns the routes of all plain calls.
+pub fn routes(state: Arc<ShardState>) -> Router {
+    Router::new()
+        .route("/healthz", get(health))
+        .route("/v1/{*rest}", any(serve))
+        .route("//v1/{*rest}", any(serve))
+        .with_state(state)
+}
+
+async fn health(State(state): State<Arc<ShardState>>) -> Response<Body> {
+    let (status, said) = match state.shared.is_ready() {
+        true => (StatusCode::OK, "ready\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+    };
+    let mut response = response(Body::from(said), "text/plain");
+    *response.status_mut() = status;
+    response
+}
+
+/// Answers a call.
+async fn serve(State(state): State<Arc<ShardState>>, request: Request) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let id = parts.headers.get(REQUEST_ID).cloned();
+    let mut version = None;
+    let answered = answer(&state, parts, body, &mut version).await;
+    let mut response = versioned(answered.unwrap_or_else(|error| error.answer()), version);
+    if let Some(id) = id {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
+/// The header of a request's id, which is returned, so that callers find their answers in logs.
+const REQUEST_ID: &str = "x-request-id";
+
+/// Adds the version of the protocol, and of the table.
+fn versioned(mut response: Response<Body>, version: Option<u64>) -> Response<Body> {
+    let headers = response.headers_mut();
+    headers.insert("phalanx-version", HeaderValue::from_static(PROTOCOL_VERSION));
+    if let Some(version) = version {
+        headers.insert("x-lancedb-version", version.into());
+    }
+    response
+}
+
+async fn answer(
+    state: &Arc<ShardState>,
+    parts: Parts,
+    body: Body,
+    version: &mut Option<u64>,
+) -> std::result::Result<Response<Body>, HttpError> {
+    let Parts { method, uri, headers, extensions, .. } = parts;
+    // Browsers say which page a request comes from. A page that somebody lures a user to must not read the tables that
+    // the user's machine can reach.
+    if headers.contains_key(ORIGIN) {
+        return Err(HttpError::WebPage);
+    }
+    let text = uri.query().unwrap_or_default();
+    let route = route(&method, uri.path(), text)?;
+    let timeout = asked_timeout(&headers);
+    let freshness = Freshness::of(&headers)?;
+    let request = tonic::Request::from_parts(MetadataMap::from_headers(headers), extensions, ());
+    let rpc = match &route {
+        Route::Table { call: TableCall::Query, .. } => Rpc::HttpQuery,
+        Route::Table { call: TableCall::CountRows, .. } => Rpc::HttpCountRows,
+        _ => Rpc::HttpDescribe,
+    };
+    let begun = Service(Arc::clone(state)).begin(rpc, &request).await;
+    let mut call = begun.map_err(|status| Fault::from_status(&status))?;
+    let mut of_stream = StreamContext::of(&request, state.shared.config.timeout);
+    if let Some(timeout) = timeout {
+        of_stream = of_stream.within(timeout);
+        call.context = call.context.within(timeout);
+    }
+    let reply = match read(body, &call).await {
+        Err(error) => Reply::Whole(call, Err(error)),
+        Ok(body) => match route {
+            Route::Table { name, call: asked, dialect } => {
+                let table = TableRequest { name: &name, asked, dialect, freshness };
+                table.answer(state, &body, of_stream, call, version).await
+            }
+            other => {
+                let answer = of_namespace(state, other, text, &call);
+                Reply::Whole(call, answer)
+            }
+        },
+    };
+    match reply {
+        Reply::Whole(call, answer) => Ok(call.end(answer)?.into_response()),
+        Reply::Pieces(body, format) => Ok(response(body, format.media_type())),
+        Reply::Failed(fault) => Err(fault.into()),
+    }
+}
+
+/// Returns the timeout that a caller gives.
+fn asked_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("x-request-timeout-ms")?.to_str().ok()?;
+    text.parse().ok().map(Duration::from_millis)
+}
+
+/// Reads the whole body.
+async fn read(body: Body, call: &Call) -> Result<Vec<u8>> {
+    let reading = async {
+        match to_bytes(body, BODY_BYTES_MAX).await {
+            Ok(bytes) => Ok(bytes.into()),
+            Err(error) => {
+                let status = error.into_inner().downcast::<tonic::Status>();
+                let fault = status.map(|status| Fault::from_status(&status));
+                let gone = |_| Fault::new(Reason::Cancelled, "the request ended before its body");
+                Err(QueryError::Fault(fault.unwrap_or_else(gone)))
+            }
+        }
+    };
+    call.context.bound("read", Box::pin(reading)).await
+}
+
+/// Parses a JSON body. An empty one has no fields.
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    let body = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(body).map_err(|error| QueryError::BadRequest {
+        field: "body",
+        problem: format!("is not the JSON of this call: {error}"),
+    })
+}
+
+/// The part of a body that names a version.
+#[derive(Default, Deserialize)]
+struct VersionBody {
+    version: Option<u64>,
+    branch: Option<String>,
+}
+
+/// A call of one table.
+struct TableRequest<'a> {
+    name: &'a str,
+    asked: TableCall,
+    dialect: Dialect,
+    freshness: Freshness,
+}
+
+impl TableRequest<'_> {
+    /// Answers the call. Sets `version` to the table's.
+    async fn answer(
+        self,
+        state: &Arc<ShardState>,
+        body: &[u8],
+        of_stream: StreamContext,
+        mut call: Call,
+        version: &mut Option<u64>,
+    ) -> Reply {
+        match self.asked {
+            TableCall::Query => {
+                let opened = async {
+                    let query: QueryBody = parse(body)?;
+                    let named =
+                        VersionBody { version: query.version, branch: query.branch.clone() };
+                    Ok((self.open(state, named, &mut call, version).await?, query))
+                };
+                match opened.await {
+                    Ok((open, body)) => query(state, &open, body, of_stream, call).await,
+                    Err(error) => Reply::Whole(call, Err(error)),
+                }
+            }
+            _ => {
+                let answer = self.described(state, body, &mut call, version).await;
+                Reply::Whole(call, answer)
+            }
+        }
+    }
+
+    async fn described(
+        self,
+        state: &Arc<ShardState>,
+        body: &[u8],
+        call: &mut Call,
+        version: &mut Option<u64>,
+    ) -> Result<Answer> {
+        if let TableCall::ExplainPlan = self.asked {
+            #[derive(Deserialize)]
+            struct ExplainBody {
+                query: QueryBody,
+            }
+            let ExplainBody { query } = parse(body)?;
+            let named = VersionBody { version: query.version, branch: query.branch.clone() };
+            let open = self.open(state, named, call, version).await?;
+            return query::explain(state, &open, query, call).await;
+        }
+        let named: VersionBody = parse(body)?;
+        let open = self.open(state, named, call, version).await?;
+        match self.asked {
+            TableCall::Exists => Ok(Answer::Nothing),
+            TableCall::CountRows => {
+                let body: CountBody = parse(body)?;
+                tables::count_rows(state, &open, body, call).await
+            }
+            TableCall::Stats => tables::stats(&open, call).await,
+            TableCall::Versions => tables::versions(state, &open, call).await,
+            TableCall::Tags => tables::tags(state, &open, self.dialect, call).await,
+            TableCall::TagVersion => {
+                let body: TagBody = parse(body)?;
+                tables::tag_version(state, &open, body, call).await
+            }
+            TableCall::Branches => tables::branches(state, &open, call).await,
+            TableCall::Indexes => tables::indexes(&open, call).await,
+            TableCall::IndexStats { index } => tables::index_stats(&open, &index, call).await,
+            TableCall::Describe | TableCall::Query | TableCall::ExplainPlan => {
+                tables::describe(&open, self.name, self.dialect)
+            }
+        }
+    }
+
+    /// Opens the table at the version that the call names, or at one that is as new as the caller has seen.
+    async fn open(
+        &self,
+        state: &ShardState,
+        named: VersionBody,
+        call: &mut Call,
+        version: &mut Option<u64>,
+    ) -> Result<Arc<crate::tables::OpenTable>> {
+        if let Some(branch) = named.branch.filter(|branch| branch != "main") {
+            let problem = format!("branch `{branch}` is not served: only the main branch is");
+            return Err(QueryError::NotBuilt { problem });
+        }
+        let wanted = named.version.unwrap_or(0);
+        let mut open = call.open(self.name, wanted, Permission::Read).await?;
+        let catalog = &state.shared.catalog;
+        let is_behind = |version| self.freshness.is_behind(version, catalog.followed(self.name));
+        if wanted == 0 && is_behind(open.version()) {
+            let caught_up = catalog.catch_up(self.name, is_behind);
+            call.context.bound("open", Box::pin(async { Ok(caught_up.await) })).await?;
+            open = call.open(self.name, 0, Permission::Read).await?;
+        }
+        *version = Some(open.version());
+        Ok(open)
+    }
+}
+
+/// Answers a call of a namespace. All tables are in the root namespace, which has no namespaces in it.
+fn of_namespace(state: &ShardState, route: Route, query: &str, call: &Call) -> Result<Answer> {
+    let (Route::Tables { namespace }
+    | Route::Namespaces { namespace }
+    | Route::Namespace { namespace }) = &route
+    else {
+        return Err(QueryError::Server("a table's call reached a namespace".into()));
+    };
+    if !namespace.is_empty() {
+        return Err(QueryError::NamespaceUnknown { namespace: namespace.join("$") });
+    }
+    match route {
+        Route::Tables { .. } => tables::list(state, &call.caller().caller, query),
+        Route::Namespaces { .. } => {
+            json(serde_json::json!({ "namespaces": [], "page_token": null }))
+        }
+        _ => json(Value::Object(
+            [("properties".to_owned(), serde_json::json!({}))].into_iter().collect(),
+        )),
+    }
+}

@@ -1,0 +1,221 @@
+//! The `query` call: a search by vectors or words becomes a Search request, and takes the same path. A query of neither
+//! reads rows (`scan.rs`).
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use wire::query::search_request::By;
+use wire::query::{SearchRequest, Stage, Text, Vector};
+
+use super::answer::{Answer, ArrowWriter, Reply, json};
+use super::query_body::{QueryBody, Vectors};
+use super::scan::{explain_scan, positions, scan};
+use super::selection::Selection;
+use crate::call::Call;
+use crate::error::{QueryError, Result};
+use crate::search::{FoundRows, find};
+use crate::state::ShardState;
+use crate::stream_calls::StreamContext;
+use crate::tables::{Measure, OpenTable};
+
+/// Maximum number of vectors of one query.
+const VECTORS_MAX: usize = 100;
+
+/// Answers a `query` call of the table that `call` has opened. `of_stream` is the context of the whole answer.
+pub async fn query(
+    state: &Arc<ShardState>,
+    open: &Arc<OpenTable>,
+    body: QueryBody,
+    of_stream: StreamContext,
+    mut call: Call,
+) -> Reply {
+    let has_words = body.full_text_query.as_ref().is_some_and(|words| !words.is_null());
+    let answer = match (&body.vector, has_words) {
+        (Vectors::None, false) => return scan(state, open, body, of_stream, call).await,
+        (Vectors::None, true) => by_words(state, open, body, &mut call).await,
+        (_, false) => by_vectors(state, open, body, &mut call).await,
+        (_, true) => Err(QueryError::BadRequest {
+            field: "full_text_query",
+            problem: "is given beside `vector`; send two queries, and fuse their rows".into(),
+        }),
+    };
+    Reply::Whole(call, answer)
+}
+
+async fn by_vectors(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    mut body: QueryBody,
+    call: &mut Call,
+) -> Result<Answer> {
+    let (vectors, are_several) = match std::mem::take(&mut body.vector) {
+        Vectors::None => (Vec::new(), false),
+        Vectors::One(vector) => (vec![vector], false),
+        Vectors::Several(vectors) => (vectors, true),
+    };
+    if vectors.len() > VECTORS_MAX {
+        let problem = format!("has {} vectors; send at most {VECTORS_MAX} at once", vectors.len());
+        return Err(QueryError::BadRequest { field: "vector", problem });
+    }
+    let measure = Measure::Distance;
+    let with_row_id = body.with_row_id.unwrap_or(false);
+    let selection = Selection::new(body.columns.take(), with_row_id, measure, open)?;
+    let base = SearchRequest {
+        vector_column: body.vector_column.take().unwrap_or_default(),
+        nprobes: body.minimum_nprobes.or(body.nprobes).unwrap_or_default(),
+        refine_factor: body.refine_factor,
+        lower_bound: body.lower_bound,
+        upper_bound: body.upper_bound,
+        ef: body.ef.unwrap_or_default(),
+        metric: body.distance_type.take().unwrap_or_default(),
+        exact: body.bypass_vector_index.unwrap_or(false),
+        ..search_request(&mut body, open, &selection)?
+    };
+    let mut answer = None;
+    for (index, values) in (0..).zip(vectors) {
+        let request = SearchRequest { by: Some(By::Vector(Vector { values })), ..base.clone() };
+        let rows = found(state, open, request, measure, &selection, call).await?;
+        let index = are_several.then_some(index);
+        write(&mut answer, rows, measure, &selection, index)?;
+    }
+    finish(answer, call)
+}
+
+async fn by_words(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    mut body: QueryBody,
+    call: &mut Call,
+) -> Result<Answer> {
+    let measure = Measure::Score;
+    let with_row_id = body.with_row_id.unwrap_or(false);
+    let selection = Selection::new(body.columns.take(), with_row_id, measure, open)?;
+    let words = words(&body.full_text_query.take().unwrap_or_default())?;
+    let request =
+        SearchRequest { by: Some(By::Text(words)), ..search_request(&mut body, open, &selection)? };
+    let rows = found(state, open, request, measure, &selection, call).await?;
+    let mut answer = None;
+    write(&mut answer, rows, measure, &selection, None)?;
+    finish(answer, call)
+}
+
+/// Runs a query, and returns its stages as text.
+pub async fn explain(
+    state: &Arc<ShardState>,
+    open: &Arc<OpenTable>,
+    body: QueryBody,
+    call: &mut Call,
+) -> Result<Answer> {
+    call.explain();
+    let has_words = body.full_text_query.as_ref().is_some_and(|words| !words.is_null());
+    match (&body.vector, has_words) {
+        (Vectors::None, false) => explain_scan(state, open, body, call).await?,
+        (Vectors::None, true) => drop(by_words(state, open, body, call).await?),
+        _ => drop(by_vectors(state, open, body, call).await?),
+    }
+    let line = |stage: Stage| format!("{}: {}\n", stage.name, stage.detail);
+    json(call.explained().into_iter().map(line).collect::<String>())
+}
+
+/// Returns the fields that all searches have.
+fn search_request(
+    body: &mut QueryBody,
+    open: &OpenTable,
+    selection: &Selection,
+) -> Result<SearchRequest> {
+    if body.order_by.as_ref().is_some_and(|by| !by.is_empty()) {
+        let problem = "`order_by` is served only without `vector` and `full_text_query`, whose rows come best first; sort \
+                       them in the client";
+        return Err(QueryError::NotBuilt { problem: problem.into() });
+    }
+    let small = |field: &'static str, number: Option<u64>| {
+        let number = number.unwrap_or(0);
+        let problem = || format!("is {number}, which is too large for a search; give a limit");
+        u32::try_from(number).map_err(|_| QueryError::BadRequest { field, problem: problem() })
+    };
+    let k = match body.k {
+        None => 10,
+        k => small("k", k)?,
+    };
+    Ok(SearchRequest {
+        table: open.name.clone(),
+        version: open.version(),
+        filter: body.filter.take().unwrap_or_default(),
+        filter_after: body.prefilter == Some(false),
+        k,
+        offset: small("offset", body.offset)?,
+        indexed_only: body.fast_search.unwrap_or(false),
+        columns: selection.requested(),
+        ..Default::default()
+    })
+}
+
+async fn found(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    request: SearchRequest,
+    measure: Measure,
+    selection: &Selection,
+    call: &mut Call,
+) -> Result<(RecordBatch, Option<Vec<u64>>)> {
+    let FoundRows { rows, .. } = find(state, request, call).await?;
+    let positions = match selection.has_positions() {
+        true => Some(positions(open, &rows, measure, call.context).await?),
+        false => None,
+    };
+    Ok((rows, positions))
+}
+
+fn write(
+    answer: &mut Option<ArrowWriter>,
+    (rows, positions): (RecordBatch, Option<Vec<u64>>),
+    measure: Measure,
+    selection: &Selection,
+    query_index: Option<i32>,
+) -> Result<()> {
+    let rows = selection.select(&rows, measure, positions, query_index)?;
+    let writer = match answer {
+        Some(writer) => writer,
+        None => answer.insert(ArrowWriter::new(rows.schema_ref())?),
+    };
+    writer.write(&rows)
+}
+
+fn finish(answer: Option<ArrowWriter>, call: &mut Call) -> Result<Answer> {
+    let Some(writer) = answer else {
+        let problem = "is an empty list of vectors; give at least one".into();
+        return Err(QueryError::BadRequest { field: "vector", problem });
+    };
+    writer.into_answer(call)
+}
+
+/// Returns the words to search for.
+fn words(query: &serde_json::Value) -> Result<Text> {
+    let text = |column: Option<&str>, words: &str| Text {
+        words: words.to_owned(),
+        column: column.unwrap_or_default().to_owned(),
+        ..Default::default()
+    };
+    // Below protocol version 0.3.0, and from Namespace clients: `{"columns": […], "query": "words"}`.
+    let plain = query.get("string_query").unwrap_or(query);
+    if let Some(words) = plain.get("query").and_then(|it| it.as_str()) {
+        let columns = plain.get("columns").and_then(|it| it.as_array());
+        let columns: Vec<_> = columns.into_iter().flatten().filter_map(|it| it.as_str()).collect();
+        return match columns.as_slice() {
+            [] => Ok(text(None, words)),
+            [column] => Ok(text(Some(column), words)),
+            _ => Err(unbuilt("several columns")),
+        };
+    }
+    let structured = query.get("structured_query").unwrap_or(query);
+    let node = structured.get("query").and_then(|it| it.get("match"));
+    let node = node.ok_or_else(|| unbuilt("this form"))?;
+    let words = node.get("terms").and_then(|it| it.as_str()).unwrap_or_default();
+    Ok(text(node.get("column").and_then(|it| it.as_str()), words))
+}
+
+fn unbuilt(what: &str) -> QueryError {
+    let problem =
+        format!("a full-text query of {what} is not served; search for words in one column");
+    QueryError::NotBuilt { problem }
+}

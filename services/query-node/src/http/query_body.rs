@@ -1,0 +1,266 @@
+//! The body of a `query` call, in both dialects. Pure.
+
+use std::fmt;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+/// A `query` call. Unknown fields are ignored, and null is the same as absence.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct QueryBody {
+    /// The number of rows; without a limit LanceDB's clients send 2⁶³ − 1.
+    pub k: Option<u64>,
+    #[serde(default, deserialize_with = "vectors")]
+    pub vector: Vectors,
+    pub version: Option<u64>,
+    pub branch: Option<String>,
+    pub prefilter: Option<bool>,
+    pub filter: Option<String>,
+    pub columns: Option<Columns>,
+    pub offset: Option<u64>,
+    pub with_row_id: Option<bool>,
+    pub fast_search: Option<bool>,
+    pub order_by: Option<Vec<Order>>,
+    pub full_text_query: Option<serde_json::Value>,
+    pub vector_column: Option<String>,
+    pub distance_type: Option<String>,
+    pub nprobes: Option<u32>,
+    pub minimum_nprobes: Option<u32>,
+    pub lower_bound: Option<f32>,
+    pub upper_bound: Option<f32>,
+    pub ef: Option<u32>,
+    pub refine_factor: Option<u32>,
+    pub bypass_vector_index: Option<bool>,
+}
+
+/// The query vectors.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Vectors {
+    /// None: the call does not search by vectors.
+    #[default]
+    None,
+    One(Vec<f32>),
+    Several(Vec<Vec<f32>>),
+}
+
+/// The columns to return.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(untagged)]
+pub enum Columns {
+    Names(Vec<String>),
+    Namespace(NamespaceColumns),
+    /// Names of the answer's columns, each with a SQL expression.
+    Aliases(serde_json::Map<String, serde_json::Value>),
+}
+
+/// The columns to return, as Namespace clients name them.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum NamespaceColumns {
+    ColumnNames(Vec<String>),
+    ColumnAliases(serde_json::Map<String, serde_json::Value>),
+}
+
+/// The order of rows by one column.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub struct Order {
+    pub column_name: String,
+    #[serde(default = "yes")]
+    pub ascending: bool,
+    #[serde(default)]
+    pub nulls_first: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Reads vectors in any of their forms: `[]`, `[1.0, …]`, `[[1.0, …], …]`, `{"single_vector": [1.0, …]}`,
+/// `{"multi_vector": [[1.0, …], …]}`, or null.
+fn vectors<'de, D: Deserializer<'de>>(from: D) -> Result<Vectors, D::Error> {
+    from.deserialize_any(VectorsVisitor)
+}
+
+struct VectorsVisitor;
+
+/// An element of the list of a query vector: a number, or a whole vector.
+enum Element {
+    Number(f32),
+    Vector(Vec<f32>),
+}
+
+#[derive(Deserialize)]
+struct NamespaceVectors {
+    single_vector: Option<Vec<f32>>,
+    multi_vector: Option<Vec<Vec<f32>>>,
+}
+
+impl<'de> Visitor<'de> for VectorsVisitor {
+    type Value = Vectors;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of numbers, or a list of such lists")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Vectors, E> {
+        Ok(Vectors::None)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vectors, A::Error> {
+        match list.next_element()? {
+            None => Ok(Vectors::None),
+            Some(Element::Number(first)) => {
+                let mut vector = vec![first];
+                while let Some(number) = list.next_element()? {
+                    vector.push(number);
+                }
+                Ok(Vectors::One(vector))
+            }
+            Some(Element::Vector(first)) => {
+                let mut vectors = vec![first];
+                while let Some(vector) = list.next_element()? {
+                    vectors.push(vector);
+                }
+                Ok(Vectors::Several(vectors))
+            }
+        }
+    }
+
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Vectors, A::Error> {
+        let map = serde::de::value::MapAccessDeserializer::new(map);
+        let NamespaceVectors { single_vector, multi_vector } = Deserialize::deserialize(map)?;
+        Ok(match (single_vector, multi_vector) {
+            (Some(one), _) if !one.is_empty() => Vectors::One(one),
+            (_, Some(several)) if !several.is_empty() => Vectors::Several(several),
+            _ => Vectors::None,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Element {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct ElementVisitor;
+
+        impl<'de> Visitor<'de> for ElementVisitor {
+            type Value = Element;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, or a list of numbers")
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Element, E> {
+                Ok(Element::Number(number as f32))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Element, E> {
+                Ok(Element::Number(number as f32))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Element, E> {
+                Ok(Element::Number(number as f32))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Element, A::Error> {
+                let mut vector = Vec::new();
+                while let Some(number) = list.next_element()? {
+                    vector.push(number);
+                }
+                Ok(Element::Vector(vector))
+            }
+        }
+
+        from.deserialize_any(ElementVisitor)
+    }
+}
+
+/// A filter that names rows by their ids or positions, as `take_row_ids` and `take_offsets` of LanceDB's clients send it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RowFilter {
+    /// The rows with these ids.
+    Ids(Vec<u64>),
+    /// The rows at these positions of the table, counted without deleted rows.
+    Positions(Vec<u64>),
+}
+
+impl RowFilter {
+    /// Parses a filter. Returns `None` if it is any other.
+    pub fn parse(filter: &str) -> Option<Self> {
+        let filter = filter.trim();
+        if filter == "false" {
+            return Some(Self::Ids(Vec::new()));
+        }
+        let (column, list) = filter.split_once(char::is_whitespace)?;
+        let list = list.trim_start();
+        let (word, list) = list.split_at_checked(2)?;
+        let list = list.trim().strip_prefix('(')?.strip_suffix(')')?;
+        if !word.eq_ignore_ascii_case("in") {
+            return None;
+        }
+        let numbers = list.split(',').map(|it| it.trim().parse().ok()).collect::<Option<_>>()?;
+        match column {
+            "_rowid" => Some(Self::Ids(numbers)),
+            "_rowoffset" => Some(Self::Positions(numbers)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(json: &str) -> QueryBody {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_body_as_pythons_client_sends_it() {
+        let body = parsed(
+            r#"{"ef":null,"k":9223372036854775807,"lower_bound":null,"maximum_nprobes":20,
+                "minimum_nprobes":20,"nprobes":20,"prefilter":true,"refine_factor":null,
+                "upper_bound":0.5,"vector":[0.10000000149011612,1,-2],"version":null}"#,
+        );
+        assert_eq!(body.k, Some(i64::MAX as u64));
+        assert_eq!(body.vector, Vectors::One(vec![0.1, 1.0, -2.0]));
+        assert_eq!((body.minimum_nprobes, body.upper_bound), (Some(20), Some(0.5)));
+        assert_eq!((body.version, body.ef, body.prefilter), (None, None, Some(true)));
+    }
+
+    #[test]
+    fn vectors_have_many_forms() {
+        for (json, expected) in [
+            (r#"{"vector":[]}"#, Vectors::None),
+            (r#"{"vector":null}"#, Vectors::None),
+            ("{}", Vectors::None),
+            (r#"{"vector":[[1],[2.5]]}"#, Vectors::Several(vec![vec![1.0], vec![2.5]])),
+            (r#"{"vector":{"single_vector":[1]}}"#, Vectors::One(vec![1.0])),
+            (r#"{"vector":{"multi_vector":[[1]]}}"#, Vectors::Several(vec![vec![1.0]])),
+        ] {
+            assert_eq!(parsed(json).vector, expected, "{json}");
+        }
+        for json in [r#"{"vector":"x"}"#, r#"{"vector":[1,[2]]}"#, r#"{"vector":[[1],2]}"#] {
+            assert!(serde_json::from_str::<QueryBody>(json).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn columns_have_many_forms() {
+        let names = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let columns = |json| parsed(json).columns.unwrap();
+        assert_eq!(columns(r#"{"columns":["a","b"]}"#), Columns::Names(names(&["a", "b"])));
+        let namespace = columns(r#"{"columns":{"column_names":["a"]}}"#);
+        assert_eq!(namespace, Columns::Namespace(NamespaceColumns::ColumnNames(names(&["a"]))));
+        let aliases = columns(r#"{"columns":{"twice":"a * 2"}}"#);
+        assert!(matches!(aliases, Columns::Aliases(it) if it["twice"] == "a * 2"));
+    }
+
+    #[test]
+    fn only_filters_that_name_rows_are_row_filters() {
+        assert_eq!(RowFilter::parse("_rowid IN (2, 0)"), Some(RowFilter::Ids(vec![2, 0])));
+        assert_eq!(RowFilter::parse("_rowoffset in (7)"), Some(RowFilter::Positions(vec![7])));
+        assert_eq!(RowFilter::parse("false"), Some(RowFilter::Ids(vec![])));
+        for other in ["id IN (1)", "_rowid IN (1) OR x", "_rowid = 1", "_rowid IN (-1)", "_rowid"] {
+            assert_eq!(RowFilter::parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Queries without vectors and words: rows in the table's order or another, those that pass a filter, or those that a
+//! filter names by their ids or positions.
+//!
+//! The addresses of the rows are found first. The rows are then read from the I/O nodes and sent piece by piece, so
+//! that an answer of any size takes bounded memory.
+
+use std::sync::Arc;
+
+use address::RowAddr;
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use axum::body::{Body, Bytes};
+use futures::{FutureExt, StreamExt, stream};
+use lake::OrderBy;
+use spelling::counted;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use wire::Fault;
+
+use super::answer::{Answer, ArrowWriter, Reply};
+use super::query_body::{Order, QueryBody, RowFilter};
+use super::selection::Selection;
+use crate::admission::Ask;
+use crate::call::Call;
+use crate::call_rules::TAKE_ROWS_MAX;
+use crate::counters::Stage;
+use crate::error::{QueryError, Result};
+use crate::request_context::RequestContext;
+use crate::row_reader::{Piece, RowReader};
+use crate::state::ShardState;
+use crate::stream_calls::StreamContext;
+use crate::tables::{Measure, OpenTable};
+
+/// Maximum number of pieces that wait for the connection while the next one is read.
+const PIECES_AHEAD_MAX: usize = 2;
+
+/// Answers a query of neither vectors nor words. `of_stream` is the context of the whole answer.
+pub async fn scan(
+    state: &Arc<ShardState>,
+    open: &Arc<OpenTable>,
+    body: QueryBody,
+    of_stream: StreamContext,
+    mut call: Call,
+) -> Reply {
+    let scan = match Scan::new(state, open, body, &mut call).await {
+        Ok(scan) => scan,
+        Err(error) => return Reply::Whole(call, Err(error)),
+    };
+    if scan.reader.is_last() {
+        let context = call.context;
+        let answer = scan.whole(state, &mut call, context).await;
+        return Reply::Whole(call, answer);
+    }
+    let format = scan.writer.format();
+    let state = Arc::clone(state);
+    let (pieces, mut received) = mpsc::channel(PIECES_AHEAD_MAX);
+    tokio::spawn(async move {
+        let sent = tokio::select! {
+            biased;
+            sent = scan.send(&state, &pieces, &mut call, of_stream) => sent,
+            // The caller is gone: dropping the scan cancels its reads, and the call ends as abandoned.
+            () = pieces.closed() => return,
+        };
+        if let Err(fault) = call.end(sent) {
+            let _ = pieces.send(Err(fault)).await;
+        }
+    });
+    // An error of the first rows becomes the status of the answer.
+    match received.recv().await {
+        Some(Ok(first)) => {
+            let rest = ReceiverStream::new(received).map(|piece| piece.map_err(text_of));
+            let body = stream::iter([Ok(first)]).chain(rest);
+            Reply::Pieces(Body::from_stream(body), format)
+        }
+        Some(Err(fault)) => Reply::Failed(fault),
+        None => Reply::Failed(
+            QueryError::Server("the rows were not sent; this is a defect".into()).into(),
+        ),
+    }
+}
+
+/// Finds the rows of a query, and reads the first of them, so that `call` has its stages.
+pub async fn explain_scan(
+    state: &Arc<ShardState>,
+    open: &Arc<OpenTable>,
+    body: QueryBody,
+    call: &mut Call,
+) -> Result<()> {
+    let mut scan = Scan::new(state, open, body, call).await?;
+    let context = call.context;
+    scan.write_next(state, call, context).await.map(drop)
+}
+
+/// An answer that has begun can only be broken off. The text is logged, not sent.
+fn text_of(fault: Fault) -> std::io::Error {
+    std::io::Error::other(fault.message)
+}
+
+/// The channel of pieces to the caller.
+type Pieces = mpsc::Sender<std::result::Result<Bytes, Fault>>;
+
+/// A query in progress.
+struct Scan {
+    reader: RowReader,
+    selection: Selection,
+    writer: ArrowWriter,
+}
+
+impl Scan {
+    async fn new(
+        state: &ShardState,
+        open: &Arc<OpenTable>,
+        mut body: QueryBody,
+        call: &mut Call,
+    ) -> Result<Self> {
+        let with_row_id = body.with_row_id.unwrap_or(false);
+        let selection = Selection::new(body.columns.take(), with_row_id, Measure::Nothing, open)?;
+        let projection = open.project(&selection.requested())?;
+        let context = call.context;
+        let find = find(Arc::clone(open), body).boxed();
+        let ask = Ask { during: "search", rows: 1, context };
+        let addrs = state.shared.admission.run_in_background(ask, find).await?;
+        if addrs.len() > TAKE_ROWS_MAX {
+            let problem = format!(
+                "is missing or too large: more than {TAKE_ROWS_MAX} rows would be returned, which is the most; give a \
+                 limit"
+            );
+            return Err(QueryError::BadRequest { field: "k", problem });
+        }
+        call.stage(Stage::Search, || counted(addrs.len(), "row"));
+        let rows = &projection.answer(Measure::Nothing)?.schema;
+        let writer = ArrowWriter::new(selection.schema(rows, false)?.as_ref())?;
+        Ok(Self { reader: RowReader::new(Arc::clone(open), addrs, projection), selection, writer })
+    }
+
+    /// Reads the only piece.
+    async fn whole(
+        mut self,
+        state: &ShardState,
+        call: &mut Call,
+        context: RequestContext,
+    ) -> Result<Answer> {
+        self.write_next(state, call, context).await?;
+        self.writer.into_answer(call)
+    }
+
+    /// Reads and sends all pieces. Returns early if the caller is gone.
+    async fn send(
+        mut self,
+        state: &ShardState,
+        pieces: &Pieces,
+        call: &mut Call,
+        of_stream: StreamContext,
+    ) -> Result<()> {
+        loop {
+            let is_last = self.reader.is_last();
+            let context = of_stream.for_piece().for_piece_of(call.context);
+            let rows = self.write_next(state, call, context).await?;
+            if is_last {
+                self.writer.finish()?;
+            }
+            let bytes = self.writer.take();
+            call.count_rows(rows, bytes.len());
+            call.stage(Stage::Assemble, || counted(bytes.len(), "byte"));
+            if pieces.send(Ok(bytes)).await.is_err() || is_last {
+                return Ok(());
+            }
+            call.stage(Stage::Reply, || "until the caller had room for it".into());
+        }
+    }
+
+    /// Reads and encodes the next piece. Returns the number of its rows.
+    async fn write_next(
+        &mut self,
+        state: &ShardState,
+        call: &mut Call,
+        context: RequestContext,
+    ) -> Result<usize> {
+        let Piece { rows, .. } = self.reader.next(state, call, context).await?;
+        let measure = Measure::Nothing;
+        let positions = match self.selection.has_positions() {
+            true => Some(positions(&self.reader.open, &rows, measure, context).await?),
+            false => None,
+        };
+        let rows = self.selection.select(&rows, measure, positions, None)?;
+        self.writer.write(&rows)?;
+        Ok(rows.num_rows())
+    }
+}
+
+/// Returns the positions in the table of `rows`, whose last columns are row addresses and the `measure`.
+pub async fn positions(
+    open: &OpenTable,
+    rows: &RecordBatch,
+    measure: Measure,
+    context: RequestContext,
+) -> Result<Vec<u64>> {
+    let behind = if measure == Measure::Nothing { 1 } else { 2 };
+    let addresses = rows.column(rows.num_columns() - behind).as_primitive::<UInt64Type>();
+    let addrs: Vec<_> = addresses.values().iter().copied().map(RowAddr::from_u64).collect();
+    let positions = async { Ok(open.table.positions_of(&addrs).await?) }.boxed();
+    context.bound("assemble", positions).await
+}
+
+/// Finds the rows of a query, up to one more than may be returned.
+async fn find(open: Arc<OpenTable>, body: QueryBody) -> Result<Vec<RowAddr>> {
+    let table = &open.table;
+    let offset = usize::try_from(body.offset.unwrap_or(0)).unwrap_or(usize::MAX);
+    let k = usize::try_from(body.k.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let k = k.min(TAKE_ROWS_MAX + 1);
+    let end = offset.saturating_add(k);
+    let filter = body.filter.as_deref().filter(|filter| !filter.trim().is_empty());
+    let order = body.order_by.filter(|by| !by.is_empty());
+    let found = match (filter, order) {
+        (filter, Some(by)) => {
+            let by: Vec<OrderBy> = by.into_iter().map(order_by).collect();
+            table.scan_ordered(filter, &by, end).await?
+        }
+        (None, None) => return Ok(table.live_rows(offset as u64..end as u64).await?),
+        (Some(filter), None) => match RowFilter::parse(filter) {
+            Some(RowFilter::Ids(ids)) => ids.into_iter().map(RowAddr::from_u64).collect(),
+            Some(RowFilter::Positions(positions)) => {
+                table.rows_at(&positions).await?.into_iter().flatten().collect()
+            }
+            None => table.search_filter(filter, end).await?.rows,
+        },
+    };
+    Ok(found.into_iter().skip(offset).take(k).collect())
+}
+
+fn order_by(order: Order) -> OrderBy {
+    let Order { column_name, ascending, nulls_first } = order;
+    OrderBy { column: column_name, is_descending: !ascending, nulls_first }
+}

@@ -1,0 +1,270 @@
+//! Calls that list and describe: tables, namespaces, versions, tags, indexes.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use access::Caller;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use humantime::format_rfc3339_micros;
+use lake::{IndexInfo, TypeNames, schema_json};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::answer::{Answer, json as answer};
+use super::route::{Dialect, parameter};
+use crate::admission::Ask;
+use crate::call::Call;
+use crate::error::{QueryError, Result};
+use crate::state::ShardState;
+use crate::tables::OpenTable;
+
+/// Maximum number of names in one page of a list.
+const PAGE_MAX: usize = 1000;
+
+/// The rows of a fragment below which LanceDB counts it as small.
+const SMALL_FRAGMENT_ROWS: u64 = 100_000;
+
+/// Lists the tables that `caller` may see, in the order of their names, from the one after the query's `page_token` on.
+pub fn list(state: &ShardState, caller: &Caller, query: &str) -> Result<Answer> {
+    let limit = match parameter(query, "limit").filter(|limit| !limit.is_empty()) {
+        None => PAGE_MAX,
+        Some(limit) => limit.parse().map_err(|_| QueryError::BadRequest {
+            field: "limit",
+            problem: format!("is `{limit}`; give a number of tables"),
+        })?,
+    };
+    let after = parameter(query, "page_token").unwrap_or_default();
+    let names = state.shared.catalog.names().filter(|name| caller.sees(name));
+    // One name that they can't write makes clients refuse the whole list.
+    let mut names = names.filter(|name| is_writable(name) && *name > after.as_str());
+    let page: Vec<&str> = names.by_ref().take(limit.clamp(1, PAGE_MAX)).collect();
+    let next = names.next().and(page.last());
+    answer(json!({ "tables": page, "page_token": next }))
+}
+
+/// Returns whether clients accept a table's name.
+fn is_writable(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    (1..=128).contains(&name.len()) && name.chars().all(is_allowed) && name != "." && name != ".."
+}
+
+/// Describes a table.
+pub fn describe(open: &OpenTable, name: &str, dialect: Dialect) -> Result<Answer> {
+    let names = match dialect {
+        Dialect::LanceDb => TypeNames::Lance,
+        Dialect::Namespace => TypeNames::Namespace,
+    };
+    let schema = schema_json(open.table.schema(), names).map_err(|error| {
+        let problem = format!("the schema has a type that this protocol can't name: {error}");
+        QueryError::NotBuilt { problem }
+    })?;
+    // The location is left out: callers need not know where the operator keeps tables.
+    answer(json!({ "table": name, "namespace": [], "version": open.version(), "schema": schema }))
+}
+
+/// Returns the numbers of a table's rows and fragments.
+pub async fn stats(open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
+    let indexes = async { Ok(open.table.indexes().await?.len()) }.boxed();
+    let indexes = call.context.bound("describe", indexes).await?;
+    let fragments = open.table.fragments();
+    let mut lengths: Vec<u64> = fragments.iter().map(|info| info.live_rows()).collect();
+    lengths.sort_unstable();
+    let at = |share: f64| {
+        let last = lengths.len().saturating_sub(1) as f64;
+        lengths.get((last * share).round() as usize).copied().unwrap_or(0)
+    };
+    let rows = open.table.row_count();
+    let deleted: u64 = fragments.iter().map(|info| u64::from(info.deleted_rows)).sum();
+    let bytes: u64 = fragments.iter().filter_map(|info| info.first_file_bytes).sum();
+    let small = lengths.iter().filter(|&&rows| rows < SMALL_FRAGMENT_ROWS).count();
+    answer(json!({
+        "total_bytes": bytes,
+        "num_rows": rows,
+        "num_deleted_rows": deleted,
+        "num_indices": indexes,
+        "fragment_stats": {
+            "num_fragments": lengths.len(),
+            "num_small_fragments": small,
+            "lengths": {
+                "min": at(0.0),
+                "max": at(1.0),
+                "mean": rows / (lengths.len().max(1) as u64),
+                "p25": at(0.25),
+                "p50": at(0.5),
+                "p75": at(0.75),
+                "p99": at(0.99),
+            },
+        },
+    }))
+}
+
+#[derive(Default, Deserialize)]
+pub struct CountBody {
+    predicate: Option<String>,
+    /// The name that Namespace clients give to the predicate.
+    filter: Option<String>,
+}
+
+/// Counts the rows that pass a predicate, or all.
+pub async fn count_rows(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    body: CountBody,
+    call: &Call,
+) -> Result<Answer> {
+    let predicate = body.predicate.or(body.filter).filter(|it| !it.trim().is_empty());
+    let rows = match predicate {
+        None => open.table.row_count(),
+        Some(predicate) => {
+            let open = Arc::clone(open);
+            let count = async move { Ok(open.table.count_filter(&predicate).await?) }.boxed();
+            in_background(state, call, count).await?
+        }
+    };
+    answer(rows)
+}
+
+/// Lists a table's versions.
+pub async fn versions(state: &ShardState, open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
+    let open = Arc::clone(open);
+    let list = async move { Ok(open.table.version_infos().await?) }.boxed();
+    let versions = in_background(state, call, list).await?;
+    let versions: Vec<Value> = versions
+        .into_iter()
+        .map(|it| json!({ "version": it.version, "timestamp": rfc3339(it.time), "metadata": it.metadata }))
+        .collect();
+    answer(json!({ "versions": versions }))
+}
+
+/// Lists a table's tags.
+pub async fn tags(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    dialect: Dialect,
+    call: &Call,
+) -> Result<Answer> {
+    let open = Arc::clone(open);
+    let list = async move { Ok(open.table.tags().await?) }.boxed();
+    let tags = in_background(state, call, list).await?;
+    let tag = |(name, it): (String, lake::TagInfo)| {
+        let value = json!({
+            "version": it.version,
+            "manifestSize": it.manifest_bytes,
+            "branch": it.branch,
+            "metadata": {},
+        });
+        (name, value)
+    };
+    let tags: serde_json::Map<_, _> = tags.into_iter().map(tag).collect();
+    match dialect {
+        Dialect::LanceDb => answer(tags),
+        Dialect::Namespace => answer(json!({ "tags": tags })),
+    }
+}
+
+#[derive(Default, Deserialize)]
+pub struct TagBody {
+    tag: String,
+}
+
+/// Returns the version that a tag names.
+pub async fn tag_version(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    body: TagBody,
+    call: &Call,
+) -> Result<Answer> {
+    let table = Arc::clone(open);
+    let list = async move { Ok(table.table.tags().await?) }.boxed();
+    let tags = in_background(state, call, list).await?;
+    match tags.get(&body.tag) {
+        Some(tag) => answer(json!({ "version": tag.version, "branch": tag.branch })),
+        None => Err(QueryError::TagUnknown { table: open.name.clone(), tag: body.tag }),
+    }
+}
+
+/// Lists a table's branches.
+pub async fn branches(state: &ShardState, open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
+    let open = Arc::clone(open);
+    let list = async move { Ok(open.table.branches().await?) }.boxed();
+    let branches = in_background(state, call, list).await?;
+    let branch = |(name, it): (String, lake::BranchInfo)| {
+        let value = json!({
+            "parentVersion": it.parent_version,
+            "createAt": it.created,
+            "manifestSize": it.manifest_bytes,
+            "parentBranch": it.parent,
+            "metadata": {},
+        });
+        (name, value)
+    };
+    let branches: serde_json::Map<_, _> = branches.into_iter().map(branch).collect();
+    answer(json!({ "branches": branches }))
+}
+
+/// Lists a table's indexes.
+pub async fn indexes(open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
+    let list = async { Ok(open.table.indexes().await?) }.boxed();
+    let indexes = call.context.bound("describe", list).await?;
+    let index = |it: &IndexInfo| {
+        json!({
+            "index_name": it.name,
+            "index_uuid": it.segments.first(),
+            "columns": it.columns,
+            "index_type": kind(it),
+            "status": "done",
+            "num_indexed_rows": it.rows_covered,
+            "num_unindexed_rows": it.rows_uncovered,
+            "size_bytes": it.bytes,
+            "num_segments": it.segments.len(),
+        })
+    };
+    let indexes: Vec<Value> = indexes.iter().map(index).collect();
+    answer(json!({ "indexes": indexes }))
+}
+
+/// Returns the numbers of one index.
+pub async fn index_stats(open: &Arc<OpenTable>, name: &str, call: &Call) -> Result<Answer> {
+    let list = async { Ok(open.table.indexes().await?) }.boxed();
+    let indexes = call.context.bound("describe", list).await?;
+    let Some(index) = indexes.iter().find(|index| index.name == name) else {
+        return Err(QueryError::IndexUnknown { table: open.name.clone(), index: name.to_owned() });
+    };
+    answer(json!({
+        "num_indexed_rows": index.rows_covered,
+        "num_unindexed_rows": index.rows_uncovered,
+        "index_type": kind(index),
+        "distance_type": index.metric.map(|metric| metric.to_string()),
+        "num_indices": index.segments.len(),
+    }))
+}
+
+/// Returns the name that clients have for the kind of an index.
+fn kind(index: &IndexInfo) -> &str {
+    match index.kind.as_str() {
+        "BTree" => "BTREE",
+        "Bitmap" => "BITMAP",
+        "LabelList" => "LABEL_LIST",
+        "Inverted" => "FTS",
+        "NGram" => "NGRAM",
+        "ZoneMap" => "ZONEMAP",
+        "BloomFilter" => "BLOOM_FILTER",
+        "RTree" => "RTREE",
+        other => other,
+    }
+}
+
+/// Runs work that Lance does, in the background.
+async fn in_background<T: Send + 'static>(
+    state: &ShardState,
+    call: &Call,
+    work: BoxFuture<'static, Result<T>>,
+) -> Result<T> {
+    let ask = Ask { during: "describe", rows: 1, context: call.context };
+    state.shared.admission.run_in_background(ask, work).await
+}
+
+fn rfc3339(time: SystemTime) -> String {
+    format_rfc3339_micros(time).to_string()
+}

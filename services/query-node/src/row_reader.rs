@@ -1,0 +1,100 @@
+//! Reads many rows by address, piece by piece.
+
+use std::sync::Arc;
+
+use address::RowAddr;
+use arrow_array::RecordBatch;
+
+use crate::call::Call;
+use crate::counters::Stage;
+use crate::error::Result;
+use crate::io_tier::{fetch_rows, present};
+use crate::request_context::RequestContext;
+use crate::stages::finish;
+use crate::state::ShardState;
+use crate::tables::{Measure, OpenTable, Projection};
+
+/// The size in bytes of a piece's rows.
+const PIECE_BYTES: usize = 4 << 20;
+
+/// The number of rows in the first piece if rows have no fixed size. Their size determines the next piece.
+const ROWS_FIRST: usize = 256;
+
+/// Maximum number of rows in a piece.
+const ROWS_MAX: usize = 16_384;
+
+/// The rows at some addresses, in their order.
+pub struct RowReader {
+    pub open: Arc<OpenTable>,
+    pub addrs: Vec<RowAddr>,
+    pub projection: Arc<Projection>,
+    /// Index in `addrs` of the first row that has not been read.
+    from: usize,
+    /// Number of rows in the next piece.
+    rows_next: usize,
+}
+
+/// Some of the rows.
+pub struct Piece {
+    /// The rows that are there, with their addresses.
+    pub rows: RecordBatch,
+    /// Index, in all addresses, of the first row of the piece.
+    pub from: usize,
+    /// The positions, within the piece, of addresses without a row, ascending.
+    pub missing: Vec<u32>,
+}
+
+impl RowReader {
+    pub fn new(open: Arc<OpenTable>, addrs: Vec<RowAddr>, projection: Arc<Projection>) -> Self {
+        let rows_next = projection.row_bytes.map_or(ROWS_FIRST, rows_of_fixed_width);
+        Self { open, addrs, projection, from: 0, rows_next }
+    }
+
+    /// Returns whether the next piece has all remaining rows.
+    pub fn is_last(&self) -> bool {
+        self.addrs.len() - self.from <= self.rows_next
+    }
+
+    /// Reads the next piece. Authorizes the call again, and charges the rows to its grant.
+    ///
+    /// # Errors
+    /// The errors of [`Call::renew`], [`Call::await_rows`] and [`fetch_rows`].
+    pub async fn next(
+        &mut self,
+        state: &ShardState,
+        call: &mut Call,
+        context: RequestContext,
+    ) -> Result<Piece> {
+        let from = self.from;
+        let end = self.addrs.len().min(from + self.rows_next);
+        let addrs = &self.addrs[from..end];
+        call.renew()?;
+        if !addrs.is_empty() {
+            call.await_rows(addrs.len(), context).await?;
+            call.hold_rows(self.projection.bytes_of(addrs.len()))?;
+        }
+        let fetched = fetch_rows(state, &self.open, addrs, &self.projection, context).await?;
+        let bytes = fetched.rows.get_array_memory_size();
+        call.hold_rows(bytes)?;
+        call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
+        let mut there = Vec::with_capacity(addrs.len());
+        there.extend(present(addrs.len(), &fetched.missing).map(|at| addrs[at].to_u64()));
+        let measure = Measure::Nothing;
+        let rows = finish(&fetched.rows, &self.projection, measure, there, Vec::new())?;
+        if self.projection.row_bytes.is_none() {
+            self.rows_next = rows_of_piece(bytes / addrs.len().max(1));
+        }
+        self.from = end;
+        Ok(Piece { rows, from, missing: fetched.missing })
+    }
+}
+
+/// Returns the number of rows of a piece if the columns of a row have `row_bytes` bytes. Each row also has an address.
+fn rows_of_fixed_width(row_bytes: usize) -> usize {
+    rows_of_piece(row_bytes.saturating_add(size_of::<u64>()))
+}
+
+/// Returns the number of rows of `row_bytes` bytes in a piece: at least 1, at most [`ROWS_MAX`].
+fn rows_of_piece(row_bytes: usize) -> usize {
+    (PIECE_BYTES / row_bytes.max(1)).clamp(1, ROWS_MAX)
+}
