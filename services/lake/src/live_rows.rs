@@ -36,7 +36,7 @@ impl Table {
     /// Returns the address of the live row at each of `positions`; `None` after the last row.
     ///
     /// Errors: those of the store, which deletions are read from.
-    pub async fn rows_at(&self, positions: &[u64]) -> Result<Vec<Option<RowAddr>>> {
+    pub async fn live_rows_at(&self, positions: &[u64]) -> Result<Vec<Option<RowAddr>>> {
         let begins = self.begins();
         let found: Vec<_> =
             positions.iter().map(|&position| fragment_of(&begins, position)).collect();

@@ -7,8 +7,6 @@
 use connections::CallRule;
 use wire::LOOKUP_BYTES_MAX;
 
-use crate::http::plain_rule;
-
 /// Maximum number of keys of a Get, or of one batch of a Lookup.
 pub const KEYS_MAX: usize = 10_000;
 
@@ -37,7 +35,11 @@ const GET_BYTES_MAX: usize = KEYS_MAX * KEY_BYTES_MAX + NAMES_BYTES_MAX;
 /// Maximum size of a Take in bytes.
 const TAKE_BYTES_MAX: usize = TAKE_ROWS_MAX * size_of::<u64>() + NAMES_BYTES_MAX;
 
-/// The maximum size of a request in bytes, over all calls: that of a Get.
+/// Maximum size of the body of a plain HTTP call in bytes: that of a filter with the ids of as many rows as a query may
+/// return.
+const HTTP_BODY_BYTES_MAX: usize = 32 << 20;
+
+/// The maximum size of a gRPC request in bytes, over all calls: that of a Get.
 pub const REQUEST_BYTES_MAX: usize = GET_BYTES_MAX;
 
 const _: () = assert!(
@@ -48,8 +50,9 @@ const _: () = assert!(
 
 /// Returns the rule for the call at `path`.
 pub fn call_rule(path: &str) -> CallRule {
-    if let Some(rule) = plain_rule(path) {
-        return rule;
+    if path.trim_start_matches('/').starts_with("v1/") || path == "/healthz" {
+        // Answers of many rows last for as long as their callers read.
+        return CallRule::plain(HTTP_BODY_BYTES_MAX).outlasting();
     }
     match path.strip_prefix("/bireme.query.v1.QueryService/") {
         Some("Search") => CallRule::new(SEARCH_BYTES_MAX),

@@ -11,6 +11,8 @@ mod tokens;
 use std::collections::HashSet;
 
 use address::RowAddr;
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::Expr;
 use futures::FutureExt;
 use lance::dataset::scanner::{ColumnOrdering, Scanner};
@@ -176,7 +178,13 @@ impl Table {
         // Lance parses the first complete expression and ignores the text after it. In parentheses, such text is an
         // error.
         let expr = parsed(filter)?;
-        if parsed(&format!("({filter}\n)"))? != expr {
+        let enclosed = parsed(&format!("({filter}\n)"))?;
+        // Each parsing reads the clock anew.
+        let is_same = match may_read_clock(filter) {
+            true => enclosed.map(without_literals) == expr.clone().map(without_literals),
+            false => enclosed == expr,
+        };
+        if !is_same {
             return Err(bad("there is more text after a complete expression".into()));
         }
         expr.ok_or_else(|| bad("it has no expression".into()))
@@ -218,6 +226,17 @@ impl Table {
         }
         without_wrapping(filter, text)
     }
+}
+
+/// Returns `expr` with null in place of each literal.
+fn without_literals(expr: Expr) -> Expr {
+    let erase = |part| match part {
+        Expr::Literal(..) => Ok(Transformed::yes(Expr::Literal(ScalarValue::Null, None))),
+        other => Ok(Transformed::no(other)),
+    };
+    // The closure returns no error.
+    on_deep_stack(|| expr.transform(erase))
+        .map_or(Expr::Literal(ScalarValue::Null, None), |it| it.data)
 }
 
 /// Removes from Lance's and DataFusion's message `text` the phrases that introduce it. `text` is one line, even if

@@ -16,6 +16,7 @@ mod ingest_text;
 mod interrupted;
 mod key_texts;
 mod keys;
+mod live_rows;
 mod lookups;
 mod rows;
 mod stores;

@@ -14,7 +14,7 @@ use crate::error::{QueryError, Result};
 /// The reply to a call that has become a request.
 pub enum Reply {
     /// The request has ended.
-    Whole(Call, Result<Answer>),
+    Whole(Box<Call>, Result<Answer>),
     /// The answer of a request that goes on: its first piece is there.
     Pieces(Body, Format),
     /// The request has failed and ended.

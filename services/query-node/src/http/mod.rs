@@ -30,7 +30,7 @@ use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use axum::routing::{any, get};
-use connections::{CallRule, PlainCalls};
+use connections::PlainCalls;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -51,19 +51,9 @@ use crate::service::Service;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
 
-/// Maximum size of the body of a call in bytes: that of a filter with the ids of as many rows as a query may return.
-const BODY_BYTES_MAX: usize = 32 << 20;
-
 /// The version of LanceDB's protocol, which tells its clients what they may send: several vectors in one query, and
 /// structured full-text queries.
 const PROTOCOL_VERSION: &str = "0.3.0";
-
-/// Returns the rule of the call at `path` if it is plain HTTP.
-pub fn plain_rule(path: &str) -> Option<CallRule> {
-    let is_plain = path.trim_start_matches('/').starts_with("v1/") || path == "/healthz";
-    // Answers of many rows last for as long as their callers read.
-    is_plain.then(|| CallRule::plain(BODY_BYTES_MAX).outlasting())
-}
 
 /// The answers to calls that are refused before they reach their service.
 pub const PLAIN_CALLS: PlainCalls =
@@ -144,7 +134,7 @@ async fn answer(
         call.context = call.context.within(timeout);
     }
     let reply = match read(body, &call).await {
-        Err(error) => Reply::Whole(call, Err(error)),
+        Err(error) => Reply::Whole(Box::new(call), Err(error)),
         Ok(body) => match route {
             Route::Table { name, call: asked, dialect } => {
                 let table = TableRequest { name: &name, asked, dialect, freshness };
@@ -152,7 +142,7 @@ async fn answer(
             }
             other => {
                 let answer = of_namespace(state, other, text, &call);
-                Reply::Whole(call, answer)
+                Reply::Whole(Box::new(call), answer)
             }
         },
     };
@@ -169,20 +159,27 @@ fn asked_timeout(headers: &HeaderMap) -> Option<Duration> {
     text.parse().ok().map(Duration::from_millis)
 }
 
-/// Reads the whole body.
+/// Reads the whole body, whose size the rule of the call bounds (`call_rules.rs`).
 async fn read(body: Body, call: &Call) -> Result<Vec<u8>> {
     let reading = async {
-        match to_bytes(body, BODY_BYTES_MAX).await {
+        match to_bytes(body, usize::MAX).await {
             Ok(bytes) => Ok(bytes.into()),
-            Err(error) => {
-                let status = error.into_inner().downcast::<tonic::Status>();
-                let fault = status.map(|status| Fault::from_status(&status));
-                let gone = |_| Fault::new(Reason::Cancelled, "the request ended before its body");
-                Err(QueryError::Fault(fault.unwrap_or_else(gone)))
-            }
+            Err(error) => Err(QueryError::Fault(unread(&error))),
         }
     };
     call.context.bound("read", Box::pin(reading)).await
+}
+
+/// Returns why a body could not be read: the status with which it was refused, or else its client has gone.
+fn unread(error: &axum::Error) -> Fault {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(status) = error.downcast_ref::<tonic::Status>() {
+            return Fault::from_status(status);
+        }
+        cause = error.source();
+    }
+    Fault::new(Reason::Cancelled, "the request ended before its body")
 }
 
 /// Parses a JSON body. An empty one has no fields.
@@ -229,12 +226,12 @@ impl TableRequest<'_> {
                 };
                 match opened.await {
                     Ok((open, body)) => query(state, &open, body, of_stream, call).await,
-                    Err(error) => Reply::Whole(call, Err(error)),
+                    Err(error) => Reply::Whole(Box::new(call), Err(error)),
                 }
             }
             _ => {
                 let answer = self.described(state, body, &mut call, version).await;
-                Reply::Whole(call, answer)
+                Reply::Whole(Box::new(call), answer)
             }
         }
     }
@@ -297,8 +294,11 @@ impl TableRequest<'_> {
         let catalog = &state.shared.catalog;
         let is_behind = |version| self.freshness.is_behind(version, catalog.followed(self.name));
         if wanted == 0 && is_behind(open.version()) {
-            let caught_up = catalog.catch_up(self.name, is_behind);
-            call.context.bound("open", Box::pin(async { Ok(caught_up.await) })).await?;
+            let caught_up = async {
+                catalog.catch_up(self.name, is_behind).await;
+                Ok(())
+            };
+            call.context.bound("open", Box::pin(caught_up)).await?;
             open = call.open(self.name, 0, Permission::Read).await?;
         }
         *version = Some(open.version());

@@ -39,7 +39,7 @@ pub async fn query(
             problem: "is given beside `vector`; send two queries, and fuse their rows".into(),
         }),
     };
-    Reply::Whole(call, answer)
+    Reply::Whole(Box::new(call), answer)
 }
 
 async fn by_vectors(
@@ -194,7 +194,6 @@ fn words(query: &serde_json::Value) -> Result<Text> {
     let text = |column: Option<&str>, words: &str| Text {
         words: words.to_owned(),
         column: column.unwrap_or_default().to_owned(),
-        ..Default::default()
     };
     // Below protocol version 0.3.0, and from Namespace clients: `{"columns": […], "query": "words"}`.
     let plain = query.get("string_query").unwrap_or(query);

@@ -45,12 +45,12 @@ pub async fn scan(
 ) -> Reply {
     let scan = match Scan::new(state, open, body, &mut call).await {
         Ok(scan) => scan,
-        Err(error) => return Reply::Whole(call, Err(error)),
+        Err(error) => return Reply::Whole(Box::new(call), Err(error)),
     };
     if scan.reader.is_last() {
         let context = call.context;
         let answer = scan.whole(state, &mut call, context).await;
-        return Reply::Whole(call, answer);
+        return Reply::Whole(Box::new(call), answer);
     }
     let format = scan.writer.format();
     let state = Arc::clone(state);
@@ -221,7 +221,7 @@ async fn find(open: Arc<OpenTable>, body: QueryBody) -> Result<Vec<RowAddr>> {
         (Some(filter), None) => match RowFilter::parse(filter) {
             Some(RowFilter::Ids(ids)) => ids.into_iter().map(RowAddr::from_u64).collect(),
             Some(RowFilter::Positions(positions)) => {
-                table.rows_at(&positions).await?.into_iter().flatten().collect()
+                table.live_rows_at(&positions).await?.into_iter().flatten().collect()
             }
             None => table.search_filter(filter, end).await?.rows,
         },

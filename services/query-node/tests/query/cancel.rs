@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use arrow_schema::{DataType, Field, Schema};
-use client::query::TakeRequest;
-use query_node::QueryConfig;
+use client::query::{QueryClient, TakeRequest};
+use query_node::{QueryConfig, QueryNode};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use wire::fetch::Opened;
 use wire::fetch::fetch_request::Kind as RequestKind;
@@ -18,9 +20,10 @@ use crate::table::{TestTable, address_of};
 /// The maximum time of each wait: longer than the test takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_take_that_nobody_waits_for_is_cancelled_while_its_rows_are_read() {
-    let (events, mut received) = mpsc::unbounded_channel();
+/// Serves a table `t` whose I/O node never answers. Returns what the I/O node receives, too: `asked` and `cancelled`.
+async fn never_answered()
+-> (TestTable, QueryNode, QueryClient, mpsc::UnboundedReceiver<&'static str>) {
+    let (events, received) = mpsc::unbounded_channel();
     let io = fake_io::serve(move |asked| match asked {
         RequestKind::Open(open) => {
             let schema = Schema::new(vec![Field::new("id", DataType::Int64, false)]);
@@ -40,13 +43,19 @@ async fn a_take_that_nobody_waits_for_is_cancelled_while_its_rows_are_read() {
     })
     .await;
     let table = TestTable::plain().await;
-    let (_node, client) = serve_with(QueryConfig {
+    let (node, client) = serve_with(QueryConfig {
         io_nodes: vec![io],
-        // The deadline must not end the Take.
+        // The deadline must not end the requests.
         timeout: 20 * PATIENCE,
         ..config(&[("t", &table)])
     })
     .await;
+    (table, node, client, received)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_take_that_nobody_waits_for_is_cancelled_while_its_rows_are_read() {
+    let (_table, _node, client, mut received) = never_answered().await;
     let request = TakeRequest {
         table: "t".into(),
         row_addrs: vec![address_of(1).to_u64(), address_of(2).to_u64()],
@@ -58,6 +67,21 @@ async fn a_take_that_nobody_waits_for_is_cancelled_while_its_rows_are_read() {
     let next = tokio::time::timeout(PATIENCE, received.recv()).await;
     assert_eq!(next.expect("it asks the I/O node"), Some("asked"));
     taking.abort();
+    let next = tokio::time::timeout(PATIENCE, received.recv()).await;
+    assert_eq!(next.expect("it cancels what it asked for"), Some("cancelled"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_over_http_is_cancelled_when_its_client_hangs_up() {
+    let (_table, node, _client, mut received) = never_answered().await;
+    let mut stream = TcpStream::connect(node.local_addr()).await.unwrap();
+    let body = r#"{"k": 2, "filter": "_rowid IN (1, 2)", "columns": ["id"]}"#;
+    let length = body.len();
+    let head = format!("POST /v1/table/t/query/ HTTP/1.1\r\nhost: x\r\ncontent-length: {length}");
+    stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+    let next = tokio::time::timeout(PATIENCE, received.recv()).await;
+    assert_eq!(next.expect("it asks the I/O node"), Some("asked"));
+    drop(stream);
     let next = tokio::time::timeout(PATIENCE, received.recv()).await;
     assert_eq!(next.expect("it cancels what it asked for"), Some("cancelled"));
 }

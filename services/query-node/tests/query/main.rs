@@ -9,6 +9,7 @@ mod fake_io;
 mod follow;
 mod fuzz;
 mod get;
+mod http;
 mod key_runs;
 mod keys;
 mod lookups;

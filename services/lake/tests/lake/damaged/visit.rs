@@ -144,6 +144,7 @@ async fn searches(table: &Table, failure: &mut FirstFailure) {
                     nprobes,
                     ef: None,
                     filter,
+                    ..Default::default()
                 };
                 if it.vector_dimension(column).is_ok() {
                     failure.record("vector", async move { it.search_vector(&query).await }).await;

@@ -1,0 +1,86 @@
+//! Compares rows by their positions, in an order, and counted by a filter, with Lance's own scans.
+
+use address::RowAddr;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::UInt64Type;
+use lake::{LakeError, OrderBy};
+use lance::Dataset;
+use lance::dataset::scanner::{ColumnOrdering, Scanner};
+
+use crate::fixture::{KINDS, TablePlace, lake, write_with_history};
+
+/// Returns the addresses of the rows that a scan returns, in its order.
+async fn scanned(uri: &str, set: impl FnOnce(&mut Scanner)) -> Vec<RowAddr> {
+    let dataset = Dataset::open(uri).await.unwrap();
+    let mut scanner = dataset.scan();
+    scanner.with_row_address().scan_in_order(true);
+    set(&mut scanner);
+    let rows: RecordBatch = scanner.try_into_batch().await.unwrap();
+    let addresses = rows["_rowaddr"].as_primitive::<UInt64Type>();
+    addresses.values().iter().copied().map(RowAddr::from_u64).collect()
+}
+
+#[tokio::test]
+async fn positions_are_those_of_a_scan() {
+    for kind in KINDS {
+        let place = TablePlace::new();
+        write_with_history(&place.uri(), kind).await;
+        let table = lake().open(&place.uri()).await.unwrap();
+        let all = scanned(&place.uri(), |_| ()).await;
+        let rows = all.len() as u64;
+        assert_eq!(rows, table.row_count());
+        for range in
+            [0..rows, 0..0, 3..4, 990..1010, rows - 1..rows, rows - 3..u64::MAX, rows..rows + 9]
+        {
+            let expected = &all[range.start.min(rows) as usize..range.end.min(rows) as usize];
+            assert_eq!(
+                table.live_rows(range.clone()).await.unwrap(),
+                expected,
+                "{kind:?} {range:?}"
+            );
+        }
+        let positions: Vec<u64> = (0..rows + 2).rev().step_by(7).chain([u64::MAX, 0, 0]).collect();
+        let expected: Vec<_> = positions.iter().map(|&at| all.get(at as usize).copied()).collect();
+        assert_eq!(table.live_rows_at(&positions).await.unwrap(), expected, "{kind:?}");
+        let there: Vec<_> = expected.iter().flatten().copied().collect();
+        let of_rows = table.positions_of(&there).await.unwrap();
+        let known: Vec<_> = positions.iter().copied().filter(|&at| at < rows).collect();
+        assert_eq!(of_rows, known, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn counts_orders_and_passing_rows_are_those_of_a_scan() {
+    for kind in KINDS {
+        let place = TablePlace::new();
+        write_with_history(&place.uri(), kind).await;
+        let table = lake().open(&place.uri()).await.unwrap();
+        let all = scanned(&place.uri(), |_| ()).await;
+        for filter in
+            ["id % 3 = 0", "id < 100 OR id > 900", "id < 0", "name < CAST(now() AS string)"]
+        {
+            let passing = scanned(&place.uri(), |it| drop(it.filter(filter).unwrap())).await;
+            assert_eq!(table.count_filter(filter).await.unwrap(), passing.len() as u64, "{filter}");
+            let expected: Vec<_> = all.iter().map(|row| passing.contains(row)).collect();
+            assert_eq!(table.passes(filter, &all).await.unwrap(), expected, "{kind:?} {filter}");
+        }
+        for (is_descending, filter) in [(true, None), (false, Some("id % 5 < 2"))] {
+            let uri = place.uri();
+            let expected = scanned(&uri, |it| {
+                let order = ColumnOrdering {
+                    ascending: !is_descending,
+                    nulls_first: true,
+                    column_name: "id".into(),
+                };
+                it.order_by(Some(vec![order])).unwrap().limit(Some(40), None).unwrap();
+                filter.into_iter().for_each(|filter| drop(it.filter(filter).unwrap()));
+            });
+            let by = [OrderBy { column: "id".into(), is_descending, nulls_first: true }];
+            let found = table.scan_ordered(filter, &by, 40).await.unwrap();
+            assert_eq!(found, expected.await, "{kind:?} {filter:?}");
+        }
+        let by = [OrderBy { column: "idd".into(), is_descending: false, nulls_first: true }];
+        let error = table.scan_ordered(None, &by, 1).await.unwrap_err();
+        assert!(matches!(error, LakeError::ColumnNotFound { .. }), "{error}");
+    }
+}

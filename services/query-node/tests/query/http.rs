@@ -1,0 +1,414 @@
+//! Tests plain HTTP with raw requests. LanceDB's own clients are tested in `loadtest/lancedb_clients`.
+
+use std::time::Duration;
+
+use ::fuzz::rand::Rng;
+use ::fuzz::{cases, damage};
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Int32Type, Int64Type, UInt64Type};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use query_node::{AccessConfig, QueryConfig, QueryNode};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use crate::node::{config, near, serve_with, served};
+use crate::table::{DIMENSION, ROWS, TestTable, live, vector};
+
+struct Answer {
+    status: StatusCode,
+    version: Option<u64>,
+    media_type: String,
+    body: Bytes,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        let text = String::from_utf8_lossy(&self.body);
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Returns the rows of an Arrow file or stream.
+    fn rows(&self) -> RecordBatch {
+        assert_eq!(self.status, StatusCode::OK, "{}", String::from_utf8_lossy(&self.body));
+        let batches: Vec<RecordBatch> = match self.media_type.as_str() {
+            "application/vnd.apache.arrow.file" => {
+                let reader =
+                    arrow_ipc::reader::FileReader::try_new(std::io::Cursor::new(&self.body), None);
+                reader.unwrap().map(Result::unwrap).collect()
+            }
+            "application/vnd.apache.arrow.stream" => {
+                let reader = arrow_ipc::reader::StreamReader::try_new(self.body.as_ref(), None);
+                reader.unwrap().map(Result::unwrap).collect()
+            }
+            other => panic!("{other}"),
+        };
+        let schema = batches[0].schema();
+        arrow_select::concat::concat_batches(&schema, &batches).unwrap()
+    }
+
+    fn ids(&self) -> Vec<i64> {
+        self.rows()["id"].as_primitive::<Int64Type>().values().to_vec()
+    }
+
+    fn error(&self) -> (u16, u64, String) {
+        let body = self.json();
+        (
+            self.status.as_u16(),
+            body["code"].as_u64().unwrap(),
+            body["error"].as_str().unwrap().into(),
+        )
+    }
+}
+
+/// Sends a request on a connection of its own.
+async fn send(node: &QueryNode, request: Request<Full<Bytes>>) -> Answer {
+    let stream = TcpStream::connect(node.local_addr()).await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    let driving = tokio::spawn(connection);
+    let response: Response<_> = sender.send_request(request).await.unwrap();
+    let header = |name: &str| Some(response.headers().get(name)?.to_str().unwrap().to_owned());
+    assert_eq!(header("phalanx-version").as_deref(), Some("0.3.0"));
+    let (status, media_type) = (response.status(), header("content-type").unwrap_or_default());
+    let version = header("x-lancedb-version").map(|it| it.parse().unwrap());
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    driving.abort();
+    Answer { status, version, media_type, body }
+}
+
+fn request(method: Method, path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    let request = Request::builder().method(method).uri(path).header("host", "node");
+    request.body(Full::new(body.into())).unwrap()
+}
+
+async fn post(node: &QueryNode, path: &str, body: Value) -> Answer {
+    send(node, request(Method::POST, path, body.to_string())).await
+}
+
+async fn get(node: &QueryNode, path: &str) -> Answer {
+    send(node, request(Method::GET, path, "")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_and_descriptions() {
+    let (_table, node, _client) = served().await;
+    assert_eq!(get(&node, "/v1/table/").await.json(), json!({"tables": ["t"], "page_token": null}));
+    let after = get(&node, "/v1/namespace/$/table/list?page_token=t&limit=3").await.json();
+    assert_eq!(after["tables"], json!([]));
+    let namespaces = get(&node, "/v1/namespace/%24/list?delimiter=%24").await.json();
+    assert_eq!(namespaces["namespaces"], json!([]));
+    let described = send(&node, request(Method::POST, "/v1/table/t/describe/", "")).await;
+    assert_eq!(described.version, described.json()["version"].as_u64());
+    let field = |described: &Answer, at: usize| described.json()["schema"]["fields"][at].clone();
+    assert_eq!(
+        field(&described, 0),
+        json!({"name": "id", "type": {"type": "int64"}, "nullable": false})
+    );
+    assert_eq!(field(&described, 4)["type"]["fields"][0]["type"]["type"], "float");
+    let namespace = post(&node, "/v1/table/t/describe?delimiter=%24", json!({"id": ["t"]})).await;
+    assert_eq!(field(&namespace, 4)["type"]["fields"][0]["type"]["type"], "float32");
+    let count = |body: Value| async { post(&node, "/v1/table/t/count_rows/", body).await.json() };
+    assert_eq!(count(json!({"version": null})).await, live().count());
+    let few = live().filter(|id| *id < 100).count();
+    assert_eq!(count(json!({"predicate": "id < 100"})).await, few);
+    assert_eq!(count(json!({"version": 1})).await, 2000);
+    let stats = post(&node, "/v1/table/t/stats/", json!({})).await.json();
+    assert_eq!(stats["num_deleted_rows"], ROWS / 10);
+    assert_eq!(stats["fragment_stats"]["num_fragments"], 2);
+    let indexes = post(&node, "/v1/table/t/index/list/", json!({})).await.json();
+    let names: Vec<_> =
+        indexes["indexes"].as_array().unwrap().iter().map(|it| &it["index_type"]).collect();
+    assert!(names.contains(&&json!("IVF_RQ")) && names.contains(&&json!("FTS")), "{indexes}");
+    let versions = post(&node, "/v1/table/t/version/list/", json!({})).await.json();
+    assert_eq!(versions["versions"].as_array().unwrap().len() as u64, described.version.unwrap());
+    assert_eq!(post(&node, "/v1/table/t/tags/list/", json!({})).await.json(), json!({}));
+    let branches = post(&node, "/v1/table/t/branches/list/", json!({})).await.json();
+    assert_eq!(branches, json!({"branches": {}}));
+    assert_eq!(send(&node, request(Method::POST, "/v1/table/t/exists", "{}")).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_finds_what_grpc_finds() {
+    let (_table, node, client) = served().await;
+    let grpc = client.search(near(vector(1), 7)).await.unwrap().rows;
+    let body = json!({"vector": vector(1), "k": 7, "columns": ["id", "_distance", "key"], "with_row_id": true});
+    let found = post(&node, "/v1/table/t/query/", body).await;
+    let rows = found.rows();
+    let names: Vec<_> = rows.schema().fields().iter().map(|it| it.name().clone()).collect();
+    assert_eq!(names, ["id", "_distance", "key", "_rowid"]);
+    let distances = |rows: &RecordBatch| rows["_distance"].as_primitive::<Float32Type>().clone();
+    assert_eq!(distances(&rows), distances(&grpc));
+    let addresses = grpc["_rowaddr"].as_primitive::<UInt64Type>();
+    assert_eq!(rows["_rowid"].as_primitive::<UInt64Type>(), addresses);
+    // Without `columns` there are all, vectors too; several vectors are several searches.
+    let body = json!({"vector": [vector(1), vector(2)], "k": 2, "prefilter": true});
+    let rows = post(&node, "/v1/table/t/query", body).await.rows();
+    assert_eq!(rows["query_index"].as_primitive::<Int32Type>().values(), &[0, 0, 1, 1]);
+    assert_eq!(rows["vector"].as_fixed_size_list().value_length(), DIMENSION as i32);
+    let body =
+        json!({"vector": [], "k": 4, "full_text_query": {"query": {"match": {"terms": "oak"}}}});
+    let rows = post(&node, "/v1/table/t/query/", body).await.rows();
+    assert!(rows["text"].as_string::<i32>().iter().all(|it| it.unwrap().starts_with("oak")));
+    assert_eq!(rows.num_rows(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_read_in_pieces_by_filter_position_and_id() {
+    let (_table, node, _client) = served().await;
+    let ids = |body: Value| async { post(&node, "/v1/table/t/query/", body).await.ids() };
+    let max = i64::MAX;
+    // Rows have vectors, so an answer of all of them has several pieces.
+    let all = ids(json!({"vector": [], "k": max})).await;
+    assert_eq!(all, live().collect::<Vec<_>>());
+    assert_eq!(
+        ids(json!({"k": 3, "offset": 2980 - 283, "columns": ["id"]})).await,
+        [2996, 2998, 2999]
+    );
+    assert_eq!(
+        ids(json!({"k": max, "filter": "id >= 2994"})).await,
+        [2994, 2995, 2996, 2998, 2999]
+    );
+    let by = json!([{"column_name": "id", "ascending": false, "nulls_first": true}]);
+    assert_eq!(
+        ids(json!({"k": 3, "order_by": by, "filter": "id < 2000"})).await,
+        [1999, 1998, 1996]
+    );
+    let row_ids =
+        json!({"k": max, "filter": format!("_rowid IN ({}, 1, 7, {})", 1u64 << 32, 9u64 << 40)});
+    assert_eq!(ids(row_ids).await, [2000, 1], "row 7 is deleted, and there is no fragment 2304");
+    let positions = json!({"k": max, "filter": "_rowoffset IN (7, 0, 2699, 2700)", "columns": ["id", "_rowoffset"]});
+    let rows = post(&node, "/v1/table/t/query/", positions).await.rows();
+    assert_eq!(rows["id"].as_primitive::<Int64Type>().values(), &[8, 0, 2999]);
+    assert_eq!(rows["_rowoffset"].as_primitive::<UInt64Type>().values(), &[7, 0, 2699]);
+    let none = post(&node, "/v1/table/t/query/", json!({"k": max, "filter": "id < 0"})).await;
+    assert_eq!((none.rows().num_rows(), none.rows().num_columns()), (0, 5));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_requests_say_what_is_wrong() {
+    let (_table, node, _client) = served().await;
+    let nearest = |more: Value| {
+        let mut body = json!({"vector": vector(1), "k": 2});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    for (path, body, status, code, said) in [
+        ("/v1/table/u/query/", json!({}), 404, 4, "no table `u` is served here"),
+        ("/v1/table/a$t/query/", json!({}), 404, 4, "no table `a$t` is served here"),
+        ("/v1/table/t/describe/", json!({"version": 99}), 404, 11, "<t> has no version 99"),
+        ("/v1/table/t/tags/version/", json!({"tag": "x"}), 404, 11, "table `t` has no tag `x`"),
+        ("/v1/table/t/index/x/stats/", json!({}), 404, 11, "table `t` has no index `x`"),
+        ("/v1/table/t/query/", json!({"branch": "b"}), 501, 0, "branch `b` is not served"),
+        ("/v1/table/t/query/", json!([1]), 400, 13, "`body` is not the JSON of this call"),
+        (
+            "/v1/table/t/query/",
+            nearest(json!({"k": 20_000})),
+            400,
+            13,
+            "`k` is 20000; ask for 1 to 10000",
+        ),
+        ("/v1/table/t/query/", nearest(json!({"k": u64::MAX})), 400, 13, "too large for a search"),
+        ("/v1/table/t/query/", nearest(json!({"vector": [1]})), 400, 13, "has 1 dimensions"),
+        ("/v1/table/t/query/", nearest(json!({"filter": "idd = 3"})), 400, 13, "no column \"idd\""),
+        ("/v1/table/t/query/", nearest(json!({"columns": ["x"]})), 400, 12, "no column \"x\""),
+        (
+            "/v1/table/t/query/",
+            nearest(json!({"columns": {"a": "id + 1"}})),
+            501,
+            0,
+            "`a` is the expression",
+        ),
+        ("/v1/table/t/query/", nearest(json!({"distance_type": "l3"})), 400, 13, "choose l2"),
+        (
+            "/v1/table/t/query/",
+            nearest(json!({"order_by": [{"column_name": "id"}]})),
+            501,
+            0,
+            "`order_by`",
+        ),
+        ("/v1/table/t/query/", json!({"k": 1, "filter": "id = = 1"}), 400, 13, "id = = 1"),
+        ("/v1/table/t/insert/", json!({}), 501, 0, "a query node serves reads"),
+        ("/v1/table/t/create/", json!({}), 501, 0, "a query node serves reads"),
+        ("/v1/namespace/a/describe", json!({}), 404, 4, "no namespace `a`"),
+    ] {
+        let answer = post(&node, path, body.clone()).await;
+        let (found, number, error) = answer.error();
+        assert_eq!((found, number), (status, code), "{path} {body}: {error}");
+        assert!(error.contains(said), "{path} {body}: {error}");
+    }
+    assert_eq!(get(&node, "/v1/table/t/query/").await.error().0, 405);
+    let mut of_a_page = request(Method::POST, "/v1/table/t/describe/", "");
+    of_a_page.headers_mut().insert("origin", "http://example.com".parse().unwrap());
+    assert_eq!(send(&node, of_a_page).await.error().0, 403);
+    let long = vec![b' '; 33 << 20];
+    let (status, _, said) =
+        send(&node, request(Method::POST, "/v1/table/t/query/", long)).await.error();
+    assert!(status == 400 && said.contains("at most 33554432"), "{status}: {said}");
+    let mut hasty = request(Method::POST, "/v1/table/t/version/list/", "");
+    hasty.headers_mut().insert("x-request-timeout-ms", "0".parse().unwrap());
+    assert_eq!(send(&node, hasty).await.error().0, 408);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_see_what_their_grants_name() {
+    let tables = [TestTable::plain().await, TestTable::plain().await];
+    let folder = tempfile::tempdir().unwrap();
+    let (policy, audit) = (folder.path().join("access.toml"), folder.path().join("audit.jsonl"));
+    let digest = access::digest_of_key(b"the key of one");
+    let grants = format!(
+        "[keys.one]\nsha256 = [\"{digest}\"]\n[[grants]]\nname = \"one\"\nwho = [\"key:one\"]\ntables = [\"a\"]\nmay = [\"read\"]\n"
+    );
+    std::fs::write(&policy, grants).unwrap();
+    let config = QueryConfig {
+        access: Some(AccessConfig::Policy(policy)),
+        audit: Some(audit.clone()),
+        ..config(&[("a", &tables[0]), ("b", &tables[1])])
+    };
+    let (node, _client) = serve_with(config).await;
+    node.ready().await;
+    let keyed = |path: &str, body: &str| {
+        let mut request = request(Method::POST, path, body.to_owned());
+        request.headers_mut().insert("x-api-key", "the key of one".parse().unwrap());
+        request
+    };
+    assert_eq!(get(&node, "/v1/table/").await.error().0, 401);
+    let mut list = keyed("/v1/table/", "");
+    *list.method_mut() = Method::GET;
+    assert_eq!(send(&node, list).await.json()["tables"], json!(["a"]));
+    assert_eq!(send(&node, keyed("/v1/table/a/count_rows/", "{}")).await.json(), live().count());
+    let forbidden = send(&node, keyed("/v1/table/b/count_rows/", "{}")).await.error();
+    let absent = send(&node, keyed("/v1/table/c/count_rows/", "{}")).await.error();
+    assert_eq!(forbidden.2.replace("`b`", "`c`"), absent.2);
+    assert_eq!((forbidden.0, absent.0), (404, 404));
+    drop(node.shutdown(Duration::from_secs(5)).await);
+    let audit = std::fs::read_to_string(&audit).unwrap();
+    let lines: Vec<Value> = audit.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let of_calls: Vec<_> =
+        lines.iter().map(|it| (&it["rpc"], &it["verdict"], &it["table"])).collect();
+    let count = json!("http/count_rows");
+    assert!(of_calls.contains(&(&count, &json!("allowed"), &json!("a"))), "{audit}");
+    assert!(of_calls.contains(&(&count, &json!("denied"), &json!("b"))), "{audit}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_has_seen_is_never_unseen() {
+    let (table, node, _client) = served().await;
+    node.ready().await;
+    let before = post(&node, "/v1/table/t/count_rows/", json!({})).await;
+    table.append(3000..3010).await;
+    let count = |header: Option<(&'static str, String)>| {
+        let mut request = request(Method::POST, "/v1/table/t/count_rows/", "{}");
+        for (name, value) in header {
+            request.headers_mut().insert(name, value.parse().unwrap());
+        }
+        send(&node, request)
+    };
+    let rows = before.json().as_u64().unwrap();
+    // The node looks for new versions only when it is told to.
+    assert_eq!(count(None).await.json(), rows);
+    let seen = before.version.unwrap();
+    let same = count(Some(("x-lancedb-min-read-version", seen.to_string()))).await;
+    assert_eq!((same.json(), same.version), (json!(rows), Some(seen)));
+    let newer = count(Some(("x-lancedb-min-version", (seen + 1).to_string()))).await;
+    assert_eq!((newer.json(), newer.version), (json!(rows + 10), Some(seen + 1)));
+    table.append(3010..3015).await;
+    let now = humantime::format_rfc3339_nanos(std::time::SystemTime::now()).to_string();
+    let latest = count(Some(("x-lancedb-min-timestamp", now.replace('Z', "+00:00")))).await;
+    assert_eq!(latest.json(), rows + 15);
+    // A version that nobody has written is no reason to fail.
+    assert_eq!(count(Some(("x-lancedb-min-version", "1000".into()))).await.json(), rows + 15);
+    assert_eq!(count(Some(("x-lancedb-min-version", "x".into()))).await.error().0, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fuzz_queries() {
+    let (_table, node, _client) = served().await;
+    let paths = [
+        "query/",
+        "query",
+        "count_rows/",
+        "explain_plan/",
+        "describe",
+        "tags/version/",
+        "index/x/stats/",
+    ];
+    let values = [
+        json!(null),
+        json!([]),
+        json!(0),
+        json!(-1),
+        json!(3.5),
+        json!(u64::MAX),
+        json!("id < 5"),
+        json!("x"),
+        json!({}),
+        json!([1, [2]]),
+        json!(vector(3)),
+        json!([vector(1)]),
+        json!(["id", "id"]),
+        json!(["_rowid"]),
+        json!(["_rowoffset", "_distance"]),
+        json!({"a": "id"}),
+        json!({"query": {"match": {"terms": "oak"}}}),
+        json!({"single_vector": vector(2)}),
+        json!("_rowid IN (1, 2)"),
+        json!("_rowoffset IN (99999999)"),
+        json!(true),
+        json!([{"column_name": "id"}]),
+        json!("cosine"),
+        json!(10),
+    ];
+    let fields = [
+        "k",
+        "vector",
+        "version",
+        "branch",
+        "prefilter",
+        "filter",
+        "columns",
+        "offset",
+        "with_row_id",
+        "fast_search",
+        "order_by",
+        "full_text_query",
+        "vector_column",
+        "distance_type",
+        "nprobes",
+        "lower_bound",
+        "upper_bound",
+        "ef",
+        "refine_factor",
+        "bypass_vector_index",
+        "predicate",
+        "query",
+        "tag",
+    ];
+    let mut calls = Vec::new();
+    cases("fuzz_queries", 300, |rng| {
+        let mut body = json!({"vector": vector(1), "k": 3});
+        for _ in 0..rng.random_range(0..5) {
+            let field = fields[rng.random_range(0..fields.len())];
+            body[field] = values[rng.random_range(0..values.len())].clone();
+        }
+        let mut bytes = body.to_string().into_bytes();
+        if rng.random_range(0..6) == 0 {
+            damage(rng, &mut bytes);
+        }
+        calls.push((paths[rng.random_range(0..paths.len())], bytes));
+    });
+    for (path, bytes) in calls {
+        let asked = request(Method::POST, &format!("/v1/table/t/{path}"), bytes.clone());
+        let answer =
+            tokio::time::timeout(Duration::from_secs(30), send(&node, asked)).await.unwrap();
+        let body = String::from_utf8_lossy(&bytes);
+        let said = String::from_utf8_lossy(&answer.body);
+        assert!(answer.status.as_u16() < 500 || answer.status == 501, "{path} {body}: {said}");
+        if answer.status != StatusCode::OK {
+            answer.error();
+        }
+    }
+}
