@@ -44,7 +44,7 @@ IMAGE ?= $(CACHE)/bireme.tar
 # The end-to-end test's steps (all by default).
 STEPS ?=
 
-.PHONY: help demo build release test protos protos-baseline attacks soak seed bench network image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
+.PHONY: help demo build release test protos protos-baseline attacks soak seed bench network image loadtest lancedb chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +110,12 @@ image: release ## make an image without a daemon, for containerd, Docker or Podm
 loadtest: build ## put load on both tiers with k6, a few seconds each; SCENARIOS="search get"
 	@.ci/setup k6
 	@BIREME=$(BIREME) loadtest/k6/run $(SCENARIOS)
+
+lancedb: build ## read through both tiers with LanceDB's clients, beside their own local reads
+	@.ci/setup lancedb
+	$(SAY) "reading with LanceDB's clients for Python and Node, and a Lance Namespace client"
+	@cd loadtest/lancedb_clients && BIREME=$(BIREME) NODE_FOLDER=$(CACHE)/lancedb/node \
+		$(CACHE)/lancedb/bin/python -m pytest -q -p no:cacheprovider -W ignore::DeprecationWarning .
 
 protos: ## check that the protos break no existing client or node, against proto/baseline.binpb
 	@.ci/setup buf

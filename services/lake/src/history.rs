@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use lance::dataset::refs::{BranchContents, TagContents};
+use object_store::path::Path;
 
 use crate::error::Result;
 use crate::table::Table;
@@ -17,6 +18,8 @@ pub struct VersionInfo {
     pub time: SystemTime,
     /// What its writer recorded about it.
     pub metadata: BTreeMap<String, String>,
+    /// The path of its manifest within the table.
+    pub manifest_path: String,
 }
 
 /// A name for a version.
@@ -47,7 +50,9 @@ impl Table {
     /// Returns all versions that the table has now, ascending. Reads the manifest of each. Errors: those of the store.
     pub async fn version_infos(&self) -> Result<Vec<VersionInfo>> {
         let versions = self.caught(self.dataset().versions()).await?;
+        let naming = self.dataset().manifest_location().naming_scheme;
         let info = |it: lance::dataset::Version| VersionInfo {
+            manifest_path: naming.manifest_path(&Path::default(), it.version).to_string(),
             version: it.version,
             time: time_of(it.timestamp.timestamp_micros()),
             metadata: it.metadata,

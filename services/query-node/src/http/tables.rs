@@ -132,7 +132,14 @@ pub async fn versions(state: &ShardState, open: &Arc<OpenTable>, call: &Call) ->
     let versions = in_background(state, call, list).await?;
     let versions: Vec<Value> = versions
         .into_iter()
-        .map(|it| json!({ "version": it.version, "timestamp": rfc3339(it.time), "metadata": it.metadata }))
+        .map(|it| {
+            json!({
+                "version": it.version,
+                "timestamp": rfc3339(it.time),
+                "metadata": it.metadata,
+                "manifest_path": it.manifest_path,
+            })
+        })
         .collect();
     answer(json!({ "versions": versions }))
 }

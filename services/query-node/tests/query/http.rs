@@ -302,7 +302,7 @@ async fn what_a_client_has_seen_is_never_unseen() {
     table.append(3000..3010).await;
     let count = |header: Option<(&'static str, String)>| {
         let mut request = request(Method::POST, "/v1/table/t/count_rows/", "{}");
-        for (name, value) in header {
+        if let Some((name, value)) = header {
             request.headers_mut().insert(name, value.parse().unwrap());
         }
         send(&node, request)
