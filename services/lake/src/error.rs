@@ -138,6 +138,14 @@ pub enum LakeError {
         /// The reason.
         why: String,
     },
+    /// An expression that doesn't parse, or names unknown columns, mixes types, or has no value for a row.
+    #[error("bad expression {}: {why}", quoted(expression))]
+    BadExpression {
+        /// The expression as given.
+        expression: String,
+        /// The reason.
+        why: String,
+    },
     /// A query that asks for something impossible (k = 0, no words, a NaN in the vector).
     #[error("bad query: {why}")]
     BadQuery {

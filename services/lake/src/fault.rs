@@ -52,6 +52,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
         }
         // These errors need no metadata: their message says everything.
         LakeError::BadFilter { .. }
+        | LakeError::BadExpression { .. }
         | LakeError::ColumnNotNamed { .. }
         | LakeError::BadQuery { .. }
         | LakeError::BadIndex { .. } => fault,
@@ -67,7 +68,7 @@ fn reason_of(error: &LakeError) -> Reason {
         LakeError::VersionNotFound { .. } => Reason::VersionNotFound,
         LakeError::ColumnNotFound { .. } => Reason::ColumnNotFound,
         LakeError::RowNotFound { .. } | LakeError::FragmentNotFound { .. } => Reason::RowNotFound,
-        LakeError::BadFilter { .. } => Reason::BadFilter,
+        LakeError::BadFilter { .. } | LakeError::BadExpression { .. } => Reason::BadFilter,
         LakeError::DimensionMismatch { .. } | LakeError::NotAVector { .. } => Reason::BadVector,
         LakeError::NoIndex { .. }
         | LakeError::NoTextIndex { .. }

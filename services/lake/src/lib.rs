@@ -69,8 +69,8 @@ pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
 pub use schema_json::{TypeNames, schema_json};
 pub use search::{
-    Allowed, DirectSearch, DistanceHit, FilterHits, OrderBy, PlanReason, ScoreHit, TextHits,
-    TextQuery, VectorQuery, VectorRoute,
+    Allowed, DirectSearch, DistanceHit, Expression, FilterHits, OrderBy, PlanReason, ScoreHit,
+    TextHits, TextQuery, VectorQuery, VectorRoute,
 };
 pub use secret_options::SecretOptions;
 pub use side_files::{SideFile, SideFileReader, SideFiles};

@@ -19,6 +19,7 @@ use lance::dataset::scanner::{ColumnOrdering, Scanner};
 
 use self::example::EXAMPLE;
 pub(super) use self::functions::may_read_clock;
+pub(super) use self::tokens::check as check_tokens;
 use super::allow_list::Allowed;
 use super::hit::{addresses, only_addresses};
 use super::row_addresses::RowAddresses;
@@ -229,7 +230,7 @@ impl Table {
 }
 
 /// Returns `expr` with null in place of each literal.
-fn without_literals(expr: Expr) -> Expr {
+pub(super) fn without_literals(expr: Expr) -> Expr {
     let erase = |part| match part {
         Expr::Literal(..) => Ok(Transformed::yes(Expr::Literal(ScalarValue::Null, None))),
         other => Ok(Transformed::no(other)),

@@ -262,7 +262,7 @@ impl TableRequest<'_> {
                 tables::count_rows(state, &open, body, call).await
             }
             TableCall::Stats => tables::stats(&open, call).await,
-            TableCall::Versions => tables::versions(state, &open, call).await,
+            TableCall::Versions => tables::versions(state, &open, self.dialect, call).await,
             TableCall::Tags => tables::tags(state, &open, self.dialect, call).await,
             TableCall::TagVersion => {
                 let body: TagBody = parse(body)?;

@@ -145,7 +145,7 @@ fn search_request(
         k,
         offset: small("offset", body.offset)?,
         indexed_only: body.fast_search.unwrap_or(false),
-        columns: selection.requested(),
+        columns: selection.requested(open),
         ..Default::default()
     })
 }

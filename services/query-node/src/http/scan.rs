@@ -116,7 +116,7 @@ impl Scan {
     ) -> Result<Self> {
         let with_row_id = body.with_row_id.unwrap_or(false);
         let selection = Selection::new(body.columns.take(), with_row_id, Measure::Nothing, open)?;
-        let projection = open.project(&selection.requested())?;
+        let projection = open.project(&selection.requested(open))?;
         let context = call.context;
         let find = find(Arc::clone(open), body).boxed();
         let ask = Ask { during: "search", rows: 1, context };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
+use lake::Expression;
 
 use super::query_body::{Columns, NamespaceColumns};
 use crate::error::{QueryError, Result};
@@ -33,7 +34,7 @@ struct Selected {
 }
 
 /// The source of a column of an answer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 enum Source {
     /// A column of the table.
     Column(String),
@@ -41,6 +42,37 @@ enum Source {
     RowOffset,
     /// The distance or the score.
     Measure,
+    /// Computed from columns of the table and the others.
+    Expression(Arc<Expression>),
+}
+
+impl Source {
+    /// Returns whether both are the row's id, or both the measure.
+    fn is(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::RowId, Self::RowId) | (Self::Measure, Self::Measure))
+    }
+
+    /// Returns the names of the columns that are read.
+    fn reads(&self) -> Vec<&str> {
+        match self {
+            Self::Column(name) => vec![name],
+            Self::RowId => vec![ROW_ID],
+            Self::RowOffset => vec![ROW_OFFSET],
+            Self::Measure => Vec::new(),
+            Self::Expression(expression) => {
+                expression.columns.fields().iter().map(|field| field.name().as_str()).collect()
+            }
+        }
+    }
+}
+
+/// Returns the field of a column that answers may have in addition to the table's.
+fn added_field(name: &str) -> Field {
+    let data_type = match name {
+        ROW_ID | ROW_OFFSET => DataType::UInt64,
+        _ => DataType::Float32,
+    };
+    Field::new(name, data_type, true)
 }
 
 impl Selection {
@@ -48,7 +80,7 @@ impl Selection {
     /// has one, and the row's id if `with_row_id` is set, unless they are named.
     ///
     /// # Errors
-    /// [`QueryError::NotBuilt`] for expressions other than names of columns.
+    /// `BadExpression`, `ColumnNotFound`, or `BadRequest` for a column that is no text.
     pub fn new(
         columns: Option<Columns>,
         with_row_id: bool,
@@ -77,19 +109,23 @@ impl Selection {
             }
             Some(Aliases(aliases) | Namespace(ColumnAliases(aliases))) => {
                 let alias = |(name, sql): (String, serde_json::Value)| {
-                    let column = sql.as_str().map(unquoted).unwrap_or_default();
+                    let Some(sql) = sql.as_str() else {
+                        let problem =
+                            format!("has {sql} for column `{name}`; give a SQL expression");
+                        return Err(QueryError::BadRequest { field: "columns", problem });
+                    };
+                    let column = unquoted(sql);
                     let is_named = open.table.schema().field_with_name(column).is_ok();
-                    let is_added =
-                        [ROW_ID, ROW_OFFSET].contains(&column) || measured == Some(column);
-                    match is_named || is_added {
-                        true => Ok(selected(name, column)),
-                        false => Err(QueryError::NotBuilt {
-                            problem: format!(
-                                "column `{name}` is the expression {sql}, and only names of columns are served; \
-                                 compute it in the client"
-                            ),
-                        }),
+                    if is_named
+                        || [ROW_ID, ROW_OFFSET].contains(&column)
+                        || measured == Some(column)
+                    {
+                        return Ok(selected(name, column));
                     }
+                    let added = [Some(ROW_ID), Some(ROW_OFFSET), measured].into_iter().flatten();
+                    let added: Vec<Field> = added.map(added_field).collect();
+                    let expression = open.table.expression(&name, sql, &added)?;
+                    Ok(Selected { name, source: Source::Expression(Arc::new(expression)) })
                 };
                 aliases.into_iter().map(alias).collect::<Result<_>>()?
             }
@@ -99,7 +135,7 @@ impl Selection {
             (ROW_ID, Some(Source::RowId).filter(|_| with_row_id)),
         ] {
             let Some(source) = source else { continue };
-            if columns.iter().all(|column| column.source != source) {
+            if columns.iter().all(|column| !column.source.is(&source)) {
                 columns.push(Selected { name: name.to_owned(), source });
             }
         }
@@ -107,13 +143,15 @@ impl Selection {
     }
 
     /// Returns the columns of the table that are needed, as a request names them.
-    pub fn requested(&self) -> Vec<String> {
-        let mut names = Vec::new();
-        for column in &self.columns {
-            if let Source::Column(name) = &column.source
-                && !names.contains(name)
-            {
-                names.push(name.clone());
+    pub fn requested(&self, open: &OpenTable) -> Vec<String> {
+        let is_added = |name: &str| {
+            (name.starts_with('_') && open.table.schema().field_with_name(name).is_err())
+                && [ROW_ID, ROW_OFFSET, "_distance", "_score"].contains(&name)
+        };
+        let mut names: Vec<String> = Vec::new();
+        for name in self.columns.iter().flat_map(|column| column.source.reads()) {
+            if !is_added(name) && !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
             }
         }
         if names.is_empty() {
@@ -123,9 +161,9 @@ impl Selection {
         names
     }
 
-    /// Returns whether positions of rows are selected.
+    /// Returns whether positions of rows are needed.
     pub fn has_positions(&self) -> bool {
-        self.columns.iter().any(|column| column.source == Source::RowOffset)
+        self.columns.iter().any(|column| column.source.reads().contains(&ROW_OFFSET))
     }
 
     /// Returns the schema of answers made of rows with the schema `rows`, with the position of the query vector first if
@@ -139,6 +177,7 @@ impl Selection {
                 Source::RowId => Field::new(name, DataType::UInt64, true),
                 Source::RowOffset => Field::new(name, DataType::UInt64, true),
                 Source::Measure => Field::new(name, DataType::Float32, true),
+                Source::Expression(expression) => expression.field.as_ref().clone(),
             }))
         };
         let index =
@@ -161,15 +200,23 @@ impl Selection {
         let last = rows.num_columns() - 1;
         let addresses = if measure == Measure::Nothing { last } else { last - 1 };
         let positions: ArrayRef = Arc::new(UInt64Array::from(positions.unwrap_or_default()));
+        let named = |name: &str| -> Result<ArrayRef> {
+            Ok(match name {
+                ROW_ID => Arc::clone(rows.column(addresses)),
+                ROW_OFFSET => Arc::clone(&positions),
+                name => Arc::clone(rows.column(rows.schema_ref().index_of(name)?)),
+            })
+        };
         let column = |Selected { source, .. }: &Selected| -> Result<ArrayRef> {
             Ok(match source {
-                Source::Column(name) => {
-                    let at = rows.schema_ref().index_of(name)?;
-                    Arc::clone(rows.column(at))
-                }
-                Source::RowId => Arc::clone(rows.column(addresses)),
-                Source::RowOffset => Arc::clone(&positions),
+                Source::Column(name) => named(name)?,
+                Source::RowId => named(ROW_ID)?,
+                Source::RowOffset => named(ROW_OFFSET)?,
                 Source::Measure => Arc::clone(rows.column(last)),
+                Source::Expression(expression) => {
+                    let read = source.reads().into_iter().map(named).collect::<Result<_>>()?;
+                    expression.evaluate(read, rows.num_rows())?
+                }
             })
         };
         let index = query_index.map(|index| {

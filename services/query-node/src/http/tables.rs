@@ -126,19 +126,29 @@ pub async fn count_rows(
 }
 
 /// Lists a table's versions.
-pub async fn versions(state: &ShardState, open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
+pub async fn versions(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    dialect: Dialect,
+    call: &Call,
+) -> Result<Answer> {
     let open = Arc::clone(open);
     let list = async move { Ok(open.table.version_infos().await?) }.boxed();
     let versions = in_background(state, call, list).await?;
     let versions: Vec<Value> = versions
         .into_iter()
         .map(|it| {
-            json!({
+            let mut version = json!({
                 "version": it.version,
-                "timestamp": rfc3339(it.time),
                 "metadata": it.metadata,
                 "manifest_path": it.manifest_path,
-            })
+            });
+            // Clients of either kind know one of the names, and may refuse both together.
+            match dialect {
+                Dialect::LanceDb => version["timestamp"] = rfc3339(it.time).into(),
+                Dialect::Namespace => version["timestamp_millis"] = millis(it.time).into(),
+            }
+            version
         })
         .collect();
     answer(json!({ "versions": versions }))
@@ -270,6 +280,10 @@ async fn in_background<T: Send + 'static>(
 ) -> Result<T> {
     let ask = Ask { during: "describe", rows: 1, context: call.context };
     state.shared.admission.run_in_background(ask, work).await
+}
+
+fn millis(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 fn rfc3339(time: SystemTime) -> String {

@@ -217,10 +217,10 @@ async fn bad_requests_say_what_is_wrong() {
         ("/v1/table/t/query/", nearest(json!({"columns": ["x"]})), 400, 12, "no column \"x\""),
         (
             "/v1/table/t/query/",
-            nearest(json!({"columns": {"a": "id + 1"}})),
-            501,
-            0,
-            "`a` is the expression",
+            nearest(json!({"columns": {"a": "id + idd"}})),
+            400,
+            12,
+            "no column \"idd\"",
         ),
         ("/v1/table/t/query/", nearest(json!({"distance_type": "l3"})), 400, 13, "choose l2"),
         (

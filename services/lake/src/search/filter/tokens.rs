@@ -70,7 +70,7 @@ impl Dialect for LanceDialect {
 }
 
 /// Checks that `filter` may be parsed, planned and evaluated. The error says what is wrong with it.
-pub(super) fn check(filter: &str) -> Result<(), String> {
+pub(in crate::search) fn check(filter: &str) -> Result<(), String> {
     if filter.len() > BYTES_MAX {
         return Err(format!("it has {} bytes, and {BYTES_MAX} is the most", filter.len()));
     }

@@ -1,0 +1,102 @@
+//! Columns of an answer that are computed from a table's columns.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use datafusion::logical_expr::Expr;
+use datafusion::physical_plan::PhysicalExpr;
+use lance::io::exec::Planner;
+
+use super::filter::{check_tokens, may_read_clock, without_literals};
+use crate::deep_stack::on_deep_stack;
+use crate::diagnose::one_line;
+use crate::error::{LakeError, Result};
+use crate::table::Table;
+use crate::words::shortened;
+
+/// A SQL expression over a table's columns, which computes a column of an answer.
+#[derive(Clone, Debug)]
+pub struct Expression {
+    /// The top-level columns that it reads.
+    pub columns: SchemaRef,
+    /// The name and the type of the column that it computes.
+    pub field: FieldRef,
+    physical: Arc<dyn PhysicalExpr>,
+    sql: String,
+}
+
+impl Table {
+    /// Parses `sql`, which computes the column `name`. It may use the table's columns and `added` ones, and only what a
+    /// filter may use.
+    ///
+    /// Errors: `BadExpression`, and `ColumnNotFound`.
+    pub fn expression(&self, name: &str, sql: &str, added: &[Field]) -> Result<Expression> {
+        let bad = |why: String| bad(sql, &why);
+        check_tokens(sql).map_err(bad)?;
+        let fields = self.schema().fields().iter().cloned();
+        let fields = fields.chain(added.iter().cloned().map(Arc::new)).collect::<Vec<_>>();
+        let schema = Arc::new(Schema::new(fields));
+        let planner = Planner::new(Arc::clone(&schema));
+        let said = |error: lance::Error| bad(one_line(&error.to_string()));
+        let parse = |text: &str| on_deep_stack(|| planner.parse_expr(text)).map_err(said);
+        let expr = parse(sql)?;
+        // As with filters, text after a complete expression would be ignored.
+        let enclosed = parse(&format!("({sql}\n)"))?;
+        let is_same = match may_read_clock(sql) {
+            true => without_literals(enclosed) == without_literals(expr.clone()),
+            false => enclosed == expr,
+        };
+        if !is_same {
+            return Err(bad("there is more text after a complete expression".into()));
+        }
+        let columns = columns_of(&expr);
+        for column in &columns {
+            if schema.field_with_name(column).is_err() {
+                return Err(LakeError::column_not_found(column, self.schema()));
+            }
+        }
+        let read = schema.fields().iter().filter(|field| columns.contains(field.name())).cloned();
+        let schema = Arc::new(Schema::new(read.collect::<Vec<FieldRef>>()));
+        let planner = Planner::new(Arc::clone(&schema));
+        let physical = on_deep_stack(|| {
+            let expr = planner.optimize_expr(planner.parse_expr(sql)?)?;
+            planner.create_physical_expr(&expr)
+        });
+        let physical = physical.map_err(said)?;
+        let typed = |error: datafusion::error::DataFusionError| bad(one_line(&error.to_string()));
+        let data_type = physical.data_type(&schema).map_err(typed)?;
+        let nullable = physical.nullable(&schema).map_err(typed)?;
+        let field = Arc::new(Field::new(name, data_type, nullable));
+        Ok(Expression { columns: schema, field, physical, sql: sql.to_owned() })
+    }
+}
+
+impl Expression {
+    /// Computes the column for rows whose columns are `columns`, those that the expression reads, in this order.
+    ///
+    /// Errors: `BadExpression`, such as for a division by zero.
+    pub fn evaluate(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<ArrayRef> {
+        let bad = |why: String| bad(&self.sql, &why);
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.columns), columns, &options);
+        let batch = batch.map_err(|error| bad(error.to_string()))?;
+        let value = on_deep_stack(|| self.physical.evaluate(&batch));
+        let array = value.and_then(|value| value.into_array(rows));
+        array.map_err(|error| bad(one_line(&error.to_string())))
+    }
+}
+
+/// Returns the top-level columns that an expression reads.
+fn columns_of(expr: &Expr) -> Vec<String> {
+    let names = on_deep_stack(|| Planner::column_names_in_expr(expr));
+    let mut columns: Vec<String> =
+        names.iter().map(|name| name.split('.').next().unwrap_or(name).to_owned()).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}
+
+fn bad(expression: &str, why: &str) -> LakeError {
+    LakeError::BadExpression { expression: expression.to_owned(), why: shortened(why) }
+}
