@@ -188,6 +188,7 @@ def test_plans(remote, vector):
     table = remote.open_table("items")
     plan = table.search(vector).nprobes(3).limit(5).explain_plan()
     assert "3 partitions of the index" in plan
+    assert "row" in table.search().where("id < 5").analyze_plan()
 
 
 def test_bad_requests_say_what_is_wrong(remote, vector):

@@ -24,7 +24,7 @@ pub use access::AccessConfig;
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueryConfig {
-    /// The address to listen on for gRPC; port 0 takes a free one.
+    /// The address to listen on for gRPC and plain HTTP; port 0 takes a free one.
     #[schemars(extend("format" = "address"))]
     pub listen: SocketAddr,
     /// TLS for clients' connections. Without it they are unencrypted.

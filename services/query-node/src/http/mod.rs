@@ -198,6 +198,12 @@ struct VersionBody {
     branch: Option<String>,
 }
 
+/// The body of a call that explains a query.
+#[derive(Deserialize)]
+struct ExplainBody {
+    query: QueryBody,
+}
+
 /// A call of one table.
 struct TableRequest<'a> {
     name: &'a str,
@@ -243,12 +249,12 @@ impl TableRequest<'_> {
         call: &mut Call,
         version: &mut Option<u64>,
     ) -> Result<Answer> {
-        if let TableCall::ExplainPlan = self.asked {
-            #[derive(Deserialize)]
-            struct ExplainBody {
-                query: QueryBody,
-            }
-            let ExplainBody { query } = parse(body)?;
+        let explained = match self.asked {
+            TableCall::ExplainPlan => Some(parse::<ExplainBody>(body)?.query),
+            TableCall::AnalyzePlan => Some(parse::<QueryBody>(body)?),
+            _ => None,
+        };
+        if let Some(query) = explained {
             let named = VersionBody { version: query.version, branch: query.branch.clone() };
             let open = self.open(state, named, call, version).await?;
             return query::explain(state, &open, query, call).await;
@@ -271,9 +277,10 @@ impl TableRequest<'_> {
             TableCall::Branches => tables::branches(state, &open, call).await,
             TableCall::Indexes => tables::indexes(&open, call).await,
             TableCall::IndexStats { index } => tables::index_stats(&open, &index, call).await,
-            TableCall::Describe | TableCall::Query | TableCall::ExplainPlan => {
-                tables::describe(&open, self.name, self.dialect)
-            }
+            TableCall::Describe
+            | TableCall::Query
+            | TableCall::ExplainPlan
+            | TableCall::AnalyzePlan => tables::describe(&open, self.name, self.dialect),
         }
     }
 

@@ -113,7 +113,7 @@ pub async fn explain(
         (Vectors::None, true) => drop(by_words(state, open, body, call).await?),
         _ => drop(by_vectors(state, open, body, call).await?),
     }
-    let line = |stage: Stage| format!("{}: {}\n", stage.name, stage.detail);
+    let line = |it: Stage| format!("{} ({} µs): {}\n", it.name, it.time_us, it.detail);
     json(call.explained().into_iter().map(line).collect::<String>())
 }
 
