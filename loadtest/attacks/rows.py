@@ -97,4 +97,9 @@ ROWS = {
         "with an access policy, callers are identified before their calls begin, and all others get one answer; a table "
         "without a grant answers like one that does not exist; a stream is authorized again with each request",
     ),
+    17: Row(
+        "plain HTTP: heads and bodies that never end, answers that nobody reads, JSON that is nested or endless",
+        "high",
+        "the same limits on connections and memory as for gRPC; a limit on a body's bytes; time limits for heads",
+    ),
 }

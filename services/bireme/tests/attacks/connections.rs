@@ -35,7 +35,7 @@ pub fn settings() -> Settings {
 }
 
 /// Connects `count` times and sends `first` each time. Returns the connections that were accepted.
-fn connections(to: SocketAddr, count: usize, first: &[u8]) -> Vec<TcpStream> {
+pub fn connections(to: SocketAddr, count: usize, first: &[u8]) -> Vec<TcpStream> {
     process::raise_descriptors();
     let connect = |_| {
         let mut stream = TcpStream::connect_timeout(&to, PATIENCE).ok()?;
@@ -54,7 +54,7 @@ fn metric(node: &Node, name: &str) -> u64 {
 }
 
 /// Asserts that a new caller is answered.
-fn assert_newcomer_is_answered(cluster: &Cluster) {
+pub fn assert_newcomer_is_answered(cluster: &Cluster) {
     let found = super::run(&["get", "words", "n02503517", "--endpoint", &cluster.query.endpoint]);
     assert!(found.contains("elephant"), "{found}");
 }
@@ -276,7 +276,7 @@ fn of_query(call: &str) -> &'static str {
 }
 
 /// Asserts that a caller that retries is answered.
-fn assert_soon_answered(cluster: &Cluster) {
+pub fn assert_soon_answered(cluster: &Cluster) {
     let until = Instant::now() + PATIENCE;
     loop {
         std::thread::sleep(Duration::from_millis(500));
