@@ -50,7 +50,7 @@ impl History {
         build_index(&lake(), &place.uri(), &request, |_| ()).await.unwrap();
         let btree = IndexRequest::Scalar { column: "id".into() };
         build_index(&lake(), &place.uri(), &btree, |_| ()).await.unwrap();
-        let text = IndexRequest::Text { column: "text".into() };
+        let text = IndexRequest::Text { column: "text".into(), positions: false };
         build_index(&lake(), &place.uri(), &text, |_| ()).await.unwrap();
         Self { place, random: StdRng::seed_from_u64(seed), next_id: 600 }
     }

@@ -30,7 +30,7 @@ async fn words_find_their_rows() {
             }
             other => panic!("{other:?}"),
         }
-        let request = IndexRequest::Text { column: "text".into() };
+        let request = IndexRequest::Text { column: "text".into(), positions: false };
         build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
         let table = lake.open(&place.uri()).await.unwrap();
         table.prewarm().await.unwrap();
@@ -81,9 +81,14 @@ async fn invalid_searches_are_refused() {
     let place = TablePlace::new();
     write_with_history(&place.uri(), PLAIN).await;
     let lake = lake();
-    build_index(&lake, &place.uri(), &IndexRequest::Text { column: "text".into() }, |_| ())
-        .await
-        .unwrap();
+    build_index(
+        &lake,
+        &place.uri(),
+        &IndexRequest::Text { column: "text".into(), positions: false },
+        |_| (),
+    )
+    .await
+    .unwrap();
     let table = lake.open(&place.uri()).await.unwrap();
     assert!(matches!(table.search_text(&query("oak", 0)).await, Err(LakeError::BadQuery { .. })));
     assert!(matches!(table.search_text(&query(" ,", 5)).await, Err(LakeError::BadQuery { .. })));
@@ -97,7 +102,7 @@ async fn invalid_searches_are_refused() {
         other => panic!("{other:?}"),
     }
     assert!(matches!(table.search_text(&on("id")).await, Err(LakeError::UnsupportedType { .. })));
-    let bad = IndexRequest::Text { column: "id".into() };
+    let bad = IndexRequest::Text { column: "id".into(), positions: false };
     assert!(matches!(
         build_index(&lake, &place.uri(), &bad, |_| ()).await,
         Err(LakeError::UnsupportedType { .. })

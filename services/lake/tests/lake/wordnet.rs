@@ -39,7 +39,7 @@ async fn ingest_index_search_and_look_up() {
             metric: lake::Metric::Cosine,
             ..Default::default()
         }),
-        IndexRequest::Text { column: "gloss".into() },
+        IndexRequest::Text { column: "gloss".into(), positions: false },
         IndexRequest::Key { column: "synset".into(), replace: false },
     ] {
         println!("{:?}", build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap());

@@ -121,7 +121,7 @@ impl TestTable {
             ..Default::default()
         };
         table.index(IndexRequest::Vector(vector)).await;
-        table.index(IndexRequest::Text { column: "text".into() }).await;
+        table.index(IndexRequest::Text { column: "text".into(), positions: false }).await;
         table.index(IndexRequest::Key { column: "key".into(), replace: false }).await;
         table
     }

@@ -59,7 +59,7 @@ async fn build() -> Words {
         VectorIndex { column: "vector".into(), metric: Metric::Cosine, ..Default::default() };
     for request in [
         IndexRequest::Vector(vector),
-        IndexRequest::Text { column: "gloss".into() },
+        IndexRequest::Text { column: "gloss".into(), positions: false },
         IndexRequest::Scalar { column: "domain".into() },
         IndexRequest::Key { column: "synset".into(), replace: false },
     ] {
