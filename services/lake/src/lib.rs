@@ -64,7 +64,8 @@ pub use on_runtime::on_runtime;
 pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
 pub use search::{
-    Allowed, DirectSearch, DistanceHit, FilterHits, PlanReason, ScoreHit, TextHits, TextQuery,
+    Allowed, BadText, DirectSearch, DistanceHit, FilterHits, Fuzziness, PlanReason, ScoreHit,
+    TextBoolean, TextBoost, TextCombined, TextExpr, TextHits, TextMatch, TextPhrase, TextQuery,
     VectorQuery, VectorRoute,
 };
 pub use secret_options::SecretOptions;

@@ -137,12 +137,13 @@ impl SearchArgs {
             (Some(key), _) => Some(By::Like(key)),
             (None, Some(file)) => Some(By::Vector(Vector { values: read_vector(&file)? })),
             (None, None) => {
-                request.by = self.text.map(|words| By::Text(Text { words, column }));
+                request.by = self.text.map(|words| By::Text(Text { words, column, query: None }));
                 return Ok(request);
             }
         };
         let text_column = self.text_column.unwrap_or_default();
-        request.fused_with = self.text.map(|words| Text { words, column: text_column });
+        request.fused_with =
+            self.text.map(|words| Text { words, column: text_column, query: None });
         request.vector_column = column;
         Ok(request)
     }
@@ -208,7 +209,10 @@ mod tests {
     #[test]
     fn arguments_become_a_request() {
         let asked = request(&["--text", "a b", "--column", "w", "--filter", "x > 1", "-k", "3"]);
-        assert_eq!(asked.by, Some(By::Text(Text { words: "a b".into(), column: "w".into() })));
+        assert_eq!(
+            asked.by,
+            Some(By::Text(Text { words: "a b".into(), column: "w".into(), query: None }))
+        );
         assert_eq!(
             (asked.k, asked.filter.as_str(), asked.vector_column.as_str()),
             (3, "x > 1", "")
@@ -222,7 +226,10 @@ mod tests {
         let hybrid = ["--like", "7", "--text", "a b", "--column", "v", "--text-column", "t"];
         let asked = request(&[&hybrid[..], &["--text-weight", "0.5"]].concat());
         assert_eq!((asked.by, asked.vector_column.as_str()), (Some(By::Like("7".into())), "v"));
-        assert_eq!(asked.fused_with, Some(Text { words: "a b".into(), column: "t".into() }));
+        assert_eq!(
+            asked.fused_with,
+            Some(Text { words: "a b".into(), column: "t".into(), query: None })
+        );
         assert_eq!(asked.text_weight, Some(0.5));
         let asked = request(&["--filter", "true", "--table-version", "4", "--explain"]);
         assert_eq!((asked.by, asked.version, asked.k, asked.explain), (None, 4, 10, true));

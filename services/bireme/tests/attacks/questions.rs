@@ -69,7 +69,7 @@ fn by_filter(filter: impl Into<String>) -> SearchRequest {
 }
 
 fn by_words(words: impl Into<String>) -> SearchRequest {
-    let by = Some(By::Text(Text { words: words.into(), column: String::new() }));
+    let by = Some(By::Text(Text { words: words.into(), ..Default::default() }));
     SearchRequest { by, ..by_filter("") }
 }
 
@@ -276,7 +276,7 @@ fn row_14_what_a_caller_sends_is_shown_once_and_shortened() {
         text(By::Like(format!("{forged}{long}"))),
         text(By::Like(forged.into())),
         text(By::Vector(Vector { values: vec![1.0; 1_000_000] })),
-        text(By::Text(Text { words: "animal".into(), column: long.clone() })),
+        text(By::Text(Text { words: "animal".into(), column: long.clone(), query: None })),
         SearchRequest { vector_column: long.clone(), ..text(By::Like("n02503517".into())) },
         SearchRequest { key_column: long.clone(), ..text(By::Like("n02503517".into())) },
         SearchRequest { k: u32::MAX, ..by_filter("domain = 1") },

@@ -1,13 +1,21 @@
 //! Tests of full-text search.
 
-use lake::{IndexRequest, LakeError, TextQuery, build_index};
+use lake::{IndexRequest, LakeError, TextExpr, TextMatch, TextQuery, build_index};
 
 use crate::fixture::{
     PLAIN, STABLE_IDS, TablePlace, address_of, is_deleted, lake, rows, write, write_with_history,
 };
 
 fn query(words: &str, k: usize) -> TextQuery {
-    TextQuery { words: words.into(), k, ..Default::default() }
+    TextQuery { query: TextExpr::words(words), k, ..Default::default() }
+}
+
+fn on(column: &str, words: &str) -> TextExpr {
+    TextExpr::Match(TextMatch {
+        column: Some(column.into()),
+        words: words.into(),
+        ..Default::default()
+    })
 }
 
 #[tokio::test]
@@ -45,7 +53,7 @@ async fn words_find_their_rows() {
         assert_eq!(found, oaks, "stems and case");
         let some = TextQuery {
             filter: Some("id < 50".into()),
-            column: Some("text".into()),
+            query: on("text", "oak"),
             ..query("oak", 1000)
         };
         let mut found: Vec<_> =
@@ -92,7 +100,7 @@ async fn invalid_searches_are_refused() {
     let table = lake.open(&place.uri()).await.unwrap();
     assert!(matches!(table.search_text(&query("oak", 0)).await, Err(LakeError::BadQuery { .. })));
     assert!(matches!(table.search_text(&query(" ,", 5)).await, Err(LakeError::BadQuery { .. })));
-    let on = |column: &str| TextQuery { column: Some(column.into()), ..query("oak", 5) };
+    let on = |column: &str| TextQuery { query: on(column, "oak"), ..query("oak", 5) };
     assert!(matches!(table.search_text(&on("nope")).await, Err(LakeError::ColumnNotFound { .. })));
     match table.search_text(&on("name")).await {
         Err(error @ LakeError::NoIndex { .. }) => {

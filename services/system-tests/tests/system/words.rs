@@ -217,7 +217,7 @@ async fn text_and_filtered_searches_return_what_lance_returns() {
     assert!(!dataset.load_indices().await.unwrap().is_empty());
     for (text, filter) in [("hot soup", ""), ("large animal of africa", "domain = 5"), ("zzzz", "")]
     {
-        let mut request = search(By::Text(Text { words: text.into(), column: String::new() }));
+        let mut request = search(By::Text(Text { words: text.into(), ..Default::default() }));
         request.filter = filter.into();
         let answer = cluster.client.search(request).await.unwrap();
         let query = lance_index::scalar::FullTextSearchQuery::new(text.into());
