@@ -29,7 +29,7 @@ mkdir -p "$home"
 
 say "A table: 6,927 synsets of WordNet, each with a 384-dimension embedding"
 run ingest "$here/wordnet-sample.parquet" --table "$table" --key synset
-run index --table "$table" --vector vector --metric cosine --text gloss --scalar domain --key synset
+run index --table "$table" --vector vector --metric cosine --text gloss --positions --scalar domain --key synset
 
 say "Both tiers: a query node and an I/O node, on loopback"
 "$bireme" up --table "wordnet=$table" --cache-dir "$home/cache" --cache-size 256MiB \

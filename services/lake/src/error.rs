@@ -146,7 +146,7 @@ pub enum LakeError {
         /// The reason.
         why: String,
     },
-    /// A query that asks for something impossible (k = 0, no words, a NaN in the vector).
+    /// A query that asks for something impossible (k = 0, no words, a NaN in the vector), or for too much.
     #[error("bad query: {why}")]
     BadQuery {
         /// The reason.
@@ -179,6 +179,19 @@ pub enum LakeError {
         build_text_index(uri, column)
     )]
     NoIndex {
+        /// The table.
+        uri: String,
+        /// The version that was searched.
+        version: u64,
+        /// The column.
+        column: String,
+    },
+    /// A search for a phrase in a column whose full-text index has no positions of words.
+    #[error(
+        "the full-text index of column {column:?} in version {version} has no positions of words, which phrases need: \
+         build it again with `bireme index --table {uri} --text {column} --positions`"
+    )]
+    NoPositions {
         /// The table.
         uri: String,
         /// The version that was searched.

@@ -43,6 +43,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
         | LakeError::DimensionMismatch { column, .. }
         | LakeError::NotAVector { column, .. }
         | LakeError::NoIndex { column, .. }
+        | LakeError::NoPositions { column, .. }
         | LakeError::TooFewRows { column, .. }
         | LakeError::UnsupportedType { column, .. }
         | LakeError::ReservedColumn { column }
@@ -72,6 +73,7 @@ fn reason_of(error: &LakeError) -> Reason {
         LakeError::DimensionMismatch { .. } | LakeError::NotAVector { .. } => Reason::BadVector,
         LakeError::NoIndex { .. }
         | LakeError::NoTextIndex { .. }
+        | LakeError::NoPositions { .. }
         | LakeError::KeyColumnUnknown { .. } => Reason::NoIndex,
         LakeError::UnsupportedType { .. } | LakeError::Unsupported { .. } => {
             Reason::UnsupportedType

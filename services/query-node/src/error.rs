@@ -123,6 +123,14 @@ pub enum QueryError {
         /// The problem, and how to fix it.
         problem: String,
     },
+    /// A full-text query is invalid.
+    #[error("`{field}` {problem}")]
+    BadText {
+        /// The path of the field, as in the proto file: `text.query.boolean.must[1].match.words`.
+        field: String,
+        /// The problem, and how to fix it.
+        problem: String,
+    },
     /// The query vector is unusable.
     #[error("the query vector {problem}")]
     BadVector {
@@ -267,6 +275,7 @@ impl From<QueryError> for Fault {
                 fault(Reason::TableNotFound).with("table", table)
             }
             QueryError::BadRequest { field, .. } => fault(Reason::BadArgument).with("field", field),
+            QueryError::BadText { field, .. } => fault(Reason::BadArgument).with("field", field),
             QueryError::BadVector { .. } => fault(Reason::BadVector),
             QueryError::NoVectors { table } => fault(Reason::NoIndex).with("table", table),
             QueryError::KeyAbsent { table, column, key } => fault(Reason::KeyNotFound)

@@ -17,7 +17,7 @@ use crate::find::find_rows;
 use crate::io_tier::{Fetched, Scoring, Vectors, fetch_rows, present, score_rows};
 use crate::request_context::RequestContext;
 use crate::stages::{
-    By, Hits, Keys, Question, finish, fuse, ipc_stream, rank, search as by_index, search_words,
+    By, Hits, Keys, Question, finish, fuse, ipc_stream, rank, search as by_index, search_text,
     validate_search,
 };
 use crate::state::ShardState;
@@ -88,8 +88,8 @@ pub async fn find(
     if measure == Measure::Distance {
         winners.retain(|(_, distance)| question.distances.contains(*distance));
     }
-    if let Some((words, weight)) = &question.fused_with {
-        let matches = search_words(state, &open, &question, words, context).await?;
+    if let Some((query, weight)) = &question.fused_with {
+        let matches = search_text(state, &open, &question, query, context).await?;
         call.stage(Stage::Search, || matches.detail(&question));
         let both = counted(winners.len() + matches.rows.len(), "rank");
         (winners, measure) =

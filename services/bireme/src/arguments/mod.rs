@@ -15,6 +15,7 @@ mod row_address;
 mod row_range;
 mod size;
 mod storage;
+mod text_args;
 mod vector_column;
 mod vector_file;
 
@@ -32,5 +33,6 @@ pub use row_address::parse_row_address;
 pub use row_range::parse_row_range;
 pub use size::{SIZE_EXPECTED, parse_size};
 pub use storage::{StorageArgs, secret_options};
+pub use text_args::{TEXT, TextArgs};
 pub use vector_column::VectorColumn;
 pub use vector_file::read_vector;

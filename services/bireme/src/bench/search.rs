@@ -92,6 +92,7 @@ impl Queries {
         let text = |words: &QueryWords, column: &String, random: &mut StdRng| Text {
             words: words.next(random),
             column: column.clone(),
+            query: None,
         };
         match self {
             Self::Vectors(vectors) => (near(vectors, random), None),

@@ -57,6 +57,9 @@ pub struct IndexArgs {
     /// A column of text, for search by words (repeatable)
     #[arg(long, value_name = "COLUMN")]
     text: Vec<String>,
+    /// Store the positions of words with --text, for searches by phrase; the index is larger
+    #[arg(long, requires = "text")]
+    positions: bool,
     /// A column to filter by (repeatable)
     #[arg(long, value_name = "COLUMN")]
     scalar: Vec<String>,
@@ -115,7 +118,10 @@ impl IndexArgs {
                 bits: self.bits,
             })
         };
-        let text = |column: &String| IndexRequest::Text { column: column.clone() };
+        let text = |column: &String| IndexRequest::Text {
+            column: column.clone(),
+            positions: self.positions,
+        };
         let scalar = |column: &String| IndexRequest::Scalar { column: column.clone() };
         let key = |column: &String| IndexRequest::Key {
             column: column.clone(),
@@ -203,7 +209,7 @@ fn with_hint(error: LakeError, built: usize) -> CliError {
 fn column_of(request: &IndexRequest) -> &str {
     match request {
         IndexRequest::Vector(VectorIndex { column, .. })
-        | IndexRequest::Text { column }
+        | IndexRequest::Text { column, .. }
         | IndexRequest::Scalar { column }
         | IndexRequest::Key { column, .. } => column,
     }

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueHint};
-use client::query::{By, Found, SearchRequest, Text, Vector};
+use client::query::{By, Found, SearchRequest, Vector};
 use serde_json::json;
 
 use crate::arguments::{
-    Connection, PriorityArgs, TableArgs, parse_at_least_1, parse_column, parse_filter, read_vector,
+    Connection, PriorityArgs, TEXT, TableArgs, TextArgs, parse_at_least_1, parse_column,
+    parse_filter, read_vector,
 };
 use crate::error::{CliError, Result};
 use crate::output::{Output, RowLayout, counted, micros, stages_json, stages_text};
@@ -15,6 +16,8 @@ use crate::output::{Output, RowLayout, counted, micros, stages_json, stages_text
 const EXAMPLES: &str = "\
 Examples:
   bireme search words --text 'strong wind'
+  bireme search words --text 'whalle' --fuzzy auto
+  bireme search words --phrase 'of the sea' --must-not fish
   bireme search words --like n02503517 -k 5 --columns synset,gloss
   bireme search words --like 17 --key-column id
   bireme search words --like n02503517 --text elephant --text-weight 0.5
@@ -29,7 +32,12 @@ is better). --text beside --like or --vector is a hybrid search: the ranks of
 both are fused into a `_relevance_score` (larger is better). With --json each
 row is a line; --explain adds a last line {\"_explain\": {\"version\",
 \"exhaustive\", \"stages\"}}, in which exhaustive says whether rows were
-compared one by one, without an index.";
+compared one by one, without an index.
+
+Beside --must or --phrase, --text finds no further rows, but rows that match it
+are ranked higher. --fuzzy auto allows no edit in words of up to 2 letters, one
+in words of up to 5, otherwise two, and reduces a word to its stem first if the
+index has stems; --fuzzy 1 compares the word as it is with the index's words.";
 
 /// The heading in `--help` of flags that only searches with --like or --vector have.
 const NEAR: &str = "Nearest rows (with --like or --vector)";
@@ -38,8 +46,9 @@ const NEAR: &str = "Nearest rows (with --like or --vector)";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true)
-    .args(["like", "vector", "text", "filter"]))]
+    .args(["like", "vector", "text", "must", "phrase", "filter"]))]
 #[command(group = ArgGroup::new("near").args(["like", "vector"]))]
+#[command(group = ArgGroup::new("words").multiple(true).args(["text", "must", "phrase"]))]
 pub struct SearchArgs {
     #[command(flatten)]
     table: TableArgs,
@@ -52,15 +61,11 @@ pub struct SearchArgs {
     /// The rows nearest to the vector in a file; `-` is stdin
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     vector: Option<PathBuf>,
-    /// The rows that match words best; with --like or --vector, a hybrid search
-    #[arg(long, value_name = "WORDS", value_hint = ValueHint::Other)]
-    text: Option<String>,
-    /// The weight of --text in a hybrid search, relative to the vector [default: 1]
-    #[arg(long, value_name = "WEIGHT", requires = "text", requires = "near")]
+    #[command(flatten)]
+    text: TextArgs,
+    /// The weight of the text in a hybrid search, relative to the vector [default: 1]
+    #[arg(long, value_name = "WEIGHT", requires = "words", requires = "near", help_heading = TEXT)]
     text_weight: Option<f32>,
-    /// The text column of a hybrid search, if the table has several
-    #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other, requires = "text", requires = "near")]
-    text_column: Option<String>,
     /// A SQL predicate that rows must match; alone, or with --like, --vector or --text
     #[arg(long, value_name = "SQL", value_hint = ValueHint::Other, value_parser = parse_filter)]
     filter: Option<String>,
@@ -133,7 +138,7 @@ impl SearchArgs {
     /// Refuses flags of another kind of search, which would otherwise be ignored.
     fn check(&self) -> Result<()> {
         let is_near = self.like.is_some() || self.vector.is_some();
-        let has_column = is_near || self.text.is_some();
+        let has_column = is_near || self.text.is_given();
         for (flag, is_set, fits, searches) in [
             ("--nprobes", self.nprobes.is_some(), is_near, "--like or --vector"),
             ("--refine", self.refine.is_some(), is_near, "--like or --vector"),
@@ -144,12 +149,15 @@ impl SearchArgs {
                 return Err(CliError::usage(problem));
             }
         }
+        if !is_near && self.column.is_some() && self.text.has_columns() {
+            let problem = "--column and --text-column both name text columns; leave --column out";
+            return Err(CliError::usage(problem.to_owned()));
+        }
         Ok(())
     }
 
     fn request(self) -> Result<SearchRequest> {
         self.check()?;
-        let column = self.column.unwrap_or_default();
         let mut request = SearchRequest {
             table: self.table.table,
             version: self.table.table_version,
@@ -178,13 +186,12 @@ impl SearchArgs {
             (Some(key), _) => Some(By::Like(key)),
             (None, Some(file)) => Some(By::Vector(Vector { values: read_vector(&file)? })),
             (None, None) => {
-                request.by = self.text.map(|words| By::Text(Text { words, column }));
+                request.by = self.text.query(self.column).map(By::Text);
                 return Ok(request);
             }
         };
-        let text_column = self.text_column.unwrap_or_default();
-        request.fused_with = self.text.map(|words| Text { words, column: text_column });
-        request.vector_column = column;
+        request.fused_with = self.text.query(None);
+        request.vector_column = self.column.unwrap_or_default();
         Ok(request)
     }
 }
@@ -230,6 +237,9 @@ fn waterfall(found: &Found, out: &mut Output) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use client::query::{
+        Text, TextBoolean, TextKind, TextMatch, TextMultiMatch, TextPhrase, TextQuery,
+    };
 
     use super::*;
     use crate::cli::{Cli, Command};
@@ -249,7 +259,7 @@ mod tests {
     #[test]
     fn arguments_become_a_request() {
         let asked = request(&["--text", "a b", "--column", "w", "--filter", "x > 1", "-k", "3"]);
-        assert_eq!(asked.by, Some(By::Text(Text { words: "a b".into(), column: "w".into() })));
+        assert_eq!(asked.by, Some(By::Text(words("a b", "w"))));
         assert_eq!(
             (asked.k, asked.filter.as_str(), asked.vector_column.as_str()),
             (3, "x > 1", "")
@@ -263,10 +273,93 @@ mod tests {
         let hybrid = ["--like", "7", "--text", "a b", "--column", "v", "--text-column", "t"];
         let asked = request(&[&hybrid[..], &["--text-weight", "0.5"]].concat());
         assert_eq!((asked.by, asked.vector_column.as_str()), (Some(By::Like("7".into())), "v"));
-        assert_eq!(asked.fused_with, Some(Text { words: "a b".into(), column: "t".into() }));
+        assert_eq!(asked.fused_with, Some(words("a b", "t")));
         assert_eq!(asked.text_weight, Some(0.5));
+        let hybrid = request(&["--like", "7", "--phrase", "a b", "--text-weight", "2"]);
+        assert!(hybrid.fused_with.is_some_and(|text| text.query.is_some()));
+        assert_eq!(hybrid.text_weight, Some(2.0));
         let asked = request(&["--filter", "true", "--table-version", "4", "--explain"]);
         assert_eq!((asked.by, asked.version, asked.k, asked.explain), (None, 4, 10, true));
+    }
+
+    fn words(words: &str, column: &str) -> Text {
+        Text { words: words.into(), column: column.into(), query: None }
+    }
+
+    fn text_of(arguments: &[&str]) -> Text {
+        match request(arguments).by {
+            Some(By::Text(text)) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn of(kind: TextKind) -> TextQuery {
+        TextQuery { kind: Some(kind) }
+    }
+
+    fn query_of(arguments: &[&str]) -> TextQuery {
+        let text = text_of(arguments);
+        assert_eq!((text.words.as_str(), text.column.as_str()), ("", ""));
+        text.query.unwrap()
+    }
+
+    #[test]
+    fn words_alone_need_no_structured_query() {
+        assert_eq!(text_of(&["--text", "a b"]), words("a b", ""));
+        for column in ["--column", "--text-column"] {
+            assert_eq!(text_of(&["--text", "a b", column, "t"]), words("a b", "t"));
+        }
+        assert_eq!(text_of(&["--text", "a b", "--fuzzy", "0"]), words("a b", ""));
+    }
+
+    #[test]
+    fn text_flags_become_a_query() {
+        let matching = |words: &str, column: &str| TextMatch {
+            words: words.into(),
+            column: column.into(),
+            ..Default::default()
+        };
+        let all_of = |words: &str| TextMatch { all_words: true, ..matching(words, "") };
+        let fuzzy = TextMatch { fuzziness: 1, ..all_of("a b") };
+        assert_eq!(
+            query_of(&["--text", "a b", "--all-words", "--fuzzy", "1"]),
+            of(TextKind::Match(fuzzy))
+        );
+        let auto = TextMatch { fuzziness_auto: true, ..matching("a b", "t") };
+        assert_eq!(
+            query_of(&["--text", "a b", "--fuzzy", "auto", "--column", "t"]),
+            of(TextKind::Match(auto))
+        );
+        let matches = vec![matching("a b", "t"), matching("a b", "u")];
+        let columns = ["--text", "a b", "--text-column", "t", "--text-column", "u"];
+        assert_eq!(query_of(&columns), of(TextKind::MultiMatch(TextMultiMatch { matches })));
+        let phrase = |words: &str, column: &str, slop| {
+            let (words, column) = (words.into(), column.into());
+            of(TextKind::Phrase(TextPhrase { words, column, slop }))
+        };
+        assert_eq!(query_of(&["--phrase", "a b", "--slop", "2"]), phrase("a b", "", 2));
+        assert_eq!(query_of(&["--must", "a b"]), of(TextKind::Match(all_of("a b"))));
+        let all = ["--text", "a", "--must", "b c", "--phrase", "d e", "--must-not", "f"];
+        assert_eq!(
+            query_of(&[&all[..], &["--must", "g", "--must-not", "h i"]].concat()),
+            of(TextKind::Boolean(TextBoolean {
+                must: vec![
+                    of(TextKind::Match(all_of("b c"))),
+                    of(TextKind::Match(all_of("g"))),
+                    phrase("d e", "", 0),
+                ],
+                should: vec![of(TextKind::Match(matching("a", "")))],
+                must_not: ["f", "h i"]
+                    .map(|words| of(TextKind::Match(matching(words, ""))))
+                    .to_vec(),
+            }))
+        );
+        let in_two = ["--phrase", "a b", "--text-column", "t", "--text-column", "u"];
+        let should = vec![phrase("a b", "t", 0), phrase("a b", "u", 0)];
+        assert_eq!(
+            query_of(&in_two),
+            of(TextKind::Boolean(TextBoolean { should, ..Default::default() }))
+        );
     }
 
     #[test]
@@ -276,7 +369,12 @@ mod tests {
             &["--like", "a", "--vector", "b"],
             &["--text", "a", "--text-weight", "2"],
             &["--like", "a", "--text-weight", "2"],
-            &["--text", "a", "--text-column", "t"],
+            &["--must-not", "a"],
+            &["--like", "a", "--must-not", "b"],
+            &["--phrase", "a b", "--all-words"],
+            &["--phrase", "a b", "--fuzzy", "3"],
+            &["--text", "a b", "--slop", "1"],
+            &["--like", "a", "--text-column", "t"],
             &["--like", "a", "--nprobes", "0"],
             &["--text", "a", "--key-column", "b"],
         ] {
@@ -302,6 +400,8 @@ mod tests {
         }
         let near = ["--like", "a", "--filter", "true", "--nprobes", "5", "--column", "v"];
         assert_eq!(request(&near).nprobes, 5);
-        request(&["--text", "a", "--column", "w"]);
+        let error = asked(&["--text", "a", "--column", "w", "--text-column", "v"]).unwrap_err();
+        let said = error.message();
+        assert!(said.starts_with("--column and --text-column both name text columns"), "{said}");
     }
 }

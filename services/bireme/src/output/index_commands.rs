@@ -16,6 +16,7 @@ pub fn index_commands(
     // The settings of vector indexes, each with the columns whose indexes have these settings.
     let mut vectors: Vec<(String, String)> = Vec::new();
     let (mut texts, mut scalars, mut keys) = (String::new(), String::new(), String::new());
+    let mut positions = false;
     for index in indexes {
         let Some(column) = index.columns.first().filter(|it| columns.contains(it)) else {
             continue;
@@ -29,11 +30,15 @@ pub fn index_commands(
             }
         } else if index.is_text() {
             texts += &format!(" --text {word}");
+            positions |= index.positions == Some(true);
         } else if key == Some(column) {
             keys += &format!(" --key {word}");
         } else {
             scalars += &format!(" --scalar {word}");
         }
+    }
+    if positions {
+        texts += " --positions";
     }
     let others = texts + &scalars + &keys;
     let mut commands: Vec<_> =
@@ -72,6 +77,7 @@ mod tests {
             columns: vec![column.to_owned()],
             kind: kind.to_owned(),
             metric,
+            positions: None,
             rows_covered: 1,
             rows_uncovered: 0,
             bytes: None,
@@ -103,5 +109,10 @@ mod tests {
             ["bireme index --table t --scalar id"]
         );
         assert_eq!(index_commands("t", &columns, None, &indexes[6..]), [""; 0]);
+        let with_positions = IndexInfo { positions: Some(true), ..index("text", "Inverted", None) };
+        assert_eq!(
+            index_commands("t", &columns, None, &[with_positions, index("day", "BTree", None)]),
+            ["bireme index --table t --text text --positions --scalar day"]
+        );
     }
 }

@@ -74,8 +74,17 @@ fn sample() -> PathBuf {
 fn words_table(folder: &Path) -> PathBuf {
     let table = folder.join("words");
     run(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
-    let indexed =
-        ["--vector", "vector", "--metric", "cosine", "--text", "gloss", "--key", "synset"];
+    let indexed = [
+        "--vector",
+        "vector",
+        "--metric",
+        "cosine",
+        "--text",
+        "gloss",
+        "--positions",
+        "--key",
+        "synset",
+    ];
     run(&[&["index", "--table", text(&table)], &indexed[..]].concat());
     table
 }

@@ -5,7 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use client::query::{By, GetRequest, QueryClient, SearchRequest, Text, Vector};
+use client::query::{
+    By, GetRequest, QueryClient, SearchRequest, Text, TextBoolean, TextKind, TextMatch, TextPhrase,
+    TextQuery, Vector,
+};
 use tokio::runtime::Runtime;
 use wire::{Fault, Reason};
 
@@ -69,8 +72,35 @@ fn by_filter(filter: impl Into<String>) -> SearchRequest {
 }
 
 fn by_words(words: impl Into<String>) -> SearchRequest {
-    let by = Some(By::Text(Text { words: words.into(), column: String::new() }));
+    let by = Some(By::Text(Text { words: words.into(), ..Default::default() }));
     SearchRequest { by, ..by_filter("") }
+}
+
+/// A function that returns a full-text query of size `n`.
+type ConstructText = fn(usize) -> TextQuery;
+
+/// Full-text queries that grow with `n`. Each is answered while it is small, and refused once it has grown too large.
+const TEXT_QUERIES: &[(&str, ConstructText)] = &[
+    ("levels", |n| (0..n).fold(matching("animal", 0), |inner, _| all_of(vec![inner]))),
+    ("clauses", |n| all_of((0..n).map(|k| matching(&format!("w{k}"), 0)).collect())),
+    ("phrases", |n| {
+        let phrase =
+            TextPhrase { words: "an animal of the sea".into(), slop: 900, ..Default::default() };
+        all_of(vec![TextQuery { kind: Some(TextKind::Phrase(phrase)) }; n])
+    }),
+    ("fuzzy matches", |n| all_of((0..n).map(|_| matching("animals of the seas", 2)).collect())),
+    ("letters of a fuzzy word", |n| matching(&"e".repeat(n), 2)),
+    ("edits", |n| matching("animal", n as u32)),
+];
+
+fn matching(words: &str, fuzziness: u32) -> TextQuery {
+    let matching = TextMatch { words: words.into(), fuzziness, ..Default::default() };
+    TextQuery { kind: Some(TextKind::Match(matching)) }
+}
+
+fn all_of(must: Vec<TextQuery>) -> TextQuery {
+    let boolean = TextBoolean { must, ..Default::default() };
+    TextQuery { kind: Some(TextKind::Boolean(boolean)) }
 }
 
 /// A function that returns a filter of size `n`.
@@ -176,11 +206,12 @@ fn row_5_words_without_end_are_counted_before_they_are_searched() {
     let attack = Attack::begin();
     let once = attack.search(by_words("animal")).unwrap();
     assert_eq!(attack.search(by_words("animal ".repeat(400_000))).unwrap(), once);
-    let ask = |words: String| match attack.search(by_words(words)) {
+    let search = |request: SearchRequest| match attack.search(request) {
         Ok(_) => Outcome::Answered,
         Err(fault) if fault.reason == Reason::BadArgument => Outcome::Refused(fault.message),
         Err(fault) => panic!("{:?}: {fault}", fault.reason),
     };
+    let ask = |words: String| search(by_words(words));
     let (words, why) =
         until_refused("different words", 1 << 20, |n| ask(list(n, " ", |k| format!("w{k}"))));
     assert!(why.contains("different words"), "{why}");
@@ -188,9 +219,20 @@ fn row_5_words_without_end_are_counted_before_they_are_searched() {
     for words in ["a,".repeat(1_000_000), "動物".repeat(300_000), "a\u{300} ".repeat(500_000)] {
         ask(words);
     }
-    let peak_mib = attack.end();
+    let mut bounds = Vec::new();
+    for (name, query) in TEXT_QUERIES {
+        let (size, why) = until_refused(name, 1 << 12, |n| {
+            let text = Text { query: Some(query(n)), ..Default::default() };
+            let by = Some(By::Text(text));
+            search(SearchRequest { by, ..by_filter("") })
+        });
+        assert!(why.starts_with("`text.query"), "{name} of {size}: {why}");
+        bounds.push(format!("{name} {size}"));
+    }
+    let (peak_mib, bounds) = (attack.end(), bounds.join(", "));
     let seen = format!(
-        "400,000 repeated words cost as much as one; refused from {words} different words or {letters} bytes; {peak_mib} MiB at most"
+        "400,000 repeated words cost as much as one; refused from {words} different words or {letters} bytes; of other \
+         forms: {bounds}; {peak_mib} MiB at most"
     );
     held(5, "a text search of any number of words", &seen);
 }
@@ -276,7 +318,7 @@ fn row_14_what_a_caller_sends_is_shown_once_and_shortened() {
         text(By::Like(format!("{forged}{long}"))),
         text(By::Like(forged.into())),
         text(By::Vector(Vector { values: vec![1.0; 1_000_000] })),
-        text(By::Text(Text { words: "animal".into(), column: long.clone() })),
+        text(By::Text(Text { words: "animal".into(), column: long.clone(), query: None })),
         SearchRequest { vector_column: long.clone(), ..text(By::Like("n02503517".into())) },
         SearchRequest { key_column: long.clone(), ..text(By::Like("n02503517".into())) },
         SearchRequest { k: u32::MAX, ..by_filter("domain = 1") },

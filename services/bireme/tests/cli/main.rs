@@ -85,6 +85,23 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     assert_eq!(up.json(&of)[1]["_explain"]["exhaustive"], false, "no vector was compared");
     let soups = up.json(&["search", "words", "--text", "soup", "-k", "5", "--columns", "gloss"]);
     assert!(soups.iter().all(|row| row["gloss"].as_str().unwrap().contains("soup")));
+    let glosses = |arguments: &[&str]| -> Vec<String> {
+        let rows = up.json(&[&["search", "words", "-k", "1000"], arguments].concat());
+        rows.iter().map(|row| row["gloss"].as_str().unwrap().to_lowercase()).collect()
+    };
+    let all = glosses(&["--phrase", "strong wind"]);
+    assert!(all.len() > 3 && all.iter().all(|it| it.contains("strong wind")), "{all:?}");
+    let some = glosses(&["--phrase", "strong wind", "--must-not", "southwest"]);
+    assert!(some.len() < all.len() && some.iter().all(|it| !it.contains("southwest")), "{some:?}");
+    let both = glosses(&["--text", "wind north", "--all-words"]);
+    assert!(!both.is_empty() && both.iter().all(|it| it.contains("wind") && it.contains("north")));
+    let whales = glosses(&["--text", "whalle", "--fuzzy", "auto"]);
+    assert!(whales.iter().any(|it| it.contains("whale")), "{whales:?}");
+    assert_eq!(glosses(&["--text", "whalle"]), [""; 0]);
+    let near = ["--like", "n02503517", "--must", "wind", "--phrase", "strong wind"];
+    assert!(glosses(&near).iter().any(|it| it.contains("strong wind")));
+    up.names(&["search", "words", "--must", " - "], 2, "`text.query.match.words` has no letters");
+    up.names(&["search", "words", "--text", "x", "--fuzzy", "many"], 2, "give 0, 1, 2 or auto");
     let filtered = up.json(&["search", "words", "--filter", "domain = 43", "-k", "100"]);
     assert!(!filtered.is_empty() && filtered.iter().all(|row| row["domain"] == 43));
     let got = up.json(&["get", "words", "n07583197", "n02503517"]);

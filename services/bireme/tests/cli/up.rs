@@ -19,7 +19,7 @@ impl Up {
         let folder = folder();
         let table = folder.path().join("words");
         run(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
-        let index = ["--vector", "vector", "--metric", "cosine", "--text", "gloss"];
+        let index = ["--vector", "vector", "--metric", "cosine", "--text", "gloss", "--positions"];
         run(&[&["index", "--table", text(&table)], &index[..], &["--key", "synset"]].concat());
         let ready = folder.path().join("ready.json");
         let named = format!("words={}", text(&table));

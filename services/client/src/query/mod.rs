@@ -17,5 +17,7 @@ pub use wire::query::lookup_batch::Keys;
 pub use wire::query::{
     GetRequest, ListTablesResponse, LookupOpen, NodePlacement, OnMissing, PlacementRequest,
     PlacementResponse, RowFormat, SearchRequest, Stage, StatusResponse, TableSummary, TakeRequest,
-    Text, Vector, WarmProgress, WarmRequest, search_request::By,
+    Text, TextBoolean, TextBoost, TextColumn, TextCombinedFields, TextMatch, TextMultiMatch,
+    TextPhrase, TextQuery, Vector, WarmProgress, WarmRequest, search_request::By,
+    text_query::Kind as TextKind,
 };

@@ -22,6 +22,9 @@ pub struct IndexInfo {
     pub kind: String,
     /// The metric of a vector index.
     pub metric: Option<Metric>,
+    /// Whether a full-text index stores the positions of words, without which phrases can't be searched. `None` for
+    /// other indexes, and if it is not recorded.
+    pub positions: Option<bool>,
     /// The approximate number of rows that the index covers (deleted ones may be counted).
     pub rows_covered: u64,
     /// Live rows in fragments that the index doesn't cover. These rows are searched one by one until the index is
@@ -78,6 +81,7 @@ impl IndexInfo {
             segments: described.segments().iter().map(|it| it.uuid.to_string()).collect(),
             kind: described.index_type().to_owned(),
             metric: None,
+            positions: None,
             rows_covered: described.rows_indexed(),
             rows_uncovered: uncovered.map(FragmentInfo::live_rows).sum(),
             bytes: described.total_size_bytes(),
@@ -86,8 +90,17 @@ impl IndexInfo {
         if info.is_vector() {
             info.metric = Some(metric(dataset, described, &info.columns).await?);
         }
+        if info.is_text() {
+            info.positions = positions(described);
+        }
         Ok(info)
     }
+}
+
+/// Reads from the manifest whether a full-text index stores positions.
+fn positions(described: &dyn IndexDescription) -> Option<bool> {
+    let details: serde_json::Value = serde_json::from_str(&described.details().ok()?).ok()?;
+    details.get("with_position")?.as_bool()
 }
 
 /// Reads the metric from the manifest. Indexes built by older versions of Lance have it only in their own files.

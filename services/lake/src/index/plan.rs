@@ -40,7 +40,7 @@ impl Plan {
     pub(crate) fn new(table: &Table, request: &IndexRequest) -> Result<Self> {
         match request {
             IndexRequest::Vector(vector) => Self::vector(table, vector),
-            IndexRequest::Text { column } => Self::text(table, column),
+            IndexRequest::Text { column, positions } => Self::text(table, column, *positions),
             IndexRequest::Scalar { column } => Self::scalar(table, column),
             IndexRequest::Key { column, .. } => {
                 check_key_type(column, table.column_type(column)?)?;
@@ -98,7 +98,7 @@ impl Plan {
         })
     }
 
-    fn text(table: &Table, column: &str) -> Result<Self> {
+    fn text(table: &Table, column: &str, positions: bool) -> Result<Self> {
         let data_type = table.column_type(column)?;
         if !can_be_searched(data_type) {
             return Err(unsupported(
@@ -107,7 +107,7 @@ impl Plan {
                 "a full-text index is on strings or lists of strings",
             ));
         }
-        let params = Box::new(InvertedIndexParams::default());
+        let params = Box::new(InvertedIndexParams::default().with_position(positions));
         Ok(Self {
             column: column.to_owned(),
             index_type: IndexType::Inverted,

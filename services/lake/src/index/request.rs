@@ -11,10 +11,12 @@ pub enum IndexRequest {
     /// For nearest-neighbour search.
     Vector(VectorIndex),
     /// For full-text search, on a column of strings or lists of strings. The text is converted to lower case and ASCII,
-    /// English words are stemmed, and stop words are dropped. Positions are not stored, so phrases can't be searched.
+    /// English words are stemmed, and stop words are dropped.
     Text {
         /// The column.
         column: String,
+        /// Whether to store the positions of words, without which phrases can't be searched. They make the index larger.
+        positions: bool,
     },
     /// For filters: a BTREE, or a label list on a column of lists.
     Scalar {

@@ -25,7 +25,11 @@ mod segment;
 mod selection;
 mod sole_segment;
 mod text;
+mod text_expr;
 mod text_index;
+mod text_limits;
+mod text_resolve;
+mod text_type;
 mod vector;
 
 pub use allow_list::Allowed;
@@ -36,6 +40,10 @@ pub use filter::{FilterHits, OrderBy};
 pub use hit::{DistanceHit, ScoreHit};
 pub(crate) use key::{can_be_key, check_key_type};
 pub use plan_reason::PlanReason;
-pub(crate) use text::can_be_searched;
 pub use text::{TextHits, TextQuery};
+pub use text_expr::{
+    Fuzziness, TextBoolean, TextBoost, TextCombined, TextExpr, TextMatch, TextPhrase,
+};
+pub use text_limits::BadText;
+pub(crate) use text_type::can_be_searched;
 pub use vector::{DirectSearch, VectorQuery, VectorRoute};

@@ -11,8 +11,14 @@ pub enum PlanReason {
     Exact,
     /// The rows don't have one vector of floats each.
     NotFloats,
-    /// Several columns are searched for words, or the column has several full-text indexes.
+    /// The column has several full-text indexes.
     SeveralIndexes,
+    /// The column is a field of a struct.
+    Nested,
+    /// Columns that are searched as if they were one are part of another query.
+    CombinedFields,
+    /// A full-text index has a format version in which it can't be searched together with another one.
+    EarlyFormat,
     /// The column has lists of texts.
     ListsOfText,
     /// The rows that pass the filter depend on the time.
@@ -41,7 +47,12 @@ impl fmt::Display for PlanReason {
             Self::Unindexed => f.write_str("the vectors have no index"),
             Self::Exact => f.write_str("it compares every row, without the index"),
             Self::NotFloats => f.write_str("the rows don't have one vector of floats each"),
-            Self::SeveralIndexes => f.write_str("several full-text indexes are searched"),
+            Self::SeveralIndexes => f.write_str("the column has several full-text indexes"),
+            Self::Nested => f.write_str("the column is a field of a struct"),
+            Self::CombinedFields => f.write_str("combined columns are part of another query"),
+            Self::EarlyFormat => {
+                f.write_str("a full-text index of an early format is searched with another one")
+            }
             Self::ListsOfText => f.write_str("the column has lists of texts"),
             Self::Clock => f.write_str("the filter depends on the time"),
             Self::ProbesUnset => f.write_str("the number of partitions is not given"),

@@ -1,66 +1,218 @@
-//! Full-text search that runs the search of the index alone, without the scanner.
+//! Full-text search that runs the search of indexes alone, without the scanner.
 //!
-//! The scanner plans each search anew and filters rows by a plan of its own. Here the plan has one node, Lance's search of
-//! the index, and the rows that pass a filter are known (`resolve_filter.rs`). The results are those of the scanner, if the
-//! index covers every row of the version.
+//! The scanner plans each search anew and filters rows by a plan of its own. Here a plan has one node, Lance's search of
+//! the index or the indexes, and the rows that pass a filter are known (`resolve_filter.rs`). The results are those of the
+//! scanner, if each index covers every row of the version.
 
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use address::RowAddr;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::TryStreamExt;
+use futures::future::try_join_all;
 use lance::Dataset;
 use lance::dataset::scanner::RowAddrMask;
 use lance::io::exec::PreFilterSource;
-use lance::io::exec::fts::MatchQueryExec;
+use lance::io::exec::fts::{
+    CombinedFieldsQueryExec, CompoundQueryExec, CrossColumnCompoundQueryExec, MatchQueryExec,
+    PhraseQueryExec,
+};
+use lance_core::Result;
 use lance_index::scalar::inverted::DocumentGranularity;
-use lance_index::scalar::inverted::query::{FtsSearchParams, MatchQuery};
+use lance_index::scalar::inverted::query::{FtsQuery, FtsQueryNode, FtsSearchParams};
+use lance_table::format::IndexMetadata;
 
 use super::hit::{SCORE, ScoreHit, f32_column, row_ids};
+use super::plan_reason::PlanReason;
 use super::row_addresses::RowAddresses;
 
 /// Runs the search of an index, which uses no memory pool and no files of DataFusion.
 static CONTEXT: LazyLock<Arc<TaskContext>> = LazyLock::new(Arc::default);
 
+/// The lowest format version of an index that Lance can search together with that of another column.
+const JOINED_FORMAT_MIN: i32 = 2;
+
 /// A full-text index that answers searches alone.
 pub(crate) struct TextIndex {
     /// The column that it indexes.
     pub column: String,
+    /// Its segments, also those that cover no row of the version: they count in the frequencies of words.
+    pub segments: Vec<IndexMetadata>,
     pub addresses: RowAddresses,
 }
 
-impl TextIndex {
+/// The direct search of one or more full-text indexes.
+pub(crate) struct TextSearch<'a> {
+    dataset: &'a Arc<Dataset>,
+    /// An index for each column that the queries search. Not empty.
+    indexes: Vec<&'a TextIndex>,
+    /// Queries that one node of a plan answers each. A row has the score of the best one.
+    queries: Vec<FtsQuery>,
+}
+
+impl<'a> TextSearch<'a> {
+    /// Prepares the search of `indexes`, which are those of all columns that `queries` search. Returns the reason if it
+    /// needs a plan of several nodes.
+    pub fn new(
+        dataset: &'a Arc<Dataset>,
+        indexes: Vec<&'a TextIndex>,
+        queries: &[FtsQuery],
+    ) -> std::result::Result<Self, PlanReason> {
+        let queries: Vec<FtsQuery> = queries.iter().flat_map(split).collect();
+        for query in &queries {
+            if let FtsQuery::Boost(_) | FtsQuery::Boolean(_) = query {
+                check_compound(query, &indexes)?;
+            }
+        }
+        Ok(Self { dataset, indexes, queries })
+    }
+
     /// Returns the `k` best matches of the rows that `mask` selects, best first, each with its row id.
-    pub async fn search(
+    pub async fn run(
         &self,
-        dataset: &Arc<Dataset>,
-        words: &str,
         k: usize,
         mask: Option<Arc<RowAddrMask>>,
-    ) -> lance::Result<(Vec<u64>, Vec<ScoreHit>)> {
-        let query = MatchQuery::new(words.to_owned()).with_column(Some(self.column.clone()));
-        let search = MatchQueryExec::new_with_document_granularity(
-            Arc::clone(dataset),
-            query,
-            FtsSearchParams::new().with_limit(Some(k)),
-            PreFilterSource::None,
-            DocumentGranularity::Row,
-        );
-        let search = search.with_external_mask(mask);
-        let (mut ids, mut scores) = (Vec::new(), Vec::new());
-        let mut batches = search.execute(0, Arc::clone(&CONTEXT))?;
-        while let Some(batch) = batches.try_next().await? {
-            ids.extend_from_slice(row_ids(&batch)?);
-            scores.extend_from_slice(f32_column(&batch, SCORE)?);
-        }
-        let rows = self.addresses.of(&ids)?.into_iter().zip(ids).zip(scores);
-        let hit = |((addr, id), score): ((Option<RowAddr>, u64), f32)| {
-            Some((id, ScoreHit { addr: addr?, score }))
-        };
+    ) -> Result<(Vec<u64>, Vec<ScoreHit>)> {
+        let found = self.queries.iter().map(|query| self.found(query, k, mask.clone()));
+        let (ids, scores) = best_of(try_join_all(found).await?);
+        let rows = self.indexes[0].addresses.of(&ids)?.into_iter().zip(ids).zip(scores);
+        let hit = |((addr, id), score)| Some((id, ScoreHit { addr: addr?, score }));
         let mut hits: Vec<(u64, ScoreHit)> = rows.filter_map(hit).collect();
         hits.sort_by(|(_, a), (_, b)| a.rank(b));
         hits.truncate(k);
         Ok(hits.into_iter().unzip())
+    }
+
+    /// Returns the ids and scores of the `k` best matches of one query.
+    async fn found(
+        &self,
+        query: &FtsQuery,
+        k: usize,
+        mask: Option<Arc<RowAddrMask>>,
+    ) -> Result<(Vec<u64>, Vec<f32>)> {
+        let (mut ids, mut scores) = (Vec::new(), Vec::new());
+        let mut batches = self.node(query, k, mask)?.execute(0, Arc::clone(&CONTEXT))?;
+        while let Some(batch) = batches.try_next().await? {
+            ids.extend_from_slice(row_ids(&batch)?);
+            scores.extend_from_slice(f32_column(&batch, SCORE)?);
+        }
+        Ok((ids, scores))
+    }
+
+    /// Returns the node of Lance's plans that answers `query`.
+    fn node(
+        &self,
+        query: &FtsQuery,
+        k: usize,
+        mask: Option<Arc<RowAddrMask>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let params = FtsSearchParams::new().with_limit(Some(k));
+        let (dataset, all, row) =
+            (Arc::clone(self.dataset), PreFilterSource::None, DocumentGranularity::Row);
+        Ok(match query.clone() {
+            FtsQuery::Match(query) => {
+                let node =
+                    MatchQueryExec::new_with_document_granularity(dataset, query, params, all, row);
+                Arc::new(node.with_external_mask(mask))
+            }
+            FtsQuery::Phrase(query) => {
+                let node = PhraseQueryExec::new_with_document_granularity(
+                    dataset, query, params, all, row,
+                );
+                Arc::new(node.with_external_mask(mask))
+            }
+            FtsQuery::CombinedFields(query) => {
+                let node = CombinedFieldsQueryExec::new(dataset, query, params, all);
+                Arc::new(node.with_external_mask(mask))
+            }
+            query => {
+                let mut of_columns = self.segments_of(&query);
+                if of_columns.len() == 1 {
+                    let (_, segments) = of_columns.remove(0);
+                    let node =
+                        CompoundQueryExec::new_with_segments(dataset, query, params, all, segments);
+                    Arc::new(node.with_external_mask(mask))
+                } else {
+                    let node = CrossColumnCompoundQueryExec::new_with_segments(
+                        dataset, query, params, all, of_columns,
+                    )?;
+                    Arc::new(node.with_external_mask(mask))
+                }
+            }
+        })
+    }
+
+    fn segments_of(&self, query: &FtsQuery) -> Vec<(String, Vec<IndexMetadata>)> {
+        let columns = query.columns();
+        let indexes = self.indexes.iter().filter(|index| columns.contains(&index.column));
+        indexes.map(|index| (index.column.clone(), index.segments.clone())).collect()
+    }
+}
+
+/// Splits a match in several columns into a match for each column.
+fn split(query: &FtsQuery) -> Vec<FtsQuery> {
+    match query {
+        FtsQuery::MultiMatch(query) => {
+            query.match_queries.iter().cloned().map(FtsQuery::from).collect()
+        }
+        other => vec![other.clone()],
+    }
+}
+
+/// Returns the reason if Lance has no node that answers all of `query`, which combines queries.
+fn check_compound(query: &FtsQuery, indexes: &[&TextIndex]) -> std::result::Result<(), PlanReason> {
+    if has_combined_fields(query) {
+        return Err(PlanReason::CombinedFields);
+    }
+    let columns = query.columns();
+    let mut segments = indexes
+        .iter()
+        .filter(|index| columns.contains(&index.column))
+        .flat_map(|index| &index.segments);
+    let is_early = |segment: &IndexMetadata| segment.index_version < JOINED_FORMAT_MIN;
+    match columns.len() > 1 && segments.any(is_early) {
+        true => Err(PlanReason::EarlyFormat),
+        false => Ok(()),
+    }
+}
+
+fn has_combined_fields(query: &FtsQuery) -> bool {
+    match query {
+        FtsQuery::Match(_) | FtsQuery::Phrase(_) | FtsQuery::MultiMatch(_) => false,
+        FtsQuery::CombinedFields(_) => true,
+        FtsQuery::Boost(query) => {
+            has_combined_fields(&query.positive) || has_combined_fields(&query.negative)
+        }
+        FtsQuery::Boolean(query) => {
+            let mut all = query.must.iter().chain(&query.should).chain(&query.must_not);
+            all.any(has_combined_fields)
+        }
+    }
+}
+
+/// Merges the rows that several queries found. A row has its best score.
+fn best_of(mut found: Vec<(Vec<u64>, Vec<f32>)>) -> (Vec<u64>, Vec<f32>) {
+    if found.len() == 1 {
+        return found.remove(0);
+    }
+    let mut best = HashMap::<u64, f32>::new();
+    for (id, score) in found.into_iter().flat_map(|(ids, scores)| ids.into_iter().zip(scores)) {
+        best.entry(id).and_modify(|it| *it = it.max(score)).or_insert(score);
+    }
+    best.into_iter().unzip()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_several_queries_find_has_its_best_score() {
+        let found = vec![(vec![7, 3], vec![2.0, 1.0]), (vec![3, 9], vec![1.5, 0.5])];
+        let (ids, scores) = best_of(found);
+        let mut rows: Vec<_> = ids.into_iter().zip(scores).collect();
+        rows.sort_by_key(|(id, _)| *id);
+        assert_eq!(rows, [(3, 1.5), (7, 2.0), (9, 0.5)]);
     }
 }

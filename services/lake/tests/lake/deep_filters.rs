@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use lake::{IndexRequest, LakeError, STACK_BYTES, Table, TextQuery, VectorQuery, build_index};
+use lake::{
+    IndexRequest, LakeError, STACK_BYTES, Table, TextExpr, TextQuery, VectorQuery, build_index,
+};
 
 use crate::fixture::{TablePlace, lake, modern_kinds, vector, write_with_history};
 
@@ -197,7 +199,7 @@ async fn indexed(place: &TablePlace) -> Table {
     write_with_history(&place.uri(), modern_kinds()[0]).await;
     let lake = lake();
     let scalar = IndexRequest::Scalar { column: "id".into() };
-    for request in [scalar, IndexRequest::Text { column: "text".into() }] {
+    for request in [scalar, IndexRequest::Text { column: "text".into(), positions: false }] {
         build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
     }
     lake.open(&place.uri()).await.unwrap()
@@ -225,10 +227,9 @@ fn the_deepest_filters_are_evaluated_on_small_stacks() {
                     return false;
                 }
                 let words = TextQuery {
-                    words: "willow tree".into(),
+                    query: TextExpr::words("willow tree"),
                     k: 3,
                     filter: Some(filter.clone()),
-                    ..Default::default()
                 };
                 let _ = table.search_text(&words).await;
                 let vector = vector(3);

@@ -8,8 +8,8 @@ use arrow::array::{Array, AsArray, FixedSizeListArray, RecordBatch, RecordBatchI
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::Float32Type;
 use lake::{
-    DistanceHit, IndexRequest, Metric, PlanReason, ScoreHit, Table, TextQuery, VectorIndex,
-    VectorIndexKind, VectorQuery, VectorRoute, build_index,
+    DistanceHit, IndexRequest, Metric, PlanReason, Table, VectorIndex, VectorIndexKind,
+    VectorQuery, VectorRoute, build_index,
 };
 use lance::Dataset;
 use lance::dataset::UpdateBuilder;
@@ -20,6 +20,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::fixture::{PLAIN, STABLE_IDS, TableKind, TablePlace, lake, rows, vector, write};
+use crate::text_forms::compare_text;
 use crate::vectors::distance;
 
 /// The number of changes of a table.
@@ -50,8 +51,10 @@ impl History {
         build_index(&lake(), &place.uri(), &request, |_| ()).await.unwrap();
         let btree = IndexRequest::Scalar { column: "id".into() };
         build_index(&lake(), &place.uri(), &btree, |_| ()).await.unwrap();
-        let text = IndexRequest::Text { column: "text".into() };
-        build_index(&lake(), &place.uri(), &text, |_| ()).await.unwrap();
+        for column in ["text", "name"] {
+            let text = IndexRequest::Text { column: column.into(), positions: true };
+            build_index(&lake(), &place.uri(), &text, |_| ()).await.unwrap();
+        }
         Self { place, random: StdRng::seed_from_u64(seed), next_id: 600 }
     }
 
@@ -207,32 +210,6 @@ async fn compare(
     Ok(seen)
 }
 
-/// Compares full-text searches of the index with planned ones. Returns the reason if they are planned.
-async fn compare_words(table: &Table, context: &str) -> Result<(), PlanReason> {
-    let mut reason = Ok(());
-    for words in ["oak", "willow tree", "number 123"] {
-        for filter in [None, Some("id < 150"), Some("id % 3 = 0")] {
-            for k in [12, 2000] {
-                let context = format!("{context}, {words:?}, {filter:?}, {k}");
-                let filter = filter.map(str::to_owned);
-                let query = TextQuery { words: words.into(), k, filter, ..Default::default() };
-                let expected = table.planned_text(&query).await.unwrap();
-                let found = table.search_text(&query).await.unwrap();
-                reason = found.planned.map_or(Ok(()), Err);
-                let scores = |hits: &[ScoreHit]| hits.iter().map(|it| it.score).collect::<Vec<_>>();
-                assert_eq!(scores(&found.hits), scores(&expected), "{context}");
-                // Rows with the score of the last one may be others.
-                let last = expected.last().map_or(0.0, |hit| hit.score);
-                for hit in &found.hits {
-                    let is_tie = hit.score == last;
-                    assert!(is_tie || expected.contains(hit), "{context}: {hit:?}");
-                }
-            }
-        }
-    }
-    reason
-}
-
 /// Filters that the BTREE on `id` answers, wholly, in part and not at all.
 const FILTERS: [&str; 9] = [
     "id < 150",
@@ -320,7 +297,7 @@ async fn check_history(kind: TableKind, index: VectorIndexKind, metric: Metric, 
                 panic!("{context}: {reason}");
             });
         assert_eq!(fresh as u64, uncovered, "{context}");
-        match compare_words(&table, &context).await {
+        match compare_text(&table, &history.dataset().await, &context).await {
             Ok(()) => words_by_index += 1,
             Err(reason) => {
                 assert!(matches!(reason, PlanReason::Uncovered(_)), "{context}: {reason}")
@@ -345,7 +322,7 @@ async fn direct_searches_find_what_lance_finds_after_every_change() {
         (4, STABLE_IDS, IvfPq, Metric::L2),
         (5, STABLE_IDS, IvfHnswSq, Metric::L2),
     ] {
-        check_history(kind, index, metric, seed).await;
+        Box::pin(check_history(kind, index, metric, seed)).await;
     }
 }
 

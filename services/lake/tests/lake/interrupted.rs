@@ -84,7 +84,7 @@ async fn an_interrupted_index_build_removes_its_files() {
     let before = files_in(Path::new(&place.uri()));
     let requests = [
         IndexRequest::Vector(VectorIndex { column: "vector".into(), ..Default::default() }),
-        IndexRequest::Text { column: "text".into() },
+        IndexRequest::Text { column: "text".into(), positions: false },
         IndexRequest::Key { column: "id".into(), replace: false },
     ];
     for request in &requests {

@@ -22,6 +22,7 @@ mod rows;
 mod stores;
 mod tables;
 mod text;
+mod text_forms;
 mod types;
 mod vectors;
 mod wordnet;

@@ -180,7 +180,7 @@ fn futures_can_be_sent() {
         sent(lake::build_index(
             lake,
             "",
-            &lake::IndexRequest::Text { column: key.concat() },
+            &lake::IndexRequest::Text { column: key.concat(), positions: false },
             |_| (),
         ));
     }

@@ -1,13 +1,21 @@
 //! Tests of full-text search.
 
-use lake::{IndexRequest, LakeError, TextQuery, build_index};
+use lake::{IndexRequest, LakeError, TextExpr, TextMatch, TextQuery, build_index};
 
 use crate::fixture::{
     PLAIN, STABLE_IDS, TablePlace, address_of, is_deleted, lake, rows, write, write_with_history,
 };
 
 fn query(words: &str, k: usize) -> TextQuery {
-    TextQuery { words: words.into(), k, ..Default::default() }
+    TextQuery { query: TextExpr::words(words), k, ..Default::default() }
+}
+
+fn on(column: &str, words: &str) -> TextExpr {
+    TextExpr::Match(TextMatch {
+        column: Some(column.into()),
+        words: words.into(),
+        ..Default::default()
+    })
 }
 
 #[tokio::test]
@@ -30,7 +38,7 @@ async fn words_find_their_rows() {
             }
             other => panic!("{other:?}"),
         }
-        let request = IndexRequest::Text { column: "text".into() };
+        let request = IndexRequest::Text { column: "text".into(), positions: false };
         build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap();
         let table = lake.open(&place.uri()).await.unwrap();
         table.prewarm().await.unwrap();
@@ -45,7 +53,7 @@ async fn words_find_their_rows() {
         assert_eq!(found, oaks, "stems and case");
         let some = TextQuery {
             filter: Some("id < 50".into()),
-            column: Some("text".into()),
+            query: on("text", "oak"),
             ..query("oak", 1000)
         };
         let mut found: Vec<_> =
@@ -81,13 +89,18 @@ async fn invalid_searches_are_refused() {
     let place = TablePlace::new();
     write_with_history(&place.uri(), PLAIN).await;
     let lake = lake();
-    build_index(&lake, &place.uri(), &IndexRequest::Text { column: "text".into() }, |_| ())
-        .await
-        .unwrap();
+    build_index(
+        &lake,
+        &place.uri(),
+        &IndexRequest::Text { column: "text".into(), positions: false },
+        |_| (),
+    )
+    .await
+    .unwrap();
     let table = lake.open(&place.uri()).await.unwrap();
     assert!(matches!(table.search_text(&query("oak", 0)).await, Err(LakeError::BadQuery { .. })));
     assert!(matches!(table.search_text(&query(" ,", 5)).await, Err(LakeError::BadQuery { .. })));
-    let on = |column: &str| TextQuery { column: Some(column.into()), ..query("oak", 5) };
+    let on = |column: &str| TextQuery { query: on(column, "oak"), ..query("oak", 5) };
     assert!(matches!(table.search_text(&on("nope")).await, Err(LakeError::ColumnNotFound { .. })));
     match table.search_text(&on("name")).await {
         Err(error @ LakeError::NoIndex { .. }) => {
@@ -97,7 +110,7 @@ async fn invalid_searches_are_refused() {
         other => panic!("{other:?}"),
     }
     assert!(matches!(table.search_text(&on("id")).await, Err(LakeError::UnsupportedType { .. })));
-    let bad = IndexRequest::Text { column: "id".into() };
+    let bad = IndexRequest::Text { column: "id".into(), positions: false };
     assert!(matches!(
         build_index(&lake, &place.uri(), &bad, |_| ()).await,
         Err(LakeError::UnsupportedType { .. })

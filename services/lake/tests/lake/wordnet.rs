@@ -6,7 +6,8 @@ use address::RowAddr;
 use arrow::array::AsArray;
 use arrow::datatypes::Float32Type;
 use lake::{
-    IndexRequest, IngestOptions, Table, TextQuery, VectorIndex, VectorQuery, build_index, ingest,
+    IndexRequest, IngestOptions, Table, TextExpr, TextQuery, VectorIndex, VectorQuery, build_index,
+    ingest,
 };
 
 use crate::fixture::{TablePlace, lake, names};
@@ -39,7 +40,7 @@ async fn ingest_index_search_and_look_up() {
             metric: lake::Metric::Cosine,
             ..Default::default()
         }),
-        IndexRequest::Text { column: "gloss".into() },
+        IndexRequest::Text { column: "gloss".into(), positions: false },
         IndexRequest::Key { column: "synset".into(), replace: false },
     ] {
         println!("{:?}", build_index(&lake, &place.uri(), &request, |_| ()).await.unwrap());
@@ -48,7 +49,8 @@ async fn ingest_index_search_and_look_up() {
     assert_eq!((table.row_count(), table.key_column()), (117_659, Some("synset")));
     println!("{:#?}", table.indexes().await.unwrap());
     table.prewarm().await.unwrap();
-    let text = TextQuery { words: "large elephant trunk".into(), k: 5, ..Default::default() };
+    let text =
+        TextQuery { query: TextExpr::words("large elephant trunk"), k: 5, ..Default::default() };
     let hits = table.search_text(&text).await.unwrap().hits;
     let addresses: Vec<_> = hits.iter().map(|hit| hit.addr).collect();
     let rows = table.take(&addresses, &names(&["synset", "vector"])).await.unwrap();

@@ -7,12 +7,12 @@ use arrow_schema::DataType;
 use client::fetch::Metric;
 use futures::FutureExt;
 use lake::{
-    Allowed, DirectSearch, DistanceHit, FilterHits, Metric as IndexMetric, PlanReason, TextHits,
-    TextQuery, VectorQuery, VectorRoute,
+    Allowed, DirectSearch, DistanceHit, FilterHits, Metric as IndexMetric, PlanReason, TextExpr,
+    TextHits, TextQuery, VectorQuery, VectorRoute,
 };
 use spelling::counted;
 
-use super::validate::{By, Distances, Question, Words};
+use super::validate::{By, Distances, Question};
 use crate::admission::Ask;
 use crate::counters::{IndexKind, SearchBy, SearchVia};
 use crate::error::Result;
@@ -132,7 +132,7 @@ pub async fn search(
         By::Vector { column, vector } => {
             by_vector(state, Arc::clone(open), question, column, vector, context).await
         }
-        By::Text(words) => search_words(state, open, question, words, context).await,
+        By::Text(query) => search_text(state, open, question, query, context).await,
         By::Filter { filter } => {
             let filter = filter.clone();
             let (open, k) = (Arc::clone(open), question.k);
@@ -148,18 +148,18 @@ pub async fn search(
     }
 }
 
-/// Searches for `words`, with the filter and the number of rows of `question`.
-pub async fn search_words(
+/// Searches for the matches of `query`, with the filter and the number of rows of `question`.
+pub async fn search_text(
     state: &ShardState,
     open: &Arc<OpenTable>,
     question: &Question,
-    words: &Words,
+    query: &TextExpr,
     context: RequestContext,
 ) -> Result<Hits> {
-    let (Words { column, words }, filter, k) = (words.clone(), question.filter.clone(), question.k);
-    let query = TextQuery { column, words, k, filter };
+    let (query, filter, k) = (query.clone(), question.filter.clone(), question.k);
+    let query = TextQuery { query, k, filter };
     let open = Arc::clone(open);
-    let search = async move { by_words(&open, &query).await }.boxed();
+    let search = async move { by_text(&open, &query).await }.boxed();
     let ask = Ask { during: "search", rows: k, context };
     let hits = state.shared.admission.run_in_background(ask, search).await?;
     let (by, via) = (SearchBy::Text, hits.path.via());
@@ -290,7 +290,7 @@ fn is_single(data_type: &DataType) -> bool {
     matches!(data_type, DataType::FixedSizeList(_, _))
 }
 
-async fn by_words(open: &OpenTable, query: &TextQuery) -> Result<Hits> {
+async fn by_text(open: &OpenTable, query: &TextQuery) -> Result<Hits> {
     let TextHits { hits, allowed, planned } = open.table.search_text(query).await?;
     let rows = hits.into_iter().map(|hit| (hit.addr, hit.score)).collect();
     let path = planned.map_or(Path::TextIndex(allowed), Path::Planned);

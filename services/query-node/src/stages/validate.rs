@@ -1,12 +1,15 @@
 //! Validate: converts messages to validated requests, once, at the edge.
 
+mod text;
+
 use std::sync::Arc;
 
 use address::RowAddr;
-use lake::{LakeError, Metric};
+use lake::{LakeError, Metric, TextExpr};
 use wire::query::search_request::By as WireBy;
-use wire::query::{GetRequest, RowFormat, SearchRequest, TakeRequest, Text};
+use wire::query::{GetRequest, RowFormat, SearchRequest, TakeRequest};
 
+use self::text::validate_text;
 use crate::call_rules::{KEYS_MAX, TAKE_ROWS_MAX};
 use crate::error::{QueryError, Result};
 use crate::tables::{OpenTable, Projection};
@@ -45,8 +48,8 @@ pub enum By {
         /// The column that the key is looked up in.
         key_column: String,
     },
-    /// The rows that match words best.
-    Text(Words),
+    /// The rows that match a full-text query best.
+    Text(TextExpr),
     /// The first rows that pass the filter.
     Filter {
         /// The filter.
@@ -54,22 +57,13 @@ pub enum By {
     },
 }
 
-/// Words to search for.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Words {
-    /// The column; `None` for all that have a text index.
-    pub column: Option<String>,
-    /// The words.
-    pub words: String,
-}
-
 /// A validated search.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The criterion.
     pub by: By,
-    /// Words whose ranking is fused with that of the vector, and the weight of their ranks.
-    pub fused_with: Option<(Words, f32)>,
+    /// A full-text query whose ranking is fused with that of the vector, and the weight of its ranks.
+    pub fused_with: Option<(TextExpr, f32)>,
     /// The filter that rows must pass.
     pub filter: Option<String>,
     /// The filter that the rows found must pass.
@@ -153,7 +147,7 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
             let column = column_of_vectors(open, vector_column).await?;
             By::Like { column, key, key_column: key_column(open, &request.key_column)? }
         }
-        (Some(WireBy::Text(text)), _) => By::Text(words("text.words", text)?),
+        (Some(WireBy::Text(text)), _) => By::Text(validate_text("text", text)?),
         (None, Some(filter)) => By::Filter { filter: filter.clone() },
         (None, None) => {
             return bad("by", "is missing; give a vector, like, text, or a filter".into());
@@ -162,7 +156,7 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
     let fused_with = match request.fused_with {
         Some(text) => {
             let weight = text_weight(request.text_weight.unwrap_or(1.0))?;
-            Some((words("fused_with.words", text)?, weight))
+            Some((validate_text("fused_with", text)?, weight))
         }
         None => None,
     };
@@ -249,14 +243,6 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Validates the words of the field `field`.
-fn words(field: &'static str, text: Text) -> Result<Words> {
-    if text.words.trim().is_empty() {
-        return bad(field, "is empty; give words to search for".into());
-    }
-    Ok(Words { column: Some(text.column).filter(|column| !column.is_empty()), words: text.words })
 }
 
 fn text_weight(weight: f32) -> Result<f32> {

@@ -1,7 +1,10 @@
-use client::query::{By, GetRequest, SearchRequest, TakeRequest, Text};
+use client::query::{
+    By, GetRequest, SearchRequest, TakeRequest, Text, TextBoolean, TextKind, TextMatch, TextQuery,
+};
+use lake::IndexRequest;
 use wire::{Fault, Reason};
 
-use crate::node::{by, ids, near, serve, served, words};
+use crate::node::{any_of, by, ids, near, of, phrase, serve, served, text_of, words};
 use crate::table::{TestTable, rows, vector};
 
 #[track_caller]
@@ -48,6 +51,42 @@ async fn a_bad_search_gets_one_error_that_names_what_is_at_fault() {
         (near(vec![], 5), Reason::BadVector, &["has 0 dimensions"]),
         (near(nan, 5), Reason::BadVector, &["NaN at position 3"]),
         (words("  ", 5), Reason::BadArgument, &["`text.words` is empty"]),
+        (words(" ; ", 5), Reason::BadArgument, &["`text.words` has no letters or digits"]),
+        (
+            by(By::Text(text_of(TextKind::Boolean(TextBoolean::default()))), 5),
+            Reason::BadArgument,
+            &["`text.query.boolean` is empty"],
+        ),
+        (
+            by(By::Text(Text { words: "oak".into(), ..text_of(must(phrase("oak"))) }), 5),
+            Reason::BadArgument,
+            &["`text.words` is set beside `query`"],
+        ),
+        (
+            by(By::Text(text_of(must(any_of(" ")))), 5),
+            Reason::BadArgument,
+            &["`text.query.boolean.must[1].match.words` is empty"],
+        ),
+        (
+            with(|r| r.fused_with = Some(text_of(must(TextQuery { kind: None })))),
+            Reason::BadArgument,
+            &["`fused_with.query.boolean.must[1]` has no form; give match, phrase"],
+        ),
+        (
+            by(By::Text(text_of(must(in_column("id")))), 5),
+            Reason::UnsupportedType,
+            &["column \"id\""],
+        ),
+        (
+            by(By::Text(text_of(must(in_column("key")))), 5),
+            Reason::NoIndex,
+            &["column \"key\" has no full-text index", "--text key`"],
+        ),
+        (
+            by(By::Text(text_of(must(in_column("txet")))), 5),
+            Reason::ColumnNotFound,
+            &["\"txet\"", "did you mean \"text\"?"],
+        ),
         (by(By::Like("none".into()), 5), Reason::KeyNotFound, &["`none`", "`key`"]),
         (like("7777", "id"), Reason::KeyNotFound, &["`7777`", "`id`"]),
         (like("7", "nope"), Reason::ColumnNotFound, &["nope"]),
@@ -107,8 +146,37 @@ async fn a_bad_search_gets_one_error_that_names_what_is_at_fault() {
     assert_eq!((status.requests, status.errors), (bad + 1, bad));
 }
 
+/// A boolean query that has `query` as its second part.
+fn must(query: TextQuery) -> TextKind {
+    TextKind::Boolean(TextBoolean { must: vec![any_of("oak"), query], ..Default::default() })
+}
+
+fn in_column(column: &str) -> TextQuery {
+    of(TextKind::Match(TextMatch {
+        words: "oak".into(),
+        column: column.into(),
+        ..Default::default()
+    }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phrase_needs_positions_and_the_error_says_how_to_get_them() {
+    let table = TestTable::plain().await;
+    table.index(IndexRequest::Text { column: "text".into(), positions: false }).await;
+    let (_node, client) = serve(&[("t", &table)]).await;
+    for query in [phrase("oak trees"), of(must(phrase("oak trees")))] {
+        let request = by(By::Text(text_of(query.kind.unwrap())), 5);
+        let fault = client.search(request).await.unwrap_err();
+        assert_eq!(fault.metadata["column"], "text");
+        assert_fault(fault, Reason::NoIndex, &["has no positions", "--text text --positions`"]);
+    }
+    let matching = of(must(any_of("tree")));
+    let request = by(By::Text(text_of(matching.kind.unwrap())), 5);
+    assert_eq!(client.search(request).await.unwrap().rows.num_rows(), 5);
+}
+
 fn fused(words: &str) -> Option<Text> {
-    Some(Text { words: words.into(), column: String::new() })
+    Some(Text { words: words.into(), ..Default::default() })
 }
 
 fn like(key: &str, key_column: &str) -> SearchRequest {

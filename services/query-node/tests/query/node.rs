@@ -5,7 +5,9 @@ use std::time::Duration;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
-use client::query::{By, QueryClient, SearchRequest, Text, Vector};
+use client::query::{
+    By, QueryClient, SearchRequest, Text, TextKind, TextMatch, TextPhrase, TextQuery, Vector,
+};
 use lake::Metric;
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -64,7 +66,24 @@ pub fn near(vector: Vec<f32>, k: u32) -> SearchRequest {
 }
 
 pub fn words(words: &str, k: u32) -> SearchRequest {
-    by(By::Text(Text { words: words.into(), column: String::new() }), k)
+    by(By::Text(Text { words: words.into(), ..Default::default() }), k)
+}
+
+/// A full-text query that has the form `kind`.
+pub fn text_of(kind: TextKind) -> Text {
+    Text { query: Some(of(kind)), ..Default::default() }
+}
+
+pub fn of(kind: TextKind) -> TextQuery {
+    TextQuery { kind: Some(kind) }
+}
+
+pub fn any_of(words: &str) -> TextQuery {
+    of(TextKind::Match(TextMatch { words: words.into(), ..Default::default() }))
+}
+
+pub fn phrase(words: &str) -> TextQuery {
+    of(TextKind::Phrase(TextPhrase { words: words.into(), ..Default::default() }))
 }
 
 pub fn by(by: By, k: u32) -> SearchRequest {

@@ -1,10 +1,16 @@
 use std::collections::{HashMap, HashSet};
 
 use arrow_array::RecordBatch;
-use client::query::{By, SearchRequest, Text};
+use client::query::{
+    By, SearchRequest, Text, TextBoolean, TextBoost, TextColumn, TextCombinedFields, TextKind,
+    TextMatch, TextMultiMatch,
+};
 use lake::{Metric, VectorIndexKind};
 
-use crate::node::{addresses, assert_true, by, ids, names, near, numbers, serve, served, words};
+use crate::node::{
+    addresses, any_of, assert_true, by, ids, names, near, numbers, of, phrase, serve, served,
+    text_of, words,
+};
 use crate::table::{ROWS, TestTable, is_live, live, text, vector};
 
 /// Returns the `k` nearest of `among`, by a plain computation.
@@ -176,6 +182,86 @@ async fn words_find_the_rows_that_have_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn text_queries_of_every_form_find_the_rows_that_they_describe() {
+    let (_table, _node, client) = served().await;
+    let fuzzy = TextMatch { words: "wilow".into(), fuzziness: 1, ..Default::default() };
+    let all_words = TextMatch { words: "river oak".into(), all_words: true, ..Default::default() };
+    let auto = TextMatch { words: "The Alderr".into(), fuzziness_auto: true, ..Default::default() };
+    let alder = TextMatch { words: "alder".into(), column: "text".into(), ..Default::default() };
+    let boost = TextBoost {
+        positive: Some(Box::new(any_of("oak maple"))),
+        negative: Some(Box::new(any_of("maple"))),
+        negative_boost: None,
+    };
+    let combined = TextCombinedFields {
+        words: "river birch".into(),
+        columns: vec![TextColumn { name: "text".into(), weight: Some(2.0) }],
+        all_words: true,
+    };
+    let boolean = TextBoolean {
+        must: vec![any_of("river")],
+        should: vec![phrase("alder trees")],
+        must_not: vec![any_of("oak birch maple")],
+    };
+    let nested = TextBoolean {
+        should: vec![of(TextKind::Boolean(boolean.clone())), phrase("oak trees by the river")],
+        ..Default::default()
+    };
+    type Has = fn(&str) -> bool;
+    let cases: Vec<(TextKind, Has)> = vec![
+        (TextKind::Match(fuzzy), |text| text.contains("willow")),
+        (TextKind::Match(all_words), |text| text.contains("oak")),
+        (TextKind::Match(auto), |text| text.contains("alder")),
+        (TextKind::MultiMatch(TextMultiMatch { matches: vec![alder] }), |text| {
+            text.contains("alder")
+        }),
+        (phrase("willow trees").kind.unwrap(), |text| text.contains("willow")),
+        (phrase("trees willow").kind.unwrap(), |_| false),
+        (TextKind::Boost(Box::new(boost)), |text| text.contains("oak") || text.contains("maple")),
+        (TextKind::CombinedFields(combined), |text| text.contains("birch")),
+        (TextKind::Boolean(boolean), |text| text.contains("willow") || text.contains("alder")),
+        (TextKind::Boolean(nested), |text| !text.contains("birch") && !text.contains("maple")),
+    ];
+    for (kind, has) in cases {
+        for (filter, passes) in [("", 1), ("id % 4 = 0", 4)] {
+            let context = format!("{kind:?}, {filter}");
+            let request = SearchRequest {
+                filter: filter.into(),
+                explain: true,
+                ..by(By::Text(text_of(kind.clone())), 5000)
+            };
+            let answer = client.search(request).await.unwrap();
+            assert_true(&answer.rows);
+            let scores = numbers(&answer.rows, "_score");
+            assert!(scores.iter().is_sorted_by(|a, b| a >= b), "{context}");
+            let mut found = ids(&answer.rows);
+            found.sort_unstable();
+            let expected = live().filter(|id| id % passes == 0 && has(&text(*id)));
+            assert_eq!(found, expected.collect::<Vec<_>>(), "{context}");
+            let search = answer.stages.iter().find(|stage| stage.name == "search").unwrap();
+            assert!(search.detail.contains("from the full-text index"), "{}", search.detail);
+        }
+    }
+    // In the boolean query, rows that the phrase matches come first; a matching row of `negative` comes last.
+    let first = |kind: TextKind| {
+        let request = by(By::Text(text_of(kind)), 1);
+        async { text(ids(&client.search(request).await.unwrap().rows)[0]) }
+    };
+    let boolean = TextBoolean {
+        must: vec![any_of("river")],
+        should: vec![phrase("alder trees")],
+        ..Default::default()
+    };
+    assert!(first(TextKind::Boolean(boolean)).await.contains("alder"));
+    let boost = TextBoost {
+        positive: Some(Box::new(any_of("oak maple"))),
+        negative: Some(Box::new(any_of("maple"))),
+        negative_boost: Some(0.9),
+    };
+    assert!(first(TextKind::Boost(Box::new(boost))).await.contains("oak"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn like_a_row_means_near_its_vector_and_answers_repeat_themselves() {
     let (_table, _node, client) = served().await;
     let like = || client.search(by(By::Like("row-2042".into()), 10));
@@ -199,11 +285,22 @@ async fn without_an_index_the_search_is_exact() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hybrid_search_fuses_the_ranks_of_two_searches() {
     let (_table, _node, client) = served().await;
-    let text = |words: &str| Text { words: words.into(), column: String::new() };
-    for (seed, filter, weight) in [(3, "", None), (40, "id < 200", Some(0.5)), (7, "", Some(0.0))] {
+    let words = Text { words: "oak".into(), ..Default::default() };
+    let boolean = TextBoolean {
+        must: vec![phrase("oak trees")],
+        must_not: vec![any_of("birch")],
+        ..Default::default()
+    };
+    let boolean = text_of(TextKind::Boolean(boolean));
+    for (seed, filter, weight, text) in [
+        (3, "", None, &words),
+        (40, "id < 200", Some(0.5), &words),
+        (7, "", Some(0.0), &words),
+        (9, "id > 100", Some(2.0), &boolean),
+    ] {
         let k = 20;
         let near = SearchRequest { filter: filter.into(), ..near(vector(seed), k) };
-        let words = SearchRequest { filter: filter.into(), ..words("oak", k) };
+        let words = SearchRequest { filter: filter.into(), ..by(By::Text(text.clone()), k) };
         let rows = async |request| addresses(&client.search(request).await.unwrap().rows);
         let (nearest, best) = (rows(near.clone()).await, rows(words).await);
         let mut expected: HashMap<u64, f32> = HashMap::new();
@@ -216,7 +313,7 @@ async fn a_hybrid_search_fuses_the_ranks_of_two_searches() {
         expected.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         expected.truncate(k as usize);
         let hybrid = SearchRequest {
-            fused_with: Some(text("oak")),
+            fused_with: Some(text.clone()),
             text_weight: weight,
             explain: true,
             ..near

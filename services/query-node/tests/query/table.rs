@@ -121,7 +121,7 @@ impl TestTable {
             ..Default::default()
         };
         table.index(IndexRequest::Vector(vector)).await;
-        table.index(IndexRequest::Text { column: "text".into() }).await;
+        table.index(IndexRequest::Text { column: "text".into(), positions: true }).await;
         table.index(IndexRequest::Key { column: "key".into(), replace: false }).await;
         table
     }
@@ -145,7 +145,7 @@ impl TestTable {
         Dataset::write(reader, self.uri.as_str(), Some(params)).await.unwrap();
     }
 
-    async fn index(&self, request: IndexRequest) {
+    pub async fn index(&self, request: IndexRequest) {
         build_index(&lake(), &self.uri, &request, |_| {}).await.unwrap();
     }
 }

@@ -76,7 +76,7 @@ async fn errors_of_searches_name_the_cause() {
     }
     let request = SearchRequest { filter: "nope > 3".into(), ..base() };
     named(&fault(request).await, Reason::BadFilter, "nope");
-    let by = By::Text(Text { words: "x".into(), column: String::new() });
+    let by = By::Text(Text { words: "x".into(), ..Default::default() });
     let request = SearchRequest { by: Some(by), ..base() };
     named(&fault(request).await, Reason::NoIndex, "");
     let request = SearchRequest { by: Some(By::Like("1".into())), ..base() };

@@ -22,7 +22,8 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tokio::sync::OnceCell;
 use wire::Reason;
 use wire::query::{
-    GetRequest, SearchRequest, TakeRequest, Text, Vector, WarmRequest, search_request::By,
+    GetRequest, SearchRequest, TakeRequest, Text, TextBoolean, TextMatch, TextPhrase, TextQuery,
+    Vector, WarmRequest, search_request::By, text_query::Kind as TextKind,
 };
 
 use crate::cluster::{Cluster, folder, joined, sample, total};
@@ -59,7 +60,7 @@ async fn build() -> Words {
         VectorIndex { column: "vector".into(), metric: Metric::Cosine, ..Default::default() };
     for request in [
         IndexRequest::Vector(vector),
-        IndexRequest::Text { column: "gloss".into() },
+        IndexRequest::Text { column: "gloss".into(), positions: true },
         IndexRequest::Scalar { column: "domain".into() },
         IndexRequest::Key { column: "synset".into(), replace: false },
     ] {
@@ -209,6 +210,99 @@ async fn a_search_by_key_equals_a_search_by_its_vector() {
     cluster.stop().await;
 }
 
+/// The words of a gloss, in lower case.
+fn words_of(gloss: &str) -> Vec<String> {
+    let words = gloss.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect()
+}
+
+/// Whether the index takes `word` for `wanted`, whose stem it is.
+fn is_form(word: &str, wanted: &str) -> bool {
+    word == wanted || word.strip_suffix('s') == Some(wanted)
+}
+
+fn has_word(gloss: &str, wanted: &str) -> bool {
+    words_of(gloss).iter().any(|word| is_form(word, wanted))
+}
+
+fn has_phrase(gloss: &str, wanted: &[&str]) -> bool {
+    let words = words_of(gloss);
+    let mut places = words.windows(wanted.len());
+    places.any(|place| place.iter().zip(wanted).all(|(word, wanted)| is_form(word, wanted)))
+}
+
+fn matching(words: &str) -> TextMatch {
+    TextMatch { words: words.into(), column: "gloss".into(), ..Default::default() }
+}
+
+fn phrase(words: &str) -> TextKind {
+    TextKind::Phrase(TextPhrase { words: words.into(), ..Default::default() })
+}
+
+fn of(kind: TextKind) -> TextQuery {
+    TextQuery { kind: Some(kind) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_queries_find_the_glosses_that_they_describe() {
+    let words = words().await;
+    let cluster = words.serve(2).await;
+    let glosses = words.source["gloss"].as_string::<i32>();
+    let keys = words.keys();
+    let find = async |kind: TextKind| {
+        let by = By::Text(Text { query: Some(of(kind)), ..Default::default() });
+        let request = SearchRequest { k: 10_000, explain: true, ..search(by) };
+        let answer = cluster.client.search(request).await.unwrap();
+        let stage = answer.stages.iter().find(|stage| stage.name == "search").unwrap();
+        assert!(stage.detail.contains("from the full-text index"), "{}", stage.detail);
+        let mut found = synsets(&answer.rows);
+        found.sort();
+        found
+    };
+    let of_glosses = |has: &dyn Fn(&str) -> bool| {
+        let all = keys.iter().zip(glosses).filter(|(_, gloss)| gloss.is_some_and(has));
+        let mut keys: Vec<_> = all.map(|(key, _)| key.clone()).collect();
+        keys.sort();
+        assert!(!keys.is_empty());
+        keys
+    };
+    for text in ["north american", "strong wind", "hot water"] {
+        let wanted: Vec<_> = text.split(' ').collect();
+        let expected = of_glosses(&|gloss| has_phrase(gloss, &wanted));
+        assert_eq!(find(phrase(text)).await, expected, "{text}");
+    }
+    let boolean = TextBoolean {
+        must: vec![
+            of(TextKind::Match(TextMatch { all_words: true, ..matching("america north") })),
+            of(TextKind::Boolean(TextBoolean {
+                should: vec![of(phrase("north america")), of(TextKind::Match(matching("small")))],
+                ..Default::default()
+            })),
+        ],
+        should: vec![of(TextKind::Match(matching("sea")))],
+        must_not: vec![of(TextKind::Match(matching("brown river")))],
+    };
+    let expected = of_glosses(&|gloss| {
+        let has = |word| has_word(gloss, word);
+        has("north")
+            && has("america")
+            && (has_phrase(gloss, &["north", "america"]) || has("small"))
+            && !has("brown")
+            && !has("river")
+    });
+    assert_eq!(find(TextKind::Boolean(boolean)).await, expected);
+    // A misspelt word finds the rows that have the word.
+    assert_eq!(find(TextKind::Match(matching("whalle"))).await, [""; 0]);
+    let expected = of_glosses(&|gloss| has_word(gloss, "whale"));
+    let one_edit = TextMatch { fuzziness: 1, ..matching("whalle") };
+    let auto = TextMatch { fuzziness_auto: true, ..matching("WHALLE") };
+    for fuzzy in [one_edit, auto] {
+        let found = find(TextKind::Match(fuzzy.clone())).await;
+        assert!(expected.iter().all(|key| found.contains(key)), "{fuzzy:?}");
+    }
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn text_and_filtered_searches_return_what_lance_returns() {
     let words = words().await;
@@ -217,7 +311,7 @@ async fn text_and_filtered_searches_return_what_lance_returns() {
     assert!(!dataset.load_indices().await.unwrap().is_empty());
     for (text, filter) in [("hot soup", ""), ("large animal of africa", "domain = 5"), ("zzzz", "")]
     {
-        let mut request = search(By::Text(Text { words: text.into(), column: String::new() }));
+        let mut request = search(By::Text(Text { words: text.into(), ..Default::default() }));
         request.filter = filter.into();
         let answer = cluster.client.search(request).await.unwrap();
         let query = lance_index::scalar::FullTextSearchQuery::new(text.into());

@@ -176,7 +176,7 @@ async fn nested(uri: &str) {
 }
 
 async fn text(uri: &str) {
-    let request = IndexRequest::Text { column: "text".into() };
+    let request = IndexRequest::Text { column: "text".into(), positions: true };
     build_index(&lake(), uri, &request, |_| ()).await.unwrap();
 }
 

@@ -6,9 +6,31 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use address::RowAddr;
-use lake::{Lake, LakeOptions, Table, TextQuery, VectorQuery};
+use lake::{
+    Fuzziness, Lake, LakeOptions, Table, TextBoolean, TextExpr, TextMatch, TextPhrase, TextQuery,
+    VectorQuery,
+};
 
 use crate::key_texts::KeyTexts;
+
+/// Full-text queries of several forms.
+fn text_queries() -> [TextExpr; 5] {
+    let phrase = TextPhrase { column: None, words: "oak tree".into(), slop: 1 };
+    let fuzzy = Fuzziness::Edits(1);
+    let fuzzy = TextMatch { words: "birhc".into(), fuzziness: fuzzy, ..Default::default() };
+    let compound = TextBoolean {
+        must: vec![TextExpr::words("tree"), TextExpr::Phrase(phrase.clone())],
+        should: vec![TextExpr::Match(fuzzy.clone())],
+        must_not: vec![TextExpr::words("41")],
+    };
+    [
+        TextExpr::words("oak tree"),
+        TextExpr::words("birch 41"),
+        TextExpr::Phrase(phrase),
+        TextExpr::Match(fuzzy),
+        TextExpr::Boolean(compound),
+    ]
+}
 
 /// Maximum time for one use of a table, such as a search.
 pub const USE_MAX: Duration = Duration::from_secs(60);
@@ -152,9 +174,9 @@ async fn searches(table: &Table, failure: &mut FirstFailure) {
             }
         }
     }
-    for words in ["oak tree", "name-7", "birch 41"] {
+    for query in text_queries() {
         let it = table.clone();
-        let query = TextQuery { column: None, words: words.into(), k: 10, filter: None };
+        let query = TextQuery { query, k: 10, filter: None };
         failure.record("text", async move { it.search_text(&query).await }).await;
     }
     let keys = ["3", "599", "77"].map(str::to_owned).to_vec();
