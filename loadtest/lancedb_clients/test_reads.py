@@ -6,6 +6,7 @@ import lancedb
 import numpy as np
 import pyarrow as pa
 import pytest
+from lancedb.query import BooleanQuery, BoostQuery, MatchQuery, MultiMatchQuery, Occur, Operator, PhraseQuery
 from lancedb.remote.errors import HttpError
 from lancedb.rerankers import RRFReranker
 
@@ -121,6 +122,32 @@ def test_words(remote, local, words):
     scores = list(zip(found["id"].to_pylist(), found["_score"].to_pylist(), strict=True))
     better = {id for id, score in scores if score > worst * 1.0001}
     assert better <= set(expected["id"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        PhraseQuery("oak river", "text"),
+        PhraseQuery("oak river", "text", slop=1),
+        MatchQuery("oak river", "text", operator=Operator.AND),
+        MatchQuery("pupy", "text", fuzziness=1),
+        MatchQuery("willlow", "text", fuzziness=2, prefix_length=3),
+        MultiMatchQuery("garden number5", ["text"]),
+        BoostQuery(MatchQuery("oak", "text"), MatchQuery("river", "text"), negative_boost=0.3),
+        BooleanQuery([(Occur.MUST, MatchQuery("oak", "text")), (Occur.MUST_NOT, MatchQuery("river", "text"))]),
+        BooleanQuery([(Occur.SHOULD, PhraseQuery("oak river", "text")), (Occur.SHOULD, MatchQuery("number13", "text"))]),
+        '"river oak"',
+    ],
+    ids=str,
+)
+def test_other_forms_of_words(remote, local, query):
+    searches = [
+        it.search(query, query_type="fts").limit(30).select(["id"])
+        for it in (remote.open_table("items"), local.open_table("items"))
+    ]
+    found, expected = (it.to_arrow() for it in searches)
+    assert len(expected) > 0
+    assert np.allclose(found["_score"], expected["_score"], rtol=1e-5)
 
 
 def test_hybrid(remote, local, vector):

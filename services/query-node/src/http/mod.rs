@@ -18,6 +18,7 @@ mod route;
 mod scan;
 mod selection;
 mod tables;
+mod text_body;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use wire::query::search_request::By;
-use wire::query::{SearchRequest, Stage, Text, Vector};
+use wire::query::{SearchRequest, Stage, Vector};
 
 use super::answer::{Answer, ArrowWriter, Reply, json};
 use super::query_body::{QueryBody, Vectors};
 use super::scan::{explain_scan, positions, scan};
 use super::selection::Selection;
+use super::text_body::text_of;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::search::{FoundRows, find};
@@ -90,7 +91,7 @@ async fn by_words(
     let measure = Measure::Score;
     let with_row_id = body.with_row_id.unwrap_or(false);
     let selection = Selection::new(body.columns.take(), with_row_id, measure, open)?;
-    let words = words(&body.full_text_query.take().unwrap_or_default())?;
+    let words = text_of(body.full_text_query.take().unwrap_or_default())?;
     let request =
         SearchRequest { by: Some(By::Text(words)), ..search_request(&mut body, open, &selection)? };
     let rows = found(state, open, request, measure, &selection, call).await?;
@@ -187,34 +188,4 @@ fn finish(answer: Option<ArrowWriter>, call: &mut Call) -> Result<Answer> {
         return Err(QueryError::BadRequest { field: "vector", problem });
     };
     writer.into_answer(call)
-}
-
-/// Returns the words to search for.
-fn words(query: &serde_json::Value) -> Result<Text> {
-    let text = |column: Option<&str>, words: &str| Text {
-        words: words.to_owned(),
-        column: column.unwrap_or_default().to_owned(),
-    };
-    // Below protocol version 0.3.0, and from Namespace clients: `{"columns": […], "query": "words"}`.
-    let plain = query.get("string_query").unwrap_or(query);
-    if let Some(words) = plain.get("query").and_then(|it| it.as_str()) {
-        let columns = plain.get("columns").and_then(|it| it.as_array());
-        let columns: Vec<_> = columns.into_iter().flatten().filter_map(|it| it.as_str()).collect();
-        return match columns.as_slice() {
-            [] => Ok(text(None, words)),
-            [column] => Ok(text(Some(column), words)),
-            _ => Err(unbuilt("several columns")),
-        };
-    }
-    let structured = query.get("structured_query").unwrap_or(query);
-    let node = structured.get("query").and_then(|it| it.get("match"));
-    let node = node.ok_or_else(|| unbuilt("this form"))?;
-    let words = node.get("terms").and_then(|it| it.as_str()).unwrap_or_default();
-    Ok(text(node.get("column").and_then(|it| it.as_str()), words))
-}
-
-fn unbuilt(what: &str) -> QueryError {
-    let problem =
-        format!("a full-text query of {what} is not served; search for words in one column");
-    QueryError::NotBuilt { problem }
 }
