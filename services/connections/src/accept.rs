@@ -2,7 +2,7 @@
 //!
 //! Handshakes are the only work that this thread does for clients. So a busy core does not delay new connections, and
 //! silent clients do not delay a core. A connection is established once its TLS handshake is done and its client has
-//! sent HTTP/2's preface. Until then it holds a descriptor and a task. The number of such connections is bounded
+//! sent HTTP/2's preface, or first bytes that differ from it. Until then it holds a descriptor and a task. The number of such connections is bounded
 //! ([`Caps::waiting`](crate::Caps)): if there are too many, the oldest connection of the address with the most of them
 //! is closed to make room for the newest.
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tonic::Status;
@@ -119,6 +119,13 @@ pub struct InFlight {
     _arriving: Arriving,
 }
 
+impl InFlight {
+    /// Returns the resources of a request that is refused before it holds any.
+    fn nothing() -> Self {
+        Self { _stream: None, _watch: None, _room: None, _arriving: Arriving::default() }
+    }
+}
+
 impl Requests {
     fn begin(
         &self,
@@ -191,17 +198,22 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
         async move {
             let timeout = asked_timeout(request.headers());
             let rule = (this.rules)(request.uri().path());
+            if let Some(plain) = this.plain
+                && !rule.is_plain
+                && request.version() < Version::HTTP_2
+            {
+                // Over HTTP/1.1 the status of an answer that breaks off would be lost.
+                let what = "gRPC is served over HTTP/2 alone; plain HTTP has the paths below /v1/";
+                let refused = (plain.refuse)(Fault::new(Reason::BadProtocol, what));
+                let nothing = InFlight::nothing();
+                return Ok(this.end(refused, CallRule { is_plain: true, ..rule }, nothing));
+            }
             let (request, held) = match this.begin(request, rule) {
                 Ok(begun) => begun,
                 Err((fault, body)) => {
                     read_rest(body).await;
-                    let nothing = InFlight {
-                        _stream: None,
-                        _watch: None,
-                        _room: None,
-                        _arriving: Arriving::default(),
-                    };
-                    return Ok(this.end(this.refuse(fault, rule), rule, nothing));
+                    let refused = this.refuse(fault, rule);
+                    return Ok(this.end(refused, rule, InFlight::nothing()));
                 }
             };
             let answer = this.routes.call(request);

@@ -40,7 +40,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// honest callers. Each request holds about 1 KiB.
 const CANCELLED_MAX: usize = 1024;
 
-/// The time that a client has to send the headers of a request over HTTP/1.1.
+/// The time that a client has to send the headers of its next request over HTTP/1.1, from its connection's last answer
+/// on.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Maximum size in bytes of the headers of a request over HTTP/1.1, and of the part of its body that hyper reads ahead.

@@ -82,8 +82,8 @@ impl Socket {
         Self { transport, head: [0; PREFACE.len()], read: 0, given: 0 }
     }
 
-    /// Reads until the preface is complete, or differs from HTTP/2's. hyper refuses a wrong preface later: its answer
-    /// shows clients that this is an HTTP/2 server.
+    /// Reads until the preface is complete, or differs from HTTP/2's. A node that speaks HTTP/1.1 too serves such a client.
+    /// Otherwise hyper refuses it later: its answer shows that this is an HTTP/2 server.
     ///
     /// # Errors
     /// An I/O error, or [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the client closes its side before.

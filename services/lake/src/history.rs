@@ -86,10 +86,11 @@ impl Table {
     }
 }
 
+/// The last second of the year 9999, since 1970.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// Returns a time between 1970 and 9999, which every format can write.
 fn time_of(micros: i64) -> SystemTime {
-    let since = Duration::from_micros(micros.unsigned_abs());
-    match micros >= 0 {
-        true => SystemTime::UNIX_EPOCH + since,
-        false => SystemTime::UNIX_EPOCH - since,
-    }
+    let since = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+    SystemTime::UNIX_EPOCH + since.min(Duration::from_secs(LAST_SECOND))
 }

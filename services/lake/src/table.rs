@@ -145,6 +145,17 @@ impl Table {
         self.inner.infos.iter().map(FragmentInfo::live_rows).sum()
     }
 
+    /// Whether rows have stable ids, which differ from their addresses.
+    pub fn has_stable_row_ids(&self) -> bool {
+        self.inner.dataset.manifest().uses_stable_row_ids()
+    }
+
+    /// The bytes of the version's data files, as far as its manifest records them.
+    pub fn data_bytes(&self) -> u64 {
+        let files = self.inner.fragments.iter().flat_map(|fragment| &fragment.metadata().files);
+        files.filter_map(|file| file.file_size_bytes.get()).map(u64::from).sum()
+    }
+
     /// The version's fragments, by ascending id.
     pub fn fragments(&self) -> &[FragmentInfo] {
         &self.inner.infos

@@ -91,6 +91,11 @@ impl Authorization {
         Ok(Self { permission, grant, _running: running })
     }
 
+    /// Returns whether it is for `permission`.
+    pub fn is_for(&self, permission: Permission) -> bool {
+        self.permission == permission
+    }
+
     /// Returns `context` with the grant's flow, limited to the grant's timeout and priority.
     pub fn limit(&self, context: RequestContext) -> RequestContext {
         let mut context = context.in_flow(self.grant.flow());

@@ -115,9 +115,14 @@ impl Call {
         version: u64,
         permission: Permission,
     ) -> Result<Arc<OpenTable>> {
-        table.clone_into(&mut self.table);
         let catalog = &self.state.shared.catalog;
-        let authorization = Authorization::of(&self.caller.caller, table, permission, catalog)?;
+        // A table that is opened anew, for a later version, still counts as one request of the grant.
+        let is_known = self.table == table;
+        table.clone_into(&mut self.table);
+        let authorization = match self.authorization.take() {
+            Some(known) if is_known && known.is_for(permission) => known,
+            _ => Authorization::of(&self.caller.caller, table, permission, catalog)?,
+        };
         self.context = authorization.limit(self.context);
         self.authorization = Some(authorization);
         let open = self.context.bound("open", catalog.open(table, version).boxed()).await?;

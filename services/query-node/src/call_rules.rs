@@ -51,8 +51,10 @@ const _: () = assert!(
 /// Returns the rule for the call at `path`.
 pub fn call_rule(path: &str) -> CallRule {
     if path.trim_start_matches('/').starts_with("v1/") || path == "/healthz" {
+        let rule = CallRule::plain(HTTP_BODY_BYTES_MAX);
         // Answers of many rows last for as long as their callers read.
-        return CallRule::plain(HTTP_BODY_BYTES_MAX).outlasting();
+        let is_query = path.trim_end_matches('/').ends_with("/query");
+        return if is_query { rule.outlasting() } else { rule };
     }
     match path.strip_prefix("/bireme.query.v1.QueryService/") {
         Some("Search") => CallRule::new(SEARCH_BYTES_MAX),

@@ -92,7 +92,10 @@ impl Rpc {
     /// Returns whether the rpc counts as work in progress. Takes and Warms last for as long as their callers read, so
     /// they say nothing about the node's load.
     fn is_short(self) -> bool {
-        matches!(self, Self::Search | Self::Get | Self::GetStream | Self::HttpCountRows)
+        matches!(
+            self,
+            Self::Search | Self::Get | Self::GetStream | Self::HttpQuery | Self::HttpCountRows
+        )
     }
 }
 

@@ -282,10 +282,15 @@ impl From<QueryError> for Fault {
                 .with("table", table)
                 .with("column", column)
                 .with("key", key),
-            QueryError::TagUnknown { table, .. } | QueryError::IndexUnknown { table, .. } => {
-                fault(Reason::VersionNotFound).with("table", table)
+            QueryError::TagUnknown { table, tag } => {
+                fault(Reason::VersionNotFound).with("table", table).with("tag", tag)
             }
-            QueryError::NamespaceUnknown { .. } => fault(Reason::TableNotFound),
+            QueryError::IndexUnknown { table, index } => {
+                fault(Reason::VersionNotFound).with("table", table).with("index", index)
+            }
+            QueryError::NamespaceUnknown { namespace } => {
+                fault(Reason::TableNotFound).with("namespace", namespace)
+            }
             QueryError::NotBuilt { .. } => fault(Reason::Unimplemented),
             QueryError::Overloaded { .. } | QueryError::OutOfMemory => fault(Reason::Overloaded),
             QueryError::DeadlinePassed { .. } => fault(Reason::DeadlineExceeded),

@@ -32,6 +32,8 @@ pub struct RowReader {
     from: usize,
     /// Number of rows in the next piece.
     rows_next: usize,
+    /// The bytes that the call holds for as long as rows are read.
+    held: usize,
 }
 
 /// Some of the rows.
@@ -47,7 +49,17 @@ pub struct Piece {
 impl RowReader {
     pub fn new(open: Arc<OpenTable>, addrs: Vec<RowAddr>, projection: Arc<Projection>) -> Self {
         let rows_next = projection.row_bytes.map_or(ROWS_FIRST, rows_of_fixed_width);
-        Self { open, addrs, projection, from: 0, rows_next }
+        Self { open, addrs, projection, from: 0, rows_next, held: 0 }
+    }
+
+    /// Counts the memory of the addresses too, which is not that of the request.
+    pub fn holding_addresses(self) -> Self {
+        Self { held: size_of_val(self.addrs.as_slice()), ..self }
+    }
+
+    /// Returns the bytes that the call holds beside a piece.
+    pub fn held(&self) -> usize {
+        self.held
     }
 
     /// Returns whether the next piece has all remaining rows.
@@ -71,11 +83,11 @@ impl RowReader {
         call.renew()?;
         if !addrs.is_empty() {
             call.await_rows(addrs.len(), context).await?;
-            call.hold_rows(self.projection.bytes_of(addrs.len()))?;
+            call.hold_rows(self.held + self.projection.bytes_of(addrs.len()))?;
         }
         let fetched = fetch_rows(state, &self.open, addrs, &self.projection, context).await?;
         let bytes = fetched.rows.get_array_memory_size();
-        call.hold_rows(bytes)?;
+        call.hold_rows(self.held + bytes)?;
         call.io_stage(Stage::Fetch, addrs.len(), fetched.cost);
         let mut there = Vec::with_capacity(addrs.len());
         there.extend(present(addrs.len(), &fetched.missing).map(|at| addrs[at].to_u64()));

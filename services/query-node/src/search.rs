@@ -28,8 +28,6 @@ const ROUNDING: f32 = 16.0 * f32::EPSILON;
 
 /// The rows that a search found.
 pub struct FoundRows {
-    /// The version that was searched.
-    pub open: Arc<OpenTable>,
     /// The columns that the request names, with the table's types, then row addresses and, unless `measure` is
     /// [`Measure::Nothing`], distances or scores; best first.
     pub rows: RecordBatch,
@@ -47,8 +45,13 @@ pub async fn search(
     request: SearchRequest,
     call: &mut Call,
 ) -> Result<SearchResponse> {
-    let found = find(state, request, call).await?;
-    let FoundRows { open, rows, projection, measure, exhaustive } = found;
+    call.context = call.context.with_priority(request.priority)?;
+    if request.explain {
+        call.explain();
+    }
+    let open = call.open(&request.table, request.version, Permission::Read).boxed().await?;
+    let found = find(state, &open, request, call).await?;
+    let FoundRows { rows, projection, measure, exhaustive } = found;
     let count = rows.num_rows();
     let rows = ipc_stream(&projection.answer(measure)?.head, &rows)?;
     call.count_rows(count, rows.len());
@@ -56,32 +59,28 @@ pub async fn search(
     Ok(SearchResponse { rows, version: open.version(), stages: call.explained(), exhaustive })
 }
 
-/// Finds the rows that a Search request asks for.
+/// Finds the rows of `open`, which `call` has opened, that a Search request asks for.
 pub async fn find(
     state: &ShardState,
+    open: &Arc<OpenTable>,
     request: SearchRequest,
     call: &mut Call,
 ) -> Result<FoundRows> {
-    call.context = call.context.with_priority(request.priority)?;
-    if request.explain {
-        call.explain();
-    }
-    let open = call.open(&request.table, request.version, Permission::Read).boxed().await?;
     let context = call.context;
-    let question = context.bound("validate", validate_search(request, &open).boxed()).await?;
+    let question = context.bound("validate", validate_search(request, open).boxed()).await?;
     call.take_rows(question.k)?;
     call.stage(Stage::Validate, || format!("table `{}`, version {}", open.name, open.version()));
-    let mut question = look_up(state, &open, question, call).await?;
-    let mut hits = by_index(state, &open, &question, context).await?;
+    let mut question = look_up(state, open, question, call).await?;
+    let mut hits = by_index(state, open, &question, context).await?;
     call.stage(Stage::Search, || hits.detail(&question));
-    let mut winners = refine(state, &open, &question, &hits, call).await?;
+    let mut winners = refine(state, open, &question, &hits, call).await?;
     let lower = question.distances.lower;
     if lower.is_some() && winners.len() < question.k && hits.rows.len() >= question.candidates() {
         // All candidates may be nearer than the lower bound, so further ones are looked for.
         question.estimated_from = lower;
-        hits = by_index(state, &open, &question, context).await?;
+        hits = by_index(state, open, &question, context).await?;
         call.stage(Stage::Search, || hits.detail(&question));
-        winners.extend(refine(state, &open, &question, &hits, call).await?);
+        winners.extend(refine(state, open, &question, &hits, call).await?);
         winners = rank(winners, question.k);
     }
     let mut measure = hits.measure;
@@ -89,7 +88,7 @@ pub async fn find(
         winners.retain(|(_, distance)| question.distances.contains(*distance));
     }
     if let Some((query, weight)) = &question.fused_with {
-        let matches = search_text(state, &open, &question, query, context).await?;
+        let matches = search_text(state, open, &question, query, context).await?;
         call.stage(Stage::Search, || matches.detail(&question));
         let both = counted(winners.len() + matches.rows.len(), "rank");
         (winners, measure) =
@@ -98,13 +97,13 @@ pub async fn find(
     }
     if let Some(filter) = &question.filter_after {
         let found = counted(winners.len(), "row");
-        winners = passing(state, &open, filter, winners, context).await?;
+        winners = passing(state, open, filter, winners, context).await?;
         call.stage(Stage::Search, || format!("{} of {found} pass the filter", winners.len()));
     }
     let winners = winners.get(question.offset..).unwrap_or_default();
     let projection = question.projection;
-    let rows = answer(state, &open, &projection, winners, measure, call).await?;
-    Ok(FoundRows { open, rows, projection, measure, exhaustive: hits.exhaustive })
+    let rows = answer(state, open, &projection, winners, measure, call).await?;
+    Ok(FoundRows { rows, projection, measure, exhaustive: hits.exhaustive })
 }
 
 /// Returns those of `winners` that pass `filter`.

@@ -157,8 +157,12 @@ impl<B: http_body::Body> RequestBody<B> {
             },
         };
         fits.map_err(|bytes| {
-            let what = format!("a message of {bytes} bytes; at most {max} are taken by this call");
-            Status::from(Fault::new(Reason::BadArgument, what))
+            let (reason, what) = match self.form {
+                Form::Grpc => (Reason::BadArgument, format!("a message of {bytes} bytes")),
+                Form::Plain => (Reason::TooLarge, format!("a body of {bytes} bytes or more")),
+            };
+            let what = format!("{what}; at most {max} are taken by this call");
+            Status::from(Fault::new(reason, what))
         })?;
         // A call with one message is processed once its request has ended. If the caller may send many messages, each
         // is processed as soon as it is complete.

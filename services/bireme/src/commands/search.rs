@@ -98,9 +98,6 @@ pub struct SearchArgs {
     /// Apply --filter to the rows that the search finds, instead of before it
     #[arg(long, requires = "filter")]
     filter_after: bool,
-    /// Leave out rows that the index does not cover
-    #[arg(long)]
-    indexed_only: bool,
     #[command(flatten)]
     near: NearArgs,
     /// Show how long each stage took
@@ -132,6 +129,9 @@ struct NearArgs {
     /// Compare every row, without the index
     #[arg(long, requires = "near")]
     exact: bool,
+    /// Leave out rows that the index does not cover
+    #[arg(long, requires = "near")]
+    indexed_only: bool,
 }
 
 impl SearchArgs {
@@ -179,7 +179,7 @@ impl SearchArgs {
             ef: self.near.ef.unwrap_or(0),
             metric: self.near.metric,
             exact: self.near.exact,
-            indexed_only: self.indexed_only,
+            indexed_only: self.near.indexed_only,
             filter_after: self.filter_after,
         };
         request.by = match (self.like, self.vector) {

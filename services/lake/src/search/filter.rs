@@ -8,13 +8,15 @@ mod limits;
 mod tests;
 mod tokens;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use address::RowAddr;
+use arrow::array::AsArray;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::Expr;
 use futures::FutureExt;
+use lance::dataset::rowids::load_row_id_sequence;
 use lance::dataset::scanner::{ColumnOrdering, Scanner};
 
 use self::example::EXAMPLE;
@@ -22,7 +24,6 @@ pub(super) use self::functions::may_read_clock;
 pub(super) use self::tokens::check as check_tokens;
 use super::allow_list::Allowed;
 use super::hit::{addresses, only_addresses};
-use super::row_addresses::RowAddresses;
 use crate::deep_stack::{on_deep_stack, polled_on_deep_stack};
 use crate::diagnose::one_line;
 use crate::error::{LakeError, Result};
@@ -84,20 +85,39 @@ impl Table {
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub async fn passes(&self, filter: &str, rows: &[RowAddr]) -> Result<Vec<bool>> {
-        let passing: HashSet<RowAddr> = match may_read_clock(filter) {
-            true => self.scan_filter(filter, usize::MAX).await?.into_iter().collect(),
-            false => {
-                let list = self.allow_list(filter).await?;
-                if !self.dataset().manifest().uses_stable_row_ids() {
-                    return Ok(rows.iter().map(|row| list.contains(row.to_u64())).collect());
-                }
-                let ids: Vec<_> = list.ids().collect();
-                let addresses = self.caught(RowAddresses::load(self.dataset())).await?;
-                let found = addresses.of(&ids).map_err(|error| self.blame(error))?;
-                found.into_iter().flatten().collect()
-            }
-        };
-        Ok(rows.iter().map(|row| passing.contains(row)).collect())
+        if may_read_clock(filter) {
+            return self.passes_now(filter, rows).await;
+        }
+        let list = self.allow_list(filter).await?;
+        if !self.has_stable_row_ids() {
+            return Ok(rows.iter().map(|row| list.contains(row.to_u64())).collect());
+        }
+        let mut fragments: Vec<_> = rows.iter().map(|row| row.fragment()).collect();
+        fragments.sort_unstable();
+        fragments.dedup();
+        let mut ids = HashMap::new();
+        for fragment in fragments {
+            let metadata = self.file_fragment(fragment)?.metadata();
+            let load = load_row_id_sequence(self.dataset(), metadata);
+            ids.insert(fragment, self.caught(load).await?);
+        }
+        let id = |row: &RowAddr| ids[&row.fragment()].get(row.offset() as usize);
+        Ok(rows.iter().map(|row| id(row).is_some_and(|id| list.contains(id))).collect())
+    }
+
+    /// Evaluates a filter that reads the clock, for `rows` alone.
+    async fn passes_now(&self, filter: &str, rows: &[RowAddr]) -> Result<Vec<bool>> {
+        // Checked as a filter first, for the error of one.
+        self.parsed_filter(filter)?;
+        let expression = self.expression("passes", filter, &[])?;
+        let columns = expression.columns.fields().iter().map(|it| it.name().clone());
+        let read = self.take(rows, &columns.collect::<Vec<_>>()).await?;
+        let passes = expression.evaluate(read.columns().to_vec(), rows.len())?;
+        let passes = passes.as_boolean_opt().ok_or_else(|| LakeError::BadFilter {
+            filter: filter.to_owned(),
+            why: "it is neither true nor false".into(),
+        })?;
+        Ok(passes.iter().map(|passes| passes == Some(true)).collect())
     }
 
     /// Like [`search_filter`](Self::search_filter), but always through Lance's scanner.

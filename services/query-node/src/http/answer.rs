@@ -102,6 +102,14 @@ impl ArrowWriter {
         }
     }
 
+    /// Returns the number of bytes that were written and not taken.
+    pub fn bytes(&self) -> usize {
+        match &self.inner {
+            Inner::File(writer) => writer.get_ref().len(),
+            Inner::Stream(writer) => writer.get_ref().len(),
+        }
+    }
+
     /// Adds rows.
     pub fn write(&mut self, rows: &RecordBatch) -> Result<()> {
         self.rows += rows.num_rows();

@@ -84,6 +84,12 @@ impl HttpError {
 /// Returns the answer to a request that failed with `fault`.
 pub fn refuse(fault: &Fault) -> Response<Body> {
     let (status, code) = status_of(fault.reason);
+    let missing = [("namespace", 1), ("index", 6), ("tag", 8)];
+    let missing = missing.iter().find(|(name, _)| fault.metadata.contains_key(*name));
+    let code = match missing {
+        Some((_, of_name)) if status == StatusCode::NOT_FOUND => *of_name,
+        _ => code,
+    };
     let mut answer = answer(status, &fault.message, code);
     if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));

@@ -15,6 +15,7 @@ mod freshness;
 mod query;
 mod query_body;
 mod route;
+mod row_filter;
 mod scan;
 mod selection;
 mod tables;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use access::Permission;
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
@@ -114,7 +115,7 @@ async fn answer(
     let Parts { method, uri, headers, extensions, .. } = parts;
     // Browsers say which page a request comes from. A page that somebody lures a user to must not read the tables that
     // the user's machine can reach.
-    if headers.contains_key(ORIGIN) {
+    if headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site") {
         return Err(HttpError::WebPage);
     }
     let text = uri.query().unwrap_or_default();
@@ -123,7 +124,10 @@ async fn answer(
     let freshness = Freshness::of(&headers)?;
     let request = tonic::Request::from_parts(MetadataMap::from_headers(headers), extensions, ());
     let rpc = match &route {
-        Route::Table { call: TableCall::Query, .. } => Rpc::HttpQuery,
+        Route::Table {
+            call: TableCall::Query | TableCall::ExplainPlan | TableCall::AnalyzePlan,
+            ..
+        } => Rpc::HttpQuery,
         Route::Table { call: TableCall::CountRows, .. } => Rpc::HttpCountRows,
         _ => Rpc::HttpDescribe,
     };
@@ -161,10 +165,10 @@ fn asked_timeout(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Reads the whole body, whose size the rule of the call bounds (`call_rules.rs`).
-async fn read(body: Body, call: &Call) -> Result<Vec<u8>> {
+async fn read(body: Body, call: &Call) -> Result<Bytes> {
     let reading = async {
         match to_bytes(body, usize::MAX).await {
-            Ok(bytes) => Ok(bytes.into()),
+            Ok(bytes) => Ok(bytes),
             Err(error) => Err(QueryError::Fault(unread(&error))),
         }
     };
@@ -186,10 +190,46 @@ fn unread(error: &axum::Error) -> Fault {
 /// Parses a JSON body. An empty one has no fields.
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     let body = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(body).map_err(|error| QueryError::BadRequest {
-        field: "body",
-        problem: format!("is not the JSON of this call: {error}"),
-    })
+    if body.len() > SMALL_BODY_BYTES {
+        check_large(body)?;
+    }
+    serde_json::from_slice(body).map_err(unparsed)
+}
+
+/// The size in bytes of the largest body, without its filter. Parsed JSON may take sixteen times as much memory.
+const SMALL_BODY_BYTES: usize = 1 << 20;
+
+/// The text that may make a body large: a filter with the ids of many rows.
+#[derive(Deserialize)]
+struct LargeBody {
+    filter: Option<String>,
+    predicate: Option<String>,
+    query: Option<Box<Self>>,
+}
+
+impl LargeBody {
+    fn text_bytes(&self) -> usize {
+        let own = self.filter.as_ref().or(self.predicate.as_ref()).map_or(0, String::len);
+        own + self.query.as_ref().map_or(0, |query| query.text_bytes())
+    }
+}
+
+/// Refuses a body that is large for another reason than its filter.
+fn check_large(body: &[u8]) -> Result<()> {
+    let large: LargeBody = serde_json::from_slice(body).map_err(unparsed)?;
+    let rest = body.len().saturating_sub(large.text_bytes());
+    match rest > SMALL_BODY_BYTES {
+        true => Err(QueryError::BadRequest {
+            field: "body",
+            problem: format!("has {rest} bytes beside its filter; send at most {SMALL_BODY_BYTES}"),
+        }),
+        false => Ok(()),
+    }
+}
+
+fn unparsed(error: serde_json::Error) -> QueryError {
+    let problem = format!("is not the JSON of this call: {error}");
+    QueryError::BadRequest { field: "body", problem }
 }
 
 /// The part of a body that names a version.
@@ -302,10 +342,7 @@ impl TableRequest<'_> {
         let catalog = &state.shared.catalog;
         let is_behind = |version| self.freshness.is_behind(version, catalog.followed(self.name));
         if wanted == 0 && is_behind(open.version()) {
-            let caught_up = async {
-                catalog.catch_up(self.name, is_behind).await;
-                Ok(())
-            };
+            let caught_up = async { Ok(catalog.catch_up(self.name).await?) };
             call.context.bound("open", Box::pin(caught_up)).await?;
             open = call.open(self.name, 0, Permission::Read).await?;
         }

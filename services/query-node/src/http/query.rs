@@ -9,6 +9,7 @@ use wire::query::{SearchRequest, Stage, Vector};
 
 use super::answer::{Answer, ArrowWriter, Reply, json};
 use super::query_body::{QueryBody, Vectors};
+use super::row_filter::check_row_ids;
 use super::scan::{explain_scan, positions, scan};
 use super::selection::Selection;
 use super::text_body::text_of;
@@ -18,9 +19,6 @@ use crate::search::{FoundRows, find};
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
 use crate::tables::{Measure, OpenTable};
-
-/// Maximum number of vectors of one query.
-const VECTORS_MAX: usize = 100;
 
 /// Answers a `query` call of the table that `call` has opened. `of_stream` is the context of the whole answer.
 pub async fn query(
@@ -54,10 +52,6 @@ async fn by_vectors(
         Vectors::One(vector) => (vec![vector], false),
         Vectors::Several(vectors) => (vectors, true),
     };
-    if vectors.len() > VECTORS_MAX {
-        let problem = format!("has {} vectors; send at most {VECTORS_MAX} at once", vectors.len());
-        return Err(QueryError::BadRequest { field: "vector", problem });
-    }
     let measure = Measure::Distance;
     let with_row_id = body.with_row_id.unwrap_or(false);
     let selection = Selection::new(body.columns.take(), with_row_id, measure, open)?;
@@ -70,6 +64,7 @@ async fn by_vectors(
         ef: body.ef.unwrap_or_default(),
         metric: body.distance_type.take().unwrap_or_default(),
         exact: body.bypass_vector_index.unwrap_or(false),
+        indexed_only: body.fast_search.unwrap_or(false),
         ..search_request(&mut body, open, &selection)?
     };
     let mut answer = None;
@@ -77,7 +72,7 @@ async fn by_vectors(
         let request = SearchRequest { by: Some(By::Vector(Vector { values })), ..base.clone() };
         let rows = found(state, open, request, measure, &selection, call).await?;
         let index = are_several.then_some(index);
-        write(&mut answer, rows, measure, &selection, index)?;
+        write(&mut answer, rows, measure, &selection, index, call).await?;
     }
     finish(answer, call)
 }
@@ -96,7 +91,7 @@ async fn by_words(
         SearchRequest { by: Some(By::Text(words)), ..search_request(&mut body, open, &selection)? };
     let rows = found(state, open, request, measure, &selection, call).await?;
     let mut answer = None;
-    write(&mut answer, rows, measure, &selection, None)?;
+    write(&mut answer, rows, measure, &selection, None, call).await?;
     finish(answer, call)
 }
 
@@ -129,6 +124,9 @@ fn search_request(
                        them in the client";
         return Err(QueryError::NotBuilt { problem: problem.into() });
     }
+    if let Some(filter) = &body.filter {
+        check_row_ids(open, filter)?;
+    }
     let small = |field: &'static str, number: Option<u64>| {
         let number = number.unwrap_or(0);
         let problem = || format!("is {number}, which is too large for a search; give a limit");
@@ -145,7 +143,6 @@ fn search_request(
         filter_after: body.prefilter == Some(false),
         k,
         offset: small("offset", body.offset)?,
-        indexed_only: body.fast_search.unwrap_or(false),
         columns: selection.requested(open),
         ..Default::default()
     })
@@ -159,7 +156,7 @@ async fn found(
     selection: &Selection,
     call: &mut Call,
 ) -> Result<(RecordBatch, Option<Vec<u64>>)> {
-    let FoundRows { rows, .. } = find(state, request, call).await?;
+    let FoundRows { rows, .. } = find(state, open, request, call).await?;
     let positions = match selection.has_positions() {
         true => Some(positions(open, &rows, measure, call.context).await?),
         false => None,
@@ -167,18 +164,21 @@ async fn found(
     Ok((rows, positions))
 }
 
-fn write(
+async fn write(
     answer: &mut Option<ArrowWriter>,
     (rows, positions): (RecordBatch, Option<Vec<u64>>),
     measure: Measure,
     selection: &Selection,
     query_index: Option<i32>,
+    call: &mut Call,
 ) -> Result<()> {
-    let rows = selection.select(&rows, measure, positions, query_index)?;
+    let rows = selection.select(&rows, measure, positions, query_index).await?;
     let writer = match answer {
         Some(writer) => writer,
         None => answer.insert(ArrowWriter::new(rows.schema_ref())?),
     };
+    // A column may be in the answer several times, and the rows of earlier vectors are still there.
+    call.hold_rows(writer.bytes() + rows.get_array_memory_size())?;
     writer.write(&rows)
 }
 

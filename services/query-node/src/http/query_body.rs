@@ -5,6 +5,9 @@ use std::fmt;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+/// Maximum number of vectors of one query.
+const VECTORS_MAX: usize = 100;
+
 /// A `query` call. Unknown fields are ignored, and null is the same as absence.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct QueryBody {
@@ -119,6 +122,9 @@ impl<'de> Visitor<'de> for VectorsVisitor {
             Some(Element::Vector(first)) => {
                 let mut vectors = vec![first];
                 while let Some(vector) = list.next_element()? {
+                    if vectors.len() == VECTORS_MAX {
+                        return Err(Error::custom(format!("more than {VECTORS_MAX} vectors")));
+                    }
                     vectors.push(vector);
                 }
                 Ok(Vectors::Several(vectors))
@@ -173,38 +179,6 @@ impl<'de> Deserialize<'de> for Element {
     }
 }
 
-/// A filter that names rows by their ids or positions, as `take_row_ids` and `take_offsets` of LanceDB's clients send it.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RowFilter {
-    /// The rows with these ids.
-    Ids(Vec<u64>),
-    /// The rows at these positions of the table, counted without deleted rows.
-    Positions(Vec<u64>),
-}
-
-impl RowFilter {
-    /// Parses a filter. Returns `None` if it is any other.
-    pub fn parse(filter: &str) -> Option<Self> {
-        let filter = filter.trim();
-        if filter == "false" {
-            return Some(Self::Ids(Vec::new()));
-        }
-        let (column, list) = filter.split_once(char::is_whitespace)?;
-        let list = list.trim_start();
-        let (word, list) = list.split_at_checked(2)?;
-        let list = list.trim().strip_prefix('(')?.strip_suffix(')')?;
-        if !word.eq_ignore_ascii_case("in") {
-            return None;
-        }
-        let numbers = list.split(',').map(|it| it.trim().parse().ok()).collect::<Option<_>>()?;
-        match column {
-            "_rowid" => Some(Self::Ids(numbers)),
-            "_rowoffset" => Some(Self::Positions(numbers)),
-            _ => None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,15 +226,5 @@ mod tests {
         assert_eq!(namespace, Columns::Namespace(NamespaceColumns::ColumnNames(names(&["a"]))));
         let aliases = columns(r#"{"columns":{"twice":"a * 2"}}"#);
         assert!(matches!(aliases, Columns::Aliases(it) if it["twice"] == "a * 2"));
-    }
-
-    #[test]
-    fn only_filters_that_name_rows_are_row_filters() {
-        assert_eq!(RowFilter::parse("_rowid IN (2, 0)"), Some(RowFilter::Ids(vec![2, 0])));
-        assert_eq!(RowFilter::parse("_rowoffset in (7)"), Some(RowFilter::Positions(vec![7])));
-        assert_eq!(RowFilter::parse("false"), Some(RowFilter::Ids(vec![])));
-        for other in ["id IN (1)", "_rowid IN (1) OR x", "_rowid = 1", "_rowid IN (-1)", "_rowid"] {
-            assert_eq!(RowFilter::parse(other), None, "{other}");
-        }
     }
 }

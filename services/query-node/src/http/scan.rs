@@ -19,7 +19,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use wire::Fault;
 
 use super::answer::{Answer, ArrowWriter, Reply};
-use super::query_body::{Order, QueryBody, RowFilter};
+use super::query_body::{Order, QueryBody};
+use super::row_filter::{RowFilter, check_row_ids};
 use super::selection::Selection;
 use crate::admission::Ask;
 use crate::call::Call;
@@ -129,9 +130,11 @@ impl Scan {
             return Err(QueryError::BadRequest { field: "k", problem });
         }
         call.stage(Stage::Search, || counted(addrs.len(), "row"));
+        call.hold_rows(size_of_val(addrs.as_slice()))?;
         let rows = &projection.answer(Measure::Nothing)?.schema;
         let writer = ArrowWriter::new(selection.schema(rows, false)?.as_ref())?;
-        Ok(Self { reader: RowReader::new(Arc::clone(open), addrs, projection), selection, writer })
+        let reader = RowReader::new(Arc::clone(open), addrs, projection).holding_addresses();
+        Ok(Self { reader, selection, writer })
     }
 
     /// Reads the only piece.
@@ -183,7 +186,9 @@ impl Scan {
             true => Some(positions(&self.reader.open, &rows, measure, context).await?),
             false => None,
         };
-        let rows = self.selection.select(&rows, measure, positions, None)?;
+        let rows = self.selection.select(&rows, measure, positions, None).await?;
+        // A column may be in the answer several times.
+        call.hold_rows(self.reader.held() + rows.get_array_memory_size())?;
         self.writer.write(&rows)?;
         Ok(rows.num_rows())
     }
@@ -203,6 +208,9 @@ pub async fn positions(
     context.bound("assemble", positions).await
 }
 
+/// Maximum number of columns that rows are ordered by.
+const ORDER_MAX: usize = 16;
+
 /// Finds the rows of a query, up to one more than may be returned.
 async fn find(open: Arc<OpenTable>, body: QueryBody) -> Result<Vec<RowAddr>> {
     let table = &open.table;
@@ -212,19 +220,37 @@ async fn find(open: Arc<OpenTable>, body: QueryBody) -> Result<Vec<RowAddr>> {
     let end = offset.saturating_add(k);
     let filter = body.filter.as_deref().filter(|filter| !filter.trim().is_empty());
     let order = body.order_by.filter(|by| !by.is_empty());
-    let found = match (filter, order) {
-        (filter, Some(by)) => {
-            let by: Vec<OrderBy> = by.into_iter().map(order_by).collect();
-            table.scan_ordered(filter, &by, end).await?
+    if filter.is_none() && order.is_none() {
+        return Ok(table.live_rows(offset as u64..end as u64).await?);
+    }
+    if offset > TAKE_ROWS_MAX {
+        let problem =
+            format!("is {offset}; with a filter or an order, skip at most {TAKE_ROWS_MAX} rows");
+        return Err(QueryError::BadRequest { field: "offset", problem });
+    }
+    let named = filter.filter(|_| order.is_none());
+    let found = match named.and_then(|filter| RowFilter::parse(filter, TAKE_ROWS_MAX)) {
+        Some(RowFilter::Ids(ids)) => ids.into_iter().map(RowAddr::from_u64).collect(),
+        Some(RowFilter::Positions(positions)) => {
+            table.live_rows_at(&positions).await?.into_iter().flatten().collect()
         }
-        (None, None) => return Ok(table.live_rows(offset as u64..end as u64).await?),
-        (Some(filter), None) => match RowFilter::parse(filter) {
-            Some(RowFilter::Ids(ids)) => ids.into_iter().map(RowAddr::from_u64).collect(),
-            Some(RowFilter::Positions(positions)) => {
-                table.live_rows_at(&positions).await?.into_iter().flatten().collect()
+        None => {
+            if let Some(filter) = filter {
+                check_row_ids(&open, filter)?;
             }
-            None => table.search_filter(filter, end).await?.rows,
-        },
+            match (filter, order) {
+                (Some(filter), None) => table.search_filter(filter, end).await?.rows,
+                (filter, order) => {
+                    let by: Vec<OrderBy> = order.into_iter().flatten().map(order_by).collect();
+                    if by.len() > ORDER_MAX {
+                        let problem =
+                            format!("has {} columns; order by {ORDER_MAX} at most", by.len());
+                        return Err(QueryError::BadRequest { field: "order_by", problem });
+                    }
+                    table.scan_ordered(filter, &by, end).await?
+                }
+            }
+        }
     };
     Ok(found.into_iter().skip(offset).take(k).collect())
 }

@@ -1,9 +1,11 @@
 //! The columns of a query's answer, and their order. Pure.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int32Array, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_array::{Array, ArrayRef, Int32Array, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow_select::concat::concat;
 use lake::Expression;
 
 use super::query_body::{Columns, NamespaceColumns};
@@ -22,8 +24,14 @@ const QUERY_INDEX: &str = "query_index";
 /// Maximum number of columns of an answer.
 const COLUMNS_MAX: usize = 4096;
 
-/// Maximum number of columns of an answer that are given as expressions. Parsing one takes a fraction of a millisecond.
+/// Maximum number of columns of an answer that are given as expressions.
 const ALIASES_MAX: usize = 100;
+
+/// Maximum number of bytes of all expressions of a query. They are parsed on the thread that serves others.
+const EXPRESSIONS_BYTES_MAX: usize = 16 << 10;
+
+/// Number of rows for which expressions are computed before others on the thread get their turn.
+const ROWS_AT_ONCE: usize = 1024;
 
 /// The columns of an answer, in their order.
 #[derive(Clone, Debug)]
@@ -53,11 +61,6 @@ enum Source {
 }
 
 impl Source {
-    /// Returns whether both are the row's id, or both the measure.
-    fn is(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::RowId, Self::RowId) | (Self::Measure, Self::Measure))
-    }
-
     /// Returns the names of the columns that are read.
     fn reads(&self) -> Vec<&str> {
         match self {
@@ -104,6 +107,15 @@ impl Selection {
             let problem = format!("names {count} columns; name at most {most} in this form");
             return Err(QueryError::BadRequest { field: "columns", problem });
         }
+        if let Some(Aliases(it) | Namespace(ColumnAliases(it))) = &columns {
+            let bytes: usize = it.values().filter_map(|sql| sql.as_str()).map(str::len).sum();
+            if bytes > EXPRESSIONS_BYTES_MAX {
+                let problem = format!(
+                    "has expressions of {bytes} bytes; {EXPRESSIONS_BYTES_MAX} are the most"
+                );
+                return Err(QueryError::BadRequest { field: "columns", problem });
+            }
+        }
         let measured = measure.name();
         let selected = |name: String, from: &str| {
             let source = match from {
@@ -120,7 +132,12 @@ impl Selection {
                 fields.map(|field| selected(field.name().clone(), field.name())).collect()
             }
             Some(Names(names) | Namespace(ColumnNames(names))) => {
-                names.into_iter().map(|name| selected(name.clone(), &name)).collect()
+                let mut known = HashSet::new();
+                if let Some(name) = names.iter().find(|name| !known.insert(name.as_str())) {
+                    let problem = format!("names `{name}` twice; name it once");
+                    return Err(QueryError::BadRequest { field: "columns", problem });
+                }
+                names.iter().map(|name| selected(name.clone(), name)).collect()
             }
             Some(Aliases(aliases) | Namespace(ColumnAliases(aliases))) => {
                 let alias = |(name, sql): (String, serde_json::Value)| {
@@ -150,7 +167,7 @@ impl Selection {
             (ROW_ID, Some(Source::RowId).filter(|_| with_row_id)),
         ] {
             let Some(source) = source else { continue };
-            if columns.iter().all(|column| !column.source.is(&source)) {
+            if columns.iter().all(|column| column.name != name) {
                 columns.push(Selected { name: name.to_owned(), source });
             }
         }
@@ -204,7 +221,7 @@ impl Selection {
 
     /// Selects from `rows`, whose last columns are row addresses and the `measure`. `positions` are those of the rows, if
     /// they are selected; `query_index` is the position of the query vector, if there are several.
-    pub fn select(
+    pub async fn select(
         &self,
         rows: &RecordBatch,
         measure: Measure,
@@ -222,16 +239,24 @@ impl Selection {
                 name => Arc::clone(rows.column(rows.schema_ref().index_of(name)?)),
             })
         };
+        let mut computed = Vec::new();
+        for Selected { source, .. } in &self.columns {
+            if let Source::Expression(expression) = source {
+                let read = source.reads().into_iter().map(named).collect::<Result<Vec<_>>>()?;
+                computed.push(compute(expression, &read, rows.num_rows()).await?);
+            }
+        }
+        let mut computed = computed.into_iter();
         let column = |Selected { source, .. }: &Selected| -> Result<ArrayRef> {
             Ok(match source {
                 Source::Column(name) => named(name)?,
                 Source::RowId => named(ROW_ID)?,
                 Source::RowOffset => named(ROW_OFFSET)?,
                 Source::Measure => Arc::clone(rows.column(last)),
-                Source::Expression(expression) => {
-                    let read = source.reads().into_iter().map(named).collect::<Result<_>>()?;
-                    expression.evaluate(read, rows.num_rows())?
-                }
+                Source::Expression(_) => match computed.next() {
+                    Some(column) => column,
+                    None => return Err(QueryError::Server("an expression has no value".into())),
+                },
             })
         };
         let index = query_index.map(|index| {
@@ -255,4 +280,19 @@ fn unquoted(sql: &str) -> &str {
         }
     }
     sql
+}
+
+/// Computes an expression for `rows` rows, whose columns are `read`.
+async fn compute(expression: &Expression, read: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
+    let mut parts = Vec::with_capacity(rows.div_ceil(ROWS_AT_ONCE));
+    for from in (0..rows.max(1)).step_by(ROWS_AT_ONCE) {
+        let count = ROWS_AT_ONCE.min(rows - from);
+        let part = read.iter().map(|column| column.slice(from, count)).collect();
+        parts.push(expression.evaluate(part, count)?);
+        if from + count < rows {
+            tokio::task::yield_now().await;
+        }
+    }
+    let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+    Ok(concat(&parts)?)
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, json as answer};
 use super::route::{Dialect, parameter};
+use super::row_filter::check_row_ids;
 use crate::admission::Ask;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
@@ -76,10 +77,9 @@ pub async fn stats(open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
     };
     let rows = open.table.row_count();
     let deleted: u64 = fragments.iter().map(|info| u64::from(info.deleted_rows)).sum();
-    let bytes: u64 = fragments.iter().filter_map(|info| info.first_file_bytes).sum();
     let small = lengths.iter().filter(|&&rows| rows < SMALL_FRAGMENT_ROWS).count();
     answer(json!({
-        "total_bytes": bytes,
+        "total_bytes": open.table.data_bytes(),
         "num_rows": rows,
         "num_deleted_rows": deleted,
         "num_indices": indexes,
@@ -117,6 +117,7 @@ pub async fn count_rows(
     let rows = match predicate {
         None => open.table.row_count(),
         Some(predicate) => {
+            check_row_ids(open, &predicate)?;
             let open = Arc::clone(open);
             let count = async move { Ok(open.table.count_filter(&predicate).await?) }.boxed();
             in_background(state, call, count).await?

@@ -129,6 +129,10 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
     let k = k + offset;
     check_fields(&request)?;
     let distances = distances(&request)?;
+    if u64::from(request.ef) > CANDIDATES_MAX {
+        let problem = format!("is {}; keep at most {CANDIDATES_MAX} candidates", request.ef);
+        return bad("ef", problem);
+    }
     let (ef, indexed_only) = (request.ef, request.indexed_only);
     let projection = open.project(&request.columns)?;
     let metric = metric(&request.metric)?;
@@ -225,6 +229,7 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
         ("ef", request.ef > 0, is_near, of_near),
         ("metric", !request.metric.is_empty(), is_near, of_near),
         ("exact", request.exact, is_near, of_near),
+        ("indexed_only", request.indexed_only, is_near, of_near),
         (
             "text_weight",
             request.text_weight.is_some(),

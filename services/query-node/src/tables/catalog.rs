@@ -174,21 +174,25 @@ impl Catalog {
         SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
     }
 
-    /// Looks for a newer version of a table while its current version `is_behind`. Callers that wait for the same table
-    /// share one look.
-    pub async fn catch_up(&self, name: &str, is_behind: impl Fn(u64) -> bool + Send) {
-        let Some(entry) = self.entries.get(name) else { return };
+    /// Looks for a newer version of a table. Callers that wait while the table is looked at share the next look.
+    ///
+    /// # Errors
+    /// The reason why the latest version is not known.
+    pub async fn catch_up(&self, name: &str) -> std::result::Result<(), Fault> {
+        let Some(entry) = self.entries.get(name) else { return Ok(()) };
+        let asked = SystemTime::now();
         let _following = entry.following.lock().await;
-        let version = entry.state().current.as_ref().map_or(0, |current| current.version());
-        if is_behind(version) {
-            on_runtime(&self.background, self.follow(entry).boxed()).await;
+        if self.followed(name) >= asked {
+            return Ok(());
         }
+        on_runtime(&self.background, self.follow(entry).boxed()).await
     }
 
     async fn refresh_one(&self, entry: &Entry) {
         {
             let _following = entry.following.lock().await;
-            self.follow(entry).await;
+            // The error is in the table's state.
+            let _ = self.follow(entry).await;
         }
         if let Some(keys) = entry.state().current.as_ref().and_then(|it| it.keys.as_ref()) {
             keys.follow();
@@ -196,21 +200,21 @@ impl Catalog {
     }
 
     /// Looks for a newer version. `entry.following` must be held.
-    async fn follow(&self, entry: &Entry) {
+    async fn follow(&self, entry: &Entry) -> std::result::Result<(), Fault> {
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.follow_latest(entry).await;
+        self.follow_latest(entry).await?;
         entry.followed.store(began.as_micros() as u64, Ordering::Release);
+        Ok(())
     }
 
-    async fn follow_latest(&self, entry: &Entry) {
+    async fn follow_latest(&self, entry: &Entry) -> std::result::Result<(), Fault> {
         let current = entry.state().current.clone();
         let Some(current) = current else {
             // `open_current` has recorded the error.
-            let _ = self.open_current(entry, OpenedFor::Refresh).await;
-            return;
+            return Ok(self.open_current(entry, OpenedFor::Refresh).await.map(drop)?);
         };
         if entry.config.version.is_some() {
-            return;
+            return Ok(());
         }
         let newer = match current.table.newer().await {
             // The manifests are gone. Opening the table anew shows whether it was dropped or recreated.
@@ -218,13 +222,19 @@ impl Catalog {
             newer => newer,
         };
         match newer {
-            Ok(None) => entry.clear_fault(),
-            Err(error) => entry.set_fault(entry.named(fault_of(&error))),
+            Ok(None) => {
+                entry.clear_fault();
+                Ok(())
+            }
+            Err(error) => Err(entry.set_fault(entry.named(fault_of(&error)))),
             Ok(Some(table)) => {
                 let key = entry.config.key.as_deref();
                 match OpenTable::new(&entry.name, table, key, &self.key_indexes) {
-                    Ok(open) => drop(entry.replace(open)),
-                    Err(error) => entry.set_fault(entry.named(error.into())),
+                    Ok(open) => {
+                        entry.replace(open);
+                        Ok(())
+                    }
+                    Err(error) => Err(entry.set_fault(entry.named(error.into()))),
                 }
             }
         }
@@ -259,8 +269,7 @@ impl Catalog {
             Ok(open) => Ok(entry.replace(open)),
             Err(error) => {
                 let fault = entry.named(Fault::from(error));
-                entry.set_fault(fault.clone());
-                Err(fault.into())
+                Err(entry.set_fault(fault).into())
             }
         };
         // Attempts that wait look at the state, so it has to be there before they go on.
@@ -329,10 +338,12 @@ impl Entry {
         }
     }
 
-    fn set_fault(&self, fault: Fault) {
+    /// Records why the table cannot be opened or followed, and returns it.
+    fn set_fault(&self, fault: Fault) -> Fault {
         if self.state().fault.as_ref() != Some(&fault) {
             warn!(table = self.name, uri = self.config.uri, "{fault}");
             self.change(|state| state.fault = Some(fault.clone()));
         }
+        fault
     }
 }
