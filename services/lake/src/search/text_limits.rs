@@ -71,8 +71,8 @@ impl TextExpr {
     /// The first field that is wrong.
     pub fn check(&self) -> Result<(), BadText> {
         let mut totals = Totals::default();
-        totals.add(self, Path(""), 1)?;
-        let too_many = |what: String| Err(bad(Path(""), what));
+        totals.add(self, FieldPath(""), 1)?;
+        let too_many = |what: String| Err(bad(FieldPath(""), what));
         if totals.leaves > LEAVES_MAX {
             let leaves = totals.leaves;
             return too_many(format!(
@@ -104,9 +104,9 @@ impl TextExpr {
 
 /// The place of a field in a query.
 #[derive(Clone, Copy)]
-struct Path<'a>(&'a str);
+struct FieldPath<'a>(&'a str);
 
-impl Path<'_> {
+impl FieldPath<'_> {
     fn join(self, field: &str) -> String {
         match self.0 {
             "" => field.to_owned(),
@@ -115,7 +115,7 @@ impl Path<'_> {
     }
 }
 
-fn bad(path: Path<'_>, problem: String) -> BadText {
+fn bad(path: FieldPath<'_>, problem: String) -> BadText {
     BadText { field: path.0.to_owned(), problem }
 }
 
@@ -130,40 +130,42 @@ struct Totals {
 
 impl Totals {
     /// Checks `expr`, which is at `path` and in `depth` - 1 others, and adds its size.
-    fn add(&mut self, expr: &TextExpr, path: Path<'_>, depth: usize) -> Result<(), BadText> {
+    fn add(&mut self, expr: &TextExpr, path: FieldPath<'_>, depth: usize) -> Result<(), BadText> {
         if depth > DEPTH_MAX {
             let problem = format!("is inside of {DEPTH_MAX} other queries; nest them less deeply");
             return Err(bad(path, problem));
         }
         match expr {
-            TextExpr::Match(query) => self.add_match(query, Path(&path.join("match"))),
-            TextExpr::Phrase(query) => self.add_phrase(query, Path(&path.join("phrase"))),
+            TextExpr::Match(query) => self.add_match(query, FieldPath(&path.join("match"))),
+            TextExpr::Phrase(query) => self.add_phrase(query, FieldPath(&path.join("phrase"))),
             TextExpr::Boost(query) => {
                 let path = path.join("boost");
-                let path = Path(&path);
-                self.add(&query.positive, Path(&path.join("positive")), depth + 1)?;
-                self.add(&query.negative, Path(&path.join("negative")), depth + 1)?;
+                let path = FieldPath(&path);
+                self.add(&query.positive, FieldPath(&path.join("positive")), depth + 1)?;
+                self.add(&query.negative, FieldPath(&path.join("negative")), depth + 1)?;
                 check_number(path, "negative_boost", query.negative_boost, &BOOSTS)
             }
             TextExpr::MultiMatch(matches) => {
                 let path = path.join("multi_match.matches");
                 if matches.is_empty() {
                     let problem = "is empty; give at least one match".to_owned();
-                    return Err(bad(Path(&path), problem));
+                    return Err(bad(FieldPath(&path), problem));
                 }
                 let mut numbered = matches.iter().enumerate();
                 numbered.try_for_each(|(at, query)| {
-                    self.add_match(query, Path(&format!("{path}[{at}]")))
+                    self.add_match(query, FieldPath(&format!("{path}[{at}]")))
                 })
             }
             TextExpr::CombinedFields(query) => {
-                self.add_combined(query, Path(&path.join("combined_fields")))
+                self.add_combined(query, FieldPath(&path.join("combined_fields")))
             }
-            TextExpr::Boolean(query) => self.add_boolean(query, Path(&path.join("boolean")), depth),
+            TextExpr::Boolean(query) => {
+                self.add_boolean(query, FieldPath(&path.join("boolean")), depth)
+            }
         }
     }
 
-    fn add_match(&mut self, query: &TextMatch, path: Path<'_>) -> Result<(), BadText> {
+    fn add_match(&mut self, query: &TextMatch, path: FieldPath<'_>) -> Result<(), BadText> {
         self.add_words(path, &query.words, Repeated::Dropped)?;
         check_number(path, "boost", query.boost, &BOOSTS)?;
         match query.fuzziness {
@@ -171,50 +173,50 @@ impl Totals {
             Fuzziness::Edits(edits) if edits > EDITS_MAX => {
                 let problem =
                     format!("is {edits}; give 0, 1 or {EDITS_MAX} edits, or automatic ones");
-                return Err(bad(Path(&path.join("fuzziness")), problem));
+                return Err(bad(FieldPath(&path.join("fuzziness")), problem));
             }
             Fuzziness::Edits(_) | Fuzziness::Auto => {}
         }
         let expansions = query.max_expansions;
         if !(1..=EXPANSIONS_MAX).contains(&expansions) {
             let problem = format!("is {expansions}; give 1 to {EXPANSIONS_MAX}");
-            return Err(bad(Path(&path.join("max_expansions")), problem));
+            return Err(bad(FieldPath(&path.join("max_expansions")), problem));
         }
         let length = |word: &str| word.chars().count();
         if let Some(long) = words_of(&query.words).map(length).find(|it| *it > FUZZY_CHARS_MAX) {
             let problem = format!(
                 "has a word of {long} characters; a fuzzy word has at most {FUZZY_CHARS_MAX}"
             );
-            return Err(bad(Path(&path.join("words")), problem));
+            return Err(bad(FieldPath(&path.join("words")), problem));
         }
         self.expansions += expansions_of(query);
         Ok(())
     }
 
-    fn add_phrase(&mut self, query: &TextPhrase, path: Path<'_>) -> Result<(), BadText> {
+    fn add_phrase(&mut self, query: &TextPhrase, path: FieldPath<'_>) -> Result<(), BadText> {
         self.add_words(path, &query.words, Repeated::Kept)?;
         if query.slop > SLOP_MAX {
             let problem = format!("is {}; give at most {SLOP_MAX}", query.slop);
-            return Err(bad(Path(&path.join("slop")), problem));
+            return Err(bad(FieldPath(&path.join("slop")), problem));
         }
         Ok(())
     }
 
-    fn add_combined(&mut self, query: &TextCombined, path: Path<'_>) -> Result<(), BadText> {
+    fn add_combined(&mut self, query: &TextCombined, path: FieldPath<'_>) -> Result<(), BadText> {
         let columns = path.join("columns");
         if query.columns.is_empty() {
-            return Err(bad(Path(&columns), "is empty; give at least one column".into()));
+            return Err(bad(FieldPath(&columns), "is empty; give at least one column".into()));
         }
         let mut seen = HashSet::new();
         for (at, (name, weight)) in query.columns.iter().enumerate() {
             let path = format!("{columns}[{at}]");
             if name.is_empty() {
-                return Err(bad(Path(&path), "has no name; name the column".into()));
+                return Err(bad(FieldPath(&path), "has no name; name the column".into()));
             }
             if !seen.insert(name) {
-                return Err(bad(Path(&path), "is named before; name each column once".into()));
+                return Err(bad(FieldPath(&path), "is named before; name each column once".into()));
             }
-            check_number(Path(&path), "weight", *weight, &WEIGHTS)?;
+            check_number(FieldPath(&path), "weight", *weight, &WEIGHTS)?;
         }
         self.leaves += query.columns.len() - 1;
         self.add_words(path, &query.words, Repeated::Kept)
@@ -223,7 +225,7 @@ impl Totals {
     fn add_boolean(
         &mut self,
         query: &TextBoolean,
-        path: Path<'_>,
+        path: FieldPath<'_>,
         depth: usize,
     ) -> Result<(), BadText> {
         if query.must.is_empty() && query.should.is_empty() {
@@ -237,7 +239,7 @@ impl Totals {
             [("must", &query.must), ("should", &query.should), ("must_not", &query.must_not)]
         {
             for (at, expr) in queries.iter().enumerate() {
-                self.add(expr, Path(&path.join(&format!("{clause}[{at}]"))), depth + 1)?;
+                self.add(expr, FieldPath(&path.join(&format!("{clause}[{at}]"))), depth + 1)?;
             }
         }
         Ok(())
@@ -245,19 +247,20 @@ impl Totals {
 
     fn add_words(
         &mut self,
-        path: Path<'_>,
+        path: FieldPath<'_>,
         words: &str,
         repeated: Repeated,
     ) -> Result<(), BadText> {
         let (count, bytes) = match repeated {
             Repeated::Dropped => {
                 let bounded = bounded_words(words);
-                let bounded = bounded.map_err(|problem| bad(Path(&path.join("words")), problem))?;
+                let bounded =
+                    bounded.map_err(|problem| bad(FieldPath(&path.join("words")), problem))?;
                 (words_of(&bounded).count(), bounded.len())
             }
             Repeated::Kept => {
                 let checked = check_words(words, words_of(words).take(WORDS_MAX + 1).count());
-                checked.map_err(|problem| bad(Path(&path.join("words")), problem))?;
+                checked.map_err(|problem| bad(FieldPath(&path.join("words")), problem))?;
                 (words_of(words).count(), words.len())
             }
         };
@@ -275,7 +278,7 @@ enum Repeated {
 }
 
 fn check_number(
-    path: Path<'_>,
+    path: FieldPath<'_>,
     field: &str,
     number: f32,
     range: &RangeInclusive<f32>,
@@ -284,7 +287,7 @@ fn check_number(
         return Ok(());
     }
     let problem = format!("is {number}; give a number from {} to {}", range.start(), range.end());
-    Err(bad(Path(&path.join(field)), problem))
+    Err(bad(FieldPath(&path.join(field)), problem))
 }
 
 /// Returns the maximum number of words of the index that the fuzzy words of `query` stand for in one column.
