@@ -33,6 +33,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use axum::routing::{any, get};
 use connections::PlainCalls;
+use futures::StreamExt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -84,14 +85,37 @@ async fn health(State(state): State<Arc<ShardState>>) -> Response<Body> {
 async fn serve(State(state): State<Arc<ShardState>>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let id = parts.headers.get(REQUEST_ID).cloned();
-    let mut version = None;
-    let answered = answer(&state, parts, body, &mut version).await;
+    let (mut version, mut body) = (None, Some(body));
+    let answered = answer(&state, parts, &mut body, &mut version).await;
+    if let Some(unread) = body {
+        read_rest(unread).await;
+    }
     let mut response = versioned(answered.unwrap_or_else(|error| error.answer()), version);
     if let Some(id) = id {
         response.headers_mut().insert(REQUEST_ID, id);
     }
     response
 }
+
+/// Reads the rest of a request that was refused before its body was read. Over HTTP/1.1 its connection would be reset
+/// otherwise, and a client that still sends would not see the answer.
+async fn read_rest(body: Body) {
+    let reading = async {
+        let (mut frames, mut bytes) = (body.into_data_stream(), 0);
+        while let Some(Ok(data)) = frames.next().await {
+            bytes += data.len();
+            if bytes > REFUSED_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    // The answer is the same whether the request has ended or not.
+    let _ = tokio::time::timeout(REFUSED_TIME_MAX, reading).await;
+}
+
+/// The time for which the rest of a refused request is read, and the bytes after which reading stops.
+const REFUSED_TIME_MAX: Duration = Duration::from_secs(1);
+const REFUSED_BYTES_MAX: usize = 1 << 20;
 
 /// The header of a request's id, which is returned, so that callers find their answers in logs.
 const REQUEST_ID: &str = "x-request-id";
@@ -109,7 +133,7 @@ fn versioned(mut response: Response<Body>, version: Option<u64>) -> Response<Bod
 async fn answer(
     state: &Arc<ShardState>,
     parts: Parts,
-    body: Body,
+    body: &mut Option<Body>,
     version: &mut Option<u64>,
 ) -> std::result::Result<Response<Body>, HttpError> {
     let Parts { method, uri, headers, extensions, .. } = parts;
@@ -138,7 +162,7 @@ async fn answer(
         of_stream = of_stream.within(timeout);
         call.context = call.context.within(timeout);
     }
-    let reply = match read(body, &call).await {
+    let reply = match read(body.take().unwrap_or_default(), &call).await {
         Err(error) => Reply::Whole(Box::new(call), Err(error)),
         Ok(body) => match route {
             Route::Table { name, call: asked, dialect } => {

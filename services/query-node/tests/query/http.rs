@@ -241,6 +241,18 @@ async fn bad_requests_say_what_is_wrong() {
         assert!(error.contains(said), "{path} {body}: {error}");
     }
     assert_eq!(get(&node, "/v1/table/t/query/").await.error().0, 405);
+    // The connection stays usable after a refusal: the body is read to its end.
+    let stream = TcpStream::connect(node.local_addr()).await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    let driving = tokio::spawn(connection);
+    for _ in 0..20 {
+        let refused = request(Method::POST, "/v1/table/t/insert/", vec![7; 300 << 10]);
+        let response = sender.send_request(refused).await.unwrap();
+        assert_eq!(response.status(), 501);
+        response.into_body().collect().await.unwrap();
+        sender.ready().await.unwrap();
+    }
+    driving.abort();
     let mut of_a_page = request(Method::POST, "/v1/table/t/describe/", "");
     of_a_page.headers_mut().insert("origin", "http://example.com".parse().unwrap());
     assert_eq!(send(&node, of_a_page).await.error().0, 403);
