@@ -64,8 +64,8 @@ pub use on_runtime::on_runtime;
 pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
 pub use search::{
-    Allowed, DirectSearch, DistanceHit, FilterHits, PlanReason, ScoreHit, TextHits, TextQuery,
-    VectorQuery, VectorRoute,
+    Allowed, COMPARED_PER_SCORED, DirectSearch, DistanceHit, FilterHits, MeasurableIndex,
+    PlanReason, Rung, ScoreHit, TextHits, TextQuery, VectorQuery, VectorRoute,
 };
 pub use secret_options::SecretOptions;
 pub use side_files::{SideFile, SideFileReader, SideFiles};

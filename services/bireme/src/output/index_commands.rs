@@ -74,6 +74,8 @@ mod tests {
             rows_covered: 1,
             rows_uncovered: 0,
             bytes: None,
+            parameters: String::new(),
+            segments: Vec::new(),
         }
     }
 

@@ -27,6 +27,11 @@ pub struct IndexInfo {
     pub rows_uncovered: u64,
     /// Size of its files in bytes, if recorded.
     pub bytes: Option<u64>,
+    /// The parameters that a vector index was built with, as Lance describes them in JSON, without those that only affect
+    /// how it is built.
+    pub parameters: String,
+    /// The UUIDs of its segments.
+    pub segments: Vec<String>,
 }
 
 impl IndexInfo {
@@ -79,12 +84,25 @@ impl IndexInfo {
             rows_uncovered: uncovered.map(FragmentInfo::live_rows).sum(),
             bytes: described.total_size_bytes(),
             columns,
+            parameters: String::new(),
+            segments: described.segments().iter().map(|it| it.uuid.to_string()).collect(),
         };
         if info.is_vector() {
+            info.parameters = parameters(&described.details()?)?;
             info.metric = Some(metric(dataset, described, &info.columns).await?);
         }
         Ok(info)
     }
+}
+
+/// Returns the parameters among the `details` of a vector index that decide what it holds. Those of the build itself, such
+/// as numbers of threads, are in no fixed order.
+fn parameters(details: &str) -> lance::Result<String> {
+    let mut details: serde_json::Value = serde_json::from_str(details)?;
+    if let Some(details) = details.as_object_mut() {
+        details.remove("runtime_hints");
+    }
+    Ok(details.to_string())
 }
 
 /// Reads the metric from the manifest. Indexes built by older versions of Lance have it only in their own files.
