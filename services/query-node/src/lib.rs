@@ -39,6 +39,7 @@ mod memory;
 mod metrics;
 mod node;
 mod placement;
+mod recall_curves;
 mod request_context;
 mod search;
 mod service;
@@ -51,6 +52,7 @@ mod stream_calls;
 mod tables;
 mod take;
 mod trace;
+mod tune;
 mod waiting_gets;
 mod warm;
 

@@ -13,6 +13,8 @@ use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::find::find_rows;
 use crate::io_tier::{Fetched, Scoring, Vectors, fetch_rows, present, score_rows};
+use crate::recall_curves::{Chosen, choose_setting};
+use crate::request_context::RequestContext;
 use crate::stages::{
     By, Hits, Keys, Question, finish, fuse, ipc_stream, rank, search as by_index, search_words,
     validate_search,
@@ -39,6 +41,7 @@ pub async fn search(
     call.take_rows(question.k)?;
     call.stage(Stage::Validate, || format!("table `{}`, version {}", open.name, open.version()));
     let question = look_up(state, &open, question, call).await?;
+    let question = with_setting(&open, question, context).await?;
     let hits = by_index(state, &open, &question, context).await?;
     call.stage(Stage::Search, || hits.detail(&question));
     let mut winners = refine(state, &open, &question, &hits, call).await?;
@@ -87,6 +90,27 @@ async fn look_up(
         ),
     })?;
     Ok(Question { by: By::Vector { vector: vector.to_vec(), column }, ..question })
+}
+
+/// Chooses the setting of a search that asks for a recall.
+///
+/// # Errors
+/// The errors of [`choose_setting`].
+async fn with_setting(
+    open: &OpenTable,
+    mut question: Question,
+    context: RequestContext,
+) -> Result<Question> {
+    let (By::Vector { column, .. }, Some(recall)) = (&question.by, question.recall) else {
+        return Ok(question);
+    };
+    let choose = choose_setting(open, column, question.k, recall).boxed();
+    question.chosen = context.bound("validate", choose).await?;
+    if let Some(Chosen { setting, .. }) = &question.chosen {
+        question.nprobes = setting.nprobes as usize;
+        question.refine_factor = setting.refine_factor as usize;
+    }
+    Ok(question)
 }
 
 /// Scores the candidates exactly, if the search is to be refined, and returns the `k` best.

@@ -18,6 +18,7 @@ Examples:
   bireme search words --like n02503517 -k 5 --columns synset,gloss
   bireme search words --like 17 --key-column id
   bireme search words --like n02503517 --text elephant --text-weight 0.5
+  bireme search words --like n02503517 --recall 0.95 --explain
   bireme search words --vector query.json --filter \"pos = 'noun'\" --explain
   bireme search words --filter \"domain = 13\" --json
   model \"a boat\" | bireme search words --vector -
@@ -87,6 +88,11 @@ pub struct SearchArgs {
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     #[arg(help_heading = NEAR)]
     refine: Option<u32>,
+    /// The share of the nearest rows to find, such as 0.95, by the curve of `bireme tune`; in place of
+    /// --nprobes and --refine
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, conflicts_with_all = ["nprobes", "refine"])]
+    #[arg(help_heading = NEAR)]
+    recall: Option<f32>,
     /// Show how long each stage took
     #[arg(long)]
     explain: bool,
@@ -104,6 +110,7 @@ impl SearchArgs {
         for (flag, is_set, fits, searches) in [
             ("--nprobes", self.nprobes.is_some(), is_near, "--like or --vector"),
             ("--refine", self.refine.is_some(), is_near, "--like or --vector"),
+            ("--recall", self.recall.is_some(), is_near, "--like or --vector"),
             ("--column", self.column.is_some(), has_column, "--like, --vector or --text"),
         ] {
             if is_set && !fits {
@@ -132,6 +139,7 @@ impl SearchArgs {
             priority: self.priority.number(),
             fused_with: None,
             text_weight: self.text_weight,
+            recall: self.recall,
         };
         request.by = match (self.like, self.vector) {
             (Some(key), _) => Some(By::Like(key)),
@@ -237,6 +245,8 @@ mod tests {
             &["--like", "a", "--text-weight", "2"],
             &["--text", "a", "--text-column", "t"],
             &["--like", "a", "--nprobes", "0"],
+            &["--like", "a", "--nprobes", "5", "--recall", "0.9"],
+            &["--like", "a", "--refine", "5", "--recall", "0.9"],
             &["--text", "a", "--key-column", "b"],
         ] {
             let arguments = ["bireme", "search", "t"].iter().chain(arguments);
@@ -251,6 +261,7 @@ mod tests {
             (["--text", "a"], ["--refine", "0"]),
             (["--filter", "true"], ["--nprobes", "5"]),
             (["--filter", "true"], ["--refine", "1"]),
+            (["--text", "a"], ["--recall", "0.9"]),
             (["--filter", "true"], ["--column", "b"]),
         ] {
             let error = asked(&[search, flag].concat()).unwrap_err();
@@ -262,5 +273,6 @@ mod tests {
         let near = ["--like", "a", "--filter", "true", "--nprobes", "5", "--column", "v"];
         assert_eq!(request(&near).nprobes, 5);
         request(&["--text", "a", "--column", "w"]);
+        assert_eq!(request(&["--like", "a", "--recall", "0.95"]).recall, Some(0.95));
     }
 }

@@ -17,5 +17,5 @@ pub use wire::query::lookup_batch::Keys;
 pub use wire::query::{
     GetRequest, ListTablesResponse, LookupOpen, NodePlacement, OnMissing, PlacementRequest,
     PlacementResponse, RowFormat, SearchRequest, Stage, StatusResponse, TableSummary, TakeRequest,
-    Text, Vector, WarmProgress, WarmRequest, search_request::By,
+    Text, TuneProgress, TuneRequest, Vector, WarmProgress, WarmRequest, search_request::By,
 };

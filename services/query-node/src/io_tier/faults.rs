@@ -37,7 +37,8 @@ pub fn blames_node(fault: &Fault, took: Duration) -> bool {
         | Reason::BadVector
         | Reason::BadFilter
         | Reason::BadArgument
-        | Reason::NoIndex => false,
+        | Reason::NoIndex
+        | Reason::RecallUnknown => false,
     }
 }
 
@@ -70,6 +71,7 @@ pub fn table_may_answer(reason: Reason) -> bool {
         | Reason::BadVector
         | Reason::BadFilter
         | Reason::BadArgument
-        | Reason::NoIndex => true,
+        | Reason::NoIndex
+        | Reason::RecallUnknown => true,
     }
 }

@@ -16,6 +16,7 @@ mod node;
 mod operate;
 mod overload;
 mod priority;
+mod recall;
 mod search;
 mod table;
 mod take;
