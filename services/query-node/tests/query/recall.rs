@@ -285,3 +285,19 @@ async fn what_can_not_be_measured_or_combined_is_refused() {
         Reason::TableNotFound
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_is_measured_and_an_index_that_refinement_does_not_repair_carries_a_warning() {
+    let table = TestTable::indexed(VectorIndexKind::IvfHnswSq, Metric::L2).await;
+    let (_node, client) = restarted(&table).await;
+    let mut curve = tuned(&client, TuneRequest { rows: 20, ..request() }).await;
+    let of_10 = curve.of_k.iter_mut().find(|it| it.k == 10).unwrap();
+    assert!(of_10.points.last().unwrap().recall > 0.95, "{of_10:?}");
+    assert!(of_10.points.iter().all(|it| it.recall <= 1.0 && it.candidates <= 500), "{of_10:?}");
+    of_10.default_refine_best = 0.75;
+    keep(&table, &curve).await;
+    let (_node, client) = restarted(&table).await;
+    assert!(detail(&client, wants(0.8)).await.unwrap().contains("for recall 0.8"));
+    let warnings = described(&client).await.unwrap().warnings;
+    assert!(warnings[0].contains("at most 0.750 with more partitions"), "{warnings:?}");
+}
