@@ -19,6 +19,7 @@ use crate::commands::status::StatusArgs;
 use crate::commands::tables::TablesArgs;
 use crate::commands::take::TakeArgs;
 use crate::commands::top::TopArgs;
+use crate::commands::tune::TuneArgs;
 use crate::commands::up::UpArgs;
 use crate::commands::warm::WarmArgs;
 
@@ -86,6 +87,8 @@ pub enum Command {
     Tables(TablesArgs),
     /// Show a table's columns, indexes and size
     Describe(DescribeArgs),
+    /// Measure the recall of a vector index, so that searches may ask for a recall
+    Tune(Box<TuneArgs>),
     /// Fill the cache with a table's rows before they are read
     Warm(WarmArgs),
     /// Show which I/O node owns each of a table's chunks

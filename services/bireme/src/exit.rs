@@ -55,6 +55,7 @@ impl Exit {
             | Reason::BadArgument
             // The user can give another argument, or build the index: the message names the command for that.
             | Reason::NoIndex
+            | Reason::RecallUnknown
             | Reason::TooLarge
             | Reason::Unimplemented => Self::Usage,
             Reason::TableNotFound

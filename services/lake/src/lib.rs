@@ -69,9 +69,9 @@ pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
 pub use schema_json::{TypeNames, schema_json};
 pub use search::{
-    Allowed, BadText, DirectSearch, DistanceHit, Expression, FilterHits, Fuzziness, OrderBy,
-    PlanReason, ScoreHit, TextBoolean, TextBoost, TextCombined, TextExpr, TextHits, TextMatch,
-    TextPhrase, TextQuery, VectorQuery, VectorRoute,
+    Allowed, BadText, COMPARED_PER_SCORED, DirectSearch, DistanceHit, Expression, FilterHits,
+    Fuzziness, MeasurableIndex, OrderBy, PlanReason, Rung, ScoreHit, TextBoolean, TextBoost,
+    TextCombined, TextExpr, TextHits, TextMatch, TextPhrase, TextQuery, VectorQuery, VectorRoute,
 };
 pub use secret_options::SecretOptions;
 pub use side_files::{SideFile, SideFileReader, SideFiles};

@@ -167,7 +167,7 @@ impl Table {
     }
 
     /// The number of live rows in those of the fragments `ids` that the version has.
-    pub(crate) fn live_rows_of(&self, ids: impl IntoIterator<Item = u32>) -> u64 {
+    pub fn live_rows_of(&self, ids: impl IntoIterator<Item = u32>) -> u64 {
         ids.into_iter().filter_map(|id| self.fragment(id)).map(FragmentInfo::live_rows).sum()
     }
 

@@ -30,6 +30,11 @@ impl TableHash {
     pub fn of(uri: &str) -> Self {
         Self(xxh3_64(uri.trim_end_matches('/').as_bytes()))
     }
+
+    /// Returns the hash as a number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
 }
 
 /// A validated list of members.

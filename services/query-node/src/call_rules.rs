@@ -23,6 +23,12 @@ const SEARCH_BYTES_MAX: usize = 4 << 20;
 /// Maximum average size of a Get's keys, in bytes.
 const KEY_BYTES_MAX: usize = 1 << 10;
 
+/// Maximum number of questions of a Tune.
+pub const QUESTIONS_MAX: usize = 2_000;
+
+/// Maximum size of a Tune in bytes: 2,000 questions of 1,024 dimensions, or 500 of 4,096.
+const TUNE_BYTES_MAX: usize = 8_400_000;
+
 /// Maximum size in bytes of a request's other fields: the names of its table and columns.
 const NAMES_BYTES_MAX: usize = 64 << 10;
 
@@ -45,6 +51,7 @@ pub const REQUEST_BYTES_MAX: usize = GET_BYTES_MAX;
 const _: () = assert!(
     REQUEST_BYTES_MAX >= TAKE_BYTES_MAX
         && REQUEST_BYTES_MAX >= SEARCH_BYTES_MAX
+        && REQUEST_BYTES_MAX >= TUNE_BYTES_MAX
         && REQUEST_BYTES_MAX >= RANGES_BYTES_MAX
 );
 
@@ -61,8 +68,9 @@ pub fn call_rule(path: &str) -> CallRule {
         Some("Get") => CallRule::new(GET_BYTES_MAX),
         Some("GetStream") => CallRule::new(GET_BYTES_MAX).talking(),
         Some("Lookup") => CallRule::new(LOOKUP_BYTES_MAX).talking(),
-        // Takes and Warms last for as long as their callers read.
+        // Takes, Tunes and Warms last for as long as their callers read.
         Some("Take") => CallRule::new(TAKE_BYTES_MAX).outlasting(),
+        Some("Tune") => CallRule::new(TUNE_BYTES_MAX).outlasting(),
         Some("Warm") => CallRule::new(RANGES_BYTES_MAX).outlasting(),
         Some("Placement") => CallRule::new(RANGES_BYTES_MAX),
         _ => CallRule::for_path(path),

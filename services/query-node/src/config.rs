@@ -156,6 +156,11 @@ pub struct TableConfig {
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub also_reads: Vec<UriPrefix>,
+    /// Files with recall curves that `bireme tune --output` has written, in addition to those beside the table. They are
+    /// read again once a minute.
+    #[serde(default)]
+    #[schemars(extend("format" = "path"))]
+    pub recall_curves: Vec<PathBuf>,
 }
 
 impl Default for QueryConfig {

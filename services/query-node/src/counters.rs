@@ -32,6 +32,7 @@ names! {
         Take = "bireme.query.v1.QueryService/Take",
         ListTables = "bireme.query.v1.QueryService/ListTables",
         DescribeTable = "bireme.query.v1.QueryService/DescribeTable",
+        Tune = "bireme.query.v1.QueryService/Tune",
         Warm = "bireme.query.v1.QueryService/Warm",
         Placement = "bireme.query.v1.QueryService/Placement",
         Status = "bireme.query.v1.QueryService/Status",
@@ -89,8 +90,8 @@ impl Rpc {
         Self::NAMES[self as usize]
     }
 
-    /// Returns whether the rpc counts as work in progress. Takes and Warms last for as long as their callers read, so
-    /// they say nothing about the node's load.
+    /// Returns whether the rpc counts as work in progress. Takes, Tunes and Warms last for as long as their callers
+    /// read, so they say nothing about the node's load.
     fn is_short(self) -> bool {
         matches!(
             self,

@@ -12,6 +12,7 @@ use crate::call::Call;
 use crate::error::Result;
 use crate::ipc::IpcHead;
 use crate::key_index::KeyIndexReport;
+use crate::recall_curves::index_recall;
 use crate::state::ShardState;
 use crate::tables::Listed;
 
@@ -45,6 +46,17 @@ pub async fn describe_table(
     let context = call.context;
     let indexes = async { Ok(open.table.indexes().await?) }.boxed();
     let indexes = context.bound("describe", indexes).await?;
+    let mut recalls = Vec::with_capacity(indexes.len());
+    for index in indexes.iter() {
+        let curve = match index.columns.as_slice() {
+            [column] if index.is_vector() => {
+                let curve = open.curves.of_column(&open.table, column).boxed();
+                context.bound("describe", curve).await?
+            }
+            _ => None,
+        };
+        recalls.push(curve.as_ref().map(index_recall));
+    }
     let schema = open.table.schema();
     let column = |(position, field): (usize, &FieldRef)| {
         Ok(Column {
@@ -56,12 +68,13 @@ pub async fn describe_table(
         })
     };
     let columns = schema.fields().iter().enumerate().map(column).collect::<Result<_>>()?;
-    let indexes = indexes.iter().map(|index| Index {
+    let indexes = indexes.iter().zip(recalls).map(|(index, recall)| Index {
         name: index.name.clone(),
         columns: index.columns.clone(),
         kind: index.kind.clone(),
         metric: index.metric.map(|metric| metric.to_string()).unwrap_or_default(),
         unindexed_rows: index.rows_uncovered,
+        recall,
     });
     let fragments = open.table.fragments().iter().map(|info| Fragment {
         id: info.id,

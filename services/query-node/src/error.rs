@@ -10,6 +10,7 @@ use membership::MembershipError;
 use pack::PackError;
 use peers::SecretError;
 use placement::MembersError;
+use recall::NoSetting;
 use spelling::nearest;
 use telemetry::TelemetryError;
 use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
@@ -146,6 +147,44 @@ pub enum QueryError {
         /// The table.
         table: String,
     },
+    /// A search by `recall` of an index that no known curve fits.
+    #[error(
+        "the recall of searches of column `{column}` of table `{table}` {}; measure it with `bireme tune {table}`, or \
+         search with `nprobes` and `refine_factor` in place of `recall`",
+        if *is_stale { "was measured on another index than it has now" } else { "was never measured" }
+    )]
+    RecallUnmeasured {
+        /// The table.
+        table: String,
+        /// The vector column.
+        column: String,
+        /// Whether there is a curve of another index.
+        is_stale: bool,
+    },
+    /// A search by `recall` for which the curve has no setting.
+    #[error("recall {recall} in column `{column}` of table `{table}`: {reason}")]
+    RecallUnreached {
+        /// The table.
+        table: String,
+        /// The vector column.
+        column: String,
+        /// The wanted recall.
+        recall: f64,
+        /// The reason.
+        reason: NoSetting,
+    },
+    /// A Tune of a column whose recall can't be measured.
+    #[error(
+        "the recall of searches of column `{column}` of table `{table}` can't be measured: {reason}"
+    )]
+    RecallUnmeasurable {
+        /// The table.
+        table: String,
+        /// The vector column.
+        column: String,
+        /// The reason.
+        reason: String,
+    },
     /// No row has the key that `like` names.
     #[error("no row of table `{table}` has the key `{key}` in column `{column}`")]
     KeyAbsent {
@@ -278,6 +317,11 @@ impl From<QueryError> for Fault {
             QueryError::BadText { field, .. } => fault(Reason::BadArgument).with("field", field),
             QueryError::BadVector { .. } => fault(Reason::BadVector),
             QueryError::NoVectors { table } => fault(Reason::NoIndex).with("table", table),
+            QueryError::RecallUnmeasured { table, column, .. }
+            | QueryError::RecallUnreached { table, column, .. }
+            | QueryError::RecallUnmeasurable { table, column, .. } => {
+                fault(Reason::RecallUnknown).with("table", table).with("column", column)
+            }
             QueryError::KeyAbsent { table, column, key } => fault(Reason::KeyNotFound)
                 .with("table", table)
                 .with("column", column)

@@ -40,6 +40,7 @@ mod memory;
 mod metrics;
 mod node;
 mod placement;
+mod recall_curves;
 mod request_context;
 mod row_reader;
 mod search;
@@ -53,6 +54,7 @@ mod stream_calls;
 mod tables;
 mod take;
 mod trace;
+mod tune;
 mod waiting_gets;
 mod warm;
 

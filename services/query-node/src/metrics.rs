@@ -37,6 +37,7 @@ telemetry::metrics! {
     KEY_INDEX_MEMORY_LIMIT = Gauge "bireme.query.key_index.limit" "By" [] "Maximum of the memory of key indexes";
     KEY_INDEX_RUNS = Counter "bireme.query.key_index.runs" "{run}" ["source"] "Runs of key indexes by where they came from: a `file` beside the table, which `bireme index` wrote; the key `column`; or the `merge` of other runs";
     KEY_INDEX_REFUSED = Counter "bireme.query.key_index.refused" "{file}" [] "Files of persisted runs that were not used, because they are damaged or of an unknown format. `bireme index --key-runs` replaces them";
+    RECALL_CURVES_REFUSED = Counter "bireme.query.recall_curves.refused" "{file}" [] "Files of recall curves that were not used, because they are damaged or of an unknown format. `bireme tune` writes new ones";
     UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches and Gets in progress, whether they wait for a core, a permit, an index, or rows. It grows when a node is overloaded. Take and Warm, which last long, are not counted";
     QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches, look-ups, table reads, and requests of Placement and Warm that wait, in the longer of the two queues";
     QUEUE_LIMIT = Gauge "bireme.query.queue.limit" "{search}" [] "Maximum number that may wait in each queue; further requests are refused";
@@ -252,6 +253,7 @@ fn tables(samples: &mut Samples, shared: &NodeState) {
         samples.add(&KEY_INDEX_RUNS, &[source], runs);
     }
     samples.add(&KEY_INDEX_REFUSED, &[], refused);
+    samples.add(&RECALL_CURVES_REFUSED, &[], shared.catalog.recall_curves_refused());
     for table in shared.catalog.list() {
         let current = table.current.as_ref();
         let version = current.map_or(0, |open| open.version());

@@ -15,6 +15,7 @@ use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::find::find_rows;
 use crate::io_tier::{Fetched, Scoring, Vectors, fetch_rows, present, score_rows};
+use crate::recall_curves::{Chosen, choose_setting};
 use crate::request_context::RequestContext;
 use crate::stages::{
     By, Hits, Keys, Question, finish, fuse, ipc_stream, rank, search as by_index, search_text,
@@ -70,7 +71,8 @@ pub async fn find(
     let question = context.bound("validate", validate_search(request, open).boxed()).await?;
     call.take_rows(question.k)?;
     call.stage(Stage::Validate, || format!("table `{}`, version {}", open.name, open.version()));
-    let mut question = look_up(state, open, question, call).await?;
+    let question = look_up(state, open, question, call).await?;
+    let mut question = with_setting(open, question, context).await?;
     let mut hits = by_index(state, open, &question, context).await?;
     call.stage(Stage::Search, || hits.detail(&question));
     let mut winners = refine(state, open, &question, &hits, call).await?;
@@ -153,6 +155,30 @@ async fn look_up(
         ),
     })?;
     Ok(Question { by: By::Vector { vector: vector.to_vec(), column }, ..question })
+}
+
+/// Chooses the setting of a search that asks for a recall.
+///
+/// # Errors
+/// The errors of [`choose_setting`].
+async fn with_setting(
+    open: &OpenTable,
+    mut question: Question,
+    context: RequestContext,
+) -> Result<Question> {
+    // A search that compares every row finds all.
+    let (By::Vector { column, .. }, Some(recall), None) =
+        (&question.by, question.recall, question.exact)
+    else {
+        return Ok(question);
+    };
+    let choose = choose_setting(open, column, question.k, recall).boxed();
+    question.chosen = context.bound("validate", choose).await?;
+    if let Some(Chosen { setting, .. }) = &question.chosen {
+        question.nprobes = setting.nprobes as usize;
+        question.refine_factor = setting.refine_factor as usize;
+    }
+    Ok(question)
 }
 
 /// Scores the candidates exactly, if the search is to be refined, and returns the `k` best.

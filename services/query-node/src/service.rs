@@ -28,6 +28,7 @@ use crate::status::status;
 use crate::stranger::Stranger;
 use crate::stream_calls::{StreamCalls, StreamContext};
 use crate::take::Take;
+use crate::tune::Tune;
 use crate::warm::Warm;
 
 /// Maximum number of a stream's messages that wait for the connection while the next one is made.
@@ -75,6 +76,7 @@ impl QueryService for Service {
     type GetStreamStream = Responses<GetResponse>;
     type LookupStream = Responses<LookupResponse>;
     type TakeStream = Responses<TakeResponse>;
+    type TuneStream = Responses<TuneProgress>;
     type WarmStream = Responses<WarmProgress>;
 
     async fn search(
@@ -189,6 +191,35 @@ impl QueryService for Service {
         let mut call = self.begin(Rpc::DescribeTable, &request).await?;
         let described = describe_table(&self.0, request.into_inner(), &mut call).await;
         answer(call, described)
+    }
+
+    async fn tune(
+        &self,
+        request: Request<TuneRequest>,
+    ) -> Result<Response<Self::TuneStream>, Status> {
+        let mut call = self.begin(Rpc::Tune, &request).await?;
+        let state = Arc::clone(&self.0);
+        let context = call.context;
+        let tune = Tune::new(request.into_inner(), &mut call).boxed();
+        let tune = match context.bound("open", tune).await {
+            Ok(tune) => tune,
+            Err(error) => return answer(call, Err(error)),
+        };
+        let context = call.context;
+        let (progress, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
+        tokio::spawn(async move {
+            let ended = tokio::select! {
+                biased;
+                // Dropping the run cancels its reads and searches.
+                () = progress.closed() => return,
+                ended = tune.run(&state, &progress, context).boxed() => ended,
+                error = call.no_longer_allowed() => Err(error),
+            };
+            if let Err(fault) = call.end(ended) {
+                let _ = progress.send(Err(fault)).await;
+            }
+        });
+        Ok(Response::new(statuses(responses)))
     }
 
     async fn warm(

@@ -12,6 +12,7 @@ use connections::{Caps, ConnectionSlots, connections_by_memory, is_beyond_loopba
 use lake::Lake;
 use telemetry::Tracer;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use traffic::TrafficMemory;
 
 use crate::admission::AdmissionQueue;
@@ -58,6 +59,8 @@ pub struct NodeState {
     pub core_traffic: u64,
     /// Exports requests' spans.
     pub tracer: Tracer,
+    /// The permit of the Tune that runs.
+    pub tunes: Semaphore,
     cores: OnceLock<Vec<Weak<ShardState>>>,
     fallback_rows: AtomicU64,
     ready: AtomicBool,
@@ -109,6 +112,7 @@ impl NodeState {
             core_traffic,
             tracer,
             cores: OnceLock::new(),
+            tunes: Semaphore::new(1),
             fallback_rows: AtomicU64::new(0),
             ready: AtomicBool::new(false),
             config,

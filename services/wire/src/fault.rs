@@ -101,6 +101,8 @@ reasons! {
     BadArgument = "BAD_ARGUMENT" => InvalidArgument,
     /// The request needs an index or a key that the table lacks.
     NoIndex = "NO_INDEX" => FailedPrecondition,
+    /// The recall that the search asks for was not measured on the index, or no measured setting reaches it.
+    RecallUnknown = "RECALL_UNKNOWN" => FailedPrecondition,
     /// The operation does not support the column's type.
     UnsupportedType = "UNSUPPORTED_TYPE" => FailedPrecondition,
     /// The object store does not answer.

@@ -26,7 +26,7 @@ pub struct Connection {
         help_heading = "Connection"
     )]
     pub endpoint: Endpoint,
-    /// The time limit of a request, such as 500ms [default: 30s; warm: unlimited]
+    /// The time limit of a request, such as 500ms [default: 30s; warm, tune: unlimited]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Connection")]
     pub timeout: Option<Duration>,
     /// A file with the token or API key to send, for nodes that have an access policy

@@ -45,6 +45,8 @@ pub struct SearchPlan {
     pub nprobes: u32,
     /// Candidates to score exactly for each requested row; the node's default if not given.
     pub refine: Option<u32>,
+    /// The share of the nearest rows to find, in place of `nprobes` and `refine`.
+    pub recall: Option<f32>,
     /// The predicate that rows must match; empty for none.
     pub filter: String,
     /// The columns to return; if empty, all but vectors and blobs.
@@ -135,6 +137,7 @@ impl SearchLoad {
             vector_column,
             nprobes: plan.nprobes,
             refine_factor: plan.refine,
+            recall: plan.recall,
             explain: false,
             key_column: String::new(),
             ..Default::default()

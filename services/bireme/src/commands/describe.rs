@@ -4,11 +4,11 @@ use bytesize::ByteSize;
 use clap::Args;
 use client::query::TableDescription;
 use serde_json::{Value, json};
-use wire::query::{Column, DescribeTableResponse, Fragment, Index, KeyIndex};
+use wire::query::{Column, DescribeTableResponse, Fragment, Index, IndexRecall, KeyIndex};
 
 use crate::arguments::{Connection, TableArgs};
 use crate::error::Result;
-use crate::output::{Align, Output, TextTable, count, counted};
+use crate::output::{Align, Output, TextTable, count, counted, recall_json, recall_text};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,7 +56,21 @@ pub async fn run(args: DescribeArgs, out: &mut Output) -> Result<()> {
         let text = indexes_text(&table).text(out.width());
         out.bytes(format!("\n{text}").as_bytes())?;
     }
-    Ok(())
+    let mut recalls = table.indexes.iter().filter_map(|it| Some((it, it.recall.as_ref()?)));
+    recalls.try_for_each(|(index, recall)| show_recall(index, recall, out))
+}
+
+/// Prints the measured recall of an index.
+fn show_recall(index: &Index, recall: &IndexRecall, out: &mut Output) -> Result<()> {
+    let source = if recall.questions_given { "given questions" } else { "rows as questions" };
+    out.line(format_args!(
+        "\nrecall of searches without a filter by {}, measured at version {} by {} {source}",
+        index.name,
+        recall.version,
+        count(recall.questions.into()),
+    ))?;
+    out.bytes(recall_text(&recall.settings).text(out.width()).as_bytes())?;
+    recall.warnings.iter().try_for_each(|warning| out.line(format_args!("warning: {warning}")))
 }
 
 fn key_index_text(index: &KeyIndex) -> String {
@@ -133,6 +147,15 @@ fn to_json(table: &DescribeTableResponse) -> Value {
             "kind": it.kind,
             "metric": present(&it.metric),
             "unindexed_rows": it.unindexed_rows,
+            "recall": it.recall.as_ref().map(|it| json!({
+                "version": it.version,
+                "rows": it.rows,
+                "measured_at_s": it.measured_at_s,
+                "questions": it.questions,
+                "questions_given": it.questions_given,
+                "settings": it.settings.iter().map(recall_json).collect::<Vec<_>>(),
+                "warnings": it.warnings,
+            })),
         })
     };
     let key_index = |it: &KeyIndex| {

@@ -17,6 +17,7 @@ pub mod status;
 pub mod tables;
 pub mod take;
 pub mod top;
+pub mod tune;
 pub mod up;
 pub mod warm;
 
@@ -43,6 +44,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Take(args) => runtime::run(take::run(args, out)),
         Command::Tables(args) => runtime::run(tables::run(args, out)),
         Command::Describe(args) => runtime::run(describe::run(args, out)),
+        Command::Tune(args) => runtime::run(tune::run(*args, out)),
         Command::Warm(args) => runtime::run(warm::run(args, out)),
         Command::Placement(args) => runtime::run(placement::run(args, out)),
         Command::Status(args) => runtime::run(status::run(args, out)),

@@ -21,6 +21,7 @@ Examples:
   bireme search words --like n02503517 -k 5 --columns synset,gloss
   bireme search words --like 17 --key-column id
   bireme search words --like n02503517 --text elephant --text-weight 0.5
+  bireme search words --like n02503517 --recall 0.95 --explain
   bireme search words --vector query.json --filter \"pos = 'noun'\" --explain
   bireme search words --filter \"domain = 13\" --json
   model \"a boat\" | bireme search words --vector -
@@ -100,6 +101,11 @@ pub struct SearchArgs {
     filter_after: bool,
     #[command(flatten)]
     near: NearArgs,
+    /// The share of the nearest rows to find, such as 0.95, by the curve of `bireme tune`; in place of
+    /// --nprobes and --refine
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, conflicts_with_all = ["nprobes", "refine"])]
+    #[arg(help_heading = NEAR)]
+    recall: Option<f32>,
     /// Show how long each stage took
     #[arg(long)]
     explain: bool,
@@ -142,6 +148,7 @@ impl SearchArgs {
         for (flag, is_set, fits, searches) in [
             ("--nprobes", self.nprobes.is_some(), is_near, "--like or --vector"),
             ("--refine", self.refine.is_some(), is_near, "--like or --vector"),
+            ("--recall", self.recall.is_some(), is_near, "--like or --vector"),
             ("--column", self.column.is_some(), has_column, "--like, --vector or --text"),
         ] {
             if is_set && !fits {
@@ -181,6 +188,7 @@ impl SearchArgs {
             exact: self.near.exact,
             indexed_only: self.near.indexed_only,
             filter_after: self.filter_after,
+            recall: self.recall,
         };
         request.by = match (self.like, self.vector) {
             (Some(key), _) => Some(By::Like(key)),
@@ -376,6 +384,8 @@ mod tests {
             &["--text", "a b", "--slop", "1"],
             &["--like", "a", "--text-column", "t"],
             &["--like", "a", "--nprobes", "0"],
+            &["--like", "a", "--nprobes", "5", "--recall", "0.9"],
+            &["--like", "a", "--refine", "5", "--recall", "0.9"],
             &["--text", "a", "--key-column", "b"],
         ] {
             let arguments = ["bireme", "search", "t"].iter().chain(arguments);
@@ -390,6 +400,7 @@ mod tests {
             (["--text", "a"], ["--refine", "0"]),
             (["--filter", "true"], ["--nprobes", "5"]),
             (["--filter", "true"], ["--refine", "1"]),
+            (["--text", "a"], ["--recall", "0.9"]),
             (["--filter", "true"], ["--column", "b"]),
         ] {
             let error = asked(&[search, flag].concat()).unwrap_err();
@@ -403,5 +414,7 @@ mod tests {
         let error = asked(&["--text", "a", "--column", "w", "--text-column", "v"]).unwrap_err();
         let said = error.message();
         assert!(said.starts_with("--column and --text-column both name text columns"), "{said}");
+        request(&["--text", "a", "--column", "w"]);
+        assert_eq!(request(&["--like", "a", "--recall", "0.95"]).recall, Some(0.95));
     }
 }

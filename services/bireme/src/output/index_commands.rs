@@ -73,7 +73,6 @@ mod tests {
     fn index(column: &str, kind: &str, metric: Option<Metric>) -> IndexInfo {
         IndexInfo {
             name: format!("{column}_{kind}"),
-            segments: vec![],
             columns: vec![column.to_owned()],
             kind: kind.to_owned(),
             metric,
@@ -81,6 +80,8 @@ mod tests {
             rows_covered: 1,
             rows_uncovered: 0,
             bytes: None,
+            parameters: String::new(),
+            segments: Vec::new(),
         }
     }
 

@@ -3,6 +3,7 @@
 mod cell;
 mod index_commands;
 mod quantity;
+mod recall;
 mod records;
 mod rows;
 mod shell_word;
@@ -13,6 +14,7 @@ mod text_table;
 pub use cell::key_text;
 pub use index_commands::index_commands;
 pub use quantity::{bytes, count, counted, micros, rate};
+pub use recall::{recall_json, recall_text};
 pub use rows::RowLayout;
 pub use shell_word::shell_word;
 pub use stages::{stages_json, stages_text};

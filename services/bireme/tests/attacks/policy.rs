@@ -22,7 +22,7 @@ use wire::query::query_service_client::QueryServiceClient;
 use wire::query::search_request::By;
 use wire::query::{
     DescribeTableRequest, ListTablesRequest, PlacementRequest, SearchRequest, StatusRequest,
-    Strings, TakeRequest, WarmRequest,
+    Strings, TakeRequest, TuneRequest, WarmRequest,
 };
 use wire::{Fault, Reason};
 
@@ -208,7 +208,7 @@ impl Caller {
     }
 
     /// Calls each rpc that names a table. Returns the first answer of each.
-    async fn each_call_of(&self, table: &str) -> [(&'static str, Result<(), Fault>); 7] {
+    async fn each_call_of(&self, table: &str) -> [(&'static str, Result<(), Fault>); 8] {
         let table = table.to_owned();
         let search = SearchRequest {
             table: table.clone(),
@@ -218,6 +218,7 @@ impl Caller {
         };
         let take = TakeRequest { table: table.clone(), row_addrs: vec![0], ..Default::default() };
         let describe = DescribeTableRequest { table: table.clone(), ..Default::default() };
+        let tune = TuneRequest { table: table.clone(), rows: 1, ..Default::default() };
         let warm = WarmRequest { table: table.clone(), ..Default::default() };
         let place = PlacementRequest { table: table.clone(), ..Default::default() };
         let mut service = self.service.clone();
@@ -237,6 +238,7 @@ impl Caller {
             ("GetStream", streamed),
             ("Take", service.take(self.ask(take)).await.map(drop).map_err(fault)),
             ("Describe", service.describe_table(self.ask(describe)).await.map(drop).map_err(fault)),
+            ("Tune", service.tune(self.ask(tune)).await.map(drop).map_err(fault)),
             ("Warm", service.warm(self.ask(warm)).await.map(drop).map_err(fault)),
             ("Placement", service.placement(self.ask(place)).await.map(drop).map_err(fault)),
         ]
@@ -433,7 +435,7 @@ fn a_grant_on_one_table_is_no_way_to_another() {
         let listed = guarded.runtime.block_on(listed).unwrap().into_inner().tables;
         assert_eq!(listed.iter().map(|it| &it.name).collect::<Vec<_>>(), ["words"]);
         for (rpc, answer) in guarded.runtime.block_on(caller.each_call("words")) {
-            let is_allowed = !["Warm", "Placement", "Status"].contains(&rpc);
+            let is_allowed = !["Tune", "Warm", "Placement", "Status"].contains(&rpc);
             let Err(fault) = answer else {
                 assert!(is_allowed, "{rpc} was answered");
                 continue;

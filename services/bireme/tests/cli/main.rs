@@ -10,6 +10,7 @@ mod lookup;
 mod missing_files;
 mod peer_secret;
 mod query_process;
+mod recall;
 mod serve;
 mod serving;
 mod start_warm;

@@ -7,7 +7,8 @@ use futures::{Stream, StreamExt};
 use wire::query::{
     DescribeTableRequest, DescribeTableResponse, GetRequest, GetResponse, ListTablesRequest,
     PlacementRequest, PlacementResponse, RowFormat, SearchRequest, SearchResponse, Stage,
-    StatusRequest, StatusResponse, TableSummary, WarmProgress, WarmRequest,
+    StatusRequest, StatusResponse, TableSummary, TuneProgress, TuneRequest, WarmProgress,
+    WarmRequest,
 };
 use wire::{Fault, Reason};
 
@@ -109,6 +110,18 @@ impl QueryClient {
         let response = self.call(request, send).await?;
         let schema = read_schema(&response.schema)?;
         Ok(TableDescription { response, schema })
+    }
+
+    /// Measures the recall of a vector index. Returns a stream of progress reports, the last of which has the curve;
+    /// dropping it cancels the Tune.
+    pub async fn tune(
+        &self,
+        request: TuneRequest,
+    ) -> Result<BoxStream<'static, Result<TuneProgress, Fault>>, Fault> {
+        let send = |mut service: Service, request| async move { service.tune(request).await };
+        let steps = self.call(request, send).await?;
+        let this = self.clone();
+        Ok(steps.map(move |step| step.map_err(|status| this.fault_of(&status))).boxed())
     }
 
     /// Fills a table's chunks. Returns a stream of progress reports; dropping it cancels the Warm.

@@ -18,6 +18,6 @@ pub use wire::query::{
     GetRequest, ListTablesResponse, LookupOpen, NodePlacement, OnMissing, PlacementRequest,
     PlacementResponse, RowFormat, SearchRequest, Stage, StatusResponse, TableSummary, TakeRequest,
     Text, TextBoolean, TextBoost, TextColumn, TextCombinedFields, TextMatch, TextMultiMatch,
-    TextPhrase, TextQuery, Vector, WarmProgress, WarmRequest, search_request::By,
-    text_query::Kind as TextKind,
+    TextPhrase, TextQuery, TuneProgress, TuneRequest, Vector, WarmProgress, WarmRequest,
+    search_request::By, text_query::Kind as TextKind,
 };

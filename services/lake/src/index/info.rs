@@ -14,8 +14,6 @@ use super::metric::Metric;
 pub struct IndexInfo {
     /// Its name, unique in the table.
     pub name: String,
-    /// The unique ids of its segments.
-    pub segments: Vec<String>,
     /// Its columns (nested ones as `a.b`); nearly always one.
     pub columns: Vec<String>,
     /// Lance's name of its kind: `IVF_RQ`, `IVF_PQ`, `IVF_HNSW_SQ`, `BTree`, `Inverted`, ...
@@ -32,6 +30,11 @@ pub struct IndexInfo {
     pub rows_uncovered: u64,
     /// Size of its files in bytes, if recorded.
     pub bytes: Option<u64>,
+    /// The parameters that a vector index was built with, as Lance describes them in JSON, without those that only affect
+    /// how it is built.
+    pub parameters: String,
+    /// The UUIDs of its segments.
+    pub segments: Vec<String>,
 }
 
 impl IndexInfo {
@@ -78,7 +81,6 @@ impl IndexInfo {
         let uncovered = fragments.iter().filter(|fragment| !covers(fragment.id));
         let mut info = Self {
             name: described.name().to_owned(),
-            segments: described.segments().iter().map(|it| it.uuid.to_string()).collect(),
             kind: described.index_type().to_owned(),
             metric: None,
             positions: None,
@@ -86,8 +88,11 @@ impl IndexInfo {
             rows_uncovered: uncovered.map(FragmentInfo::live_rows).sum(),
             bytes: described.total_size_bytes(),
             columns,
+            parameters: String::new(),
+            segments: described.segments().iter().map(|it| it.uuid.to_string()).collect(),
         };
         if info.is_vector() {
+            info.parameters = parameters(&described.details()?)?;
             info.metric = Some(metric(dataset, described, &info.columns).await?);
         }
         if info.is_text() {
@@ -101,6 +106,16 @@ impl IndexInfo {
 fn positions(described: &dyn IndexDescription) -> Option<bool> {
     let details: serde_json::Value = serde_json::from_str(&described.details().ok()?).ok()?;
     details.get("with_position")?.as_bool()
+}
+
+/// Returns the parameters among the `details` of a vector index that decide what it holds. Those of the build itself, such
+/// as numbers of threads, are in no fixed order.
+fn parameters(details: &str) -> lance::Result<String> {
+    let mut details: serde_json::Value = serde_json::from_str(details)?;
+    if let Some(details) = details.as_object_mut() {
+        details.remove("runtime_hints");
+    }
+    Ok(details.to_string())
 }
 
 /// Reads the metric from the manifest. Indexes built by older versions of Lance have it only in their own files.

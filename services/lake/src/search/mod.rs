@@ -15,6 +15,7 @@ mod hit;
 mod key;
 mod key_index;
 mod key_rows;
+mod ladder;
 mod lookup;
 mod open_partitions;
 mod partitions;
@@ -39,6 +40,8 @@ pub use expressions::Expression;
 pub use filter::{FilterHits, OrderBy};
 pub use hit::{DistanceHit, ScoreHit};
 pub(crate) use key::{can_be_key, check_key_type};
+pub use ladder::MeasurableIndex;
+pub use partitions::{COMPARED_PER_SCORED, Rung};
 pub use plan_reason::PlanReason;
 pub use text::{TextHits, TextQuery};
 pub use text_expr::{

@@ -10,6 +10,7 @@
 //! checks it), and that the caller compares the fresh rows, which no segment covers (`coverage.rs`), with the query
 //! vector and ranks them among the results. As with the scanner, the number of partitions is searched in each segment.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,7 +34,7 @@ const SCORED_ROWS_MAX: u64 = 10_000;
 
 /// The number of rows that an index compares in the time in which one row is scored exactly: 15 to 25 ns a row with a
 /// mask, and 1.4 to 2 µs of both tiers (IVF_RQ, 768 dimensions, rows in RAM).
-const COMPARED_PER_SCORED: f64 = 70.0;
+pub const COMPARED_PER_SCORED: f64 = 70.0;
 
 /// Maximum number of rows that are scored instead of searching the index, for each row that the search wants. It bounds
 /// what a search may cost where rows are not in RAM, as the costs above assume.
@@ -41,6 +42,15 @@ const SCORED_PER_WANTED: usize = 4;
 
 /// The number of rows that a search may be expected to compare on a core's thread. A longer one runs in the background.
 const COMPARED_ON_CORE_MAX: f64 = 200_000.0;
+
+/// The result of a search with some number of partitions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rung {
+    /// The nearest rows, nearest first, by the index's distances.
+    pub hits: Vec<DistanceHit>,
+    /// The number of rows in the partitions that were searched.
+    pub compared: u64,
+}
 
 /// An open vector index, and the rows that it does not cover.
 pub(crate) struct Partitions {
@@ -143,8 +153,7 @@ impl Partitions {
         if let Some(selected) = selected {
             let covered = selected.covered.load(Relaxed);
             let enough = k.min(usize::try_from(covered).unwrap_or(usize::MAX));
-            let most =
-                self.segments.iter().map(|it| it.index.total_partitions()).max().unwrap_or(0);
+            let most = self.partitions_max();
             let mut probed = nprobes;
             while found.len() < enough && probed < most {
                 let next = further_probes(probed, found.len(), enough).min(most);
@@ -160,6 +169,39 @@ impl Partitions {
         self.hits(&found)
     }
 
+    /// The number of partitions of the largest segment.
+    pub fn partitions_max(&self) -> usize {
+        self.segments.iter().map(|it| it.index.total_partitions()).max().unwrap_or(0)
+    }
+
+    /// Whether all rows of a searched partition are compared, whatever `k` is.
+    pub fn is_flat(&self) -> bool {
+        self.segments.iter().all(|segment| segment.is_flat)
+    }
+
+    /// Searches with each of the numbers of partitions `nprobes`, ascending. No partition is searched twice.
+    pub async fn search_rungs(
+        &self,
+        vector: &ArrayRef,
+        k: usize,
+        nprobes: &[usize],
+    ) -> Result<Vec<Rung>> {
+        let vector = Arc::clone(vector);
+        let wanted = Wanted { vector, k, distances: (None, None), ef: None };
+        let mut rungs = Vec::with_capacity(nprobes.len());
+        let (mut hits, mut compared, mut probed) = (Vec::new(), 0, 0);
+        for next in nprobes.iter().copied() {
+            let (new, rows) = self.probe_and_count(&wanted, probed..next, None).await?;
+            hits.extend(self.hits(&new)?);
+            // Both parts are sorted already, and this sort only merges them.
+            hits.sort_by(by_distance);
+            hits.truncate(k);
+            (compared, probed) = (compared + rows, next);
+            rungs.push(Rung { hits: hits.clone(), compared });
+        }
+        Ok(rungs)
+    }
+
     /// Returns the `k` nearest rows, in no particular order, of the partitions whose ranks are in `ranks`. A partition's
     /// rank is its position among its segment's partitions by distance from `vector`; that of the nearest is 0.
     async fn probe(
@@ -168,12 +210,23 @@ impl Partitions {
         ranks: Range<usize>,
         selected: Option<&SelectedByIndex>,
     ) -> Result<Vec<Neighbor>> {
+        Ok(self.probe_and_count(wanted, ranks, selected).await?.0)
+    }
+
+    /// Like [`probe`](Self::probe), and also returns the number of rows in the partitions.
+    async fn probe_and_count(
+        &self,
+        wanted: &Wanted,
+        ranks: Range<usize>,
+        selected: Option<&SelectedByIndex>,
+    ) -> Result<(Vec<Neighbor>, u64)> {
         let normalized = match self.segments.iter().any(is_cosine) {
             true => Some(normalize_arrow(&wanted.vector)?.0),
             false => None,
         };
         let mut rankings: Vec<Ranking> = Vec::with_capacity(self.segments.len());
         let mut searches = Vec::with_capacity(self.segments.len());
+        let mut rows = 0;
         for (at, segment) in self.segments.iter().enumerate() {
             let normalized = normalized.as_ref().filter(|_| is_cosine(segment));
             let key = Arc::clone(normalized.unwrap_or(&wanted.vector));
@@ -183,6 +236,7 @@ impl Partitions {
                 _ => Ranking::of(segment.index.as_ref(), &query)?,
             };
             rankings.push(ranking.clone());
+            rows += segment.rows_in(&ranking, &ranks);
             let selection = selected.map_or(&segment.live, |selected| &selected.segments[at]);
             searches.push(segment.search(query, ranking, ranks.clone(), selection));
         }
@@ -191,7 +245,7 @@ impl Partitions {
             _ => try_join_all(searches).await?.concat(),
         };
         keep_nearest(&mut found, wanted.k);
-        Ok(found)
+        Ok((found, rows))
     }
 
     fn query(&self, segment: &Segment, key: ArrayRef, wanted: &Wanted, nprobes: usize) -> Query {
@@ -224,7 +278,7 @@ impl Partitions {
             Some(DistanceHit { addr: addr?, distance: it.distance })
         };
         let mut hits: Vec<_> = rows.filter_map(hit).collect();
-        hits.sort_unstable_by(|a, b| a.distance.total_cmp(&b.distance).then(a.addr.cmp(&b.addr)));
+        hits.sort_unstable_by(by_distance);
         Ok(hits)
     }
 }
@@ -244,6 +298,11 @@ struct Wanted {
     k: usize,
     distances: (Option<f32>, Option<f32>),
     ef: Option<usize>,
+}
+
+/// Orders rows by distance, and equally near ones by address.
+fn by_distance(a: &DistanceHit, b: &DistanceHit) -> Ordering {
+    a.distance.total_cmp(&b.distance).then(a.addr.cmp(&b.addr))
 }
 
 /// Returns the number of partitions of `segment` to search.

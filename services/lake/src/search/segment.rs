@@ -67,6 +67,14 @@ impl Segment {
             && self.index.metric_type() == other.index.metric_type()
     }
 
+    /// Returns the number of rows in the ranked partitions at the positions `ranks`.
+    pub fn rows_in(&self, ranking: &Ranking, ranks: &Range<usize>) -> u64 {
+        let partitions = ranking.partitions.values();
+        let end = ranks.end.min(partitions.len());
+        let partitions = partitions[ranks.start.min(end)..end].iter();
+        partitions.map(|id| self.index.partition_size(*id as usize) as u64).sum()
+    }
+
     /// Returns the nearest selected rows in those of the ranked partitions that are at the positions `ranks`: `query.k`
     /// rows at most, in no particular order.
     pub async fn search(

@@ -234,7 +234,10 @@ impl Table {
     }
 
     /// Checks `query`. Returns its column, and its vector in the column's element type.
-    async fn check_vector_query(&self, query: &VectorQuery) -> Result<(String, ArrayRef)> {
+    pub(super) async fn check_vector_query(
+        &self,
+        query: &VectorQuery,
+    ) -> Result<(String, ArrayRef)> {
         if query.k == 0 {
             return Err(LakeError::BadQuery { why: "k is 0; ask for at least 1 row".into() });
         }
@@ -244,7 +247,7 @@ impl Table {
     }
 
     /// Opens the index on `column`, if its partitions alone answer a search.
-    async fn open_partitions(
+    pub(super) async fn open_partitions(
         &self,
         column: &str,
     ) -> Result<&std::result::Result<Partitions, PlanReason>> {

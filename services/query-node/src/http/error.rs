@@ -118,7 +118,7 @@ fn status_of(reason: Reason) -> (StatusCode, u32) {
         Reason::Forbidden | Reason::TableNotServed => (StatusCode::FORBIDDEN, PERMISSION_DENIED),
         Reason::LimitReached => (StatusCode::TOO_MANY_REQUESTS, 21),
         Reason::ColumnNotFound => (StatusCode::BAD_REQUEST, 12),
-        Reason::NoIndex => (StatusCode::BAD_REQUEST, 6),
+        Reason::NoIndex | Reason::RecallUnknown => (StatusCode::BAD_REQUEST, 6),
         Reason::RowNotFound
         | Reason::KeyNotFound
         | Reason::BadVector

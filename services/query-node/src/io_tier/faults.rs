@@ -38,7 +38,8 @@ pub fn blames_node(fault: &Fault, took: Duration) -> bool {
         | Reason::BadVector
         | Reason::BadFilter
         | Reason::BadArgument
-        | Reason::NoIndex => false,
+        | Reason::NoIndex
+        | Reason::RecallUnknown => false,
     }
 }
 
@@ -72,6 +73,7 @@ pub fn table_may_answer(reason: Reason) -> bool {
         | Reason::BadVector
         | Reason::BadFilter
         | Reason::BadArgument
-        | Reason::NoIndex => true,
+        | Reason::NoIndex
+        | Reason::RecallUnknown => true,
     }
 }

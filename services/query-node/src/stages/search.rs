@@ -71,8 +71,20 @@ impl Hits {
         Self { rows, to_score, measure, refine: None, exhaustive: false, path }
     }
 
-    /// Describes the result for `explain`.
+    /// Describes the result for `explain`, and the choice of the search's setting, if there was one.
     pub fn detail(&self, question: &Question) -> String {
+        let found = self.found_detail(question);
+        let Some(chosen) = question.chosen.as_ref().filter(|_| !self.exhaustive) else {
+            return found;
+        };
+        let claim = match question.filter {
+            Some(_) => "; the curve makes no claim about searches with a filter",
+            None => "",
+        };
+        format!("{found}; {chosen}{claim}")
+    }
+
+    fn found_detail(&self, question: &Question) -> String {
         let candidates = counted(self.rows.len(), "candidate");
         match (self.exhaustive, &question.filter, self.path) {
             (true, None, Path::Planned(PlanReason::Exact)) => format!("{candidates}, of every row"),
@@ -264,7 +276,7 @@ async fn open_and_search(
 
 /// Returns the kind of a column's index and, if its hits can be scored exactly, the metric by which to do it. Without an
 /// index rows are compared one by one, and distances are exact already.
-async fn index_of(open: &OpenTable, column: &str) -> Result<(IndexKind, Option<Metric>)> {
+pub async fn index_of(open: &OpenTable, column: &str) -> Result<(IndexKind, Option<Metric>)> {
     let indexes = open.table.indexes().await?;
     let mut of_column = indexes.iter().filter(|index| index.columns.iter().any(|it| it == column));
     let Some(index) = of_column.find(|index| index.is_vector()) else {

@@ -12,6 +12,7 @@ use wire::query::{GetRequest, RowFormat, SearchRequest, TakeRequest};
 use self::text::validate_text;
 use crate::call_rules::{KEYS_MAX, TAKE_ROWS_MAX};
 use crate::error::{QueryError, Result};
+use crate::recall_curves::Chosen;
 use crate::tables::{OpenTable, Projection};
 
 /// Maximum number of rows that a Search returns.
@@ -24,10 +25,10 @@ const CANDIDATES_MAX: u64 = 100_000;
 pub const KEY_BYTES_MAX: usize = 64 << 10;
 
 /// The number of index partitions that a vector search searches, unless its request sets one.
-const NPROBES: u32 = 20;
+pub const NPROBES: u32 = 20;
 
 /// The number of candidates scored exactly per returned row, unless the request sets one.
-const REFINE_FACTOR: u32 = 10;
+pub const REFINE_FACTOR: u32 = 10;
 
 /// The criterion of a search.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,6 +77,10 @@ pub struct Question {
     pub nprobes: usize,
     /// The number of candidates to score exactly for each requested row; 0 for none.
     pub refine_factor: usize,
+    /// The wanted recall, by which the number of partitions and of candidates are chosen.
+    pub recall: Option<f64>,
+    /// The choice, once it was made.
+    pub chosen: Option<Chosen>,
     /// The distances that are wanted.
     pub distances: Distances,
     /// The lower bound of the index's estimated distances.
@@ -176,6 +181,7 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
     };
     let is_after = is_after && !matches!(by, By::Filter { .. });
     let (filter, filter_after) = if is_after { (None, filter) } else { (filter, None) };
+    let recall = request.recall.map(recall).transpose()?;
     Ok(Question {
         by,
         fused_with,
@@ -185,6 +191,8 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
         offset: offset as usize,
         nprobes,
         refine_factor,
+        recall,
+        chosen: None,
         distances,
         estimated_from: None,
         ef: Some(ef as usize).filter(|&ef| ef > 0),
@@ -214,6 +222,19 @@ fn metric(name: &str) -> Result<Option<Metric>> {
     }
 }
 
+/// Validates a wanted recall. Returns it with the decimals that the caller wrote.
+fn recall(recall: f32) -> Result<f64> {
+    match recall > 0.0 && recall < 1.0 {
+        true => Ok((f64::from(recall) * 1e6).round() / 1e6),
+        false => bad(
+            "recall",
+            format!(
+                "is {recall}; give a number between 0 and 1, such as 0.95: an index promises no more"
+            ),
+        ),
+    }
+}
+
 /// Refuses fields that the request's kind of search would silently ignore.
 fn check_fields(request: &SearchRequest) -> Result<()> {
     let is_near = matches!(request.by, Some(WireBy::Vector(_) | WireBy::Like(_)));
@@ -223,6 +244,7 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
         ("vector_column", !request.vector_column.is_empty(), is_near, of_near),
         ("nprobes", request.nprobes > 0, is_near, of_near),
         ("refine_factor", request.refine_factor.is_some(), is_near, of_near),
+        ("recall", request.recall.is_some(), is_near, of_near),
         ("fused_with", request.fused_with.is_some(), is_near, of_near),
         ("lower_bound", request.lower_bound.is_some(), is_near, of_near),
         ("upper_bound", request.upper_bound.is_some(), is_near, of_near),
@@ -247,6 +269,16 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
             return bad(field, problem.into());
         }
     }
+    for (field, is_set) in
+        [("nprobes", request.nprobes > 0), ("refine_factor", request.refine_factor.is_some())]
+    {
+        if is_set && request.recall.is_some() {
+            return bad(
+                field,
+                "is set beside `recall`, which chooses it; leave one of them out".into(),
+            );
+        }
+    }
     Ok(())
 }
 
@@ -258,7 +290,7 @@ fn text_weight(weight: f32) -> Result<f32> {
 }
 
 /// Returns the vector column that the request names, or else the table's.
-async fn column_of_vectors(open: &OpenTable, named: Option<&str>) -> Result<String> {
+pub async fn column_of_vectors(open: &OpenTable, named: Option<&str>) -> Result<String> {
     match open.table.vector_column(named).await {
         Err(LakeError::ColumnNotNamed { candidates, .. }) if candidates.is_empty() => {
             Err(QueryError::NoVectors { table: open.name.clone() })
@@ -309,7 +341,11 @@ fn refine_factor(k: u32, asked: Option<u32>) -> Result<usize> {
     }
 }
 
-fn check_vector(open: &OpenTable, column: &str, vector: &[f32]) -> Result<()> {
+/// Checks that `vector` fits the column, and is finite.
+///
+/// # Errors
+/// `BadVector`, and those of the table.
+pub fn check_vector(open: &OpenTable, column: &str, vector: &[f32]) -> Result<()> {
     let dimension = open.table.vector_dimension(column)?;
     let problem = if vector.len() != dimension {
         let given = vector.len();
@@ -364,6 +400,16 @@ fn bad<T>(field: &'static str, problem: String) -> Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_recall_keeps_its_decimals_and_must_be_between_0_and_1() {
+        assert_eq!(recall(0.95).unwrap(), 0.95);
+        assert_eq!(recall(0.9999).unwrap(), 0.9999);
+        for bad in [0.0, 1.0, -0.5, 95.0, f32::NAN, f32::INFINITY] {
+            let error = recall(bad).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`recall` is {bad}")), "{error}");
+        }
+    }
 
     #[test]
     fn the_default_refine_factor_is_lowered_and_a_requested_one_must_fit() {

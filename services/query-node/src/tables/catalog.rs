@@ -23,6 +23,7 @@ use super::open::OpenTable;
 use crate::config::{QueryConfig, TableConfig};
 use crate::error::{QueryError, Result};
 use crate::key_index::{KeyIndexes, RunSource};
+use crate::recall_curves::{CurveCounts, LOOK_EVERY, TableCurves};
 
 /// Maximum number of tables that are checked for new versions concurrently.
 const REFRESHES_MAX: usize = 8;
@@ -31,6 +32,7 @@ const REFRESHES_MAX: usize = 8;
 pub struct Catalog {
     lake: Lake,
     key_indexes: KeyIndexes,
+    curve_counts: Arc<CurveCounts>,
     entries: BTreeMap<String, Entry>,
     /// Versions other than the current ones, by the table's name, its generation and the version.
     versions: Cache<(String, u64, u64), Arc<OpenTable>>,
@@ -42,6 +44,7 @@ pub struct Catalog {
 struct Entry {
     name: String,
     config: TableConfig,
+    curves: Arc<TableCurves>,
     /// The table's state. All cores read it with each request, and it rarely changes.
     state: ArcSwap<TableState>,
     /// A lock that is held while the table is being opened, so that concurrent requests wait for one attempt.
@@ -76,15 +79,20 @@ pub struct Listed<'a> {
 impl Catalog {
     /// Creates the catalog. Opens no table yet.
     pub fn new(lake: Lake, config: &QueryConfig, background: Handle) -> Self {
+        let curve_counts = Arc::new(CurveCounts::default());
         let entry = |(name, config): (&String, &TableConfig)| {
             let (state, opening, following, followed) = Default::default();
-            let (name, config) = (name.clone(), config.clone());
-            (name.clone(), Entry { name, config, state, opening, following, followed })
+            let files = &config.recall_curves;
+            let curves = Arc::new(TableCurves::new(name, files, Arc::clone(&curve_counts)));
+            let (own_name, config) = (name.clone(), config.clone());
+            let entry =
+                Entry { name: own_name, config, curves, state, opening, following, followed };
+            (name.clone(), entry)
         };
         let entries = config.tables.iter().map(entry).collect();
         let key_indexes = KeyIndexes::new(config.key_index.as_u64(), background.clone());
         let versions = Cache::new(config.versions_max);
-        Self { lake, key_indexes, entries, versions, background }
+        Self { lake, key_indexes, curve_counts, entries, versions, background }
     }
 
     /// Returns the maximum memory of all key indexes and the part in use, in bytes.
@@ -96,6 +104,11 @@ impl Catalog {
     /// refused, since the start.
     pub fn key_index_runs(&self) -> ([u64; RunSource::NAMES.len()], u64) {
         self.key_indexes.run_counts()
+    }
+
+    /// Returns the number of files of recall curves that were refused since the start.
+    pub fn recall_curves_refused(&self) -> u64 {
+        self.curve_counts.refused()
     }
 
     /// Returns counters of the requests to object stores since the start.
@@ -194,9 +207,12 @@ impl Catalog {
             // The error is in the table's state.
             let _ = self.follow(entry).await;
         }
-        if let Some(keys) = entry.state().current.as_ref().and_then(|it| it.keys.as_ref()) {
+        let current = entry.state().current.clone();
+        let Some(current) = current else { return };
+        if let Some(keys) = &current.keys {
             keys.follow();
         }
+        entry.curves.look(&current.table, LOOK_EVERY).await;
     }
 
     /// Looks for a newer version. `entry.following` must be held.
@@ -229,7 +245,7 @@ impl Catalog {
             Err(error) => Err(entry.set_fault(entry.named(fault_of(&error)))),
             Ok(Some(table)) => {
                 let key = entry.config.key.as_deref();
-                match OpenTable::new(&entry.name, table, key, &self.key_indexes) {
+                match OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves) {
                     Ok(open) => {
                         entry.replace(open);
                         Ok(())
@@ -262,9 +278,9 @@ impl Catalog {
             None => self.lake.open(uri).await,
         };
         let key = entry.config.key.as_deref();
-        let opened = table
-            .map_err(QueryError::from)
-            .and_then(|table| OpenTable::new(&entry.name, table, key, &self.key_indexes));
+        let opened = table.map_err(QueryError::from).and_then(|table| {
+            OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves)
+        });
         let outcome = match opened {
             Ok(open) => Ok(entry.replace(open)),
             Err(error) => {
@@ -282,7 +298,7 @@ impl Catalog {
         let open = async {
             let table = self.lake.open_version(&entry.config.uri, version).await?;
             let key = entry.config.key.as_deref();
-            OpenTable::new(&entry.name, table, key, &self.key_indexes).map(Arc::new)
+            OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves).map(Arc::new)
         };
         let open = async { open.await.map_err(|error| entry.named(Fault::from(error))) };
         let opened = self.versions.try_get_with(name, open.boxed()).await;

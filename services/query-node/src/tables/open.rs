@@ -14,6 +14,7 @@ use super::named::named;
 use super::projection::Projection;
 use crate::error::{QueryError, Result};
 use crate::key_index::{KeyIndexes, VersionKeys};
+use crate::recall_curves::{FittedCurves, TableCurves};
 
 /// Maximum number of cached projections per open version of a table. The oldest one is evicted.
 const PROJECTIONS_MAX: usize = 64;
@@ -36,6 +37,8 @@ pub struct OpenTable {
     pub key_column: Option<String>,
     /// The index of the key column; `None` without a key column, or if it is not indexed.
     pub keys: Option<Arc<VersionKeys>>,
+    /// The recall curves of its vector indexes.
+    pub curves: FittedCurves,
     /// The columns of each pack, as positions in the schema.
     packs: Vec<Vec<usize>>,
     /// Fragment ids, ascending, with the number of rows in each chunk.
@@ -49,7 +52,13 @@ impl OpenTable {
     ///
     /// # Errors
     /// `ColumnNotFound` if the table lacks the configured key column, `CompositeKey` if several are configured.
-    pub fn new(name: &str, table: Table, key: Option<&str>, indexes: &KeyIndexes) -> Result<Self> {
+    pub fn new(
+        name: &str,
+        table: Table,
+        key: Option<&str>,
+        indexes: &KeyIndexes,
+        curves: &Arc<TableCurves>,
+    ) -> Result<Self> {
         if let Some(key) = key {
             table.check_key_column(key)?;
         }
@@ -64,6 +73,7 @@ impl OpenTable {
             identity: table.identity(),
             key_column,
             keys,
+            curves: FittedCurves::new(Arc::clone(curves)),
             packs: plan_packs(table.schema()).into_iter().map(|pack| pack.0).collect(),
             chunk_rows: table.fragments().iter().map(rows_of).collect(),
             projections: ArcSwap::default(),

@@ -17,6 +17,7 @@ mod node;
 mod operate;
 mod overload;
 mod priority;
+mod recall;
 mod search;
 mod table;
 mod take;

@@ -21,6 +21,7 @@ mod overload;
 mod peers;
 mod readiness;
 mod reads;
+mod recall;
 mod restart;
 mod rotation;
 mod shares;

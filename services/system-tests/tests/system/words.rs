@@ -78,7 +78,7 @@ pub fn read(file: &Path) -> RecordBatch {
 }
 
 impl Words {
-    async fn serve(&self, io_nodes: usize) -> Cluster {
+    pub async fn serve(&self, io_nodes: usize) -> Cluster {
         Cluster::start(io_nodes, &[("words", &self.uri)]).await
     }
 
@@ -87,13 +87,13 @@ impl Words {
         keys.iter().map(|key| key.unwrap().to_owned()).collect()
     }
 
-    fn vector(&self, row: usize) -> Vec<f32> {
+    pub fn vector(&self, row: usize) -> Vec<f32> {
         let vectors = self.source["vector"].as_fixed_size_list();
         vectors.value(row).as_primitive::<Float32Type>().values().to_vec()
     }
 
     /// Returns the `k` nearest rows by cosine distance, found by brute force.
-    fn nearest(&self, query: &[f32], k: usize) -> Vec<usize> {
+    pub fn nearest(&self, query: &[f32], k: usize) -> Vec<usize> {
         let vectors = self.source["vector"].as_fixed_size_list();
         let values = vectors.values().as_primitive::<Float32Type>().values();
         let norm = |v: &[f32]| v.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
@@ -110,22 +110,22 @@ impl Words {
     }
 }
 
-async fn warm(cluster: &Cluster) {
+pub async fn warm(cluster: &Cluster) {
     let request = WarmRequest { table: "words".into(), ..Default::default() };
     let steps: Vec<_> = cluster.client.warm(request).await.unwrap().collect().await;
     let last = steps.last().unwrap().as_ref().unwrap();
     assert_eq!((last.extents_failed, last.extents_done), (0, last.extents_total));
 }
 
-fn search(by: By) -> SearchRequest {
+pub fn search(by: By) -> SearchRequest {
     SearchRequest { table: "words".into(), by: Some(by), k: 10, ..Default::default() }
 }
 
-fn by_vector(values: Vec<f32>) -> By {
+pub fn by_vector(values: Vec<f32>) -> By {
     By::Vector(Vector { values })
 }
 
-fn synsets(rows: &RecordBatch) -> Vec<String> {
+pub fn synsets(rows: &RecordBatch) -> Vec<String> {
     rows["synset"].as_string::<i32>().iter().map(|key| key.unwrap().to_owned()).collect()
 }
 

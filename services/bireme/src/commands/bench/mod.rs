@@ -167,6 +167,9 @@ struct SearchArgs {
     /// Candidates to score exactly for each row, by vector; 0: none [default: 10]
     #[arg(long, value_name = "FACTOR")]
     refine: Option<u32>,
+    /// The share of the nearest rows to find, by vector, in place of --nprobes and --refine
+    #[arg(long, value_name = "SHARE", conflicts_with_all = ["nprobes", "refine"])]
+    recall: Option<f64>,
     /// A SQL predicate that rows must match
     #[arg(long, value_name = "SQL", value_parser = parse_filter)]
     #[arg(required_if_eq("by", "filter"))]
@@ -291,6 +294,7 @@ async fn search(args: SearchArgs) -> Result<Report> {
         "k": args.k,
         "nprobes": args.nprobes,
         "refine": args.refine,
+        "recall": args.recall,
         "filter": args.filter,
         "columns": args.columns,
     });
@@ -300,6 +304,7 @@ async fn search(args: SearchArgs) -> Result<Report> {
         k: args.k,
         nprobes: args.nprobes.unwrap_or(0),
         refine: args.refine,
+        recall: args.recall.map(|it| it as f32),
         filter: args.filter.unwrap_or_default(),
         columns: args.columns,
         seed: args.on.load.seed,

@@ -10,7 +10,7 @@ use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use client::fetch::Instant;
 use client::query::{
     By, GetRequest, GottenRows, LookupOpen, OnMissing, PlacementRequest, QueryClient, RowFormat,
-    SearchRequest, TakeRequest, Vector, WarmRequest, keys_of,
+    SearchRequest, TakeRequest, TuneRequest, Vector, WarmRequest, keys_of,
 };
 use futures::{StreamExt, stream};
 use rand::Rng;
@@ -61,7 +61,7 @@ struct Asked {
 
 impl Caller {
     pub async fn turn(&mut self) {
-        match self.dice.random_range(0..20) {
+        match self.dice.random_range(0..21) {
             0..=3 => self.search().await,
             4..=7 => self.get().await,
             8 => self.get_stream().await,
@@ -71,6 +71,7 @@ impl Caller {
             15 => self.placement().await,
             16 => self.warm().await,
             17 => self.list().await,
+            18 => self.tune().await,
             _ => self.status().await,
         }
     }
@@ -335,6 +336,25 @@ impl Caller {
         let asked = self.asks("Warm", table, May::Warm);
         let warmed = self.client.warm(request).await;
         let mut steps = match warmed {
+            Ok(steps) => steps,
+            Err(fault) => {
+                self.judge::<()>(&asked, Err(fault));
+                return;
+            }
+        };
+        while let Ok(Some(step)) = tokio::time::timeout(PATIENCE, steps.next()).await {
+            if self.judge(&asked, step).is_none() {
+                return;
+            }
+        }
+    }
+
+    async fn tune(&mut self) {
+        let table = self.table();
+        let version = self.version(table);
+        let request = TuneRequest { table: table.into(), version, rows: 2, ..Default::default() };
+        let asked = self.asks("Tune", table, May::Warm);
+        let mut steps = match self.client.tune(request).await {
             Ok(steps) => steps,
             Err(fault) => {
                 self.judge::<()>(&asked, Err(fault));

@@ -1,0 +1,123 @@
+//! Reads the questions of `bireme tune` from a file with a column of vectors.
+
+use std::path::Path;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float32Type;
+use arrow_array::{Array, ArrayRef};
+use arrow_cast::cast;
+use arrow_schema::{DataType, Schema};
+use client::query::Vector;
+use lake::{fault_of, read_file};
+
+use crate::error::{CliError, Result};
+
+/// Maximum number of questions that a node accepts.
+const QUESTIONS_MAX: usize = 2_000;
+
+/// Reads the vectors of `column`, or of the only column of lists of numbers, from a file of a format that `bireme ingest` reads. Nulls
+/// are left out.
+pub fn read_questions(path: &Path, column: Option<&str>) -> Result<Vec<Vector>> {
+    let file = read_file(path).map_err(|error| fault_of(&error))?;
+    let shown = path.display();
+    let at =
+        position(&file.schema, column).map_err(|why| CliError::usage(format!("{shown}: {why}")))?;
+    let mut vectors = Vec::new();
+    for batch in file {
+        let batch = batch.map_err(|error| fault_of(&error))?;
+        let array = batch.column(at);
+        for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
+            let values = vector(array, row).ok_or_else(|| {
+                CliError::usage(format!(
+                    "{shown}: question {} is not a vector of numbers",
+                    vectors.len()
+                ))
+            })?;
+            vectors.push(Vector { values });
+        }
+        if vectors.len() > QUESTIONS_MAX {
+            let problem =
+                format!("{shown} has more than {QUESTIONS_MAX} questions; give a sample of them");
+            return Err(CliError::usage(problem));
+        }
+    }
+    match vectors.is_empty() {
+        true => Err(CliError::usage(format!("{shown} has no question"))),
+        false => Ok(vectors),
+    }
+}
+
+fn position(schema: &Schema, column: Option<&str>) -> std::result::Result<usize, String> {
+    let lists: Vec<_> =
+        schema.fields().iter().enumerate().filter(|(_, it)| is_vector(it.data_type())).collect();
+    let named = column.and_then(|name| lists.iter().find(|(_, field)| field.name() == name));
+    match (named, lists.as_slice()) {
+        (Some((at, _)), _) | (None, [(at, _)]) => Ok(*at),
+        (None, []) => Err("it has no column of vectors".into()),
+        (None, several) => {
+            let names: Vec<_> = several.iter().map(|(_, field)| field.name().as_str()).collect();
+            Err(format!(
+                "it has several columns of vectors: {}; name one with --column",
+                names.join(", ")
+            ))
+        }
+    }
+}
+
+fn is_vector(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::FixedSizeList(item, _) | DataType::List(item) | DataType::LargeList(item) => {
+            item.data_type().is_numeric()
+        }
+        _ => false,
+    }
+}
+
+fn vector(array: &ArrayRef, row: usize) -> Option<Vec<f32>> {
+    let values = match array.data_type() {
+        DataType::FixedSizeList(..) => array.as_fixed_size_list().value(row),
+        DataType::List(_) => array.as_list::<i32>().value(row),
+        _ => array.as_list::<i64>().value(row),
+    };
+    let values = cast(&values, &DataType::Float32).ok()?;
+    let values = values.as_primitive_opt::<Float32Type>()?;
+    (values.null_count() == 0).then(|| values.values().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, column: Option<&str>) -> Result<Vec<Vec<f32>>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("asked.jsonl");
+        std::fs::write(&path, text).unwrap();
+        Ok(read_questions(&path, column)?.into_iter().map(|it| it.values).collect())
+    }
+
+    #[test]
+    fn vectors_are_read_from_the_named_or_only_column_of_vectors() {
+        let one = "{\"id\": 1, \"v\": [1.5, 2]}\n{\"id\": 2, \"v\": null}\n{\"id\": 3, \"v\": [0.0, -1]}\n";
+        let expected = vec![vec![1.5, 2.0], vec![0.0, -1.0]];
+        assert_eq!(read(one, None).unwrap(), expected);
+        // The table's column may have another name than the file's.
+        assert_eq!(read(one, Some("vector")).unwrap(), expected);
+        let two = "{\"a\": [1.0], \"v\": [2.0], \"w\": [\"x\"]}\n";
+        assert_eq!(read(two, Some("v")).unwrap(), [[2.0]]);
+        assert!(
+            read(two, None).unwrap_err().message().contains("several columns of vectors: a, v")
+        );
+    }
+
+    #[test]
+    fn a_file_without_questions_is_refused() {
+        for (text, why) in [
+            ("{\"id\": 1}\n", "no column of vectors"),
+            ("{\"v\": [\"a\", \"b\"]}\n", "no column of vectors"),
+            ("{\"v\": [1.0, null]}\n", "question 0 is not a vector"),
+        ] {
+            let said = read(text, None).unwrap_err();
+            assert!(said.message().contains(why), "{said:?}");
+        }
+    }
+}
