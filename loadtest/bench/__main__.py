@@ -7,14 +7,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import access, attacks, cache, fairness, goals, instructions, keys, lookups, machine, plots, readme
+from . import access, attacks, cache, clients, fairness, goals, instructions, keys, lookups, machine, plots, readme
 from . import report, rounds, searches, tables, telemetry
 from .profile import Profile
 
 PIECES = ["tables", "rounds", "instructions", "keys", "lookups", "searches", "cache", "telemetry", "attacks", "access"]
-PIECES += ["fairness", "report"]
+PIECES += ["fairness", "clients", "report"]
 # Each takes another ten minutes.
-ON_REQUEST = ["telemetry", "attacks", "access", "fairness"]
+ON_REQUEST = ["telemetry", "attacks", "access", "fairness", "clients"]
 DEFAULT_PIECES = [it for it in PIECES if it not in ON_REQUEST]
 
 
@@ -26,6 +26,8 @@ def main() -> None:
     parser.add_argument("--folder", help="the folder for tables and slabs [default: the profile's]")
     parser.add_argument("--rounds", type=int, help="how often everything is measured [default: the profile's]")
     parser.add_argument("--output", type=Path, required=True, help="the report's folder")
+    lancedb = Path.home() / ".cache/bireme/lancedb/bin/python"
+    parser.add_argument("--lancedb", type=Path, default=lancedb, help="a Python that has LanceDB's client, for `clients`")
     parser.add_argument("pieces", nargs="*", choices=[[], *PIECES], default=[])
     arguments = parser.parse_args()
     # argparse would check a default list as if it were one piece.
@@ -72,6 +74,9 @@ def main() -> None:
             measured.write_text(json.dumps(results, indent=1))
         if "fairness" in arguments.pieces:
             results["fairness"] = fairness.measure(profile, arguments.bireme, Path(logs))
+            measured.write_text(json.dumps(results, indent=1))
+        if "clients" in arguments.pieces:
+            results["clients"] = clients.measure(profile, arguments.bireme, Path(logs), arguments.lancedb)
             measured.write_text(json.dumps(results, indent=1))
     if "report" in arguments.pieces:
         results["goals"] = goals.judge(results)

@@ -58,6 +58,8 @@ def write(results: dict, output: Path) -> None:
         parts.append(_lookups(results["lookups"]))
     if "searches" in results:
         parts.append(_searches(results["searches"]))
+    if "clients" in results:
+        parts.append(_clients(results["clients"]))
     if "cache" in results:
         parts.append(_cache(results["cache"]))
     if "telemetry" in results:
@@ -370,6 +372,25 @@ def _lookups(found: dict) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     commands = [f"$ {run[0]['command']}" for run in found["runs"].values()]
     return "\n".join([*lines, "", "```console", *commands, "```"]) + "\n"
+
+
+def _clients(found: dict) -> str:
+    lines = ["## LanceDB's client, and plain HTTP", "", f"Measured on: {_machine(found['machine'])}.", ""]
+    lines += [
+        "Searches by vector (k 50, nprobes 20, refine 10) of one column, one after the other, slab in memory. LanceDB's client",
+        "and that of plain HTTP are Python; that of gRPC is `bireme bench search`, so only the CPU of the query node compares",
+        "plain HTTP with gRPC. Recall is against exact neighbours of 30 questions.",
+        "",
+        "| | p50, µs | CPU a search, ms: all processes | client | query node | recall |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, runs in found["runs"].items():
+        of = lambda field, runs=runs: median(run[field] for run in runs)
+        node = "–" if name.endswith("local table") else f"{1e3 * of('query_cpu_s'):.2f}"
+        recall = f"{found['recall'][name]:.3f}" if name in found["recall"] else "–"
+        cpu = [f"{1e3 * of(field):.2f}" for field in ("cpu_s", "client_cpu_s")]
+        lines.append(f"| {name} | {_number(of('p50_us'))} | {' | '.join(cpu)} | {node} | {recall} |")
+    return "\n".join(lines)
 
 
 def _searches(found: dict) -> str:

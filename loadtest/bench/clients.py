@@ -1,0 +1,87 @@
+"""Measures searches by LanceDB's client through Bireme beside the same client on the local table, and what plain HTTP
+costs a query node beside gRPC."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from . import machine, memory
+from .bireme import Bireme
+from .profile import Profile
+from .tier import Tier
+
+TABLE = "vectors"
+CLIENTS = Path(__file__).parent.parent / "lancedb_clients"
+
+
+def measure(profile: Profile, binary: Path, logs: Path, python: Path) -> dict:
+    """Measures each way in each round, in turns. `python` has LanceDB's client."""
+    runs: dict[str, list[dict]] = {}
+    with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
+        tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
+        bireme.warm(tier.query, TABLE, ["vector", "id"])
+        for number in range(profile.rounds):
+            ways: dict[str, Callable[[], dict]] = {
+                "LanceDB's client, local table": lambda: _load(tier, profile, python, "local"),
+                "LanceDB's client, Bireme": lambda: _load(tier, profile, python, "remote"),
+                "plain HTTP": lambda: _load(tier, profile, python, "http"),
+                "gRPC": lambda: _grpc(tier, profile, number),
+            }
+            for name in list(ways)[:: -1 if number % 2 else 1]:
+                runs.setdefault(name, []).append(ways[name]())
+            done = ", ".join(f"{name}: {run[-1]['p50_us']:,.0f} µs, {1e3 * run[-1]['cpu_s']:.2f} ms" for name, run in runs.items())
+            print(f"clients, round {number + 1} of {profile.rounds}, p50 and CPU of all processes: {done}", flush=True)
+        exact = _load(tier, profile, python, "exact")["found"]
+    recall = {name: _recall(run[0]["found"], exact) for name, run in runs.items() if "found" in run[0]}
+    for run in (run for of_way in runs.values() for run in of_way):
+        run.pop("found", None)
+    return {"runs": runs, "recall": recall, "machine": machine.describe([profile.folder])}
+
+
+def _recall(found: list[list[int]], exact: list[list[int]]) -> float:
+    """The mean share of the nearest rows that were found. `exact` is for the first questions."""
+    return sum(len(set(a) & set(b)) / len(b) for a, b in zip(found, exact, strict=False)) / len(exact)
+
+
+def _load(tier: Tier, profile: Profile, python: Path, way: str) -> dict:
+    table = Path(profile.table(TABLE))
+    place = str(table.parent) if way in ("local", "exact") else f"http://{tier.query.endpoint.removeprefix('http://')}"
+    command = [python, CLIENTS / "load.py", way, place, table, str(profile.seconds)]
+    before = (tier.io.cpu_us(), tier.query.cpu_us())
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    report = json.loads(ran.stdout)
+    nodes = [(after - was) / 1e6 for after, was in zip((tier.io.cpu_us(), tier.query.cpu_us()), before, strict=True)]
+    # The load's first questions are not timed, but the nodes answer them.
+    asked = report["requests"] + len(report["found"])
+    return report | {
+        "cpu_s": report["cpu_s"] / report["requests"] + sum(nodes) / asked,
+        "query_cpu_s": nodes[1] / asked,
+        "client_cpu_s": report["cpu_s"] / report["requests"],
+    }
+
+
+def _grpc(tier: Tier, profile: Profile, number: int) -> dict:
+    load = ["-k=50", "--nprobes=20", "--refine=10", "--columns", "id", "--seed", str(number), "--concurrency", "1"]
+    report = tier.bench("search", TABLE, profile.seconds, *load)
+    cpu = {name: us / 1e6 / report["requests"] for name, us in report["cpu"].items()}
+    return {
+        "requests": report["requests"],
+        "p50_us": report["latency_us"]["p50"],
+        "cpu_s": sum(cpu.values()),
+        "query_cpu_s": cpu["query_cpu_us"],
+        "client_cpu_s": cpu["client_cpu_us"],
+    }
+
+
+def goals(found: dict) -> list[tuple[str, float, float, bool]]:
+    """Returns each goal's name, its value, the wanted value, and whether more is better."""
+    runs = found["runs"]
+    of = lambda name, field: median(run[field] for run in runs[name])
+    ratio = of("LanceDB's client, local table", "cpu_s") / of("LanceDB's client, Bireme", "cpu_s")
+    http = 1e3 * (of("plain HTTP", "query_cpu_s") - of("gRPC", "query_cpu_s"))
+    return [
+        ("searches by LanceDB's client through Bireme per core-second, over its own of the local table", ratio, 5.0, True),
+        ("ms of a query node's CPU that plain HTTP adds to a search over gRPC", http, 0.2, False),
+    ]
