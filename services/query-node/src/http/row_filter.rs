@@ -28,9 +28,11 @@ impl RowFilter {
         }
         let numbers = list.split(',').take(most + 1).map(|it| it.trim().parse().ok());
         let mut numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
-        // A number that is given twice does not make two rows.
-        numbers.sort_unstable();
-        numbers.dedup();
+        // A number that is given twice does not make two rows. A list that is too long stays so, and is refused.
+        if numbers.len() <= most {
+            numbers.sort_unstable();
+            numbers.dedup();
+        }
         match column {
             "_rowid" => Some(Self::Ids(numbers)),
             "_rowoffset" => Some(Self::Positions(numbers)),
@@ -57,6 +59,8 @@ mod tests {
     fn only_filters_that_name_rows_are_row_filters() {
         assert_eq!(RowFilter::parse("_rowid IN (2, 0, 2)", 9), Some(RowFilter::Ids(vec![0, 2])));
         assert_eq!(RowFilter::parse("_rowoffset in (7)", 9), Some(RowFilter::Positions(vec![7])));
+        let long = RowFilter::parse("_rowid IN (1, 1, 1, 1)", 2);
+        assert_eq!(long, Some(RowFilter::Ids(vec![1, 1, 1])), "it is too long");
         assert_eq!(RowFilter::parse("false", 9), Some(RowFilter::Ids(vec![])));
         for other in ["id IN (1)", "_rowid IN (1) OR x", "_rowid = 1", "_rowid IN (-1)", "_rowid"] {
             assert_eq!(RowFilter::parse(other, 9), None, "{other}");
