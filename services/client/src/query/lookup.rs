@@ -407,6 +407,8 @@ pub fn keys_of(array: &ArrayRef) -> Result<Keys, Fault> {
     };
     match array.data_type() {
         DataType::Dictionary(_, values) => keys_of(&to(values)?),
+        DataType::Utf8View => keys_of(&to(&DataType::LargeUtf8)?),
+        DataType::BinaryView => keys_of(&to(&DataType::LargeBinary)?),
         it if it.is_unsigned_integer() => {
             let values = to(&DataType::UInt64)?.as_primitive::<UInt64Type>().values().to_vec();
             Ok(Keys::Integers(Integers { values }))

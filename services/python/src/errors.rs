@@ -1,0 +1,23 @@
+//! Converts faults to Python exceptions.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use wire::{Fault, Reason};
+
+/// Returns the exception for a fault: the class of `bireme` that fits its reason, with the fault's own sentence.
+pub fn exception(py: Python<'_>, fault: Fault) -> PyErr {
+    static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let made = MAKE.import(py, "bireme._errors", "_error").and_then(|make| {
+        let Fault { reason, message, metadata } = fault;
+        make.call1((reason.as_str(), message, metadata))
+    });
+    match made {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
+}
+
+/// Returns the exception for an argument that no request can be made of.
+pub fn bad_argument(py: Python<'_>, message: impl Into<String>) -> PyErr {
+    exception(py, Fault::new(Reason::BadArgument, message))
+}
