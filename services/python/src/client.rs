@@ -1,9 +1,10 @@
 //! A connection to a query node, with a method for each rpc.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_pyarrow::ToPyArrow;
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_array::RecordBatch;
+use arrow_schema::ArrowError;
 use client::query::{
     Found, GetRequest, Gotten, GottenRows, LookupOpen, OnMissing, QueryClient, Stage, TakeRequest,
     WarmRequest,
@@ -12,6 +13,7 @@ use client::{ClientTlsConfig, Endpoint, Network};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use wire::fetch::RowRange;
 use wire::{Fault, Reason};
 
@@ -21,16 +23,24 @@ use crate::description::{described, listed, status};
 use crate::errors::{bad_argument, exception};
 use crate::look_up::{exist, join};
 use crate::request::{Search, Target, time_limit};
+use crate::row::first_row;
 use crate::rows::{
     Rows, addresses_from_python, array_from_python, array_to_python, rows_from_python,
 };
 use crate::warm::Warm;
+
+/// The maximum number of requests that are sent on a connection and not yet answered. Others wait, within their time
+/// limits. A node's HTTP/2 (the crate `h2`) ends a connection on which many small requests arrive before it reads them:
+/// more than about 160, at 200 bytes each, with the smallest of a node's windows.
+const REQUESTS_MAX: usize = 128;
 
 /// A connection.
 #[pyclass(frozen)]
 pub struct Client {
     query: QueryClient,
     runtime: Handle,
+    /// Has a permit for each request that may be sent now.
+    permits: Arc<Semaphore>,
     /// The process that connected. A fork inherits neither the background thread nor the use of the socket.
     process: u32,
 }
@@ -68,7 +78,8 @@ pub fn connect(
         }
     };
     Ok(Call::new(handle, work, |py, query| {
-        let client = Client { query, runtime, process: std::process::id() };
+        let permits = Arc::new(Semaphore::new(REQUESTS_MAX));
+        let client = Client { query, runtime, permits, process: std::process::id() };
         Ok(client.into_pyobject(py)?.into_any().unbind())
     }))
 }
@@ -86,7 +97,44 @@ impl Client {
         F: Future<Output = Result<T, Fault>> + Send + 'static,
     {
         let (query, limit) = self.limited(py, timeout)?;
-        Ok(Call::new(self.runtime.clone(), within(limit, work(query)), convert))
+        let permits = Arc::clone(&self.permits);
+        let work = work(query);
+        let work = async move {
+            // The semaphore is never closed.
+            let _permit = permits.acquire().await;
+            work.await
+        };
+        Ok(Call::new(self.runtime.clone(), within(limit, work), convert))
+    }
+
+    /// Gets rows by key. `convert` turns them into a Python object.
+    fn get_as(
+        &self,
+        py: Python<'_>,
+        target: Target,
+        keys: Vec<String>,
+        columns: Vec<String>,
+        key_column: Option<String>,
+        convert: fn(Python<'_>, RecordBatch) -> PyResult<Py<PyAny>>,
+    ) -> PyResult<Call> {
+        let request = GetRequest {
+            priority: target.priority(),
+            table: target.name,
+            version: target.version,
+            keys,
+            columns,
+            key_column: key_column.unwrap_or_default(),
+            ..Default::default()
+        };
+        self.call(
+            py,
+            target.timeout,
+            |query| async move { query.get(request).await },
+            move |py, gotten: Gotten| match gotten.rows {
+                GottenRows::Arrow(rows) => convert(py, rows),
+                GottenRows::Json(_) => Err(exception(py, damaged("it is JSON, not Arrow"))),
+            },
+        )
     }
 
     /// Returns the client with a time limit for each request.
@@ -174,24 +222,21 @@ impl Client {
         columns: Vec<String>,
         key_column: Option<String>,
     ) -> PyResult<Call> {
-        let request = GetRequest {
-            priority: target.priority(),
-            table: target.name,
-            version: target.version,
-            keys,
-            columns,
-            key_column: key_column.unwrap_or_default(),
-            ..Default::default()
-        };
-        self.call(
-            py,
-            target.timeout,
-            |query| async move { query.get(request).await },
-            |py, gotten: Gotten| match gotten.rows {
-                GottenRows::Arrow(rows) => Rows::from(rows).into_table(py),
-                GottenRows::Json(_) => Err(exception(py, damaged("it is JSON, not Arrow"))),
-            },
-        )
+        self.get_as(py, target, keys, columns, key_column, |py, rows| {
+            Rows::from(rows).into_table(py)
+        })
+    }
+
+    /// Returns the row that has `key` as a dictionary, or None.
+    fn get_row(
+        &self,
+        py: Python<'_>,
+        target: Target,
+        key: String,
+        columns: Vec<String>,
+        key_column: Option<String>,
+    ) -> PyResult<Call> {
+        self.get_as(py, target, vec![key], columns, key_column, |py, rows| first_row(py, &rows))
     }
 
     /// Returns the rows at `addresses`, in their order. Addresses without a row are an error unless `skip` is set.
@@ -323,9 +368,4 @@ fn damaged(why: &str) -> Fault {
 /// Converts an error of Arrow, which only an answer that contradicts itself causes.
 pub fn internal(error: ArrowError) -> Fault {
     damaged(&error.to_string())
-}
-
-/// Returns a schema as a `pyarrow.Schema`.
-pub fn schema_to_python(py: Python<'_>, schema: &SchemaRef) -> PyResult<Py<PyAny>> {
-    Ok(schema.as_ref().to_pyarrow(py)?.unbind())
 }

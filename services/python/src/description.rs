@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use wire::query::{IoNode, MemberState};
 
-use crate::client::schema_to_python;
+use crate::rows::python_schema;
 
 /// Makes a dictionary of fields of a message, under their names.
 macro_rules! dictionary {
@@ -33,7 +33,7 @@ fn summaries<'py>(py: Python<'py>, tables: &[TableSummary]) -> PyResult<Bound<'p
 pub fn described(py: Python<'_>, description: TableDescription) -> PyResult<Py<PyAny>> {
     let TableDescription { response, schema } = description;
     let table = dictionary!(py, response, [name, version, rows, fragments, key_column, error]);
-    table.set_item("schema", schema_to_python(py, &schema)?)?;
+    table.set_item("schema", python_schema(py, &schema)?)?;
     let deleted = response.fragment_sizes.iter().map(|it| u64::from(it.deleted_rows)).sum::<u64>();
     table.set_item("deleted_rows", deleted)?;
     let shown = response.columns.iter().filter(|it| it.by_default).map(|it| it.name.clone());

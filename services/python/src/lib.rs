@@ -8,7 +8,7 @@
 //! - `call.rs`: a call, which a thread can wait for or an event loop can await.
 //! - `completions.rs`: hands finished calls to an event loop.
 //! - `client.rs`: a connection, with a method for each rpc; `look_up.rs` and `warm.rs` have the longer ones.
-//! - `request.rs`, `rows.rs`, `description.rs`, `errors.rs`: conversions.
+//! - `request.rs`, `rows.rs`, `row.rs`, `description.rs`, `errors.rs`: conversions.
 
 mod background;
 mod call;
@@ -18,6 +18,7 @@ mod description;
 mod errors;
 mod look_up;
 mod request;
+mod row;
 mod rows;
 mod warm;
 

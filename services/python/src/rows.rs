@@ -2,14 +2,19 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::ffi_stream::ArrowArrayStreamReader;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array::ffi::FFI_ArrowArray;
 use arrow_array::types::UInt64Type;
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator, RecordBatchReader, make_array};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StructArray, make_array};
 use arrow_cast::cast;
 use arrow_data::ArrayData;
-use arrow_pyarrow::{FromPyArrow, IntoPyArrow, ToPyArrow};
+use arrow_pyarrow::{FromPyArrow, ToPyArrow};
 use arrow_schema::{DataType, SchemaRef};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyList;
 
 use crate::errors::bad_argument;
 
@@ -31,12 +36,42 @@ impl From<RecordBatch> for Rows {
 impl Rows {
     /// Returns the rows as a `pyarrow.Table`.
     pub fn into_table(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let Self { schema, batches } = self;
-        let reader = RecordBatchIterator::new(batches.into_iter().map(Ok), schema);
-        let reader: Box<dyn RecordBatchReader + Send> = Box::new(reader);
-        let reader = reader.into_pyarrow(py)?;
-        Ok(reader.call_method0(intern!(py, "read_all"))?.unbind())
+        static RECORD_BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static TABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let schema = python_schema(py, &self.schema)?;
+        let import = RECORD_BATCH.import(py, "pyarrow", "RecordBatch")?;
+        let batches = PyList::empty(py);
+        for batch in self.batches {
+            // pyarrow takes over what it points to; nothing of it is left to be dropped here.
+            let mut array = FFI_ArrowArray::new(&StructArray::from(batch).into_data());
+            let array = (&raw mut array as usize, &schema);
+            batches.append(import.call_method1(intern!(py, "_import_from_c"), array)?)?;
+        }
+        let table = TABLE.import(py, "pyarrow", "Table")?;
+        let table = table.call_method1(intern!(py, "from_batches"), (batches, schema))?;
+        Ok(table.unbind())
     }
+}
+
+/// The schemas of the last answers. Converting a schema takes longer than converting the rows of a small answer.
+static SCHEMAS: Mutex<Vec<(SchemaRef, Py<PyAny>)>> = Mutex::new(Vec::new());
+
+/// The maximum number of schemas that are kept.
+const SCHEMAS_MAX: usize = 16;
+
+/// Returns a schema as a `pyarrow.Schema`.
+pub fn python_schema<'py>(py: Python<'py>, schema: &SchemaRef) -> PyResult<Bound<'py, PyAny>> {
+    let lock = || SCHEMAS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, converted)) = lock().iter().find(|(known, _)| known == schema) {
+        return Ok(converted.bind(py).clone());
+    }
+    // The lock is not held while Python code runs, which may let another thread run.
+    let converted = schema.as_ref().to_pyarrow(py)?;
+    let mut schemas = lock();
+    let oldest = (schemas.len() >= SCHEMAS_MAX).then(|| schemas.remove(0));
+    schemas.push((Arc::clone(schema), converted.clone().unbind()));
+    drop((schemas, oldest));
+    Ok(converted)
 }
 
 /// Returns an array as a `pyarrow.Array`.

@@ -44,7 +44,7 @@ def test_every_call_can_be_awaited(words: bireme.Table, rows: pa.Table) -> None:
 
 
 def test_many_calls_are_under_way_at_once(rows: pa.Table) -> None:
-    keys = rows["synset"].to_pylist()[:2000]
+    keys = rows["synset"].to_pylist()[:4000]
 
     async def check() -> None:
         table = (await bireme.connect_async()).table("words")

@@ -39,6 +39,11 @@ class _Target:
     def _get(self, keys: list[str], columns: str | Iterable[str] | None, key_column: str | None) -> Call[pa.Table]:
         return self._client.get(self, keys, column_list(columns), key_column)
 
+    def _get_row(
+        self, key: Any, columns: str | Iterable[str] | None, key_column: str | None
+    ) -> Call[dict[str, Any] | None]:
+        return self._client.get_row(self, key_text(key), column_list(columns), key_column)
+
     def _exists(self, keys: Any, key_column: str | None, exact: bool) -> Call[pa.BooleanArray]:
         return self._client.exists(self, key_array(keys), key_column, exact)
 
@@ -99,7 +104,7 @@ class Table(_Target):
         1
         """
         if is_key(key):
-            return _only(self._get([key_text(key)], columns, key_column).wait())
+            return self._get_row(key, columns, key_column).wait()
         return self._get([key_text(it) for it in key], columns, key_column).wait()
 
     @overload
@@ -221,7 +226,7 @@ class AsyncTable(_Target):
     ) -> dict[str, Any] | pa.Table | None:
         """Returns the row that has a key as a dictionary, or None; for several keys, the rows that were found."""
         if is_key(key):
-            return _only(await answer(self._get([key_text(key)], columns, key_column)))
+            return await answer(self._get_row(key, columns, key_column))
         return await answer(self._get([key_text(it) for it in key], columns, key_column))
 
     @overload
@@ -276,11 +281,6 @@ class AsyncTable(_Target):
     async def describe(self) -> TableDescription:
         """Returns the table's version, schema, size and indexes."""
         return description_of(await answer(self._client.describe(self)))
-
-
-def _only(rows: pa.Table) -> dict[str, Any] | None:
-    """Returns the row of a table that has at most one."""
-    return rows.to_pylist()[0] if rows.num_rows else None
 
 
 class _Progress:
