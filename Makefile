@@ -44,7 +44,7 @@ IMAGE ?= $(CACHE)/bireme.tar
 # The end-to-end test's steps (all by default).
 STEPS ?=
 
-.PHONY: help demo build release test protos protos-baseline attacks soak seed bench network image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
+.PHONY: help demo build release test python python-fmt protos protos-baseline attacks soak seed bench network image loadtest chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +110,14 @@ image: release ## make an image without a daemon, for containerd, Docker or Podm
 loadtest: build ## put load on both tiers with k6, a few seconds each; SCENARIOS="search get"
 	@.ci/setup k6
 	@BIREME=$(BIREME) loadtest/k6/run $(SCENARIOS)
+
+python: build ## build the Python package's wheel, and test it in a clean virtual environment; ARGUMENTS="-k async"
+	@.ci/setup build python
+	@services/python/check $(BIREME) $(ARGUMENTS)
+
+python-fmt: ## format the Python package
+	@.ci/setup python
+	@cd services/python && $(CACHE)/python/bin/ruff check --quiet --fix . ; $(CACHE)/python/bin/ruff format --quiet .
 
 protos: ## check that the protos break no existing client or node, against proto/baseline.binpb
 	@.ci/setup buf

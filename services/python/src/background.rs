@@ -1,36 +1,138 @@
-//! The thread that serves all connections of a process.
+//! The runtime of all connections of a process, and the thread that drives it.
 //!
-//! One thread does all network work and decoding, so that a call passes from thread to thread only twice: when it is
-//! sent and when it is answered. The thread never takes Python's global lock, so it does not wait for Python code.
+//! All network work and decoding runs in one runtime, on one thread at a time. A thread that waits for an answer drives
+//! the runtime itself: passing a call to another thread and its answer back takes two wake-ups, which cost more than
+//! anything else that is done here for a small call. While no thread waits, a background thread drives the runtime, also
+//! for the calls that event loops await. No task takes Python's global lock, so none waits for Python code.
 
-use std::future::pending;
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use wire::{Fault, Reason};
 
-/// The thread's runtime, and the process that started it: a fork does not inherit threads.
-static RUNTIME: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
+/// The time without a waiting thread after which the background thread drives the runtime again. A program that sends
+/// one request after the other takes less time between two of them.
+const IDLE: Duration = Duration::from_millis(1);
 
-/// Returns the runtime of this process's thread. Starts the thread first if there is none.
+/// The runtime of this process, and the process: a fork inherits no threads.
+static RUNNING: Mutex<Option<(u32, &'static Background)>> = Mutex::new(None);
+
+/// A runtime with its background thread. It lasts as long as the process.
+pub struct Background {
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+}
+
+struct Shared {
+    runtime: Runtime,
+    /// The number of threads that wait for an answer.
+    waiting: AtomicUsize,
+    /// The number of waits that have begun.
+    waits: AtomicU64,
+    /// Whether the background thread drives the runtime.
+    drives: AtomicBool,
+    /// Tells the background thread to let a waiting thread drive.
+    yields: Notify,
+    /// Whether the background thread sleeps until no thread waits.
+    sleeps: AtomicBool,
+    /// Whether a call was sent for which no thread waits.
+    wanted: AtomicBool,
+}
+
+/// Returns this process's runtime. Starts it first if there is none.
 ///
 /// # Errors
 /// `INTERNAL` if the system refuses a thread or a file descriptor.
-pub fn runtime() -> Result<Handle, Fault> {
-    let mut running = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+pub fn background() -> Result<&'static Background, Fault> {
+    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
-    if let Some((of, handle)) = &*running
-        && *of == process
+    if let Some((of, background)) = *running
+        && of == process
     {
-        return Ok(handle.clone());
+        return Ok(background);
     }
     let refused =
         |error| Fault::new(Reason::Internal, format!("no thread can be started: {error}"));
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(refused)?;
-    let handle = runtime.handle().clone();
-    let serve = move || runtime.block_on(pending::<()>());
-    thread::Builder::new().name("bireme".into()).spawn(serve).map_err(refused)?;
-    *running = Some((process, handle.clone()));
-    Ok(handle)
+    let shared = Arc::new(Shared {
+        runtime: Builder::new_current_thread().enable_all().build().map_err(refused)?,
+        waiting: AtomicUsize::new(0),
+        waits: AtomicU64::new(0),
+        drives: AtomicBool::new(false),
+        yields: Notify::new(),
+        sleeps: AtomicBool::new(false),
+        wanted: AtomicBool::new(false),
+    });
+    let driver = Arc::clone(&shared);
+    let run = move || driver.run();
+    let thread = thread::Builder::new().name("bireme".into()).spawn(run).map_err(refused)?;
+    let background: &'static Background = Box::leak(Box::new(Background { shared, thread }));
+    *running = Some((process, background));
+    Ok(background)
+}
+
+impl Background {
+    /// Begins a task that [`wait`](Self::wait) is called for.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.shared.runtime.spawn(task).abort_handle()
+    }
+
+    /// Begins a task that no thread waits for.
+    pub fn spawn_unattended(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        let spawned = self.spawn(task);
+        if !self.shared.drives.load(SeqCst) {
+            self.shared.wanted.store(true, SeqCst);
+            self.thread.thread().unpark();
+        }
+        spawned
+    }
+
+    /// Waits for `answer`, and drives all tasks meanwhile.
+    pub fn wait<T>(&self, answer: impl Future<Output = T>) -> T {
+        let shared = &*self.shared;
+        shared.waiting.fetch_add(1, SeqCst);
+        shared.waits.fetch_add(1, SeqCst);
+        if shared.drives.load(SeqCst) {
+            shared.yields.notify_one();
+        }
+        // Several threads may wait: tokio lets one of them drive, and another one when that has its answer.
+        let answer = shared.runtime.block_on(answer);
+        if shared.waiting.fetch_sub(1, SeqCst) == 1 && shared.sleeps.load(SeqCst) {
+            self.thread.thread().unpark();
+        }
+        answer
+    }
+}
+
+impl Shared {
+    /// Drives the runtime whenever no thread waits.
+    fn run(&self) {
+        loop {
+            self.drives.store(true, SeqCst);
+            self.wanted.store(false, SeqCst);
+            self.runtime.block_on(self.yields.notified());
+            self.drives.store(false, SeqCst);
+            while !self.is_wanted() {}
+        }
+    }
+
+    /// Waits for a moment, and returns whether the background thread is to drive: no other thread did meanwhile, or a
+    /// call was sent for which no thread waits.
+    fn is_wanted(&self) -> bool {
+        self.sleeps.store(true, SeqCst);
+        while self.waiting.load(SeqCst) > 0 && !self.wanted.load(SeqCst) {
+            thread::park();
+        }
+        self.sleeps.store(false, SeqCst);
+        let waits = self.waits.load(SeqCst);
+        if !self.wanted.load(SeqCst) {
+            thread::park_timeout(IDLE);
+        }
+        self.wanted.load(SeqCst)
+            || (self.waiting.load(SeqCst) == 0 && self.waits.load(SeqCst) == waits)
+    }
 }

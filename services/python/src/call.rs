@@ -1,16 +1,17 @@
 //! A call: the request is made, but not sent before somebody waits for the answer.
 
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use pyo3::prelude::*;
-use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use wire::{Fault, Reason};
 
+use crate::background::Background;
 use crate::completions::Completions;
 use crate::errors::exception;
 
@@ -27,7 +28,7 @@ pub type Outcome = Result<Answer, Fault>;
 #[pyclass(frozen)]
 pub struct Call {
     state: Mutex<State>,
-    runtime: Handle,
+    background: &'static Background,
 }
 
 enum State {
@@ -35,12 +36,14 @@ enum State {
     Made(BoxFuture<'static, Outcome>),
     /// The call was sent.
     Sent(AbortHandle),
+    /// The call is about to be sent, or was cancelled.
+    Taken,
 }
 
 impl Call {
     /// Makes a call of `work`, whose value `convert` turns into a Python object.
     pub fn new<T: Send + 'static>(
-        runtime: Handle,
+        background: &'static Background,
         work: impl Future<Output = Result<T, Fault>> + Send + 'static,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> Self {
@@ -48,25 +51,24 @@ impl Call {
             let value = work.await?;
             Ok(Box::new(move |py: Python<'_>| convert(py, value)) as Answer)
         };
-        Self { state: Mutex::new(State::Made(work.boxed())), runtime }
+        Self { state: Mutex::new(State::Made(work.boxed())), background }
     }
 
-    /// Sends the call. `done` gets its outcome on the background thread.
-    fn send(
-        &self,
-        py: Python<'_>,
-        done: impl FnOnce(Outcome) + Send + 'static,
-    ) -> PyResult<AbortHandle> {
-        // The state is held by no thread that waits for Python's lock.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State::Made(work) = &mut *state else {
-            let message = "the call was made already; make another";
-            return Err(exception(py, Fault::new(Reason::BadArgument, message)));
-        };
-        let work = std::mem::replace(work, futures::future::pending().boxed());
-        let sent = self.runtime.spawn(async move { done(work.await) }).abort_handle();
-        *state = State::Sent(sent.clone());
-        Ok(sent)
+    /// Takes the work, which only one caller can do.
+    fn take(&self, py: Python<'_>) -> PyResult<BoxFuture<'static, Outcome>> {
+        let mut state = self.state();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Made(work) => Ok(work),
+            other => {
+                *state = other;
+                let message = "the call was made already; make another";
+                Err(exception(py, Fault::new(Reason::BadArgument, message)))
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -74,23 +76,20 @@ impl Call {
 impl Call {
     /// Sends the call and blocks until it is answered. A signal whose handler raises cancels it.
     fn wait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let (sender, mut outcomes) = sync_channel(1);
-        let sent = self.send(py, move |outcome| drop(sender.send(outcome)))?;
+        let work = self.take(py)?;
+        let (sender, mut outcome) = oneshot::channel();
+        let sent = self.background.spawn(async move { drop(sender.send(work.await)) });
+        *self.state() = State::Sent(sent.clone());
         loop {
-            let received;
-            (outcomes, received) = py.detach(move || {
-                let received = outcomes.recv_timeout(SIGNAL_INTERVAL);
-                (outcomes, received)
-            });
-            match received {
-                Ok(outcome) => return answer(py, outcome),
-                Err(RecvTimeoutError::Timeout) => {
-                    py.check_signals().inspect_err(|_| sent.abort())?;
-                }
-                Err(RecvTimeoutError::Disconnected) => {
+            // The deadline begins with the wait, in the runtime that has the clock.
+            let waited = async { timeout(SIGNAL_INTERVAL, &mut outcome).await };
+            match py.detach(|| self.background.wait(waited)) {
+                Ok(Ok(outcome)) => return answer(py, outcome),
+                Ok(Err(_)) => {
                     let message = "the call was cancelled; make another";
                     return Err(exception(py, Fault::new(Reason::Cancelled, message)));
                 }
+                Err(_) => py.check_signals().inspect_err(|_| sent.abort())?,
             }
         }
     }
@@ -102,15 +101,16 @@ impl Call {
         completions: Py<Completions>,
         future: Py<PyAny>,
     ) -> PyResult<()> {
-        self.send(py, move |outcome| completions.get().push(future, outcome)).map(drop)
+        let work = self.take(py)?;
+        let task = async move { completions.get().push(future, work.await) };
+        *self.state() = State::Sent(self.background.spawn_unattended(task));
+        Ok(())
     }
 
     /// Cancels the call, also on the server. Does nothing if it has ended.
     fn cancel(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *state {
-            State::Made(work) => *work = futures::future::pending().boxed(),
-            State::Sent(sent) => sent.abort(),
+        if let State::Sent(sent) = std::mem::replace(&mut *self.state(), State::Taken) {
+            sent.abort();
         }
     }
 }

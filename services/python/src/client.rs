@@ -12,12 +12,11 @@ use client::query::{
 use client::{ClientTlsConfig, Endpoint, Network};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use wire::fetch::RowRange;
 use wire::{Fault, Reason};
 
-use crate::background::runtime;
+use crate::background::{Background, background};
 use crate::call::Call;
 use crate::description::{described, listed, status};
 use crate::errors::{bad_argument, exception};
@@ -38,7 +37,7 @@ const REQUESTS_MAX: usize = 128;
 #[pyclass(frozen)]
 pub struct Client {
     query: QueryClient,
-    runtime: Handle,
+    background: &'static Background,
     /// Has a permit for each request that may be sent now.
     permits: Arc<Semaphore>,
     /// The process that connected. A fork inherits neither the background thread nor the use of the socket.
@@ -68,8 +67,7 @@ pub fn connect(
         crl: None,
     };
     let network = Network::of(&endpoint, &tls).map_err(|error| exception(py, error.into()))?;
-    let runtime = runtime().map_err(|fault| exception(py, fault))?;
-    let handle = runtime.clone();
+    let background = background().map_err(|fault| exception(py, fault))?;
     let work = async move {
         let client = QueryClient::connect_over(&endpoint, &network).await?;
         match token {
@@ -77,9 +75,9 @@ pub fn connect(
             None => Ok(client),
         }
     };
-    Ok(Call::new(handle, work, |py, query| {
+    Ok(Call::new(background, work, |py, query| {
         let permits = Arc::new(Semaphore::new(REQUESTS_MAX));
-        let client = Client { query, runtime, permits, process: std::process::id() };
+        let client = Client { query, background, permits, process: std::process::id() };
         Ok(client.into_pyobject(py)?.into_any().unbind())
     }))
 }
@@ -104,7 +102,7 @@ impl Client {
             let _permit = permits.acquire().await;
             work.await
         };
-        Ok(Call::new(self.runtime.clone(), within(limit, work), convert))
+        Ok(Call::new(self.background, within(limit, work), convert))
     }
 
     /// Gets rows by key. `convert` turns them into a Python object.
@@ -320,12 +318,12 @@ impl Client {
             rows: rows.into_iter().map(|(first, end)| RowRange { first, end }).collect(),
         };
         let (query, limit) = self.limited(py, target.timeout)?;
-        let runtime = self.runtime.clone();
+        let background = self.background;
         Ok(Call::new(
-            self.runtime.clone(),
+            background,
             within(limit, async move { query.warm(request).await }),
             move |py, steps| {
-                let warm = Warm::new(steps, runtime, limit);
+                let warm = Warm::new(steps, background, limit);
                 Ok(warm.into_pyobject(py)?.into_any().unbind())
             },
         ))

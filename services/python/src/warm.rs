@@ -8,9 +8,9 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use tokio::runtime::Handle;
 use wire::{Fault, Reason};
 
+use crate::background::Background;
 use crate::call::Call;
 use crate::client::within;
 
@@ -21,14 +21,14 @@ type Steps = BoxStream<'static, Result<WarmProgress, Fault>>;
 pub struct Warm {
     /// `None` while a call waits for the next step, and after the end.
     steps: Arc<Mutex<Option<Steps>>>,
-    runtime: Handle,
+    background: &'static Background,
     limit: Option<Duration>,
 }
 
 impl Warm {
     /// Wraps the steps of a Warm. Each of them may take `limit`; the node ends the whole Warm after that time.
-    pub fn new(steps: Steps, runtime: Handle, limit: Option<Duration>) -> Self {
-        Self { steps: Arc::new(Mutex::new(Some(steps))), runtime, limit }
+    pub fn new(steps: Steps, background: &'static Background, limit: Option<Duration>) -> Self {
+        Self { steps: Arc::new(Mutex::new(Some(steps))), background, limit }
     }
 }
 
@@ -68,7 +68,7 @@ impl Warm {
             let counts: Bound<'_, PyTuple> = counts.into_pyobject(py)?;
             Ok(counts.into_any().unbind())
         };
-        Call::new(self.runtime.clone(), within(self.limit, next), convert)
+        Call::new(self.background, within(self.limit, next), convert)
     }
 
     /// Ends the Warm, also on the server. A call that waits for a step has to be cancelled too.
