@@ -11,18 +11,13 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use wire::{Fault, Reason};
 
+use crate::answer::{Answer, Outcome, answer};
 use crate::background::Background;
 use crate::completions::Completions;
 use crate::errors::exception;
 
 /// The interval in which a waiting thread looks for signals, such as that of Ctrl-C.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Converts an answer to a Python object.
-pub type Answer = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
-
-/// What became of a call.
-pub type Outcome = Result<Answer, Fault>;
 
 /// A call that can be made once.
 #[pyclass(frozen)]
@@ -112,13 +107,5 @@ impl Call {
         if let State::Sent(sent) = std::mem::replace(&mut *self.state(), State::Taken) {
             sent.abort();
         }
-    }
-}
-
-/// Converts an outcome to a Python object or an exception.
-pub fn answer(py: Python<'_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
-    match outcome {
-        Ok(answer) => answer(py),
-        Err(fault) => Err(exception(py, fault)),
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use arrow_schema::ArrowError;
 use client::query::{
     Found, GetRequest, Gotten, GottenRows, LookupOpen, OnMissing, QueryClient, Stage, TakeRequest,
     WarmRequest,
@@ -13,19 +12,20 @@ use client::{ClientTlsConfig, Endpoint, Network};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use tokio::sync::Semaphore;
+use wire::Fault;
 use wire::fetch::RowRange;
-use wire::{Fault, Reason};
 
 use crate::background::{Background, background};
 use crate::call::Call;
 use crate::description::{described, listed, status};
-use crate::errors::{bad_argument, exception};
+use crate::errors::{bad_argument, damaged, exception};
 use crate::look_up::{exist, join};
-use crate::request::{Search, Target, time_limit};
+use crate::request::{Search, Target};
 use crate::row::first_row;
 use crate::rows::{
     Rows, addresses_from_python, array_from_python, array_to_python, rows_from_python,
 };
+use crate::time_limit::{time_limit, within};
 use crate::warm::Warm;
 
 /// The maximum number of requests that are sent on a connection and not yet answered. Others wait, within their time
@@ -156,18 +156,6 @@ impl Client {
         };
         Ok((query, limit))
     }
-}
-
-/// Awaits `work` for at most `limit`: a call may consist of several requests, and of an answer in parts.
-pub async fn within<T>(
-    limit: Option<Duration>,
-    work: impl Future<Output = Result<T, Fault>>,
-) -> Result<T, Fault> {
-    let Some(limit) = limit else { return work.await };
-    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-        let message = format!("no answer within {limit:?}; allow more time");
-        Err(Fault::new(Reason::DeadlineExceeded, message))
-    })
 }
 
 #[pymethods]
@@ -357,13 +345,4 @@ fn open(target: Target, columns: Vec<String>, key_column: Option<String>) -> Loo
         columns,
         ..Default::default()
     }
-}
-
-fn damaged(why: &str) -> Fault {
-    Fault::new(Reason::Internal, format!("the query node's answer is damaged: {why}"))
-}
-
-/// Converts an error of Arrow, which only an answer that contradicts itself causes.
-pub fn internal(error: ArrowError) -> Fault {
-    damaged(&error.to_string())
 }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use crate::call::{Outcome, answer};
+use crate::answer::{Outcome, answer};
 
 /// The finished calls of one event loop, which reads from `fileno()` and then calls `take()`.
 #[pyclass(frozen)]

@@ -1,5 +1,6 @@
 //! Converts faults to Python exceptions.
 
+use arrow_schema::ArrowError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use wire::{Fault, Reason};
@@ -20,4 +21,14 @@ pub fn exception(py: Python<'_>, fault: Fault) -> PyErr {
 /// Returns the exception for an argument that no request can be made of.
 pub fn bad_argument(py: Python<'_>, message: impl Into<String>) -> PyErr {
     exception(py, Fault::new(Reason::BadArgument, message))
+}
+
+/// Returns the fault for an answer that contradicts itself.
+pub fn damaged(why: &str) -> Fault {
+    Fault::new(Reason::Internal, format!("the query node's answer is damaged: {why}"))
+}
+
+/// Converts an error of Arrow, which only an answer that contradicts itself causes.
+pub fn internal(error: ArrowError) -> Fault {
+    damaged(&error.to_string())
 }

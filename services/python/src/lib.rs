@@ -6,10 +6,11 @@
 //!
 //! - `background.rs`: the runtime of all connections, and who drives it.
 //! - `call.rs`: a call, which a thread can wait for or an event loop can await.
-//! - `completions.rs`: hands finished calls to an event loop.
+//! - `completions.rs`: hands finished calls to an event loop; `answer.rs`: what became of a call.
 //! - `client.rs`: a connection, with a method for each rpc; `look_up.rs` and `warm.rs` have the longer ones.
-//! - `request.rs`, `rows.rs`, `row.rs`, `description.rs`, `errors.rs`: conversions.
+//! - `request.rs`, `rows.rs`, `row.rs`, `description.rs`, `errors.rs`, `time_limit.rs`: conversions.
 
+mod answer;
 mod background;
 mod call;
 mod client;
@@ -20,6 +21,7 @@ mod look_up;
 mod request;
 mod row;
 mod rows;
+mod time_limit;
 mod warm;
 
 /// The module `bireme._bireme`.

@@ -10,7 +10,7 @@ use client::query::{Append, Lookup, LookupOpen, QueryClient, append_columns, key
 use futures::stream::{self, StreamExt, TryStreamExt};
 use wire::{Fault, Reason};
 
-use crate::client::internal;
+use crate::errors::internal;
 use crate::rows::Rows;
 
 /// The number of keys in a batch whose presence is looked up, as in [`append_columns`].

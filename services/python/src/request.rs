@@ -1,7 +1,5 @@
 //! Converts arguments to requests.
 
-use std::time::Duration;
-
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
 use arrow_cast::cast;
@@ -151,21 +149,4 @@ fn vector_values(vector: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
         }
         false => error,
     })
-}
-
-/// Returns a time limit.
-///
-/// # Errors
-/// If it is not a positive number.
-pub fn time_limit(py: Python<'_>, seconds: Option<f64>) -> PyResult<Option<Duration>> {
-    let Some(seconds) = seconds else { return Ok(None) };
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(limit) if !limit.is_zero() => Ok(Some(limit)),
-        _ => Err(bad_argument(
-            py,
-            format!(
-                "timeout={seconds} is no time limit; give seconds above 0, or None for no limit"
-            ),
-        )),
-    }
 }

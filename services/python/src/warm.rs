@@ -12,7 +12,7 @@ use wire::{Fault, Reason};
 
 use crate::background::Background;
 use crate::call::Call;
-use crate::client::within;
+use crate::time_limit::within;
 
 type Steps = BoxStream<'static, Result<WarmProgress, Fault>>;
 
