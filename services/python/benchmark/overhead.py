@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,36 +26,46 @@ import bireme
 MANY = 100_000
 
 
-def rust(endpoint: str, seconds: float, *arguments: str) -> float:
-    """Returns the Rust client's median latency in microseconds."""
+class Cost(NamedTuple):
+    """What a request costs the client's process, in microseconds."""
+
+    #: The median latency, which includes the nodes' work.
+    latency: float
+    #: The client's CPU.
+    cpu: float
+
+
+def rust(endpoint: str, seconds: float, *arguments: str) -> Cost:
+    """Returns the cost of a request for the Rust client."""
     command = [os.environ["BIREME_BINARY"], "bench", *arguments, "--endpoint", endpoint, "--json"]
     command += ["--seconds", str(seconds), "--concurrency", "1", "--connections", "1", "--threads", "1"]
     report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    return report["latency_us"]["p50"]
+    cpu = report["client_cpu_us_per_row"] * report["rows"] / report["requests"]
+    return Cost(report["latency_us"]["p50"], cpu)
 
 
-def sync(seconds: float, request: Callable[[int], object]) -> float:
-    """Returns the median latency of a request in microseconds."""
+def sync(seconds: float, request: Callable[[int], object]) -> Cost:
+    """Returns the cost of a request."""
     took = []
-    end = time.perf_counter() + seconds
+    end, cpu = time.perf_counter() + seconds, time.process_time()
     while (began := time.perf_counter()) < end:
         request(len(took))
         took.append(time.perf_counter() - began)
-    return median(took) * 1e6
+    return Cost(median(took) * 1e6, (time.process_time() - cpu) / len(took) * 1e6)
 
 
-def awaited(endpoint: str, seconds: float, make: Callable[[bireme.AsyncTable], Callable[[int], object]]) -> float:
-    """Returns the median latency of an awaited request in microseconds."""
+def awaited(endpoint: str, seconds: float, make: Callable[[bireme.AsyncTable], Callable[[int], object]]) -> Cost:
+    """Returns the cost of an awaited request."""
 
-    async def measure() -> float:
+    async def measure() -> Cost:
         db = await bireme.connect_async(endpoint)
         request = make(db.table("words"))
         took = []
-        end = time.perf_counter() + seconds
+        end, cpu = time.perf_counter() + seconds, time.process_time()
         while (began := time.perf_counter()) < end:
             await request(len(took))
             took.append(time.perf_counter() - began)
-        return median(took) * 1e6
+        return Cost(median(took) * 1e6, (time.process_time() - cpu) / len(took) * 1e6)
 
     return asyncio.run(measure())
 
@@ -95,7 +106,7 @@ def main() -> None:
         def vector(number: int) -> np.ndarray:
             return vectors[number % len(vectors)]
 
-        measurements: dict[str, list[tuple[str, Callable[[], float]]]] = {
+        measurements: dict[str, list[tuple[str, Callable[[], Cost]]]] = {
             "get": [
                 ("Rust client", lambda: rust(at, seconds, "get", "words")),
                 ("get([key]), a table", lambda: sync(seconds, lambda it: words.get([key(it)]))),
@@ -112,13 +123,16 @@ def main() -> None:
                 ),
             ],
         }
-        print("| request | client | p50, µs | more than the Rust client, µs |\n|---|---|---:|---:|")
+        print("| request | client | p50, µs | more | CPU, µs | more |\n|---|---|---:|---:|---:|---:|")
         for request, clients in measurements.items():
             rounds = [[measure() for _, measure in clients] for _ in range(arguments.rounds)]
             for number, (client, _) in enumerate(clients):
-                added = [round[number] - round[0] for round in rounds]
-                more = spread(added) if number else ""
-                print(f"| {request} | {client} | {spread([round[number] for round in rounds])} | {more} |")
+                cells = [request, client]
+                for part in (0, 1):
+                    cells.append(spread([costs[number][part] for costs in rounds]))
+                    added = [costs[number][part] - costs[0][part] for costs in rounds]
+                    cells.append(spread(added) if number else "")
+                print(f"| {' | '.join(cells)} |")
         print(f"\n| {MANY} rows | rows/s |\n|---|---:|")
         columns = ["words", "pos", "domain", "gloss"]
         for name, ask in [
