@@ -1,6 +1,7 @@
 """`bireme.serve`: the nodes start, end with the connection, and say why they don't start."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -54,3 +55,27 @@ def test_a_table_that_can_not_be_served_is_named() -> None:
         bireme.serve("/")
     with pytest.raises(TimeoutError, match="start_timeout"):
         bireme.serve("words.lance", start_timeout=0)
+
+
+def test_a_connection_outlasts_a_restart_of_the_node(folder: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        at = f"127.0.0.1:{free.getsockname()[1]}"
+    ready = tmp_path / "ready"
+    command = [os.environ["BIREME_BINARY"], "up", "--table", "words=words.lance", "--listen", at, "--allow-buffered"]
+    command += ["--cache-dir", str(tmp_path / "cache"), "--ready-file", str(ready)]
+    db = None
+    for _ in range(2):
+        node = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+        try:
+            until = time.monotonic() + 20
+            while not ready.exists():
+                assert node.poll() is None
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            db = db or bireme.connect(at)
+            assert db.table("words").exists("n02503517")
+        finally:
+            node.terminate()
+            node.wait()
+        with pytest.raises(bireme.UnavailableError):
+            db.table("words").exists("n02503517")
