@@ -51,6 +51,8 @@ def key_text(key: Any) -> str:
 
 def key_array(keys: Any) -> pa.Array:
     """Returns many keys as one array. An array stays as it is."""
+    if is_key(keys):
+        raise _bad(f"{keys!r} is a single key; give a sequence of keys")
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks()
     if hasattr(keys, "__arrow_c_array__"):
@@ -65,6 +67,13 @@ def key_array(keys: Any) -> pa.Array:
         raise _bad(f"the keys make no array: {error}") from error
     # A list without elements has no type; it has no key of any type.
     return array.cast(pa.string()) if pa.types.is_null(array.type) else array
+
+
+def row_stream(rows: Any) -> Any:
+    """Returns a table or data frame, which has Arrow's stream interface."""
+    if hasattr(rows, "__arrow_c_stream__"):
+        return rows
+    raise _bad(f"a {type(rows).__name__} has no columns; give a table of pyarrow, or a data frame of polars or pandas")
 
 
 def address_array(addresses: Any) -> pa.Array:

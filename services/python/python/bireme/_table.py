@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-from ._arguments import Key, address_array, column_list, is_key, key_array, key_text, row_ranges
+from ._arguments import Key, address_array, column_list, is_key, key_array, key_text, row_ranges, row_stream
 from ._bireme import Call, Client
 from ._descriptions import TableDescription, WarmProgress, description_of
 from ._errors import Error
@@ -55,7 +55,7 @@ class _Target:
     ) -> Call[pa.Table]:
         import pyarrow as pa
 
-        rows = keys if on is not None else pa.table({"keys": key_array(keys)})
+        rows = row_stream(keys) if on is not None else pa.table({"keys": key_array(keys)})
         return self._client.lookup(self, rows, on, column_list(columns), key_column)
 
     def _with_timeout(self, timeout: float | None) -> _Target:
