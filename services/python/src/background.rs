@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use wire::{Fault, Reason};
 
-/// The time without a waiting thread after which the background thread drives the runtime again. A program that sends
-/// one request after the other takes less time between two of them.
-const IDLE: Duration = Duration::from_millis(1);
+/// The time without a waiting thread after which the background thread drives the runtime again, if there is no task to
+/// drive. A program that sends one request after the other takes less time between two of them.
+const IDLE: Duration = Duration::from_millis(10);
 
 /// The runtime of this process, and the process: a fork inherits no threads.
 static RUNNING: Mutex<Option<(u32, &'static Background)>> = Mutex::new(None);
@@ -40,8 +40,8 @@ struct Shared {
     yields: Notify,
     /// Whether the background thread sleeps until no thread waits.
     sleeps: AtomicBool,
-    /// Whether a call was sent for which no thread waits.
-    wanted: AtomicBool,
+    /// The tasks for which no thread waits.
+    tasks: AtomicUsize,
 }
 
 /// Returns this process's runtime. Starts it first if there is none.
@@ -65,7 +65,7 @@ pub fn background() -> Result<&'static Background, Fault> {
         drives: AtomicBool::new(false),
         yields: Notify::new(),
         sleeps: AtomicBool::new(false),
-        wanted: AtomicBool::new(false),
+        tasks: AtomicUsize::new(0),
     });
     let driver = Arc::clone(&shared);
     let run = move || driver.run();
@@ -76,19 +76,18 @@ pub fn background() -> Result<&'static Background, Fault> {
 }
 
 impl Background {
-    /// Begins a task that [`wait`](Self::wait) is called for.
+    /// Begins a task, which no thread waits for.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        self.shared.runtime.spawn(task).abort_handle()
-    }
-
-    /// Begins a task that no thread waits for.
-    pub fn spawn_unattended(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        let spawned = self.spawn(task);
-        if !self.shared.drives.load(SeqCst) {
-            self.shared.wanted.store(true, SeqCst);
+        let shared = &self.shared;
+        let counted = Counted::new(Arc::clone(shared));
+        let spawned = shared.runtime.spawn(async move {
+            let _counted = counted;
+            task.await;
+        });
+        if !shared.drives.load(SeqCst) {
             self.thread.thread().unpark();
         }
-        spawned
+        spawned.abort_handle()
     }
 
     /// Waits for `answer`, and drives all tasks meanwhile.
@@ -101,7 +100,8 @@ impl Background {
         }
         // Several threads may wait: tokio lets one of them drive, and another one when that has its answer.
         let answer = shared.runtime.block_on(answer);
-        if shared.waiting.fetch_sub(1, SeqCst) == 1 && shared.sleeps.load(SeqCst) {
+        let is_last = shared.waiting.fetch_sub(1, SeqCst) == 1;
+        if is_last && (shared.sleeps.load(SeqCst) || shared.tasks.load(SeqCst) > 0) {
             self.thread.thread().unpark();
         }
         answer
@@ -113,26 +113,41 @@ impl Shared {
     fn run(&self) {
         loop {
             self.drives.store(true, SeqCst);
-            self.wanted.store(false, SeqCst);
             self.runtime.block_on(self.yields.notified());
             self.drives.store(false, SeqCst);
             while !self.is_wanted() {}
         }
     }
 
-    /// Waits for a moment, and returns whether the background thread is to drive: no other thread did meanwhile, or a
-    /// call was sent for which no thread waits.
+    /// Waits until no other thread drives, and then for tasks, or for a moment. Returns whether the background thread is
+    /// to drive.
     fn is_wanted(&self) -> bool {
         self.sleeps.store(true, SeqCst);
-        while self.waiting.load(SeqCst) > 0 && !self.wanted.load(SeqCst) {
+        while self.waiting.load(SeqCst) > 0 {
             thread::park();
         }
         self.sleeps.store(false, SeqCst);
         let waits = self.waits.load(SeqCst);
-        if !self.wanted.load(SeqCst) {
+        if self.tasks.load(SeqCst) == 0 {
             thread::park_timeout(IDLE);
         }
-        self.wanted.load(SeqCst)
-            || (self.waiting.load(SeqCst) == 0 && self.waits.load(SeqCst) == waits)
+        let is_idle = self.waits.load(SeqCst) == waits;
+        self.waiting.load(SeqCst) == 0 && (is_idle || self.tasks.load(SeqCst) > 0)
+    }
+}
+
+/// Counts a task until it ends or is dropped.
+struct Counted(Arc<Shared>);
+
+impl Counted {
+    fn new(shared: Arc<Shared>) -> Self {
+        shared.tasks.fetch_add(1, SeqCst);
+        Self(shared)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.tasks.fetch_sub(1, SeqCst);
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use pyo3::prelude::*;
-use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use wire::{Fault, Reason};
@@ -29,9 +28,9 @@ pub struct Call {
 enum State {
     /// Nobody waits for the answer yet.
     Made(BoxFuture<'static, Outcome>),
-    /// The call was sent.
+    /// The call was sent, and an event loop awaits it.
     Sent(AbortHandle),
-    /// The call is about to be sent, or was cancelled.
+    /// A thread waits for the call, or it was cancelled.
     Taken,
 }
 
@@ -71,20 +70,14 @@ impl Call {
 impl Call {
     /// Sends the call and blocks until it is answered. A signal whose handler raises cancels it.
     fn wait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let work = self.take(py)?;
-        let (sender, mut outcome) = oneshot::channel();
-        let sent = self.background.spawn(async move { drop(sender.send(work.await)) });
-        *self.state() = State::Sent(sent.clone());
+        let mut work = self.take(py)?;
         loop {
-            // The deadline begins with the wait, in the runtime that has the clock.
-            let waited = async { timeout(SIGNAL_INTERVAL, &mut outcome).await };
+            // The time begins with the wait, in the runtime that has the clock.
+            let waited = async { timeout(SIGNAL_INTERVAL, &mut work).await };
             match py.detach(|| self.background.wait(waited)) {
-                Ok(Ok(outcome)) => return answer(py, outcome),
-                Ok(Err(_)) => {
-                    let message = "the call was cancelled; make another";
-                    return Err(exception(py, Fault::new(Reason::Cancelled, message)));
-                }
-                Err(_) => py.check_signals().inspect_err(|_| sent.abort())?,
+                Ok(outcome) => return answer(py, outcome),
+                // An error drops the work, which cancels the call.
+                Err(_) => py.check_signals()?,
             }
         }
     }
@@ -98,7 +91,7 @@ impl Call {
     ) -> PyResult<()> {
         let work = self.take(py)?;
         let task = async move { completions.get().push(future, work.await) };
-        *self.state() = State::Sent(self.background.spawn_unattended(task));
+        *self.state() = State::Sent(self.background.spawn(task));
         Ok(())
     }
 
