@@ -44,7 +44,7 @@ IMAGE ?= $(CACHE)/bireme.tar
 # The end-to-end test's steps (all by default).
 STEPS ?=
 
-.PHONY: help demo build release test protos protos-baseline attacks soak seed bench network image loadtest lancedb chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
+.PHONY: help demo build release test python python-fmt protos protos-baseline attacks soak seed bench network image loadtest lancedb chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,14 @@ lancedb: build ## read through both tiers with LanceDB's clients, beside their o
 	$(SAY) "reading with LanceDB's clients for Python and Node, and a Lance Namespace client"
 	@cd loadtest/lancedb_clients && BIREME=$(BIREME) NODE_FOLDER=$(CACHE)/lancedb/node \
 		$(CACHE)/lancedb/bin/python -m pytest -q -p no:cacheprovider -W ignore::DeprecationWarning .
+
+python: build ## build the Python package's wheel, and test it in a clean virtual environment; ARGUMENTS="-k async"
+	@.ci/setup build python
+	@services/python/check $(BIREME) $(ARGUMENTS)
+
+python-fmt: ## format the Python package
+	@.ci/setup python
+	@cd services/python && $(CACHE)/python/bin/ruff check --quiet --fix . ; $(CACHE)/python/bin/ruff format --quiet .
 
 protos: ## check that the protos break no existing client or node, against proto/baseline.binpb
 	@.ci/setup buf

@@ -247,7 +247,7 @@ fn advice(error: &(dyn std::error::Error + 'static)) -> &'static str {
 fn no_query_node(endpoint: &Endpoint, why: &str) -> Fault {
     let message = format!(
         "no query node answers at {endpoint} ({why}): start one with `bireme up` or `bireme query`, \
-         or name another with --endpoint"
+         or give another endpoint"
     );
     Fault::new(Reason::NodeUnavailable, message).with("endpoint", endpoint)
 }

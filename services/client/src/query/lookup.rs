@@ -407,6 +407,8 @@ pub fn keys_of(array: &ArrayRef) -> Result<Keys, Fault> {
     };
     match array.data_type() {
         DataType::Dictionary(_, values) => keys_of(&to(values)?),
+        DataType::Utf8View => keys_of(&to(&DataType::LargeUtf8)?),
+        DataType::BinaryView => keys_of(&to(&DataType::LargeBinary)?),
         it if it.is_unsigned_integer() => {
             let values = to(&DataType::UInt64)?.as_primitive::<UInt64Type>().values().to_vec();
             Ok(Keys::Integers(Integers { values }))
@@ -459,4 +461,22 @@ fn ended() -> Fault {
 
 fn damaged(why: &str) -> Fault {
     Fault::new(Reason::Internal, format!("the query node's answer is damaged: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{BinaryViewArray, StringViewArray};
+
+    use super::*;
+
+    #[test]
+    fn views_are_keys_like_strings() {
+        let text = ["a", "", "longer than the twelve bytes that a view contains"];
+        let views: ArrayRef = Arc::new(StringViewArray::from_iter_values(text));
+        let bytes: ArrayRef = Arc::new(BinaryViewArray::from_iter_values(text));
+        let lengths = text.map(|text| text.len() as u32).to_vec();
+        let expected = Keys::Strings(Strings { data: text.concat().into(), lengths });
+        assert_eq!(keys_of(&views).unwrap(), expected);
+        assert_eq!(keys_of(&bytes).unwrap(), expected);
+    }
 }

@@ -1,0 +1,127 @@
+"""Converts arguments: keys, columns, endpoints."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import re
+import uuid
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from ._errors import BadRequestError
+
+#: The key of a row.
+Key: TypeAlias = str | int | bytes | decimal.Decimal | datetime.date | uuid.UUID
+
+_KEY_TYPES = (str, int, bytes, decimal.Decimal, datetime.date, uuid.UUID)
+
+#: The port of a query node.
+PORT = 7070
+
+
+def is_key(value: Any) -> bool:
+    """Returns whether a value is a single key, not several."""
+    # NumPy's integers and strings are not all subclasses of Python's, but have this method.
+    return isinstance(value, _KEY_TYPES) or (hasattr(value, "item") and getattr(value, "ndim", None) == 0)
+
+
+def key_text(key: Any) -> str:
+    """Returns a key as text, as a node reads it."""
+    if isinstance(key, str):
+        return key
+    if not isinstance(key, _KEY_TYPES) and is_key(key):
+        key = key.item()
+    match key:
+        case bool():
+            pass
+        case str() | uuid.UUID() | int():
+            return str(key)
+        case bytes():
+            return key.hex()
+        case decimal.Decimal():
+            return format(key, "f")
+        case datetime.date():  # also a datetime
+            return key.isoformat()
+    kinds = "a string, an integer, bytes, a decimal, a date, a datetime or a UUID"
+    raise _bad(f"{key!r} is no key; give {kinds}")
+
+
+def key_array(keys: Any) -> pa.Array:
+    """Returns many keys as one array. An array stays as it is."""
+    if is_key(keys):
+        raise _bad(f"{keys!r} is a single key; give a sequence of keys")
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks()
+    if hasattr(keys, "__arrow_c_array__"):
+        return keys
+    if hasattr(keys, "__arrow_c_stream__"):  # a series of polars or pandas
+        return pa.chunked_array(keys).combine_chunks()
+    try:
+        if not hasattr(keys, "__array__"):
+            keys = [key.bytes if isinstance(key, uuid.UUID) else key for key in keys]
+        array = pa.array(keys)
+    except (TypeError, pa.ArrowException) as error:
+        raise _bad(f"the keys make no array: {error}") from error
+    # A list without elements has no type; it has no key of any type.
+    return array.cast(pa.string()) if pa.types.is_null(array.type) else array
+
+
+def row_stream(rows: Any) -> Any:
+    """Returns a table or data frame, which has Arrow's stream interface."""
+    if hasattr(rows, "__arrow_c_stream__"):
+        return rows
+    raise _bad(f"a {type(rows).__name__} has no columns; give a table of pyarrow, or a data frame of polars or pandas")
+
+
+def address_array(addresses: Any) -> pa.Array:
+    """Returns row addresses as one array."""
+    if isinstance(addresses, pa.ChunkedArray):
+        addresses = addresses.combine_chunks()
+    if hasattr(addresses, "__arrow_c_array__"):
+        return addresses
+    try:
+        return pa.array(addresses, pa.uint64())
+    except (TypeError, OverflowError, pa.ArrowException) as error:
+        raise _bad(f"the row addresses are no array of integers: {error}") from error
+
+
+def column_list(columns: str | Iterable[str] | None) -> list[str]:
+    """Returns names of columns as a list; an empty one for the columns that are returned by default."""
+    if columns is None:
+        return []
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if not names:
+        raise _bad("no columns are named; name at least one, or leave the argument out")
+    return names
+
+
+def row_ranges(rows: Iterable[range | tuple[int, int]] | None) -> list[tuple[int, int]]:
+    """Returns half-open ranges of positions."""
+    ranges = []
+    for it in rows or ():
+        first, end = (it.start, it.stop) if isinstance(it, range) else it
+        if (isinstance(it, range) and it.step != 1) or not 0 <= first < end:
+            raise _bad(f"{it!r} is no range of rows; give range(first, end) with 0 <= first < end")
+        ranges.append((first, end))
+    return ranges
+
+
+def endpoint(uri: str) -> str:
+    """Returns the endpoint that a URI names. `bireme://host` is unencrypted, with the port 7070 if it names none.
+
+    >>> from bireme._arguments import endpoint
+    >>> endpoint("bireme://query-0"), endpoint("bireme://[::1]:1"), endpoint("https://query-0:7070")
+    ('http://query-0:7070', 'http://[::1]:1', 'https://query-0:7070')
+    """
+    if not uri.startswith("bireme://"):
+        return uri
+    host, slash, path = uri.removeprefix("bireme://").partition("/")
+    has_port = re.search(r":[^\]]*$", host)
+    return f"http://{host}{'' if has_port else f':{PORT}'}{slash}{path}"
+
+
+def _bad(message: str) -> BadRequestError:
+    return BadRequestError(message, "BAD_ARGUMENT")

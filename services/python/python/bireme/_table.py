@@ -1,0 +1,325 @@
+"""Tables: rows by key and by address, searches, and the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+from ._arguments import Key, address_array, column_list, is_key, key_array, key_text, row_ranges, row_stream
+from ._bireme import Call, Client
+from ._descriptions import TableDescription, WarmProgress, description_of
+from ._errors import Error
+from ._event_loop import answer
+from ._search import AsyncSearch, Search
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Whether to show a bar, or a function that gets each step.
+Progress: TypeAlias = bool | Callable[[WarmProgress], None]
+
+
+class _Target:
+    """A table and how it is asked. The native module reads these attributes."""
+
+    def __init__(self, client: Client, name: str, version: int, background: bool, timeout: float | None) -> None:
+        self._client = client
+        self.name = name
+        #: The version that is read; 0 for the latest at each request.
+        self.version = version
+        #: Whether requests wait while other callers' requests are waiting.
+        self.background = background
+        #: The time limit of a request in seconds; None for no limit.
+        self.timeout = timeout
+
+    def __repr__(self) -> str:
+        version = f", version={self.version}" if self.version else ""
+        return f"{type(self).__name__}({self.name!r}{version})"
+
+    def _get(self, keys: list[str], columns: str | Iterable[str] | None, key_column: str | None) -> Call[pa.Table]:
+        return self._client.get(self, keys, column_list(columns), key_column)
+
+    def _get_row(
+        self, key: Any, columns: str | Iterable[str] | None, key_column: str | None
+    ) -> Call[dict[str, Any] | None]:
+        return self._client.get_row(self, key_text(key), column_list(columns), key_column)
+
+    def _exists(self, keys: Any, key_column: str | None, exact: bool) -> Call[pa.BooleanArray]:
+        return self._client.exists(self, key_array(keys), key_column, exact)
+
+    def _take(self, addresses: Any, columns: str | Iterable[str] | None, skip_missing: bool) -> Call[pa.Table]:
+        return self._client.take(self, address_array(addresses), column_list(columns), skip_missing)
+
+    def _lookup(
+        self, keys: Any, on: str | None, columns: str | Iterable[str] | None, key_column: str | None
+    ) -> Call[pa.Table]:
+        import pyarrow as pa
+
+        rows = row_stream(keys) if on is not None else pa.table({"keys": key_array(keys)})
+        return self._client.lookup(self, rows, on, column_list(columns), key_column)
+
+    def _with_timeout(self, timeout: float | None) -> _Target:
+        return _Target(self._client, self.name, self.version, self.background, timeout)
+
+
+class Table(_Target):
+    """A table of a query node."""
+
+    def search(self, query: Any = None) -> Search:
+        """Begins a search: for the rows nearest to a vector, or, if `query` is a string, those that match words best.
+
+        A vector is a sequence or an array of numbers. Without `query`, `like`, `text` or `where` says what to find.
+
+        >>> import bireme
+        >>> words = bireme.connect().table("words")
+        >>> elephant = words.get("n02503517", columns=["vector"])["vector"]
+        >>> words.search(elephant).select("words").limit(1).to_list()[0]["words"]
+        ['elephant']
+        """
+        return Search(self._client, self, query)
+
+    @overload
+    def get(
+        self, key: Key, *, columns: str | Iterable[str] | None = None, key_column: str | None = None
+    ) -> dict[str, Any] | None: ...
+    @overload
+    def get(
+        self, key: Iterable[Key], *, columns: str | Iterable[str] | None = None, key_column: str | None = None
+    ) -> pa.Table: ...
+    def get(
+        self, key: Any, *, columns: str | Iterable[str] | None = None, key_column: str | None = None
+    ) -> dict[str, Any] | pa.Table | None:
+        """Returns the row that has a key as a dictionary, or None if there is none.
+
+        For several keys (10,000 at most), returns the rows that were found as a `pyarrow.Table`, in the order of the
+        keys; `lookup` is for more keys. All columns are returned except vectors and blobs, unless `columns` names them.
+
+        >>> import bireme
+        >>> words = bireme.connect().table("words")
+        >>> words.get("n02503517", columns=["words", "pos"])
+        {'words': ['elephant'], 'pos': 'noun', '_rowaddr': 3601}
+        >>> words.get("n99999999") is None
+        True
+        >>> words.get(["n02503517", "n99999999"]).num_rows
+        1
+        """
+        if is_key(key):
+            return self._get_row(key, columns, key_column).wait()
+        return self._get([key_text(it) for it in key], columns, key_column).wait()
+
+    @overload
+    def exists(self, key: Key, *, key_column: str | None = None, exact: bool = True) -> bool: ...
+    @overload
+    def exists(self, key: Iterable[Key], *, key_column: str | None = None, exact: bool = True) -> pa.BooleanArray: ...
+    def exists(self, key: Any, *, key_column: str | None = None, exact: bool = True) -> bool | pa.BooleanArray:
+        """Returns whether a row has the key; for several keys, a `pyarrow.BooleanArray`.
+
+        The node answers from an index in its memory. That index wrongly finds fewer than 1 in 800 of the keys that no
+        row has (far fewer in tables of fewer than 2 million keys). So the keys that it finds are compared with their
+        rows, unless `exact` is False.
+
+        >>> import bireme
+        >>> bireme.connect().table("words").exists(["n02503517", "n99999999"]).to_pylist()
+        [True, False]
+        """
+        if is_key(key):
+            return bool(self._exists([key], key_column, exact).wait()[0].as_py())
+        return self._exists(key, key_column, exact).wait()
+
+    def take(
+        self, addresses: Any, *, columns: str | Iterable[str] | None = None, skip_missing: bool = False
+    ) -> pa.Table:
+        """Returns the rows at addresses (`_rowaddr`), in their order; 1,000,000 at most.
+
+        `addresses` is an array or a sequence of integers. An address without a row raises `NotFoundError`, unless
+        `skip_missing` is set.
+
+        >>> import bireme
+        >>> words = bireme.connect().table("words")
+        >>> found = words.search("elephant").limit(3).to_arrow()
+        >>> words.take(found["_rowaddr"], columns=["words"]).num_rows
+        3
+        """
+        return self._take(addresses, columns, skip_missing).wait()
+
+    def lookup(
+        self,
+        keys: Any,
+        *,
+        on: str | None = None,
+        columns: str | Iterable[str] | None = None,
+        key_column: str | None = None,
+    ) -> pa.Table:
+        """Looks up many keys, and returns a row for each, in their order: nulls for a key that no row has.
+
+        `keys` is an array or a sequence of keys. With `on`, it is a table (of pyarrow, polars, or anything else with
+        Arrow's stream interface) that has the keys in the column `on`, and the columns that are looked up are appended
+        to its own. All rows are read from one version.
+
+        >>> import bireme, pyarrow
+        >>> words = bireme.connect().table("words")
+        >>> words.lookup(["n02503517", "n99999999"], columns=["pos"])["pos"].to_pylist()
+        ['noun', None]
+        >>> clicks = pyarrow.table({"synset": ["n02503517"], "clicks": [7]})
+        >>> words.lookup(clicks, on="synset", columns=["pos"]).to_pylist()
+        [{'synset': 'n02503517', 'clicks': 7, 'pos': 'noun'}]
+        """
+        return self._lookup(keys, on, columns, key_column).wait()
+
+    def warm(
+        self,
+        *,
+        columns: str | Iterable[str] | None = None,
+        rows: Iterable[range | tuple[int, int]] | None = None,
+        bytes_per_s: int = 0,
+        progress: Progress = True,
+        timeout: float | None = None,
+    ) -> WarmProgress:
+        """Fills the cache with the table, or with some columns, or with ranges of rows by position.
+
+        `bytes_per_s` limits the writes of all I/O nodes; 0 is no limit. `progress` shows a bar on stderr, or is a
+        function that gets each step. There is no time limit unless `timeout` names one in seconds.
+
+        >>> import bireme
+        >>> warmed = bireme.connect().table("words").warm(progress=False)
+        >>> warmed.extents_done == warmed.extents_total
+        True
+        """
+        call = self._client.warm(self._with_timeout(timeout), column_list(columns), row_ranges(rows), bytes_per_s)
+        with _Progress(self.name, progress) as shown:
+            warm = call.wait()
+            try:
+                while step := warm.next().wait():
+                    shown.step(WarmProgress(*step))
+            finally:
+                warm.close()
+            return shown.end()
+
+    def describe(self) -> TableDescription:
+        """Returns the table's version, schema, size and indexes.
+
+        >>> import bireme
+        >>> table = bireme.connect().table("words").describe()
+        >>> table.rows, table.key_column, [index.kind for index in table.indexes if index.metric]
+        (6927, 'synset', ['IVF_RQ'])
+        """
+        return description_of(self._client.describe(self).wait())
+
+
+class AsyncTable(_Target):
+    """A table of a query node for asyncio. Its methods are those of `Table`, awaited."""
+
+    def search(self, query: Any = None) -> AsyncSearch:
+        """Begins a search: for the rows nearest to a vector, or those that match words best if `query` is a string."""
+        return AsyncSearch(self._client, self, query)
+
+    @overload
+    async def get(
+        self, key: Key, *, columns: str | Iterable[str] | None = None, key_column: str | None = None
+    ) -> dict[str, Any] | None: ...
+    @overload
+    async def get(
+        self, key: Iterable[Key], *, columns: str | Iterable[str] | None = None, key_column: str | None = None
+    ) -> pa.Table: ...
+    async def get(
+        self, key: Any, *, columns: str | Iterable[str] | None = None, key_column: str | None = None
+    ) -> dict[str, Any] | pa.Table | None:
+        """Returns the row that has a key as a dictionary, or None; for several keys, the rows that were found."""
+        if is_key(key):
+            return await answer(self._get_row(key, columns, key_column))
+        return await answer(self._get([key_text(it) for it in key], columns, key_column))
+
+    @overload
+    async def exists(self, key: Key, *, key_column: str | None = None, exact: bool = True) -> bool: ...
+    @overload
+    async def exists(
+        self, key: Iterable[Key], *, key_column: str | None = None, exact: bool = True
+    ) -> pa.BooleanArray: ...
+    async def exists(self, key: Any, *, key_column: str | None = None, exact: bool = True) -> bool | pa.BooleanArray:
+        """Returns whether a row has the key; for several keys, a `pyarrow.BooleanArray`."""
+        if is_key(key):
+            return bool((await answer(self._exists([key], key_column, exact)))[0].as_py())
+        return await answer(self._exists(key, key_column, exact))
+
+    async def take(
+        self, addresses: Any, *, columns: str | Iterable[str] | None = None, skip_missing: bool = False
+    ) -> pa.Table:
+        """Returns the rows at addresses (`_rowaddr`), in their order; 1,000,000 at most."""
+        return await answer(self._take(addresses, columns, skip_missing))
+
+    async def lookup(
+        self,
+        keys: Any,
+        *,
+        on: str | None = None,
+        columns: str | Iterable[str] | None = None,
+        key_column: str | None = None,
+    ) -> pa.Table:
+        """Looks up many keys, and returns a row for each, in their order: nulls for a key that no row has."""
+        return await answer(self._lookup(keys, on, columns, key_column))
+
+    async def warm(
+        self,
+        *,
+        columns: str | Iterable[str] | None = None,
+        rows: Iterable[range | tuple[int, int]] | None = None,
+        bytes_per_s: int = 0,
+        progress: Progress = True,
+        timeout: float | None = None,
+    ) -> WarmProgress:
+        """Fills the cache with the table, or with some columns, or with ranges of rows by position."""
+        call = self._client.warm(self._with_timeout(timeout), column_list(columns), row_ranges(rows), bytes_per_s)
+        with _Progress(self.name, progress) as shown:
+            warm = await answer(call)
+            try:
+                while step := await answer(warm.next()):
+                    shown.step(WarmProgress(*step))
+            finally:
+                warm.close()
+            return shown.end()
+
+    async def describe(self) -> TableDescription:
+        """Returns the table's version, schema, size and indexes."""
+        return description_of(await answer(self._client.describe(self)))
+
+
+class _Progress:
+    """Shows the steps of a warm."""
+
+    def __init__(self, table: str, progress: Progress) -> None:
+        self._table = table
+        self._last = WarmProgress(0, 0, 0, 0, 0, "")
+        self._report = progress if callable(progress) else None
+        self._bar: Any = None
+        if progress is True:
+            from tqdm import tqdm
+
+            self._bar = tqdm(desc=f"warm {table}", unit=" extents", total=0)
+
+    def step(self, step: WarmProgress) -> None:
+        """Shows a step."""
+        self._last = step
+        if self._bar is not None:
+            self._bar.total = step.extents_total
+            self._bar.n = step.extents_done
+            self._bar.set_postfix_str(f"{step.bytes_written / 1e6:.0f} MB written")
+        if self._report is not None:
+            self._report(step)
+
+    def end(self) -> WarmProgress:
+        """Returns the last step.
+
+        Raises the error of extents that could not be filled.
+        """
+        last = self._last
+        if last.extents_failed:
+            message = f"{last.extents_failed} extents of table `{self._table}` could not be filled: {last.last_error}"
+            raise Error(message, "INTERNAL", {"table": self._table})
+        return last
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,348 @@
+//! A connection to a query node, with a method for each rpc.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use client::query::{
+    Found, GetRequest, Gotten, GottenRows, LookupOpen, OnMissing, QueryClient, Stage, TakeRequest,
+    WarmRequest,
+};
+use client::{ClientTlsConfig, Endpoint, Network};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use tokio::sync::Semaphore;
+use wire::Fault;
+use wire::fetch::RowRange;
+
+use crate::background::{Background, background};
+use crate::call::Call;
+use crate::description::{described, listed, status};
+use crate::errors::{bad_argument, damaged, exception};
+use crate::look_up::{exist, join};
+use crate::request::{Search, Target};
+use crate::row::first_row;
+use crate::rows::{
+    Rows, addresses_from_python, array_from_python, array_to_python, rows_from_python,
+};
+use crate::time_limit::{time_limit, within};
+use crate::warm::Warm;
+
+/// The maximum number of requests that are sent on a connection and not yet answered. Others wait, within their time
+/// limits. A node's HTTP/2 (the crate `h2`) ends a connection on which many small requests arrive before it reads them:
+/// more than about 160, at 200 bytes each, with the smallest of a node's windows.
+const REQUESTS_MAX: usize = 128;
+
+/// A connection.
+#[pyclass(frozen)]
+pub struct Client {
+    query: QueryClient,
+    background: &'static Background,
+    /// Has a permit for each request that may be sent now.
+    permits: Arc<Semaphore>,
+    /// The process that connected. A fork inherits neither the background thread nor the use of the socket.
+    process: u32,
+}
+
+/// Connects to a query node.
+#[pyfunction]
+#[pyo3(signature = (endpoint, token, tls_ca, tls_cert, tls_key, tls_name))]
+pub fn connect(
+    py: Python<'_>,
+    endpoint: &str,
+    token: Option<String>,
+    tls_ca: Option<std::path::PathBuf>,
+    tls_cert: Option<std::path::PathBuf>,
+    tls_key: Option<std::path::PathBuf>,
+    tls_name: Option<String>,
+) -> PyResult<Call> {
+    let endpoint: Endpoint = endpoint
+        .parse()
+        .map_err(|error: client::EndpointError| bad_argument(py, error.to_string()))?;
+    let tls = ClientTlsConfig {
+        ca: tls_ca,
+        cert: tls_cert,
+        key: tls_key,
+        server_name: tls_name,
+        crl: None,
+    };
+    let network = Network::of(&endpoint, &tls).map_err(|error| exception(py, error.into()))?;
+    let background = background().map_err(|fault| exception(py, fault))?;
+    let work = async move {
+        let client = QueryClient::connect_over(&endpoint, &network).await?;
+        match token {
+            Some(token) => client.with_token(&token),
+            None => Ok(client),
+        }
+    };
+    Ok(Call::new(background, work, |py, query| {
+        let permits = Arc::new(Semaphore::new(REQUESTS_MAX));
+        let client = Client { query, background, permits, process: std::process::id() };
+        Ok(client.into_pyobject(py)?.into_any().unbind())
+    }))
+}
+
+impl Client {
+    /// Makes a call of `work`, which gets the client and ends after `timeout` seconds.
+    fn call<T: Send + 'static, F>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        work: impl FnOnce(QueryClient) -> F,
+        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Call>
+    where
+        F: Future<Output = Result<T, Fault>> + Send + 'static,
+    {
+        let (query, limit) = self.limited(py, timeout)?;
+        let permits = Arc::clone(&self.permits);
+        let work = work(query);
+        let work = async move {
+            // The semaphore is never closed.
+            let _permit = permits.acquire().await;
+            work.await
+        };
+        Ok(Call::new(self.background, within(limit, work), convert))
+    }
+
+    /// Gets rows by key. `convert` turns them into a Python object.
+    fn get_as(
+        &self,
+        py: Python<'_>,
+        target: Target,
+        keys: Vec<String>,
+        columns: Vec<String>,
+        key_column: Option<String>,
+        convert: fn(Python<'_>, RecordBatch) -> PyResult<Py<PyAny>>,
+    ) -> PyResult<Call> {
+        let request = GetRequest {
+            priority: target.priority(),
+            table: target.name,
+            version: target.version,
+            keys,
+            columns,
+            key_column: key_column.unwrap_or_default(),
+            ..Default::default()
+        };
+        self.call(
+            py,
+            target.timeout,
+            |query| async move { query.get(request).await },
+            move |py, gotten: Gotten| match gotten.rows {
+                GottenRows::Arrow(rows) => convert(py, rows),
+                GottenRows::Json(_) => Err(exception(py, damaged("it is JSON, not Arrow"))),
+            },
+        )
+    }
+
+    /// Returns the client with a time limit for each request.
+    fn limited(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+    ) -> PyResult<(QueryClient, Option<Duration>)> {
+        if self.process != std::process::id() {
+            let message = format!(
+                "this connection was made by process {} and can't be used in its fork; connect again",
+                self.process
+            );
+            return Err(bad_argument(py, message));
+        }
+        let limit = time_limit(py, timeout)?;
+        let query = self.query.clone();
+        let query = match limit {
+            Some(limit) => query.with_timeout(limit),
+            None => query,
+        };
+        Ok((query, limit))
+    }
+}
+
+#[pymethods]
+impl Client {
+    /// The endpoint, such as `http://127.0.0.1:7070`.
+    #[getter]
+    fn endpoint(&self) -> String {
+        self.query.endpoint().to_string()
+    }
+
+    /// Returns the rows that a search finds.
+    fn search(&self, py: Python<'_>, search: Search<'_>) -> PyResult<Call> {
+        let timeout = search.target.timeout;
+        let request = search.request(false)?;
+        self.call(
+            py,
+            timeout,
+            |query| async move { query.search(request).await },
+            |py, found: Found| Rows::from(found.rows).into_table(py),
+        )
+    }
+
+    /// Searches, and returns the version, whether the search was exhaustive, the number of rows, and the stages.
+    fn explain(&self, py: Python<'_>, search: Search<'_>) -> PyResult<Call> {
+        let timeout = search.target.timeout;
+        let request = search.request(true)?;
+        self.call(
+            py,
+            timeout,
+            |query| async move { query.search(request).await },
+            |py, found: Found| {
+                let stages = found.stages.into_iter().map(|stage| {
+                    let Stage { name, time_us, detail, depth } = stage;
+                    (name, time_us, detail, depth)
+                });
+                let stages = PyList::new(py, stages.collect::<Vec<_>>())?;
+                let rows = found.rows.num_rows();
+                let explained = (found.version, found.exhaustive, rows, stages);
+                Ok(explained.into_pyobject(py)?.into_any().unbind())
+            },
+        )
+    }
+
+    /// Returns the rows that have `keys`, in their order.
+    fn get(
+        &self,
+        py: Python<'_>,
+        target: Target,
+        keys: Vec<String>,
+        columns: Vec<String>,
+        key_column: Option<String>,
+    ) -> PyResult<Call> {
+        self.get_as(py, target, keys, columns, key_column, |py, rows| {
+            Rows::from(rows).into_table(py)
+        })
+    }
+
+    /// Returns the row that has `key` as a dictionary, or None.
+    fn get_row(
+        &self,
+        py: Python<'_>,
+        target: Target,
+        key: String,
+        columns: Vec<String>,
+        key_column: Option<String>,
+    ) -> PyResult<Call> {
+        self.get_as(py, target, vec![key], columns, key_column, |py, rows| first_row(py, &rows))
+    }
+
+    /// Returns the rows at `addresses`, in their order. Addresses without a row are an error unless `skip` is set.
+    fn take(
+        &self,
+        py: Python<'_>,
+        target: Target,
+        addresses: &Bound<'_, PyAny>,
+        columns: Vec<String>,
+        skip: bool,
+    ) -> PyResult<Call> {
+        let on_missing = if skip { OnMissing::Skip } else { OnMissing::Error };
+        let request = TakeRequest {
+            priority: target.priority(),
+            table: target.name,
+            version: target.version,
+            row_addrs: addresses_from_python(addresses)?,
+            columns,
+            on_missing: on_missing.into(),
+        };
+        let work = |query: QueryClient| async move {
+            let mut stream = query.take(request).await?;
+            let mut batches = Vec::new();
+            while let Some(mut part) = stream.next().await? {
+                batches.append(&mut part.batches);
+            }
+            let schema = stream.schema().ok_or_else(|| damaged("it has no schema"))?;
+            Ok(Rows { schema, batches })
+        };
+        self.call(py, target.timeout, work, |py, rows: Rows| rows.into_table(py))
+    }
+
+    /// Returns the rows of `stream` with columns of the table appended: those of the row whose key is in the column
+    /// `on`. If `on` is `None`, the stream's only column has the keys, and is left out.
+    fn lookup(
+        &self,
+        py: Python<'_>,
+        target: Target,
+        stream: &Bound<'_, PyAny>,
+        on: Option<String>,
+        columns: Vec<String>,
+        key_column: Option<String>,
+    ) -> PyResult<Call> {
+        let rows = rows_from_python(stream)?;
+        let timeout = target.timeout;
+        let open = open(target, columns, key_column);
+        let work = |query| async move { join(query, open, rows, on).await };
+        self.call(py, timeout, work, |py, rows: Rows| rows.into_table(py))
+    }
+
+    /// Returns for each of `keys` whether a row has it. If `exact` is not set, the key index is believed.
+    fn exists(
+        &self,
+        py: Python<'_>,
+        target: Target,
+        keys: &Bound<'_, PyAny>,
+        key_column: Option<String>,
+        exact: bool,
+    ) -> PyResult<Call> {
+        let keys = array_from_python(keys)?;
+        let timeout = target.timeout;
+        let open = open(target, Vec::new(), key_column);
+        let work = move |query| async move { exist(query, open, keys, exact).await };
+        self.call(py, timeout, work, |py, found| array_to_python(py, &found))
+    }
+
+    /// Begins to fill the table's chunks. `rows` has half-open ranges of positions; an end of 0 is the table's end.
+    fn warm(
+        &self,
+        py: Python<'_>,
+        target: Target,
+        columns: Vec<String>,
+        rows: Vec<(u64, u64)>,
+        bytes_per_s: u64,
+    ) -> PyResult<Call> {
+        let request = WarmRequest {
+            table: target.name,
+            version: target.version,
+            columns,
+            bytes_per_s,
+            rows: rows.into_iter().map(|(first, end)| RowRange { first, end }).collect(),
+        };
+        let (query, limit) = self.limited(py, target.timeout)?;
+        let background = self.background;
+        Ok(Call::new(
+            background,
+            within(limit, async move { query.warm(request).await }),
+            move |py, steps| {
+                let warm = Warm::new(steps, background, limit);
+                Ok(warm.into_pyobject(py)?.into_any().unbind())
+            },
+        ))
+    }
+
+    /// Returns the tables that the node serves: name, version, rows and error of each.
+    fn tables(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Call> {
+        self.call(py, timeout, |query| async move { query.tables().await }, listed)
+    }
+
+    /// Describes a table.
+    fn describe(&self, py: Python<'_>, target: Target) -> PyResult<Call> {
+        let Target { name, version, timeout, .. } = target;
+        let work = |query: QueryClient| async move { query.describe(&name, version).await };
+        self.call(py, timeout, work, described)
+    }
+
+    /// Describes the query node and its I/O nodes.
+    fn status(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Call> {
+        self.call(py, timeout, |query| async move { query.status().await }, status)
+    }
+}
+
+/// Returns the projection that look-ups of `target` open.
+fn open(target: Target, columns: Vec<String>, key_column: Option<String>) -> LookupOpen {
+    LookupOpen {
+        priority: target.priority(),
+        table: target.name,
+        version: target.version,
+        key_column: key_column.unwrap_or_default(),
+        columns,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,127 @@
+//! Look-ups of many keys: rows joined by key, and which keys exist.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
+use arrow_data::ArrayData;
+use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_select::take::take;
+use client::query::{Append, Lookup, LookupOpen, QueryClient, append_columns, keys_of};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use wire::{Fault, Reason};
+
+use crate::errors::internal;
+use crate::rows::Rows;
+
+/// The number of keys in a batch whose presence is looked up, as in [`append_columns`].
+const BATCH_KEYS: usize = 1024;
+
+/// The number of batches that are looked up at the same time.
+const BATCHES_IN_FLIGHT: usize = 32;
+
+/// The name of the column of keys when a caller gives only keys. No column of a table has it.
+const KEYS: &str = "\0keys";
+
+/// Appends columns of a table to `rows`: those of the row whose key is in the column `on`, or nulls. Without `on`, the
+/// only column of `rows` has the keys, and is left out of the result. All rows are read from one version.
+pub async fn join(
+    query: QueryClient,
+    mut open: LookupOpen,
+    rows: Rows,
+    on: Option<String>,
+) -> Result<Rows, Fault> {
+    let described = query.describe(&open.table, open.version).await?.response;
+    open.version = described.version;
+    if open.key_column.is_empty() {
+        open.key_column = described.key_column;
+    }
+    if open.columns.is_empty() {
+        // Rows that have the keys already get the other columns.
+        let key = on.as_ref().map(|_| &open.key_column);
+        let shown = described.columns.iter().filter(|it| it.by_default && Some(&it.name) != key);
+        open.columns = shown.map(|column| column.name.clone()).collect();
+    }
+    let rows = match on {
+        Some(_) => rows,
+        None => renamed(rows).map_err(internal)?,
+    };
+    let lookup = query.lookups().await?.open(open).await?;
+    let schema = joined_schema(&rows.schema, &lookup);
+    let first = if on.is_some() { 0 } else { 1 };
+    let on = on.unwrap_or_else(|| KEYS.into());
+    if rows.schema.column_with_name(&on).is_none() {
+        let names = rows.schema.fields().iter().map(|field| format!("`{}`", field.name()));
+        let names = names.collect::<Vec<_>>().join(", ");
+        let message = format!("the rows have no column `{on}` of keys; they have {names}");
+        return Err(Fault::new(Reason::ColumnNotFound, message).with("column", on));
+    }
+    let input = stream::iter(rows.batches.into_iter().map(Ok));
+    let appended = append_columns(input, Arc::from([Append { lookup, on }]));
+    let batches: Vec<RecordBatch> = appended.try_collect().await?;
+    let kept: Vec<usize> = (first..schema.fields().len()).collect();
+    let batches = batches.iter().map(|batch| batch.project(&kept)).collect::<Result<_, _>>();
+    let schema = schema.project(&kept).map_err(internal)?;
+    Ok(Rows { schema: Arc::new(schema), batches: batches.map_err(internal)? })
+}
+
+/// Gives the column of keys a name that no appended column has.
+fn renamed(rows: Rows) -> Result<Rows, arrow_schema::ArrowError> {
+    let field = rows.schema.field(0).clone().with_name(KEYS);
+    let schema: SchemaRef = Arc::new(Schema::new(vec![field]));
+    let batch = |batch: RecordBatch| {
+        RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(batch.column(0))])
+    };
+    let batches = rows.batches.into_iter().map(batch).collect::<Result<_, _>>()?;
+    Ok(Rows { schema, batches })
+}
+
+/// Returns the schema of the rows with the columns appended, which may be null.
+fn joined_schema(rows: &SchemaRef, lookup: &Lookup) -> Schema {
+    let appended = lookup.schema();
+    let appended = appended.iter().flat_map(|schema| schema.fields().iter());
+    let appended = appended.map(|field| Arc::new(Field::clone(field).with_nullable(true)));
+    let fields: Vec<_> = rows.fields().iter().cloned().chain(appended).collect();
+    Schema::new_with_metadata(fields, rows.metadata().clone())
+}
+
+/// Returns for each of `keys` whether a row has it. With `exact`, keys that only the key index found are looked up once
+/// more in the rows.
+pub async fn exist(
+    query: QueryClient,
+    mut open: LookupOpen,
+    keys: ArrayRef,
+    exact: bool,
+) -> Result<ArrayData, Fault> {
+    let lookups = query.lookups().await?;
+    let presence = lookups.open(LookupOpen { only_presence: true, ..open.clone() }).await?;
+    let (not_found, unproven) = presence_of(&presence, &keys).await?;
+    let mut found = vec![true; keys.len()];
+    not_found.iter().for_each(|&at| found[at as usize] = false);
+    if exact && !unproven.is_empty() {
+        // The rows that are read have their keys compared; no column of them is needed.
+        open.columns = vec!["_rowaddr".into()];
+        let rows = lookups.open(open).await?;
+        let unproven = UInt32Array::from(unproven);
+        let keys = take(&keys, &unproven, None).map_err(internal)?;
+        let (not_found, _) = presence_of(&rows, &keys).await?;
+        not_found.iter().for_each(|&at| found[unproven.value(at as usize) as usize] = false);
+    }
+    Ok(BooleanArray::from(found).into_data())
+}
+
+/// Returns the positions of keys that have no row, and of keys that only the key index found.
+async fn presence_of(lookup: &Lookup, keys: &ArrayRef) -> Result<(Vec<u32>, Vec<u32>), Fault> {
+    let starts = (0..keys.len()).step_by(BATCH_KEYS);
+    let answers = starts.map(|start| async move {
+        let keys = keys.slice(start, BATCH_KEYS.min(keys.len() - start));
+        let answer = lookup.get(keys_of(&keys)?).await?;
+        Ok::<_, Fault>((start as u32, answer))
+    });
+    let (mut not_found, mut unproven) = (Vec::new(), Vec::new());
+    let mut answers = stream::iter(answers).buffered(BATCHES_IN_FLIGHT);
+    while let Some((start, answer)) = answers.try_next().await? {
+        not_found.extend(answer.not_found.iter().map(|at| start + at));
+        unproven.extend(answer.unproven.iter().map(|at| start + at));
+    }
+    Ok((not_found, unproven))
+}

@@ -1,0 +1,159 @@
+//! Converts arguments to requests.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float32Type;
+use arrow_cast::cast;
+use arrow_schema::DataType;
+use client::query::{By, SearchRequest, Text, Vector};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use wire::fetch::Priority;
+
+use crate::errors::bad_argument;
+use crate::rows::array_from_python;
+
+/// The table that a request names, and what all requests for rows have in common: attributes of `bireme._table`.
+#[derive(FromPyObject)]
+pub struct Target {
+    /// The table's name.
+    pub name: String,
+    /// Its version; 0 for the latest.
+    pub version: u64,
+    /// Whether the request has the priority of background work.
+    pub background: bool,
+    /// The time limit in seconds; `None` for no limit.
+    pub timeout: Option<f64>,
+}
+
+impl Target {
+    /// Returns the priority as a request names it.
+    pub fn priority(&self) -> i32 {
+        priority(self.background)
+    }
+}
+
+fn priority(background: bool) -> i32 {
+    match background {
+        true => Priority::Batch.into(),
+        false => Priority::Unspecified.into(),
+    }
+}
+
+/// A search as `bireme._search` builds it: its attributes.
+#[derive(FromPyObject)]
+pub struct Search<'py> {
+    #[pyo3(attribute("_target"))]
+    pub target: Target,
+    #[pyo3(attribute("_vector"))]
+    vector: Option<Bound<'py, PyAny>>,
+    #[pyo3(attribute("_like"))]
+    like: Option<String>,
+    #[pyo3(attribute("_key_column"))]
+    key_column: Option<String>,
+    #[pyo3(attribute("_words"))]
+    words: Option<String>,
+    #[pyo3(attribute("_text_column"))]
+    text_column: Option<String>,
+    #[pyo3(attribute("_text_weight"))]
+    text_weight: Option<f32>,
+    #[pyo3(attribute("_filter"))]
+    filter: Option<String>,
+    #[pyo3(attribute("_limit"))]
+    limit: u32,
+    #[pyo3(attribute("_columns"))]
+    columns: Vec<String>,
+    #[pyo3(attribute("_vector_column"))]
+    vector_column: Option<String>,
+    #[pyo3(attribute("_nprobes"))]
+    nprobes: Option<u32>,
+    #[pyo3(attribute("_refine_factor"))]
+    refine_factor: Option<u32>,
+    #[pyo3(attribute("_recall"))]
+    recall: Option<f32>,
+    #[pyo3(attribute("_offset"))]
+    offset: u32,
+}
+
+impl Search<'_> {
+    /// Returns the request.
+    pub fn request(self, explain: bool) -> PyResult<SearchRequest> {
+        let near = match (self.vector, self.like) {
+            (Some(vector), _) => Some(By::Vector(Vector { values: vector_values(&vector)? })),
+            (None, like) => like.map(By::Like),
+        };
+        let column = self.text_column.unwrap_or_default();
+        let text = self.words.map(|words| Text { words, column });
+        let (by, fused_with) = match near {
+            Some(near) => (Some(near), text),
+            None => (text.map(By::Text), None),
+        };
+        Ok(SearchRequest {
+            priority: self.target.priority(),
+            table: self.target.name,
+            version: self.target.version,
+            by,
+            filter: self.filter.unwrap_or_default(),
+            k: self.limit,
+            columns: self.columns,
+            vector_column: self.vector_column.unwrap_or_default(),
+            nprobes: self.nprobes.unwrap_or(0),
+            refine_factor: self.refine_factor,
+            explain,
+            key_column: self.key_column.unwrap_or_default(),
+            fused_with,
+            text_weight: self.text_weight,
+            recall: self.recall,
+            offset: self.offset,
+            ..Default::default()
+        })
+    }
+}
+
+/// Returns the elements of a vector: a NumPy or pyarrow array, another buffer of floats, or a sequence of numbers.
+fn vector_values(vector: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
+    let py = vector.py();
+    let one_dimension = |dimensions: usize| match dimensions {
+        1 => Ok(()),
+        _ => Err(bad_argument(
+            py,
+            format!(
+                "the query vector has {dimensions} dimensions; search for one vector at a time"
+            ),
+        )),
+    };
+    if let Ok(buffer) = PyBuffer::<f32>::get(vector) {
+        one_dimension(buffer.dimensions())?;
+        return buffer.to_vec(py);
+    }
+    if let Ok(buffer) = PyBuffer::<f64>::get(vector) {
+        one_dimension(buffer.dimensions())?;
+        return Ok(buffer.to_vec(py)?.into_iter().map(|value| value as f32).collect());
+    }
+    if vector.hasattr(intern!(py, "__arrow_c_array__"))? {
+        let array = array_from_python(vector)?;
+        let floats = cast(&array, &DataType::Float32).ok().filter(|it| it.null_count() == 0);
+        let floats = floats.ok_or_else(|| {
+            let message = format!(
+                "an array of type {} with {} nulls is no query vector; give floats",
+                array.data_type(),
+                array.null_count()
+            );
+            bad_argument(py, message)
+        })?;
+        return Ok(floats.as_primitive::<Float32Type>().values().to_vec());
+    }
+    vector.extract().map_err(|error: PyErr| match error.is_instance_of::<PyTypeError>(py) {
+        true => {
+            let given =
+                vector.get_type().name().map_or(String::new(), |name| format!(" (not {name})"));
+            let message = format!(
+                "a query vector is a sequence or an array of numbers{given}: {}",
+                error.value(py)
+            );
+            bad_argument(py, message)
+        }
+        false => error,
+    })
+}
