@@ -84,7 +84,7 @@ impl Search<'_> {
             (None, like) => like.map(By::Like),
         };
         let column = self.text_column.unwrap_or_default();
-        let text = self.words.map(|words| Text { words, column });
+        let text = self.words.map(|words| Text { words, column, query: None });
         let (by, fused_with) = match near {
             Some(near) => (Some(near), text),
             None => (text.map(By::Text), None),
