@@ -105,9 +105,9 @@ class _Search:
         return self._with(_refine_factor=factor)
 
     def recall(self, share: float) -> Self:
-        """Finds this share of the nearest rows, such as 0.95, at the lowest cost, in place of nprobes and refine_factor.
+        """Finds this share of the nearest rows, such as 0.95, at the lowest cost.
 
-        It needs the curve that `bireme tune` measures.
+        It stands in place of nprobes and refine_factor, and needs the curve that `bireme tune` measures.
         """
         return self._with(_recall=float(share))
 
