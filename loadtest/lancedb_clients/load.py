@@ -24,9 +24,9 @@ NOISE = 0.1
 
 def questions(table: Path) -> list[list[float]]:
     """Vectors of rows with noise, the same in each process."""
-    vectors = lancedb.connect(table.parent).open_table(table.stem).to_lance()
-    rows = vectors.count_rows()
-    picked = vectors.take([at * rows // QUESTIONS for at in range(QUESTIONS)], columns=["vector"])
+    local = lancedb.connect(table.parent).open_table(table.stem)
+    rows = local.count_rows()
+    picked = local.take_offsets([at * rows // QUESTIONS for at in range(QUESTIONS)]).select(["vector"]).to_arrow()
     values = picked["vector"].combine_chunks().flatten().to_numpy().reshape(QUESTIONS, -1)
     noise = np.random.default_rng(1).uniform(-1, 1, values.shape).astype(np.float32)
     return (values + NOISE * values.std() * noise).tolist()
