@@ -19,6 +19,7 @@ mod escape;
 mod exit;
 mod machine;
 mod output;
+mod part_file;
 mod progress;
 mod report;
 mod runtime;

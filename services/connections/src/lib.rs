@@ -27,7 +27,7 @@ use traffic::connection_bytes;
 
 pub use accept::{AcceptOptions, Accepted, Acceptor, accept};
 pub use connection::{Connection, Lifetimes, Peer, WATCHES_MAX};
-pub use requests::{CallRule, CallRules, PlainCalls, REQUEST_BYTES, Streams};
+pub use requests::{CallRule, CallRules, PlainCalls, REQUEST_BYTES, Streams, read_rest};
 pub use serve::{ServeOptions, Served, serve};
 pub use slots::{Caps, ConnectionCounts, ConnectionSlot, ConnectionSlots};
 

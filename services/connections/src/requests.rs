@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Request, Response, Version};
@@ -211,7 +212,7 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
             let (request, held) = match this.begin(request, rule) {
                 Ok(begun) => begun,
                 Err((fault, body)) => {
-                    read_rest(body).await;
+                    read_rest(body, REFUSED_TIME_MAX, REFUSED_BYTES_MAX).await;
                     let refused = this.refuse(fault, rule);
                     return Ok(this.end(refused, rule, InFlight::nothing()));
                 }
@@ -231,19 +232,24 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
     }
 }
 
-/// Reads the rest of a refused request, so that its stream ends on both sides.
-async fn read_rest(mut body: Incoming) {
+/// Reads the rest of a refused request for at most `time_max`, until it has ended or more than `bytes_max` bytes have been
+/// read, so that it ends on both sides.
+pub async fn read_rest(
+    mut body: impl http_body::Body<Data = Bytes> + Unpin,
+    time_max: Duration,
+    bytes_max: usize,
+) {
     let reading = async {
         let mut bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {
             bytes += frame.data_ref().map_or(0, |data| data.len());
-            if bytes > REFUSED_BYTES_MAX {
+            if bytes > bytes_max {
                 break;
             }
         }
     };
     // The answer is the same whether the request has ended or not.
-    let _ = tokio::time::timeout(REFUSED_TIME_MAX, reading).await;
+    let _ = tokio::time::timeout(time_max, reading).await;
 }
 
 fn deadline_exceeded() -> Fault {

@@ -16,7 +16,7 @@ pub struct VersionInfo {
     pub version: u64,
     /// When it was committed.
     pub time: SystemTime,
-    /// What its writer recorded about it.
+    /// The metadata that its writer recorded.
     pub metadata: BTreeMap<String, String>,
     /// The path of its manifest within the table.
     pub manifest_path: String,

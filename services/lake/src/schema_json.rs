@@ -7,9 +7,9 @@ use lance_namespace::schema::arrow_schema_to_json;
 /// The names of types in a schema's JSON. Clients of one kind refuse the names of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypeNames {
-    /// Lance's own: `float`, `string`, `timestamp:us:-`. LanceDB's clients read them.
+    /// Lance's own names: `float`, `string`, `timestamp:us:-`. LanceDB's clients read them.
     Lance,
-    /// Those of the Lance Namespace specification: `float32`, `utf8`, `timestamp`.
+    /// Names of the Lance Namespace specification: `float32`, `utf8`, `timestamp`.
     Namespace,
 }
 

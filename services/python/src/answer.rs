@@ -8,7 +8,7 @@ use crate::errors::exception;
 /// Converts an answer to a Python object.
 pub type Answer = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
-/// What became of a call.
+/// The outcome of a call.
 pub type Outcome = Result<Answer, Fault>;
 
 /// Converts an outcome to a Python object or an exception.

@@ -1,8 +1,11 @@
 //! Answers ListTables and DescribeTable.
 
+use std::sync::Arc;
+
 use access::{Caller, Permission};
 use arrow_schema::FieldRef;
 use futures::FutureExt;
+use lake::IndexInfo;
 use wire::query::{
     Column, DescribeTableRequest, DescribeTableResponse, Fragment, Index, KeyIndex,
     ListTablesResponse, TableSummary,
@@ -13,8 +16,9 @@ use crate::error::Result;
 use crate::ipc::IpcHead;
 use crate::key_index::KeyIndexReport;
 use crate::recall_curves::index_recall;
+use crate::request_context::RequestContext;
 use crate::state::ShardState;
-use crate::tables::Listed;
+use crate::tables::{Listed, OpenTable};
 
 /// Lists the configured tables that `caller` may see, open or not.
 pub fn list_tables(state: &ShardState, caller: &Caller) -> ListTablesResponse {
@@ -36,6 +40,12 @@ pub fn summaries(state: &ShardState, caller: &Caller) -> Vec<TableSummary> {
     state.shared.catalog.list().filter(|listed| caller.sees(listed.name)).map(summary).collect()
 }
 
+/// Returns the indexes of a table.
+pub async fn indexes_of(open: &OpenTable, context: RequestContext) -> Result<Arc<Vec<IndexInfo>>> {
+    let indexes = async { Ok(open.table.indexes().await?) }.boxed();
+    context.bound("describe", indexes).await
+}
+
 /// Describes one table: its schema, size and indexes.
 pub async fn describe_table(
     state: &ShardState,
@@ -44,8 +54,7 @@ pub async fn describe_table(
 ) -> Result<DescribeTableResponse> {
     let open = call.open(&request.table, request.version, Permission::Read).boxed().await?;
     let context = call.context;
-    let indexes = async { Ok(open.table.indexes().await?) }.boxed();
-    let indexes = context.bound("describe", indexes).await?;
+    let indexes = indexes_of(&open, context).await?;
     let mut recalls = Vec::with_capacity(indexes.len());
     for index in indexes.iter() {
         let curve = match index.columns.as_slice() {

@@ -235,7 +235,7 @@ pub enum QueryError {
     /// The request is one that other servers of the protocol answer, and Bireme does not.
     #[error("{problem}")]
     NotBuilt {
-        /// What is not served, and what to do instead.
+        /// The call that is not served, and the alternative.
         problem: String,
     },
     /// The answer does not fit a message.

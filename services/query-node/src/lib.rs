@@ -39,6 +39,7 @@ mod lookups;
 mod memory;
 mod metrics;
 mod node;
+mod pieces;
 mod placement;
 mod recall_curves;
 mod request_context;

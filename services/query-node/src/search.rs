@@ -148,8 +148,7 @@ async fn look_up(
         key: key.clone(),
     })?;
     let vectors = Vectors::of(found.rows.column(0))?;
-    let vector = vectors.get(0).filter(|vector| vector.iter().all(|value| value.is_finite()));
-    let vector = vector.ok_or_else(|| QueryError::BadVector {
+    let vector = vectors.finite(0).ok_or_else(|| QueryError::BadVector {
         problem: format!(
             "of row {addr:?} in column `{column}` is null or not finite; search by another row"
         ),

@@ -20,6 +20,7 @@ use crate::counters::Rpc;
 use crate::describe::{describe_table, list_tables};
 use crate::get::get;
 use crate::lookups::LookupStream;
+use crate::pieces::{PIECES_AHEAD_MAX, in_pieces};
 use crate::placement::placement;
 use crate::request_context::RequestContext;
 use crate::search::search;
@@ -31,9 +32,6 @@ use crate::take::Take;
 use crate::tune::Tune;
 use crate::warm::Warm;
 
-/// Maximum number of a stream's messages that wait for the connection while the next one is made.
-const MESSAGES_AHEAD_MAX: usize = 2;
-
 /// Implements `bireme.query.v1.QueryService` on one core.
 pub struct Service(pub Arc<ShardState>);
 
@@ -41,10 +39,10 @@ type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
     /// Identifies the caller and begins the call.
-    pub async fn begin<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<Call, Status> {
+    pub async fn begin<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<Call, Fault> {
         let context = StreamContext::of(request, self.0.shared.config.timeout).base;
         let caller = self.identify(rpc, request).await?;
-        Ok(Call::begin(&self.0, rpc, context, caller).await.map_err(Fault::from)?)
+        Ok(Call::begin(&self.0, rpc, context, caller).await?)
     }
 
     /// Identifies the caller of a stream, each of whose requests becomes a call.
@@ -152,27 +150,11 @@ impl QueryService for Service {
             let messages = call.end(messages)?.into_iter().map(Ok);
             return Ok(Response::new(stream::iter(messages).boxed()));
         }
-        let (messages, mut responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
-        tokio::spawn(async move {
-            let sent = tokio::select! {
-                biased;
-                sent = take.send(&state, &messages, &mut call, each) => sent,
-                // The caller is gone: dropping `take` cancels its reads, and the call ends as abandoned.
-                () = messages.closed() => return,
-            };
-            if let Err(fault) = call.end(sent) {
-                let _ = messages.send(Err(fault)).await;
-            }
+        let sent = in_pieces(call, move |messages, call| {
+            async move { take.send(&state, messages, call, each).await }.boxed()
         });
-        // An error of the first rows becomes the rpc's status.
-        match responses.recv().await {
-            Some(Ok(first)) => {
-                let first = stream::iter([Ok(first)]);
-                Ok(Response::new(first.chain(statuses(responses)).boxed()))
-            }
-            Some(Err(fault)) => Err(fault.into()),
-            None => Err(Status::internal("the rows were not sent; this is a defect")),
-        }
+        let (first, rest) = sent.await?;
+        Ok(Response::new(stream::iter([Ok(first)]).chain(statuses(rest)).boxed()))
     }
 
     async fn list_tables(
@@ -206,7 +188,7 @@ impl QueryService for Service {
             Err(error) => return answer(call, Err(error)),
         };
         let context = call.context;
-        let (progress, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
+        let (progress, responses) = mpsc::channel(PIECES_AHEAD_MAX);
         tokio::spawn(async move {
             let ended = tokio::select! {
                 biased;
@@ -235,7 +217,7 @@ impl QueryService for Service {
             Err(error) => return answer(call, Err(error)),
         };
         let context = call.context;
-        let (progress, responses) = mpsc::channel(MESSAGES_AHEAD_MAX);
+        let (progress, responses) = mpsc::channel(PIECES_AHEAD_MAX);
         tokio::spawn(async move {
             tokio::select! {
                 // The run has sent its errors as progress.

@@ -6,14 +6,13 @@ use bytes::Bytes;
 use futures::FutureExt;
 use lake::LakeError;
 use spelling::counted;
-use tokio::sync::mpsc;
-use wire::Fault;
 use wire::query::{OnMissing, TakeRequest, TakeResponse};
 
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::ipc::IpcWriter;
+use crate::pieces::Pieces;
 use crate::request_context::RequestContext;
 use crate::row_reader::{Piece, RowReader};
 use crate::stages::validate_take;
@@ -22,9 +21,6 @@ use crate::tables::{Measure, OpenTable};
 
 /// Maximum size of a message's rows, in bytes.
 const MESSAGE_ROWS_BYTES: usize = 4 << 20;
-
-/// The channel of messages to the caller. If it is full, the Take waits for the caller to read.
-pub type Messages = mpsc::Sender<std::result::Result<TakeResponse, Fault>>;
 
 /// A validated Take request, and its progress.
 pub struct Take {
@@ -69,7 +65,7 @@ impl Take {
     pub async fn send(
         mut self,
         state: &ShardState,
-        messages: &Messages,
+        messages: &Pieces<TakeResponse>,
         call: &mut Call,
         context_of: impl Fn(RequestContext) -> RequestContext,
     ) -> Result<()> {

@@ -1,6 +1,7 @@
 //! A curve: what was measured, on which index, and with which questions.
 
 use serde::{Deserialize, Serialize};
+use wire::query::RecallSetting;
 
 /// The recall of searches of one vector index.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,7 +83,7 @@ pub struct Point {
     pub cost: f64,
 }
 
-/// How well a curve fits an index.
+/// Whether a curve was measured on an index as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// All segments that were measured are still there, and the table has not doubled.
@@ -142,6 +143,20 @@ pub struct Shown {
     pub wanted: Option<f64>,
     /// The setting.
     pub point: Point,
+}
+
+impl From<&Shown> for RecallSetting {
+    fn from(Shown { k, wanted, point }: &Shown) -> Self {
+        Self {
+            k: *k,
+            wanted: wanted.unwrap_or(0.0) as f32,
+            nprobes: point.nprobes,
+            refine_factor: point.candidates.div_ceil(*k),
+            recall: point.recall as f32,
+            recall_low: point.low as f32,
+            cost: point.cost as f32,
+        }
+    }
 }
 
 /// The recalls for which a description shows the chosen settings.

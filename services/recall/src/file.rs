@@ -178,7 +178,7 @@ mod tests {
                 }
             };
             match decode(&bytes) {
-                // What is believed can be used.
+                // A curve that is accepted can be used.
                 Ok(curve) => {
                     if let Ok(it) =
                         curve.choose(rng.random_range(1..2000), rng.random_range(0.01..0.99))

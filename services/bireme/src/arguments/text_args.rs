@@ -8,7 +8,7 @@ use client::query::{
 /// The heading in `--help` of the flags that say which text a row has to have.
 pub const TEXT: &str = "Text (alone, or with --like or --vector as a hybrid search)";
 
-/// What the text of a row has to match.
+/// The text query of a command line.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TextArgs {
     /// The rows that match any of these words best

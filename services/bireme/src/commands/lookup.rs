@@ -1,7 +1,5 @@
 //! `bireme lookup`: appends columns of a table to the rows of a file, by key.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +13,6 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 use serde_json::json;
-use tempfile::NamedTempFile;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use wire::Fault;
@@ -23,6 +20,7 @@ use wire::Fault;
 use crate::arguments::{Connection, PriorityArgs, TableArgs, parse_column};
 use crate::error::{CliError, Result};
 use crate::output::{self, Output};
+use crate::part_file::part_file;
 use crate::progress::{Unit, bar};
 
 /// The number of batches of the file that are read ahead.
@@ -167,12 +165,4 @@ async fn write(
     file.as_file().sync_all().map_err(|error| unwritable(&error))?;
     file.persist_noclobber(path).map_err(|error| unwritable(&error.error))?;
     Ok(rows)
-}
-
-/// Creates a file beside `path`, with the permissions of any new file. It is removed on drop unless it was renamed to
-/// `path`.
-fn part_file(path: &Path) -> std::io::Result<NamedTempFile> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let permissions = Permissions::from_mode(0o666);
-    tempfile::Builder::new().permissions(permissions).tempfile_in(folder.unwrap_or(Path::new(".")))
 }

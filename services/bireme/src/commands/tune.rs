@@ -8,15 +8,15 @@ use clap::{ArgGroup, Args, ValueHint};
 use client::query::{QueryClient, TuneProgress, TuneRequest};
 use futures::StreamExt;
 use lake::{Lake, LakeOptions, Table};
-use recall::{Curve, CurveFileError, CurveFiles, Questions, Shown, decode};
+use recall::{Curve, CurveFileError, CurveFiles, Questions, decode};
 use serde_json::{Value, json};
-use tempfile::NamedTempFile;
 use wire::query::RecallSetting;
 
 use crate::arguments::{Connection, StorageArgs, TableArgs, read_questions};
 use crate::error::{CliError, Result};
 use crate::escape;
 use crate::output::{Output, count, counted, micros, recall_json, recall_text};
+use crate::part_file::part_file;
 use crate::progress::{Unit, bar};
 
 /// The recall and the number of rows for which a curve without a setting carries a warning.
@@ -133,9 +133,8 @@ async fn measure(client: &QueryClient, request: TuneRequest, out: &Output) -> Re
 
 /// Writes the curve to a file, whole or not at all, because nodes may be reading it.
 fn write(file: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = file.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let write = || {
-        let mut new = NamedTempFile::new_in(folder)?;
+        let mut new = part_file(file)?;
         new.write_all(bytes)?;
         new.as_file().sync_all()?;
         // Other users run the nodes.
@@ -180,7 +179,7 @@ fn report(
     seconds: f64,
     out: &mut Output,
 ) -> Result<()> {
-    let settings: Vec<_> = curve.shown().iter().map(setting).collect();
+    let settings: Vec<_> = curve.shown().iter().map(RecallSetting::from).collect();
     let unreached = curve.choose(WANTED.0, WANTED.1).err();
     let unreached =
         unreached.map(|why| format!("recall {} for {} rows: {why}", WANTED.1, WANTED.0));
@@ -230,17 +229,4 @@ fn document(
         "kept": kept,
         "seconds": seconds,
     })
-}
-
-fn setting(shown: &Shown) -> RecallSetting {
-    let Shown { k, wanted, point } = shown;
-    RecallSetting {
-        k: *k,
-        wanted: wanted.unwrap_or(0.0) as f32,
-        nprobes: point.nprobes,
-        refine_factor: point.candidates.div_ceil(*k),
-        recall: point.recall as f32,
-        recall_low: point.low as f32,
-        cost: point.cost as f32,
-    }
 }

@@ -8,7 +8,7 @@ use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::PhysicalExpr;
 use lance::io::exec::Planner;
 
-use super::filter::{check_tokens, may_read_clock, without_literals};
+use super::filter::{check_tokens, check_whole};
 use crate::deep_stack::on_deep_stack;
 use crate::diagnose::one_line;
 use crate::error::{LakeError, Result};
@@ -41,15 +41,8 @@ impl Table {
         let said = |error: lance::Error| bad(one_line(&error.to_string()));
         let parse = |text: &str| on_deep_stack(|| planner.parse_expr(text)).map_err(said);
         let expr = parse(sql)?;
-        // As with filters, text after a complete expression would be ignored.
         let enclosed = parse(&format!("({sql}\n)"))?;
-        let is_same = match may_read_clock(sql) {
-            true => without_literals(enclosed) == without_literals(expr.clone()),
-            false => enclosed == expr,
-        };
-        if !is_same {
-            return Err(bad("there is more text after a complete expression".into()));
-        }
+        check_whole(sql, Some(&expr), Some(&enclosed)).map_err(bad)?;
         let columns = columns_of(&expr);
         for column in &columns {
             if schema.field_with_name(column).is_err() {
@@ -60,7 +53,7 @@ impl Table {
         let schema = Arc::new(Schema::new(read.collect::<Vec<FieldRef>>()));
         let planner = Planner::new(Arc::clone(&schema));
         let physical = on_deep_stack(|| {
-            let expr = planner.optimize_expr(planner.parse_expr(sql)?)?;
+            let expr = planner.optimize_expr(expr)?;
             planner.create_physical_expr(&expr)
         });
         let physical = physical.map_err(said)?;

@@ -58,7 +58,7 @@ impl Table {
     /// Errors: `BadFilter`, and those of the store.
     pub async fn search_filter(&self, filter: &str, limit: usize) -> Result<FilterHits> {
         // Stable row ids have no order of addresses.
-        if !self.dataset().manifest().uses_stable_row_ids()
+        if !self.has_stable_row_ids()
             && !may_read_clock(filter)
             && let Some(list) = self.allow_list_by_index(filter).await?
         {
@@ -196,18 +196,9 @@ impl Table {
             let parsed = on_deep_stack(|| scanner.filter(text)?.get_expr_filter());
             parsed.map_err(|error| bad(self.filter_error(filter, &one_line(&error.to_string()))))
         };
-        // Lance parses the first complete expression and ignores the text after it. In parentheses, such text is an
-        // error.
         let expr = parsed(filter)?;
         let enclosed = parsed(&format!("({filter}\n)"))?;
-        // Each parsing reads the clock anew.
-        let is_same = match may_read_clock(filter) {
-            true => enclosed.map(without_literals) == expr.clone().map(without_literals),
-            false => enclosed == expr,
-        };
-        if !is_same {
-            return Err(bad("there is more text after a complete expression".into()));
-        }
+        check_whole(filter, expr.as_ref(), enclosed.as_ref()).map_err(bad)?;
         expr.ok_or_else(|| bad("it has no expression".into()))
     }
 
@@ -249,14 +240,29 @@ impl Table {
     }
 }
 
+/// Checks that `expr` is all of `text`. Lance parses the first complete expression and ignores the text after it. In
+/// parentheses, such text is an error, or changes the expression: `enclosed` is `text` as parsed in parentheses.
+pub(super) fn check_whole(
+    text: &str,
+    expr: Option<&Expr>,
+    enclosed: Option<&Expr>,
+) -> std::result::Result<(), String> {
+    // Each parsing reads the clock anew.
+    let is_same = match may_read_clock(text) {
+        true => enclosed.map(without_literals) == expr.map(without_literals),
+        false => enclosed == expr,
+    };
+    is_same.then_some(()).ok_or_else(|| "there is more text after a complete expression".into())
+}
+
 /// Returns `expr` with null in place of each literal.
-pub(super) fn without_literals(expr: Expr) -> Expr {
+fn without_literals(expr: &Expr) -> Expr {
     let erase = |part| match part {
         Expr::Literal(..) => Ok(Transformed::yes(Expr::Literal(ScalarValue::Null, None))),
         other => Ok(Transformed::no(other)),
     };
     // The closure returns no error.
-    on_deep_stack(|| expr.transform(erase))
+    on_deep_stack(|| expr.clone().transform(erase))
         .map_or(Expr::Literal(ScalarValue::Null, None), |it| it.data)
 }
 

@@ -283,7 +283,7 @@ impl Partitions {
     }
 }
 
-/// How much of an index is searched.
+/// The part of an index that a search reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probes {
     /// The number of partitions of each segment.
@@ -292,7 +292,7 @@ pub(crate) struct Probes {
     pub ef: Option<usize>,
 }
 
-/// What a search of partitions looks for.
+/// The request of a search of partitions.
 struct Wanted {
     vector: ArrayRef,
     k: usize,

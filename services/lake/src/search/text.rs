@@ -34,7 +34,7 @@ const UNMASKED_ROWS_MAX: usize = 20_000;
 /// A full-text search.
 #[derive(Clone, Debug, Default)]
 pub struct TextQuery {
-    /// What the text of a row has to match, and how it is scored.
+    /// The query that a row's text must match, with its scoring.
     pub query: TextExpr,
     /// The maximum number of rows; at least 1.
     pub k: usize,

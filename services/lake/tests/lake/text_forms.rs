@@ -128,7 +128,7 @@ fn queries() -> Vec<(TextExpr, FtsQuery)> {
             ])
             .into(),
         ),
-        // Of several columns.
+        // Searches of several columns.
         (
             boolean(
                 &[any_of("text", "maple ash")],

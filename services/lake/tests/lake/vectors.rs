@@ -154,7 +154,7 @@ async fn compare_to_ladder(table: &Table, kind: VectorIndexKind) {
                 let query = VectorQuery { nprobes: Some(nprobes), k, ..query.clone() };
                 let hits = table.search_vector(&query).await.unwrap();
                 assert_eq!(hits.len(), rung.hits.len().min(k));
-                // Of equally near rows, either may be the last.
+                // If two rows are equally near, either may be the last.
                 let farthest = rung.hits[hits.len() - 1].distance;
                 same += hits.iter().filter(|hit| hit.distance <= farthest).count();
                 all += hits.len();

@@ -20,7 +20,7 @@ pub enum HttpError {
     },
     /// The call is part of a protocol, but is not served.
     NotBuilt {
-        /// What is not served, and what to do instead.
+        /// The call that is not served, and the alternative.
         problem: String,
     },
     /// The request comes from a web page.

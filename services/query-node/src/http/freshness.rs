@@ -1,5 +1,5 @@
-//! How new a version must be that a caller reads, by the headers of LanceDB's clients. What a client has seen on one
-//! node, or has written, it must not miss on another.
+//! Reads from the headers of LanceDB's clients the oldest version that a caller accepts. A client must not miss on one
+//! node what it has seen on another, or has written.
 
 use std::time::SystemTime;
 

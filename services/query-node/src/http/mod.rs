@@ -32,11 +32,9 @@ use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use axum::routing::{any, get};
-use connections::PlainCalls;
-use futures::StreamExt;
+use connections::{PlainCalls, read_rest};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tonic::metadata::MetadataMap;
 use wire::{Fault, Reason};
 
@@ -46,13 +44,13 @@ use self::freshness::Freshness;
 use self::query::query;
 use self::query_body::QueryBody;
 use self::route::{Dialect, Route, TableCall, route};
-use self::tables::{CountBody, TagBody};
 use crate::call::Call;
 use crate::counters::Rpc;
 use crate::error::{QueryError, Result};
 use crate::service::Service;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
+use crate::tables::OpenTable;
 
 /// The version of LanceDB's protocol, which tells its clients what they may send: several vectors in one query, and
 /// structured full-text queries.
@@ -88,29 +86,14 @@ async fn serve(State(state): State<Arc<ShardState>>, request: Request) -> Respon
     let (mut version, mut body) = (None, Some(body));
     let answered = answer(&state, parts, &mut body, &mut version).await;
     if let Some(unread) = body {
-        read_rest(unread).await;
+        // Over HTTP/1.1 the connection would be reset otherwise, and a client that still sends would not see the answer.
+        read_rest(unread, REFUSED_TIME_MAX, REFUSED_BYTES_MAX).await;
     }
     let mut response = versioned(answered.unwrap_or_else(|error| error.answer()), version);
     if let Some(id) = id {
         response.headers_mut().insert(REQUEST_ID, id);
     }
     response
-}
-
-/// Reads the rest of a request that was refused before its body was read. Over HTTP/1.1 its connection would be reset
-/// otherwise, and a client that still sends would not see the answer.
-async fn read_rest(body: Body) {
-    let reading = async {
-        let (mut frames, mut bytes) = (body.into_data_stream(), 0);
-        while let Some(Ok(data)) = frames.next().await {
-            bytes += data.len();
-            if bytes > REFUSED_BYTES_MAX {
-                break;
-            }
-        }
-    };
-    // The answer is the same whether the request has ended or not.
-    let _ = tokio::time::timeout(REFUSED_TIME_MAX, reading).await;
 }
 
 /// The time for which the rest of a refused request is read, and the bytes after which reading stops.
@@ -155,8 +138,7 @@ async fn answer(
         Route::Table { call: TableCall::CountRows, .. } => Rpc::HttpCountRows,
         _ => Rpc::HttpDescribe,
     };
-    let begun = Service(Arc::clone(state)).begin(rpc, &request).await;
-    let mut call = begun.map_err(|status| Fault::from_status(&status))?;
+    let mut call = Service(Arc::clone(state)).begin(rpc, &request).await?;
     let mut of_stream = StreamContext::of(&request, state.shared.config.timeout);
     if let Some(timeout) = timeout {
         of_stream = of_stream.within(timeout);
@@ -169,9 +151,18 @@ async fn answer(
                 let table = TableRequest { name: &name, asked, dialect, freshness };
                 table.answer(state, &body, of_stream, call, version).await
             }
-            other => {
-                let answer = of_namespace(state, other, text, &call);
-                Reply::Whole(Box::new(call), answer)
+            Route::Tables { namespace } => {
+                let listed = check_root(&namespace)
+                    .and_then(|()| tables::list(state, &call.caller().caller, text));
+                Reply::Whole(Box::new(call), listed)
+            }
+            Route::Namespaces { namespace } => {
+                let none = serde_json::json!({ "namespaces": [], "page_token": null });
+                Reply::Whole(Box::new(call), check_root(&namespace).and_then(|()| json(none)))
+            }
+            Route::Namespace { namespace } => {
+                let described = serde_json::json!({ "properties": {} });
+                Reply::Whole(Box::new(call), check_root(&namespace).and_then(|()| json(described)))
             }
         },
     };
@@ -256,11 +247,28 @@ fn unparsed(error: serde_json::Error) -> QueryError {
     QueryError::BadRequest { field: "body", problem }
 }
 
-/// The part of a body that names a version.
-#[derive(Default, Deserialize)]
-struct VersionBody {
+/// The version that a call names.
+#[derive(Default)]
+struct Named {
     version: Option<u64>,
     branch: Option<String>,
+}
+
+impl Named {
+    fn by(query: &QueryBody) -> Self {
+        Self { version: query.version, branch: query.branch.clone() }
+    }
+}
+
+/// The body of a call that is about no query.
+#[derive(Default, Deserialize)]
+struct TableBody {
+    version: Option<u64>,
+    branch: Option<String>,
+    predicate: Option<String>,
+    /// The name that Namespace clients give to the predicate.
+    filter: Option<String>,
+    tag: Option<String>,
 }
 
 /// The body of a call that explains a query.
@@ -291,9 +299,7 @@ impl TableRequest<'_> {
             TableCall::Query => {
                 let opened = async {
                     let query: QueryBody = parse(body)?;
-                    let named =
-                        VersionBody { version: query.version, branch: query.branch.clone() };
-                    Ok((self.open(state, named, &mut call, version).await?, query))
+                    Ok((self.open(state, Named::by(&query), &mut call, version).await?, query))
                 };
                 match opened.await {
                     Ok((open, body)) => query(state, &open, body, of_stream, call).await,
@@ -320,25 +326,22 @@ impl TableRequest<'_> {
             _ => None,
         };
         if let Some(query) = explained {
-            let named = VersionBody { version: query.version, branch: query.branch.clone() };
-            let open = self.open(state, named, call, version).await?;
+            let open = self.open(state, Named::by(&query), call, version).await?;
             return query::explain(state, &open, query, call).await;
         }
-        let named: VersionBody = parse(body)?;
+        let body: TableBody = parse(body)?;
+        let named = Named { version: body.version, branch: body.branch };
         let open = self.open(state, named, call, version).await?;
         match self.asked {
             TableCall::Exists => Ok(Answer::Nothing),
             TableCall::CountRows => {
-                let body: CountBody = parse(body)?;
-                tables::count_rows(state, &open, body, call).await
+                let predicate = body.predicate.or(body.filter);
+                tables::count_rows(state, &open, predicate, call).await
             }
             TableCall::Stats => tables::stats(&open, call).await,
             TableCall::Versions => tables::versions(state, &open, self.dialect, call).await,
             TableCall::Tags => tables::tags(state, &open, self.dialect, call).await,
-            TableCall::TagVersion => {
-                let body: TagBody = parse(body)?;
-                tables::tag_version(state, &open, body, call).await
-            }
+            TableCall::TagVersion => tables::tag_version(state, &open, body.tag, call).await,
             TableCall::Branches => tables::branches(state, &open, call).await,
             TableCall::Indexes => tables::indexes(&open, call).await,
             TableCall::IndexStats { index } => tables::index_stats(&open, &index, call).await,
@@ -353,10 +356,10 @@ impl TableRequest<'_> {
     async fn open(
         &self,
         state: &ShardState,
-        named: VersionBody,
+        named: Named,
         call: &mut Call,
         version: &mut Option<u64>,
-    ) -> Result<Arc<crate::tables::OpenTable>> {
+    ) -> Result<Arc<OpenTable>> {
         if let Some(branch) = named.branch.filter(|branch| branch != "main") {
             let problem = format!("branch `{branch}` is not served: only the main branch is");
             return Err(QueryError::NotBuilt { problem });
@@ -375,24 +378,10 @@ impl TableRequest<'_> {
     }
 }
 
-/// Answers a call of a namespace. All tables are in the root namespace, which has no namespaces in it.
-fn of_namespace(state: &ShardState, route: Route, query: &str, call: &Call) -> Result<Answer> {
-    let (Route::Tables { namespace }
-    | Route::Namespaces { namespace }
-    | Route::Namespace { namespace }) = &route
-    else {
-        return Err(QueryError::Server("a table's call reached a namespace".into()));
-    };
-    if !namespace.is_empty() {
-        return Err(QueryError::NamespaceUnknown { namespace: namespace.join("$") });
-    }
-    match route {
-        Route::Tables { .. } => tables::list(state, &call.caller().caller, query),
-        Route::Namespaces { .. } => {
-            json(serde_json::json!({ "namespaces": [], "page_token": null }))
-        }
-        _ => json(Value::Object(
-            [("properties".to_owned(), serde_json::json!({}))].into_iter().collect(),
-        )),
+/// Refuses all namespaces but the root: all tables are in it, and it has no namespaces.
+fn check_root(namespace: &[String]) -> Result<()> {
+    match namespace {
+        [] => Ok(()),
+        parts => Err(QueryError::NamespaceUnknown { namespace: parts.join("$") }),
     }
 }

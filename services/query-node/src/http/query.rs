@@ -28,17 +28,28 @@ pub async fn query(
     of_stream: StreamContext,
     mut call: Call,
 ) -> Reply {
-    let has_words = body.full_text_query.as_ref().is_some_and(|words| !words.is_null());
-    let answer = match (&body.vector, has_words) {
-        (Vectors::None, false) => return scan(state, open, body, of_stream, call).await,
-        (Vectors::None, true) => by_words(state, open, body, &mut call).await,
-        (_, false) => by_vectors(state, open, body, &mut call).await,
+    if body.is_scan() {
+        return scan(state, open, body, of_stream, call).await;
+    }
+    let answer = searched(state, open, body, &mut call).await;
+    Reply::Whole(Box::new(call), answer)
+}
+
+/// Answers a query of vectors or words.
+async fn searched(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    body: QueryBody,
+    call: &mut Call,
+) -> Result<Answer> {
+    match (&body.vector, body.has_words()) {
+        (Vectors::None, _) => by_words(state, open, body, call).await,
+        (_, false) => by_vectors(state, open, body, call).await,
         (_, true) => Err(QueryError::BadRequest {
             field: "full_text_query",
             problem: "is given beside `vector`; send two queries, and fuse their rows".into(),
         }),
-    };
-    Reply::Whole(Box::new(call), answer)
+    }
 }
 
 async fn by_vectors(
@@ -53,8 +64,7 @@ async fn by_vectors(
         Vectors::Several(vectors) => (vectors, true),
     };
     let measure = Measure::Distance;
-    let with_row_id = body.with_row_id.unwrap_or(false);
-    let selection = Selection::new(body.columns.take(), with_row_id, measure, open)?;
+    let selection = Selection::new(&mut body, measure, open)?;
     let base = SearchRequest {
         vector_column: body.vector_column.take().unwrap_or_default(),
         nprobes: body.minimum_nprobes.or(body.nprobes).unwrap_or_default(),
@@ -84,8 +94,7 @@ async fn by_words(
     call: &mut Call,
 ) -> Result<Answer> {
     let measure = Measure::Score;
-    let with_row_id = body.with_row_id.unwrap_or(false);
-    let selection = Selection::new(body.columns.take(), with_row_id, measure, open)?;
+    let selection = Selection::new(&mut body, measure, open)?;
     let words = text_of(body.full_text_query.take().unwrap_or_default())?;
     let request =
         SearchRequest { by: Some(By::Text(words)), ..search_request(&mut body, open, &selection)? };
@@ -103,11 +112,9 @@ pub async fn explain(
     call: &mut Call,
 ) -> Result<Answer> {
     call.explain();
-    let has_words = body.full_text_query.as_ref().is_some_and(|words| !words.is_null());
-    match (&body.vector, has_words) {
-        (Vectors::None, false) => explain_scan(state, open, body, call).await?,
-        (Vectors::None, true) => drop(by_words(state, open, body, call).await?),
-        _ => drop(by_vectors(state, open, body, call).await?),
+    match body.is_scan() {
+        true => explain_scan(state, open, body, call).await?,
+        false => drop(searched(state, open, body, call).await?),
     }
     let line = |it: Stage| format!("{} ({} µs): {}\n", it.name, it.time_us, it.detail);
     json(call.explained().into_iter().map(line).collect::<String>())
@@ -157,10 +164,7 @@ async fn found(
     call: &mut Call,
 ) -> Result<(RecordBatch, Option<Vec<u64>>)> {
     let FoundRows { rows, .. } = find(state, open, request, call).await?;
-    let positions = match selection.has_positions() {
-        true => Some(positions(open, &rows, measure, call.context).await?),
-        false => None,
-    };
+    let positions = positions(selection, open, &rows, measure, call.context).await?;
     Ok((rows, positions))
 }
 

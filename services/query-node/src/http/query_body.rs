@@ -36,6 +36,18 @@ pub struct QueryBody {
     pub bypass_vector_index: Option<bool>,
 }
 
+impl QueryBody {
+    /// Returns whether the query searches for words.
+    pub fn has_words(&self) -> bool {
+        self.full_text_query.as_ref().is_some_and(|words| !words.is_null())
+    }
+
+    /// Returns whether the query reads rows without a search.
+    pub fn is_scan(&self) -> bool {
+        self.vector == Vectors::None && !self.has_words()
+    }
+}
+
 /// The query vectors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Vectors {

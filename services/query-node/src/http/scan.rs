@@ -14,7 +14,6 @@ use axum::body::{Body, Bytes};
 use futures::{FutureExt, StreamExt, stream};
 use lake::OrderBy;
 use spelling::counted;
-use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use wire::Fault;
 
@@ -27,14 +26,12 @@ use crate::call::Call;
 use crate::call_rules::TAKE_ROWS_MAX;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
+use crate::pieces::{Pieces, in_pieces};
 use crate::request_context::RequestContext;
 use crate::row_reader::{Piece, RowReader};
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
 use crate::tables::{Measure, OpenTable};
-
-/// Maximum number of pieces that wait for the connection while the next one is read.
-const PIECES_AHEAD_MAX: usize = 2;
 
 /// Answers a query of neither vectors nor words. `of_stream` is the context of the whole answer.
 pub async fn scan(
@@ -55,29 +52,16 @@ pub async fn scan(
     }
     let format = scan.writer.format();
     let state = Arc::clone(state);
-    let (pieces, mut received) = mpsc::channel(PIECES_AHEAD_MAX);
-    tokio::spawn(async move {
-        let sent = tokio::select! {
-            biased;
-            sent = scan.send(&state, &pieces, &mut call, of_stream) => sent,
-            // The caller is gone: dropping the scan cancels its reads, and the call ends as abandoned.
-            () = pieces.closed() => return,
-        };
-        if let Err(fault) = call.end(sent) {
-            let _ = pieces.send(Err(fault)).await;
-        }
+    let sent = in_pieces(call, move |pieces, call| {
+        async move { scan.send(&state, pieces, call, of_stream).await }.boxed()
     });
-    // An error of the first rows becomes the status of the answer.
-    match received.recv().await {
-        Some(Ok(first)) => {
-            let rest = ReceiverStream::new(received).map(|piece| piece.map_err(text_of));
+    match sent.await {
+        Ok((first, rest)) => {
+            let rest = ReceiverStream::new(rest).map(|piece| piece.map_err(text_of));
             let body = stream::iter([Ok(first)]).chain(rest);
             Reply::Pieces(Body::from_stream(body), format)
         }
-        Some(Err(fault)) => Reply::Failed(fault),
-        None => Reply::Failed(
-            QueryError::Server("the rows were not sent; this is a defect".into()).into(),
-        ),
+        Err(fault) => Reply::Failed(fault),
     }
 }
 
@@ -98,9 +82,6 @@ fn text_of(fault: Fault) -> std::io::Error {
     std::io::Error::other(fault.message)
 }
 
-/// The channel of pieces to the caller.
-type Pieces = mpsc::Sender<std::result::Result<Bytes, Fault>>;
-
 /// A query in progress.
 struct Scan {
     reader: RowReader,
@@ -115,8 +96,7 @@ impl Scan {
         mut body: QueryBody,
         call: &mut Call,
     ) -> Result<Self> {
-        let with_row_id = body.with_row_id.unwrap_or(false);
-        let selection = Selection::new(body.columns.take(), with_row_id, Measure::Nothing, open)?;
+        let selection = Selection::new(&mut body, Measure::Nothing, open)?;
         let projection = open.project(&selection.requested(open))?;
         let context = call.context;
         let find = find(Arc::clone(open), body).boxed();
@@ -152,7 +132,7 @@ impl Scan {
     async fn send(
         mut self,
         state: &ShardState,
-        pieces: &Pieces,
+        pieces: &Pieces<Bytes>,
         call: &mut Call,
         of_stream: StreamContext,
     ) -> Result<()> {
@@ -182,10 +162,8 @@ impl Scan {
     ) -> Result<usize> {
         let Piece { rows, .. } = self.reader.next(state, call, context).await?;
         let measure = Measure::Nothing;
-        let positions = match self.selection.has_positions() {
-            true => Some(positions(&self.reader.open, &rows, measure, context).await?),
-            false => None,
-        };
+        let positions =
+            positions(&self.selection, &self.reader.open, &rows, measure, context).await?;
         let rows = self.selection.select(&rows, measure, positions, None).await?;
         // A column may be in the answer several times.
         call.hold_rows(self.reader.held() + rows.get_array_memory_size())?;
@@ -194,17 +172,22 @@ impl Scan {
     }
 }
 
-/// Returns the positions in the table of `rows`, whose last columns are row addresses and the `measure`.
+/// Returns the positions in the table of `rows`, whose last columns are row addresses and the `measure`, if `selection`
+/// needs them.
 pub async fn positions(
+    selection: &Selection,
     open: &OpenTable,
     rows: &RecordBatch,
     measure: Measure,
     context: RequestContext,
-) -> Result<Vec<u64>> {
+) -> Result<Option<Vec<u64>>> {
+    if !selection.has_positions() {
+        return Ok(None);
+    }
     let behind = if measure == Measure::Nothing { 1 } else { 2 };
     let addresses = rows.column(rows.num_columns() - behind).as_primitive::<UInt64Type>();
     let addrs: Vec<_> = addresses.values().iter().copied().map(RowAddr::from_u64).collect();
-    let positions = async { Ok(open.table.positions_of(&addrs).await?) }.boxed();
+    let positions = async { Ok(Some(open.table.positions_of(&addrs).await?)) }.boxed();
     context.bound("assemble", positions).await
 }
 

@@ -8,7 +8,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_select::concat::concat;
 use lake::Expression;
 
-use super::query_body::{Columns, NamespaceColumns};
+use super::query_body::{Columns, NamespaceColumns, QueryBody};
 use crate::error::{QueryError, Result};
 use crate::tables::{Measure, OpenTable};
 
@@ -50,10 +50,8 @@ struct Selected {
 /// The source of a column of an answer.
 #[derive(Clone, Debug)]
 enum Source {
-    /// A column of the table.
+    /// A column of the table, the row's id, or its position.
     Column(String),
-    RowId,
-    RowOffset,
     /// The distance or the score.
     Measure,
     /// Computed from columns of the table and the others.
@@ -65,8 +63,6 @@ impl Source {
     fn reads(&self) -> Vec<&str> {
         match self {
             Self::Column(name) => vec![name],
-            Self::RowId => vec![ROW_ID],
-            Self::RowOffset => vec![ROW_OFFSET],
             Self::Measure => Vec::new(),
             Self::Expression(expression) => {
                 expression.columns.fields().iter().map(|field| field.name().as_str()).collect()
@@ -90,14 +86,10 @@ impl Selection {
     ///
     /// # Errors
     /// `BadExpression`, `ColumnNotFound`, or `BadRequest` for a column that is no text.
-    pub fn new(
-        columns: Option<Columns>,
-        with_row_id: bool,
-        measure: Measure,
-        open: &OpenTable,
-    ) -> Result<Self> {
+    pub fn new(body: &mut QueryBody, measure: Measure, open: &OpenTable) -> Result<Self> {
         use Columns::{Aliases, Names, Namespace};
         use NamespaceColumns::{ColumnAliases, ColumnNames};
+        let columns = body.columns.take();
         let (count, most) = match &columns {
             None => (0, 0),
             Some(Names(names) | Namespace(ColumnNames(names))) => (names.len(), COLUMNS_MAX),
@@ -118,11 +110,9 @@ impl Selection {
         }
         let measured = measure.name();
         let selected = |name: String, from: &str| {
-            let source = match from {
-                ROW_ID => Source::RowId,
-                ROW_OFFSET => Source::RowOffset,
-                from if measured == Some(from) => Source::Measure,
-                from => Source::Column(from.to_owned()),
+            let source = match measured == Some(from) {
+                true => Source::Measure,
+                false => Source::Column(from.to_owned()),
             };
             Selected { name, source }
         };
@@ -162,13 +152,10 @@ impl Selection {
                 aliases.into_iter().map(alias).collect::<Result<_>>()?
             }
         };
-        for (name, source) in [
-            (measured.unwrap_or_default(), measured.map(|_| Source::Measure)),
-            (ROW_ID, Some(Source::RowId).filter(|_| with_row_id)),
-        ] {
-            let Some(source) = source else { continue };
+        let with_row_id = body.with_row_id.unwrap_or(false);
+        for name in measured.into_iter().chain(with_row_id.then_some(ROW_ID)) {
             if columns.iter().all(|column| column.name != name) {
-                columns.push(Selected { name: name.to_owned(), source });
+                columns.push(selected(name.to_owned(), name));
             }
         }
         Ok(Self { columns })
@@ -177,8 +164,8 @@ impl Selection {
     /// Returns the columns of the table that are needed, as a request names them.
     pub fn requested(&self, open: &OpenTable) -> Vec<String> {
         let is_added = |name: &str| {
-            (name.starts_with('_') && open.table.schema().field_with_name(name).is_err())
-                && [ROW_ID, ROW_OFFSET, "_distance", "_score"].contains(&name)
+            [ROW_ID, ROW_OFFSET, "_distance", "_score"].contains(&name)
+                && open.table.schema().field_with_name(name).is_err()
         };
         let mut names: Vec<String> = Vec::new();
         for name in self.columns.iter().flat_map(|column| column.source.reads()) {
@@ -203,11 +190,12 @@ impl Selection {
     pub fn schema(&self, rows: &Schema, has_query_index: bool) -> Result<SchemaRef> {
         let field = |Selected { name, source }: &Selected| -> Result<FieldRef> {
             Ok(Arc::new(match source {
+                Source::Column(column) if [ROW_ID, ROW_OFFSET].contains(&column.as_str()) => {
+                    added_field(column).with_name(name.as_str())
+                }
                 Source::Column(column) => {
                     rows.field_with_name(column)?.clone().with_name(name.as_str())
                 }
-                Source::RowId => Field::new(name, DataType::UInt64, true),
-                Source::RowOffset => Field::new(name, DataType::UInt64, true),
                 Source::Measure => Field::new(name, DataType::Float32, true),
                 Source::Expression(expression) => expression.field.as_ref().clone(),
             }))
@@ -239,32 +227,20 @@ impl Selection {
                 name => Arc::clone(rows.column(rows.schema_ref().index_of(name)?)),
             })
         };
-        let mut computed = Vec::new();
-        for Selected { source, .. } in &self.columns {
-            if let Source::Expression(expression) = source {
-                let read = source.reads().into_iter().map(named).collect::<Result<Vec<_>>>()?;
-                computed.push(compute(expression, &read, rows.num_rows()).await?);
-            }
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.fields().len());
+        if let Some(index) = query_index {
+            columns.push(Arc::new(Int32Array::from(vec![index; rows.num_rows()])));
         }
-        let mut computed = computed.into_iter();
-        let column = |Selected { source, .. }: &Selected| -> Result<ArrayRef> {
-            Ok(match source {
+        for Selected { source, .. } in &self.columns {
+            columns.push(match source {
                 Source::Column(name) => named(name)?,
-                Source::RowId => named(ROW_ID)?,
-                Source::RowOffset => named(ROW_OFFSET)?,
                 Source::Measure => Arc::clone(rows.column(last)),
-                Source::Expression(_) => match computed.next() {
-                    Some(column) => column,
-                    None => return Err(QueryError::Server("an expression has no value".into())),
-                },
-            })
-        };
-        let index = query_index.map(|index| {
-            let index: ArrayRef = Arc::new(Int32Array::from(vec![index; rows.num_rows()]));
-            Ok(index)
-        });
-        let columns = index.into_iter().chain(self.columns.iter().map(column));
-        let columns = columns.collect::<Result<Vec<_>>>()?;
+                Source::Expression(expression) => {
+                    let read = source.reads().into_iter().map(named).collect::<Result<Vec<_>>>()?;
+                    compute(expression, &read, rows.num_rows()).await?
+                }
+            });
+        }
         let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
         Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
     }

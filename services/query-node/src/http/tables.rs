@@ -5,10 +5,8 @@ use std::time::SystemTime;
 
 use access::Caller;
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use humantime::format_rfc3339_micros;
-use lake::{IndexInfo, TypeNames, schema_json};
-use serde::Deserialize;
+use lake::{IndexInfo, Table, TypeNames, schema_json};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, json as answer};
@@ -16,6 +14,7 @@ use super::route::{Dialect, parameter};
 use super::row_filter::check_row_ids;
 use crate::admission::Ask;
 use crate::call::Call;
+use crate::describe::indexes_of;
 use crate::error::{QueryError, Result};
 use crate::state::ShardState;
 use crate::tables::OpenTable;
@@ -66,8 +65,7 @@ pub fn describe(open: &OpenTable, name: &str, dialect: Dialect) -> Result<Answer
 
 /// Returns the numbers of a table's rows and fragments.
 pub async fn stats(open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
-    let indexes = async { Ok(open.table.indexes().await?.len()) }.boxed();
-    let indexes = call.context.bound("describe", indexes).await?;
+    let indexes = indexes_of(open, call.context).await?.len();
     let fragments = open.table.fragments();
     let mut lengths: Vec<u64> = fragments.iter().map(|info| info.live_rows()).collect();
     lengths.sort_unstable();
@@ -99,28 +97,19 @@ pub async fn stats(open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
     }))
 }
 
-#[derive(Default, Deserialize)]
-pub struct CountBody {
-    predicate: Option<String>,
-    /// The name that Namespace clients give to the predicate.
-    filter: Option<String>,
-}
-
 /// Counts the rows that pass a predicate, or all.
 pub async fn count_rows(
     state: &ShardState,
     open: &Arc<OpenTable>,
-    body: CountBody,
+    predicate: Option<String>,
     call: &Call,
 ) -> Result<Answer> {
-    let predicate = body.predicate.or(body.filter).filter(|it| !it.trim().is_empty());
-    let rows = match predicate {
+    let rows = match predicate.filter(|it| !it.trim().is_empty()) {
         None => open.table.row_count(),
         Some(predicate) => {
             check_row_ids(open, &predicate)?;
-            let open = Arc::clone(open);
-            let count = async move { Ok(open.table.count_filter(&predicate).await?) }.boxed();
-            in_background(state, call, count).await?
+            let count = |table: Table| async move { table.count_filter(&predicate).await };
+            of_table(state, open, call, count).await?
         }
     };
     answer(rows)
@@ -133,9 +122,8 @@ pub async fn versions(
     dialect: Dialect,
     call: &Call,
 ) -> Result<Answer> {
-    let open = Arc::clone(open);
-    let list = async move { Ok(open.table.version_infos().await?) }.boxed();
-    let versions = in_background(state, call, list).await?;
+    let list = |table: Table| async move { table.version_infos().await };
+    let versions = of_table(state, open, call, list).await?;
     let versions: Vec<Value> = versions
         .into_iter()
         .map(|it| {
@@ -162,9 +150,8 @@ pub async fn tags(
     dialect: Dialect,
     call: &Call,
 ) -> Result<Answer> {
-    let open = Arc::clone(open);
-    let list = async move { Ok(open.table.tags().await?) }.boxed();
-    let tags = in_background(state, call, list).await?;
+    let list = |table: Table| async move { table.tags().await };
+    let tags = of_table(state, open, call, list).await?;
     let tag = |(name, it): (String, lake::TagInfo)| {
         let value = json!({
             "version": it.version,
@@ -181,32 +168,26 @@ pub async fn tags(
     }
 }
 
-#[derive(Default, Deserialize)]
-pub struct TagBody {
-    tag: String,
-}
-
 /// Returns the version that a tag names.
 pub async fn tag_version(
     state: &ShardState,
     open: &Arc<OpenTable>,
-    body: TagBody,
+    tag: Option<String>,
     call: &Call,
 ) -> Result<Answer> {
-    let table = Arc::clone(open);
-    let list = async move { Ok(table.table.tags().await?) }.boxed();
-    let tags = in_background(state, call, list).await?;
-    match tags.get(&body.tag) {
-        Some(tag) => answer(json!({ "version": tag.version, "branch": tag.branch })),
-        None => Err(QueryError::TagUnknown { table: open.name.clone(), tag: body.tag }),
+    let problem = || "is missing; name a tag".to_owned();
+    let tag = tag.ok_or_else(|| QueryError::BadRequest { field: "tag", problem: problem() })?;
+    let list = |table: Table| async move { table.tags().await };
+    match of_table(state, open, call, list).await?.get(&tag) {
+        Some(found) => answer(json!({ "version": found.version, "branch": found.branch })),
+        None => Err(QueryError::TagUnknown { table: open.name.clone(), tag }),
     }
 }
 
 /// Lists a table's branches.
 pub async fn branches(state: &ShardState, open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
-    let open = Arc::clone(open);
-    let list = async move { Ok(open.table.branches().await?) }.boxed();
-    let branches = in_background(state, call, list).await?;
+    let list = |table: Table| async move { table.branches().await };
+    let branches = of_table(state, open, call, list).await?;
     let branch = |(name, it): (String, lake::BranchInfo)| {
         let value = json!({
             "parentVersion": it.parent_version,
@@ -223,8 +204,7 @@ pub async fn branches(state: &ShardState, open: &Arc<OpenTable>, call: &Call) ->
 
 /// Lists a table's indexes.
 pub async fn indexes(open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
-    let list = async { Ok(open.table.indexes().await?) }.boxed();
-    let indexes = call.context.bound("describe", list).await?;
+    let indexes = indexes_of(open, call.context).await?;
     let index = |it: &IndexInfo| {
         json!({
             "index_name": it.name,
@@ -244,8 +224,7 @@ pub async fn indexes(open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
 
 /// Returns the numbers of one index.
 pub async fn index_stats(open: &Arc<OpenTable>, name: &str, call: &Call) -> Result<Answer> {
-    let list = async { Ok(open.table.indexes().await?) }.boxed();
-    let indexes = call.context.bound("describe", list).await?;
+    let indexes = indexes_of(open, call.context).await?;
     let Some(index) = indexes.iter().find(|index| index.name == name) else {
         return Err(QueryError::IndexUnknown { table: open.name.clone(), index: name.to_owned() });
     };
@@ -273,14 +252,20 @@ fn kind(index: &IndexInfo) -> &str {
     }
 }
 
-/// Runs work that Lance does, in the background.
-async fn in_background<T: Send + 'static>(
+/// Reads something of a table, in the background.
+async fn of_table<T: Send + 'static, F>(
     state: &ShardState,
+    open: &OpenTable,
     call: &Call,
-    work: BoxFuture<'static, Result<T>>,
-) -> Result<T> {
+    read: impl FnOnce(Table) -> F,
+) -> Result<T>
+where
+    F: Future<Output = lake::Result<T>> + Send + 'static,
+{
     let ask = Ask { during: "describe", rows: 1, context: call.context };
-    state.shared.admission.run_in_background(ask, work).await
+    let read = read(open.table.clone());
+    let read = async move { Ok(read.await?) }.boxed();
+    state.shared.admission.run_in_background(ask, read).await
 }
 
 fn millis(time: SystemTime) -> u64 {

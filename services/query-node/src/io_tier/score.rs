@@ -56,6 +56,11 @@ impl Vectors {
         self.values.values().get(elements)
     }
 
+    /// Returns the vector of a row; `None` if it is null, or an element is null or not finite.
+    pub fn finite(&self, row: usize) -> Option<&[f32]> {
+        self.get(row).filter(|vector| vector.iter().all(|element| element.is_finite()))
+    }
+
     /// Returns the distance of each row to `query`. Returns `None` for a row whose vector is null or has a null, or
     /// whose distance is not a number (as for a vector of zeros with the cosine metric).
     pub fn distances<'a>(&'a self, query: &'a Query) -> impl Iterator<Item = Option<f32>> + 'a {

@@ -1,6 +1,6 @@
 //! The description of an index's recall.
 
-use recall::{Curve, Fit, Questions, Shown};
+use recall::{Curve, Fit, Questions};
 use wire::query::{IndexRecall, RecallSetting};
 
 use super::fitted::FittedCurve;
@@ -14,21 +14,8 @@ pub fn index_recall((curve, fit): &FittedCurve) -> IndexRecall {
         measured_at_s: curve.measured_at,
         questions: curve.question_count,
         questions_given: curve.questions == Questions::Given,
-        settings: curve.shown().iter().map(setting).collect(),
+        settings: curve.shown().iter().map(RecallSetting::from).collect(),
         warnings: warnings(curve, *fit),
-    }
-}
-
-fn setting(shown: &Shown) -> RecallSetting {
-    let Shown { k, wanted, point } = shown;
-    RecallSetting {
-        k: *k,
-        wanted: wanted.unwrap_or(0.0) as f32,
-        nprobes: point.nprobes,
-        refine_factor: point.candidates.div_ceil(*k),
-        recall: point.recall as f32,
-        recall_low: point.low as f32,
-        cost: point.cost as f32,
     }
 }
 

@@ -47,7 +47,7 @@ pub struct TableCurves {
     looked: tokio::sync::Mutex<Looked>,
 }
 
-/// What the last look found.
+/// The result of the last look for curves.
 #[derive(Debug, Default)]
 struct Looked {
     at: Option<Instant>,

@@ -29,7 +29,7 @@ pub struct Question {
     pub row: Option<RowAddr>,
 }
 
-/// What a request asks for.
+/// The questions that a request asks with.
 pub enum Asked {
     /// These vectors.
     Given(Vec<Vec<f32>>),
@@ -124,8 +124,7 @@ async fn fetched(
     let vectors = Vectors::of(rows.rows.column(0))?;
     let there = present(addrs.len(), &rows.missing).map(|at| addrs[at]);
     let question = |(row, addr): (usize, RowAddr)| {
-        let vector = vectors.get(row).filter(|vector| vector.iter().all(|it| it.is_finite()))?;
-        Some(Question { vector: vector.to_vec(), row: Some(addr) })
+        Some(Question { vector: vectors.finite(row)?.to_vec(), row: Some(addr) })
     };
     Ok(there.enumerate().filter_map(question).collect())
 }

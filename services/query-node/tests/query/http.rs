@@ -323,7 +323,7 @@ async fn what_a_client_has_seen_is_never_unseen() {
         send(&node, request)
     };
     let rows = before.json().as_u64().unwrap();
-    // The node looks for new versions only when it is told to.
+    // In this test, the node looks for new versions only on request.
     assert_eq!(count(None).await.json(), rows);
     let seen = before.version.unwrap();
     let same = count(Some(("x-lancedb-min-read-version", seen.to_string()))).await;

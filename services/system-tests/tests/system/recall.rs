@@ -72,7 +72,7 @@ async fn a_curve_says_what_searches_find_and_fresh_questions_reach_the_recall_th
     warm(&cluster).await;
     let table = || TuneRequest { table: "words".into(), ..Default::default() };
 
-    // What a curve says of given questions is what the same searches find.
+    // The recall that a curve gives for its questions is the recall of the same searches.
     let given = questions.iter().map(|it| Vector { values: it.clone() }).collect();
     let of_fresh = tuned(&cluster.client, TuneRequest { questions: given, ..table() }).await;
     let of_10 = of_fresh.of_k.iter().find(|it| it.k == 10).unwrap();

@@ -1,0 +1,44 @@
+//! Answers that are sent in pieces while they are made.
+
+use futures::future::BoxFuture;
+use tokio::sync::mpsc;
+use wire::{Fault, Reason};
+
+use crate::call::Call;
+use crate::error::Result;
+
+/// Maximum number of pieces that wait for the connection while the next one is made.
+pub const PIECES_AHEAD_MAX: usize = 2;
+
+/// The channel of pieces to the caller. If it is full, the sender waits for the caller to read.
+pub type Pieces<T> = mpsc::Sender<std::result::Result<T, Fault>>;
+
+/// Runs `send`, which makes the pieces of an answer and sends them, in a task of its own, and ends `call` after it. If the
+/// caller goes, `send` is dropped, which cancels its reads, and the call ends as abandoned. Returns the first piece and
+/// the receiver of the others.
+///
+/// # Errors
+/// The fault of the call, if there is no first piece: it becomes the status of the answer.
+pub async fn in_pieces<T, S>(
+    mut call: Call,
+    send: S,
+) -> std::result::Result<(T, mpsc::Receiver<std::result::Result<T, Fault>>), Fault>
+where
+    T: Send + 'static,
+    S: for<'a> FnOnce(&'a Pieces<T>, &'a mut Call) -> BoxFuture<'a, Result<()>> + Send + 'static,
+{
+    let (pieces, mut received) = mpsc::channel(PIECES_AHEAD_MAX);
+    tokio::spawn(async move {
+        let sent = tokio::select! {
+            biased;
+            sent = send(&pieces, &mut call) => sent,
+            () = pieces.closed() => return,
+        };
+        if let Err(fault) = call.end(sent) {
+            let _ = pieces.send(Err(fault)).await;
+        }
+    });
+    let unsent = || Fault::new(Reason::Internal, "the rows were not sent; this is a defect");
+    let first = received.recv().await.unwrap_or_else(|| Err(unsent()))?;
+    Ok((first, received))
+}
