@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
-use traffic::TrafficMemory;
+use traffic::{TrafficMemory, small_requests_max};
 use wire::query::query_service_server::QueryServiceServer;
 use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 
@@ -29,9 +29,6 @@ use crate::waiting_gets::WaitingGets;
 
 /// The query service's name, for reflection.
 const SERVICE: &str = "bireme.query.v1.QueryService";
-
-/// Maximum number of outstanding requests on one connection.
-const CONNECTION_REQUESTS_MAX: u32 = 4096;
 
 /// Interval of HTTP/2 pings on an idle connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -147,6 +144,7 @@ async fn serve<H: Health>(
         .build_v1()
         .map_err(|error| QueryError::Server(error.to_string()))?;
     let memory = Arc::clone(&state.memory);
+    let streams_max = small_requests_max(memory.max());
     let plain = http::routes(Arc::clone(&state));
     let service = QueryServiceServer::new(Service(state))
         .max_decoding_message_size(REQUEST_BYTES_MAX)
@@ -158,7 +156,7 @@ async fn serve<H: Health>(
         rules: Arc::new(call_rule),
         plain: Some(http::PLAIN_CALLS),
         frame_bytes: None,
-        streams_max: CONNECTION_REQUESTS_MAX,
+        streams_max,
         give_back: Some(process::give_back_memory),
         keep_alive: Some(KEEP_ALIVE),
     };

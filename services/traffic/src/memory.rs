@@ -30,6 +30,9 @@ const WINDOW_BYTES_MIN: u64 = 64 << 10;
 /// request is seldom larger.
 const WINDOW_BYTES_MAX: u64 = 256 << 10;
 
+/// The length below which h2 counts a DATA frame as small.
+const SMALL_FRAME_BYTES: u32 = 256;
+
 /// The divisor that gives a window's length from a core's memory, between the minimum and the maximum. It is so high
 /// that hundreds of connections fit into a small memory.
 const WINDOW_PART: u64 = 2048;
@@ -48,6 +51,15 @@ const SEARCH_INTERVAL: Duration = Duration::from_millis(50);
 /// Returns the HTTP/2 window of a connection, and of each of its streams, on a core whose callers may hold `max` bytes.
 pub fn window_bytes(max: u64) -> u32 {
     (max / WINDOW_PART).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX) as u32
+}
+
+/// Returns how many small requests may be outstanding on a connection on a core whose callers may hold `max` bytes.
+///
+/// h2 ends a connection when its unread DATA frames of less than 256 bytes lack more than half a window to that size
+/// (`DataFrameBudget` of h2 0.4.20). A burst of requests of one such frame each, while the core is busy, must not get
+/// there.
+pub fn small_requests_max(max: u64) -> u32 {
+    window_bytes(max) / 2 / SMALL_FRAME_BYTES
 }
 
 /// Returns the bytes that a connection is charged on a core whose callers may hold `max` bytes: its state, and a full

@@ -18,7 +18,7 @@ use lance::Dataset;
 use wire::Reason;
 use wire::fetch::{WarmProgress, WarmRequest};
 
-use crate::cluster::{Io, endpoint, folder, soon, total};
+use crate::cluster::{Cluster, Io, endpoint, folder, soon, total};
 
 const ROWS: usize = 4000;
 
@@ -218,4 +218,21 @@ async fn a_warm_respects_its_rate() {
     assert!(began.elapsed() >= least, "{:?} of {least:?} for {last:?}", began.elapsed());
     assert!(least.as_millis() >= 500, "{least:?}");
     io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_small_requests_on_one_connection_is_answered() {
+    let cluster = Cluster::start_with(1, &[], |_, query| {
+        query.cores = 1;
+        query.memory = ByteSize::mib(512);
+        query.index_cache = ByteSize::mib(64);
+        query.key_index = ByteSize::mib(16);
+    })
+    .await;
+    for _ in 0..5 {
+        for answer in join_all((0..2000).map(|_| cluster.client.tables())).await {
+            assert_eq!(answer.unwrap().len(), 0);
+        }
+    }
+    cluster.stop().await;
 }
