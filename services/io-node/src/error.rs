@@ -41,6 +41,12 @@ pub enum NodeError {
          the tables that it serves, by absolute paths or s3://, gs:// and az:// URIs"
     )]
     NotServed,
+    /// The path is not that of a file that never changes, in the table's folder.
+    #[error(
+        "that is no file which an I/O node reads; give the path, in the table's folder, of a file in `_indices`, \
+         `_deletions` or `_bireme`, without `.` and `..`"
+    )]
+    NoFile,
     /// The rows together exceed the memory for one read.
     #[error(
         "{rows} rows come to more than {bytes_max} bytes; ask for fewer, or raise `segment` to cache them"
@@ -172,6 +178,7 @@ pub fn fault_of(error: &NodeError) -> Fault {
                 .with("version", version)
         }
         NodeError::NotServed => Fault::new(Reason::TableNotServed, error.to_string()),
+        NodeError::NoFile => Fault::new(Reason::BadArgument, error.to_string()),
         NodeError::RowsTooLarge { .. } => Fault::new(Reason::TooLarge, error.to_string()),
         NodeError::Config { .. }
         | NodeError::Slab(_)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tables::{CacheUse, StoreUse, TableUri};
+use tables::{CacheUse, RecentBlocks, StoreUse, TableUri};
 
 use crate::canonical::resolved;
 use crate::caught::caught;
@@ -10,6 +10,7 @@ use crate::error::{LakeError, Result};
 use crate::opener::Opener;
 use crate::options::LakeOptions;
 use crate::stop::Stop;
+use crate::store::FileCache;
 use crate::table::Table;
 
 /// Opens tables in folders (`/data/t`, `file:///data/t`) and object stores (`s3://bucket/t`, `gs://bucket/t`,
@@ -18,6 +19,7 @@ use crate::table::Table;
 pub struct Lake {
     opener: Arc<Opener>,
     stop: Stop,
+    recent_blocks: RecentBlocks,
 }
 
 impl std::fmt::Debug for Lake {
@@ -30,7 +32,8 @@ impl Lake {
     /// Creates a lake. Uses neither disk nor network.
     pub fn new(options: LakeOptions) -> Self {
         let stop = options.stop.clone();
-        Self { opener: Arc::new(Opener::new(options)), stop }
+        let recent_blocks = RecentBlocks::new(options.recent_block_bytes as u64);
+        Self { opener: Arc::new(Opener::new(options)), stop, recent_blocks }
     }
 
     /// Opens the latest version of the table at `uri`.
@@ -87,6 +90,17 @@ impl Lake {
     /// The opener of this lake's datasets.
     pub(crate) fn opener(&self) -> &Arc<Opener> {
         &self.opener
+    }
+
+    /// Reads index and deletion files of tables in object stores through `cache` from now on. Only the first call has an
+    /// effect.
+    pub fn read_files_through(&self, cache: Arc<dyn FileCache>) {
+        self.opener.read_files_through(cache);
+    }
+
+    /// The blocks of files that were read recently.
+    pub(crate) fn recent_blocks(&self) -> &RecentBlocks {
+        &self.recent_blocks
     }
 
     pub(crate) fn stop(&self) -> &Stop {

@@ -27,6 +27,7 @@ mod deleted;
 mod diagnose;
 mod error;
 mod fault;
+mod file;
 mod fragment;
 mod hint;
 mod history;
@@ -48,6 +49,7 @@ mod side_files;
 mod stop;
 mod store;
 mod table;
+mod table_files;
 mod take;
 mod words;
 
@@ -76,7 +78,9 @@ pub use search::{
 pub use secret_options::SecretOptions;
 pub use side_files::{SideFile, SideFileReader, SideFiles};
 pub use stop::Stop;
+pub use store::FileCache;
 pub use stores::StoreLimits;
 pub use table::Table;
-pub use tables::{DeletedRows, FragmentInfo, TableUri, UriPrefix, shown};
+pub use table_files::TableFile;
+pub use tables::{DeletedRows, FilePath, FragmentInfo, TableUri, UriPrefix, shown};
 pub use words::quoted;

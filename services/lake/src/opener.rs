@@ -20,7 +20,7 @@ use crate::diagnose::diagnose_opening;
 use crate::error::{LakeError, Result};
 use crate::options::{AlsoReads, LakeOptions};
 use crate::search::AllowLists;
-use crate::store::{FENCE_OPTION, Fence, Guard, StoreUsage, TableGuard, registry};
+use crate::store::{FENCE_OPTION, Fence, FileCache, Guard, StoreUsage, TableGuard, registry};
 
 /// Allow-lists have one part in this many of the cache of indexes. The list of a filter takes up to a quarter of a byte for
 /// each row of its table.
@@ -74,6 +74,16 @@ impl Opener {
     pub(crate) async fn dataset(&self, uri: &TableUri) -> Result<Dataset> {
         let load = self.builder(uri).await?.load();
         self.with_open_timeout(uri.as_str(), load).await
+    }
+
+    /// Reads index and deletion files through `cache` from now on.
+    pub(crate) fn read_files_through(&self, cache: Arc<dyn FileCache>) {
+        self.guard.read_files_through(cache);
+    }
+
+    /// The longest time that opening a table, or a file of one, may take.
+    pub(crate) fn open_timeout(&self) -> Duration {
+        self.open_timeout
     }
 
     /// Awaits `work` on the table at `uri` for at most `open_timeout`.
@@ -137,7 +147,7 @@ impl Opener {
         let mut options = self.store_options.clone();
         options.insert(FENCE_OPTION.to_owned(), fence.to_option());
         let accessor = StorageOptionsAccessor::with_static_options(options);
-        let guard = TableGuard::new(Arc::clone(&self.guard), fence);
+        let guard = TableGuard::new(Arc::clone(&self.guard), uri.clone(), fence);
         Ok(ObjectStoreParams {
             storage_options_accessor: Some(Arc::new(accessor)),
             object_store_wrapper: Some(Arc::new(guard)),

@@ -36,6 +36,9 @@ pub struct LakeOptions {
     pub index_cache_bytes: usize,
     /// The largest size of the cache of manifests, file footers and deletion vectors, in bytes.
     pub metadata_cache_bytes: usize,
+    /// The largest size of the blocks of files that were read recently, in bytes. Only processes that serve files to
+    /// others have such blocks.
+    pub recent_block_bytes: usize,
     /// Longest time that opening a table, or finding its latest version, may take before the store counts as
     /// unreachable.
     pub open_timeout: Duration,
@@ -77,6 +80,7 @@ impl Default for LakeOptions {
             also_reads: Vec::new(),
             index_cache_bytes: 1 << 30,
             metadata_cache_bytes: 256 << 20,
+            recent_block_bytes: 0,
             open_timeout: Duration::from_secs(20),
             connect_timeout: Duration::from_secs(3),
             request_timeout: Duration::from_secs(30),
@@ -89,15 +93,23 @@ impl Default for LakeOptions {
 }
 
 impl LakeOptions {
-    /// Options for a process that reads rows and searches no index, with `cache` bytes for both caches together.
+    /// Options for a process that reads rows and files and searches no index, with `cache` bytes for all caches together.
     pub fn for_row_reads(
         cache: usize,
         storage: HashMap<String, String>,
         store: StoreLimits,
     ) -> Self {
-        let index_cache_bytes = cache / 8;
-        let metadata_cache_bytes = cache - index_cache_bytes;
-        Self { storage, index_cache_bytes, metadata_cache_bytes, store, ..Self::default() }
+        let index_cache_bytes = cache / 16;
+        let recent_block_bytes = cache / 8;
+        let metadata_cache_bytes = cache - index_cache_bytes - recent_block_bytes;
+        Self {
+            storage,
+            index_cache_bytes,
+            metadata_cache_bytes,
+            recent_block_bytes,
+            store,
+            ..Self::default()
+        }
     }
 
     /// The store options as Lance takes them. The user's options win over the limits set here.

@@ -8,11 +8,12 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tables::{CacheUse, DeletedRows, FragmentInfo, StoreUse, TableUri};
+use tables::{CacheUse, DeletedRows, FilePath, FileTable, FragmentInfo, StoreUse, TableUri};
 use wire::Fault;
 
 use crate::canonical::resolved;
 use crate::fault::fault_of;
+use crate::file::open_file;
 use crate::lake::Lake;
 use crate::table::Table;
 
@@ -28,6 +29,15 @@ impl tables::Tables for Lake {
             Ok(Arc::new(table) as Arc<dyn tables::Table>)
         }
         .boxed()
+    }
+
+    fn open_file<'a>(
+        &'a self,
+        table: &'a TableUri,
+        path: &'a FilePath,
+        bytes: Option<u64>,
+    ) -> BoxFuture<'a, Result<FileTable, Fault>> {
+        open_file(self.opener(), self.recent_blocks(), table, path, bytes).boxed()
     }
 
     fn latest_version<'a>(&'a self, uri: &'a TableUri) -> BoxFuture<'a, Result<u64, Fault>> {

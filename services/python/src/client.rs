@@ -14,6 +14,7 @@ use pyo3::types::PyList;
 use tokio::sync::Semaphore;
 use wire::Fault;
 use wire::fetch::RowRange;
+use wire::query::IndexFiles;
 
 use crate::background::{Background, background};
 use crate::call::Call;
@@ -289,13 +290,15 @@ impl Client {
         self.call(py, timeout, work, |py, found| array_to_python(py, &found))
     }
 
-    /// Begins to fill the table's chunks. `rows` has half-open ranges of positions; an end of 0 is the table's end.
+    /// Begins to fill the table's chunks, or the files of `indexes`, an empty list of which stands for all. `rows` has
+    /// half-open ranges of positions; an end of 0 is the table's end.
     fn warm(
         &self,
         py: Python<'_>,
         target: Target,
         columns: Vec<String>,
         rows: Vec<(u64, u64)>,
+        indexes: Option<Vec<String>>,
         bytes_per_s: u64,
     ) -> PyResult<Call> {
         let request = WarmRequest {
@@ -304,6 +307,7 @@ impl Client {
             columns,
             bytes_per_s,
             rows: rows.into_iter().map(|(first, end)| RowRange { first, end }).collect(),
+            indexes: indexes.map(|names| IndexFiles { names }),
         };
         let (query, limit) = self.limited(py, target.timeout)?;
         let background = self.background;

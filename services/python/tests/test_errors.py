@@ -35,6 +35,8 @@ def test_every_reason_has_a_class() -> None:
         (lambda t: t.lookup([1.5]), ValueError, "BAD_ARGUMENT", "Float64"),
         (lambda t: t.exists(["a", None]), ValueError, "BAD_ARGUMENT", "1 of the keys are null"),
         (lambda t: t.warm(rows=[(5, 10**9)], progress=False), ValueError, "BAD_ARGUMENT", "rows"),
+        (lambda t: t.warm(indexes=True, progress=False), ValueError, "BAD_ARGUMENT", "folder"),
+        (lambda t: t.warm(indexes="x", rows=[range(5)], progress=False), ValueError, "BAD_ARGUMENT", "rows"),
     ],
 )
 def test_the_servers_sentence_is_unchanged(words: bireme.Table, ask, kind, reason: str, says: str) -> None:

@@ -161,6 +161,10 @@ pub struct TableConfig {
     #[serde(default)]
     #[schemars(extend("format" = "path"))]
     pub recall_curves: Vec<PathBuf>,
+    /// Whether the node loads the table's indexes, as far as `index_cache` holds them, before it reports that it serves,
+    /// and those of a new version before it serves that version.
+    #[serde(default)]
+    pub warm_indexes: bool,
 }
 
 impl Default for QueryConfig {

@@ -50,8 +50,8 @@ impl QueryNode {
     /// background. A table that cannot be opened is listed with its error and tried again. Must be called within a
     /// multi-threaded Tokio runtime, on which Lance plans and reads.
     ///
-    /// The health service (`grpc.health.v1`) reports `SERVING` once the node has tried to open each table and has read
-    /// a first list of I/O nodes. It then reports `SERVING` until shutdown, even if no I/O node answers: rows are then
+    /// The health service (`grpc.health.v1`) reports `SERVING` once the node has tried to open each table, has read a
+    /// first list of I/O nodes, and has loaded the indexes of tables with `warm_indexes`. It then reports `SERVING` until shutdown, even if no I/O node answers: rows are then
     /// read from the tables.
     ///
     /// # Errors
@@ -94,11 +94,14 @@ impl QueryNode {
         let follower = tokio::spawn({
             let (shared, health) = (Arc::clone(&shared), health.clone());
             async move {
-                become_ready(&shared, &health).await;
-                is_ready.send_replace(true);
-                let policy = follow_policy(&shared);
-                let secret = shared.io_nodes.follow_secret();
-                tokio::join!(follow(&shared, refresh_interval), policy, secret);
+                let serve = async {
+                    become_ready(&shared, &health).await;
+                    is_ready.send_replace(true);
+                    let policy = follow_policy(&shared);
+                    let secret = shared.io_nodes.follow_secret();
+                    tokio::join!(follow(&shared, refresh_interval), policy, secret);
+                };
+                tokio::join!(serve, shared.files.follow(&shared.io_nodes));
             }
         });
         if shared.is_open_to_others() {
@@ -206,11 +209,12 @@ async fn report(shared: &NodeState, health: &HealthReporter, status: ServingStat
     }
 }
 
-/// Opens the tables, waits for a list of I/O nodes, and reports that the node serves.
+/// Opens the tables, waits for a list of I/O nodes, loads indexes, and reports that the node serves.
 async fn become_ready(shared: &NodeState, health: &HealthReporter) {
     let mut views = shared.io_nodes.views();
     let listed = async { drop(views.wait_for(|view| view.generation > 0).await) };
     tokio::join!(shared.catalog.refresh(), listed);
+    shared.catalog.warm_indexes().await;
     report(shared, health, ServingStatus::Serving).await;
     let tables = shared.catalog.list().count();
     let open = shared.catalog.list().filter(|table| table.current.is_some()).count();

@@ -19,7 +19,7 @@ use crate::admission::AdmissionQueue;
 use crate::config::{AccessConfig, QueryConfig};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
-use crate::io_tier::{IoNodes, IoTier};
+use crate::io_tier::{IoNodes, IoTier, TierFiles};
 use crate::memory::core_traffic;
 use crate::tables::Catalog;
 use crate::waiting_gets::WaitingGets;
@@ -51,6 +51,8 @@ pub struct NodeState {
     pub catalog: Catalog,
     pub admission: AdmissionQueue,
     pub io_nodes: IoNodes,
+    /// Reads index and deletion files from the I/O nodes.
+    pub files: Arc<TierFiles>,
     /// TLS for clients; `None` if connections are unencrypted.
     pub tls: Option<Arc<ServerTls>>,
     /// Slots for clients' connections.
@@ -96,6 +98,11 @@ impl NodeState {
         let caps = Caps::new(connections, process::descriptors());
         let connection_slots = ConnectionSlots::new(caps, cores);
         let io_nodes = IoNodes::start(&config).await?;
+        let files = {
+            let _streams_run_there = background.enter();
+            Arc::new(TierFiles::new(&config, &io_nodes)?)
+        };
+        lake.read_files_through(Arc::clone(&files) as _);
         let tracer = Tracer::start(&config.telemetry, &config.identity(), &background)?;
         let concurrency = match config.search_concurrency {
             0 => cores,
@@ -107,6 +114,7 @@ impl NodeState {
             catalog: Catalog::new(lake, &config, background.clone()),
             admission: AdmissionQueue::new(concurrency, config.search_queue_max, background),
             io_nodes,
+            files,
             tls,
             connection_slots,
             core_traffic,

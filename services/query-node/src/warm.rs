@@ -1,12 +1,14 @@
-//! Warm: has a table's chunks filled by the I/O nodes that own them.
+//! Warm: has a table's chunks, or the files of its indexes, filled by the I/O nodes that own them.
 
 use std::sync::Arc;
 
 use access::Permission;
+use address::{ChunkId, SECTOR_BYTES};
 use futures::future::join_all;
 use futures::{FutureExt, TryStreamExt};
+use lake::{FilePath, quoted};
 use placement::ChunkRun;
-use tables::{FragmentRows, RANGES_MAX, rows_of};
+use tables::{BLOCK_SECTORS, FragmentRows, RANGES_MAX, rows_of};
 use tokio::sync::mpsc;
 use tracing::warn;
 use wire::fetch::{ChunkRange, RowRange, WarmProgress as NodeProgress, WarmRequest as NodeRequest};
@@ -16,7 +18,7 @@ use wire::{Fault, Reason};
 use crate::admission::Ask;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
-use crate::io_tier::{Routes, all_runs, ranges_by_owner};
+use crate::io_tier::{Routes, add_chunk, all_runs, hash_of_file, ranges_by_owner};
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;
@@ -24,63 +26,41 @@ use crate::tables::OpenTable;
 /// The channel of progress reports to the caller.
 pub type Progress = mpsc::Sender<std::result::Result<WarmProgress, Fault>>;
 
-/// A validated Warm request: the chunks that each I/O node is to fill.
+/// A validated Warm request: what each I/O node is to fill.
 pub struct Warm {
     open: Arc<OpenTable>,
     /// The routes when the Warm began. Chunks that move to other nodes in the meantime are filled when they are read.
     routes: Arc<Routes>,
-    requests: Vec<Option<NodeRequest>>,
+    /// The requests to each I/O node, which are sent one after the other.
+    requests: Vec<Vec<NodeRequest>>,
 }
 
 impl Warm {
     /// Validates a request and assigns its chunks to I/O nodes.
     pub async fn new(state: &ShardState, request: WarmRequest, call: &mut Call) -> Result<Self> {
         let open = call.open(&request.table, request.version, Permission::Warm).await?;
-        let admission = &state.shared.admission;
-        let ask = Ask { during: "warm", rows: 1, context: call.context.as_batch() };
-        let columns = match request.columns.is_empty() {
-            true => Vec::new(),
-            false => open.columns(&request.columns)?,
-        };
-        let bytes_per_s = request.bytes_per_s;
-        let runs = match request.rows.as_slice() {
-            [] => None,
-            rows => {
-                let runs = runs_holding(Arc::clone(&open), rows.to_vec());
-                // Finding the rows means counting deleted ones, which may take long. It must not block a core that
-                // serves connections.
-                Some(admission.run_in_background(ask, runs.boxed()).await?)
-            }
-        };
-        let request = |chunks: Vec<ChunkRange>| NodeRequest {
-            table_uri: open.table.uri().to_owned(),
-            version: open.version(),
-            columns: columns.clone(),
-            chunks,
-            identity: open.identity.clone(),
-            bytes_per_s: 0,
-            rows: Vec::new(),
-        };
         let routes = state.tier.routes();
-        let mut requests: Vec<Option<NodeRequest>> = match routes.nodes().len() {
-            0 => {
-                let source = state.shared.io_nodes.source();
-                let message = format!("there is no I/O node to fill; see {source}");
-                return Err(Fault::new(Reason::NodeUnavailable, message).into());
+        if routes.nodes().is_empty() {
+            let source = state.shared.io_nodes.source();
+            let message = format!("there is no I/O node to fill; see {source}");
+            return Err(Fault::new(Reason::NodeUnavailable, message).into());
+        }
+        let ask = Ask { during: "warm", rows: 1, context: call.context.as_batch() };
+        let mut requests = match &request.indexes {
+            Some(indexes) => {
+                if !request.columns.is_empty() || !request.rows.is_empty() {
+                    let problem = "can't be combined with columns or rows".to_owned();
+                    return Err(QueryError::BadRequest { field: "indexes", problem });
+                }
+                let files = files(Arc::clone(&open), indexes.names.clone()).boxed();
+                let files = state.shared.admission.run_in_background(ask, files).await?;
+                requests_for_files(&open, &routes, &files)
             }
-            // A request without a list of chunks fills all chunks of the version.
-            1 if runs.is_none() => vec![Some(request(Vec::new()))],
-            _ => {
-                let runs = runs.unwrap_or_else(|| all_runs(&open));
-                let dealt = ranges_by_owner(Arc::clone(&open), Arc::clone(&routes), runs);
-                let dealt = async { Ok(dealt.await) }.boxed();
-                let ranges = admission.run_in_background(ask, dealt).await?.into_iter();
-                ranges.map(|chunks| (!chunks.is_empty()).then(|| request(chunks))).collect()
-            }
+            None => requests_for_rows(state, &open, &routes, &request, ask).await?,
         };
-        let asked = requests.iter().flatten().count().max(1) as u64;
-        for request in requests.iter_mut().flatten() {
-            request.bytes_per_s = bytes_per_s.div_ceil(asked);
+        let asked = requests.iter().filter(|requests| !requests.is_empty()).count().max(1) as u64;
+        for request_to_node in requests.iter_mut().flatten() {
+            request_to_node.bytes_per_s = request.bytes_per_s.div_ceil(asked);
         }
         Ok(Self { open, routes, requests })
     }
@@ -88,51 +68,160 @@ impl Warm {
     /// Runs on all I/O nodes that have chunks to fill, concurrently, and reports the sum of their progress. A node that
     /// fails does not stop the other nodes. The last message is one of the faults, or the final sum if no node failed.
     pub async fn run(self, progress: &Progress, context: RequestContext) {
-        let nodes = self.requests.len();
         let (open, routes) = (&self.open, &self.routes);
+        // The progress of each request. Files that are still waiting count with the blocks that they will fill.
+        let mut latest: Vec<NodeProgress> =
+            self.requests.iter().flatten().map(expected_progress).collect();
         let (steps, mut stepped) = mpsc::channel(64);
         let steps = &steps;
-        let runs = self.requests.into_iter().enumerate().filter_map(|(node, request)| {
-            let (request, client) = (request?, &routes.nodes()[node].client);
-            Some(async move {
-                let run = async {
+        let mut first = 0;
+        let runs = self.requests.into_iter().enumerate().map(|(node, requests)| {
+            let (number, client) = (first, &routes.nodes()[node].client);
+            first += requests.len();
+            async move {
+                for (number, request) in (number..).zip(requests) {
                     let mut reports = client.warm(request).await?;
                     while let Some(report) = reports.try_next().await? {
-                        if steps.send((node, report)).await.is_err() {
-                            break;
+                        if steps.send((number, report)).await.is_err() {
+                            return Ok(());
                         }
                     }
-                    Ok::<_, Fault>(())
-                };
-                run.await.err()
-            })
+                }
+                Ok::<_, Fault>(())
+            }
         });
         let runs = join_all(runs);
         tokio::pin!(runs);
-        let mut latest = vec![NodeProgress::default(); nodes];
-        let faults = loop {
+        let ended = loop {
             tokio::select! {
                 biased;
                 step = stepped.recv() => {
-                    let Some((node, report)) = step else { continue };
-                    latest[node] = report;
+                    let Some((number, report)) = step else { continue };
+                    latest[number] = report;
                     if progress.send(Ok(sum(open, &latest))).await.is_err() {
                         return;
                     }
                 }
-                faults = &mut runs => break faults,
+                ended = &mut runs => break ended,
             }
         };
         // Take the reports that arrived at the same moment as the last node's end.
-        while let Ok((node, report)) = stepped.try_recv() {
-            latest[node] = report;
+        while let Ok((number, report)) = stepped.try_recv() {
+            latest[number] = report;
         }
         let log = |fault: &Fault| warn!(trace_id = context.trace_id(), "warm: {fault}");
-        let first = faults.into_iter().flatten().inspect(log).next();
+        let first = ended.into_iter().filter_map(std::result::Result::err).inspect(log).next();
         let last = first.map_or_else(|| Ok(sum(open, &latest)), |fault| Err(open.named(fault)));
         // The caller may be gone.
         let _ = progress.send(last).await;
     }
+}
+
+/// Returns the requests to each node for the rows of a Warm.
+async fn requests_for_rows(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    routes: &Arc<Routes>,
+    warm: &WarmRequest,
+    ask: Ask,
+) -> Result<Vec<Vec<NodeRequest>>> {
+    let admission = &state.shared.admission;
+    let columns = match warm.columns.is_empty() {
+        true => Vec::new(),
+        false => open.columns(&warm.columns)?,
+    };
+    let runs = match warm.rows.as_slice() {
+        [] => None,
+        rows => {
+            let runs = runs_holding(Arc::clone(open), rows.to_vec());
+            // Finding the rows means counting deleted ones, which may take long. It must not block a core that
+            // serves connections.
+            Some(admission.run_in_background(ask, runs.boxed()).await?)
+        }
+    };
+    let request = |chunks: Vec<ChunkRange>| NodeRequest {
+        table_uri: open.table.uri().to_owned(),
+        version: open.version(),
+        columns: columns.clone(),
+        chunks,
+        identity: open.identity.clone(),
+        ..NodeRequest::default()
+    };
+    if routes.nodes().len() == 1 && runs.is_none() {
+        // A request without a list of chunks fills all chunks of the version.
+        return Ok(vec![vec![request(Vec::new())]]);
+    }
+    let runs = runs.unwrap_or_else(|| all_runs(open));
+    let dealt = ranges_by_owner(Arc::clone(open), Arc::clone(routes), runs);
+    let dealt = async { Ok(dealt.await) }.boxed();
+    let ranges = admission.run_in_background(ask, dealt).await?.into_iter();
+    let requests = |chunks: Vec<ChunkRange>| match chunks.is_empty() {
+        true => Vec::new(),
+        false => vec![request(chunks)],
+    };
+    Ok(ranges.map(requests).collect())
+}
+
+/// A file, with its size.
+type SizedFile = (FilePath, u64);
+
+/// Returns the files of the indexes named `names`, or of all indexes, and their sizes.
+async fn files(open: Arc<OpenTable>, names: Vec<String>) -> Result<Vec<SizedFile>> {
+    if open.table.canonical_uri().folder().is_some() {
+        let problem = "are read from the table's folder, which no I/O node caches".to_owned();
+        return Err(QueryError::BadRequest { field: "indexes", problem });
+    }
+    let known = open.table.indexes().await?;
+    if let Some(name) = names.iter().find(|name| known.iter().all(|it| it.name != **name)) {
+        let known: Vec<_> = known.iter().map(|it| it.name.as_str()).collect();
+        let (name, known) = (quoted(name), known.join(", "));
+        let problem = format!("have no {name}; the table's indexes are: {known}");
+        return Err(QueryError::BadRequest { field: "indexes", problem });
+    }
+    let mut sized = Vec::new();
+    for file in open.table.files(&names).await? {
+        // The size of a deletion file is not recorded. It is small: its first block is filled.
+        sized.push((file.path, file.bytes.unwrap_or(0)));
+    }
+    Ok(sized)
+}
+
+/// Returns the requests to each node for the blocks of files.
+fn requests_for_files(
+    open: &OpenTable,
+    routes: &Routes,
+    files: &[SizedFile],
+) -> Vec<Vec<NodeRequest>> {
+    let mut requests = vec![Vec::new(); routes.nodes().len()];
+    for (path, bytes) in files {
+        let hash = hash_of_file(open.table.canonical_uri(), path);
+        let block_bytes = u64::from(BLOCK_SECTORS.get()) * SECTOR_BYTES as u64;
+        let blocks = u32::try_from(bytes.div_ceil(block_bytes)).unwrap_or(u32::MAX).max(1);
+        let mut ranges = vec![Vec::new(); requests.len()];
+        for index in 0..blocks {
+            let block = ChunkId { fragment: 0, index };
+            if let Some(owner) = routes.owner_of(hash, block) {
+                add_chunk(&mut ranges[owner], block);
+            }
+        }
+        for (node, chunks) in ranges.into_iter().enumerate().filter(|(_, it)| !it.is_empty()) {
+            requests[node].push(NodeRequest {
+                table_uri: open.table.uri().to_owned(),
+                chunks,
+                file: path.as_str().to_owned(),
+                file_bytes: *bytes,
+                ..NodeRequest::default()
+            });
+        }
+    }
+    requests
+}
+
+/// Returns the progress of a request before it is sent. The chunks of rows are not known yet.
+fn expected_progress(request: &NodeRequest) -> NodeProgress {
+    let blocks = request.chunks.iter().map(|range| u64::from(range.count)).sum();
+    let extents_total = if request.file.is_empty() { 0 } else { blocks };
+    NodeProgress { extents_total, ..NodeProgress::default() }
 }
 
 /// Returns the chunks that hold the rows at the positions `ranges`.

@@ -14,6 +14,9 @@ pub fn store_use_message(used: tables::StoreUse) -> wire::fetch::StoreUse {
         under_way,
         breakers_open,
         cost_usd,
+        reads_avoided,
+        bytes_avoided,
+        saved_usd,
     } = used;
     wire::fetch::StoreUse {
         reads,
@@ -27,5 +30,8 @@ pub fn store_use_message(used: tables::StoreUse) -> wire::fetch::StoreUse {
         under_way,
         cost_usd,
         breakers_open,
+        reads_avoided,
+        bytes_avoided,
+        saved_usd,
     }
 }

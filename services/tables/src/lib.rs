@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod deleted;
+mod file;
 mod fragment;
 mod positions;
 mod ranges;
@@ -16,6 +17,9 @@ mod uri;
 mod usage;
 
 pub use deleted::DeletedRows;
+pub use file::{
+    BLOCK_SECTORS, FILE_BYTES_KEY, FILE_COLUMN, FilePath, FileSource, FileTable, RecentBlocks,
+};
 pub use fragment::FragmentInfo;
 pub use positions::FragmentRows;
 pub use ranges::{RANGES_MAX, rows_of};

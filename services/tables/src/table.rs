@@ -11,7 +11,9 @@ use futures::future::BoxFuture;
 use wire::Fault;
 
 use crate::positions;
-use crate::{CacheUse, DeletedRows, FragmentInfo, FragmentRows, StoreUse, TableUri};
+use crate::{
+    CacheUse, DeletedRows, FilePath, FileTable, FragmentInfo, FragmentRows, StoreUse, TableUri,
+};
 
 /// A source of tables.
 pub trait Tables: Send + Sync {
@@ -24,6 +26,18 @@ pub trait Tables: Send + Sync {
         uri: &'a TableUri,
         version: u64,
     ) -> BoxFuture<'a, Result<Arc<dyn Table>, Fault>>;
+
+    /// Opens a file of a table, as a table ([`FileTable`](crate::FileTable)). `bytes` is the file's size, if it is known;
+    /// otherwise the store is asked for it.
+    ///
+    /// # Errors
+    /// `TABLE_DAMAGED` if there is no such file, or it has another size, and errors of the store.
+    fn open_file<'a>(
+        &'a self,
+        table: &'a TableUri,
+        path: &'a FilePath,
+        bytes: Option<u64>,
+    ) -> BoxFuture<'a, Result<FileTable, Fault>>;
 
     /// Returns the number of the latest version of a table.
     ///

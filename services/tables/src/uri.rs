@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 /// The maximum length of a URI, in bytes: that of a path on Linux.
 const BYTES_MAX: usize = 4096;
 
+/// The last part of the URI of a table's index and deletion files.
+const FILES: &str = "_files";
+
 /// A table's URI in its canonical form. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
@@ -159,6 +162,18 @@ impl TableUri {
     /// Returns the folder's path. Returns `None` for a table in an object store.
     pub fn folder(&self) -> Option<&std::path::Path> {
         self.0.starts_with('/').then(|| std::path::Path::new(&*self.0))
+    }
+
+    /// Returns the URI under which the table's index and deletion files are counted and have a share: that of their
+    /// common folder, if there were one.
+    pub fn files(&self) -> Self {
+        Self(format!("{self}/{FILES}").into())
+    }
+
+    /// Returns the URI of the table that this URI of [`files`](Self::files) belongs to; `None` for any other URI.
+    pub fn table_of_files(&self) -> Option<Self> {
+        let table = self.0.strip_suffix(FILES)?.strip_suffix('/')?;
+        Self::parse(table).ok()
     }
 
     /// Returns the last part of the path.

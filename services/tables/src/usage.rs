@@ -25,6 +25,12 @@ pub struct StoreUse {
     pub breakers_open: u64,
     /// The cost of the requests at the list prices of S3, in dollars.
     pub cost_usd: f64,
+    /// Reads of index and deletion files that I/O nodes answered instead of a store.
+    pub reads_avoided: u64,
+    /// Bytes of those reads.
+    pub bytes_avoided: u64,
+    /// What those reads would have cost at the list prices of S3, in dollars.
+    pub saved_usd: f64,
 }
 
 /// The use of one of the caches of tables.

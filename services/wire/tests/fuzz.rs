@@ -81,7 +81,7 @@ fn all() -> Vec<(&'static str, Try)> {
             TextBoolean TuneRequest TuneProgress IndexRecall RecallSetting SearchResponse Stage GetRequest GetResponse Error LookupRequest LookupOpen
             LookupBatch Integers Strings LookupResponse LookupWelcome LookupSchema LookupReply LookupResult TakeRequest TakeResponse
             ListTablesRequest ListTablesResponse TableSummary DescribeTableRequest DescribeTableResponse Fragment
-            Column Index KeyIndex WarmRequest WarmProgress PlacementRequest PlacementResponse NodePlacement StatusRequest
+            Column Index KeyIndex WarmRequest IndexFiles WarmProgress PlacementRequest PlacementResponse NodePlacement StatusRequest
             StatusResponse Calls Membership IoNode;
     ];
     let mut all = generated.to_vec();

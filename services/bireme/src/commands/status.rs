@@ -318,6 +318,9 @@ fn store_json(store: &StoreUse) -> Value {
         "hedges_won": store.hedges_won,
         "under_way": store.under_way,
         "cost_usd": store.cost_usd,
+        "reads_avoided": store.reads_avoided,
+        "bytes_avoided": store.bytes_avoided,
+        "saved_usd": store.saved_usd,
     })
 }
 

@@ -1,4 +1,4 @@
-//! `bireme warm`: fills the cache with a table's rows before they are read.
+//! `bireme warm`: fills the cache with a table's rows, or the files of its indexes, before they are read.
 
 use bytesize::ByteSize;
 use clap::{Args, ValueHint};
@@ -6,6 +6,7 @@ use client::query::{WarmProgress, WarmRequest};
 use futures::StreamExt;
 use serde_json::json;
 use wire::fetch::RowRange;
+use wire::query::IndexFiles;
 use wire::{Fault, Reason};
 
 use crate::arguments::{Connection, TableArgs, parse_column, parse_row_range, parse_size};
@@ -20,6 +21,8 @@ Examples:
   bireme warm words --rate 50MiB
   bireme warm words --rows 1_000_000..        # all from the millionth row on
   bireme warm words --rows 0..5000,90000..95000
+  bireme warm words --indexes               # files of indexes instead of rows
+  bireme warm words --indexes=vector_idx
 
 A row's position is its number in the order of a scan, from 0, without deleted
 rows. Chunks are filled whole, so some neighbours of the rows are filled too.
@@ -39,6 +42,10 @@ pub struct WarmArgs {
     /// Rows to fill, by their positions in the table, half-open [default: all]
     #[arg(long, value_name = "A..B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_row_range)]
     rows: Vec<RowRange>,
+    /// Fill files of indexes instead of rows: those named, or without names all, and the table's deletion files.
+    /// Only for tables in object stores
+    #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', num_args = 0.., require_equals = true, conflicts_with_all = ["columns", "rows"])]
+    indexes: Option<Vec<String>>,
     /// Bytes per second that are written at most, over all I/O nodes; 0 for no limit
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
     rate: ByteSize,
@@ -55,6 +62,7 @@ pub async fn run(args: WarmArgs, out: &mut Output) -> Result<()> {
         columns: args.columns,
         bytes_per_s: args.rate.as_u64(),
         rows: args.rows,
+        indexes: args.indexes.map(|names| IndexFiles { names }),
     };
     let began = std::time::Instant::now();
     let mut steps = client.warm(request).await?;

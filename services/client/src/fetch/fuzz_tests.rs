@@ -37,8 +37,13 @@ fn busy(rng: &mut StdRng) -> (Ledger, Vec<(u64, usize, Answered)>) {
     for id in 0..rng.random_range(1..5) {
         let rows = rng.random_range(1..10);
         let columns = vec![["x", "y"][rng.random_range(0..2)].to_owned()];
-        let projection =
-            ProjectionKey { table_uri: "t".into(), version: 1, identity: String::new(), columns };
+        let projection = ProjectionKey {
+            table_uri: "t".into(),
+            version: 1,
+            identity: String::new(),
+            columns,
+            ..Default::default()
+        };
         let (answer, answered) = oneshot::channel();
         let deadline = Instant::now().checked_add(std::time::Duration::from_secs(3600)).unwrap();
         ledger.admit(Command::Fetch(Job {

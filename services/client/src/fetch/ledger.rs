@@ -156,13 +156,16 @@ impl Ledger {
                 if let Some(handle) = evicted {
                     self.control.push_back(Kind::Close(Close { handle }));
                 }
-                let ProjectionKey { table_uri, version, identity, columns } = projection.as_ref();
+                let ProjectionKey { table_uri, version, identity, columns, file, file_bytes } =
+                    projection.as_ref();
                 self.control.push_back(Kind::Open(Open {
                     handle,
                     table_uri: table_uri.clone(),
                     version: *version,
                     columns: columns.clone(),
                     identity: identity.clone(),
+                    file: file.clone(),
+                    file_bytes: *file_bytes,
                 }));
                 Ok(handle)
             }

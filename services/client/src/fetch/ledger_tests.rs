@@ -19,8 +19,8 @@ fn projection(table: &str) -> Arc<ProjectionKey> {
     Arc::new(ProjectionKey {
         table_uri: table.into(),
         version: 1,
-        identity: String::new(),
         columns: vec!["x".into()],
+        ..ProjectionKey::default()
     })
 }
 

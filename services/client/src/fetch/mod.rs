@@ -48,7 +48,7 @@ pub use ledger::UNANSWERED;
 pub use options::FetchOptions;
 pub use outage::Outage;
 pub use pool::FetchClient;
-pub use projection::{Projection, Rerank, TableVersion};
+pub use projection::{Projection, Rerank, TableFile, TableVersion};
 pub use reply::{Outcome, Reply, Trip, TripTimeline, Trips, add_counts};
 pub use scheduler::{Flow, Priority};
 pub use state::Counters;

@@ -24,7 +24,7 @@ use super::ledger::deadline_passed;
 use super::link::transport;
 use super::options::FetchOptions;
 use super::outage::Outage;
-use super::projection::{Projection, ProjectionKey, Rerank, TableVersion};
+use super::projection::{Projection, ProjectionKey, Rerank, TableFile, TableVersion};
 use super::reply::{RawReply, Reply};
 use super::split::{join, split};
 use super::state::{Counters, LinkState, QueuePlace, StreamState};
@@ -151,7 +151,37 @@ impl FetchClient {
             version: table.version,
             identity: table.identity.to_owned(),
             columns: columns.to_owned(),
+            file: String::new(),
+            file_bytes: 0,
         });
+        self.open_key(key, deadline).await
+    }
+
+    /// Opens a file of a table. Its rows are the file's sectors, and the schema's metadata has the file's size.
+    ///
+    /// # Errors
+    /// The node's fault for the table or file, or an error of [`ready`](Self::ready).
+    pub async fn open_file(
+        &self,
+        file: TableFile<'_>,
+        deadline: Instant,
+    ) -> Result<Projection, Fault> {
+        let key = Arc::new(ProjectionKey {
+            table_uri: file.uri.to_owned(),
+            version: 0,
+            identity: String::new(),
+            columns: Vec::new(),
+            file: file.path.to_owned(),
+            file_bytes: file.bytes,
+        });
+        self.open_key(key, deadline).await
+    }
+
+    async fn open_key(
+        &self,
+        key: Arc<ProjectionKey>,
+        deadline: Instant,
+    ) -> Result<Projection, Fault> {
         let opening = self.open_on_a_stream(Arc::clone(&key));
         let opening = self.inner.projections.try_get_with(Arc::clone(&key), opening);
         let schema = timeout_at(deadline, opening)

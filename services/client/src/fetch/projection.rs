@@ -6,7 +6,7 @@ use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use distance::Metric;
 
-/// Some columns of one version of a table, which the node has accepted. Cheap to clone.
+/// Some columns of one version of a table, or a file of a table, which the node has accepted. Cheap to clone.
 ///
 /// A projection belongs to the client that opened it, not to a stream: each stream opens it with its own handle when it
 /// is first used there, and again after a reconnection.
@@ -34,13 +34,28 @@ pub struct TableVersion<'a> {
     pub identity: &'a str,
 }
 
+/// A file of a table, as it is sent to an I/O node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableFile<'a> {
+    /// The table's URI.
+    pub uri: &'a str,
+    /// The file's path in the table's folder.
+    pub path: &'a str,
+    /// The file's size; 0 if unknown.
+    pub bytes: u64,
+}
+
 /// Identifies a projection.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ProjectionKey {
     pub table_uri: String,
     pub version: u64,
     pub identity: String,
     pub columns: Vec<String>,
+    /// The path of a file, which is opened in place of rows; empty for rows.
+    pub file: String,
+    /// The file's size; 0 if unknown.
+    pub file_bytes: u64,
 }
 
 /// A near-data rerank: the node scores the rows and returns only the nearest.

@@ -28,8 +28,12 @@ const NEIGHBOR_BYTES: usize = 12;
 pub(super) fn reply(core: &Core, no: RequestNo) {
     let Some(mut request) = end(core, no) else { return };
     let began = Instant::now();
-    core.stats.rows.add(request.rows() as u64);
-    core.stats.table_rows.add(request.rows_from_table() as u64);
+    let (served, read) = match request.projection.table.file_bytes() {
+        None => (&core.stats.rows, &core.stats.table_rows),
+        Some(_) => (&core.stats.file_sectors, &core.stats.stored_sectors),
+    };
+    served.add(request.rows() as u64);
+    read.add(request.rows_from_table() as u64);
     let outcome = outcome(&mut request);
     if let (Some(line), Ok(outcome)) = (&request.projection.audit, &outcome) {
         let (rows, bytes) = size(outcome, request.rows());

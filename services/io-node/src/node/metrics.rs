@@ -29,6 +29,8 @@ telemetry::metrics! {
         "Duration of each stage of a batch: `locate`, `queue` (until the first read is submitted to a drive), `read`, `assemble`; `all` is from arrival to reply";
     SHED = Counter "bireme.io.batches.shed" "{batch}" [] "Batches, projections, streams and other calls refused because a queue or the memory for them was full, or a deadline could not be kept";
     DROPPED = Counter "bireme.io.batches.dropped" "{batch}" [] "Batches dropped because their deadline had passed or their caller had gone";
+    FILE_SECTORS = Counter "bireme.io.file_sectors" "{sector}" [] "Sectors of index and deletion files served";
+    STORED_SECTORS = Counter "bireme.io.file_sectors.from_store" "{sector}" [] "Sectors of index and deletion files for which the store was read, because no drive had them or a drive failed to deliver them";
     TABLE_ROWS = Counter "bireme.io.rows.from_table" "{row}" [] "Rows answered for which the table was read, because no drive had them or a drive failed to deliver them";
     TABLE_QUEUE = Gauge "bireme.io.table.queue" "{batch}" [] "Batches that wait for the table to be read";
     STREAMS = Gauge "bireme.io.streams" "{stream}" [] "Fetch streams that are open";
@@ -144,6 +146,8 @@ fn traffic(samples: &mut Samples, metrics: &NodeMetrics, cores: &[CoreSnapshot])
     samples.add(&SHED, &[], sum(cores, |core| core.shed));
     samples.add(&DROPPED, &[], sum(cores, |core| core.dropped));
     samples.add(&TABLE_ROWS, &[], sum(cores, |core| core.table_rows));
+    samples.add(&FILE_SECTORS, &[], sum(cores, |core| core.file_sectors));
+    samples.add(&STORED_SECTORS, &[], sum(cores, |core| core.stored_sectors));
     samples.add(&TABLE_QUEUE, &[], metrics.shared.node.table_reader.waiting() as u64);
     samples.add(&STREAMS, &[], sum(cores, |core| core.streams as u64));
     samples.add(&UNDER_WAY, &[], sum(cores, |core| core.batches_under_way as u64));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use connections::Connection;
 use futures::FutureExt;
-use tables::TableUri;
+use tables::{FILE_COLUMN, TableUri};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
@@ -22,7 +22,7 @@ use crate::error::fault_of;
 use crate::fetch::{Core, NodeState, Outgoing, ProjectionHandle, Session, fetch, here, reply};
 use crate::shard::mailbox::{Message, Opening};
 use crate::shard::{HeldBytes, SessionNo};
-use crate::table::{Projection, Registry, label};
+use crate::table::{OpenTable, Projection, Registry, label};
 
 /// The revision of the protocol within v1.
 const REVISION: u32 = 1;
@@ -369,6 +369,11 @@ fn audited(
 }
 
 async fn project(tables: &Registry, open: &Open) -> Result<Projection, Fault> {
+    if !open.file.is_empty() {
+        let file = open_file(tables, open).await?;
+        let column = [FILE_COLUMN.to_owned()];
+        return Projection::new(file, &column).map_err(|error| fault_of(&error));
+    }
     if open.version == 0 {
         let what = "version 0 is no version; name one, from 1";
         return Err(Fault::new(Reason::BadArgument, what));
@@ -376,6 +381,15 @@ async fn project(tables: &Registry, open: &Open) -> Result<Projection, Fault> {
     let table = tables.open(&open.table_uri, open.version, &open.identity).await;
     let table = table.map_err(|error| fault_of(&error))?;
     Projection::new(table, &open.columns).map_err(|error| fault_of(&error))
+}
+
+async fn open_file(tables: &Registry, open: &Open) -> Result<Arc<OpenTable>, Fault> {
+    if open.version != 0 || !open.columns.is_empty() || !open.identity.is_empty() {
+        let what = "an Open of a file has no version, columns or identity; leave them out";
+        return Err(Fault::new(Reason::BadArgument, what));
+    }
+    let file = tables.open_file(&open.table_uri, &open.file, open.file_bytes).await;
+    file.map_err(|error| fault_of(&error))
 }
 
 /// Handles the outcome of opening a projection: answers the client, and starts or refuses the batches that waited.

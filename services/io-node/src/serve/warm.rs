@@ -50,7 +50,14 @@ pub async fn begin(
 }
 
 async fn work(shared: Arc<NodeState>, request: WarmRequest) -> Result<WarmPlan, Fault> {
-    let WarmRequest { table_uri, version, columns, chunks, identity, rows, .. } = request;
+    let WarmRequest {
+        table_uri, version, columns, chunks, identity, rows, file, file_bytes, ..
+    } = request;
+    let is_file = !file.is_empty();
+    if is_file && (version != 0 || [columns.len(), rows.len(), identity.len()] != [0; 3]) {
+        let what = "a Warm of a file has no version, columns, rows or identity; leave them out";
+        return Err(Fault::new(Reason::BadArgument, what));
+    }
     let which = match (chunks.is_empty(), rows.is_empty()) {
         (true, true) => ChunkSelection::All,
         (false, true) => ChunkSelection::Chunks(chunks),
@@ -60,7 +67,10 @@ async fn work(shared: Arc<NodeState>, request: WarmRequest) -> Result<WarmPlan, 
             return Err(Fault::new(Reason::BadArgument, what));
         }
     };
-    let table = shared.tables.open(&table_uri, version, &identity).await;
+    let table = match is_file {
+        true => shared.tables.open_file(&table_uri, &file, file_bytes).await,
+        false => shared.tables.open(&table_uri, version, &identity).await,
+    };
     WarmPlan::new(table.map_err(|error| fault_of(&error))?, &columns, which).await
 }
 

@@ -75,6 +75,10 @@ counters! {
     ram_evicted,
     /// Rows served for which at least one part was read from the table.
     table_rows,
+    /// Sectors of files served.
+    file_sectors,
+    /// Sectors of files served that were read from the store.
+    stored_sectors,
     /// Sectors with a wrong checksum, and failed reads.
     bad_sectors,
     /// Reads abandoned because the drive did not answer in time.

@@ -8,7 +8,7 @@ use arrow_schema::{DataType, FieldRef};
 use futures::{StreamExt, TryStreamExt};
 use pack::{PackLayout, plan_packs};
 use placement::chunk_rows;
-use tables::{DeletedRows, Table, TableUri};
+use tables::{BLOCK_SECTORS, DeletedRows, FileTable, FragmentInfo, Table, TableUri};
 
 use crate::error::NodeError;
 
@@ -23,6 +23,8 @@ pub struct OpenTable {
     fragments: Vec<OpenFragment>,
     /// Bytes of a row in all columns of fixed width.
     fixed_bytes: u64,
+    /// The size of the file; `None` for a table of rows.
+    file_bytes: Option<u64>,
 }
 
 /// Returns the number of bytes of a value, or `None` for types of variable width.
@@ -69,6 +71,23 @@ impl OpenTable {
     /// # Errors
     /// An error of the store, or a column whose type cannot be packed (Lance stores no such types).
     pub async fn new(table: Arc<dyn Table>) -> Result<Self, NodeError> {
+        Self::divided(table, |info| chunk_rows(info.physical_rows, info.first_file_bytes)).await
+    }
+
+    /// Opens a file of a table. Its chunks are blocks.
+    ///
+    /// # Errors
+    /// None that a file can cause.
+    pub async fn of_file(file: FileTable) -> Result<Self, NodeError> {
+        let file_bytes = Some(file.bytes());
+        Ok(Self { file_bytes, ..Self::divided(Arc::new(file), |_| BLOCK_SECTORS).await? })
+    }
+
+    /// Opens `table`, and divides its fragments into chunks as `chunk_rows` says.
+    async fn divided(
+        table: Arc<dyn Table>,
+        chunk_rows: impl Fn(&FragmentInfo) -> ChunkRows,
+    ) -> Result<Self, NodeError> {
         let schema = Arc::clone(table.schema());
         let packs = plan_packs(&schema)
             .into_iter()
@@ -95,7 +114,7 @@ impl OpenTable {
             .iter()
             .zip(deleted)
             .map(|(info, deleted)| {
-                let chunk_rows = chunk_rows(info.physical_rows, info.first_file_bytes);
+                let chunk_rows = chunk_rows(info);
                 let key =
                     |pack: &Pack| pack_key(table.as_ref(), info.id, chunk_rows, &pack.columns);
                 let keys = packs.iter().map(key).collect::<Result<_, _>>()?;
@@ -111,12 +130,17 @@ impl OpenTable {
             })
             .collect::<Result<Vec<_>, NodeError>>()?;
         let widths = schema.fields().iter().filter_map(|field| fixed_bytes(field.data_type()));
-        Ok(Self { table, packs, fragments, fixed_bytes: widths.sum() })
+        Ok(Self { table, packs, fragments, fixed_bytes: widths.sum(), file_bytes: None })
     }
 
     /// Returns the table itself.
     pub fn table(&self) -> &dyn Table {
         self.table.as_ref()
+    }
+
+    /// Returns the size of the file; `None` for a table of rows.
+    pub fn file_bytes(&self) -> Option<u64> {
+        self.file_bytes
     }
 
     /// Returns the table's packs. Each column is in exactly one of them.
@@ -184,9 +208,13 @@ pub fn table_tag(uri: &TableUri) -> TableTag {
 }
 
 /// Returns a table's label: the last part of its path, and its tag. It may be shown to anyone, because it does not
-/// reveal the table's location.
+/// reveal the table's location. The index and deletion files of a table `t` have the label `t/files-` and a tag of their
+/// own.
 pub fn label(uri: &TableUri) -> String {
-    format!("{}-{:?}", uri.last_part(), table_tag(uri))
+    match uri.table_of_files() {
+        Some(table) => format!("{}/files-{:?}", table.last_part(), table_tag(uri)),
+        None => format!("{}-{:?}", uri.last_part(), table_tag(uri)),
+    }
 }
 
 /// Derives the key of a fragment's pack from everything that determines its bytes.

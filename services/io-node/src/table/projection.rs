@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
 use pack::wire_schema;
+use tables::FILE_BYTES_KEY;
 
 use super::opened::fixed_bytes;
 use super::{OpenTable, Pack};
@@ -70,7 +71,11 @@ impl Projection {
                 }),
             }
         }
-        let schema = Arc::new(wire_schema(&Schema::new(fields)));
+        let mut schema = wire_schema(&Schema::new(fields));
+        if let Some(bytes) = table.file_bytes() {
+            schema.metadata.insert(FILE_BYTES_KEY.to_owned(), bytes.to_string());
+        }
+        let schema = Arc::new(schema);
         Ok(Self { table, parts, schema, audit: None })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use address::TableTag;
 use moka::future::Cache;
-use tables::{CacheUse, StoreUse, TableUri, Tables};
+use tables::{CacheUse, FilePath, StoreUse, TableUri, Tables};
 
 use super::{OpenTable, ServedTables, label, table_tag};
 use crate::error::NodeError;
@@ -19,9 +19,16 @@ pub struct Registry {
     source: Arc<dyn Tables>,
     served: Arc<ServedTables>,
     tables: Cache<Key, Arc<OpenTable>>,
+    files: Cache<FileKey, Arc<OpenTable>>,
     /// Labels of tables that were opened. Extents on the drives have only the tags of their tables.
     labels: Cache<TableTag, Arc<str>>,
 }
+
+/// A file's table, path, and size, if the client knows it.
+type FileKey = (TableUri, FilePath, Option<u64>);
+
+/// The maximum number of files that are kept open. An open file takes about 1 KiB.
+const FILES_MAX: u64 = 16_384;
 
 /// The maximum number of labels that are kept. Other tables are shown by their tags.
 const LABELS_MAX: u64 = 4096;
@@ -30,8 +37,8 @@ impl Registry {
     /// Creates a registry of the served tables, which keeps at most `tables_max` versions. An evicted version can still
     /// be used by those that hold it.
     pub fn new(source: Arc<dyn Tables>, served: ServedTables, tables_max: u64) -> Self {
-        let (tables, labels) = (Cache::new(tables_max), Cache::new(LABELS_MAX));
-        Self { source, served: Arc::new(served), tables, labels }
+        let (tables, files) = (Cache::new(tables_max), Cache::new(FILES_MAX));
+        Self { source, served: Arc::new(served), tables, files, labels: Cache::new(LABELS_MAX) }
     }
 
     /// Returns the counts of requests to object stores since the start.
@@ -79,6 +86,30 @@ impl Registry {
                 }
                 self.labels.insert(table_tag(table.uri()), label(table.uri()).into()).await;
                 OpenTable::new(table).await.map(Arc::new)
+            })
+            .await
+    }
+
+    /// Returns a file of the table at `uri`, and opens it if necessary. `bytes` is its size, or 0 if that is unknown.
+    /// Failures are not cached.
+    ///
+    /// # Errors
+    /// [`NodeError::NotServed`]; a path that is not that of an index or deletion file; errors of the store.
+    pub async fn open_file(
+        &self,
+        uri: &str,
+        path: &str,
+        bytes: u64,
+    ) -> Result<Arc<OpenTable>, Arc<NodeError>> {
+        let uri = self.served.admit(uri, self.source.as_ref()).await.map_err(Arc::new)?;
+        let path = FilePath::parse(path).ok_or_else(|| Arc::new(NodeError::NoFile))?;
+        let bytes = (bytes > 0).then_some(bytes);
+        self.files
+            .try_get_with((uri.clone(), path.clone(), bytes), async {
+                let file = self.source.open_file(&uri, &path, bytes).await?;
+                let files = uri.files();
+                self.labels.insert(table_tag(&files), label(&files).into()).await;
+                OpenTable::of_file(file).await.map(Arc::new)
             })
             .await
     }

@@ -73,7 +73,7 @@ mod tests {
     use futures::FutureExt;
     use futures::executor::block_on;
     use futures::future::BoxFuture;
-    use tables::{StoreUse, Table};
+    use tables::{FilePath, FileTable, StoreUse, Table};
     use wire::{Fault, Reason};
 
     use super::*;
@@ -87,6 +87,15 @@ mod tests {
             _: &'a TableUri,
             _: u64,
         ) -> BoxFuture<'a, Result<Arc<dyn Table>, Fault>> {
+            unreachable!("nothing is opened")
+        }
+
+        fn open_file<'a>(
+            &'a self,
+            _: &'a TableUri,
+            _: &'a FilePath,
+            _: Option<u64>,
+        ) -> BoxFuture<'a, Result<FileTable, Fault>> {
             unreachable!("nothing is opened")
         }
 

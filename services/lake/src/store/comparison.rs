@@ -28,6 +28,7 @@ use object_store::{
     BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt, Result, RetryConfig,
 };
 use stores::StoreLimits;
+use tables::TableUri;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::fence::Fence;
@@ -279,9 +280,11 @@ async fn a_limit_of_two_requests_holds_for_both_tables_of_a_bucket_instead_of_ea
     let ours = bucket();
     let limits = StoreLimits { requests_max: 2, ..Default::default() };
     let guard = Arc::new(Guard::new(limits, Arc::new(StoreUsage::default())));
-    let fence = Fence::of_option("s3://bucket/t");
+    let uri = TableUri::parse("s3://bucket/t").unwrap();
     let table = || {
-        TableGuard::new(Arc::clone(&guard), fence.clone()).wrap("s3$bucket", Arc::clone(&ours) as _)
+        let fence = Fence::new(&uri, []);
+        let guard = TableGuard::new(Arc::clone(&guard), uri.clone(), fence);
+        guard.wrap("s3$bucket", Arc::clone(&ours) as _)
     };
     assert_eq!(asked_by([table(), table()], &ours).await, 2);
 }

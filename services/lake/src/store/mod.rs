@@ -25,6 +25,8 @@
 //!
 //! The breaker ends this: while it is open, reads fail at once.
 //!
+//! A query node reads index and deletion files from the I/O nodes instead, if it can (`cached.rs`).
+//!
 //! Before all of that, each request is checked against its table's fence (`fence.rs`), which names what the table may
 //! read: stores are made per table, by providers that refuse other URIs (`providers.rs`), and folders are read without
 //! following links (`folder.rs`). The bytes that come back are checked before Lance sees them, so that no number in a
@@ -33,6 +35,7 @@
 mod body;
 mod breaker;
 mod bucket_fence;
+mod cached;
 mod checked;
 #[cfg(test)]
 mod comparison;
@@ -51,6 +54,7 @@ mod streams;
 mod usage;
 mod wrapper;
 
+pub use cached::FileCache;
 pub(crate) use checked::{CheckedByReader, Damaged};
 pub(crate) use fence::{Fence, ForbiddenPath};
 pub(crate) use guard_error::{causes, guard_message};

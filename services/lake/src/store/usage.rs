@@ -18,6 +18,8 @@ pub struct StoreUsage {
     pub hedges_won: AtomicU64,
     pub under_way: AtomicU64,
     pub open_breakers: AtomicU64,
+    pub reads_avoided: AtomicU64,
+    pub bytes_avoided: AtomicU64,
 }
 
 impl StoreUsage {
@@ -25,6 +27,7 @@ impl StoreUsage {
     pub fn now(&self) -> StoreUse {
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (reads, writes) = (now(&self.reads), now(&self.writes));
+        let reads_avoided = now(&self.reads_avoided);
         StoreUse {
             reads,
             writes,
@@ -37,6 +40,9 @@ impl StoreUsage {
             under_way: now(&self.under_way),
             breakers_open: now(&self.open_breakers),
             cost_usd: price_usd(reads, writes),
+            reads_avoided,
+            bytes_avoided: now(&self.bytes_avoided),
+            saved_usd: price_usd(reads_avoided, 0),
         }
     }
 }

@@ -8,6 +8,7 @@ use object_store::ObjectStore;
 use object_store::list::PaginatedListStore;
 
 use super::bucket_fence::BucketFence;
+use super::cached::{CachedStore, FileCache, FileCacheSlot};
 use super::checked::CheckedStore;
 use super::fence::Fence;
 use super::folder::FolderStore;
@@ -16,6 +17,7 @@ use super::limiter::StoreLimiter;
 use super::listing::CountedListing;
 use super::usage::StoreUsage;
 use stores::StoreLimits;
+use tables::TableUri;
 
 /// Guards all stores of a [`Lake`](crate::Lake).
 #[derive(Debug)]
@@ -25,12 +27,21 @@ pub struct Guard {
     /// The limiters by Lance's names for the stores. Lance may wrap a store several times, and all wrappers of a store
     /// share one limiter.
     limiters: Mutex<HashMap<String, Arc<StoreLimiter>>>,
+    /// The cache of index and deletion files, once there is one.
+    cache: FileCacheSlot,
 }
 
 impl Guard {
     /// A guard that counts requests in `usage`.
     pub fn new(limits: StoreLimits, usage: Arc<StoreUsage>) -> Self {
-        Self { limits, usage, limiters: Mutex::default() }
+        let (limiters, cache) = Default::default();
+        Self { limits, usage, limiters, cache }
+    }
+
+    /// Reads index and deletion files of tables in buckets through `cache` from now on. Only the first call has an
+    /// effect.
+    pub fn read_files_through(&self, cache: Arc<dyn FileCache>) {
+        let _ = self.cache.set(cache);
     }
 
     fn limiter(&self, store: &str) -> Arc<StoreLimiter> {
@@ -44,13 +55,14 @@ impl Guard {
 #[derive(Debug)]
 pub struct TableGuard {
     guard: Arc<Guard>,
+    table: TableUri,
     fence: Fence,
 }
 
 impl TableGuard {
     /// A guard with the limiters of `guard`, for a table with `fence`.
-    pub fn new(guard: Arc<Guard>, fence: Fence) -> Self {
-        Self { guard, fence }
+    pub fn new(guard: Arc<Guard>, table: TableUri, fence: Fence) -> Self {
+        Self { guard, table, fence }
     }
 }
 
@@ -72,8 +84,11 @@ impl WrappingObjectStore for TableGuard {
         let fenced: Arc<dyn ObjectStore> = match is_local(store) {
             true => Arc::new(FolderStore::new(original, fence)),
             false => {
-                let fence = BucketFence::new(fence, &root(store));
-                Arc::new(GuardedStore::new(original, self.guard.limiter(store), fence))
+                let root = root(store);
+                let fence = BucketFence::new(fence, &root);
+                let guarded = GuardedStore::new(original, self.guard.limiter(store), fence);
+                let (cache, usage) = (Arc::clone(&self.guard.cache), Arc::clone(&self.guard.usage));
+                Arc::new(CachedStore::new(Arc::new(guarded), &root, &self.table, cache, usage))
             }
         };
         Arc::new(CheckedStore::new(fenced))

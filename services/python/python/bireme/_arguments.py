@@ -109,6 +109,13 @@ def row_ranges(rows: Iterable[range | tuple[int, int]] | None) -> list[tuple[int
     return ranges
 
 
+def index_names(indexes: bool | str | Iterable[str]) -> list[str] | None:
+    """Returns names of indexes as a list; an empty one for all of them, and None for none."""
+    if isinstance(indexes, bool):
+        return [] if indexes else None
+    return [indexes] if isinstance(indexes, str) else list(indexes)
+
+
 def endpoint(uri: str) -> str:
     """Returns the endpoint that a URI names. `bireme://host` is unencrypted, with the port 7070 if it names none.
 

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-from ._arguments import Key, address_array, column_list, is_key, key_array, key_text, row_ranges, row_stream
-from ._bireme import Call, Client
+from ._arguments import (
+    Key,
+    address_array,
+    column_list,
+    index_names,
+    is_key,
+    key_array,
+    key_text,
+    row_ranges,
+    row_stream,
+)
+from ._bireme import Call, Client, Warm
 from ._descriptions import TableDescription, WarmProgress, description_of
 from ._errors import Error
 from ._event_loop import answer
@@ -57,6 +67,17 @@ class _Target:
 
         rows = row_stream(keys) if on is not None else pa.table({"keys": key_array(keys)})
         return self._client.lookup(self, rows, on, column_list(columns), key_column)
+
+    def _warm(
+        self,
+        columns: str | Iterable[str] | None,
+        rows: Iterable[range | tuple[int, int]] | None,
+        indexes: bool | str | Iterable[str],
+        bytes_per_s: int,
+        timeout: float | None,
+    ) -> Call[Warm]:
+        target = self._with_timeout(timeout)
+        return self._client.warm(target, column_list(columns), row_ranges(rows), index_names(indexes), bytes_per_s)
 
     def _with_timeout(self, timeout: float | None) -> _Target:
         return _Target(self._client, self.name, self.version, self.background, timeout)
@@ -171,13 +192,15 @@ class Table(_Target):
         *,
         columns: str | Iterable[str] | None = None,
         rows: Iterable[range | tuple[int, int]] | None = None,
+        indexes: bool | str | Iterable[str] = False,
         bytes_per_s: int = 0,
         progress: Progress = True,
         timeout: float | None = None,
     ) -> WarmProgress:
         """Fills the cache with the table, or with some columns, or with ranges of rows by position.
 
-        `bytes_per_s` limits the writes of all I/O nodes; 0 is no limit. `progress` shows a bar on stderr, or is a
+        With `indexes`, files of indexes are filled instead of rows: with True those of all indexes, otherwise those of the
+        indexes that it names. `bytes_per_s` limits the writes of all I/O nodes; 0 is no limit. `progress` shows a bar on stderr, or is a
         function that gets each step. There is no time limit unless `timeout` names one in seconds.
 
         >>> import bireme
@@ -185,7 +208,7 @@ class Table(_Target):
         >>> warmed.extents_done == warmed.extents_total
         True
         """
-        call = self._client.warm(self._with_timeout(timeout), column_list(columns), row_ranges(rows), bytes_per_s)
+        call = self._warm(columns, rows, indexes, bytes_per_s, timeout)
         with _Progress(self.name, progress) as shown:
             warm = call.wait()
             try:
@@ -263,12 +286,13 @@ class AsyncTable(_Target):
         *,
         columns: str | Iterable[str] | None = None,
         rows: Iterable[range | tuple[int, int]] | None = None,
+        indexes: bool | str | Iterable[str] = False,
         bytes_per_s: int = 0,
         progress: Progress = True,
         timeout: float | None = None,
     ) -> WarmProgress:
         """Fills the cache with the table, or with some columns, or with ranges of rows by position."""
-        call = self._client.warm(self._with_timeout(timeout), column_list(columns), row_ranges(rows), bytes_per_s)
+        call = self._warm(columns, rows, indexes, bytes_per_s, timeout)
         with _Progress(self.name, progress) as shown:
             warm = await answer(call)
             try:

@@ -9,6 +9,7 @@
 //!        ├─► slice_fetch.rs ┴─► I/O node ── fails (faults.rs) ──► table_rows.rs
 //!        └─► join.rs, score.rs: rows in the request's order, distances; cost.rs: what the fetch cost
 //!
+//! files.rs   index and deletion files, which Lance reads through the nodes
 //! owners.rs  the owners of a table's chunks, for Warm and Placement
 //! ```
 //!
@@ -19,6 +20,7 @@ mod cost;
 mod ejection;
 mod faults;
 mod fetch;
+mod files;
 mod join;
 mod node;
 mod nodes;
@@ -33,6 +35,7 @@ mod table_rows;
 
 pub use cost::Cost;
 pub use fetch::{Fetched, fetch_rows};
+pub use files::{TierFiles, hash_of_file};
 pub use join::present;
 pub use node::Node;
 pub use nodes::IoNodes;

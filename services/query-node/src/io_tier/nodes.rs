@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use client::Endpoint;
 use client::fetch::Outage;
@@ -12,8 +13,10 @@ use membership::{Membership, Policy, Report, Settings, View};
 use peers::{Prover, SecretFile};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use wire::Fault;
 
 use super::ejection::{Ejection, EjectionPolicy};
+use super::faults::{blames_node, has_answered};
 use crate::config::QueryConfig;
 use crate::error::{QueryError, Result};
 
@@ -30,7 +33,7 @@ pub struct IoNodes {
     policy: EjectionPolicy,
     /// Each node's health, by name and endpoint. Locked when routes are made, not during requests.
     health_by_node: Mutex<HashMap<(String, String), Weak<NodeHealth>>>,
-    ejected: AtomicU64,
+    ejected: Arc<AtomicU64>,
     /// Whether the warning about an unverified I/O node has been logged.
     is_warned: AtomicBool,
 }
@@ -43,6 +46,23 @@ pub struct NodeHealth {
     /// The number of open streams to the node. All cores' clients share it, so that the loss of the node and its return
     /// are logged once, not by each client.
     pub outage: Arc<Outage>,
+    /// The number of ejections of all nodes.
+    ejected: Arc<AtomicU64>,
+}
+
+impl NodeHealth {
+    /// Takes into account that a request to the node succeeded, or failed with `fault`, after `took`.
+    pub fn judge(&self, fault: Option<&Fault>, took: Duration) {
+        match fault {
+            Some(fault) if blames_node(fault, took) => {
+                if self.ejection.failed(Instant::now(), &fault.message) {
+                    self.ejected.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Some(fault) if !has_answered(fault) => {}
+            Some(_) | None => self.ejection.succeeded(),
+        }
+    }
 }
 
 impl IoNodes {
@@ -120,14 +140,13 @@ impl IoNodes {
         }
         known.retain(|_, health| health.strong_count() > 0);
         let ejection = Ejection::new(name, self.policy, rand::random(), Instant::now());
-        let health = Arc::new(NodeHealth { ejection, outage: Arc::default() });
+        let health = Arc::new(NodeHealth {
+            ejection,
+            outage: Arc::default(),
+            ejected: Arc::clone(&self.ejected),
+        });
         known.insert(key, Arc::downgrade(&health));
         health
-    }
-
-    /// Counts an ejection.
-    pub fn count_ejection(&self) {
-        self.ejected.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the number of ejections since the start.

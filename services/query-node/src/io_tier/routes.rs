@@ -13,7 +13,7 @@ use client::Network;
 use client::fetch::{FetchClient, FetchOptions};
 use futures::future::join_all;
 use membership::{MemberState, View, ViewMember};
-use placement::{Member, Members};
+use placement::{Member, Members, TableHash};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -108,7 +108,13 @@ impl Routes {
 
     /// Returns the index in [`nodes`](Self::nodes) of the owner of `chunk`. There must be a node.
     pub fn owner_of_chunk(&self, open: &OpenTable, chunk: ChunkId) -> usize {
-        self.members.as_ref().map_or(0, |members| members.owner(open.hash, chunk))
+        self.owner_of(open.hash, chunk).unwrap_or(0)
+    }
+
+    /// Returns the index in [`nodes`](Self::nodes) of the owner of a chunk of the table or file with the hash `hash`;
+    /// `None` if there is no node.
+    pub fn owner_of(&self, hash: TableHash, chunk: ChunkId) -> Option<usize> {
+        self.members.as_ref().map(|members| members.owner(hash, chunk))
     }
 
     /// Makes the routes for `view`. Members that `self` has under the same name and endpoint keep their clients.

@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 use wire::{Fault, ParentSpan, Reason};
 
 use super::cost::SliceSource;
-use super::faults::{blames_node, has_answered, table_may_answer};
+use super::faults::table_may_answer;
 use super::node::Node;
 use super::plan::NodeSlice;
 use super::routes::Routes;
@@ -106,20 +106,13 @@ impl SliceFetch<'_> {
             let call = NodeCall { id, address, name, rows, began, ended: began + took, answer };
             self.source.call = Some(call);
         }
+        node.health.judge(answer.as_ref().err(), took);
         match answer {
             Ok(reply) => {
-                node.health.ejection.succeeded();
                 self.source.node = Some((took, reply.times()));
                 Ok(Some(reply))
             }
             Err(fault) => {
-                if blames_node(&fault, took) {
-                    if node.health.ejection.failed(Instant::now(), &fault.message) {
-                        self.state.shared.io_nodes.count_ejection();
-                    }
-                } else if has_answered(&fault) {
-                    node.health.ejection.succeeded();
-                }
                 if !table_may_answer(fault.reason) {
                     return Err(fault.into());
                 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::{ArcSwap, Guard};
 use futures::{FutureExt, StreamExt, stream};
@@ -27,6 +27,9 @@ use crate::recall_curves::{CurveCounts, LOOK_EVERY, TableCurves};
 
 /// Maximum number of tables that are checked for new versions concurrently.
 const REFRESHES_MAX: usize = 8;
+
+/// The longest time that a node waits for the indexes of a table to be loaded.
+const INDEXES_PATIENCE: Duration = Duration::from_secs(600);
 
 /// All configured tables of a node.
 pub struct Catalog {
@@ -181,6 +184,16 @@ impl Catalog {
         stream::iter(refreshes).buffer_unordered(REFRESHES_MAX).collect::<()>().await;
     }
 
+    /// Loads the indexes of the open tables whose configuration asks for it. Never fails: an error is logged.
+    pub async fn warm_indexes(&self) {
+        let open = self.entries.values().filter_map(|entry| {
+            let current = entry.state().current.clone()?;
+            Some(async move { entry.load_indexes(&current).await })
+        });
+        let open: Vec<_> = open.map(FutureExt::boxed).collect();
+        stream::iter(open).buffer_unordered(REFRESHES_MAX).collect::<()>().await;
+    }
+
     /// Returns when the latest version of a table was last looked for; 1970 if it never was, or the table is unknown.
     pub fn followed(&self, name: &str) -> SystemTime {
         let micros = self.entries.get(name).map_or(0, |it| it.followed.load(Ordering::Acquire));
@@ -247,6 +260,7 @@ impl Catalog {
                 let key = entry.config.key.as_deref();
                 match OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves) {
                     Ok(open) => {
+                        entry.load_indexes(&open).await;
                         entry.replace(open);
                         Ok(())
                     }
@@ -326,6 +340,23 @@ impl Entry {
             change(&mut state);
             state
         });
+    }
+
+    /// Loads the table's indexes, if its configuration asks for it.
+    async fn load_indexes(&self, open: &OpenTable) {
+        if !self.config.warm_indexes {
+            return;
+        }
+        let began = Instant::now();
+        let loaded = tokio::time::timeout(INDEXES_PATIENCE, open.table.prewarm().boxed()).await;
+        let (table, version, took) = (&self.name, open.version(), began.elapsed());
+        match loaded {
+            Ok(Ok(())) => info!(table, version, ?took, "the indexes are loaded"),
+            Ok(Err(error)) => warn!(table, version, "the indexes can't be loaded: {error}"),
+            Err(_) => {
+                warn!(table, version, "loading the indexes takes more than {took:?}; it ends here")
+            }
+        }
     }
 
     fn replace(&self, open: OpenTable) -> Arc<OpenTable> {

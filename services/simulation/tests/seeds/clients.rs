@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use address::RowAddr;
-use arrow_array::RecordBatch;
+use arrow_array::{FixedSizeBinaryArray, RecordBatch};
 use client::fetch::{
     Counters, FetchClient, FetchContext, FetchOptions, Flow, Instant, Metric, Outcome, Priority,
-    Projection, Reply, Rerank, TableVersion,
+    Projection, Reply, Rerank, TableFile, TableVersion,
 };
 use client::{Endpoint, Network};
 use wire::fetch::WarmRequest;
 use wire::{Fault, Reason};
 
 use crate::dice::Dice;
+use crate::files::{FILES, File};
 use crate::network::Net;
 use crate::trace::Trace;
 use crate::truth::{DIMENSION, TABLES, Version, nowhere};
@@ -43,6 +44,8 @@ pub struct Seen {
     /// Rows that nodes read from a table for the answers, as the nodes report them. A row counts once for each pack
     /// that it was read for.
     pub table_rows: Cell<u64>,
+    /// Sectors of files that answers contained.
+    pub sectors: Cell<u64>,
     /// Refusals, by reason.
     pub refusals: RefCell<BTreeMap<&'static str, u64>>,
     /// Requests that failed because a node was unavailable, while no faults were injected.
@@ -109,6 +112,14 @@ struct Ask {
     context: FetchContext,
 }
 
+/// A request for sectors of a file.
+struct SectorsAsk {
+    file: &'static File,
+    /// The file's size, if the client knows it, or 0.
+    bytes: u64,
+    sectors: std::ops::Range<u32>,
+}
+
 /// Adds `more` to a counter.
 pub fn count(cell: &Cell<u64>, more: u64) {
     cell.set(cell.get() + more);
@@ -171,6 +182,10 @@ impl Client {
     async fn turn(&mut self) {
         let node = self.dice.below(self.nodes.len());
         let client = self.nodes[node].clone();
+        if self.dice.per_mille(100) {
+            let ask = self.ask_for_sectors();
+            return self.fetch_sectors(&client, node, ask).await;
+        }
         let asks: Vec<_> = (0..1 + self.dice.below(3)).map(|_| self.ask()).collect();
         let patience = self.dice.per_mille(80).then(|| self.dice.ms(0..=40));
         let this = &*self;
@@ -246,6 +261,55 @@ impl Client {
                 }
             }
             Err(fault) => self.refused(&fault),
+        }
+    }
+
+    fn ask_for_sectors(&mut self) -> SectorsAsk {
+        let dice = &mut self.dice;
+        let file = dice.pick(&FILES);
+        let bytes = if dice.per_mille(500) { file.bytes } else { 0 };
+        // Mostly a range; a few sectors are behind the file's end.
+        let sectors = file.sectors() as usize;
+        let first = dice.below(sectors) as u32;
+        let count = [1, 2, 150][dice.below(3)];
+        let sectors = first..first + 1 + dice.below(count) as u32;
+        SectorsAsk { file, bytes, sectors }
+    }
+
+    async fn fetch_sectors(&self, client: &FetchClient, node: usize, ask: SectorsAsk) {
+        let SectorsAsk { file, bytes, sectors } = ask;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let reply = async {
+            let (uri, path) = (file.table, file.path);
+            let file = client.open_file(TableFile { uri, path, bytes }, deadline).await?;
+            let addrs = sectors.clone().map(|sector| RowAddr::new(0, sector)).collect();
+            let reply = client.fetch(&file, addrs, None, deadline).await?;
+            Ok::<_, Fault>((file, reply))
+        };
+        let reply = reply.await;
+        let said = reply.as_ref().map_or_else(ToString::to_string, |_| "answered".to_owned());
+        self.around.trace.say(format_args!(
+            "client {}, node {node}: sectors {sectors:?} of {}: {said}",
+            self.number, file.path
+        ));
+        let (projection, reply) = match reply {
+            Ok(reply) => reply,
+            Err(fault) => return self.refused(&fault),
+        };
+        count(&self.around.seen.answers, 1);
+        count(&self.around.seen.sectors, (sectors.len() - reply.missing.len()) as u64);
+        let size = projection.schema().metadata().get("file_bytes");
+        let is_size = size.is_some_and(|size| *size == file.bytes.to_string());
+        let missing: Vec<u32> =
+            (0..).zip(sectors.clone()).filter(|it| it.1 >= file.sectors()).map(|it| it.0).collect();
+        let truth: Vec<u8> = sectors.clone().filter_map(|it| file.sector(it)).flatten().collect();
+        let is_missing = reply.missing == missing;
+        let bytes = reply.into_rows().map(|rows| {
+            let column = rows.column(0).as_any().downcast_ref::<FixedSizeBinaryArray>();
+            column.is_some_and(|column| column.values().as_slice() == truth)
+        });
+        if !is_size || !is_missing || bytes != Ok(true) {
+            self.wrong(format_args!("sectors {sectors:?} of {} are not the truth", file.path));
         }
     }
 

@@ -13,7 +13,7 @@ use crate::node::Node;
 pub struct Happened(BTreeMap<String, u64>);
 
 /// Events that must happen at least once in a run of 200 seeds or more.
-const MUST: [&str; 30] = [
+const MUST: [&str; 31] = [
     "Crash",
     "DriveErrors",
     "DriveFull",
@@ -42,6 +42,7 @@ const MUST: [&str; 30] = [
     "looks at a node that warms",
     "looks at what is pinned",
     "not drained in time",
+    "sectors of files",
     "shared pieces",
     "strangers' messages",
 ];
@@ -89,6 +90,7 @@ impl Happened {
             self.count(&format!("answer {reason}"), *count);
         }
         self.count("fetches dropped", seen.dropped.get());
+        self.count("sectors of files", seen.sectors.get());
         self.count("strangers' messages", seen.strange.get());
         self.count("looks from outside", seen.looks.get());
         self.count("looks at a node that warms", seen.looks_before_ready.get());

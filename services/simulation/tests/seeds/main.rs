@@ -12,6 +12,7 @@
 mod clients;
 mod dice;
 mod fairness;
+mod files;
 mod happened;
 mod network;
 mod node;

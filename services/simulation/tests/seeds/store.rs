@@ -7,12 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use address::RowAddr;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tables::{DeletedRows, FragmentInfo, StoreUse, Table, TableUri, Tables};
+use tables::{
+    DeletedRows, FilePath, FileSource, FileTable, FragmentInfo, RecentBlocks, StoreUse, Table,
+    TableUri, Tables,
+};
 use wire::{Fault, Reason};
 
 use crate::dice::Dice;
+use crate::files::File;
 use crate::truth::Version;
 
 /// The store that all nodes share.
@@ -33,6 +38,8 @@ pub struct StoreTroubles {
     pub failing_per_mille: u64,
     /// The number of requests in 1,000 that take ten seconds longer.
     pub hanging_per_mille: u64,
+    /// The number of answers in 1,000 with bytes of a file that are cut short.
+    pub truncated_per_mille: u64,
     /// Ids of fragments, of all tables, whose files are missing.
     pub vanished: BTreeSet<u32>,
 }
@@ -43,6 +50,7 @@ impl Default for StoreTroubles {
             latency_ms: 1..=12,
             failing_per_mille: 0,
             hanging_per_mille: 0,
+            truncated_per_mille: 0,
             vanished: BTreeSet::new(),
         }
     }
@@ -108,6 +116,25 @@ impl Tables for Store {
         .boxed()
     }
 
+    fn open_file<'a>(
+        &'a self,
+        table: &'a TableUri,
+        path: &'a FilePath,
+        bytes: Option<u64>,
+    ) -> BoxFuture<'a, Result<FileTable, Fault>> {
+        async move {
+            let missing = || Fault::new(Reason::TableDamaged, format!("no {path:?} in {table}"));
+            if bytes.is_none() {
+                self.request(None).await?;
+            }
+            let file = File::find(table.as_str(), path.as_str()).ok_or_else(missing)?;
+            let source = Box::new(StoredFile { file, store: self.clone() });
+            let bytes = bytes.unwrap_or(file.bytes);
+            FileTable::new(table, path, bytes, source, RecentBlocks::new(1 << 20))
+        }
+        .boxed()
+    }
+
     fn latest_version<'a>(&'a self, uri: &'a TableUri) -> BoxFuture<'a, Result<u64, Fault>> {
         async move {
             self.request(None).await?;
@@ -119,6 +146,27 @@ impl Tables for Store {
 
     fn store_use(&self) -> StoreUse {
         StoreUse::default()
+    }
+}
+
+/// A file that was opened through the store.
+struct StoredFile {
+    file: &'static File,
+    store: Store,
+}
+
+impl FileSource for StoredFile {
+    fn read(&self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, Fault>> {
+        async move {
+            self.store.request(None).await?;
+            let mut bytes = self.file.read(range);
+            let StoreState { dice, troubles } = &mut *self.store.lock();
+            if dice.per_mille(troubles.truncated_per_mille) {
+                bytes.truncate(dice.below(bytes.len()));
+            }
+            Ok(bytes.into())
+        }
+        .boxed()
     }
 }
 

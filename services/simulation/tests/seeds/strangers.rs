@@ -26,6 +26,7 @@ use wire::{FETCH_PATH, Fault, Reason};
 
 use crate::clients::{Around, count};
 use crate::dice::Dice;
+use crate::files::FILES;
 use crate::network::Net;
 use crate::truth::{DIMENSION, TABLES};
 
@@ -252,7 +253,30 @@ impl Stranger {
         }
         let identity = ["", "", "", "another"][self.dice.below(4)].into();
         let number = if self.dice.per_mille(800) { 1 } else { self.small() };
-        Open { handle: self.small() as u32, table_uri: uri, version: number, columns, identity }
+        let handle = self.small() as u32;
+        if self.dice.per_mille(800) {
+            let rows = Open {
+                handle,
+                table_uri: uri,
+                version: number,
+                columns,
+                identity,
+                ..Open::default()
+            };
+            return rows;
+        }
+        let file = match self.dice.below(4) {
+            0 => "_indices/../_versions/1.manifest",
+            1 => "_indices/nowhere",
+            _ => self.dice.pick(&FILES).path,
+        };
+        let file_bytes = if self.dice.per_mille(500) { 0 } else { self.dice.any() };
+        let file =
+            Open { handle, table_uri: uri, file: file.into(), file_bytes, ..Open::default() };
+        match self.dice.per_mille(800) {
+            true => file,
+            false => Open { columns, ..file },
+        }
     }
 
     fn batch(&mut self) -> Batch {

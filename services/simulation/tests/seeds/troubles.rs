@@ -207,6 +207,7 @@ fn begin(
             latency_ms: 1..=[10, 100][dice.below(2)],
             failing_per_mille: [0, 50, 500, 1000][dice.below(4)],
             hanging_per_mille: [0, 0, 20][dice.below(3)],
+            truncated_per_mille: [0, 200][dice.below(2)],
             ..StoreTroubles::default()
         }),
         FaultKind::StoreLoss => store.set_troubles(StoreTroubles {

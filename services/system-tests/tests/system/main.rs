@@ -9,6 +9,7 @@ mod cluster;
 mod damage;
 mod endpoints;
 mod fetch_oracle;
+mod index_files;
 mod isolation;
 mod key_runs;
 mod key_types;

@@ -73,18 +73,23 @@ impl S3 {
         panic!("the S3 server does not come up");
     }
 
-    /// Restarts the server and uploads the same files again, because it keeps them in memory.
-    async fn restarted(self, folder: &Path) -> Self {
+    /// Restarts the server, which forgets all objects: it keeps them in memory.
+    pub async fn emptied(self) -> Self {
         let port = self.port;
         drop(self);
         let program = std::env::var_os("BIREME_S3_SERVER").unwrap();
-        let s3 = Self::start_at(&program, port, false).await;
+        Self::start_at(&program, port, false).await
+    }
+
+    /// Restarts the server and uploads the same files again.
+    async fn restarted(self, folder: &Path) -> Self {
+        let s3 = self.emptied().await;
         s3.put_folder(folder, "/lake/table");
         s3
     }
 
     /// Puts all files of a folder below the prefix `name`.
-    fn put_folder(&self, folder: &Path, name: &str) {
+    pub fn put_folder(&self, folder: &Path, name: &str) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let entry = entry.unwrap();
             let name = format!("{name}/{}", entry.file_name().to_str().unwrap());

@@ -1,0 +1,75 @@
+//! The index and deletion files of a version of a table.
+
+use futures::TryStreamExt;
+use lance::index::DatasetIndexExt;
+use lance_table::format::IndexMetadata;
+use lance_table::io::deletion::deletion_file_path;
+use object_store::path::Path;
+use tables::FilePath;
+
+use crate::error::Result;
+use crate::table::Table;
+
+/// A file in a table's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableFile {
+    /// Its path.
+    pub path: FilePath,
+    /// Its size, if the manifest or a listing gives it.
+    pub bytes: Option<u64>,
+}
+
+impl Table {
+    /// Returns the files of all segments of the indexes named `names`; without names, those of all indexes, and the
+    /// deletion files. Files of indexes that belong to another table's folder are left out.
+    ///
+    /// Errors: those of the store. If a name is not that of an index, the result lacks it.
+    pub async fn files(&self, names: &[String]) -> Result<Vec<TableFile>> {
+        self.caught(self.load_files(names)).await
+    }
+
+    async fn load_files(&self, names: &[String]) -> lance::Result<Vec<TableFile>> {
+        let dataset = self.dataset();
+        let mut files = Vec::new();
+        for index in dataset.load_indices().await?.iter() {
+            if index.base_id.is_none() && (names.is_empty() || names.contains(&index.name)) {
+                self.add_files_of(index, &mut files).await?;
+            }
+        }
+        if names.is_empty() {
+            for fragment in dataset.fragments().iter() {
+                if let Some(file) =
+                    fragment.deletion_file.as_ref().filter(|it| it.base_id.is_none())
+                {
+                    let path = deletion_file_path(&Path::default(), fragment.id, file);
+                    let path = FilePath::parse(path.as_ref());
+                    files.extend(path.map(|path| TableFile { path, bytes: None }));
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    async fn add_files_of(
+        &self,
+        index: &IndexMetadata,
+        files: &mut Vec<TableFile>,
+    ) -> lance::Result<()> {
+        let path = |name: &str| FilePath::parse(&format!("_indices/{}/{name}", index.uuid));
+        if let Some(recorded) = &index.files {
+            files.extend(recorded.iter().filter_map(|file| {
+                Some(TableFile { path: path(&file.path)?, bytes: Some(file.size_bytes) })
+            }));
+            return Ok(());
+        }
+        let store = self.dataset().object_store(None).await?;
+        let folder = self.dataset().indices_dir().join(index.uuid.to_string());
+        let listed: Vec<_> = store.inner.list(Some(&folder)).try_collect().await?;
+        files.extend(listed.iter().filter_map(|meta| {
+            let parts: Vec<_> = meta.location.prefix_match(&folder)?.collect();
+            let name = parts.iter().map(AsRef::as_ref).collect::<Vec<_>>().join("/");
+            Some(TableFile { path: path(&name)?, bytes: Some(meta.size) })
+        }));
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! Tests index files that query nodes read through I/O nodes, with a table in an S3 server.
+
+use std::time::Duration;
+
+use address::RowAddr;
+use arrow_array::cast::AsArray;
+use client::fetch::{Reply, TableFile};
+use client::query::QueryClient;
+use futures::StreamExt;
+use lake::{IngestMode, IngestOptions, Lake, LakeOptions, ingest};
+use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
+use wire::query::search_request::By;
+use wire::query::{IndexFiles, SearchRequest, TakeRequest, Text, WarmProgress, WarmRequest};
+use wire::{Fault, Reason};
+
+use crate::cluster::{Cluster, Io, member, sample, soon};
+use crate::store::S3;
+use crate::words::{by_vector, search, synsets, warm as warm_rows, words};
+
+const URI: &str = "s3://lake/words";
+
+/// The maximum number of requests that a new query node sends to the store for its first searches: for the manifest, and
+/// for what tells that it is the latest.
+const REQUESTS_MAX: u64 = 5;
+
+/// What a query node has done from its start to its end.
+struct Session {
+    /// The keys that each search found.
+    found: Vec<Vec<String>>,
+    /// Its requests to the store.
+    requests: u64,
+    /// The reads that I/O nodes answered instead.
+    avoided: u64,
+}
+
+/// Starts a query node, sends it searches, and stops it.
+async fn session(s3: &S3, io: &[Io], searches: &[SearchRequest]) -> Session {
+    session_over(s3, io.iter().map(|io| member(&io.node)).collect(), searches).await
+}
+
+fn query_config(s3: &S3, io_nodes: Vec<IoNodeConfig>, warm_indexes: bool) -> QueryConfig {
+    let table = TableConfig { uri: URI.into(), warm_indexes, ..TableConfig::default() };
+    QueryConfig {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        tables: [("words".to_owned(), table)].into(),
+        io_nodes,
+        storage: s3.options(),
+        ..QueryConfig::default()
+    }
+}
+
+async fn client_of(node: &QueryNode) -> QueryClient {
+    let endpoint = format!("http://{}", node.local_addr()).parse().unwrap();
+    QueryClient::connect(&endpoint).await.unwrap()
+}
+
+async fn session_over(s3: &S3, io_nodes: Vec<IoNodeConfig>, searches: &[SearchRequest]) -> Session {
+    let config = query_config(s3, io_nodes, false);
+    let lake = Lake::new(config.lake_options());
+    let node = QueryNode::start(config, lake.clone()).await.unwrap();
+    let client = client_of(&node).await;
+    node.ready().await;
+    let mut found = Vec::new();
+    for search in searches {
+        let answer = client.search(search.clone()).await.unwrap();
+        found.push(synsets(&answer.rows));
+    }
+    let used = lake.store_use();
+    node.shutdown(Duration::from_secs(10)).await.unwrap();
+    Session { found, requests: used.reads + used.writes, avoided: used.reads_avoided }
+}
+
+async fn warm(cluster: &Cluster, names: &[&str]) -> Result<WarmProgress, Fault> {
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    let indexes = Some(IndexFiles { names });
+    let request = WarmRequest { table: "words".into(), indexes, ..Default::default() };
+    let steps: Vec<_> = cluster.client.warm(request).await?.collect().await;
+    steps.into_iter().last().unwrap()
+}
+
+async fn serve(s3: &S3) -> Cluster {
+    Cluster::start_with(2, &[("words", URI.as_ref())], |io, query| {
+        io.storage = s3.options();
+        query.storage = s3.options();
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_query_node_reads_indexes_from_the_drives_and_not_from_the_store() {
+    let Some(s3) = S3::start(false).await else { return };
+    let words = words().await;
+    s3.put_folder(&words.uri, "/lake/words");
+    let by_words = By::Text(Text { words: "small animal".into(), ..Default::default() });
+    let searches = [search(by_vector(words.vector(7))), search(by_words)];
+    // The table in its folder, whose indexes are not read through I/O nodes.
+    let local = words.serve(1).await;
+    let mut expected = Vec::new();
+    for search in &searches {
+        expected.push(synsets(&local.client.search(search.clone()).await.unwrap().rows));
+    }
+    let refused = warm(&local, &[]).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::BadArgument);
+    assert!(refused.message.contains("folder"), "{refused}");
+    local.stop().await;
+
+    let cluster = serve(&s3).await;
+    let cold = session(&s3, &cluster.io, &searches).await;
+    let unknown = warm(&cluster, &["nowhere"]).await.unwrap_err();
+    assert!(unknown.message.contains("nowhere") && unknown.message.contains("vector"), "{unknown}");
+    for _ in 0..2 {
+        let filled = warm(&cluster, &[]).await.unwrap();
+        assert_eq!((filled.extents_failed, filled.extents_done), (0, filled.extents_total));
+        assert!(filled.extents_found <= filled.extents_total && filled.extents_total > 3);
+    }
+    warm_rows(&cluster).await;
+    let before = store_reads(&cluster.io).await;
+    let warm = session(&s3, &cluster.io, &searches).await;
+    assert_eq!((&cold.found, &warm.found), (&expected, &expected));
+    println!(
+        "requests to the store for the first searches of a query node: {} over cold I/O nodes, {} over warm ones",
+        cold.requests, warm.requests
+    );
+    assert!(warm.requests <= REQUESTS_MAX, "{}", warm.requests);
+    assert!(warm.avoided > 0);
+    assert_eq!(store_reads(&cluster.io).await, before, "the drives have everything");
+
+    // A node that loads the indexes before it is ready reads nothing for its first search.
+    let members: Vec<_> = cluster.io.iter().map(|io| member(&io.node)).collect();
+    let config = query_config(&s3, members.clone(), true);
+    let lake = Lake::new(config.lake_options());
+    let node = QueryNode::start(config, lake.clone()).await.unwrap();
+    let client = client_of(&node).await;
+    node.ready().await;
+    let before = lake.store_use();
+    assert!(before.reads_avoided > 0);
+    assert_eq!(synsets(&client.search(searches[0].clone()).await.unwrap().rows), expected[0]);
+    let used = lake.store_use();
+    assert_eq!((used.reads, used.reads_avoided), (before.reads, before.reads_avoided));
+    node.shutdown(Duration::from_secs(10)).await.unwrap();
+
+    // If the I/O nodes are gone, the store answers.
+    cluster.stop().await;
+    let without = session_over(&s3, members, &searches).await;
+    assert_eq!(without.found, expected);
+    assert_eq!(without.avoided, 0);
+    assert!(without.requests > REQUESTS_MAX);
+}
+
+/// Returns the number of requests that each I/O node has sent to the store.
+async fn store_reads(io: &[Io]) -> Vec<u64> {
+    let mut reads = Vec::new();
+    for io in io {
+        reads.push(io.describe().await.store.unwrap().reads);
+    }
+    reads
+}
+
+/// Fetches sectors of a file from an I/O node.
+async fn sectors(io: &Io, path: &str, bytes: u64, sectors: &[u32]) -> Result<Reply, Fault> {
+    let file = io.client.open_file(TableFile { uri: URI, path, bytes }, soon()).await?;
+    let addrs = sectors.iter().map(|&sector| RowAddr::new(0, sector)).collect();
+    io.client.fetch(&file, addrs, None, soon()).await
+}
+
+fn bytes(reply: Reply) -> Vec<u8> {
+    reply.into_rows().unwrap().column(0).as_fixed_size_binary().values().to_vec()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_gone_changed_or_outside_the_table_is_refused() {
+    let Some(s3) = S3::start(false).await else { return };
+    let put = |s3: &S3, path: &str, content: &[u8]| {
+        let answer = s3.request("PUT", &format!("/lake/words/{path}"), content).unwrap();
+        assert!(answer.contains(" 200 "), "{answer}");
+    };
+    // Two blocks and a bit. Byte n is n / 4096.
+    let sectors_of_file = 2 * 128 + 1;
+    let size = (sectors_of_file - 1) * 4096 + 10;
+    let content: Vec<u8> = (0..size).map(|at| (at / 4096) as u8).collect();
+    put(&s3, "_indices/u/a.idx", &content);
+    put(&s3, "_versions/1.manifest", &content);
+    let io = Io::start(|config| config.storage = s3.options()).await;
+    let size = size as u64;
+
+    let reply = sectors(&io, "_indices/u/a.idx", 0, &[256, 1, 257]).await.unwrap();
+    assert_eq!(reply.missing, [2], "sector 257 is behind the end");
+    let last = vec![0; 4096];
+    assert_eq!(bytes(reply), [last.clone(), vec![1; 4096]].concat(), "256 % 256 is 0");
+
+    for (path, bytes, reason, said) in [
+        ("_versions/1.manifest", 0, Reason::BadArgument, "_indices"),
+        ("_indices/../_versions/1.manifest", 0, Reason::BadArgument, "_indices"),
+        ("data/x.lance", 0, Reason::BadArgument, "_indices"),
+        ("_indices/u/gone.idx", 0, Reason::TableDamaged, "is gone"),
+        ("_indices/u/gone.idx", 7, Reason::TableDamaged, "is gone"),
+        ("_indices/u/a.idx", size + 1, Reason::TableDamaged, "should have"),
+    ] {
+        let refused = sectors(&io, path, bytes, &[0]).await.unwrap_err();
+        assert_eq!(refused.reason, reason, "{path}: {refused}");
+        assert!(refused.message.contains(said), "{path}: {refused}");
+    }
+    let open = TableFile { uri: "s3://elsewhere/words", path: "_indices/u/a.idx", bytes: 0 };
+    let refused = io.client.open_file(open, soon()).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::TableNotServed);
+
+    // The file is overwritten by one of the same size. Blocks 0 and 2 were read before, block 1 was not: it is refused,
+    // and the others stay what they were.
+    let s3 = s3.emptied().await;
+    put(&s3, "_indices/u/a.idx", &vec![9; content.len()]);
+    let refused = sectors(&io, "_indices/u/a.idx", 0, &[130]).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::TableDamaged, "{refused}");
+    assert!(refused.message.contains("was overwritten"), "{refused}");
+    let before = sectors(&io, "_indices/u/a.idx", 0, &[3]).await.unwrap();
+    assert_eq!(bytes(before), vec![3; 4096]);
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_version_costs_requests_for_what_has_changed_and_not_for_the_whole_table() {
+    let Some(s3) = S3::start(false).await else { return };
+    let lake = Lake::new(LakeOptions { storage: s3.options(), ..Default::default() });
+    let mut costs = Vec::new();
+    for (name, rows_per_file) in [("few", 10_000), ("many", 10)] {
+        let uri = format!("s3://lake/{name}");
+        let create = IngestOptions { max_rows_per_file: rows_per_file, ..Default::default() };
+        ingest(&lake, &[sample()], &uri, &create, |_| {}).await.unwrap();
+        let config = QueryConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            tables: [(name.to_owned(), TableConfig { uri: uri.clone(), ..Default::default() })]
+                .into(),
+            refresh_interval: Duration::from_secs(3600),
+            storage: s3.options(),
+            ..QueryConfig::default()
+        };
+        let io = Io::start(|config| config.storage = s3.options()).await;
+        let config = QueryConfig { io_nodes: vec![member(&io.node)], ..config };
+        let reader = Lake::new(config.lake_options());
+        let node = QueryNode::start(config, reader.clone()).await.unwrap();
+        let client = client_of(&node).await;
+        node.ready().await;
+        let take = |row_addrs| {
+            let table = name.to_owned();
+            client.take(TakeRequest { table, row_addrs, ..Default::default() })
+        };
+        drop(take(vec![0]).await.unwrap().collect().await.unwrap());
+        let fragments = client.describe(name, 0).await.unwrap().response.fragments;
+
+        let append = IngestOptions { mode: IngestMode::Append, ..Default::default() };
+        ingest(&lake, &[sample()], &uri, &append, |_| {}).await.unwrap();
+        let before = reader.store_use();
+        let before_io = io.describe().await.store.unwrap().reads;
+        node.refresh().await;
+        let used = reader.store_use();
+        // The new fragment's first row.
+        drop(take(vec![u64::from(fragments) << 32]).await.unwrap().collect().await.unwrap());
+        let of_io = io.describe().await.store.unwrap().reads - before_io;
+        let of_query = used.reads + used.writes - before.reads - before.writes;
+        println!(
+            "{fragments} fragments: {of_query} requests of the query node, {of_io} of the I/O node"
+        );
+        costs.push((of_query, of_io));
+        node.shutdown(Duration::from_secs(10)).await.unwrap();
+        io.stop().await;
+    }
+    // The requests of the I/O node depend on whether its fills and its reads of the row meet.
+    assert!(costs.iter().all(|&(query, io)| query <= 6 && io <= 20), "{costs:?}");
+}

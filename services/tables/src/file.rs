@@ -1,0 +1,356 @@
+//! A file of a table, as a table whose rows are the file's sectors.
+//!
+//! ```text
+//! file    | sector 0 | sector 1 | … | sector 127 | sector 128 | …  | last sector, filled up with zeros |
+//! table   | row 0    | row 1    | … | row 127    | row 128    | …  | last row                          |
+//! chunk   | block 0                              | block 1         …                                   |
+//! ```
+//!
+//! So an I/O node caches and serves index and deletion files by the code that caches and serves rows. The table has one
+//! fragment, 0, and one column, [`FILE_COLUMN`], of [`SECTOR_BYTES`] bytes a row. In an extent, such a row takes exactly
+//! one sector.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use address::{ChunkRows, RowAddr, SECTOR_BYTES};
+use arrow_array::{ArrayRef, FixedSizeBinaryArray, RecordBatch};
+use arrow_buffer::Buffer;
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::{FutureExt, TryFutureExt};
+use moka::future::Cache;
+use wire::{Fault, Reason};
+
+use crate::{DeletedRows, FragmentInfo, Table, TableUri};
+
+/// The column of a file's sectors.
+pub const FILE_COLUMN: &str = "bytes";
+
+/// The key, in the metadata of the schema of a file that an I/O node has opened, of the file's size.
+pub const FILE_BYTES_KEY: &str = "file_bytes";
+
+/// The sectors of a block, which is the unit of placement, fill and eviction of a file: 512 KiB.
+pub const BLOCK_SECTORS: ChunkRows = ChunkRows::new(128).unwrap();
+
+/// The folders, in a table's folder, whose files never change and are not those of rows: Lance's indexes and deletion
+/// files, and the files that Bireme keeps beside a table.
+const FOLDERS: [&str; 3] = ["_indices", "_deletions", "_bireme"];
+
+/// The maximum length of a file's path, in bytes.
+const PATH_BYTES_MAX: usize = 1024;
+
+/// The number of blocks of one request that are read at the same time.
+const BLOCKS_READING_MAX: usize = 16;
+
+/// The path of a table's file that I/O nodes may cache, relative to the table's folder, such as
+/// `_indices/0a1b…/index.idx`. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FilePath(Arc<str>);
+
+impl FilePath {
+    /// Parses a path. Returns `None` if it is not the path of a file that I/O nodes may cache.
+    pub fn parse(path: &str) -> Option<Self> {
+        let is_part = |part: &str| {
+            !matches!(part, "" | "." | "..")
+                && !part.contains(|c: char| c.is_control() || c == '\\')
+        };
+        let is_file = |rest: &str| rest.split('/').all(is_part);
+        let (folder, rest) = path.split_once('/')?;
+        let is_cached = FOLDERS.contains(&folder) && path.len() <= PATH_BYTES_MAX && is_file(rest);
+        is_cached.then(|| Self(path.into()))
+    }
+
+    /// Returns the path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Reads the bytes of one file of a store.
+pub trait FileSource: Send + Sync {
+    /// Reads a range, which lies in the file.
+    ///
+    /// # Errors
+    /// `TABLE_DAMAGED` if the file is gone or no longer the one that was opened, and errors of the store.
+    fn read(&self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, Fault>>;
+}
+
+/// The recently read blocks of all files. Concurrent reads of a block are one read. Cheap to clone.
+#[derive(Clone)]
+pub struct RecentBlocks(Cache<(Arc<str>, u32), Bytes>);
+
+impl RecentBlocks {
+    /// Keeps at most `bytes_max` bytes of blocks. A block is read by the request that misses it and by its fill, usually
+    /// at the same time.
+    pub fn new(bytes_max: u64) -> Self {
+        let weigh = |_: &(Arc<str>, u32), bytes: &Bytes| bytes.len() as u32;
+        Self(Cache::builder().max_capacity(bytes_max).weigher(weigh).build())
+    }
+}
+
+/// A file of a table, as a table.
+pub struct FileTable {
+    uri: TableUri,
+    identity: Arc<str>,
+    bytes: u64,
+    source: Box<dyn FileSource>,
+    recent: RecentBlocks,
+    schema: SchemaRef,
+    fragments: [FragmentInfo; 1],
+}
+
+impl FileTable {
+    /// Presents a file of the table at `table` as a table. `bytes` is the file's size.
+    ///
+    /// # Errors
+    /// `TOO_LARGE` for a file of more than 16 TiB, whose sectors can't be numbered.
+    pub fn new(
+        table: &TableUri,
+        path: &FilePath,
+        bytes: u64,
+        source: Box<dyn FileSource>,
+        recent: RecentBlocks,
+    ) -> Result<Self, Fault> {
+        let sectors = bytes.div_ceil(SECTOR_BYTES as u64);
+        let Ok(sectors) = u32::try_from(sectors) else {
+            let what =
+                format!("{} of {table} has {bytes} bytes; at most 16 TiB are read", path.as_str());
+            return Err(Fault::new(Reason::TooLarge, what).with("table", table));
+        };
+        let column = DataType::FixedSizeBinary(SECTOR_BYTES as i32);
+        let fragment = FragmentInfo {
+            id: 0,
+            physical_rows: sectors,
+            deleted_rows: 0,
+            first_file_bytes: Some(bytes),
+        };
+        Ok(Self {
+            uri: table.files(),
+            identity: format!("{table}/{} {bytes}", path.as_str()).into(),
+            bytes,
+            source,
+            recent,
+            schema: Arc::new(Schema::new(vec![Field::new(FILE_COLUMN, column, false)])),
+            fragments: [fragment],
+        })
+    }
+
+    /// Returns the file's size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the bytes of a block.
+    async fn block(&self, block: u32) -> Result<Bytes, Fault> {
+        let rows = BLOCK_SECTORS.rows_of(block, self.fragments[0].physical_rows);
+        let start = u64::from(rows.start) * SECTOR_BYTES as u64;
+        let end = self.bytes.min(u64::from(rows.end) * SECTOR_BYTES as u64);
+        let read = async {
+            let bytes = self.source.read(start..end).await?;
+            match bytes.len() as u64 == end - start {
+                true => Ok(bytes),
+                false => {
+                    let (got, asked) = (bytes.len(), end - start);
+                    let what =
+                        format!("the store sent {got} of {asked} bytes of {}", self.identity);
+                    Err(Fault::new(Reason::TableDamaged, what))
+                }
+            }
+        };
+        let key = (Arc::clone(&self.identity), block);
+        self.recent.0.try_get_with(key, read).map_err(|fault: Arc<Fault>| (*fault).clone()).await
+    }
+
+    /// Returns rows, whose numbers may be in any order.
+    async fn rows(&self, rows: &[u32]) -> Result<RecordBatch, Fault> {
+        let mut numbers: Vec<u32> = rows.iter().map(|row| row / BLOCK_SECTORS.get()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        if let Some(row) = rows.iter().find(|&&row| row >= self.fragments[0].physical_rows) {
+            let what = format!("sector {row} is behind the end of {}", self.identity);
+            return Err(Fault::new(Reason::RowNotFound, what));
+        }
+        let read = |&block: &u32| self.block(block).boxed();
+        let reads: Vec<_> = numbers.iter().map(read).collect();
+        let blocks: Vec<Bytes> =
+            stream::iter(reads).buffered(BLOCKS_READING_MAX).try_collect().await?;
+        let mut values = Vec::with_capacity(rows.len() * SECTOR_BYTES);
+        for row in rows {
+            let (block, sector) = (row / BLOCK_SECTORS.get(), row % BLOCK_SECTORS.get());
+            let bytes = numbers.binary_search(&block).map_or(&[][..], |at| &blocks[at]);
+            let start = bytes.len().min(sector as usize * SECTOR_BYTES);
+            let end = bytes.len().min(start + SECTOR_BYTES);
+            values.extend_from_slice(&bytes[start..end]);
+            values.resize(values.len().next_multiple_of(SECTOR_BYTES), 0);
+        }
+        let column = FixedSizeBinaryArray::try_new(SECTOR_BYTES as i32, Buffer::from(values), None);
+        let rows = column.and_then(|column| {
+            RecordBatch::try_new(Arc::clone(&self.schema), vec![Arc::new(column) as ArrayRef])
+        });
+        rows.map_err(|error| Fault::new(Reason::Internal, error.to_string()))
+    }
+
+    fn check_fragment(&self, fragment: u32) -> Result<(), Fault> {
+        match fragment {
+            0 => Ok(()),
+            other => {
+                let what = format!("a file has fragment 0 only, not {other}");
+                Err(Fault::new(Reason::RowNotFound, what))
+            }
+        }
+    }
+}
+
+impl Table for FileTable {
+    fn uri(&self) -> &TableUri {
+        &self.uri
+    }
+
+    fn identity(&self) -> String {
+        self.identity.to_string()
+    }
+
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn column(&self, name: &str) -> Result<usize, Fault> {
+        match name {
+            FILE_COLUMN => Ok(0),
+            other => {
+                let what = format!("a file has no column `{other}`; its column is `{FILE_COLUMN}`");
+                Err(Fault::new(Reason::ColumnNotFound, what))
+            }
+        }
+    }
+
+    fn is_blob(&self, column: &str) -> Result<bool, Fault> {
+        self.column(column).map(|_| false)
+    }
+
+    fn fragments(&self) -> &[FragmentInfo] {
+        &self.fragments
+    }
+
+    fn file_identity(&self, fragment: u32, column: &str) -> Result<String, Fault> {
+        self.check_fragment(fragment)?;
+        self.column(column).map(|_| self.identity())
+    }
+
+    fn deleted(&self, fragment: u32) -> BoxFuture<'_, Result<Arc<DeletedRows>, Fault>> {
+        std::future::ready(self.check_fragment(fragment).map(|()| Arc::default())).boxed()
+    }
+
+    fn read_chunk<'a>(
+        &'a self,
+        fragment: u32,
+        rows: Range<u32>,
+        _: &'a [String],
+    ) -> BoxFuture<'a, Result<RecordBatch, Fault>> {
+        async move {
+            self.check_fragment(fragment)?;
+            self.rows(&rows.collect::<Vec<_>>()).await
+        }
+        .boxed()
+    }
+
+    fn take<'a>(
+        &'a self,
+        addresses: &'a [RowAddr],
+        _: &'a [String],
+    ) -> BoxFuture<'a, Result<RecordBatch, Fault>> {
+        async move {
+            addresses.iter().try_for_each(|addr| self.check_fragment(addr.fragment()))?;
+            let rows: Vec<u32> = addresses.iter().map(|addr| addr.offset()).collect();
+            self.rows(&rows).await
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use futures::executor::block_on;
+
+    use super::*;
+
+    /// A file whose byte `n` is `n % 251`, and the number of reads so far.
+    struct Numbers(Arc<AtomicU64>);
+
+    impl FileSource for Numbers {
+        fn read(&self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, Fault>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let bytes: Vec<u8> = range.map(|at| (at % 251) as u8).collect();
+            std::future::ready(Ok(bytes.into())).boxed()
+        }
+    }
+
+    fn table(bytes: u64) -> (FileTable, Arc<AtomicU64>) {
+        let (uri, reads) = (TableUri::parse("s3://b/t").unwrap(), Arc::default());
+        let path = FilePath::parse("_indices/u/index.idx").unwrap();
+        let source = Box::new(Numbers(Arc::clone(&reads)));
+        let table = FileTable::new(&uri, &path, bytes, source, RecentBlocks::new(1 << 20));
+        (table.unwrap(), reads)
+    }
+
+    fn values(rows: &RecordBatch) -> Vec<u8> {
+        let column = rows.column(0).as_any().downcast_ref::<FixedSizeBinaryArray>().unwrap();
+        column.iter().flatten().flatten().copied().collect()
+    }
+
+    #[test]
+    fn rows_are_sectors_and_the_last_one_is_filled_up() {
+        let bytes = (130 << 12) + 5;
+        let (file, reads) = table(bytes);
+        assert_eq!(file.fragments()[0].physical_rows, 131);
+        let rows = [130, 0, 127, 128, 0];
+        let addrs = rows.map(|row| RowAddr::new(0, row));
+        let taken = block_on(file.take(&addrs, &[])).unwrap();
+        let expected = rows.iter().flat_map(|&row| {
+            let start = u64::from(row) << 12;
+            (start..start + 4096).map(move |at| if at < bytes { (at % 251) as u8 } else { 0 })
+        });
+        assert!(values(&taken).into_iter().eq(expected));
+        assert_eq!(reads.load(Ordering::Relaxed), 2, "one read for each block");
+        let chunk = block_on(file.read_chunk(0, 0..128, &[])).unwrap();
+        assert_eq!(chunk.num_rows(), 128);
+        assert_eq!(reads.load(Ordering::Relaxed), 2, "the block was read just now");
+        let behind = block_on(file.take(&[RowAddr::new(0, 131)], &[])).unwrap_err();
+        assert_eq!(behind.reason, Reason::RowNotFound);
+        let fragment = block_on(file.take(&[RowAddr::new(1, 0)], &[])).unwrap_err();
+        assert_eq!(fragment.reason, Reason::RowNotFound);
+        assert_eq!(table(0).0.fragments()[0].physical_rows, 0);
+    }
+
+    #[test]
+    fn only_files_that_never_change_have_a_path() {
+        for good in
+            ["_indices/u/index.idx", "_deletions/0-1-2.arrow", "_bireme/keys/a", "_indices/a"]
+        {
+            assert_eq!(FilePath::parse(good).unwrap().as_str(), good);
+        }
+        for bad in [
+            "",
+            "_indices",
+            "_indices/",
+            "_indices//a",
+            "_indices/../_versions/1.manifest",
+            "_indices/./a",
+            "/_indices/a",
+            "../t/_indices/a",
+            "_versions/1.manifest",
+            "_transactions/1.txn",
+            "data/a.lance",
+            "_indices/a\n",
+            "_indices\\a/b",
+            &format!("_indices/{}", "a".repeat(1024)),
+        ] {
+            assert_eq!(FilePath::parse(bad), None, "{bad:?}");
+        }
+    }
+}
