@@ -8,13 +8,13 @@ import tempfile
 from pathlib import Path
 
 from . import access, attacks, cache, clients, fairness, goals, instructions, keys, lookups, machine, plots, readme
-from . import report, rounds, searches, tables, telemetry
+from . import report, rounds, searches, store, tables, telemetry
 from .profile import Profile
 
 PIECES = ["tables", "rounds", "instructions", "keys", "lookups", "searches", "cache", "telemetry", "attacks", "access"]
-PIECES += ["fairness", "clients", "report"]
+PIECES += ["fairness", "clients", "store", "report"]
 # Each takes another ten minutes.
-ON_REQUEST = ["telemetry", "attacks", "access", "fairness", "clients"]
+ON_REQUEST = ["telemetry", "attacks", "access", "fairness", "clients", "store"]
 DEFAULT_PIECES = [it for it in PIECES if it not in ON_REQUEST]
 
 
@@ -77,6 +77,9 @@ def main() -> None:
             measured.write_text(json.dumps(results, indent=1))
         if "clients" in arguments.pieces:
             results["clients"] = clients.measure(profile, arguments.bireme, Path(logs), arguments.lancedb)
+            measured.write_text(json.dumps(results, indent=1))
+        if "store" in arguments.pieces:
+            results["store"] = store.measure(profile, arguments.bireme, Path(logs))
             measured.write_text(json.dumps(results, indent=1))
     if "report" in arguments.pieces:
         results["goals"] = goals.judge(results)

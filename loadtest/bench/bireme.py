@@ -56,8 +56,10 @@ class Bireme:
 
     binary: Path
     logs: Path
-    tables: Path
-    """The folder of all tables that nodes serve."""
+    tables: Path | str
+    """The folder or bucket of all tables that nodes serve."""
+    storage: list[str] = field(default_factory=list)
+    """The flags of the object store of the tables."""
     wrapper: list[str] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     uris: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -73,7 +75,7 @@ class Bireme:
         self, slabs: list[Path], slab_gib: int, ram_tier_gib: int = 0, keep: bool = False, **variables: str
     ) -> Node:
         """Starts an I/O node. Slabs begin empty unless `keep` is set."""
-        arguments = ["io", "--ram-tier", f"{ram_tier_gib}GiB", "--serve", f"{self.tables}/"]
+        arguments = ["io", "--ram-tier", f"{ram_tier_gib}GiB", "--serve", f"{self.tables}/", *self.storage]
         for slab in slabs:
             slab.parent.mkdir(parents=True, exist_ok=True)
             if not keep:
@@ -83,7 +85,7 @@ class Bireme:
 
     def query_node(self, io_node: Node, tables: dict[str, str], **variables: str) -> Node:
         """Starts a query node that uses one I/O node."""
-        arguments = ["query", "--io-node", io_node.endpoint]
+        arguments = ["query", "--io-node", io_node.endpoint, *self.storage]
         for name, uri in tables.items():
             arguments += ["--table", f"{name}={uri}"]
         node = self._start(arguments, variables)

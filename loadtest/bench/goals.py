@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from statistics import median
 
-from . import access, attacks, clients, fairness, keys, lookups, searches
+from . import access, attacks, clients, fairness, keys, lookups, searches, store
 from .beside import relative_rate
 from .tier import core_seconds
 
@@ -19,6 +19,8 @@ def judge(results: dict) -> list[dict]:
         goals += [_goal(name, value, goal, True) for name, value, goal in lookups.goals(results["lookups"])]
     if "clients" in results:
         goals += [_goal(*goal) for goal in clients.goals(results["clients"])]
+    if "store" in results:
+        goals += [_goal(*goal) for goal in store.goals(results["store"])]
     if "searches" in results:
         goals += [_goal(*goal) for goal in searches.goals(results["searches"])]
     if "cache" in results:

@@ -219,6 +219,16 @@ def test_what_others_write_is_seen_at_once(fresh, local):
         assert table.count_rows() == oracle.count_rows(), step
 
 
+def test_prewarming(remote, local):
+    table = remote.open_table("items")
+    table.prewarm_index("vector_idx")
+    with pytest.raises(RuntimeError, match="none"):
+        table.prewarm_index("none")
+    table.prewarm_data(["id"])
+    table.prewarm_data()
+    assert table.count_rows() == local.count_rows()
+
+
 def test_plans(remote, vector):
     table = remote.open_table("items")
     plan = table.search(vector).nprobes(3).limit(5).explain_plan()

@@ -348,9 +348,14 @@ impl Table {
     /// for the store. Errors: those of the store.
     pub async fn prewarm(&self) -> Result<()> {
         for index in self.indexes().await?.iter() {
-            self.caught(self.dataset().prewarm_index(&index.name)).await?;
+            self.prewarm_index(&index.name).await?;
         }
         Ok(())
+    }
+
+    /// Loads as much of an index as the cache holds. Errors: those of the store, and `Internal` if there is no such index.
+    pub async fn prewarm_index(&self, name: &str) -> Result<()> {
+        self.caught(self.dataset().prewarm_index(name)).await
     }
 
     /// Awaits `load`, which loads or uses data that is kept with the table. Tasks that Lance starts for it run on the

@@ -39,6 +39,7 @@ names! {
         HttpQuery = "http/query",
         HttpCountRows = "http/count_rows",
         HttpDescribe = "http/describe",
+        HttpWarm = "http/warm",
     }
     /// A stage of a request.
     Stage {

@@ -1,9 +1,10 @@
 //! Plain HTTP, as LanceDB's clients and those of the Lance Namespace specification speak it, beside gRPC on the same
-//! port. Only calls that read are served.
+//! port. Calls that write a table are not served.
 //!
 //! ```text
 //! path ─► route ─► caller, deadline ─► body ─► query: Search (by vectors, by words), or scan ─► Arrow IPC
-//!                                         └──► tables: lists, descriptions ─────────────────► JSON
+//!                                         ├──► tables: lists, descriptions ─────────────────► JSON
+//!                                         └──► prewarm: loads an index, fills drives
 //! ```
 //!
 //! A search becomes the same request as by gRPC, and takes the same path (`search.rs`); so do callers, grants, deadlines,
@@ -12,6 +13,7 @@
 mod answer;
 mod error;
 mod freshness;
+mod prewarm;
 mod query;
 mod query_body;
 mod route;
@@ -36,7 +38,7 @@ use connections::{PlainCalls, read_rest};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tonic::metadata::MetadataMap;
-use wire::{Fault, Reason};
+use wire::{DEADLINE_MAX, Fault, Reason};
 
 use self::answer::{Answer, Reply, json, response};
 use self::error::{HttpError, refuse};
@@ -136,10 +138,16 @@ async fn answer(
             ..
         } => Rpc::HttpQuery,
         Route::Table { call: TableCall::CountRows, .. } => Rpc::HttpCountRows,
+        Route::Table { call: TableCall::PrewarmIndex { .. } | TableCall::PrewarmRows, .. } => {
+            Rpc::HttpWarm
+        }
         _ => Rpc::HttpDescribe,
     };
     let mut call = Service(Arc::clone(state)).begin(rpc, &request).await?;
     let mut of_stream = StreamContext::of(&request, state.shared.config.timeout);
+    if matches!(rpc, Rpc::HttpWarm) {
+        call.context = call.context.with_timeout(DEADLINE_MAX);
+    }
     if let Some(timeout) = timeout {
         of_stream = of_stream.within(timeout);
         call.context = call.context.within(timeout);
@@ -269,6 +277,8 @@ struct TableBody {
     /// The name that Namespace clients give to the predicate.
     filter: Option<String>,
     tag: Option<String>,
+    #[serde(default)]
+    columns: Vec<String>,
 }
 
 /// The body of a call that explains a query.
@@ -330,9 +340,13 @@ impl TableRequest<'_> {
             return query::explain(state, &open, query, call).await;
         }
         let body: TableBody = parse(body)?;
+        if self.asked == TableCall::PrewarmRows {
+            return prewarm::rows(state, self.name, body.columns, call).await;
+        }
         let named = Named { version: body.version, branch: body.branch };
         let open = self.open(state, named, call, version).await?;
         match self.asked {
+            TableCall::PrewarmIndex { index } => prewarm::index(state, &open, index, call).await,
             TableCall::Exists => Ok(Answer::Nothing),
             TableCall::CountRows => {
                 let predicate = body.predicate.or(body.filter);
@@ -347,6 +361,7 @@ impl TableRequest<'_> {
             TableCall::IndexStats { index } => tables::index_stats(&open, &index, call).await,
             TableCall::Describe
             | TableCall::Query
+            | TableCall::PrewarmRows
             | TableCall::ExplainPlan
             | TableCall::AnalyzePlan => tables::describe(&open, self.name, self.dialect),
         }
@@ -365,13 +380,17 @@ impl TableRequest<'_> {
             return Err(QueryError::NotBuilt { problem });
         }
         let wanted = named.version.unwrap_or(0);
-        let mut open = call.open(self.name, wanted, Permission::Read).await?;
+        let permission = match self.asked {
+            TableCall::PrewarmIndex { .. } => Permission::Warm,
+            _ => Permission::Read,
+        };
+        let mut open = call.open(self.name, wanted, permission).await?;
         let catalog = &state.shared.catalog;
         let is_behind = |version| self.freshness.is_behind(version, catalog.followed(self.name));
         if wanted == 0 && is_behind(open.version()) {
             let caught_up = async { Ok(catalog.catch_up(self.name).await?) };
             call.context.bound("open", Box::pin(caught_up)).await?;
-            open = call.open(self.name, 0, Permission::Read).await?;
+            open = call.open(self.name, 0, permission).await?;
         }
         *version = Some(open.version());
         Ok(open)

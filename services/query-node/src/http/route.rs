@@ -67,6 +67,8 @@ pub enum TableCall {
     Branches,
     Indexes,
     IndexStats { index: String },
+    PrewarmIndex { index: String },
+    PrewarmRows,
 }
 
 /// Parses the path and the query string of a request.
@@ -124,6 +126,8 @@ fn table_call(parts: &[&str]) -> Option<TableCall> {
         ["branches", "list"] => TableCall::Branches,
         ["index", "list"] => TableCall::Indexes,
         ["index", index, "stats"] => TableCall::IndexStats { index: (*index).to_owned() },
+        ["index", index, "prewarm"] => TableCall::PrewarmIndex { index: (*index).to_owned() },
+        ["page_cache", "prewarm"] => TableCall::PrewarmRows,
         _ => return None,
     })
 }
@@ -168,6 +172,14 @@ mod tests {
             (
                 "/v1/table/t/index/v%20idx/stats/",
                 table("t", TableCall::IndexStats { index: "v idx".into() }, Dialect::LanceDb),
+            ),
+            (
+                "/v1/table/t/index/v_idx/prewarm/",
+                table("t", TableCall::PrewarmIndex { index: "v_idx".into() }, Dialect::LanceDb),
+            ),
+            (
+                "/v1/table/t/page_cache/prewarm/",
+                table("t", TableCall::PrewarmRows, Dialect::LanceDb),
             ),
             ("/v1/namespace/$/describe", Some(Route::Namespace { namespace: vec![] })),
             ("/v1/namespace/a$b/describe", {

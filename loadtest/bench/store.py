@@ -1,0 +1,314 @@
+"""Measures first requests and cold caches over an object store that is far away, beside pylance on the same store.
+
+MinIO keeps the tables, and a relay (`relay.py`) in front of it delays and counts requests. Tables are copied to MinIO once.
+"""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from pyarrow import fs
+
+from . import machine
+from .bireme import Bireme, Node, free_port
+from .profile import Profile
+from .store_requests import K, KEY, NPROBES, REFINE, TAKEN, question, rows_of
+
+MINIO = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bireme/kubernetes/bin/minio"
+SECRET = {"AWS_ACCESS_KEY_ID": "bireme-bench", "AWS_SECRET_ACCESS_KEY": "bireme-bench-secret"}
+BUCKET = "bench"
+TABLES = ["vectors", "payload", "lineitem"]
+RESTARTS = 20
+PEER_STARTS = 5
+QUERY_NODES = 4
+# Requests of rows of a table that is on no drive.
+COLD_TAKES = 10
+RELAYS = {"30 ms": [], "p50 30, p99 200 ms": ["--spread"]}
+
+
+@dataclass
+class Store:
+    """MinIO with the tables, and a relay in front of it."""
+
+    port: int
+    relay: int
+
+    def options(self, port: int) -> dict[str, str]:
+        """The storage options of a client that connects to `port`."""
+        return {"aws_endpoint": f"http://127.0.0.1:{port}", "aws_region": "us-east-1", "allow_http": "true"}
+
+    def flags(self) -> list[str]:
+        """The flags with which a node reads the store through the relay."""
+        pairs = self.options(self.relay).items()
+        return [word for name, value in pairs for word in ("--storage", f"{name}={value}")]
+
+    def counts(self) -> dict:
+        """The relay's requests and bytes so far."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.relay)
+        connection.request("GET", "/relay")
+        answer = json.loads(connection.getresponse().read())
+        return {"requests": sum(answer["requests"].values()), "bytes": answer["bytes"]}
+
+    @contextmanager
+    def counted(self) -> Iterator[dict]:
+        """Counts what is sent to the store meanwhile."""
+        before, counts = self.counts(), {}
+        yield counts
+        counts |= {name: value - before[name] for name, value in self.counts().items()}
+
+
+@contextmanager
+def processes(commands: list[list]) -> Iterator[None]:
+    """Runs servers until the end."""
+    running = [subprocess.Popen(it, env=os.environ | {"MINIO_UPDATE": "off"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for it in commands]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.terminate()
+            process.wait(30)
+
+
+@contextmanager
+def store(profile: Profile, relay: list[str]) -> Iterator[Store]:
+    """Runs MinIO and a relay. Copies the tables that MinIO lacks."""
+    it = Store(free_port(), free_port())
+    folder = profile.folder / "minio"
+    (folder / BUCKET).mkdir(parents=True, exist_ok=True)
+    os.environ |= SECRET | {"MINIO_ROOT_USER": SECRET["AWS_ACCESS_KEY_ID"], "MINIO_ROOT_PASSWORD": SECRET["AWS_SECRET_ACCESS_KEY"]}
+    minio = [MINIO, "server", folder, f"--address=127.0.0.1:{it.port}", "--console-address=127.0.0.1:0", "--quiet"]
+    command = [sys.executable, "-m", "bench.relay", "--port", str(it.relay), "--upstream", str(it.port), *relay]
+    with processes([minio, command]):
+        _await(it.port, "/minio/health/ready")
+        _await(it.relay, "/relay")
+        s3 = fs.S3FileSystem(
+            access_key=SECRET["AWS_ACCESS_KEY_ID"], secret_key=SECRET["AWS_SECRET_ACCESS_KEY"],
+            endpoint_override=f"127.0.0.1:{it.port}", scheme="http", region="us-east-1",
+        )
+        for name in TABLES:
+            made, mark = (profile.folder / f"{name}.made").read_text(), profile.folder / f"{name}.stored"
+            if not mark.exists() or mark.read_text() != made:
+                print(f"copying table {name} to MinIO", flush=True)
+                fs.copy_files(profile.table(name), f"{BUCKET}/{name}.lance", fs.LocalFileSystem(), s3)
+                mark.write_text(made)
+        yield it
+
+
+def _await(port: int, path: str) -> None:
+    """Waits until a server answers with 200."""
+    until = time.monotonic() + 60
+    while True:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", path)
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            pass
+        if time.monotonic() > until:
+            raise RuntimeError(f"nothing answers on port {port}")
+        time.sleep(0.02)
+
+
+@dataclass
+class Bench:
+    """The nodes over one store."""
+
+    profile: Profile
+    bireme: Bireme
+    store: Store
+
+    def io_node(self, name: str) -> Node:
+        """Starts an I/O node with an empty slab."""
+        return self.bireme.io_node([self.profile.folder / f"store-{name}"], self.profile.slab_gib)
+
+    def query_node(self, io: Node, table: str, **variables: str) -> Node:
+        """Starts a query node, and waits until it says that it is ready."""
+        node = self.bireme.query_node(io, {table: f"s3://{BUCKET}/{table}.lance"}, **variables)
+        _await(_port(node), "/healthz")
+        return node
+
+    def post(self, node: Node, table: str, body: dict) -> float:
+        """Sends a query by HTTP, and returns the seconds until its answer is there."""
+        began = time.perf_counter()
+        connection = http.client.HTTPConnection("127.0.0.1", _port(node), timeout=600)
+        connection.request("POST", f"/v1/table/{table}/query/", json.dumps(body), {"content-type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{answer.status}: {text[:500]!r}")
+        return time.perf_counter() - began
+
+    def search(self, node: Node, number: int) -> float:
+        """Searches, and returns the seconds."""
+        body = {"vector": question(number), "k": K, "nprobes": NPROBES, "refine_factor": REFINE, "columns": ["id"]}
+        return self.post(node, "vectors", body)
+
+    def take(self, node: Node, number: int, rows: int) -> float:
+        """Reads random rows, and returns the seconds."""
+        positions = ", ".join(map(str, rows_of(number, rows)))
+        return self.post(node, "lineitem", {"vector": [], "k": TAKEN, "filter": f"_rowoffset IN ({positions})"})
+
+    def get(self, node: Node, number: int) -> float:
+        """Gets a row by its key, and returns the seconds, in which a process of the client starts and ends."""
+        began = time.perf_counter()
+        self.bireme.run(node, "get", "payload", f"SKU-{number:09d}", "--columns", "price")
+        return time.perf_counter() - began
+
+    def pylance(self, table: str, kind: str) -> dict:
+        """A process's first two requests by pylance, and the requests that it sent to the store."""
+        options = json.dumps(self.store.options(self.store.relay))
+        with self.store.counted() as counts:
+            ran = subprocess.run(
+                [sys.executable, "-m", "bench.first_requests", f"s3://{BUCKET}/{table}.lance", kind, options],
+                capture_output=True, text=True, check=True,
+            )
+        return json.loads(ran.stdout) | counts
+
+
+def _port(node: Node) -> int:
+    return int(node.endpoint.rsplit(":", 1)[1])
+
+
+def measure(profile: Profile, binary: Path, logs: Path) -> dict:
+    """Measures with each relay."""
+    found = {}
+    for title, relay in RELAYS.items():
+        with store(profile, relay) as it, Bireme(binary, logs, f"s3://{BUCKET}", it.flags()) as bireme:
+            bench = Bench(profile, bireme, it)
+            found[title] = {"cold": _cold(bench), "restarts": _restarts(bench)}
+            if not relay:
+                found[title] |= {"small_cache": _small_cache(bench), "together": _together(bench), "takes": _takes(bench)}
+        print(f"store, {title}: {json.dumps(found[title])}", flush=True)
+    return found | {"machine": machine.describe([profile.folder])}
+
+
+def _rows(bench: Bench, node: Node, table: str) -> int:
+    return bench.bireme.run(node, "describe", table)[0]["rows"]
+
+
+def _cold(bench: Bench) -> dict:
+    """First and second requests over empty drives, by a query node that has just started."""
+    found = {}
+    requests = {"search": ("vectors", bench.search), "get": ("payload", bench.get), "take": ("lineitem", None)}
+    for kind, (table, request) in requests.items():
+        io = bench.io_node("cold")
+        with bench.store.counted() as counts:
+            node = bench.query_node(io, table)
+            rows = _rows(bench, node, table)
+            ask = request or (lambda node, number, rows=rows: bench.take(node, number, rows))
+            seconds = [ask(node, number) for number in range(2)]
+        bireme = {"seconds": seconds} | counts
+        for it in (node, io):
+            it.stop()
+        pylance = [bench.pylance(table, kind) for _ in range(3)]
+        found[kind] = {"bireme": bireme, "pylance": pylance}
+    return found
+
+
+def _warmed(bench: Bench) -> Node:
+    """An I/O node that has the vectors and their index."""
+    io = bench.io_node("warm")
+    node = bench.query_node(io, "vectors")
+    bench.bireme.run(node, "warm", "vectors", "--columns", "vector,id")
+    bench.bireme.run(node, "warm", "vectors", "--indexes")
+    node.stop()
+    return io
+
+
+def _restarts(bench: Bench) -> dict:
+    """The first search of query nodes that have just started, over drives that have everything."""
+    io, seconds, requests = _warmed(bench), [], []
+    for number in range(RESTARTS):
+        with bench.store.counted() as counts:
+            node = bench.query_node(io, "vectors")
+            seconds.append(bench.search(node, number))
+        requests.append(counts["requests"])
+        node.stop()
+    io.stop()
+    pylance = [bench.pylance("vectors", "search") for _ in range(PEER_STARTS)]
+    return {"seconds": seconds, "requests": requests, "pylance": pylance}
+
+
+def _small_cache(bench: Bench) -> dict:
+    """Searches by a query node whose cache holds a tenth of the index, and by one whose cache holds all of it."""
+    io, found = _warmed(bench), {}
+    node = bench.query_node(io, "vectors")
+    index_bytes = sum(it["bytes"] or 0 for it in bench.bireme.run(node, "describe", "vectors")[0]["indexes"])
+    node.stop()
+    for title, cache in [("tenth", index_bytes // 10), ("whole", 4 * index_bytes)]:
+        node = bench.query_node(io, "vectors", BIREME_QUERY_INDEX_CACHE=str(cache))
+        load = ["-k", str(K), f"--nprobes={NPROBES}", f"--refine={REFINE}", "--columns", "id"]
+        bench.bireme.bench(node, "search", "vectors", bench.profile.seconds, *load)
+        before = (time.monotonic(), io.cpu_us(), node.cpu_us())
+        with bench.store.counted() as counts:
+            report = bench.bireme.bench(node, "search", "vectors", bench.profile.seconds, *load, "--seed", "7")
+        cpu = {"io_cpu_us": io.cpu_us() - before[1], "query_cpu_us": node.cpu_us() - before[2], "seconds": time.monotonic() - before[0]}
+        found[title] = {"report": report, "cpu": cpu} | counts
+        node.stop()
+    io.stop()
+    return found | {"index_bytes": index_bytes}
+
+
+def _together(bench: Bench) -> dict:
+    """Query nodes that start at once over empty drives, warm the same index and search."""
+    io = bench.io_node("together")
+    with bench.store.counted() as counts:
+        nodes = [bench.query_node(io, "vectors") for _ in range(QUERY_NODES)]
+        warms = [threading.Thread(target=bench.bireme.run, args=(node, "warm", "vectors", "--indexes")) for node in nodes]
+        for warm in warms:
+            warm.start()
+        for warm in warms:
+            warm.join()
+    index_bytes = sum(it["bytes"] or 0 for it in bench.bireme.run(nodes[0], "describe", "vectors")[0]["indexes"])
+    for node in [*nodes, io]:
+        node.stop()
+    return counts | {"index_bytes": index_bytes}
+
+
+def _takes(bench: Bench) -> dict:
+    """Batches of random rows of a table that is on no drive."""
+    io = bench.io_node("takes")
+    node = bench.query_node(io, "lineitem")
+    rows = _rows(bench, node, "lineitem")
+    seconds = [bench.take(node, number, rows) for number in range(COLD_TAKES)]
+    for it in (node, io):
+        it.stop()
+    return {"seconds": seconds, "pylance": bench.pylance("lineitem", "take")["seconds"]}
+
+
+def goals(found: dict) -> list[tuple[str, float, float, bool]]:
+    """Returns each goal's name, its value, the wanted value, and whether more is better."""
+    near = found["30 ms"]
+    restarts, cold, small = near["restarts"], near["cold"], near["small_cache"]
+    first = median(restarts["seconds"])
+    peers = median(it["seconds"][0] for it in restarts["pylance"])
+    rate = lambda title: small[title]["report"]["requests"] / small[title]["report"]["seconds"]
+    together = near["together"]
+    goals = [
+        ("first search after a restart, ms", 1e3 * first, 110.0, False),
+        ("requests to the store from the start to that search", max(restarts["requests"]), 5, False),
+        ("pylance's first search over that one", peers / first, 10.0, True),
+        ("searches/s with a cache of a tenth of the index, over those with all of it in RAM", rate("tenth") / rate("whole"), 0.2, True),
+        ("requests to the store of these searches", small["tenth"]["requests"], 0, False),
+        ("store bytes of 4 query nodes that warm an index together, over its size", together["bytes"] / together["index_bytes"], 1.05, False),
+    ]
+    for kind in cold:
+        bireme, pylance = cold[kind]["bireme"], cold[kind]["pylance"]
+        goals += [
+            (f"first {kind}, nothing cached: seconds over pylance's", bireme["seconds"][0] / median(it["seconds"][0] for it in pylance), 1.0, False),
+            (f"first two of {kind}, nothing cached: requests to the store over pylance's", bireme["requests"] / median(it["requests"] for it in pylance), 1.0, False),
+            (f"first {kind} over the second, nothing cached before", bireme["seconds"][0] / bireme["seconds"][1], 5.0, True),
+        ]
+    takes = near["takes"]
+    goals.append(("slowest batch of 1,000 rows of an unfilled table: seconds over pylance's take", max(takes["seconds"]) / min(takes["pylance"]), 1.0, False))
+    return goals
