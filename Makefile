@@ -20,7 +20,7 @@ WORDNET ?= $(abspath $(wildcard ../shared/data/wordnet.parquet))
 SAY := @printf '\033[1m[make]\033[0m %s\n'
 
 # The pieces to run (make bench: tables, rounds, instructions, keys, lookups, searches, cache, telemetry, attacks, access,
-# fairness, clients, report; make network: matrix, faults, lists, many, report), and the benchmarks' profile.
+# fairness, clients, store, report; make network: matrix, faults, lists, many, report), and the benchmarks' profile.
 PIECES ?=
 PROFILE ?= small
 BENCH := $(CACHE)/bench/bin
@@ -65,7 +65,7 @@ release: ## build the optimised binary, for use and for benchmarks
 	$(SAY) "built $(CARGO_TARGET_DIR)/release/bireme"
 
 bench: release ## measure beside fio, pylance and pyarrow, into docs/benchmarks; PROFILE=large, PIECES=rounds
-	@.ci/setup bench lancedb
+	@.ci/setup bench lancedb $(if $(filter store,$(PIECES)),minio)
 	$(SAY) "measuring, as root because it drops the page cache; about 20 minutes"
 	@cd loadtest && PATH="$(BENCH):$$PATH" python -m bench --bireme $(CARGO_TARGET_DIR)/release/bireme \
 		--profile $(PROFILE) --output ../docs/benchmarks $(PIECES)

@@ -11,7 +11,7 @@ RAM = (
     f"{of.rate('bireme_io_ram_hits_total')} / ({of.rate('bireme_io_ram_hits_total')} +"
     f" {of.rate('bireme_io_ram_misses_total')})"
 )
-SPENT, SAVED = of.rate("bireme_store_cost_total"), f"{CACHED} * $read_price / 1e6 + {of.rate('bireme_store_saved_total')}"
+SPENT, SAVED = of.rate("bireme_store_cost_total"), f"({CACHED} * $read_price / 1e6 + {of.rate('bireme_store_saved_total')})"
 WHAT_SAVED = (
     "Rows from drives or RAM, each at the price of one read from the store, and reads of index files that I/O nodes"
     " answered. This is a lower bound: a columnar file takes one read per column of a row, and the bytes may cost as"

@@ -12,10 +12,8 @@ use futures::future::BoxFuture;
 use lance_core::Error as LanceError;
 use lance_io::object_store::ObjectStore as LanceStore;
 use object_store::path::Path;
-use object_store::{
-    Error as StoreError, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt,
-};
-use tables::{FilePath, FileSource, FileTable, RecentBlocks, TableUri};
+use object_store::{Error as StoreError, GetOptions, GetRange, ObjectMeta, ObjectStore};
+use tables::{BLOCK_BYTES, BlockReads, FilePath, FileSource, FileTable, TableUri};
 use wire::Fault;
 
 use crate::diagnose::diagnose;
@@ -29,46 +27,47 @@ struct StoredFile {
     table: TableUri,
     store: Arc<dyn ObjectStore>,
     path: Path,
-    bytes: u64,
+    /// The file's size, as the caller or the first answer said.
+    size: OnceLock<u64>,
     /// The entity tag of the file's first answer. Later reads ask for the same one, so that no two reads see different
     /// files.
     e_tag: OnceLock<String>,
 }
 
-/// Opens a file of a table, as a table. If `bytes`, the file's size, is not known, the store is asked for it.
+/// Opens a file of a table, as a table. If `bytes`, the file's size, is not known, its first block is read, whose answer
+/// says it.
 ///
 /// Errors: `Corrupt` if there is no such file, and errors of the store.
 pub(crate) async fn open_file(
     opener: &Opener,
-    recent: &RecentBlocks,
+    blocks: &BlockReads,
     table: &TableUri,
     path: &FilePath,
     bytes: Option<u64>,
 ) -> std::result::Result<FileTable, Fault> {
-    let opened = async {
-        let params = opener.store_params(table).await?;
-        let registry = opener.session().store_registry();
-        let blame = |error| diagnose(table.as_str(), error);
-        let store = LanceStore::from_uri_and_params(registry, table.as_str(), &params);
-        let (store, folder) = store.await.map_err(blame)?;
-        let path = path.as_str().split('/').fold(folder, |path, part| path.join(part));
-        let (table, store) = (table.clone(), Arc::clone(&store.inner));
-        let mut file =
-            StoredFile { table, store, path, bytes: bytes.unwrap_or(0), e_tag: OnceLock::new() };
-        if bytes.is_none() {
-            let meta = file.store.head(&file.path).await.map_err(|error| file.blame(error))?;
-            file.bytes = meta.size;
-            file.pin(&meta);
-        }
-        Ok(file)
+    let params = opener.store_params(table).await.map_err(|error| fault_of(&error))?;
+    let registry = opener.session().store_registry();
+    let store = LanceStore::from_uri_and_params(registry, table.as_str(), &params);
+    let opened = opener.with_open_timeout(table.as_str(), store).await;
+    let (store, folder) = opened.map_err(|error| fault_of(&error))?;
+    let path_in_store = path.as_str().split('/').fold(folder, |path, part| path.join(part));
+    let (size, store) = (OnceLock::new(), Arc::clone(&store.inner));
+    let file = StoredFile {
+        table: table.clone(),
+        store,
+        path: path_in_store,
+        size,
+        e_tag: OnceLock::new(),
     };
-    let timeout = tokio::time::timeout(opener.open_timeout(), opened).await;
-    let file = timeout.unwrap_or_else(|_| {
-        let why = format!("no answer within {:?}", opener.open_timeout());
-        Err(LakeError::StoreUnreachable { uri: table.to_string(), why })
-    });
-    let file = file.map_err(|error: LakeError| fault_of(&error))?;
-    FileTable::new(table, path, file.bytes, Box::new(file), recent.clone())
+    if let Some(bytes) = bytes {
+        let _ = file.size.set(bytes);
+        return FileTable::new(table, path, bytes, Arc::new(file), blocks.clone());
+    }
+    let first = file.read(0..BLOCK_BYTES as u64).await.map_err(|error| fault_of(&error))?;
+    let bytes = file.size.get().copied().unwrap_or_default();
+    let opened = FileTable::new(table, path, bytes, Arc::new(file), blocks.clone())?;
+    opened.keep_first(first);
+    Ok(opened)
 }
 
 impl StoredFile {
@@ -81,16 +80,24 @@ impl StoredFile {
         options.extensions.insert(CheckedByReader);
         let answer = self.store.get_opts(&self.path, options).await;
         let answer = answer.map_err(|error| self.blame(error))?;
-        if answer.meta.size != self.bytes {
-            let (now, before) = (answer.meta.size, self.bytes);
+        let (now, before) = (answer.meta.size, *self.size.get_or_init(|| answer.meta.size));
+        if now != before {
             return Err(self.corrupt(format!("has {now} bytes, and should have {before}")));
         }
+        let range = range.start..range.end.min(before);
         if answer.range != range {
             let (sent, asked) = (&answer.range, &range);
             return Err(self.corrupt(format!("was asked for bytes {asked:?}, and sent {sent:?}")));
         }
         self.pin(&answer.meta);
-        answer.bytes().await.map_err(|error| self.blame(error))
+        let bytes = answer.bytes().await.map_err(|error| self.blame(error))?;
+        match bytes.len() as u64 == range.end - range.start {
+            true => Ok(bytes),
+            false => {
+                let why = format!("it sent {} bytes of {} for {range:?}", bytes.len(), self.path);
+                Err(LakeError::StoreUnreachable { uri: self.table.to_string(), why })
+            }
+        }
     }
 
     fn pin(&self, meta: &ObjectMeta) {
@@ -121,5 +128,56 @@ impl StoredFile {
 impl FileSource for StoredFile {
     fn read(&self, range: Range<u64>) -> BoxFuture<'_, std::result::Result<Bytes, Fault>> {
         self.read(range).map(|done| done.map_err(|error| fault_of(&error))).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Act, BYTES, Scripted};
+
+    /// A file of a store that follows a script.
+    async fn file(script: fn(usize) -> Act, size: Option<u64>) -> (StoredFile, Arc<Scripted>) {
+        let (store, path) = (Arc::new(Scripted::new(script)), Path::from("t/_indices/u/a"));
+        store.put_opts(&path, BYTES.into(), Default::default()).await.unwrap();
+        let table = TableUri::parse("s3://b/t").unwrap();
+        let size = size.map_or_else(OnceLock::new, OnceLock::from);
+        let store_of_file = Arc::clone(&store) as _;
+        (StoredFile { table, store: store_of_file, path, size, e_tag: OnceLock::new() }, store)
+    }
+
+    async fn refused(file: &StoredFile, range: Range<u64>) -> String {
+        file.read(range).await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn ranges_are_read_and_the_first_answer_says_the_size() {
+        let (file, _) = file(|_| Act::Answer, None).await;
+        assert_eq!(file.read(0..512).await.unwrap(), BYTES);
+        assert_eq!(file.size.get(), Some(&10));
+        assert_eq!(file.read(3..7).await.unwrap(), BYTES[3..7]);
+    }
+
+    #[tokio::test]
+    async fn whatever_a_store_lies_about_is_an_error() {
+        let (shorter, _) = file(|_| Act::Shorten, Some(10)).await;
+        assert!(refused(&shorter, 0..8).await.contains("4 bytes"));
+        let (shifted, _) = file(|_| Act::Shift, Some(10)).await;
+        assert!(refused(&shifted, 0..8).await.contains("asked for bytes 0..8"));
+        let (longer, _) = file(|n| if n == 0 { Act::Answer } else { Act::Grow }, None).await;
+        longer.read(0..8).await.unwrap();
+        assert!(refused(&longer, 0..8).await.contains("has 11 bytes, and should have 10"));
+        let (other, _) = file(|_| Act::Answer, Some(11)).await;
+        assert!(refused(&other, 0..8).await.contains("should have 11"));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_overwritten_or_gone_is_an_error() {
+        let (file, store) = file(|_| Act::Answer, Some(10)).await;
+        assert_eq!(file.read(0..2).await.unwrap(), BYTES[..2]);
+        store.put_opts(&file.path, (&b"9876543210"[..]).into(), Default::default()).await.unwrap();
+        assert!(refused(&file, 2..4).await.contains("was overwritten"));
+        let gone = StoredFile { path: Path::from("t/_indices/u/b"), ..file };
+        assert!(refused(&gone, 0..2).await.contains("is gone"));
     }
 }

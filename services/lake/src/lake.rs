@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tables::{CacheUse, RecentBlocks, StoreUse, TableUri};
+use tables::{BlockReads, CacheUse, StoreUse, TableUri};
 
 use crate::canonical::resolved;
 use crate::caught::caught;
@@ -19,7 +19,7 @@ use crate::table::Table;
 pub struct Lake {
     opener: Arc<Opener>,
     stop: Stop,
-    recent_blocks: RecentBlocks,
+    block_reads: BlockReads,
 }
 
 impl std::fmt::Debug for Lake {
@@ -32,8 +32,8 @@ impl Lake {
     /// Creates a lake. Uses neither disk nor network.
     pub fn new(options: LakeOptions) -> Self {
         let stop = options.stop.clone();
-        let recent_blocks = RecentBlocks::new(options.recent_block_bytes as u64);
-        Self { opener: Arc::new(Opener::new(options)), stop, recent_blocks }
+        let block_reads = BlockReads::new(options.recent_block_bytes as u64);
+        Self { opener: Arc::new(Opener::new(options)), stop, block_reads }
     }
 
     /// Opens the latest version of the table at `uri`.
@@ -98,9 +98,9 @@ impl Lake {
         self.opener.read_files_through(cache);
     }
 
-    /// The blocks of files that were read recently.
-    pub(crate) fn recent_blocks(&self) -> &RecentBlocks {
-        &self.recent_blocks
+    /// Reads blocks of files.
+    pub(crate) fn block_reads(&self) -> &BlockReads {
+        &self.block_reads
     }
 
     pub(crate) fn stop(&self) -> &Stop {

@@ -78,7 +78,7 @@ pub use search::{
 pub use secret_options::SecretOptions;
 pub use side_files::{SideFile, SideFileReader, SideFiles};
 pub use stop::Stop;
-pub use store::FileCache;
+pub use store::{CachedBytes, FileCache, FileDamaged};
 pub use stores::StoreLimits;
 pub use table::Table;
 pub use table_files::TableFile;

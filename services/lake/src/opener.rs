@@ -81,11 +81,6 @@ impl Opener {
         self.guard.read_files_through(cache);
     }
 
-    /// The longest time that opening a table, or a file of one, may take.
-    pub(crate) fn open_timeout(&self) -> Duration {
-        self.open_timeout
-    }
-
     /// Awaits `work` on the table at `uri` for at most `open_timeout`.
     pub(crate) async fn with_open_timeout<T>(
         &self,

@@ -37,7 +37,7 @@ impl tables::Tables for Lake {
         path: &'a FilePath,
         bytes: Option<u64>,
     ) -> BoxFuture<'a, Result<FileTable, Fault>> {
-        open_file(self.opener(), self.recent_blocks(), table, path, bytes).boxed()
+        open_file(self.opener(), self.block_reads(), table, path, bytes).boxed()
     }
 
     fn latest_version<'a>(&'a self, uri: &'a TableUri) -> BoxFuture<'a, Result<u64, Fault>> {

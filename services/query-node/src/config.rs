@@ -161,8 +161,8 @@ pub struct TableConfig {
     #[serde(default)]
     #[schemars(extend("format" = "path"))]
     pub recall_curves: Vec<PathBuf>,
-    /// Whether the node loads the table's indexes, as far as `index_cache` holds them, before it reports that it serves,
-    /// and those of a new version before it serves that version.
+    /// Whether the node loads the table's indexes into `index_cache` before it reports that it serves (at most 10 minutes
+    /// long), and those of a new version before it serves that version (at most 5 seconds long). Only for indexes that fit.
     #[serde(default)]
     pub warm_indexes: bool,
 }

@@ -97,11 +97,11 @@ impl QueryNode {
                 let serve = async {
                     become_ready(&shared, &health).await;
                     is_ready.send_replace(true);
-                    let policy = follow_policy(&shared);
-                    let secret = shared.io_nodes.follow_secret();
-                    tokio::join!(follow(&shared, refresh_interval), policy, secret);
+                    follow(&shared, refresh_interval).await;
                 };
-                tokio::join!(serve, shared.files.follow(&shared.io_nodes));
+                let policy = follow_policy(&shared);
+                let secret = shared.io_nodes.follow_secret();
+                tokio::join!(serve, policy, secret, shared.files.follow(&shared.io_nodes));
             }
         });
         if shared.is_open_to_others() {
@@ -126,7 +126,8 @@ impl QueryNode {
         self.telemetry.probes_addr()
     }
 
-    /// Waits until the node is ready: it has tried to open each table, and has read a first list of I/O nodes.
+    /// Waits until the node is ready: it has tried to open each table, has read a first list of I/O nodes, and has loaded
+    /// the indexes of tables with `warm_indexes`.
     pub async fn ready(&self) {
         // The sender is dropped only with the node.
         let _ = self.ready.clone().wait_for(|&ready| ready).await;

@@ -63,6 +63,8 @@ pub struct NodeState {
     pub tracer: Tracer,
     /// The permit of the Tune that runs.
     pub tunes: Semaphore,
+    /// The permit of the index that is loaded ahead of use.
+    pub prewarms: Semaphore,
     cores: OnceLock<Vec<Weak<ShardState>>>,
     fallback_rows: AtomicU64,
     ready: AtomicBool,
@@ -121,6 +123,7 @@ impl NodeState {
             tracer,
             cores: OnceLock::new(),
             tunes: Semaphore::new(1),
+            prewarms: Semaphore::new(1),
             fallback_rows: AtomicU64::new(0),
             ready: AtomicBool::new(false),
             config,

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use access::Permission;
-use address::{ChunkId, SECTOR_BYTES};
-use futures::future::join_all;
-use futures::{FutureExt, TryStreamExt};
-use lake::{FilePath, quoted};
+use futures::future::{join_all, ready};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use lake::quoted;
 use placement::ChunkRun;
-use tables::{BLOCK_SECTORS, FragmentRows, RANGES_MAX, rows_of};
+use spelling::counted;
+use tables::{BLOCK_BYTES, FragmentRows, RANGES_MAX, rows_of};
 use tokio::sync::mpsc;
 use tracing::warn;
 use wire::fetch::{ChunkRange, RowRange, WarmProgress as NodeProgress, WarmRequest as NodeRequest};
@@ -18,10 +18,18 @@ use wire::{Fault, Reason};
 use crate::admission::Ask;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
-use crate::io_tier::{Routes, add_chunk, all_runs, hash_of_file, ranges_by_owner};
+use crate::io_tier::{
+    Routes, add_chunk, all_runs, each_chunk, hash_of_file, placed, ranges_by_owner,
+};
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;
+
+/// The number of files that an I/O node fills at the same time for one Warm.
+const FILES_PER_NODE: usize = 4;
+
+/// The maximum number of blocks of files that a Warm fills: 2 TiB.
+const BLOCKS_MAX: u64 = 1 << 22;
 
 /// The channel of progress reports to the caller.
 pub type Progress = mpsc::Sender<std::result::Result<WarmProgress, Fault>>;
@@ -31,7 +39,7 @@ pub struct Warm {
     open: Arc<OpenTable>,
     /// The routes when the Warm began. Chunks that move to other nodes in the meantime are filled when they are read.
     routes: Arc<Routes>,
-    /// The requests to each I/O node, which are sent one after the other.
+    /// The requests to each I/O node.
     requests: Vec<Vec<NodeRequest>>,
 }
 
@@ -52,9 +60,9 @@ impl Warm {
                     let problem = "can't be combined with columns or rows".to_owned();
                     return Err(QueryError::BadRequest { field: "indexes", problem });
                 }
-                let files = files(Arc::clone(&open), indexes.names.clone()).boxed();
-                let files = state.shared.admission.run_in_background(ask, files).await?;
-                requests_for_files(&open, &routes, &files)
+                let (open, routes) = (Arc::clone(&open), Arc::clone(&routes));
+                let requests = requests_for_files(open, routes, indexes.names.clone()).boxed();
+                state.shared.admission.run_in_background(ask, requests).await?
             }
             None => requests_for_rows(state, &open, &routes, &request, ask).await?,
         };
@@ -66,29 +74,43 @@ impl Warm {
     }
 
     /// Runs on all I/O nodes that have chunks to fill, concurrently, and reports the sum of their progress. A node that
-    /// fails does not stop the other nodes. The last message is one of the faults, or the final sum if no node failed.
+    /// fails does not stop the other nodes, and a file that can't be filled does not stop the other files. The last message
+    /// is one of the faults, or the final sum if no node failed.
     pub async fn run(self, progress: &Progress, context: RequestContext) {
         let (open, routes) = (&self.open, &self.routes);
-        // The progress of each request. Files that are still waiting count with the blocks that they will fill.
-        let mut latest: Vec<NodeProgress> =
-            self.requests.iter().flatten().map(expected_progress).collect();
+        let mut total = Total::new(self.requests.iter().flatten().map(expected_progress).collect());
         let (steps, mut stepped) = mpsc::channel(64);
         let steps = &steps;
         let mut first = 0;
         let runs = self.requests.into_iter().enumerate().map(|(node, requests)| {
-            let (number, client) = (first, &routes.nodes()[node].client);
+            let (numbers, client) = (first.., &routes.nodes()[node].client);
             first += requests.len();
-            async move {
-                for (number, request) in (number..).zip(requests) {
+            let runs = numbers.zip(requests).map(move |(number, request)| async move {
+                let expected = expected_progress(&request);
+                let is_file = !request.file.is_empty();
+                let run = async {
                     let mut reports = client.warm(request).await?;
                     while let Some(report) = reports.try_next().await? {
-                        if steps.send((number, report)).await.is_err() {
-                            return Ok(());
-                        }
+                        // Fails if the caller is gone.
+                        let _ = steps.send((number, report)).await;
                     }
+                    Ok::<_, Fault>(())
+                };
+                match run.await {
+                    Err(fault) if is_file => {
+                        let extents_failed = expected.extents_total;
+                        let last_error = fault.message;
+                        let failed = NodeProgress { extents_failed, last_error, ..expected };
+                        let _ = steps.send((number, failed)).await;
+                        None
+                    }
+                    done => done.err(),
                 }
-                Ok::<_, Fault>(())
-            }
+            });
+            stream::iter(runs)
+                .buffer_unordered(FILES_PER_NODE)
+                .filter_map(ready)
+                .collect::<Vec<_>>()
         });
         let runs = join_all(runs);
         tokio::pin!(runs);
@@ -97,8 +119,8 @@ impl Warm {
                 biased;
                 step = stepped.recv() => {
                     let Some((number, report)) = step else { continue };
-                    latest[number] = report;
-                    if progress.send(Ok(sum(open, &latest))).await.is_err() {
+                    total.update(number, report);
+                    if progress.send(Ok(total.progress(open))).await.is_err() {
                         return;
                     }
                 }
@@ -107,13 +129,60 @@ impl Warm {
         };
         // Take the reports that arrived at the same moment as the last node's end.
         while let Ok((number, report)) = stepped.try_recv() {
-            latest[number] = report;
+            total.update(number, report);
         }
         let log = |fault: &Fault| warn!(trace_id = context.trace_id(), "warm: {fault}");
-        let first = ended.into_iter().filter_map(std::result::Result::err).inspect(log).next();
-        let last = first.map_or_else(|| Ok(sum(open, &latest)), |fault| Err(open.named(fault)));
+        let first = ended.into_iter().flatten().inspect(log).next();
+        let last = first.map_or_else(|| Ok(total.progress(open)), |fault| Err(open.named(fault)));
         // The caller may be gone.
         let _ = progress.send(last).await;
+    }
+}
+
+/// The sum of the progress of all requests to I/O nodes.
+struct Total {
+    /// The latest progress of each request. Files that are still waiting count with the blocks that they will fill.
+    latest: Vec<NodeProgress>,
+    sum: NodeProgress,
+}
+
+impl Total {
+    fn new(latest: Vec<NodeProgress>) -> Self {
+        let extents_total = latest.iter().map(|it| it.extents_total).sum();
+        Self { latest, sum: NodeProgress { extents_total, ..NodeProgress::default() } }
+    }
+
+    fn update(&mut self, number: usize, now: NodeProgress) {
+        let (before, sum) = (&mut self.latest[number], &mut self.sum);
+        let counts = |it: &NodeProgress| {
+            let NodeProgress { extents_total, extents_done, extents_found, .. } = *it;
+            [extents_total, extents_done, extents_found, it.extents_failed, it.bytes_written]
+        };
+        let [total, done, found, failed, written] = counts(&now);
+        let old = counts(before);
+        sum.extents_total = sum.extents_total + total - old[0];
+        sum.extents_done = sum.extents_done + done - old[1];
+        sum.extents_found = sum.extents_found + found - old[2];
+        sum.extents_failed = sum.extents_failed + failed - old[3];
+        sum.bytes_written = sum.bytes_written + written - old[4];
+        if !now.last_error.is_empty() {
+            sum.last_error.clone_from(&now.last_error);
+        }
+        *before = now;
+    }
+
+    /// Returns the sum for the caller. An error names the table as the caller does, not by its URI.
+    fn progress(&self, open: &OpenTable) -> WarmProgress {
+        let NodeProgress { extents_total, extents_done, extents_found, extents_failed, .. } =
+            self.sum;
+        WarmProgress {
+            extents_total,
+            extents_done,
+            extents_found,
+            extents_failed,
+            bytes_written: self.sum.bytes_written,
+            last_error: open.named_text(&self.sum.last_error),
+        }
     }
 }
 
@@ -162,59 +231,54 @@ async fn requests_for_rows(
     Ok(ranges.map(requests).collect())
 }
 
-/// A file, with its size.
-type SizedFile = (FilePath, u64);
-
-/// Returns the files of the indexes named `names`, or of all indexes, and their sizes.
-async fn files(open: Arc<OpenTable>, names: Vec<String>) -> Result<Vec<SizedFile>> {
+/// Returns the requests to each node for the files of the indexes named `names`, or of all indexes.
+async fn requests_for_files(
+    open: Arc<OpenTable>,
+    routes: Arc<Routes>,
+    names: Vec<String>,
+) -> Result<Vec<Vec<NodeRequest>>> {
+    let bad = |problem: String| QueryError::BadRequest { field: "indexes", problem };
     if open.table.canonical_uri().folder().is_some() {
-        let problem = "are read from the table's folder, which no I/O node caches".to_owned();
-        return Err(QueryError::BadRequest { field: "indexes", problem });
+        return Err(bad("are read from the table's folder, which no I/O node caches".to_owned()));
     }
     let known = open.table.indexes().await?;
     if let Some(name) = names.iter().find(|name| known.iter().all(|it| it.name != **name)) {
         let known: Vec<_> = known.iter().map(|it| it.name.as_str()).collect();
         let (name, known) = (quoted(name), known.join(", "));
-        let problem = format!("have no {name}; the table's indexes are: {known}");
-        return Err(QueryError::BadRequest { field: "indexes", problem });
+        return Err(bad(format!("have no {name}; the table's indexes are: {known}")));
     }
-    let mut sized = Vec::new();
+    let mut requests = vec![Vec::new(); routes.nodes().len()];
+    let mut blocks_left = BLOCKS_MAX;
     for file in open.table.files(&names).await? {
         // The size of a deletion file is not recorded. It is small: its first block is filled.
-        sized.push((file.path, file.bytes.unwrap_or(0)));
-    }
-    Ok(sized)
-}
-
-/// Returns the requests to each node for the blocks of files.
-fn requests_for_files(
-    open: &OpenTable,
-    routes: &Routes,
-    files: &[SizedFile],
-) -> Vec<Vec<NodeRequest>> {
-    let mut requests = vec![Vec::new(); routes.nodes().len()];
-    for (path, bytes) in files {
-        let hash = hash_of_file(open.table.canonical_uri(), path);
-        let block_bytes = u64::from(BLOCK_SECTORS.get()) * SECTOR_BYTES as u64;
-        let blocks = u32::try_from(bytes.div_ceil(block_bytes)).unwrap_or(u32::MAX).max(1);
+        let bytes = file.bytes.unwrap_or(0);
+        let blocks = bytes.div_ceil(BLOCK_BYTES as u64).max(1);
+        blocks_left = blocks_left.checked_sub(blocks).ok_or_else(|| {
+            bad(format!(
+                "have more than {} of 512 KiB; name some of them",
+                counted(BLOCKS_MAX, "block")
+            ))
+        })?;
+        let hash = hash_of_file(open.table.canonical_uri(), &file.path);
         let mut ranges = vec![Vec::new(); requests.len()];
-        for index in 0..blocks {
-            let block = ChunkId { fragment: 0, index };
-            if let Some(owner) = routes.owner_of(hash, block) {
+        let all = ChunkRun { fragment: 0, chunks: 0..blocks as u32 };
+        each_chunk(vec![all], |block| {
+            if let Some(owner) = routes.owner_of(hash, placed(block.index)) {
                 add_chunk(&mut ranges[owner], block);
             }
-        }
+        })
+        .await;
         for (node, chunks) in ranges.into_iter().enumerate().filter(|(_, it)| !it.is_empty()) {
             requests[node].push(NodeRequest {
                 table_uri: open.table.uri().to_owned(),
                 chunks,
-                file: path.as_str().to_owned(),
-                file_bytes: *bytes,
+                file: file.path.as_str().to_owned(),
+                file_bytes: bytes,
                 ..NodeRequest::default()
             });
         }
     }
-    requests
+    Ok(requests)
 }
 
 /// Returns the progress of a request before it is sent. The chunks of rows are not known yet.
@@ -236,20 +300,4 @@ async fn runs_holding(open: Arc<OpenTable>, ranges: Vec<RowRange>) -> Result<Vec
         Some(ChunkRun::holding(rows.fragment, rows.offsets, chunk_rows))
     };
     Ok(ChunkRun::merged(rows.into_iter().filter_map(run).collect()))
-}
-
-/// Returns the summed progress of all nodes. An error names the table as the caller does, not by its URI.
-fn sum(open: &OpenTable, nodes: &[NodeProgress]) -> WarmProgress {
-    let mut total = WarmProgress::default();
-    for node in nodes {
-        total.extents_total += node.extents_total;
-        total.extents_done += node.extents_done;
-        total.extents_found += node.extents_found;
-        total.extents_failed += node.extents_failed;
-        total.bytes_written += node.bytes_written;
-        if !node.last_error.is_empty() {
-            total.last_error = open.named_text(&node.last_error);
-        }
-    }
-    total
 }

@@ -17,6 +17,7 @@ pub fn store_use_message(used: tables::StoreUse) -> wire::fetch::StoreUse {
         reads_avoided,
         bytes_avoided,
         saved_usd,
+        cache_failures,
     } = used;
     wire::fetch::StoreUse {
         reads,
@@ -33,5 +34,6 @@ pub fn store_use_message(used: tables::StoreUse) -> wire::fetch::StoreUse {
         reads_avoided,
         bytes_avoided,
         saved_usd,
+        cache_failures,
     }
 }

@@ -13,8 +13,9 @@ telemetry::metrics! {
     BREAKERS_OPEN = Gauge "bireme.store.breakers_open" "{store}" [] "Stores whose circuit breaker is open now, because they failed too often: requests for rows that are on no drive fail with STORE_UNREACHABLE";
     UNDER_WAY = Gauge "bireme.store.under_way" "{request}" [] "Requests in progress";
     COST = Counter "bireme.store.cost" "{USD}" [] "Cost of the requests at the list prices of S3, in dollars";
-    AVOIDED = Counter "bireme.store.avoided" "{request}" [] "Reads of index and deletion files that I/O nodes answered instead of a store";
-    BYTES_AVOIDED = Counter "bireme.store.avoided_bytes" "By" [] "Bytes of those reads";
+    AVOIDED = Counter "bireme.store.avoided" "{request}" [] "Reads of index and deletion files that I/O nodes answered from drives or RAM, instead of a store; a long read counts once for each 4 MiB";
+    BYTES_AVOIDED = Counter "bireme.store.spared" "By" [] "Bytes of those reads";
+    CACHE_FAILURES = Counter "bireme.store.cache_failures" "{request}" [] "Reads of index and deletion files that I/O nodes did not answer, or not in time, so that the store was asked";
     SAVED = Counter "bireme.store.saved" "{USD}" [] "What those reads would have cost at the list prices of S3, in dollars";
     CACHE_USAGE = Gauge "bireme.lake.cache.usage" "By" ["cache"] "Memory of the caches of tables: `index` holds their indexes, `metadata` their manifests, footers and deletions, `filter` the rows that pass filters";
     CACHE_LIMIT = Gauge "bireme.lake.cache.limit" "By" ["cache"] "Maximum memory of the cache";
@@ -37,6 +38,7 @@ pub fn store_samples(samples: &mut Samples, store: &StoreUse) {
     samples.add(&AVOIDED, &[], store.reads_avoided);
     samples.add(&BYTES_AVOIDED, &[], store.bytes_avoided);
     samples.add(&SAVED, &[], store.saved_usd);
+    samples.add(&CACHE_FAILURES, &[], store.cache_failures);
 }
 
 /// Adds the metrics of the caches.

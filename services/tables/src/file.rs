@@ -11,19 +11,20 @@
 //! one sector.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use address::{ChunkRows, RowAddr, SECTOR_BYTES};
+use address::{RowAddr, SECTOR_BYTES};
 use arrow_array::{ArrayRef, FixedSizeBinaryArray, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::stream::{self, StreamExt, TryStreamExt};
-use futures::{FutureExt, TryFutureExt};
-use moka::future::Cache;
+use futures::stream::{self, StreamExt};
+use tokio::runtime::Handle;
 use wire::{Fault, Reason};
 
+use crate::blocks::{BLOCK_SECTORS, BlockReads, BlockSource, FileSource, TOGETHER_MAX};
 use crate::{DeletedRows, FragmentInfo, Table, TableUri};
 
 /// The column of a file's sectors.
@@ -32,8 +33,8 @@ pub const FILE_COLUMN: &str = "bytes";
 /// The key, in the metadata of the schema of a file that an I/O node has opened, of the file's size.
 pub const FILE_BYTES_KEY: &str = "file_bytes";
 
-/// The sectors of a block, which is the unit of placement, fill and eviction of a file: 512 KiB.
-pub const BLOCK_SECTORS: ChunkRows = ChunkRows::new(128).unwrap();
+/// The number of blocks of one request that are read at the same time.
+const BLOCKS_READING_MAX: usize = 16;
 
 /// The folders, in a table's folder, whose files never change and are not those of rows: Lance's indexes and deletion
 /// files, and the files that Bireme keeps beside a table.
@@ -41,9 +42,6 @@ const FOLDERS: [&str; 3] = ["_indices", "_deletions", "_bireme"];
 
 /// The maximum length of a file's path, in bytes.
 const PATH_BYTES_MAX: usize = 1024;
-
-/// The number of blocks of one request that are read at the same time.
-const BLOCKS_READING_MAX: usize = 16;
 
 /// The path of a table's file that I/O nodes may cache, relative to the table's folder, such as
 /// `_indices/0a1b…/index.idx`. Cheap to clone.
@@ -69,41 +67,19 @@ impl FilePath {
     }
 }
 
-/// Reads the bytes of one file of a store.
-pub trait FileSource: Send + Sync {
-    /// Reads a range, which lies in the file.
-    ///
-    /// # Errors
-    /// `TABLE_DAMAGED` if the file is gone or no longer the one that was opened, and errors of the store.
-    fn read(&self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, Fault>>;
-}
-
-/// The recently read blocks of all files. Concurrent reads of a block are one read. Cheap to clone.
-#[derive(Clone)]
-pub struct RecentBlocks(Cache<(Arc<str>, u32), Bytes>);
-
-impl RecentBlocks {
-    /// Keeps at most `bytes_max` bytes of blocks. A block is read by the request that misses it and by its fill, usually
-    /// at the same time.
-    pub fn new(bytes_max: u64) -> Self {
-        let weigh = |_: &(Arc<str>, u32), bytes: &Bytes| bytes.len() as u32;
-        Self(Cache::builder().max_capacity(bytes_max).weigher(weigh).build())
-    }
-}
-
 /// A file of a table, as a table.
 pub struct FileTable {
     uri: TableUri,
-    identity: Arc<str>,
-    bytes: u64,
-    source: Box<dyn FileSource>,
-    recent: RecentBlocks,
+    file: BlockSource,
+    blocks: BlockReads,
+    damage: OnceLock<Fault>,
     schema: SchemaRef,
     fragments: [FragmentInfo; 1],
 }
 
 impl FileTable {
-    /// Presents a file of the table at `table` as a table. `bytes` is the file's size.
+    /// Presents a file of the table at `table` as a table. `bytes` is the file's size. Blocks are read on the current
+    /// runtime.
     ///
     /// # Errors
     /// `TOO_LARGE` for a file of more than 16 TiB, whose sectors can't be numbered.
@@ -111,8 +87,8 @@ impl FileTable {
         table: &TableUri,
         path: &FilePath,
         bytes: u64,
-        source: Box<dyn FileSource>,
-        recent: RecentBlocks,
+        source: Arc<dyn FileSource>,
+        blocks: BlockReads,
     ) -> Result<Self, Fault> {
         let sectors = bytes.div_ceil(SECTOR_BYTES as u64);
         let Ok(sectors) = u32::try_from(sectors) else {
@@ -129,10 +105,14 @@ impl FileTable {
         };
         Ok(Self {
             uri: table.files(),
-            identity: format!("{table}/{} {bytes}", path.as_str()).into(),
-            bytes,
-            source,
-            recent,
+            file: BlockSource {
+                name: format!("{table}/{} {bytes}", path.as_str()).into(),
+                bytes,
+                source,
+                runtime: Handle::current(),
+            },
+            blocks,
+            damage: OnceLock::new(),
             schema: Arc::new(Schema::new(vec![Field::new(FILE_COLUMN, column, false)])),
             fragments: [fragment],
         })
@@ -140,57 +120,64 @@ impl FileTable {
 
     /// Returns the file's size.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.file.bytes
     }
 
-    /// Returns the bytes of a block.
-    async fn block(&self, block: u32) -> Result<Bytes, Fault> {
-        let rows = BLOCK_SECTORS.rows_of(block, self.fragments[0].physical_rows);
-        let start = u64::from(rows.start) * SECTOR_BYTES as u64;
-        let end = self.bytes.min(u64::from(rows.end) * SECTOR_BYTES as u64);
-        let read = async {
-            let bytes = self.source.read(start..end).await?;
-            match bytes.len() as u64 == end - start {
-                true => Ok(bytes),
-                false => {
-                    let (got, asked) = (bytes.len(), end - start);
-                    let what =
-                        format!("the store sent {got} of {asked} bytes of {}", self.identity);
-                    Err(Fault::new(Reason::TableDamaged, what))
-                }
-            }
-        };
-        let key = (Arc::clone(&self.identity), block);
-        self.recent.0.try_get_with(key, read).map_err(|fault: Arc<Fault>| (*fault).clone()).await
-    }
-
-    /// Returns rows, whose numbers may be in any order.
+    /// Returns rows, whose numbers may be in any order. Holds a few blocks at a time, however many the rows are in.
     async fn rows(&self, rows: &[u32]) -> Result<RecordBatch, Fault> {
-        let mut numbers: Vec<u32> = rows.iter().map(|row| row / BLOCK_SECTORS.get()).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
         if let Some(row) = rows.iter().find(|&&row| row >= self.fragments[0].physical_rows) {
-            let what = format!("sector {row} is behind the end of {}", self.identity);
+            let what = format!("sector {row} is behind the end of {}", self.file.name);
             return Err(Fault::new(Reason::RowNotFound, what));
         }
-        let read = |&block: &u32| self.block(block).boxed();
-        let reads: Vec<_> = numbers.iter().map(read).collect();
-        let blocks: Vec<Bytes> =
-            stream::iter(reads).buffered(BLOCKS_READING_MAX).try_collect().await?;
-        let mut values = Vec::with_capacity(rows.len() * SECTOR_BYTES);
-        for row in rows {
-            let (block, sector) = (row / BLOCK_SECTORS.get(), row % BLOCK_SECTORS.get());
-            let bytes = numbers.binary_search(&block).map_or(&[][..], |at| &blocks[at]);
-            let start = bytes.len().min(sector as usize * SECTOR_BYTES);
-            let end = bytes.len().min(start + SECTOR_BYTES);
-            values.extend_from_slice(&bytes[start..end]);
-            values.resize(values.len().next_multiple_of(SECTOR_BYTES), 0);
+        if let Some(fault) = self.damage() {
+            return Err(fault.clone());
+        }
+        // The block of each row, and the row's place in the answer.
+        let mut places: Vec<(u32, usize)> =
+            rows.iter().map(|row| row / BLOCK_SECTORS.get()).zip(0..).collect();
+        places.sort_unstable();
+        let groups: Vec<&[(u32, usize)]> = places.chunk_by(|a, b| a.0 == b.0).collect();
+        let mut values = vec![0; rows.len() * SECTOR_BYTES];
+        let read = |at: usize| {
+            let number = groups[at][0].0;
+            let follow =
+                groups[at..].iter().zip(number..).take_while(|(it, next)| it[0].0 == *next);
+            let follow = follow.take(TOGETHER_MAX as usize);
+            let together = follow.count() as u32;
+            async move { (at, self.blocks.read(&self.file, number, together).await) }.boxed()
+        };
+        let reads: Vec<_> = (0..groups.len()).map(read).collect();
+        let mut reads = stream::iter(reads).buffered(BLOCKS_READING_MAX);
+        while let Some((at, block)) = reads.next().await {
+            let block = block.inspect_err(|fault| self.note(fault))?;
+            for &(_, place) in groups[at] {
+                let start = (rows[place] % BLOCK_SECTORS.get()) as usize * SECTOR_BYTES;
+                let sector = &block[start.min(block.len())..block.len().min(start + SECTOR_BYTES)];
+                values[place * SECTOR_BYTES..][..sector.len()].copy_from_slice(sector);
+            }
         }
         let column = FixedSizeBinaryArray::try_new(SECTOR_BYTES as i32, Buffer::from(values), None);
         let rows = column.and_then(|column| {
             RecordBatch::try_new(Arc::clone(&self.schema), vec![Arc::new(column) as ArrayRef])
         });
         rows.map_err(|error| Fault::new(Reason::Internal, error.to_string()))
+    }
+
+    /// Keeps the bytes of the first block, which was read to learn the file's size.
+    pub fn keep_first(&self, bytes: Bytes) {
+        self.blocks.keep(&self.file, bytes);
+    }
+
+    /// Notes that the file is not the one that was opened.
+    fn note(&self, fault: &Fault) {
+        if fault.reason == Reason::TableDamaged {
+            let _ = self.damage.set(fault.clone());
+        }
+    }
+
+    /// Returns why the file is not the one that was opened, if a read has found that out.
+    pub fn damage(&self) -> Option<&Fault> {
+        self.damage.get()
     }
 
     fn check_fragment(&self, fragment: u32) -> Result<(), Fault> {
@@ -210,7 +197,7 @@ impl Table for FileTable {
     }
 
     fn identity(&self) -> String {
-        self.identity.to_string()
+        self.file.name.to_string()
     }
 
     fn schema(&self) -> &SchemaRef {
@@ -275,8 +262,6 @@ impl Table for FileTable {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use futures::executor::block_on;
-
     use super::*;
 
     /// A file whose byte `n` is `n % 251`, and the number of reads so far.
@@ -293,8 +278,8 @@ mod tests {
     fn table(bytes: u64) -> (FileTable, Arc<AtomicU64>) {
         let (uri, reads) = (TableUri::parse("s3://b/t").unwrap(), Arc::default());
         let path = FilePath::parse("_indices/u/index.idx").unwrap();
-        let source = Box::new(Numbers(Arc::clone(&reads)));
-        let table = FileTable::new(&uri, &path, bytes, source, RecentBlocks::new(1 << 20));
+        let source = Arc::new(Numbers(Arc::clone(&reads)));
+        let table = FileTable::new(&uri, &path, bytes, source, BlockReads::new(1 << 20));
         (table.unwrap(), reads)
     }
 
@@ -303,26 +288,26 @@ mod tests {
         column.iter().flatten().flatten().copied().collect()
     }
 
-    #[test]
-    fn rows_are_sectors_and_the_last_one_is_filled_up() {
+    #[tokio::test]
+    async fn rows_are_sectors_and_the_last_one_is_filled_up() {
         let bytes = (130 << 12) + 5;
         let (file, reads) = table(bytes);
         assert_eq!(file.fragments()[0].physical_rows, 131);
         let rows = [130, 0, 127, 128, 0];
         let addrs = rows.map(|row| RowAddr::new(0, row));
-        let taken = block_on(file.take(&addrs, &[])).unwrap();
+        let taken = file.take(&addrs, &[]).await.unwrap();
         let expected = rows.iter().flat_map(|&row| {
             let start = u64::from(row) << 12;
             (start..start + 4096).map(move |at| if at < bytes { (at % 251) as u8 } else { 0 })
         });
         assert!(values(&taken).into_iter().eq(expected));
-        assert_eq!(reads.load(Ordering::Relaxed), 2, "one read for each block");
-        let chunk = block_on(file.read_chunk(0, 0..128, &[])).unwrap();
+        assert_eq!(reads.load(Ordering::Relaxed), 1, "one read for neighbouring blocks");
+        let chunk = file.read_chunk(0, 0..128, &[]).await.unwrap();
         assert_eq!(chunk.num_rows(), 128);
-        assert_eq!(reads.load(Ordering::Relaxed), 2, "the block was read just now");
-        let behind = block_on(file.take(&[RowAddr::new(0, 131)], &[])).unwrap_err();
+        assert_eq!(reads.load(Ordering::Relaxed), 1, "the block was read just now");
+        let behind = file.take(&[RowAddr::new(0, 131)], &[]).await.unwrap_err();
         assert_eq!(behind.reason, Reason::RowNotFound);
-        let fragment = block_on(file.take(&[RowAddr::new(1, 0)], &[])).unwrap_err();
+        let fragment = file.take(&[RowAddr::new(1, 0)], &[]).await.unwrap_err();
         assert_eq!(fragment.reason, Reason::RowNotFound);
         assert_eq!(table(0).0.fragments()[0].physical_rows, 0);
     }

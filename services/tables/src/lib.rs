@@ -7,22 +7,24 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod blocks;
 mod deleted;
 mod file;
 mod fragment;
 mod positions;
 mod ranges;
+mod source;
 mod table;
 mod uri;
 mod usage;
 
+pub use blocks::{BLOCK_BYTES, BLOCK_SECTORS, BlockReads, FileSource, TOGETHER_MAX};
 pub use deleted::DeletedRows;
-pub use file::{
-    BLOCK_SECTORS, FILE_BYTES_KEY, FILE_COLUMN, FilePath, FileSource, FileTable, RecentBlocks,
-};
+pub use file::{FILE_BYTES_KEY, FILE_COLUMN, FilePath, FileTable};
 pub use fragment::FragmentInfo;
 pub use positions::FragmentRows;
 pub use ranges::{RANGES_MAX, rows_of};
-pub use table::{Table, Tables};
+pub use source::Tables;
+pub use table::Table;
 pub use uri::{BadUri, TableUri, UriPrefix, shown};
 pub use usage::{CacheUse, StoreUse};

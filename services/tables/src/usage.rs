@@ -25,12 +25,15 @@ pub struct StoreUse {
     pub breakers_open: u64,
     /// The cost of the requests at the list prices of S3, in dollars.
     pub cost_usd: f64,
-    /// Reads of index and deletion files that I/O nodes answered instead of a store.
+    /// Reads of index and deletion files that I/O nodes answered instead of a store, from their drives or RAM. A read of
+    /// more than 4 MiB counts once for each of its pieces of this size.
     pub reads_avoided: u64,
     /// Bytes of those reads.
     pub bytes_avoided: u64,
     /// What those reads would have cost at the list prices of S3, in dollars.
     pub saved_usd: f64,
+    /// Such reads that I/O nodes did not answer, or not in time, so that the store was asked.
+    pub cache_failures: u64,
 }
 
 /// The use of one of the caches of tables.

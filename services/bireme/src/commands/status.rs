@@ -321,6 +321,7 @@ fn store_json(store: &StoreUse) -> Value {
         "reads_avoided": store.reads_avoided,
         "bytes_avoided": store.bytes_avoided,
         "saved_usd": store.saved_usd,
+        "cache_failures": store.cache_failures,
     })
 }
 

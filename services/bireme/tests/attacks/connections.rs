@@ -437,7 +437,7 @@ fn streams_that_send_nothing_close_no_core_to_others() {
         (
             &cluster.query,
             "query",
-            [2, 4096],
+            [64, 128],
             ["Get", "GetStream", "Search", "Status"].map(of_query),
         ),
         (&cluster.io, "io", [8, 1024], [fetch, fetch, warm, check]),
@@ -463,7 +463,7 @@ fn streams_that_send_nothing_close_no_core_to_others() {
     let seen = caller.stop();
     assert!(seen.answered > 0 && seen.refused.is_empty(), "{seen:?}");
     cluster.assert_healthy();
-    held(7, "8,192 streams that send nothing, on 2 or 8 connections", "all are answered");
+    held(7, "8,192 streams that send nothing, on 64 or 8 connections", "all are answered");
 }
 
 /// Writes PEM files of a self-signed certificate for `localhost`. Returns the paths of the certificate and its key.

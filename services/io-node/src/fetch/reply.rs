@@ -28,7 +28,7 @@ const NEIGHBOR_BYTES: usize = 12;
 pub(super) fn reply(core: &Core, no: RequestNo) {
     let Some(mut request) = end(core, no) else { return };
     let began = Instant::now();
-    let (served, read) = match request.projection.table.file_bytes() {
+    let (served, read) = match request.projection.table.file() {
         None => (&core.stats.rows, &core.stats.table_rows),
         Some(_) => (&core.stats.file_sectors, &core.stats.stored_sectors),
     };

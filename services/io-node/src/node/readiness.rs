@@ -86,8 +86,8 @@ struct Counts {
 impl Counts {
     fn of(cores: &[CoreSnapshot]) -> Self {
         Self {
-            rows: cores.iter().map(|core| core.rows).sum(),
-            table_rows: cores.iter().map(|core| core.table_rows).sum(),
+            rows: cores.iter().map(|core| core.rows + core.file_sectors).sum(),
+            table_rows: cores.iter().map(|core| core.table_rows + core.stored_sectors).sum(),
             // A message for which there is no memory is shed before its batches count as received.
             batches: cores.iter().map(|core| core.received + core.shed).sum(),
         }

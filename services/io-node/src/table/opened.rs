@@ -23,8 +23,8 @@ pub struct OpenTable {
     fragments: Vec<OpenFragment>,
     /// Bytes of a row in all columns of fixed width.
     fixed_bytes: u64,
-    /// The size of the file; `None` for a table of rows.
-    file_bytes: Option<u64>,
+    /// The file; `None` for a table of rows.
+    file: Option<Arc<FileTable>>,
 }
 
 /// Returns the number of bytes of a value, or `None` for types of variable width.
@@ -79,8 +79,9 @@ impl OpenTable {
     /// # Errors
     /// None that a file can cause.
     pub async fn of_file(file: FileTable) -> Result<Self, NodeError> {
-        let file_bytes = Some(file.bytes());
-        Ok(Self { file_bytes, ..Self::divided(Arc::new(file), |_| BLOCK_SECTORS).await? })
+        let file = Arc::new(file);
+        let table = Self::divided(Arc::clone(&file) as _, |_| BLOCK_SECTORS).await?;
+        Ok(Self { file: Some(file), ..table })
     }
 
     /// Opens `table`, and divides its fragments into chunks as `chunk_rows` says.
@@ -130,7 +131,7 @@ impl OpenTable {
             })
             .collect::<Result<Vec<_>, NodeError>>()?;
         let widths = schema.fields().iter().filter_map(|field| fixed_bytes(field.data_type()));
-        Ok(Self { table, packs, fragments, fixed_bytes: widths.sum(), file_bytes: None })
+        Ok(Self { table, packs, fragments, fixed_bytes: widths.sum(), file: None })
     }
 
     /// Returns the table itself.
@@ -138,9 +139,9 @@ impl OpenTable {
         self.table.as_ref()
     }
 
-    /// Returns the size of the file; `None` for a table of rows.
-    pub fn file_bytes(&self) -> Option<u64> {
-        self.file_bytes
+    /// Returns the file; `None` for a table of rows.
+    pub fn file(&self) -> Option<&FileTable> {
+        self.file.as_deref()
     }
 
     /// Returns the table's packs. Each column is in exactly one of them.

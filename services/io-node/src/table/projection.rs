@@ -72,8 +72,8 @@ impl Projection {
             }
         }
         let mut schema = wire_schema(&Schema::new(fields));
-        if let Some(bytes) = table.file_bytes() {
-            schema.metadata.insert(FILE_BYTES_KEY.to_owned(), bytes.to_string());
+        if let Some(file) = table.file() {
+            schema.metadata.insert(FILE_BYTES_KEY.to_owned(), file.bytes().to_string());
         }
         let schema = Arc::new(schema);
         Ok(Self { table, parts, schema, audit: None })

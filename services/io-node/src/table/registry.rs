@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use address::TableTag;
 use moka::future::Cache;
-use tables::{CacheUse, FilePath, StoreUse, TableUri, Tables};
+use tables::{CacheUse, FilePath, FileTable, StoreUse, TableUri, Tables};
+use wire::{Fault, Reason};
 
 use super::{OpenTable, ServedTables, label, table_tag};
 use crate::error::NodeError;
@@ -24,8 +25,8 @@ pub struct Registry {
     labels: Cache<TableTag, Arc<str>>,
 }
 
-/// A file's table, path, and size, if the client knows it.
-type FileKey = (TableUri, FilePath, Option<u64>);
+/// A file's table and path.
+type FileKey = (TableUri, FilePath);
 
 /// The maximum number of files that are kept open. An open file takes about 1 KiB.
 const FILES_MAX: u64 = 16_384;
@@ -91,10 +92,11 @@ impl Registry {
     }
 
     /// Returns a file of the table at `uri`, and opens it if necessary. `bytes` is its size, or 0 if that is unknown.
-    /// Failures are not cached.
+    /// Failures are not cached. A file that was found to be another one than it was when it was opened is opened anew.
     ///
     /// # Errors
-    /// [`NodeError::NotServed`]; a path that is not that of an index or deletion file; errors of the store.
+    /// [`NodeError::NotServed`]; a path that is not that of an index or deletion file; a file of another size; errors of
+    /// the store.
     pub async fn open_file(
         &self,
         uri: &str,
@@ -104,13 +106,28 @@ impl Registry {
         let uri = self.served.admit(uri, self.source.as_ref()).await.map_err(Arc::new)?;
         let path = FilePath::parse(path).ok_or_else(|| Arc::new(NodeError::NoFile))?;
         let bytes = (bytes > 0).then_some(bytes);
-        self.files
-            .try_get_with((uri.clone(), path.clone(), bytes), async {
-                let file = self.source.open_file(&uri, &path, bytes).await?;
-                let files = uri.files();
-                self.labels.insert(table_tag(&files), label(&files).into()).await;
-                OpenTable::of_file(file).await.map(Arc::new)
-            })
-            .await
+        let key = (uri.clone(), path.clone());
+        if let Some(open) = self.files.get(&key).await
+            && open.file().is_some_and(|file| file.damage().is_some())
+        {
+            self.files.invalidate(&key).await;
+        }
+        let open = self.files.try_get_with(key, async {
+            let file = self.source.open_file(&uri, &path, bytes).await?;
+            let files = uri.files();
+            self.labels.insert(table_tag(&files), label(&files).into()).await;
+            OpenTable::of_file(file).await.map(Arc::new)
+        });
+        let open = open.await?;
+        let is = open.file().map_or(0, FileTable::bytes);
+        match bytes.filter(|&bytes| bytes != is) {
+            None => Ok(open),
+            Some(asked) => {
+                let path = path.as_str();
+                let what = format!("file {path} of {uri} has {is} bytes, and not {asked}");
+                let fault = Fault::new(Reason::TableDamaged, what).with("table", &uri);
+                Err(Arc::new(fault.into()))
+            }
+        }
     }
 }

@@ -5,20 +5,23 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either, select};
 use futures::stream::{self, BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload,
-    PutResult, RenameOptions, Result,
+    CopyOptions, Error as StoreError, GetOptions, GetRange, GetResult, GetResultPayload,
+    ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 use tables::{FilePath, TableUri};
 
+use super::checked::damaged;
 use super::usage::{StoreUsage, count};
 
 /// The bytes that are read at once. A longer read is answered piece by piece.
@@ -27,19 +30,45 @@ const PIECE_BYTES: u64 = 4 << 20;
 /// The number of pieces of a longer read that are read ahead.
 const PIECES_AHEAD: usize = 2;
 
-/// Reads files of tables from a cache outside this process. It answers as much as it can, and within seconds.
+/// The time after which the store is asked too, if the cache has not answered yet. The first answer counts.
+const LATE: Duration = Duration::from_millis(400);
+
+/// Reads files of tables from a cache outside this process.
 pub trait FileCache: fmt::Debug + Send + Sync {
     /// Returns a file's size, or `None` if the cache cannot answer.
-    fn size<'a>(&'a self, table: &'a TableUri, path: &'a FilePath) -> BoxFuture<'a, Option<u64>>;
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    fn size<'a>(
+        &'a self,
+        table: &'a TableUri,
+        path: &'a FilePath,
+    ) -> BoxFuture<'a, std::result::Result<Option<u64>, FileDamaged>>;
 
     /// Returns a range of a file, or `None` if the cache cannot answer. The range must lie in the file.
+    ///
+    /// # Errors
+    /// If the file is not the one that it was. The store must not be asked then: bytes of both would be mixed.
     fn read<'a>(
         &'a self,
         table: &'a TableUri,
         path: &'a FilePath,
         range: Range<u64>,
-    ) -> BoxFuture<'a, Option<Bytes>>;
+    ) -> BoxFuture<'a, std::result::Result<Option<CachedBytes>, FileDamaged>>;
 }
+
+/// Bytes from the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedBytes {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// Whether the cache had all of them, and asked no store.
+    pub were_cached: bool,
+}
+
+/// A file of a table is not the one that it was: it was overwritten, or it is gone. The text says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileDamaged(pub String);
 
 /// The cache of a [`Lake`](crate::Lake), once it has one.
 pub type FileCacheSlot = Arc<OnceLock<Arc<dyn FileCache>>>;
@@ -73,25 +102,21 @@ impl CachedStore {
         usage: Arc<StoreUsage>,
     ) -> Self {
         // If the table is in another bucket, no path begins with its whole URI.
-        let folder = table.as_str().strip_prefix(root).unwrap_or(table.as_str());
-        let folder = format!("{}/", folder.trim_start_matches('/'));
+        let folder = table.as_str().strip_prefix(root).and_then(|path| path.strip_prefix('/'));
+        let folder = format!("{}/", folder.unwrap_or(table.as_str()));
         let store = Arc::clone(&inner);
         let source = Source { store, cache, usage, table: table.clone(), folder };
         Self { inner, source: Arc::new(source) }
     }
 
     /// Returns the answer of the cache, or `None` if the store must be asked.
-    async fn cached(&self, location: &Path, options: &GetOptions) -> Option<GetResult> {
-        let cache = self.source.cache.get()?;
-        if !is_plain(options) {
-            return None;
-        }
-        let path = FilePath::parse(location.as_ref().strip_prefix(&self.source.folder)?)?;
-        let size = cache.size(&self.source.table, &path).await?;
-        let range = range_within(options.range.as_ref(), size)?;
+    async fn cached(&self, location: &Path, options: &GetOptions) -> Result<Option<GetResult>> {
+        let Some(path) = self.source.cached_path(location, options) else { return Ok(None) };
+        let Some(size) = self.source.size(&path).await? else { return Ok(None) };
+        let Some(range) = range_within(options.range.as_ref(), size) else { return Ok(None) };
         let (start, end) = (range.start, range.end);
         let first = start..end.min(start + PIECE_BYTES);
-        let bytes = self.source.ask_cache(&path, first.clone()).await?;
+        let bytes = self.source.piece(&path, location, first.clone()).await?;
         let rest = (first.end..end).step_by(PIECE_BYTES as usize);
         let (source, location) = (Arc::clone(&self.source), location.clone());
         let meta = ObjectMeta {
@@ -107,36 +132,78 @@ impl CachedStore {
         };
         let rest = stream::iter(rest).map(piece).buffered(PIECES_AHEAD);
         let pieces = stream::once(async { Ok(bytes) }).chain(rest);
-        Some(GetResult {
+        Ok(Some(GetResult {
             payload: GetResultPayload::Stream(pieces.boxed()),
             meta,
             range,
             attributes: Default::default(),
             extensions: Default::default(),
-        })
+        }))
     }
 }
 
 impl Source {
-    /// Reads a range from the cache, and counts it.
-    async fn ask_cache(&self, path: &FilePath, range: Range<u64>) -> Option<Bytes> {
-        let asked = range.end - range.start;
-        let bytes = self.cache.get()?.read(&self.table, path, range).await?;
-        if bytes.len() as u64 != asked {
-            return None;
-        }
-        count(&self.usage.reads_avoided, 1);
-        count(&self.usage.bytes_avoided, asked);
-        Some(bytes)
+    /// Returns the path of a file that the cache may have, if the request is for nothing but its bytes.
+    fn cached_path(&self, location: &Path, options: &GetOptions) -> Option<FilePath> {
+        let path = location.as_ref().strip_prefix(&self.folder)?;
+        let is_asked = self.cache.get().is_some() && is_plain(options);
+        FilePath::parse(path).filter(|_| is_asked)
     }
 
-    /// Reads a range from the cache or, if it cannot answer, from the store.
+    async fn size(&self, path: &FilePath) -> Result<Option<u64>> {
+        let Some(cache) = self.cache.get() else { return Ok(None) };
+        let size = tokio::time::timeout(LATE, cache.size(&self.table, path)).await;
+        let size = size.unwrap_or(Ok(None)).map_err(|it| damaged_file(path, it))?;
+        count(&self.usage.cache_failures, u64::from(size.is_none()));
+        Ok(size)
+    }
+
+    /// Reads a range from the cache. If it cannot answer, or is late, the store is asked.
     async fn piece(&self, path: &FilePath, location: &Path, range: Range<u64>) -> Result<Bytes> {
-        match self.ask_cache(path, range.clone()).await {
-            Some(bytes) => Ok(bytes),
-            None => self.store.get_range(location, range).await,
+        let Some(cache) = self.cache.get() else { return self.stored(location, range).await };
+        let mut asked = cache.read(&self.table, path, range.clone());
+        let from_cache = match tokio::time::timeout(LATE, &mut asked).await {
+            Ok(done) => done,
+            Err(_) => {
+                let stored = pin!(self.stored(location, range.clone()));
+                match select(asked, stored).await {
+                    Either::Left((done, _)) => done,
+                    Either::Right((Err(_), asked)) => asked.await,
+                    Either::Right((bytes, _)) => {
+                        count(&self.usage.cache_failures, 1);
+                        return bytes;
+                    }
+                }
+            }
+        };
+        let length = range.end - range.start;
+        match from_cache.map_err(|it| damaged_file(path, it))? {
+            Some(it) if it.bytes.len() as u64 == length => {
+                if it.were_cached {
+                    count(&self.usage.reads_avoided, 1);
+                    count(&self.usage.bytes_avoided, length);
+                }
+                Ok(it.bytes)
+            }
+            _ => {
+                count(&self.usage.cache_failures, 1);
+                self.stored(location, range).await
+            }
         }
     }
+
+    /// Reads a range from the store.
+    async fn stored(&self, location: &Path, range: Range<u64>) -> Result<Bytes> {
+        let bytes = self.store.get_range(location, range.clone()).await?;
+        match bytes.len() as u64 == range.end - range.start {
+            true => Ok(bytes),
+            false => Err(damaged(location, "it changed while it was read".into())),
+        }
+    }
+}
+
+fn damaged_file(path: &FilePath, FileDamaged(why): FileDamaged) -> StoreError {
+    damaged(&Path::from(path.as_str()), why)
 }
 
 /// Returns whether nothing but bytes is asked for, on no condition.
@@ -184,7 +251,7 @@ impl ObjectStore for CachedStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        match self.cached(location, &options).await {
+        match self.cached(location, &options).await? {
             Some(answer) => Ok(answer),
             None => self.inner.get_opts(location, options).await,
         }
@@ -229,17 +296,30 @@ mod tests {
 
     use super::*;
 
-    /// A cache of one file, whose reads from `fails_from` on fail.
+    /// A cache of one file.
     #[derive(Debug)]
     struct OneFile {
         bytes: Bytes,
-        fails_from: u64,
+        trouble: Trouble,
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Trouble {
+        None,
+        /// Reads behind the first piece are not answered.
+        LaterPieces,
+        Damaged,
+        Hangs,
     }
 
     impl FileCache for OneFile {
-        fn size<'a>(&'a self, _: &'a TableUri, path: &'a FilePath) -> BoxFuture<'a, Option<u64>> {
+        fn size<'a>(
+            &'a self,
+            _: &'a TableUri,
+            path: &'a FilePath,
+        ) -> BoxFuture<'a, std::result::Result<Option<u64>, FileDamaged>> {
             let size = (path.as_str() == "_indices/u/a").then_some(self.bytes.len() as u64);
-            std::future::ready(size).boxed()
+            std::future::ready(Ok(size)).boxed()
         }
 
         fn read<'a>(
@@ -247,17 +327,24 @@ mod tests {
             _: &'a TableUri,
             _: &'a FilePath,
             range: Range<u64>,
-        ) -> BoxFuture<'a, Option<Bytes>> {
-            let is_there = range.end <= self.fails_from;
-            let read = || self.bytes.slice(range.start as usize..range.end as usize);
-            std::future::ready(is_there.then(read)).boxed()
+        ) -> BoxFuture<'a, std::result::Result<Option<CachedBytes>, FileDamaged>> {
+            let bytes = self.bytes.slice(range.start as usize..range.end as usize);
+            let answer = match self.trouble {
+                Trouble::LaterPieces if range.end > PIECE_BYTES => Ok(None),
+                Trouble::None | Trouble::LaterPieces => {
+                    Ok(Some(CachedBytes { bytes, were_cached: true }))
+                }
+                Trouble::Damaged => Err(FileDamaged("it was overwritten".into())),
+                Trouble::Hangs => return std::future::pending().boxed(),
+            };
+            std::future::ready(answer).boxed()
         }
     }
 
     const SIZE: usize = 10 << 20;
 
     /// A store in which each file has bytes of 1, behind a cache whose file has bytes of 2.
-    async fn store(fails_from: u64) -> (CachedStore, Arc<StoreUsage>) {
+    async fn store(trouble: Trouble) -> (CachedStore, Arc<StoreUsage>) {
         let inner = InMemory::new();
         for path in
             ["a/t/_indices/u/a", "a/t/_indices/u/b", "a/t/_versions/1.manifest", "a/_indices/u/a"]
@@ -266,7 +353,7 @@ mod tests {
         }
         let table = TableUri::parse("s3://b/a/t").unwrap();
         let (slot, usage) = (FileCacheSlot::default(), Arc::new(StoreUsage::default()));
-        slot.set(Arc::new(OneFile { bytes: vec![2; SIZE].into(), fails_from })).unwrap();
+        slot.set(Arc::new(OneFile { bytes: vec![2; SIZE].into(), trouble })).unwrap();
         (CachedStore::new(Arc::new(inner), "s3://b", &table, slot, Arc::clone(&usage)), usage)
     }
 
@@ -282,7 +369,7 @@ mod tests {
 
     #[tokio::test]
     async fn plain_reads_of_files_that_never_change_come_from_the_cache() {
-        let (store, usage) = store(u64::MAX).await;
+        let (store, usage) = store(Trouble::None).await;
         let size = SIZE as u64;
         for (range, expected) in [
             (GetRange::Bounded(5..9), 5..9),
@@ -316,10 +403,26 @@ mod tests {
 
     #[tokio::test]
     async fn pieces_that_the_cache_cannot_read_come_from_the_store() {
-        let (store, usage) = store(PIECE_BYTES).await;
+        let (store, usage) = store(Trouble::LaterPieces).await;
         let (_, bytes) = read(&store, "a/t/_indices/u/a", GetOptions::default()).await;
         let (cached, stored) = bytes.split_at(PIECE_BYTES as usize);
         assert!(cached.iter().all(|&byte| byte == 2) && stored.iter().all(|&byte| byte == 1));
-        assert_eq!((bytes.len(), usage.now().reads_avoided), (SIZE, 1));
+        let used = usage.now();
+        assert_eq!((bytes.len(), used.reads_avoided, used.cache_failures), (SIZE, 1, 2));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_another_one_is_an_error_and_never_mixed_with_the_stores() {
+        let (store, _) = store(Trouble::Damaged).await;
+        let path = Path::from("a/t/_indices/u/a");
+        let refused = store.get_opts(&path, ranged(GetRange::Bounded(0..1))).await.unwrap_err();
+        assert!(refused.to_string().contains("was overwritten"), "{refused}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_cache_is_not_waited_for() {
+        let (store, usage) = store(Trouble::Hangs).await;
+        let (_, bytes) = read(&store, "a/t/_indices/u/a", ranged(GetRange::Bounded(0..1))).await;
+        assert_eq!((bytes[0], usage.now().cache_failures), (1, 1));
     }
 }

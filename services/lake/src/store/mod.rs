@@ -25,7 +25,8 @@
 //!
 //! The breaker ends this: while it is open, reads fail at once.
 //!
-//! A query node reads index and deletion files from the I/O nodes instead, if it can (`cached.rs`).
+//! A query node reads index and deletion files in a table's own folder from the I/O nodes instead, if it can (`cached.rs`).
+//! These reads pass the checks of files, but neither the limiter nor the fence.
 //!
 //! Before all of that, each request is checked against its table's fence (`fence.rs`), which names what the table may
 //! read: stores are made per table, by providers that refuse other URIs (`providers.rs`), and folders are read without
@@ -54,7 +55,7 @@ mod streams;
 mod usage;
 mod wrapper;
 
-pub use cached::FileCache;
+pub use cached::{CachedBytes, FileCache, FileDamaged};
 pub(crate) use checked::{CheckedByReader, Damaged};
 pub(crate) use fence::{Fence, ForbiddenPath};
 pub(crate) use guard_error::{causes, guard_message};
@@ -63,4 +64,10 @@ pub(crate) use providers::{FENCE_OPTION, registry};
 pub(crate) use usage::StoreUsage;
 pub(crate) use wrapper::{Guard, TableGuard};
 #[cfg(test)]
-pub(crate) use {breaker::BreakerOpen, checked::damaged, guard_error::Stalled, limiter::generic};
+pub(crate) use {
+    breaker::BreakerOpen,
+    checked::damaged,
+    guard_error::Stalled,
+    limiter::generic,
+    scripted::{Act, BYTES, Scripted},
+};

@@ -37,6 +37,12 @@ pub enum Act {
     Stall,
     /// Sends half a body, and the rest after a while.
     Dawdle(Duration),
+    /// Sends half a body, as if it were the whole.
+    Shorten,
+    /// Says that the bytes are those of the next range.
+    Shift,
+    /// Says that the object has a byte more.
+    Grow,
 }
 
 /// A store whose script says how it responds to each read, and to each call of `list` and of `delete_stream`.
@@ -112,7 +118,12 @@ impl ObjectStore for Scripted {
         }
         let answer = self.inner.get_opts(at, how).await?;
         let GetResult { meta, range, attributes, extensions, .. } = &answer;
-        let (meta, range) = (meta.clone(), range.clone());
+        let (mut meta, mut range) = (meta.clone(), range.clone());
+        match act {
+            Act::Shift => range = range.start + 1..range.end + 1,
+            Act::Grow => meta.size += 1,
+            _ => {}
+        }
         let (attributes, extensions) = (attributes.clone(), extensions.clone());
         let bytes = answer.bytes().await?;
         let half = bytes.len() / 2;
@@ -120,6 +131,7 @@ impl ObjectStore for Scripted {
         let rest = bytes.slice(half..);
         let pieces = match act {
             Act::Break => begun.chain(stream::iter([Err(failure())])).boxed(),
+            Act::Shorten => begun.boxed(),
             Act::Stall => begun.chain(stream::pending()).boxed(),
             Act::Dawdle(time) => {
                 let rest = async move {

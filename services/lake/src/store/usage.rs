@@ -20,6 +20,7 @@ pub struct StoreUsage {
     pub open_breakers: AtomicU64,
     pub reads_avoided: AtomicU64,
     pub bytes_avoided: AtomicU64,
+    pub cache_failures: AtomicU64,
 }
 
 impl StoreUsage {
@@ -43,6 +44,7 @@ impl StoreUsage {
             reads_avoided,
             bytes_avoided: now(&self.bytes_avoided),
             saved_usd: price_usd(reads_avoided, 0),
+            cache_failures: now(&self.cache_failures),
         }
     }
 }

@@ -340,13 +340,11 @@ impl TableRequest<'_> {
             return query::explain(state, &open, query, call).await;
         }
         let body: TableBody = parse(body)?;
-        if self.asked == TableCall::PrewarmRows {
-            return prewarm::rows(state, self.name, body.columns, call).await;
-        }
         let named = Named { version: body.version, branch: body.branch };
         let open = self.open(state, named, call, version).await?;
         match self.asked {
             TableCall::PrewarmIndex { index } => prewarm::index(state, &open, index, call).await,
+            TableCall::PrewarmRows => prewarm::rows(state, &open, body.columns, call).await,
             TableCall::Exists => Ok(Answer::Nothing),
             TableCall::CountRows => {
                 let predicate = body.predicate.or(body.filter);
@@ -361,7 +359,6 @@ impl TableRequest<'_> {
             TableCall::IndexStats { index } => tables::index_stats(&open, &index, call).await,
             TableCall::Describe
             | TableCall::Query
-            | TableCall::PrewarmRows
             | TableCall::ExplainPlan
             | TableCall::AnalyzePlan => tables::describe(&open, self.name, self.dialect),
         }
@@ -381,7 +378,7 @@ impl TableRequest<'_> {
         }
         let wanted = named.version.unwrap_or(0);
         let permission = match self.asked {
-            TableCall::PrewarmIndex { .. } => Permission::Warm,
+            TableCall::PrewarmIndex { .. } | TableCall::PrewarmRows => Permission::Warm,
             _ => Permission::Read,
         };
         let mut open = call.open(self.name, wanted, permission).await?;

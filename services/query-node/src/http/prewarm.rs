@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use wire::query::WarmRequest;
 use wire::{Fault, Reason};
 
 use super::answer::Answer;
-use super::tables::of_table;
 use crate::call::Call;
 use crate::describe::indexes_of;
 use crate::error::{QueryError, Result};
@@ -24,24 +24,41 @@ pub async fn index(
     state: &ShardState,
     open: &Arc<OpenTable>,
     name: String,
-    call: &Call,
+    call: &mut Call,
 ) -> Result<Answer> {
     if indexes_of(open, call.context).await?.iter().all(|index| index.name != name) {
         return Err(QueryError::IndexUnknown { table: open.name.clone(), index: name });
     }
-    let load = |table: lake::Table| async move { table.prewarm_index(&name).await };
-    of_table(state, open, call, load).await?;
-    Ok(Answer::Nothing)
+    let table = open.table.clone();
+    // The load takes no permit of the searches: it mostly waits for the I/O nodes, and may take minutes. One runs at a time.
+    let load = async {
+        let _permit = state.shared.prewarms.acquire().await;
+        let load = async move { table.prewarm_index(&name).await };
+        let mut loads = JoinSet::new();
+        loads.spawn_on(load, state.shared.catalog.background());
+        match loads.join_next().await {
+            Some(Ok(loaded)) => Ok(loaded?),
+            Some(Err(_)) | None => {
+                Err(Fault::new(Reason::Internal, "loading the index panicked").into())
+            }
+        }
+    }
+    .boxed();
+    tokio::select! {
+        loaded = call.context.bound("warm", load) => Ok(loaded.map(|()| Answer::Nothing)?),
+        error = call.no_longer_allowed() => Err(error),
+    }
 }
 
 /// Fills the drives of the I/O nodes with columns of a table; with all if `columns` is empty.
 pub async fn rows(
     state: &ShardState,
-    table: &str,
+    open: &OpenTable,
     columns: Vec<String>,
     call: &mut Call,
 ) -> Result<Answer> {
-    let request = WarmRequest { table: table.to_owned(), columns, ..WarmRequest::default() };
+    let (table, version) = (open.name.clone(), open.version());
+    let request = WarmRequest { table: table.clone(), version, columns, ..WarmRequest::default() };
     let warm = Warm::new(state, request, call).boxed().await?;
     let (progress, mut steps) = mpsc::channel(STEPS_AHEAD);
     let context = call.context;
@@ -54,7 +71,10 @@ pub async fn rows(
         last
     };
     let filled = async { Ok(tokio::join!(run, read).1) };
-    let filled = context.bound("warm", filled.boxed()).await??;
+    let filled = tokio::select! {
+        filled = context.bound("warm", filled.boxed()) => filled??,
+        error = call.no_longer_allowed() => return Err(error),
+    };
     match filled.extents_failed {
         0 => Ok(Answer::Nothing),
         failed => {

@@ -253,7 +253,7 @@ fn kind(index: &IndexInfo) -> &str {
 }
 
 /// Reads something of a table, in the background.
-pub async fn of_table<T: Send + 'static, F>(
+async fn of_table<T: Send + 'static, F>(
     state: &ShardState,
     open: &OpenTable,
     call: &Call,

@@ -3,6 +3,7 @@
 //! Lance reads these files on the background runtime, which therefore has streams of its own to the I/O nodes. If a node
 //! cannot answer or is late, the read fails as a whole, and the store answers (`lake::FileCache`).
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
@@ -15,11 +16,11 @@ use bytes::Bytes;
 use client::fetch::{Projection, TableFile};
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
-use lake::{FileCache, FilePath, TableUri};
+use lake::{CachedBytes, FileCache, FileDamaged, FilePath, TableUri};
 use membership::View;
 use moka::sync::Cache;
 use placement::TableHash;
-use tables::{BLOCK_SECTORS, FILE_BYTES_KEY};
+use tables::{BLOCK_SECTORS, FILE_BYTES_KEY, TOGETHER_MAX};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::debug;
@@ -31,7 +32,7 @@ use super::routes::{IoTier, Routes};
 use crate::config::QueryConfig;
 use crate::error::Result;
 
-/// The longest time that a read waits for an I/O node. The store is asked afterwards.
+/// The longest time that an I/O node has to answer. The store is asked much sooner.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The maximum number of files whose sizes are kept.
@@ -79,18 +80,30 @@ impl TierFiles {
         self.tier.follow(nodes, self.views.clone()).await;
     }
 
-    async fn size_of(&self, table: &TableUri, path: &FilePath) -> Option<u64> {
+    async fn size_of(
+        &self,
+        table: &TableUri,
+        path: &FilePath,
+    ) -> std::result::Result<Option<u64>, FileDamaged> {
         let key = (table.clone(), path.clone());
         if let Some(size) = self.sizes.get(&key) {
-            return Some(size);
+            return Ok(Some(size));
         }
         let routes = self.tier.routes();
-        let node = owner(&routes, hash_of_file(table, path), 0)?;
+        let Some(owner) = routes.owner_of(hash_of_file(table, path), placed(0)) else {
+            return Ok(None);
+        };
+        let node = &*routes.nodes()[owner];
+        if node.reason_to_skip().is_some() {
+            return Ok(None);
+        }
         let file = FileOnNode { node, table, path, bytes: 0 };
         let deadline = Instant::now() + PATIENCE;
         let size = file.judged(async { size_in(&file.open(deadline).await?) }).await?;
-        self.sizes.insert(key, size);
-        Some(size)
+        if let Some(size) = size {
+            self.sizes.insert(key, size);
+        }
+        Ok(size)
     }
 
     async fn read_range(
@@ -98,42 +111,75 @@ impl TierFiles {
         table: &TableUri,
         path: &FilePath,
         range: Range<u64>,
-    ) -> Option<Bytes> {
-        let size = self.size_of(table, path).await.filter(|&size| range.end <= size)?;
-        let sector = |at: u64| u32::try_from(at / SECTOR_BYTES as u64).ok();
-        let sectors = sector(range.start)?..sector(range.end.checked_sub(1)?)? + 1;
+    ) -> std::result::Result<Option<CachedBytes>, FileDamaged> {
+        let size = self.size_of(table, path).await?.filter(|&size| range.end <= size);
+        let (Some(size), Some(sectors)) = (size, sectors_of(&range)) else { return Ok(None) };
         let routes = self.tier.routes();
-        let hash = hash_of_file(table, path);
-        // Consecutive sectors with the same owner.
-        let mut parts: Vec<(&Node, Range<u32>)> = Vec::new();
-        let mut start = sectors.start;
-        while start < sectors.end {
-            let block = start / BLOCK_SECTORS.get();
-            let end = sectors.end.min((block + 1) * BLOCK_SECTORS.get());
-            let node = owner(&routes, hash, block)?;
-            match parts.last_mut() {
-                Some((last, part)) if std::ptr::eq(*last, node) => part.end = end,
-                _ => parts.push((node, start..end)),
-            }
-            start = end;
+        let Some(parts) = parts(&routes, hash_of_file(table, path), sectors) else {
+            return Ok(None);
+        };
+        // Each node is asked once whether it should be skipped: after an ejection, the answer may be its one trial, which
+        // must then take place even if another node is skipped.
+        let mut asked: HashMap<usize, bool> = HashMap::new();
+        for (owner, _) in &parts {
+            let node = &routes.nodes()[*owner];
+            asked.entry(*owner).or_insert_with(|| node.reason_to_skip().is_none());
         }
         let deadline = Instant::now() + PATIENCE;
-        let reads = parts.into_iter().map(|(node, sectors)| async move {
-            let file = FileOnNode { node, table, path, bytes: size };
-            file.judged(file.read(sectors, deadline)).await.ok_or(())
+        let all = parts.len();
+        let reads = parts.into_iter().filter(|(owner, _)| asked[owner]).map(|(owner, sectors)| {
+            let file = FileOnNode { node: &routes.nodes()[owner], table, path, bytes: size };
+            async move { file.judged(file.read(sectors, deadline)).await }
         });
-        let parts: Vec<Buffer> = try_join_all(reads).await.ok()?;
-        let skipped = (range.start % SECTOR_BYTES as u64) as usize;
-        let wanted = skipped..skipped + usize::try_from(range.end - range.start).ok()?;
-        let bytes = match <[Buffer; 1]>::try_from(parts) {
-            Ok([part]) => Bytes::from_owner(Sectors(part)),
-            Err(parts) => {
-                let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_slice()).collect();
+        let read = try_join_all(reads).await.inspect_err(|_| {
+            // The next read opens the file as it is then.
+            self.sizes.invalidate(&(table.clone(), path.clone()));
+        })?;
+        let read: Vec<(Buffer, bool)> = read.into_iter().flatten().collect();
+        if read.len() < all {
+            return Ok(None);
+        }
+        let were_cached = read.iter().all(|(_, was_cached)| *was_cached);
+        let bytes = match <[(Buffer, bool); 1]>::try_from(read) {
+            Ok([(part, _)]) => Bytes::from_owner(Sectors(part)),
+            Err(read) => {
+                let parts: Vec<&[u8]> = read.iter().map(|(part, _)| part.as_slice()).collect();
                 parts.concat().into()
             }
         };
-        (wanted.end <= bytes.len()).then(|| bytes.slice(wanted))
+        let skipped = (range.start % SECTOR_BYTES as u64) as usize;
+        let wanted = skipped..skipped + (range.end - range.start) as usize;
+        let bytes = (wanted.end <= bytes.len()).then(|| bytes.slice(wanted));
+        Ok(bytes.map(|bytes| CachedBytes { bytes, were_cached }))
     }
+}
+
+/// Returns the sectors that a range of bytes touches; `None` if it is empty, or they can't be numbered.
+fn sectors_of(range: &Range<u64>) -> Option<Range<u32>> {
+    let sector = |at: u64| u32::try_from(at / SECTOR_BYTES as u64).ok();
+    let (first, last) = (sector(range.start)?, sector(range.end.checked_sub(1)?)?);
+    (range.start < range.end).then_some(first..last.checked_add(1)?)
+}
+
+/// Divides sectors of a file into runs of consecutive sectors with the same owner. `None` if there is no node.
+fn parts(
+    routes: &Routes,
+    hash: TableHash,
+    sectors: Range<u32>,
+) -> Option<Vec<(usize, Range<u32>)>> {
+    let mut parts: Vec<(usize, Range<u32>)> = Vec::new();
+    let mut start = sectors.start;
+    while start < sectors.end {
+        let block = start / BLOCK_SECTORS.get();
+        let end = BLOCK_SECTORS.rows_of(block, sectors.end).end;
+        let owner = routes.owner_of(hash, placed(block))?;
+        match parts.last_mut() {
+            Some((last, part)) if *last == owner => part.end = end,
+            _ => parts.push((owner, start..end)),
+        }
+        start = end;
+    }
+    Some(parts)
 }
 
 impl FileOnNode<'_> {
@@ -142,44 +188,49 @@ impl FileOnNode<'_> {
         self.node.client.open_file(TableFile { uri, path, bytes: self.bytes }, deadline).await
     }
 
-    /// Reads whole sectors.
+    /// Reads whole sectors. Returns also whether the node had all of them, on its drives or in RAM.
     async fn read(
         &self,
         sectors: Range<u32>,
         deadline: Instant,
-    ) -> std::result::Result<Buffer, Fault> {
+    ) -> std::result::Result<(Buffer, bool), Fault> {
         let projection = self.open(deadline).await?;
         let count = sectors.len();
         let addrs = sectors.map(|sector| RowAddr::new(0, sector)).collect();
         let reply = self.node.client.fetch(&projection, addrs, None, deadline).await?;
+        let was_cached = reply.times().table_rows == 0;
         let rows: RecordBatch = reply.into_rows()?;
         let column = rows.columns().first().and_then(|column| column.as_fixed_size_binary_opt());
         let values = column.filter(|it| it.len() == count).map(|it| it.values().clone());
         let values = values.filter(|values| values.len() == count * SECTOR_BYTES);
-        values.ok_or_else(|| Fault::new(Reason::BadProtocol, "the reply lacks sectors of a file"))
+        let lacking = || Fault::new(Reason::BadProtocol, "the reply lacks sectors of a file");
+        Ok((values.ok_or_else(lacking)?, was_cached))
     }
 
-    /// Awaits a request to the node, and reports its outcome to the node's health. `None` if it failed.
+    /// Awaits a request to the node, and reports its outcome to the node's health. `None` if the node can't answer.
     async fn judged<T>(
         &self,
         request: impl Future<Output = std::result::Result<T, Fault>>,
-    ) -> Option<T> {
+    ) -> std::result::Result<Option<T>, FileDamaged> {
         let began = Instant::now();
         let answer = request.await;
         self.node.health.judge(answer.as_ref().err(), began.elapsed());
-        let log = |fault: &Fault| {
-            let (node, path) = (self.node.client.endpoint(), self.path.as_str());
-            debug!(%node, path, "the store is read: {fault}");
-        };
-        answer.inspect_err(log).ok()
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(fault) if fault.reason == Reason::TableDamaged => Err(FileDamaged(fault.message)),
+            Err(fault) => {
+                let (node, path) = (self.node.client.endpoint(), self.path.as_str());
+                debug!(%node, path, "the store is read: {fault}");
+                Ok(None)
+            }
+        }
     }
 }
 
-/// Returns the node that owns a block of a file, if it may be asked.
-fn owner(routes: &Routes, hash: TableHash, block: u32) -> Option<&Node> {
-    let owner = routes.owner_of(hash, ChunkId { fragment: 0, index: block })?;
-    let node = &*routes.nodes()[owner];
-    node.reason_to_skip().is_none().then_some(node)
+/// Returns the chunk by which a block is placed. Neighbouring blocks have the same owner, which can read them with one
+/// request to the store.
+pub fn placed(block: u32) -> ChunkId {
+    ChunkId { fragment: 0, index: block / TOGETHER_MAX }
 }
 
 /// Returns the hash by which the blocks of a file are placed.
@@ -195,7 +246,11 @@ fn size_in(projection: &Projection) -> std::result::Result<u64, Fault> {
 }
 
 impl FileCache for TierFiles {
-    fn size<'a>(&'a self, table: &'a TableUri, path: &'a FilePath) -> BoxFuture<'a, Option<u64>> {
+    fn size<'a>(
+        &'a self,
+        table: &'a TableUri,
+        path: &'a FilePath,
+    ) -> BoxFuture<'a, std::result::Result<Option<u64>, FileDamaged>> {
         self.size_of(table, path).boxed()
     }
 
@@ -204,7 +259,7 @@ impl FileCache for TierFiles {
         table: &'a TableUri,
         path: &'a FilePath,
         range: Range<u64>,
-    ) -> BoxFuture<'a, Option<Bytes>> {
+    ) -> BoxFuture<'a, std::result::Result<Option<CachedBytes>, FileDamaged>> {
         self.read_range(table, path, range).boxed()
     }
 }

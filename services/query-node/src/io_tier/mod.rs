@@ -35,7 +35,7 @@ mod table_rows;
 
 pub use cost::Cost;
 pub use fetch::{Fetched, fetch_rows};
-pub use files::{TierFiles, hash_of_file};
+pub use files::{TierFiles, hash_of_file, placed};
 pub use join::present;
 pub use node::Node;
 pub use nodes::IoNodes;

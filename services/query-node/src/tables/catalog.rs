@@ -28,8 +28,12 @@ use crate::recall_curves::{CurveCounts, LOOK_EVERY, TableCurves};
 /// Maximum number of tables that are checked for new versions concurrently.
 const REFRESHES_MAX: usize = 8;
 
-/// The longest time that a node waits for the indexes of a table to be loaded.
+/// The longest time that a node that starts waits for the indexes of a table to be loaded.
 const INDEXES_PATIENCE: Duration = Duration::from_secs(600);
+
+/// The longest time that a new version waits for its indexes to be loaded. It is short, because callers may wait for the
+/// version.
+const NEW_VERSION_PATIENCE: Duration = Duration::from_secs(5);
 
 /// All configured tables of a node.
 pub struct Catalog {
@@ -152,6 +156,11 @@ impl Catalog {
         }
     }
 
+    /// Returns the runtime on which tables are opened and read.
+    pub fn background(&self) -> &Handle {
+        &self.background
+    }
+
     /// Returns whether a table of that name is configured.
     pub fn has(&self, name: &str) -> bool {
         self.entries.contains_key(name)
@@ -188,7 +197,7 @@ impl Catalog {
     pub async fn warm_indexes(&self) {
         let open = self.entries.values().filter_map(|entry| {
             let current = entry.state().current.clone()?;
-            Some(async move { entry.load_indexes(&current).await })
+            Some(async move { entry.load_indexes(&current, INDEXES_PATIENCE).await })
         });
         let open: Vec<_> = open.map(FutureExt::boxed).collect();
         stream::iter(open).buffer_unordered(REFRESHES_MAX).collect::<()>().await;
@@ -260,7 +269,7 @@ impl Catalog {
                 let key = entry.config.key.as_deref();
                 match OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves) {
                     Ok(open) => {
-                        entry.load_indexes(&open).await;
+                        entry.load_indexes(&open, NEW_VERSION_PATIENCE).await;
                         entry.replace(open);
                         Ok(())
                     }
@@ -343,12 +352,12 @@ impl Entry {
     }
 
     /// Loads the table's indexes, if its configuration asks for it.
-    async fn load_indexes(&self, open: &OpenTable) {
+    async fn load_indexes(&self, open: &OpenTable, patience: Duration) {
         if !self.config.warm_indexes {
             return;
         }
         let began = Instant::now();
-        let loaded = tokio::time::timeout(INDEXES_PATIENCE, open.table.prewarm().boxed()).await;
+        let loaded = tokio::time::timeout(patience, open.table.prewarm().boxed()).await;
         let (table, version, took) = (&self.name, open.version(), began.elapsed());
         match loaded {
             Ok(Ok(())) => info!(table, version, ?took, "the indexes are loaded"),

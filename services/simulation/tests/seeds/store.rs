@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tables::{
-    DeletedRows, FilePath, FileSource, FileTable, FragmentInfo, RecentBlocks, StoreUse, Table,
+    BlockReads, DeletedRows, FilePath, FileSource, FileTable, FragmentInfo, StoreUse, Table,
     TableUri, Tables,
 };
 use wire::{Fault, Reason};
@@ -128,9 +128,9 @@ impl Tables for Store {
                 self.request(None).await?;
             }
             let file = File::find(table.as_str(), path.as_str()).ok_or_else(missing)?;
-            let source = Box::new(StoredFile { file, store: self.clone() });
+            let source = Arc::new(StoredFile { file, store: self.clone() });
             let bytes = bytes.unwrap_or(file.bytes);
-            FileTable::new(table, path, bytes, source, RecentBlocks::new(1 << 20))
+            FileTable::new(table, path, bytes, source, BlockReads::new(1 << 20))
         }
         .boxed()
     }

@@ -90,10 +90,8 @@ impl Chunk for TableChunk {
         let FillKey { pack, chunk } = self.key;
         let fragment = self.table.fragment(chunk.fragment)?;
         let rows = fragment.rows_of(chunk.index).len() as u64;
-        // The length of blobs is unknown before they are read. A block of a file is large enough to be read alone, and
-        // requests that miss it may be reading it already.
-        let is_alone = self.table.packs()[pack].is_blob || self.table.file_bytes().is_some();
-        (!is_alone).then_some(rows * fragment.row_bytes)
+        // The length of blobs is unknown before they are read.
+        (!self.table.packs()[pack].is_blob).then_some(rows * fragment.row_bytes)
     }
 
     fn encoded_together(
