@@ -199,9 +199,10 @@ class Table(_Target):
     ) -> WarmProgress:
         """Fills the cache with the table, or with some columns, or with ranges of rows by position.
 
-        With `indexes`, files of indexes are filled instead of rows: with True those of all indexes, otherwise those of the
-        indexes that it names. `bytes_per_s` limits the writes of all I/O nodes; 0 is no limit. `progress` shows a bar on
-        stderr, or is a function that gets each step. There is no time limit unless `timeout` names one in seconds.
+        With `indexes`, files of indexes are filled instead of rows: with True those of all indexes, otherwise those of
+        the indexes that it names. `bytes_per_s` limits the writes of all I/O nodes; 0 is no limit. `progress` shows a
+        bar on stderr, or is a function that gets each step. There is no time limit unless `timeout` names one in
+        seconds.
 
         >>> import bireme
         >>> warmed = bireme.connect().table("words").warm(progress=False)
