@@ -441,7 +441,15 @@ def _store(found: dict) -> str:
         f"{rate('whole'):,.0f} ({busy('whole'):.1f} cores). RAM tier off. Four query nodes that start at once over empty drives and warm the index",
         f"cost the store {together['bytes'] / together['index_bytes']:.2f} times its bytes, in {together['requests']} requests. Ten batches of 1,000 random rows of",
         f"lineitem, which is on no drive at first, take {batches} ms, one after the other; pylance's first two {pylance} ms.",
+        "",
+        "A new version that adds one fragment:",
+        "",
+        "| fragments before | requests and MB until the query node serves it | of the first row of the new fragment (the I/O node opens the version) |",
+        "|---|---|---|",
     ]
+    for fragments, of in near["versions"].items():
+        cells = [f"{of[step]['requests']}, {of[step]['bytes'] / 1e6:.2f} MB" for step in ("switch", "take")]
+        lines.append(f"| {int(fragments):,} | {cells[0]} | {cells[1]} |")
     return "\n".join(lines)
 
 

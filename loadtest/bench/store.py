@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import lance
+import pyarrow as pa
+from lance.fragment import FragmentMetadata, LanceFragment
 from pyarrow import fs
 
 from . import machine
@@ -27,6 +30,8 @@ MINIO = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bireme
 SECRET = {"AWS_ACCESS_KEY_ID": "bireme-bench", "AWS_SECRET_ACCESS_KEY": "bireme-bench-secret"}
 BUCKET = "bench"
 TABLES = ["vectors", "payload", "lineitem"]
+# The numbers of fragments of the tables whose next version is measured.
+FRAGMENTS = [100, 100_000]
 RESTARTS = 20
 PEER_STARTS = 5
 QUERY_NODES = 4
@@ -137,9 +142,9 @@ class Bench:
     bireme: Bireme
     store: Store
 
-    def io_node(self, name: str) -> Node:
+    def io_node(self) -> Node:
         """Starts an I/O node with an empty slab."""
-        return self.bireme.io_node([self.profile.folder / f"store-{name}"], self.profile.slab_gib)
+        return self.bireme.io_node([self.profile.folder / "store-slab"], self.profile.slab_gib)
 
     def query_node(self, io: Node, table: str, **variables: str) -> Node:
         """Starts a query node, and waits until it says that it is ready."""
@@ -197,7 +202,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
             bench = Bench(profile, bireme, it)
             found[title] = {"cold": _cold(bench), "restarts": _restarts(bench)}
             if not relay:
-                found[title] |= {"small_cache": _small_cache(bench), "together": _together(bench), "takes": _takes(bench)}
+                found[title] |= {"small_cache": _small_cache(bench), "together": _together(bench), "takes": _takes(bench), "versions": _versions(bench)}
         print(f"store, {title}: {json.dumps(found[title])}", flush=True)
     return found | {"machine": machine.describe([profile.folder])}
 
@@ -211,7 +216,7 @@ def _cold(bench: Bench) -> dict:
     found = {}
     requests = {"search": ("vectors", bench.search), "get": ("payload", bench.get), "take": ("lineitem", None)}
     for kind, (table, request) in requests.items():
-        io = bench.io_node("cold")
+        io = bench.io_node()
         with bench.store.counted() as counts:
             node = bench.query_node(io, table)
             rows = _rows(bench, node, table)
@@ -227,7 +232,7 @@ def _cold(bench: Bench) -> dict:
 
 def _warmed(bench: Bench) -> Node:
     """An I/O node that has the vectors and their index."""
-    io = bench.io_node("warm")
+    io = bench.io_node()
     node = bench.query_node(io, "vectors")
     bench.bireme.run(node, "warm", "vectors", "--columns", "vector,id")
     bench.bireme.run(node, "warm", "vectors", "--indexes")
@@ -269,7 +274,7 @@ def _small_cache(bench: Bench) -> dict:
 
 def _together(bench: Bench) -> dict:
     """Query nodes that start at once over empty drives, warm the same index and search."""
-    io = bench.io_node("together")
+    io = bench.io_node()
     with bench.store.counted() as counts:
         nodes = [bench.query_node(io, "vectors") for _ in range(QUERY_NODES)]
         warms = [threading.Thread(target=bench.bireme.run, args=(node, "warm", "vectors", "--indexes")) for node in nodes]
@@ -284,13 +289,42 @@ def _together(bench: Bench) -> dict:
 
 def _takes(bench: Bench) -> dict:
     """Batches of random rows of a table that is on no drive."""
-    io = bench.io_node("takes")
+    io = bench.io_node()
     node = bench.query_node(io, "lineitem")
     rows = _rows(bench, node, "lineitem")
     seconds = [bench.take(node, number, rows) for number in range(COLD_TAKES)]
     for it in (node, io):
         it.stop()
     return {"seconds": seconds, "pylance": bench.pylance("lineitem", "take")["seconds"]}
+
+
+def _versions(bench: Bench) -> dict:
+    """What a new version costs that adds one fragment to few or many. All other fragments share one data file."""
+    options = bench.store.options(bench.store.port) | {name.lower(): value for name, value in SECRET.items()}
+    rows, found = pa.table({"id": pa.array(range(100), pa.int64())}), {}
+    for fragments in FRAGMENTS:
+        uri = f"s3://{BUCKET}/fragments-{fragments}.lance"
+        # In a table that exists, the numbers of fragments would not begin at 0.
+        bench.store.files().delete_dir_contents(uri.removeprefix("s3://"), missing_dir_ok=True)
+        first = LanceFragment.create(uri, rows, storage_options=options).to_json()
+        all_of_them = [FragmentMetadata.from_json(json.dumps(first | {"id": number})) for number in range(fragments)]
+        operation = lance.LanceOperation.Overwrite(rows.schema, all_of_them)
+        lance.LanceDataset.commit(uri, operation, storage_options=options)
+        io = bench.io_node()
+        node = bench.bireme.query_node(io, {"fragments": uri})
+        _await(_port(node), "/healthz")
+        bench.bireme.run(node, "take", "fragments", "0")
+        version = bench.bireme.run(node, "describe", "fragments")[0]["version"]
+        lance.write_dataset(rows, uri, mode="append", storage_options=options)
+        with bench.store.counted() as switch:
+            while bench.bireme.run(node, "describe", "fragments")[0]["version"] == version:
+                time.sleep(0.05)
+        with bench.store.counted() as take:
+            bench.bireme.run(node, "take", "fragments", str(fragments << 32))
+        found[str(fragments)] = {"switch": switch, "take": take}
+        for it in (node, io):
+            it.stop()
+    return found
 
 
 def goals(found: dict) -> list[tuple[str, float, float, bool]]:
