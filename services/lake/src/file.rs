@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use lance_core::Error as LanceError;
 use lance_io::object_store::ObjectStore as LanceStore;
 use object_store::path::Path;
-use object_store::{Error as StoreError, GetOptions, GetRange, ObjectMeta, ObjectStore};
+use object_store::{Error as StoreError, GetOptions, GetRange, ObjectStore};
 use tables::{BLOCK_BYTES, BlockReads, FilePath, FileSource, FileTable, TableUri};
 use wire::Fault;
 
@@ -89,7 +89,12 @@ impl StoredFile {
             let (sent, asked) = (&answer.range, &range);
             return Err(self.corrupt(format!("was asked for bytes {asked:?}, and sent {sent:?}")));
         }
-        self.pin(&answer.meta);
+        if let Some(e_tag) = &answer.meta.e_tag
+            && self.e_tag.get_or_init(|| e_tag.clone()) != e_tag
+        {
+            // Reads that began before the first answer asked for no tag.
+            return Err(self.overwritten());
+        }
         let bytes = answer.bytes().await.map_err(|error| self.blame(error))?;
         match bytes.len() as u64 == range.end - range.start {
             true => Ok(bytes),
@@ -100,23 +105,18 @@ impl StoredFile {
         }
     }
 
-    fn pin(&self, meta: &ObjectMeta) {
-        if let Some(e_tag) = &meta.e_tag {
-            // Of concurrent first answers, the first one counts. `FileTable` checks the length of the others.
-            let _ = self.e_tag.set(e_tag.clone());
-        }
-    }
-
     fn blame(&self, error: StoreError) -> LakeError {
         match error {
             StoreError::NotFound { .. } => {
                 self.corrupt("is gone: no version that is left may name it".into())
             }
-            StoreError::Precondition { .. } => {
-                self.corrupt("was overwritten while it was read".into())
-            }
+            StoreError::Precondition { .. } => self.overwritten(),
             error => diagnose(self.table.as_str(), LanceError::from(error)),
         }
+    }
+
+    fn overwritten(&self) -> LakeError {
+        self.corrupt("was overwritten while it was read".into())
     }
 
     fn corrupt(&self, why: String) -> LakeError {

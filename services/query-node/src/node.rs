@@ -51,8 +51,8 @@ impl QueryNode {
     /// multi-threaded Tokio runtime, on which Lance plans and reads.
     ///
     /// The health service (`grpc.health.v1`) reports `SERVING` once the node has tried to open each table, has read a
-    /// first list of I/O nodes, and has loaded the indexes of tables with `warm_indexes`. It then reports `SERVING` until shutdown, even if no I/O node answers: rows are then
-    /// read from the tables.
+    /// first list of I/O nodes, and has loaded the indexes of tables with `warm_indexes`. It then reports `SERVING` until
+    /// shutdown, even if no I/O node answers: rows are then read from the tables.
     ///
     /// # Errors
     /// [`QueryError::Config`], [`QueryError::Members`] or [`QueryError::Listen`], among others.

@@ -119,8 +119,8 @@ impl Warm {
                 biased;
                 step = stepped.recv() => {
                     let Some((number, report)) = step else { continue };
-                    total.update(number, report);
-                    if progress.send(Ok(total.progress(open))).await.is_err() {
+                    total.update(open, number, report);
+                    if progress.send(Ok(total.sum.clone())).await.is_err() {
                         return;
                     }
                 }
@@ -129,11 +129,11 @@ impl Warm {
         };
         // Take the reports that arrived at the same moment as the last node's end.
         while let Ok((number, report)) = stepped.try_recv() {
-            total.update(number, report);
+            total.update(open, number, report);
         }
         let log = |fault: &Fault| warn!(trace_id = context.trace_id(), "warm: {fault}");
         let first = ended.into_iter().flatten().inspect(log).next();
-        let last = first.map_or_else(|| Ok(total.progress(open)), |fault| Err(open.named(fault)));
+        let last = first.map_or_else(|| Ok(total.sum), |fault| Err(open.named(fault)));
         // The caller may be gone.
         let _ = progress.send(last).await;
     }
@@ -143,16 +143,17 @@ impl Warm {
 struct Total {
     /// The latest progress of each request. Files that are still waiting count with the blocks that they will fill.
     latest: Vec<NodeProgress>,
-    sum: NodeProgress,
+    sum: WarmProgress,
 }
 
 impl Total {
     fn new(latest: Vec<NodeProgress>) -> Self {
         let extents_total = latest.iter().map(|it| it.extents_total).sum();
-        Self { latest, sum: NodeProgress { extents_total, ..NodeProgress::default() } }
+        Self { latest, sum: WarmProgress { extents_total, ..WarmProgress::default() } }
     }
 
-    fn update(&mut self, number: usize, now: NodeProgress) {
+    /// Takes the progress of request `number` into the sum. An error names the table as the caller does, not by its URI.
+    fn update(&mut self, open: &OpenTable, number: usize, now: NodeProgress) {
         let (before, sum) = (&mut self.latest[number], &mut self.sum);
         let counts = |it: &NodeProgress| {
             let NodeProgress { extents_total, extents_done, extents_found, .. } = *it;
@@ -166,23 +167,9 @@ impl Total {
         sum.extents_failed = sum.extents_failed + failed - old[3];
         sum.bytes_written = sum.bytes_written + written - old[4];
         if !now.last_error.is_empty() {
-            sum.last_error.clone_from(&now.last_error);
+            sum.last_error = open.named_text(&now.last_error);
         }
         *before = now;
-    }
-
-    /// Returns the sum for the caller. An error names the table as the caller does, not by its URI.
-    fn progress(&self, open: &OpenTable) -> WarmProgress {
-        let NodeProgress { extents_total, extents_done, extents_found, extents_failed, .. } =
-            self.sum;
-        WarmProgress {
-            extents_total,
-            extents_done,
-            extents_found,
-            extents_failed,
-            bytes_written: self.sum.bytes_written,
-            last_error: open.named_text(&self.sum.last_error),
-        }
     }
 }
 

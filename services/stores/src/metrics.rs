@@ -16,7 +16,7 @@ telemetry::metrics! {
     AVOIDED = Counter "bireme.store.avoided" "{request}" [] "Reads of index and deletion files that I/O nodes answered from drives or RAM, instead of a store; a long read counts once for each 4 MiB";
     BYTES_AVOIDED = Counter "bireme.store.spared" "By" [] "Bytes of those reads";
     CACHE_FAILURES = Counter "bireme.store.cache_failures" "{request}" [] "Reads of index and deletion files that I/O nodes did not answer, or not in time, so that the store was asked";
-    SAVED = Counter "bireme.store.saved" "{USD}" [] "What those reads would have cost at the list prices of S3, in dollars";
+    SAVED = Counter "bireme.store.saved" "{USD}" [] "The price of those reads at the list prices of S3, had a store answered them, in dollars";
     CACHE_USAGE = Gauge "bireme.lake.cache.usage" "By" ["cache"] "Memory of the caches of tables: `index` holds their indexes, `metadata` their manifests, footers and deletions, `filter` the rows that pass filters";
     CACHE_LIMIT = Gauge "bireme.lake.cache.limit" "By" ["cache"] "Maximum memory of the cache";
     CACHE_HITS = Counter "bireme.lake.cache.hits" "{entry}" ["cache"] "Requested entries that were in the cache";

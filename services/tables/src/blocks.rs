@@ -87,7 +87,7 @@ impl BlockReads {
     /// are not there or being read. A read that has begun goes on if its callers leave.
     ///
     /// # Errors
-    /// Those of the source, and `STORE_UNREACHABLE` if it returns fewer bytes than it was asked for.
+    /// The errors of the source, and `STORE_UNREACHABLE` if it returns fewer bytes than it was asked for.
     pub async fn read(
         &self,
         file: &BlockSource,
@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts its reads, which take a moment. Those of the first block fail as long as `is_ill`.
+    /// Counts its reads, which take a moment. The next `fails` of them fail.
     #[derive(Default)]
     struct Slow {
         reads: AtomicU64,

@@ -30,7 +30,7 @@ pub struct StoreUse {
     pub reads_avoided: u64,
     /// Bytes of those reads.
     pub bytes_avoided: u64,
-    /// What those reads would have cost at the list prices of S3, in dollars.
+    /// The price of those reads at the list prices of S3, had a store answered them, in dollars.
     pub saved_usd: f64,
     /// Such reads that I/O nodes did not answer, or not in time, so that the store was asked.
     pub cache_failures: u64,

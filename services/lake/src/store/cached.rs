@@ -19,13 +19,13 @@ use object_store::{
     ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions,
     PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
-use tables::{FilePath, TableUri};
+use tables::{BLOCK_BYTES, FilePath, TOGETHER_MAX, TableUri};
 
 use super::checked::damaged;
 use super::usage::{StoreUsage, count};
 
-/// The bytes that are read at once. A longer read is answered piece by piece.
-const PIECE_BYTES: u64 = 4 << 20;
+/// The bytes that are read at once: the blocks that an I/O node reads together. A longer read is answered piece by piece.
+const PIECE_BYTES: u64 = TOGETHER_MAX as u64 * BLOCK_BYTES as u64;
 
 /// The number of pieces of a longer read that are read ahead.
 const PIECES_AHEAD: usize = 2;
@@ -38,7 +38,7 @@ pub trait FileCache: fmt::Debug + Send + Sync {
     /// Returns a file's size, or `None` if the cache cannot answer.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read).
+    /// The same as of [`read`](Self::read).
     fn size<'a>(
         &'a self,
         table: &'a TableUri,
@@ -76,7 +76,6 @@ pub type FileCacheSlot = Arc<OnceLock<Arc<dyn FileCache>>>;
 /// A table's store whose files are read from the cache if possible.
 #[derive(Debug)]
 pub struct CachedStore {
-    inner: Arc<dyn ObjectStore>,
     source: Arc<Source>,
 }
 
@@ -92,10 +91,10 @@ struct Source {
 }
 
 impl CachedStore {
-    /// Reads files of `table` from `cache`, and everything else from `inner`, the store with the URI `root`. Counts
-    /// what the cache answers in `usage`.
+    /// Reads files of `table` from `cache`, and everything else from `store`, which has the URI `root`. Counts what the
+    /// cache answers in `usage`.
     pub fn new(
-        inner: Arc<dyn ObjectStore>,
+        store: Arc<dyn ObjectStore>,
         root: &str,
         table: &TableUri,
         cache: FileCacheSlot,
@@ -104,9 +103,8 @@ impl CachedStore {
         // If the table is in another bucket, no path begins with its whole URI.
         let folder = table.as_str().strip_prefix(root).and_then(|path| path.strip_prefix('/'));
         let folder = format!("{}/", folder.unwrap_or(table.as_str()));
-        let store = Arc::clone(&inner);
         let source = Source { store, cache, usage, table: table.clone(), folder };
-        Self { inner, source: Arc::new(source) }
+        Self { source: Arc::new(source) }
     }
 
     /// Returns the answer of the cache, or `None` if the store must be asked.
@@ -146,8 +144,7 @@ impl Source {
     /// Returns the path of a file that the cache may have, if the request is for nothing but its bytes.
     fn cached_path(&self, location: &Path, options: &GetOptions) -> Option<FilePath> {
         let path = location.as_ref().strip_prefix(&self.folder)?;
-        let is_asked = self.cache.get().is_some() && is_plain(options);
-        FilePath::parse(path).filter(|_| is_asked)
+        FilePath::parse(path).filter(|_| is_plain(options))
     }
 
     async fn size(&self, path: &FilePath) -> Result<Option<u64>> {
@@ -227,7 +224,7 @@ fn range_within(range: Option<&GetRange>, size: u64) -> Option<Range<u64>> {
 
 impl fmt::Display for CachedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cached {}", self.inner)
+        write!(f, "cached {}", self.source.store)
     }
 }
 
@@ -239,7 +236,7 @@ impl ObjectStore for CachedStore {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        self.inner.put_opts(location, payload, options).await
+        self.source.store.put_opts(location, payload, options).await
     }
 
     async fn put_multipart_opts(
@@ -247,13 +244,13 @@ impl ObjectStore for CachedStore {
         location: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, options).await
+        self.source.store.put_multipart_opts(location, options).await
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         match self.cached(location, &options).await? {
             Some(answer) => Ok(answer),
-            None => self.inner.get_opts(location, options).await,
+            None => self.source.store.get_opts(location, options).await,
         }
     }
 
@@ -261,11 +258,11 @@ impl ObjectStore for CachedStore {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
+        self.source.store.delete_stream(locations)
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        self.source.store.list(prefix)
     }
 
     fn list_with_offset(
@@ -273,19 +270,19 @@ impl ObjectStore for CachedStore {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list_with_offset(prefix, offset)
+        self.source.store.list_with_offset(prefix, offset)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
+        self.source.store.list_with_delimiter(prefix).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, options).await
+        self.source.store.copy_opts(from, to, options).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        self.inner.rename_opts(from, to, options).await
+        self.source.store.rename_opts(from, to, options).await
     }
 }
 
@@ -389,7 +386,7 @@ mod tests {
             let (_, bytes) = read(&store, path, ranged(GetRange::Bounded(0..1))).await;
             assert_eq!(*bytes, [1], "{path}");
         }
-        let meta = store.inner.head(&Path::from("a/t/_indices/u/a")).await.unwrap();
+        let meta = store.source.store.head(&Path::from("a/t/_indices/u/a")).await.unwrap();
         for options in [
             GetOptions { if_none_match: Some("x".into()), ..GetOptions::default() },
             GetOptions { if_unmodified_since: Some(meta.last_modified), ..GetOptions::default() },

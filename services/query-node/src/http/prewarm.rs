@@ -30,7 +30,8 @@ pub async fn index(
         return Err(QueryError::IndexUnknown { table: open.name.clone(), index: name });
     }
     let table = open.table.clone();
-    // The load takes no permit of the searches: it mostly waits for the I/O nodes, and may take minutes. One runs at a time.
+    // The load takes no permit of the searches: it mostly waits for the I/O nodes, and may take minutes. One runs at a
+    // time.
     let load = async {
         let _permit = state.shared.prewarms.acquire().await;
         let load = async move { table.prewarm_index(&name).await };

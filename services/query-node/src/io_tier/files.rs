@@ -1,7 +1,7 @@
 //! Reads index and deletion files from the I/O nodes that own their blocks.
 //!
 //! Lance reads these files on the background runtime, which therefore has streams of its own to the I/O nodes. If a node
-//! cannot answer or is late, the read fails as a whole, and the store answers (`lake::FileCache`).
+//! cannot answer, the read has no answer as a whole, and the store is asked (`lake::FileCache`).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -68,7 +68,7 @@ impl TierFiles {
     /// Starts connecting to all I/O nodes. Must be called within a Tokio runtime, on which the streams run.
     ///
     /// # Errors
-    /// Those of [`IoTier::new`].
+    /// The errors of [`IoTier::new`].
     pub fn new(config: &QueryConfig, nodes: &IoNodes) -> Result<Self> {
         let mut views = nodes.views();
         let view = views.borrow_and_update().clone();

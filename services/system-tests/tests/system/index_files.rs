@@ -23,7 +23,7 @@ const URI: &str = "s3://lake/words";
 /// for what tells that it is the latest.
 const REQUESTS_MAX: u64 = 5;
 
-/// What a query node has done from its start to its end.
+/// The record of a query node, from its start to its end.
 struct Session {
     /// The keys that each search found.
     found: Vec<Vec<String>>,
