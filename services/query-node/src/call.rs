@@ -94,7 +94,7 @@ impl Call {
             recording,
             stage_records: StageRecords::default(),
             attributes: Vec::new(),
-            held: HeldRows::new(&state.memory),
+            held: HeldRows::new(&state.row_memory),
             is_answered: false,
         })
     }
@@ -192,12 +192,12 @@ impl Call {
     /// # Errors
     /// The errors of [`HeldRows::hold`].
     pub fn hold_rows(&mut self, bytes: usize) -> Result<()> {
-        self.held.hold(bytes)
+        self.held.hold(bytes, self.context.flow())
     }
 
     /// Takes the memory that the call's rows hold, for as long as they are needed after the call has ended.
     pub fn take_held(&mut self) -> HeldRows {
-        std::mem::replace(&mut self.held, HeldRows::new(&self.state.memory))
+        std::mem::replace(&mut self.held, HeldRows::new(&self.state.row_memory))
     }
 
     /// Counts the failure of one part of the call, while the call continues. Returns the fault for the caller.

@@ -204,6 +204,15 @@ pub enum QueryError {
     /// Callers hold all memory that is reserved for requests and replies.
     #[error("requests and replies of other callers hold all memory; try again a little later")]
     OutOfMemory,
+    /// Rows for other requests under the caller's grant hold too much of that memory.
+    #[error(
+        "rows for other requests under the same grant hold {bytes} bytes of the core's memory; wait for their answers, \
+         or try again a little later"
+    )]
+    GrantOutOfMemory {
+        /// The bytes that they hold.
+        bytes: u64,
+    },
     /// The deadline had passed before the work was done.
     #[error("the deadline passed during {during}; allow more time")]
     DeadlinePassed {
@@ -336,7 +345,9 @@ impl From<QueryError> for Fault {
                 fault(Reason::TableNotFound).with("namespace", namespace)
             }
             QueryError::NotBuilt { .. } => fault(Reason::Unimplemented),
-            QueryError::Overloaded { .. } | QueryError::OutOfMemory => fault(Reason::Overloaded),
+            QueryError::Overloaded { .. }
+            | QueryError::OutOfMemory
+            | QueryError::GrantOutOfMemory { .. } => fault(Reason::Overloaded),
             QueryError::DeadlinePassed { .. } => fault(Reason::DeadlineExceeded),
             QueryError::TooLarge { .. } => fault(Reason::TooLarge),
             QueryError::Json(_) => fault(Reason::UnsupportedType),

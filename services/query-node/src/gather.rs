@@ -14,6 +14,7 @@ use address::RowAddr;
 use arrow_array::Array;
 use arrow_select::concat::concat;
 use futures::FutureExt;
+use scheduler::Flow;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
@@ -107,9 +108,10 @@ async fn found(state: &ShardState, group: &[WaitingGet]) -> Result<Vec<Shared>> 
         return Ok(Vec::new());
     };
     let asked = Keys { open: &hasty.table, column: &hasty.column, keys: &keys };
-    let mut several = Several(HeldRows::new(&state.memory));
+    let flow = hasty.context.flow();
+    let mut several = Several { held: HeldRows::new(&state.row_memory), flow };
     let found = find_for(state, asked, &hasty.wanted, hasty.context, &mut several).await?;
-    let held = Arc::new(several.0);
+    let held = Arc::new(several.held);
     let (mut start, mut row) = (0, 0);
     let part = |get: &WaitingGet| {
         let end = start + get.keys.len() as u32;
@@ -124,7 +126,10 @@ async fn found(state: &ShardState, group: &[WaitingGet]) -> Result<Vec<Shared>> 
 }
 
 /// Several Gets that need rows. Their stages are not recorded, because Gets whose stages are observed are not gathered.
-struct Several(HeldRows);
+struct Several {
+    held: HeldRows,
+    flow: Flow,
+}
 
 impl Finder for Several {
     fn looked_up(&mut self, _: impl FnOnce() -> String) {}
@@ -132,6 +137,6 @@ impl Finder for Several {
     fn fetched(&mut self, _: usize, _: Cost) {}
 
     fn hold_rows(&mut self, bytes: usize) -> Result<()> {
-        self.0.hold(bytes)
+        self.held.hold(bytes, self.flow)
     }
 }

@@ -1,7 +1,9 @@
-//! The memory that rows hold while they are assembled into an answer.
+//! The memory that rows hold while they are assembled into an answer, and its division among grants.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use scheduler::{Flow, has_room};
 use traffic::{HeldBytes, TrafficMemory};
 
 use crate::error::{QueryError, Result};
@@ -9,28 +11,112 @@ use crate::error::{QueryError, Result};
 /// The number of copies of the rows that exist while they are assembled into an answer.
 const ROW_COPIES: u64 = 2;
 
+/// One core's memory for rows. It is part of the core's traffic memory.
+///
+/// Rows hold their memory from before they are fetched, so a grant whose requests wait for an I/O node could hold all of
+/// it. A grant that holds some must leave a part of the rest to others ([`has_room`]).
+pub struct RowMemory {
+    traffic: Arc<TrafficMemory>,
+    /// The bytes that the rows of each flow hold, by its id. Nearly always locked by the core's own thread: another one
+    /// locks it only when work in the background gives up its rows.
+    flows: Mutex<HashMap<u64, u64>>,
+}
+
 /// The memory that the rows of one call, or of several that share a look-up, hold.
 pub struct HeldRows {
-    memory: Arc<TrafficMemory>,
+    memory: Arc<RowMemory>,
+    /// The flow of the first rows.
+    flow: Option<Flow>,
     held: HeldBytes,
+}
+
+impl RowMemory {
+    pub fn new(traffic: &Arc<TrafficMemory>) -> Arc<Self> {
+        Arc::new(Self { traffic: Arc::clone(traffic), flows: Mutex::default() })
+    }
+
+    fn flows(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl HeldRows {
     /// Creates an account that holds no memory yet.
-    pub fn new(memory: &Arc<TrafficMemory>) -> Self {
-        Self { memory: Arc::clone(memory), held: HeldBytes::default() }
+    pub fn new(memory: &Arc<RowMemory>) -> Self {
+        Self { memory: Arc::clone(memory), flow: None, held: HeldBytes::default() }
     }
 
-    /// Raises the memory that is held to what rows of `bytes` bytes in total need: [`ROW_COPIES`] times their size.
+    /// Raises the memory that is held to what rows of `bytes` bytes in total need: [`ROW_COPIES`] times their size. The
+    /// memory counts as that of the flow of the first call.
     ///
     /// # Errors
-    /// [`QueryError::OutOfMemory`] if callers hold all traffic memory of the core.
-    pub fn hold(&mut self, bytes: usize) -> Result<()> {
+    /// [`QueryError::OutOfMemory`] if callers hold all traffic memory of the core, and [`QueryError::GrantOutOfMemory`]
+    /// if other rows of the flow hold so much that these would leave too little to other flows.
+    pub fn hold(&mut self, bytes: usize, flow: Flow) -> Result<()> {
         let wanted = (bytes as u64).saturating_mul(ROW_COPIES);
         let own = self.held.bytes();
         let Some(more) = wanted.checked_sub(own).filter(|&more| more > 0) else { return Ok(()) };
-        let held = self.memory.hold(more, own).ok_or(QueryError::OutOfMemory)?;
+        let flow = *self.flow.get_or_insert(flow);
+        let RowMemory { traffic, .. } = &*self.memory;
+        let mut flows = self.memory.flows();
+        let of_flow = flows.get(&flow.id()).copied().unwrap_or_default();
+        let [of_others, asked, used, max] =
+            [of_flow, more, traffic.used(), traffic.max()].map(|bytes| bytes as usize);
+        if of_flow > own && !has_room(of_others, asked, used, max) {
+            return Err(QueryError::GrantOutOfMemory { bytes: of_flow });
+        }
+        let held = traffic.hold(more, own).ok_or(QueryError::OutOfMemory)?;
+        flows.insert(flow.id(), of_flow + more);
+        drop(flows);
         self.held = std::mem::take(&mut self.held).and(held);
         Ok(())
+    }
+}
+
+impl Drop for HeldRows {
+    fn drop(&mut self) {
+        let (Some(flow), bytes @ 1..) = (self.flow, self.held.bytes()) else { return };
+        let mut flows = self.memory.flows();
+        let of_flow = flows.get_mut(&flow.id()).expect("the flow holds these bytes");
+        *of_flow -= bytes;
+        if *of_flow == 0 {
+            flows.remove(&flow.id());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// Holds `mib` MiB of rows, in two copies each.
+    fn rows(memory: &Arc<RowMemory>, flow: Flow, mib: usize) -> Result<HeldRows> {
+        let mut held = HeldRows::new(memory);
+        held.hold(mib * MIB / 2, flow)?;
+        Ok(held)
+    }
+
+    #[test]
+    fn a_flow_leaves_memory_to_others_and_one_call_may_use_all() {
+        let traffic = TrafficMemory::new(160 * MIB as u64);
+        let memory = RowMemory::new(&traffic);
+        let (one, other) = (Flow::new(1, 1), Flow::new(2, 1));
+        let flood: Vec<_> = (0..20).map_while(|_| rows(&memory, one, 10).ok()).collect();
+        assert_eq!(flood.len(), 14, "7 of 8 parts");
+        let error = rows(&memory, one, 10).err().unwrap();
+        assert!(matches!(error, QueryError::GrantOutOfMemory { bytes } if bytes == 140 << 20));
+        let of_other = rows(&memory, other, 10).unwrap();
+        assert_eq!(traffic.used(), 150 << 20);
+        // Without rows of its own a flow may use all that is left, but not more.
+        let third = Flow::new(3, 1);
+        assert!(matches!(rows(&memory, third, 11).err(), Some(QueryError::OutOfMemory)));
+        drop((flood, of_other));
+        assert_eq!((traffic.used(), memory.flows().len()), (0, 0));
+        // A call that grows is not refused for its own rows.
+        let mut all = rows(&memory, one, 150).unwrap();
+        all.hold(80 * MIB, one).unwrap();
+        assert_eq!(traffic.used(), 160 << 20);
     }
 }

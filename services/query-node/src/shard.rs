@@ -21,6 +21,7 @@ use wire::{DESCRIPTORS, MESSAGE_BYTES_MAX};
 use crate::call_rules::{REQUEST_BYTES_MAX, call_rule};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
+use crate::held_rows::RowMemory;
 use crate::http;
 use crate::io_tier::IoTier;
 use crate::service::Service;
@@ -103,9 +104,18 @@ fn prepare(shared: Arc<NodeState>) -> Result<Prepared> {
     let handle = runtime.handle().clone();
     let (metrics, activity) = (ShardMetrics::default(), Arc::default());
     let memory = TrafficMemory::new(shared.core_traffic);
+    let row_memory = RowMemory::new(&memory);
     let waiting_gets = WaitingGets::default();
-    let state =
-        ShardState { shared, tier, metrics, activity, waiting_gets, memory, runtime: handle };
+    let state = ShardState {
+        shared,
+        tier,
+        metrics,
+        activity,
+        waiting_gets,
+        memory,
+        row_memory,
+        runtime: handle,
+    };
     Ok((runtime, Arc::new(state), views))
 }
 

@@ -19,6 +19,7 @@ use crate::admission::AdmissionQueue;
 use crate::config::{AccessConfig, QueryConfig};
 use crate::counters::ShardMetrics;
 use crate::error::{QueryError, Result};
+use crate::held_rows::RowMemory;
 use crate::io_tier::{IoNodes, IoTier, TierFiles};
 use crate::memory::core_traffic;
 use crate::tables::Catalog;
@@ -38,6 +39,8 @@ pub struct ShardState {
     pub waiting_gets: WaitingGets,
     /// The memory that the core's callers may hold.
     pub memory: Arc<TrafficMemory>,
+    /// The part of it that rows hold.
+    pub row_memory: Arc<RowMemory>,
     /// The runtime of the core's own thread.
     pub runtime: Handle,
 }

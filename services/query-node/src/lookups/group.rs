@@ -285,8 +285,8 @@ fn failed(handle: u32, ids: &[u64], fault: &Fault) -> LookupReply {
 
 /// Returns whether a group may fail with `error` because of one of its batches, or because of their number.
 fn may_be_of_one(error: &QueryError) -> bool {
-    use QueryError::{Fault, Lake, OutOfMemory, TooLarge};
-    matches!(error, Fault(_) | Lake(_) | OutOfMemory | TooLarge { .. })
+    use QueryError::{Fault, GrantOutOfMemory, Lake, OutOfMemory, TooLarge};
+    matches!(error, Fault(_) | Lake(_) | GrantOutOfMemory { .. } | OutOfMemory | TooLarge { .. })
 }
 
 #[cfg(test)]
