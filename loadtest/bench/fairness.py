@@ -1,6 +1,7 @@
 """Measures the latency of one grant's requests while another grant requests ten times its own share.
 
-Both grants use one query node and one I/O node. The I/O node's RAM tier is off, so that the drive is the bottleneck.
+Both grants use one query node and one I/O node. The I/O node's RAM tier is off, so that the drive is the bottleneck. As
+in the simulation, the measured grant's requests come at equal intervals, and the other's at random times.
 """
 
 import dataclasses
@@ -121,7 +122,7 @@ def _turns(profile: Profile, bireme: Bireme, callers: dict[str, Node], load: Loa
         other_rate = share * TIMES[turn] / ROWS
         with ThreadPoolExecutor(1) as threads:
             seconds = WARM_UP_SECONDS + profile.seconds + 1
-            other = threads.submit(_take, bireme, callers["other"], seconds, ROWS, number, "--rate", f"{other_rate:.3f}")
+            other = threads.submit(_take, bireme, callers["other"], seconds, ROWS, number, "--poisson", "--rate", f"{other_rate:.3f}")
             # The good grant is measured after a warm-up, while the other grant's load is running.
             _take(bireme, callers["good"], WARM_UP_SECONDS, load.rows, number, "--rate", f"{rate:.3f}")
             good = _take(bireme, callers["good"], profile.seconds, load.rows, number, "--rate", f"{rate:.3f}")

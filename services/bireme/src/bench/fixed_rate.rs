@@ -6,6 +6,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand_distr::Exp1;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinError;
@@ -19,36 +22,52 @@ const LATE: Duration = Duration::from_millis(1);
 /// The number of tallies. Requests use them in turn, so that they rarely wait for each other.
 const SHARDS: usize = 16;
 
-/// Returns when request `number` is due, counted from the first one.
-fn due(number: u64, rate: f64) -> Duration {
-    Duration::from_secs_f64(number as f64 / rate)
+/// When requests are due.
+#[derive(Clone)]
+pub struct Schedule {
+    /// Requests per second.
+    pub rate: f64,
+    /// The time in which they are due.
+    pub time: Duration,
+    /// If given, the requests are due at random times (a Poisson process), otherwise at equal intervals.
+    pub random: Option<StdRng>,
 }
 
-/// Returns how many requests are due within `time`.
-fn total(rate: f64, time: Duration) -> u64 {
-    (rate * time.as_secs_f64()).ceil() as u64
+impl Schedule {
+    /// Returns the times at which requests are due, counted from the start.
+    fn times(self) -> impl Iterator<Item = Duration> {
+        let Self { rate, time, mut random } = self;
+        let mut at = 0.0;
+        let times = (0u64..).map(move |number| match &mut random {
+            None => number as f64 / rate,
+            Some(random) => {
+                let gap: f64 = random.sample(Exp1);
+                at += gap / rate;
+                at
+            }
+        });
+        times.take_while(move |at| *at < time.as_secs_f64()).map(Duration::from_secs_f64)
+    }
 }
 
 struct Pace<W> {
     workload: Arc<W>,
-    rate: f64,
-    time: Duration,
+    schedule: Schedule,
     permits: Arc<Semaphore>,
     tallies: Arc<[Mutex<Tally>]>,
 }
 
-/// Sends `rate` requests per second for `time`, at most `in_flight_max` at once. Requests beyond that start late; those
-/// that have not started when the time is over are counted as unstarted.
+/// Sends requests on a schedule, at most `in_flight_max` at once. Requests beyond that start late; those that have not
+/// started when the time is over are counted as unstarted.
 pub async fn fixed_rate<W: Workload>(
     workload: Arc<W>,
-    rate: f64,
+    schedule: Schedule,
     in_flight_max: usize,
-    time: Duration,
 ) -> Result<Tally, JoinError> {
     let permits = Arc::new(Semaphore::new(in_flight_max));
     let tallies: Arc<[Mutex<Tally>]> = (0..SHARDS).map(|_| Mutex::new(Tally::new())).collect();
     let pace =
-        Pace { workload, rate, time, permits: Arc::clone(&permits), tallies: Arc::clone(&tallies) };
+        Pace { workload, schedule, permits: Arc::clone(&permits), tallies: Arc::clone(&tallies) };
     let runtime = Handle::current();
     // The schedule runs on a thread of its own, because tokio's timer is only exact to a millisecond.
     let unstarted = tokio::task::spawn_blocking(move || pace.run(&runtime)).await?;
@@ -66,18 +85,18 @@ pub async fn fixed_rate<W: Workload>(
 impl<W: Workload> Pace<W> {
     /// Starts the requests. Returns how many were due and not started.
     fn run(self, runtime: &Handle) -> u64 {
-        let total = total(self.rate, self.time);
         let start = Instant::now();
-        let end = start + self.time;
-        for number in 0..total {
-            let intended = start + due(number, self.rate);
+        let end = start + self.schedule.time;
+        let mut times = (0u64..).zip(self.schedule.clone().times());
+        while let Some((number, due)) = times.next() {
+            let intended = start + due;
             let now = Instant::now();
             if let Some(wait) = intended.checked_duration_since(now) {
                 std::thread::sleep(wait);
             } else if now >= end && now > intended + LATE {
-                return total - number;
+                return 1 + times.count() as u64;
             }
-            let Some(permit) = self.permit(runtime, end) else { return total - number };
+            let Some(permit) = self.permit(runtime, end) else { return 1 + times.count() as u64 };
             runtime.spawn(self.request(number, intended, permit));
         }
         0
@@ -115,7 +134,7 @@ mod tests {
     use wire::Fault;
 
     use super::*;
-    use crate::bench::workload::Done;
+    use crate::bench::workload::{Done, random};
 
     /// A workload whose requests take this long.
     struct Takes(Duration);
@@ -127,18 +146,36 @@ mod tests {
         }
     }
 
+    /// A schedule of equal intervals over `ms` milliseconds.
+    fn schedule(rate: f64, ms: u64) -> Schedule {
+        Schedule { rate, time: Duration::from_millis(ms), random: None }
+    }
+
     #[test]
     fn requests_are_due_on_a_schedule() {
-        assert_eq!(due(0, 1000.0), Duration::ZERO);
-        assert_eq!(due(1500, 1000.0), Duration::from_millis(1500));
-        assert_eq!(total(1000.0, Duration::from_millis(1500)), 1500);
-        assert_eq!(total(0.5, Duration::from_secs(1)), 1);
+        let times = |rate, ms| schedule(rate, ms).times();
+        assert_eq!(times(1000.0, 1500).count(), 1500);
+        assert_eq!(times(1000.0, 1500).last(), Some(Duration::from_millis(1499)));
+        assert_eq!(times(0.5, 1000).collect::<Vec<_>>(), [Duration::ZERO]);
+    }
+
+    #[test]
+    fn random_times_have_the_rate_and_the_spread_of_a_poisson_process() {
+        let random = Some(random(7, 0));
+        let times: Vec<_> = Schedule { random, ..schedule(1000.0, 100_000) }.times().collect();
+        assert!(times.is_sorted());
+        // The number has a standard deviation of about 316, and e^-1 of all gaps are longer than their mean.
+        assert!((99_000..101_000).contains(&times.len()), "{}", times.len());
+        let mean = Duration::from_millis(1);
+        let long = times.windows(2).filter(|pair| pair[1] - pair[0] > mean).count();
+        let part = long as f64 / times.len() as f64;
+        assert!((0.36..0.376).contains(&part), "{part}");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn all_requests_are_made_when_there_is_room() {
         let takes = Arc::new(Takes(Duration::from_millis(5)));
-        let tally = fixed_rate(takes, 200.0, 64, Duration::from_millis(200)).await.unwrap();
+        let tally = fixed_rate(takes, schedule(200.0, 200), 64).await.unwrap();
         assert_eq!((tally.requests(), tally.rows(), tally.unstarted()), (40, 40, 0));
     }
 
@@ -147,7 +184,7 @@ mod tests {
         // One at a time, 20 ms each: of the 100 that are due in 200 ms at most eleven can start, and
         // the last of them waited for the others.
         let takes = Arc::new(Takes(Duration::from_millis(20)));
-        let tally = fixed_rate(takes, 500.0, 1, Duration::from_millis(200)).await.unwrap();
+        let tally = fixed_rate(takes, schedule(500.0, 200), 1).await.unwrap();
         assert!((2..=11).contains(&tally.requests()), "{}", tally.requests());
         assert_eq!(tally.requests() + tally.unstarted(), 100);
         assert!(tally.late() >= tally.requests() - 1);

@@ -8,10 +8,10 @@ use clap::Args;
 use clap::builder::UnknownArgumentValueParser;
 
 use super::closed_loop::closed_loop;
-use super::fixed_rate::fixed_rate;
+use super::fixed_rate::{Schedule, fixed_rate};
 use super::queues::{Queues, Watch};
 use super::tally::Tally;
-use super::workload::Workload;
+use super::workload::{Workload, random};
 use crate::arguments::parse_duration;
 use crate::error::{CliError, Result};
 
@@ -39,6 +39,10 @@ pub struct LoadArgs {
     /// Requests per second, started on schedule however long earlier ones take
     #[arg(long, value_name = "REQUESTS", value_parser = positive, help_heading = "Load")]
     pub rate: Option<f64>,
+    /// Start the requests at random times, as independent callers do (a Poisson
+    /// process), instead of at equal intervals
+    #[arg(long, requires = "rate", help_heading = "Load")]
+    pub poisson: bool,
     /// Threads that make load [default: one per core]
     #[arg(long, value_name = "N", value_parser = at_least_1, help_heading = "Load")]
     pub threads: Option<usize>,
@@ -76,7 +80,8 @@ impl LoadArgs {
         Duration::from_secs_f64(self.seconds)
     }
 
-    /// Returns the time in which all requests are due at `rate`, but at most --seconds.
+    /// Returns the time in which all requests are due at `rate`, on average if they are due at random times, but at most
+    /// --seconds.
     fn time_at(&self, rate: f64) -> Duration {
         let all = self.requests.map(|requests| requests as f64 / rate);
         // A time that is too long for a `Duration` is longer than --seconds.
@@ -116,7 +121,11 @@ pub async fn apply_load<W: Workload>(
             let requests = load.requests.unwrap_or(u64::MAX);
             closed_loop(workload, load.concurrency(), load.time(), requests).await
         }
-        Some(rate) => fixed_rate(workload, rate, load.concurrency(), load.time_at(rate)).await,
+        Some(rate) => {
+            let random = load.poisson.then(|| random(load.seed, u64::MAX));
+            let schedule = Schedule { rate, time: load.time_at(rate), random };
+            fixed_rate(workload, schedule, load.concurrency()).await
+        }
     };
     // Take these measurements before the sampling ends, because ending it is not part of the load.
     let seconds = began.elapsed().as_secs_f64();

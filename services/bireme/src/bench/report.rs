@@ -21,7 +21,7 @@ pub struct Report {
     pub version: u64,
     /// The arguments of each request.
     pub request: serde_json::Value,
-    /// The kind of load: `closed` or `fixed_rate`.
+    /// The kind of load: `closed`, `fixed_rate` (at equal intervals) or `poisson` (at random times).
     pub load: &'static str,
     /// The maximum number of requests at the same time.
     pub concurrency: usize,
@@ -141,7 +141,11 @@ impl Report {
             table: subject.table,
             version: subject.version,
             request: subject.request,
-            load: if load.rate.is_some() { "fixed_rate" } else { "closed" },
+            load: match (load.rate, load.poisson) {
+                (None, _) => "closed",
+                (Some(_), false) => "fixed_rate",
+                (Some(_), true) => "poisson",
+            },
             concurrency: load.concurrency(),
             rate: load.rate,
             seed: load.seed,

@@ -47,7 +47,8 @@ fn load(report: &Report) -> String {
     let kind = match report.rate {
         None => format!("closed loop of {}", report.concurrency),
         Some(per_s) => {
-            format!("{} requests/s, at most {} at once", rate(per_s), report.concurrency)
+            let when = if report.load == "poisson" { " at random times" } else { "" };
+            format!("{} requests/s{when}, at most {} at once", rate(per_s), report.concurrency)
         }
     };
     let requests = count(report.requests);
