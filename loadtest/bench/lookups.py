@@ -1,4 +1,5 @@
-"""Measures look-ups on Lookup streams beside single Gets, the same rows fetched by address, and pylance, all in memory."""
+"""Measures look-ups on Lookup streams beside single Gets, the same rows fetched by address, messages that need no work,
+pylance and Redis, all in memory."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from . import machine, memory, peers
 from .bireme import Bireme
 from .keys import TABLE, build_index
 from .profile import Profile
+from .redis import Redis
 from .tables import KEY
 from .tier import Tier, core_seconds
 
@@ -31,18 +33,31 @@ GETS = {
     "get_1": ("Get, one key, 64 callers", ["--keys", "1", "--concurrency", "64"]),
     "get_1_alone": ("Get, one key, one caller", ["--keys", "1", "--concurrency", "1"]),
 }
+# The loads of `bench empty`, which show what server and client cost: title, arguments.
+EMPTY = {
+    "empty_stream": ("no work, on a stream", ["--streams", "1", "--concurrency", "512"]),
+    "empty_call": ("no work, unary, 64 callers", ["--concurrency", "64"]),
+    "empty_call_alone": ("no work, unary, one caller", ["--concurrency", "1"]),
+}
 FETCH = "fetch"
 PYLANCE = "pylance_64"
-TITLES = {name: title for name, (title, _) in GETS.items()} | {
+# The loads of Redis: title, requests in flight on each connection, requests in a second of the profile.
+REDIS = {
+    "redis_get": ("Redis, GET, 50 connections", 1, 50_000),
+    "redis_16": ("Redis, GET, 50 connections, 16 pipelined", 16, 400_000),
+}
+TITLES = {name: title for name, (title, _) in (GETS | EMPTY).items()} | {
     FETCH: f"the same rows by address, {FETCH_ROWS} a batch",
     PYLANCE: "pylance, `IN` of 64 keys, 2 threads",
+    **{name: title for name, (title, *_) in REDIS.items()},
 }
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     """Measures each load in each round, in turns. Keys without a row count too."""
     runs: dict[str, list[dict]] = {name: [] for name in TITLES}
-    with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
+    nodes = Bireme(binary, logs, profile.folder)
+    with memory.folder(profile) as folder, nodes as bireme, Redis(profile.payload_rows) as redis:
         tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
         bireme.warm(tier.query, TABLE)
         build_index(tier, profile)
@@ -51,8 +66,15 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
                 name: lambda arguments=arguments: _get(tier, profile, number, arguments)
                 for name, (_, arguments) in GETS.items()
             }
+            loads |= {
+                name: lambda arguments=arguments: _empty(tier, profile, arguments) for name, (_, arguments) in EMPTY.items()
+            }
             loads[FETCH] = lambda: _fetch(tier, profile, number)
             loads[PYLANCE] = lambda: _pylance(profile, number)
+            loads |= {
+                name: lambda requests=requests, pipelined=pipelined: redis.get(int(requests * profile.seconds), pipelined)
+                for name, (_, pipelined, requests) in REDIS.items()
+            }
             for name in list(loads)[:: -1 if number % 2 else 1]:
                 runs[name].append(loads[name]())
             done = ", ".join(f"{name} {runs[name][-1]['keys_per_s']:,.0f}" for name in runs)
@@ -69,6 +91,14 @@ def _get(tier: Tier, profile: Profile, number: int, arguments: list[str]) -> dic
     if report["errors"] or report["rows" if is_absent else "missing_rows"]:
         raise RuntimeError(f"some keys got another answer than expected: {report}")
     return _rates(report, keys)
+
+
+def _empty(tier: Tier, profile: Profile, arguments: list[str]) -> dict:
+    tier.bench("empty", "", WARM_UP_SECONDS, *arguments)
+    report = tier.bench("empty", "", profile.seconds, *arguments)
+    if report["errors"]:
+        raise RuntimeError(f"some messages failed: {report}")
+    return _rates(report, report["requests"])
 
 
 def _fetch(tier: Tier, profile: Profile, number: int) -> dict:
@@ -107,6 +137,10 @@ def goals(found: dict) -> list[tuple[str, float, float]]:
     wanted = [
         ("keys/s on a Lookup stream, 64 a batch, relative to the same rows by address", "lookup_64", FETCH, rate, 0.6),
         ("absent keys/s on a Lookup stream, relative to present ones", "lookup_64_missing", "lookup_64", rate, 2),
+        ("keys/s on a Lookup stream, one a batch, relative to messages without work", "lookup_1", "empty_stream", rate, 0.4),
+        ("gets/s of one key, 64 callers, relative to calls without work", "get_1", "empty_call", rate, 0.6),
+        ("gets/s of one key, one caller, relative to calls without work", "get_1_alone", "empty_call_alone", rate, 0.6),
+        ("keys on a Lookup stream per core-second, 16 a batch, relative to Redis's GET, 16 pipelined", "lookup_16", "redis_16", cpu, 1),
         ("keys on a Lookup stream per core-second, relative to pylance's `IN` of 64", "lookup_64", PYLANCE, cpu, 10),
     ]
     return [(name, median(ratio(found, mine, over, per)), goal) for name, mine, over, per, goal in wanted]

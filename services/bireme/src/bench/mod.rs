@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! load.rs          how much load    ─► closed_loop.rs or fixed_rate.rs ─► tally.rs
-//! fetch.rs take.rs search.rs get.rs what one request is (workload.rs)
+//! fetch.rs take.rs search.rs get.rs empty.rs  what one request is (workload.rs)
 //! live_rows.rs query_vectors.rs keys.rs  what requests are drawn from, by seed
 //! counters.rs queues.rs machine.rs  the nodes' counters and queues, and the load's machine ─► report.rs
 //! ```
 
 mod closed_loop;
 mod counters;
+mod empty;
 mod fetch;
 mod fixed_rate;
 mod get;
@@ -29,6 +30,7 @@ mod target;
 mod workload;
 
 pub use counters::Counters;
+pub use empty::EmptyLoad;
 pub use fetch::{FetchLoad, FetchPlan};
 pub use get::{GetLoad, GetPlan};
 pub use keys::KeyDistribution;

@@ -13,9 +13,9 @@ use super::tally::Latency;
 /// The report of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The workload: `fetch`, `take`, `search` or `get`.
+    /// The workload: `fetch`, `take`, `search`, `get` or `empty`.
     pub workload: &'static str,
-    /// The table's name.
+    /// The table's name; empty if the load uses none.
     pub table: String,
     /// The table's version.
     pub version: u64,

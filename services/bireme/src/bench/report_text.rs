@@ -12,13 +12,11 @@ pub fn report_text(report: &Report) -> String {
         // Writing to a string can't fail.
         let _ = writeln!(text, "{name:<10} {value}");
     };
-    line(
-        "bench",
-        format!(
-            "{} on {} version {}: {}",
-            report.workload, report.table, report.version, report.request
-        ),
-    );
+    let on = match report.table.as_str() {
+        "" => String::new(),
+        table => format!(" on {table} version {}", report.version),
+    };
+    line("bench", format!("{}{on}: {}", report.workload, report.request));
     line("load", load(report));
     line("machine", machine(report));
     line(

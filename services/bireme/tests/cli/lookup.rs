@@ -88,3 +88,18 @@ fn a_load_on_streams_is_counted_in_keys() {
         assert_eq!((&report["rows"], &report["missing_rows"]), (&0.into(), &(300 * 16).into()));
     }
 }
+
+#[test]
+fn messages_without_work_are_answered_one_by_one() {
+    let up = Up::start();
+    for by in [&["--streams", "2"][..], &[], &["--rate", "500", "--poisson"]] {
+        let load = [&["bench", "empty", "--requests", "300"], by].concat();
+        let report = up.json(&load).remove(0);
+        let sent = report["requests"].as_u64().unwrap();
+        assert_eq!((&report["rows"], &report["errors"]), (&0.into(), &serde_json::json!({})));
+        // At random times, the number is random too.
+        let expected = if by.contains(&"--poisson") { 200..400 } else { 300..301 };
+        assert!(expected.contains(&sent), "{report}");
+    }
+    up.names(&["bench", "empty", "--poisson"], 2, "--rate");
+}

@@ -119,6 +119,12 @@ impl QueryClient {
         Ok(self)
     }
 
+    /// Returns the connection, for services that the node offers beside its own, such as health checks. Credentials are
+    /// not sent with their requests.
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
     /// Returns the node's endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint

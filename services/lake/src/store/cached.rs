@@ -112,10 +112,9 @@ impl CachedStore {
         let Some(path) = self.source.cached_path(location, options) else { return Ok(None) };
         let Some(size) = self.source.size(&path).await? else { return Ok(None) };
         let Some(range) = range_within(options.range.as_ref(), size) else { return Ok(None) };
-        let (start, end) = (range.start, range.end);
-        let first = start..end.min(start + PIECE_BYTES);
-        let bytes = self.source.piece(&path, location, first.clone()).await?;
-        let rest = (first.end..end).step_by(PIECE_BYTES as usize);
+        let mut pieces = pieces(range.clone());
+        let Some(first) = pieces.next() else { return Ok(None) };
+        let first = self.source.piece(&path, location, first).await?;
         let (source, location) = (Arc::clone(&self.source), location.clone());
         let meta = ObjectMeta {
             location: location.clone(),
@@ -124,12 +123,12 @@ impl CachedStore {
             e_tag: None,
             version: None,
         };
-        let piece = move |start: u64| {
+        let read = move |piece: Range<u64>| {
             let (source, path, location) = (Arc::clone(&source), path.clone(), location.clone());
-            async move { source.piece(&path, &location, start..end.min(start + PIECE_BYTES)).await }
+            async move { source.piece(&path, &location, piece).await }
         };
-        let rest = stream::iter(rest).map(piece).buffered(PIECES_AHEAD);
-        let pieces = stream::once(async { Ok(bytes) }).chain(rest);
+        let rest = stream::iter(pieces).map(read).buffered(PIECES_AHEAD);
+        let pieces = stream::once(async { Ok(first) }).chain(rest);
         Ok(Some(GetResult {
             payload: GetResultPayload::Stream(pieces.boxed()),
             meta,
@@ -209,6 +208,19 @@ fn is_plain(options: &GetOptions) -> bool {
     let has_no_tag = if_match.is_none() && if_none_match.is_none() && version.is_none();
     let has_no_date = options.if_modified_since.is_none() && options.if_unmodified_since.is_none();
     !head && has_no_tag && has_no_date
+}
+
+/// Divides a range into the pieces in which it is read. The pieces of a long range end at multiples of [`PIECE_BYTES`],
+/// because the blocks between two multiples have one owner, which reads them from the store with one request.
+fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> + Send {
+    let Range { mut start, end } = range;
+    let is_long = end - start > PIECE_BYTES;
+    std::iter::from_fn(move || {
+        let piece_end = if is_long { (start / PIECE_BYTES + 1) * PIECE_BYTES } else { end };
+        let piece = start..end.min(piece_end);
+        start = piece.end;
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 /// Returns the requested bytes of a file of `size` bytes. `None` if there are none: the store then says what is wrong.
@@ -362,6 +374,17 @@ mod tests {
 
     fn ranged(range: GetRange) -> GetOptions {
         GetOptions { range: Some(range), ..GetOptions::default() }
+    }
+
+    #[test]
+    fn pieces_of_long_ranges_end_where_owners_may_change() {
+        const MIB: u64 = 1 << 20;
+        let of = |range| pieces(range).collect::<Vec<_>>();
+        assert_eq!(of(3 * MIB..7 * MIB), [3 * MIB..7 * MIB]);
+        assert_eq!(of(0..8 * MIB), [0..4 * MIB, 4 * MIB..8 * MIB]);
+        let long = [3 * MIB..4 * MIB, 4 * MIB..8 * MIB, 8 * MIB..8 * MIB + 1];
+        assert_eq!(of(3 * MIB..8 * MIB + 1), long);
+        assert!(pieces(5..5).next().is_none());
     }
 
     #[tokio::test]

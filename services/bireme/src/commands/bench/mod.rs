@@ -20,9 +20,9 @@ use self::recovery::RecoveryArgs;
 use self::write::WriteArgs;
 use crate::arguments::{Connection, TableArgs, parse_column, parse_filter};
 use crate::bench::{
-    Counters, FetchLoad, FetchPlan, GetLoad, GetPlan, KeyDistribution, LoadArgs, Measured, Report,
-    SearchBy, SearchLoad, SearchPlan, Subject, TakeLoad, TakePlan, Target, Watch, Workload,
-    apply_load, at_least_1, report_text,
+    Counters, EmptyLoad, FetchLoad, FetchPlan, GetLoad, GetPlan, KeyDistribution, LoadArgs,
+    Measured, Report, SearchBy, SearchLoad, SearchPlan, Subject, TakeLoad, TakePlan, Target, Watch,
+    Workload, apply_load, at_least_1, report_text,
 };
 use crate::error::{CliError, Result};
 use crate::output::Output;
@@ -61,6 +61,11 @@ Examples:
   bireme bench get words --keys 10 --rate 5000 --format json
   bireme bench get words --streams 1 --keys 64 --distribution zipfian";
 
+const EMPTY_EXAMPLES: &str = "\
+Examples:
+  bireme bench empty --concurrency 1
+  bireme bench empty --streams 1 --concurrency 512";
+
 /// Arguments of `bireme bench`.
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT_NUMBERS)]
@@ -80,6 +85,8 @@ enum Benchmark {
     Search(Box<SearchArgs>),
     /// Look up keys on the query node
     Get(Box<GetArgs>),
+    /// Send messages that need no work, which shows what server and client cost
+    Empty(Box<EmptyArgs>),
     /// Measure how long an I/O node takes to recover what its drives hold
     Recovery(RecoveryArgs),
     /// Measure how fast encoded extents are written to a drive
@@ -208,6 +215,16 @@ struct GetArgs {
     on: QueryNodeArgs,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = EMPTY_EXAMPLES)]
+struct EmptyArgs {
+    /// Reflection streams on each connection, in place of single health checks
+    #[arg(long, value_name = "N", value_parser = at_least_1)]
+    streams: Option<usize>,
+    #[command(flatten)]
+    on: QueryNodeArgs,
+}
+
 /// The format of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -224,6 +241,7 @@ pub fn run(args: BenchArgs, out: &mut Output) -> Result<()> {
         Benchmark::Take(args) => run_load(args.on.load.threads, take(*args)),
         Benchmark::Search(args) => run_load(args.on.load.threads, search(*args)),
         Benchmark::Get(args) => run_load(args.on.load.threads, get(*args)),
+        Benchmark::Empty(args) => run_load(args.on.load.threads, empty(*args)),
         Benchmark::Recovery(args) => return recovery::run(&args, out),
         Benchmark::Write(args) => return write::run(&args, out),
         Benchmark::Eviction(args) => return eviction::run(&args, out),
@@ -338,6 +356,19 @@ async fn get(args: GetArgs) -> Result<Report> {
     let load = GetLoad::prepare(&target, clients, plan).await?;
     let (measured, run) = measured(&target.client, &args.on.load, load).await?;
     Ok(Report::new(subject("get", &target, request), &args.on.load, &measured, &run, None))
+}
+
+async fn empty(args: EmptyArgs) -> Result<Report> {
+    let QueryNodeArgs { connections, load, connection } = args.on;
+    let mut clients = Vec::with_capacity(connections);
+    for _ in 0..connections {
+        clients.push(connection.open().await?);
+    }
+    let empty = EmptyLoad::prepare(&clients, args.streams.unwrap_or(0)).await?;
+    let (measured, run) = measured(&clients[0], &load, empty).await?;
+    let request = json!({"streams": args.streams});
+    let subject = Subject { workload: "empty", table: String::new(), version: 0, request };
+    Ok(Report::new(subject, &load, &measured, &run, None))
 }
 
 async fn target(connection: &Connection, table: &TableArgs) -> Result<Target> {
