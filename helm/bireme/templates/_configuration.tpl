@@ -71,6 +71,9 @@ access = {{ ternary "open" "/etc/bireme-access/access.toml" (eq .Values.access.m
 {{- if and .Values.io.hitRatioAtStart (not (hasKey .Values.query.settings "member_hold")) }}
 member_hold = "{{ add (include "bireme.seconds" .Values.io.startMax) 120 }}s"
 {{- end }}
+{{- with .Values.folders }}
+folders = {{ toJson . }}
+{{- end }}
 {{- include "bireme.toml.settings" .Values.query.settings }}
 {{- range $name, $table := .Values.tables }}
 
@@ -124,6 +127,9 @@ access = "open"
 {{- $serve := list }}
 {{- range $table := .Values.tables }}
 {{- $serve = append $serve (trimSuffix "/" $table.uri) }}
+{{- end }}
+{{- range $folder := .Values.folders }}
+{{- $serve = append $serve (printf "%s/" (trimSuffix "/" $folder)) }}
 {{- end }}
 serve = {{ toJson (concat $serve .Values.io.serve | uniq) }}
 {{- if .Values.io.hitRatioAtStart }}

@@ -40,6 +40,11 @@ impl Caller {
         self.grants.iter().any(|grant| grant.names(table))
     }
 
+    /// Returns whether the caller may see every table, whatever its name.
+    pub fn sees_all(&self) -> bool {
+        self.grants.iter().any(|grant| grant.names_all())
+    }
+
     /// Returns the grant under which the caller may use the table: the first one of the policy that names the table and
     /// has the permission.
     pub fn grant(&self, table: &str, permission: Permission) -> Option<&Arc<Grant>> {

@@ -237,6 +237,10 @@ impl Grant {
         self.tables.iter().any(|tables| tables.covers(table))
     }
 
+    pub(crate) fn names_all(&self) -> bool {
+        self.tables.iter().any(Pattern::covers_all)
+    }
+
     pub(crate) fn allows(&self, permission: Permission) -> bool {
         self.may.contains(&permission)
     }

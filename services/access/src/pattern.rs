@@ -16,6 +16,11 @@ impl Pattern {
     pub fn covers(&self, name: &str) -> bool {
         self.0.matches(name)
     }
+
+    /// Returns whether the pattern covers every name.
+    pub fn covers_all(&self) -> bool {
+        self.0.pattern_chars() == ['*']
+    }
 }
 
 #[cfg(test)]
@@ -23,6 +28,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn only_stars_cover_all_names() {
+        for (text, expected) in [("*", true), ("**", true), ("", false), ("a*", false)] {
+            assert_eq!(Pattern::new(text).covers_all(), expected, "{text}");
+        }
+    }
 
     /// Matches by trying every length of the text that a `*` stands for.
     fn matches(pattern: &[char], name: &[char]) -> bool {

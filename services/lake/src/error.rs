@@ -24,6 +24,12 @@ pub enum LakeError {
         /// The table's URI.
         uri: String,
     },
+    /// There is no folder or bucket at the URI.
+    #[error("no folder or bucket at {uri}: check the URI, or create it")]
+    FolderNotFound {
+        /// The URI.
+        uri: String,
+    },
     /// There is a table already, and the mode says to create one.
     #[error(
         "a table exists at {uri}: add to it with --mode append, replace its rows with --mode overwrite"

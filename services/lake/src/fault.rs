@@ -9,6 +9,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
     let fault = Fault::new(reason_of(error), error.to_string());
     match error {
         LakeError::TableNotFound { uri }
+        | LakeError::FolderNotFound { uri }
         | LakeError::TableExists { uri }
         | LakeError::KeyColumnUnknown { uri }
         | LakeError::CompositeKey { uri, .. }
@@ -65,7 +66,7 @@ pub fn fault_of(error: &LakeError) -> Fault {
 
 fn reason_of(error: &LakeError) -> Reason {
     match error {
-        LakeError::TableNotFound { .. } => Reason::TableNotFound,
+        LakeError::TableNotFound { .. } | LakeError::FolderNotFound { .. } => Reason::TableNotFound,
         LakeError::VersionNotFound { .. } => Reason::VersionNotFound,
         LakeError::ColumnNotFound { .. } => Reason::ColumnNotFound,
         LakeError::RowNotFound { .. } | LakeError::FragmentNotFound { .. } => Reason::RowNotFound,

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use tables::{BlockReads, CacheUse, StoreUse, TableUri};
+use tables::{BlockReads, CacheUse, StoreUse, TableFolder, TableUri};
 
 use crate::canonical::resolved;
 use crate::caught::caught;
 use crate::error::{LakeError, Result};
+use crate::folder::{self, FolderListing};
 use crate::opener::Opener;
 use crate::options::LakeOptions;
 use crate::stop::Stop;
@@ -41,8 +42,13 @@ impl Lake {
     /// Errors: `TableNotFound`, `StoreUnreachable` (within `open_timeout`), `CredentialsRefused`,
     /// `BadUri`, `Corrupt`, `Unsupported`.
     pub async fn open(&self, uri: &str) -> Result<Table> {
-        let uri = self.canonical(uri).await?;
-        let dataset = self.opener.dataset(&uri).await?;
+        self.open_canonical(&self.canonical(uri).await?).await
+    }
+
+    /// Opens the latest version of the table at a canonical URI. No symbolic link is followed. Errors: those of
+    /// [`open`](Self::open).
+    pub async fn open_canonical(&self, uri: &TableUri) -> Result<Table> {
+        let dataset = self.opener.dataset(uri).await?;
         let opened = Table::new(Arc::clone(&self.opener), uri.clone(), dataset);
         caught(uri.as_str(), opened).await
     }
@@ -62,8 +68,13 @@ impl Lake {
     /// Opens one version of the table at `uri`. Errors: those of [`open`](Self::open), and
     /// `VersionNotFound`.
     pub async fn open_version(&self, uri: &str, version: u64) -> Result<Table> {
-        let uri = self.canonical(uri).await?;
-        let load = self.opener.builder(&uri).await?.with_version(version).load();
+        self.open_canonical_version(&self.canonical(uri).await?, version).await
+    }
+
+    /// Opens one version of the table at a canonical URI. No symbolic link is followed. Errors: those of
+    /// [`open_version`](Self::open_version).
+    pub async fn open_canonical_version(&self, uri: &TableUri, version: u64) -> Result<Table> {
+        let load = self.opener.builder(uri).await?.with_version(version).load();
         match self.opener.with_open_timeout(uri.as_str(), load).await {
             Ok(dataset) => {
                 let opened = Table::new(Arc::clone(&self.opener), uri.clone(), dataset);
@@ -74,11 +85,19 @@ impl Lake {
             Err(
                 error @ (LakeError::StoreUnreachable { .. } | LakeError::CredentialsRefused { .. }),
             ) => Err(error),
-            Err(error) => match self.opener.dataset(&uri).await?.version_id() {
+            Err(error) => match self.opener.dataset(uri).await?.version_id() {
                 latest if latest == version => Err(error),
                 latest => Err(LakeError::VersionNotFound { uri: uri.to_string(), version, latest }),
             },
         }
+    }
+
+    /// Lists the tables of a folder. In an object store, this takes a request for each 1,000 entries of the folder.
+    ///
+    /// Errors: `FolderNotFound` for a folder or bucket that does not exist, and errors of the store. A prefix of a bucket
+    /// that has no objects is an empty folder.
+    pub async fn list_folder(&self, folder: &TableFolder) -> Result<FolderListing> {
+        folder::list(&self.opener, folder).await
     }
 
     /// Returns the number of the latest version of the table at `uri`. For a table that is open already,

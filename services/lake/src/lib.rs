@@ -28,6 +28,7 @@ mod diagnose;
 mod error;
 mod fault;
 mod file;
+mod folder;
 mod fragment;
 mod hint;
 mod history;
@@ -57,6 +58,7 @@ pub use cpu_pool::cpu_pool_drained;
 pub use deep_stack::STACK_BYTES;
 pub use error::{LakeError, Result};
 pub use fault::fault_of;
+pub use folder::FolderListing;
 pub use history::{BranchInfo, TagInfo, VersionInfo};
 pub use index::{
     DuplicateKeys, IndexInfo, IndexProgress, IndexRequest, IndexSummary, Metric, VectorIndex,
@@ -82,5 +84,7 @@ pub use store::{CachedBytes, FileCache, FileDamaged};
 pub use stores::StoreLimits;
 pub use table::Table;
 pub use table_files::TableFile;
-pub use tables::{DeletedRows, FilePath, FragmentInfo, TableUri, UriPrefix, shown};
+pub use tables::{
+    DeletedRows, FilePath, FragmentInfo, TableFolder, TableUri, UriPrefix, is_table_name, shown,
+};
 pub use words::quoted;

@@ -12,7 +12,7 @@ use lance::dataset::builder::DatasetBuilder;
 use lance::session::Session;
 use lance_core::cache::CacheStats;
 use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
-use tables::{CacheUse, StoreUse, TableUri};
+use tables::{CacheUse, StoreUse, TableFolder, TableUri};
 
 use crate::canonical::{resolved, resolved_prefix};
 use crate::caught::caught;
@@ -88,6 +88,15 @@ impl Opener {
         work: impl Future<Output = lance::Result<T>>,
     ) -> Result<T> {
         let work = caught(uri, work.map_err(|error| diagnose_opening(uri, error)));
+        self.in_open_time(uri, work).await
+    }
+
+    /// Awaits `work` at `uri`, whose errors are this crate's own, for at most `open_timeout`.
+    pub(crate) async fn in_open_time<T>(
+        &self,
+        uri: &str,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         match tokio::time::timeout(self.open_timeout, work).await {
             Ok(done) => done,
             Err(_) => Err(LakeError::StoreUnreachable {
@@ -138,16 +147,26 @@ impl Opener {
 
     /// The parameters with which Lance makes the stores of one table.
     pub(crate) async fn store_params(&self, uri: &TableUri) -> Result<ObjectStoreParams> {
-        let fence = self.fence(uri).await?;
+        Ok(self.fenced_params(Some(uri), self.fence(uri).await?))
+    }
+
+    /// The parameters with which Lance makes the store in which a folder of tables is listed.
+    pub(crate) fn folder_params(&self, folder: &TableFolder) -> ObjectStoreParams {
+        self.fenced_params(None, Fence::around(folder))
+    }
+
+    fn fenced_params(&self, table: Option<&TableUri>, fence: Fence) -> ObjectStoreParams {
+        // Lance removes unused stores from its registry only when it lists the active ones.
+        self.session.store_registry().active_stores();
         let mut options = self.store_options.clone();
         options.insert(FENCE_OPTION.to_owned(), fence.to_option());
         let accessor = StorageOptionsAccessor::with_static_options(options);
-        let guard = TableGuard::new(Arc::clone(&self.guard), uri.clone(), fence);
-        Ok(ObjectStoreParams {
+        let guard = TableGuard::new(Arc::clone(&self.guard), table.cloned(), fence);
+        ObjectStoreParams {
             storage_options_accessor: Some(Arc::new(accessor)),
             object_store_wrapper: Some(Arc::new(guard)),
             ..Default::default()
-        })
+        }
     }
 
     /// Returns the fence of one table: its own folder, and the prefixes that it may also read.
@@ -165,8 +184,6 @@ impl Opener {
 
     /// Lance's builder of the dataset at `uri`.
     pub(crate) async fn builder(&self, uri: &TableUri) -> Result<DatasetBuilder> {
-        // Lance removes unused stores from its registry only when it lists the active ones.
-        self.session.store_registry().active_stores();
         Ok(DatasetBuilder::from_uri(uri.as_str())
             .with_session(self.session.clone())
             .with_store_params(self.store_params(uri).await?))

@@ -13,7 +13,7 @@ use access::{Access, Caller, Credentials, Denied, Grant, Permission, Running};
 use connections::Connection;
 use tonic::Request;
 
-use crate::error::{QueryError, Result};
+use crate::error::{AVAILABLE_MAX, QueryError, Result};
 use crate::request_context::RequestContext;
 use crate::tables::Catalog;
 
@@ -137,8 +137,7 @@ fn granted(
     // A request may name a table by a text of any length. Only a name that exists is compared with the patterns of
     // grants.
     if !catalog.has(table) || !caller.sees(table) {
-        let available = catalog.names().filter(|name| caller.sees(name));
-        let available = available.map(str::to_owned).collect();
+        let available = catalog.names(|name| caller.sees(name), "", AVAILABLE_MAX + 1);
         return Err(QueryError::TableUnknown { table: table.to_owned(), available });
     }
     let forbidden = || QueryError::Forbidden {

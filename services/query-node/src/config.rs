@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use connections::idle;
 use connections::tls::{ClientTlsConfig, ServerTlsConfig};
-use lake::{StoreLimits, TableUri, UriPrefix, shown};
+use lake::{StoreLimits, TableFolder, TableUri, UriPrefix, shown};
 use membership::{IoNodeConfig, MemberList, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,12 @@ pub struct QueryConfig {
     pub idle_poll: Duration,
     /// The tables to serve, by the name that requests use.
     pub tables: BTreeMap<String, TableConfig>,
+    /// Folders of tables to serve, such as `s3://bucket/tables/`: local paths, or `s3://`, `gs://` or `az://`. A folder
+    /// `NAME.lance` in it is the table `NAME`, as LanceDB and Lance's directory namespace lay tables out. The folders are
+    /// listed every 5 s: tables that appear are served, those that have gone are not. If several tables have a name, it
+    /// stands for the one in `tables`, or else for that of the first folder.
+    #[schemars(with = "Vec<String>")]
+    pub folders: Vec<TableFolder>,
     /// The I/O nodes, as a fixed list; at least one, unless `io_nodes_from` is set.
     pub io_nodes: Vec<IoNodeConfig>,
     /// The source of a list of I/O nodes that is followed: `dns:HOST:PORT`, `file:PATH` or
@@ -108,6 +114,9 @@ pub struct QueryConfig {
     /// The interval at which the file or DNS is read for the list of I/O nodes.
     #[serde(skip)]
     pub member_refresh: Duration,
+    /// The interval at which folders of tables are listed. Each listing costs a request for every 1,000 tables.
+    #[serde(skip)]
+    pub folder_refresh: Duration,
     /// Maximum number of requests that run concurrently in each lane of the admission queue; 0 uses the number of
     /// cores.
     #[serde(skip)]
@@ -180,9 +189,11 @@ impl Default for QueryConfig {
             cores: 0,
             idle_poll: Duration::ZERO,
             tables: BTreeMap::new(),
+            folders: Vec::new(),
             io_nodes: Vec::new(),
             io_nodes_from: None,
             member_refresh: Duration::from_secs(5),
+            folder_refresh: Duration::from_secs(5),
             member_hold: Duration::from_secs(120),
             slow_start: Duration::from_secs(60),
             ejection_failures: 5,
@@ -276,6 +287,11 @@ impl QueryConfig {
                 return Err(bad(&field, problem.into()));
             }
         }
+        for (at, folder) in self.folders.iter().enumerate() {
+            if self.folders[..at].contains(folder) {
+                return Err(bad("folders", format!("has `{folder}` twice; name it once")));
+            }
+        }
         Ok(())
     }
 
@@ -304,6 +320,7 @@ mod tests {
         index_cache = "4GiB"
         refresh_interval = "500ms"
         tables.words = { uri = "s3://bucket/words", key = "id" }
+        folders = ["s3://bucket/tables"]
         store.requests_max = 100
 
         [[io_nodes]]
@@ -324,6 +341,7 @@ mod tests {
         assert_eq!(config.index_cache, ByteSize::gib(4));
         assert_eq!(config.refresh_interval, Duration::from_millis(500));
         assert_eq!(config.tables["words"].key.as_deref(), Some("id"));
+        assert_eq!(config.folders[0].as_str(), "s3://bucket/tables/");
         assert_eq!((config.store.requests_max, config.store.breaker_failures), (100, 8));
         let followed = "io_nodes_from = \"kubernetes:bireme/io:grpc\"\nmember_hold = \"5m\"";
         let followed: QueryConfig = toml::from_str(followed).unwrap();
@@ -355,6 +373,10 @@ mod tests {
             (problem(|c| c.access = None), "`access` is missing, and 0.0.0.0:7070 can be reached"),
             (problem(|c| c.timeout = Duration::ZERO), "`timeout` must be at least 1ms"),
             (problem(|c| c.tables.get_mut("words").unwrap().uri.clear()), "`tables.words`"),
+            (
+                problem(|c| c.folders.push(c.folders[0].clone())),
+                "`folders` has `s3://bucket/tables/` twice",
+            ),
             (problem(|c| c.tables.get_mut("words").unwrap().version = Some(0)), "version 0"),
         ] {
             assert!(problem.contains(expected), "{problem}");

@@ -20,24 +20,25 @@ use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::{Listed, OpenTable};
 
-/// Lists the configured tables that `caller` may see, open or not.
+/// Lists the tables that `caller` may see, open or not.
 pub fn list_tables(state: &ShardState, caller: &Caller) -> ListTablesResponse {
     ListTablesResponse { tables: summaries(state, caller) }
 }
 
-/// Returns a summary of each configured table that `caller` may see.
+/// Returns a summary of each table that `caller` may see.
 pub fn summaries(state: &ShardState, caller: &Caller) -> Vec<TableSummary> {
-    let summary = |listed: Listed<'_>| TableSummary {
-        name: listed.name.to_owned(),
+    let summary = |listed: Listed| TableSummary {
+        name: listed.name,
         version: listed.current.as_ref().map_or(0, |open| open.version()),
         rows: listed.current.as_ref().map_or(0, |open| open.table.row_count()),
         error: match (listed.current, listed.fault) {
             (_, Some(fault)) => fault.message,
-            (None, None) => "it is being opened".to_owned(),
-            (Some(_), None) => String::new(),
+            (None, None) if !listed.opens_on_request => "it is being opened".to_owned(),
+            (_, None) => String::new(),
         },
     };
-    state.shared.catalog.list().filter(|listed| caller.sees(listed.name)).map(summary).collect()
+    let listed = state.shared.catalog.list().into_iter();
+    listed.filter(|listed| caller.sees(&listed.name)).map(summary).collect()
 }
 
 /// Returns the indexes of a table.

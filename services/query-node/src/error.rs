@@ -21,6 +21,9 @@ const FORBIDDEN: &str = "forbidden";
 /// The cause of refusals of tables that do not exist, or that the caller may not see.
 const UNKNOWN_TABLE: &str = "unknown_table";
 
+/// The maximum number of names that the error for an unknown table lists: folders may have thousands of tables.
+pub const AVAILABLE_MAX: usize = 50;
+
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, QueryError>;
 
@@ -107,7 +110,7 @@ pub enum QueryError {
     TableUnknown {
         /// The requested name.
         table: String,
-        /// The configured names that the caller may see.
+        /// The names of tables that the caller may see: at most [`AVAILABLE_MAX`], and one more if there are more.
         available: Vec<String>,
     },
     /// An error of the table or its store.
@@ -386,7 +389,11 @@ fn meant(name: &str, available: &[String]) -> String {
 
 /// Formats names as `a, b, c`, or `none`.
 fn listed(names: &[String]) -> String {
-    if names.is_empty() { "none".into() } else { names.join(", ") }
+    match names {
+        [] => "none".into(),
+        _ if names.len() > AVAILABLE_MAX => format!("{}, …", names[..AVAILABLE_MAX].join(", ")),
+        _ => names.join(", "),
+    }
 }
 
 #[cfg(test)]
@@ -404,5 +411,9 @@ mod tests {
             "no table `wrods` is served here; there is docs, words; did you mean `words`?"
         );
         assert_eq!(said("orders"), "no table `orders` is served here; there is docs, words");
+        let available = (0..AVAILABLE_MAX + 1).map(|it| format!("t{it}")).collect();
+        let table = "orders".to_owned();
+        let said = QueryError::TableUnknown { table, available }.to_string();
+        assert!(said.contains("there is t0, t1, ") && said.ends_with(", t49, …"), "{said}");
     }
 }

@@ -15,6 +15,7 @@ use crate::counters::{IndexKind, KeyVia, Rpc, SearchBy, SearchVia, ShardMetrics,
 use crate::error::QueryError;
 use crate::key_index::RunSource;
 use crate::state::{NodeState, ShardState};
+use crate::tables::Listed;
 
 telemetry::metrics! {
     pub static METRICS;
@@ -254,7 +255,10 @@ fn tables(samples: &mut Samples, shared: &NodeState) {
     }
     samples.add(&KEY_INDEX_REFUSED, &[], refused);
     samples.add(&RECALL_CURVES_REFUSED, &[], shared.catalog.recall_curves_refused());
-    for table in shared.catalog.list() {
+    // Tables of folders have metrics while they are in use: a folder may have thousands.
+    let has_metrics =
+        |it: &Listed| !it.opens_on_request || it.current.is_some() || it.fault.is_some();
+    for table in shared.catalog.list().into_iter().filter(has_metrics) {
         let current = table.current.as_ref();
         let version = current.map_or(0, |open| open.version());
         samples.add(&TABLE_VERSION, &[&table.name], version);

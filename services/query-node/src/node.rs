@@ -50,8 +50,9 @@ impl QueryNode {
     /// background. A table that cannot be opened is listed with its error and tried again. Must be called within a
     /// multi-threaded Tokio runtime, on which Lance plans and reads.
     ///
-    /// The health service (`grpc.health.v1`) reports `SERVING` once the node has tried to open each table, has read a
-    /// first list of I/O nodes, and has loaded the indexes of tables with `warm_indexes`. It then reports `SERVING` until
+    /// The health service (`grpc.health.v1`) reports `SERVING` once the node has tried to open each table of `tables` and
+    /// to list each of `folders`, has read a first list of I/O nodes, and has loaded the indexes of tables with
+    /// `warm_indexes`. It then reports `SERVING` until
     /// shutdown, even if no I/O node answers: rows are then read from the tables.
     ///
     /// # Errors
@@ -101,7 +102,8 @@ impl QueryNode {
                 };
                 let policy = follow_policy(&shared);
                 let secret = shared.io_nodes.follow_secret();
-                tokio::join!(serve, policy, secret, shared.files.follow(&shared.io_nodes));
+                let files = shared.files.follow(&shared.io_nodes);
+                tokio::join!(serve, follow_folders(&shared), policy, secret, files);
             }
         });
         if shared.is_open_to_others() {
@@ -126,8 +128,8 @@ impl QueryNode {
         self.telemetry.probes_addr()
     }
 
-    /// Waits until the node is ready: it has tried to open each table, has read a first list of I/O nodes, and has loaded
-    /// the indexes of tables with `warm_indexes`.
+    /// Waits until the node is ready: it has tried to open each table of `tables` and to list each of `folders`, has read a
+    /// first list of I/O nodes, and has loaded the indexes of tables with `warm_indexes`.
     pub async fn ready(&self) {
         // The sender is dropped only with the node.
         let _ = self.ready.clone().wait_for(|&ready| ready).await;
@@ -146,9 +148,10 @@ impl QueryNode {
         self.shared.fallback_rows()
     }
 
-    /// Opens tables that are not open, and checks the others for a new version, without waiting for the interval.
-    /// Pinned tables are not checked.
+    /// Lists the folders, opens tables that are not open, except those that are opened on request, and checks the others
+    /// for a new version, without waiting for the intervals. Pinned tables are not checked.
     pub async fn refresh(&self) {
+        self.shared.catalog.list_folders().await;
         self.shared.catalog.refresh().await;
     }
 
@@ -210,16 +213,16 @@ async fn report(shared: &NodeState, health: &HealthReporter, status: ServingStat
     }
 }
 
-/// Opens the tables, waits for a list of I/O nodes, loads indexes, and reports that the node serves.
+/// Opens the tables, lists the folders, waits for a list of I/O nodes, loads indexes, and reports that the node serves.
 async fn become_ready(shared: &NodeState, health: &HealthReporter) {
     let mut views = shared.io_nodes.views();
     let listed = async { drop(views.wait_for(|view| view.generation > 0).await) };
-    tokio::join!(shared.catalog.refresh(), listed);
+    tokio::join!(shared.catalog.list_folders(), shared.catalog.refresh(), listed);
     shared.catalog.warm_indexes().await;
     report(shared, health, ServingStatus::Serving).await;
-    let tables = shared.catalog.list().count();
-    let open = shared.catalog.list().filter(|table| table.current.is_some()).count();
-    info!(tables, open, "the query node is ready");
+    let listed = shared.catalog.list();
+    let open = listed.iter().filter(|table| table.current.is_some()).count();
+    info!(tables = listed.len(), open, "the query node is ready");
 }
 
 /// Checks the tables for new versions after each interval.
@@ -229,6 +232,17 @@ async fn follow(shared: &NodeState, interval: Duration) {
     loop {
         ticks.tick().await;
         shared.catalog.refresh().await;
+    }
+}
+
+/// Lists the folders of tables after each interval.
+async fn follow_folders(shared: &NodeState) {
+    if shared.config.folders.is_empty() {
+        return;
+    }
+    loop {
+        tokio::time::sleep(shared.config.folder_refresh).await;
+        shared.catalog.list_folders().await;
     }
 }
 

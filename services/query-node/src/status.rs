@@ -6,19 +6,23 @@ use access::{Caller, Permission};
 use futures::future::join_all;
 use process::Usage;
 use wire::fetch::{DescribeResponse, DriveState};
-use wire::query::{IoNode, Membership, StatusResponse};
+use wire::query::{IoNode, Membership, StatusResponse, TableFolder};
 
 use crate::describe::summaries;
 use crate::error::{QueryError, Result};
 use crate::io_tier::{IoNodes, Node};
 use crate::metrics::calls;
 use crate::state::ShardState;
+use crate::tables::Folder;
 
 /// The maximum time that an I/O node may take to describe itself.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The maximum number of names of each kind that are shown of a folder.
+const FOLDER_NAMES_MAX: usize = 100;
+
 /// Describes this node and its I/O nodes. An I/O node that does not answer is listed with the reason. Only a caller
-/// that may see all tables is shown what the I/O nodes hold of each.
+/// that may see all tables is shown what the I/O nodes hold of each, and the folders of tables.
 ///
 /// # Errors
 /// [`QueryError::Forbidden`] if no grant lets `caller` observe anything.
@@ -32,7 +36,8 @@ pub async fn status(state: &ShardState, caller: &Caller) -> Result<StatusRespons
     for (node, shown) in routes.nodes().iter().zip(&mut io_nodes) {
         shown.unverified = !state.shared.io_nodes.verifies(node.client.endpoint());
     }
-    if !state.shared.catalog.names().all(|name| caller.sees(name)) {
+    let sees_all = sees_all(state, caller);
+    if !sees_all {
         io_nodes.iter_mut().for_each(|node| {
             node.tables.clear();
             node.start_warms.clear();
@@ -55,7 +60,32 @@ pub async fn status(state: &ShardState, caller: &Caller) -> Result<StatusRespons
         fallback_rows: state.shared.fallback_rows(),
         calls: calls(&cores),
         open_access: state.shared.is_open_to_others(),
+        folders: match sees_all {
+            true => state.shared.catalog.folders().iter().map(folder).collect(),
+            false => Vec::new(),
+        },
     })
+}
+
+/// Returns whether `caller` may see every table that the I/O nodes may hold: with folders, also one that has gone.
+fn sees_all(state: &ShardState, caller: &Caller) -> bool {
+    let catalog = &state.shared.catalog;
+    match catalog.folders().is_empty() {
+        true => catalog.names(|name| !caller.sees(name), "", 1).is_empty(),
+        false => caller.sees_all(),
+    }
+}
+
+fn folder(folder: &Folder) -> TableFolder {
+    let names = |names: &[String]| names.iter().take(FOLDER_NAMES_MAX).cloned().collect();
+    TableFolder {
+        uri: folder.folder.to_string(),
+        tables: folder.served as u32,
+        hidden: names(&folder.hidden),
+        refused: names(folder.refused()),
+        is_cut: folder.is_cut(),
+        error: folder.error().unwrap_or_default(),
+    }
 }
 
 fn membership(io_nodes: &IoNodes) -> Membership {

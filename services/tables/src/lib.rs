@@ -10,6 +10,7 @@
 mod blocks;
 mod deleted;
 mod file;
+mod folder;
 mod fragment;
 mod positions;
 mod ranges;
@@ -21,6 +22,7 @@ mod usage;
 pub use blocks::{BLOCK_BYTES, BLOCK_SECTORS, BlockReads, FileSource, TOGETHER_MAX};
 pub use deleted::DeletedRows;
 pub use file::{FILE_BYTES_KEY, FILE_COLUMN, FilePath, FileTable};
+pub use folder::{TableFolder, is_table_name, table_of_folder};
 pub use fragment::FragmentInfo;
 pub use positions::FragmentRows;
 pub use ranges::{RANGES_MAX, rows_of};

@@ -82,7 +82,7 @@ fn all() -> Vec<(&'static str, Try)> {
             LookupBatch Integers Strings LookupResponse LookupWelcome LookupSchema LookupReply LookupResult TakeRequest TakeResponse
             ListTablesRequest ListTablesResponse TableSummary DescribeTableRequest DescribeTableResponse Fragment
             Column Index KeyIndex WarmRequest IndexFiles WarmProgress PlacementRequest PlacementResponse NodePlacement StatusRequest
-            StatusResponse Calls Membership IoNode;
+            StatusResponse TableFolder Calls Membership IoNode;
     ];
     let mut all = generated.to_vec();
     all.push(("bireme.fetch.v1.ArrowBatch", try_message::<ArrowBatch>));

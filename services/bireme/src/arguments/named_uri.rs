@@ -35,7 +35,11 @@ impl FromStr for NamedUri {
             Some((name, uri)) if !name.trim().is_empty() && !uri.trim().is_empty() => {
                 Ok(Self { name: name.trim().to_owned(), uri: uri.trim().to_owned() })
             }
-            _ => Err("write it as NAME=URI, such as words=./words.lance".into()),
+            _ => Err(
+                "write it as NAME=URI, such as words=./words.lance; --tables takes a folder of \
+                      tables"
+                    .into(),
+            ),
         }
     }
 }

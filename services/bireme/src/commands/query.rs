@@ -10,7 +10,7 @@ use query_node::{AccessConfig, IoNodeConfig, QueryConfig, QueryNode, Source};
 use serde_json::json;
 
 use crate::arguments::{
-    IoEndpoint, NamedUri, StorageArgs, parse_duration, parse_listen, secret_options,
+    IoEndpoint, NamedUri, StorageArgs, folders, parse_duration, parse_listen, secret_options,
 };
 use crate::error::Result;
 use crate::output::{Output, counted};
@@ -24,6 +24,7 @@ pub const PREFIX: &str = "BIREME_QUERY_";
 const EXAMPLES: &str = "\
 Examples:
   bireme query --table words=s3://bucket/words --io-node io-0=10.0.0.7:7071
+  bireme query --tables s3://bucket/tables/ --io-node io-0=10.0.0.7:7071
   bireme query --config query.toml --listen 0.0.0.0:7070 --access access.toml
   bireme query --table words=s3://bucket/words \\
       --io-nodes-from kubernetes:bireme/io:grpc
@@ -73,6 +74,10 @@ pub struct QueryArgs {
     /// A table to serve (repeatable)
     #[arg(long = "table", value_name = "NAME=URI", value_hint = ValueHint::AnyPath)]
     tables: Vec<NamedUri>,
+    /// A folder of tables to serve, each in a folder NAME.lance; it is listed every 5 s (repeatable;
+    /// replaces those of the file)
+    #[arg(long = "tables", value_name = "FOLDER", value_hint = ValueHint::AnyPath)]
+    folders: Vec<String>,
     /// An I/O node to use (repeatable; replaces those of the file)
     #[arg(long = "io-node", value_name = "[NAME=]ENDPOINT", value_hint = ValueHint::Url)]
     io_nodes: Vec<IoEndpoint>,
@@ -106,6 +111,9 @@ impl QueryArgs {
         NamedUri::check_names_unique(&self.tables)?;
         for table in &self.tables {
             config.tables.entry(table.name.clone()).or_default().uri.clone_from(&table.uri);
+        }
+        if !self.folders.is_empty() {
+            config.folders = folders(&self.folders)?;
         }
         if !self.io_nodes.is_empty() {
             let node = |node: &IoEndpoint| IoNodeConfig {
@@ -143,6 +151,7 @@ async fn serve(config: QueryConfig, grace: Duration, out: &mut Output) -> Result
     let storage_secrets = secret_options(config.storage_secrets.as_deref(), &config.storage)?;
     let lake = Lake::new(LakeOptions { storage_secrets, ..config.lake_options() });
     let (name, tables) = (config.name.clone(), config.tables.len());
+    let folders = config.folders.len();
     let node = QueryNode::start(config, lake).await?;
     let (source, io_nodes) = node.io_nodes();
     let endpoint = format!("http://{}", node.local_addr());
@@ -154,13 +163,15 @@ async fn serve(config: QueryConfig, grace: Duration, out: &mut Output) -> Result
             "metrics": node.metrics_addr().map(|address| format!("http://{address}/metrics")),
             "probes": node.probes_addr().map(|address| format!("http://{address}")),
             "tables": tables,
+            "folders": folders,
             "io_nodes": io_nodes,
             "io_nodes_from": source,
         }))?;
     } else {
         out.line(format_args!(
-            "query node {name} serves at {endpoint} ({} to open, I/O nodes: {io_nodes} from {source})",
+            "query node {name} serves at {endpoint} ({} to open, {} to list, I/O nodes: {io_nodes} from {source})",
             counted(tables as u64, "table", "tables"),
+            counted(folders as u64, "folder", "folders"),
         ))?;
     }
     out.flush()?;
@@ -210,6 +221,24 @@ mod tests {
         assert_eq!(config.tables["a"].key.as_deref(), Some("id"));
         assert_eq!(config.io_nodes.len(), 1);
         assert_eq!(config.io_nodes[0].name.as_deref(), Some("n"));
+    }
+
+    #[test]
+    fn folders_replace_those_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("query.toml");
+        std::fs::write(&file, "folders = [\"/a\"]\n").unwrap();
+        let line = format!("bireme query --config {} --io-node x:1", file.display());
+        let of =
+            |config: QueryConfig| config.folders.into_iter().map(|it| it.to_string()).collect();
+        let folders: Vec<String> = of(settings(&line, &[]).unwrap());
+        assert_eq!(folders, ["/a/"]);
+        let line = format!("{line} --tables s3://bucket --tables /b/");
+        let folders: Vec<String> = of(settings(&line, &[]).unwrap());
+        assert_eq!(folders, ["s3://bucket/", "/b/"]);
+        let bad = "bireme query --io-node x:1 --tables s3://key:secret@bucket/t";
+        let error = settings(bad, &[]).unwrap_err();
+        assert!(error.message().starts_with("--tables: `s3://***@bucket/t`"), "{error:?}");
     }
 
     #[test]

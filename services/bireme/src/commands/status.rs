@@ -4,7 +4,7 @@ use clap::Args;
 use client::query::StatusResponse;
 use serde_json::{Value, json};
 use wire::fetch::{StartWarm, StoreUse, TableUse};
-use wire::query::{IoNode, MemberState, Membership, TableSummary};
+use wire::query::{IoNode, MemberState, Membership, TableFolder, TableSummary};
 use wire::{Fault, Reason};
 
 use crate::arguments::Connection;
@@ -17,7 +17,8 @@ Examples:
   bireme status --json | jq '.io_nodes[] | select(.reachable | not)'
 
 Counters begin at 0 when a node starts. Tables are listed if they are
-unavailable, and always with --json. With `bireme up` both tiers are one
+unavailable, and always with --json. Folders of tables are shown to callers that
+may see all tables. With `bireme up` both tiers are one
 process, and both show its CPU time and memory. If an I/O node does not answer,
 the exit code is 4.";
 
@@ -152,6 +153,9 @@ fn report(status: &StatusResponse, out: &mut Output) -> Result<()> {
             out.line(format_args!("\n{node} {}", store_text(store)))?;
         }
     }
+    for folder in &status.folders {
+        out.line(format_args!("\n{}", folder_text(folder)))?;
+    }
     for table in status.tables.iter().filter(|table| !table.error.is_empty()) {
         out.line(format_args!("\ntable {} is unavailable: {}", table.name, table.error))?;
     }
@@ -209,6 +213,27 @@ fn share(table: &TableUse) -> String {
         (0, maximum) => format!("at most {}", bytes(maximum)),
         (minimum, maximum) => format!("{} to {}", bytes(minimum), bytes(maximum)),
     }
+}
+
+/// Returns the number of a folder's tables, and what is wrong with the folder, as text.
+fn folder_text(folder: &TableFolder) -> String {
+    let served = counted(folder.tables.into(), "table", "tables");
+    let mut text = format!("folder {}: {served} served", folder.uri);
+    for (names, why) in [
+        (&folder.hidden, "another table has the name"),
+        (&folder.refused, "not allowed as a table's name"),
+    ] {
+        if !names.is_empty() {
+            text.push_str(&format!("; not served: {} ({why})", names.join(", ")));
+        }
+    }
+    if folder.is_cut {
+        text.push_str("; it has too many entries, and the rest is not served");
+    }
+    if !folder.error.is_empty() {
+        text.push_str(&format!("; {}", folder.error));
+    }
+    text
 }
 
 /// Returns a node's name, or its endpoint if it has no name.
@@ -402,6 +427,16 @@ fn to_json(status: &StatusResponse) -> Value {
             "ejections": membership.ejections,
         })
     });
+    let folder = |folder: &TableFolder| {
+        json!({
+            "uri": folder.uri,
+            "tables": folder.tables,
+            "hidden": folder.hidden,
+            "refused": folder.refused,
+            "is_cut": folder.is_cut,
+            "error": (!folder.error.is_empty()).then_some(&folder.error),
+        })
+    };
     json!({
         "node": status.node,
         "version": status.version,
@@ -416,12 +451,31 @@ fn to_json(status: &StatusResponse) -> Value {
         "membership": membership,
         "io_nodes": status.io_nodes.iter().map(io_node).collect::<Vec<_>>(),
         "tables": status.tables.iter().map(table).collect::<Vec<_>>(),
+        "folders": status.folders.iter().map(folder).collect::<Vec<_>>(),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_is_shown_with_what_is_wrong() {
+        let folder = TableFolder { uri: "/lake/".into(), tables: 1, ..Default::default() };
+        assert_eq!(folder_text(&folder), "folder /lake/: 1 table served");
+        let folder = TableFolder {
+            hidden: vec!["a".into(), "b".into()],
+            refused: vec!["c d".into()],
+            is_cut: true,
+            error: "no answer".into(),
+            ..folder
+        };
+        assert_eq!(
+            folder_text(&folder),
+            "folder /lake/: 1 table served; not served: a, b (another table has the name); not served: c d (not allowed \
+             as a table's name); it has too many entries, and the rest is not served; no answer"
+        );
+    }
 
     #[test]
     fn a_node_waits_for_hits_where_nothing_else_keeps_it_from_being_ready() {

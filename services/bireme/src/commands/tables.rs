@@ -14,7 +14,8 @@ Examples:
 
 A table is `unavailable` if it could not be opened, or was missing, damaged or
 unreachable when the node last looked for a new version. The reason is printed
-below the list (with --json in `error`).";
+below the list (with --json in `error`). A table of a folder is `closed` until
+somebody asks for it: the first request opens it.";
 
 /// Arguments of `bireme tables`.
 #[derive(Debug, Args)]
@@ -50,7 +51,11 @@ pub async fn run(args: TablesArgs, out: &mut Output) -> Result<()> {
             0 => ("-".into(), "-".into()),
             version => (version.to_string(), count(table.rows)),
         };
-        let state = if table.error.is_empty() { "serving" } else { "unavailable" };
+        let state = match (table.error.as_str(), table.version) {
+            ("", 0) => "closed",
+            ("", _) => "serving",
+            _ => "unavailable",
+        };
         text.row(vec![table.name.clone(), version, rows, state.into()]);
     }
     out.bytes(text.text(out.width()).as_bytes())?;

@@ -8,19 +8,20 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::{Args, ValueHint};
 use io_node::{DriveConfig, IoConfig, IoNode, NodeError};
-use lake::{Lake, Table, UriPrefix};
+use lake::{FolderListing, Lake, Table, TableFolder, UriPrefix};
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
 use ring::SlabError;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::arguments::{NamedUri, StorageArgs, parse_duration, parse_listen, parse_size};
+use crate::arguments::{NamedUri, StorageArgs, folders, parse_duration, parse_listen, parse_size};
 use crate::error::{CliError, Result};
 use crate::output::{self, Output};
 use crate::runtime::runtime;
 use crate::serve::{
-    CacheFolder, ReadyFile, Signals, Slab, TableFacts, UP_LOG_LEVEL, cache_size_for, drain,
-    exit_at_second_signal, log_help, next_steps, program, start_io_node, start_log, table_facts,
+    CacheFolder, ReadyFile, Signals, Slab, TableFacts, UP_LOG_LEVEL, cache_size_for,
+    cache_size_max, drain, exit_at_second_signal, log_help, next_steps, program, start_io_node,
+    start_log, table_facts,
 };
 
 /// The address that `bireme search` and other commands use by default.
@@ -35,6 +36,7 @@ Examples:
   bireme up --table words=./words.lance
   bireme up --table words=./words.lance --table docs=s3://bucket/docs \\
       --cache-size 20GiB
+  bireme up --tables ./lake
   bireme up --table words=./words.lance --listen 127.0.0.1:0 \\
       --ready-file /tmp/ready.json
 
@@ -66,8 +68,11 @@ pub fn removed_flag(flag: &str) -> Option<String> {
 #[command(after_help = format!("{EXAMPLES}\n\n{}", log_help(UP_LOG_LEVEL)))]
 pub struct UpArgs {
     /// A table to serve (repeatable)
-    #[arg(long = "table", value_name = "NAME=URI", value_hint = ValueHint::AnyPath, required = true)]
+    #[arg(long = "table", value_name = "NAME=URI", value_hint = ValueHint::AnyPath, required_unless_present = "folders")]
     tables: Vec<NamedUri>,
+    /// A folder of tables to serve, each in a folder NAME.lance; it is listed every 5 s (repeatable)
+    #[arg(long = "tables", value_name = "FOLDER", value_hint = ValueHint::AnyPath)]
+    folders: Vec<String>,
     /// The address of the query node; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", default_value = QUERY_LISTEN, value_parser = parse_listen)]
     listen: SocketAddr,
@@ -77,8 +82,8 @@ pub struct UpArgs {
     /// The folder of the cache [default: one for each --name]
     #[arg(long, env = "BIREME_CACHE_DIR", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     cache_dir: Option<PathBuf>,
-    /// The cache's size on the disk [default: twice the tables' size, from 256MiB to 4GiB, and less
-    /// if the disk has less room]
+    /// The cache's size on the disk [default: twice the tables' size, from 256MiB to 4GiB, or 4GiB with
+    /// --tables, and less if the disk has less room]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     cache_size: Option<ByteSize>,
     /// Read through the page cache if the cache's filesystem does not support O_DIRECT
@@ -124,6 +129,7 @@ impl UpArgs {
             let table = TableConfig { uri: uri.clone(), ..Default::default() };
             config.tables.insert(name.clone(), table);
         }
+        config.folders = folders(&self.folders)?;
         config.storage = self.storage.to_map()?;
         Ok(config)
     }
@@ -134,8 +140,61 @@ struct Up {
     io: IoNode,
     query: QueryNode,
     slab: Slab,
-    tables: Vec<(String, Table)>,
+    served: Served,
     steps: Vec<String>,
+}
+
+/// The tables that are served.
+struct Served {
+    /// The tables of --table.
+    tables: Vec<(String, Table)>,
+    /// The folders of --tables.
+    folders: Vec<FolderListing>,
+}
+
+impl Served {
+    /// Opens the tables and lists the folders, so that an error is reported before anything is started.
+    async fn open(lake: &Lake, named: &[NamedUri], folders: &[TableFolder]) -> Result<Self> {
+        let mut served = Self { tables: Vec::new(), folders: Vec::new() };
+        for NamedUri { name, uri } in named {
+            served.tables.push((name.clone(), lake.open(uri).await?));
+        }
+        for folder in folders {
+            served.folders.push(lake.list_folder(folder).await?);
+        }
+        Ok(served)
+    }
+
+    /// Returns what the I/O node serves.
+    fn prefixes(&self) -> Vec<UriPrefix> {
+        let tables = self.tables.iter();
+        let tables = tables.map(|(_, table)| UriPrefix::Table(table.canonical_uri().clone()));
+        tables.chain(self.folders.iter().map(|listed| listed.folder.prefix())).collect()
+    }
+
+    /// Returns the size of the cache if none is asked for.
+    fn cache_size(&self) -> ByteSize {
+        match self.folders.is_empty() {
+            true => cache_size_for(self.tables.iter().map(|(_, table)| table)),
+            // What will be in a folder is not known.
+            false => cache_size_max(),
+        }
+    }
+
+    /// Returns what the first table has to try.
+    async fn facts(&self, lake: &Lake) -> TableFacts {
+        if let Some((name, table)) = self.tables.first() {
+            return table_facts(name, table).await;
+        }
+        let mut in_folders = self.folders.iter().flat_map(|it| {
+            it.tables.iter().filter_map(|name| Some((name, it.folder.table(name)?)))
+        });
+        let Some((name, uri)) = in_folders.next() else { return TableFacts::default() };
+        match lake.open_canonical(&uri).await {
+            Ok(table) => table_facts(name, &table).await,
+            Err(_) => TableFacts::default(),
+        }
+    }
 }
 
 /// Serves until a signal.
@@ -184,39 +243,33 @@ fn check_port(listen: SocketAddr) -> Result<()> {
 /// is written to the disk.
 fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up> {
     let lake = Lake::new(config.lake_options());
-    let tables = runtime.block_on(open(&lake, &args.tables))?;
+    let served = runtime.block_on(Served::open(&lake, &args.tables, &config.folders))?;
     check_port(args.listen)?;
     let folder =
         CacheFolder::locate(args.cache_dir.as_deref(), &args.name, |name| std::env::var_os(name))?;
-    let slab = plan_slab(&folder, args.cache_size, &tables)?;
-    let serve = |(_, table): &(String, Table)| UriPrefix::Table(table.canonical_uri().clone());
-    let serve = tables.iter().map(serve).collect();
-    let io = start_io_node(args.io_config(&slab, serve, config.storage.clone()), None)
-        .map_err(|error| io_fault(error, &slab))?;
+    let slab = plan_slab(&folder, args.cache_size, &served)?;
+    let io = args.io_config(&slab, served.prefixes(), config.storage.clone());
+    let io = start_io_node(io, None).map_err(|error| io_fault(error, &slab))?;
     if args.allow_buffered {
         tracing::info!(path = %slab.path.display(), "if O_DIRECT is refused, the page cache is used");
     }
     let endpoint = format!("http://{}", io.local_addr());
     config.io_nodes = vec![IoNodeConfig::at(endpoint).named(io.config().name.clone())];
     let query = runtime.block_on(async {
-        let node = QueryNode::start(config, lake).await?;
+        let node = QueryNode::start(config, lake.clone()).await?;
         node.refresh().await;
         Ok::<_, CliError>(node)
     })?;
-    let facts = runtime.block_on(facts(&tables));
+    let facts = runtime.block_on(served.facts(&lake));
     let endpoint = format!("http://{}", query.local_addr());
     let elsewhere = (query.local_addr().to_string() != QUERY_LISTEN).then_some(endpoint.as_str());
     let steps = next_steps(&facts, &program(), elsewhere);
-    Ok(Up { io, query, slab, tables, steps })
+    Ok(Up { io, query, slab, served, steps })
 }
 
 /// Plans the slab. A requested size must fit the disk; the default size is reduced to what fits.
-fn plan_slab(
-    folder: &CacheFolder,
-    asked: Option<ByteSize>,
-    tables: &[(String, Table)],
-) -> Result<Slab> {
-    let wanted = asked.unwrap_or_else(|| cache_size_for(tables.iter().map(|(_, table)| table)));
+fn plan_slab(folder: &CacheFolder, asked: Option<ByteSize>, served: &Served) -> Result<Slab> {
+    let wanted = asked.unwrap_or_else(|| served.cache_size());
     let slab = folder.slab(wanted)?;
     let [free, size, wanted] = [slab.free, slab.size, wanted].map(|it| it.display().iec());
     let path = slab.path.display();
@@ -251,21 +304,6 @@ fn io_fault(error: NodeError, slab: &Slab) -> CliError {
     }
 }
 
-async fn open(lake: &Lake, tables: &[NamedUri]) -> Result<Vec<(String, Table)>> {
-    let mut opened = Vec::with_capacity(tables.len());
-    for NamedUri { name, uri } in tables {
-        opened.push((name.clone(), lake.open(uri).await?));
-    }
-    Ok(opened)
-}
-
-async fn facts(tables: &[(String, Table)]) -> TableFacts {
-    match tables.first() {
-        Some((name, table)) => table_facts(name, table).await,
-        None => TableFacts::default(),
-    }
-}
-
 impl Up {
     /// Returns the content of the ready file.
     fn state(&self) -> Value {
@@ -277,6 +315,7 @@ impl Up {
                 "rows": table.row_count(),
             })
         };
+        let folder = |listed: &FolderListing| json!({ "uri": listed.folder.as_str(), "tables": listed.tables.len() });
         json!({
             "event": "serving",
             "query": format!("http://{}", self.query.local_addr()),
@@ -284,7 +323,8 @@ impl Up {
             "engine": self.io.engine(),
             "pid": std::process::id(),
             "cache": {"path": self.slab.path, "bytes": self.slab.size.as_u64()},
-            "tables": self.tables.iter().map(table).collect::<Vec<_>>(),
+            "tables": self.served.tables.iter().map(table).collect::<Vec<_>>(),
+            "folders": self.served.folders.iter().map(folder).collect::<Vec<_>>(),
             "try": self.steps,
         })
     }
@@ -295,10 +335,14 @@ fn report(up: &Up, state: &Value, out: &mut Output) -> Result<()> {
         out.document(state)?;
         return out.flush();
     }
-    for (name, table) in &up.tables {
+    for (name, table) in &up.served.tables {
         let rows = output::counted(table.row_count(), "row", "rows");
         let (version, uri) = (table.version(), table.uri());
         out.line(format_args!("table {name}: {rows}, version {version} of {uri}"))?;
+    }
+    for listed in &up.served.folders {
+        let tables = output::counted(listed.tables.len() as u64, "table", "tables");
+        out.line(format_args!("folder {}: {tables}, and those that appear", listed.folder))?;
     }
     let cache = up.slab.path.display();
     out.line(format_args!("cache  {cache} ({})", output::bytes(up.slab.size.as_u64())))?;
@@ -344,6 +388,14 @@ mod tests {
         io.validate().unwrap();
         assert_eq!((io.listen.port(), io.pin, io.segment), (0, false, ByteSize::mib(8)));
         assert_eq!(io.storage, HashMap::from([("region".to_owned(), "1".to_owned())]));
+    }
+
+    #[test]
+    fn a_table_or_a_folder_is_needed() {
+        let query = args("bireme up --tables s3://bucket/tables").query_config().unwrap();
+        assert!(query.tables.is_empty());
+        assert_eq!(query.folders[0].as_str(), "s3://bucket/tables/");
+        assert!(Cli::try_parse_from(["bireme", "up"]).is_err());
     }
 
     #[test]

@@ -20,6 +20,11 @@ pub fn cache_size_for<'a>(tables: impl IntoIterator<Item = &'a Table>) -> ByteSi
     ByteSize::b(tables.map_or(CACHE_BYTES_MAX, |tables| default_bytes(tables.into_iter().sum())))
 }
 
+/// Returns the largest default.
+pub fn cache_size_max() -> ByteSize {
+    ByteSize::b(CACHE_BYTES_MAX)
+}
+
 fn default_bytes(table_bytes: u64) -> u64 {
     let wanted = table_bytes.saturating_mul(2).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX);
     wanted.next_multiple_of(UNIT_BYTES)

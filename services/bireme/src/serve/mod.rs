@@ -12,7 +12,7 @@ mod table_facts;
 mod telemetry_help;
 
 pub use cache_folder::{CacheFolder, Slab};
-pub use cache_size::cache_size_for;
+pub use cache_size::{cache_size_for, cache_size_max};
 pub use io_process::{drain, start_io_node};
 pub use log::{NODE_LOG_LEVEL, UP_LOG_LEVEL, log_is_json, start_log};
 pub use machine_check::check_machine;

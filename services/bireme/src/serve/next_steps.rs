@@ -10,7 +10,7 @@ const STEPS: usize = 3;
 /// The facts about a table from which commands to try on it are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableFacts {
-    /// The table's name.
+    /// The table's name; empty if there is no table yet.
     pub name: String,
     /// The key of one of its rows.
     pub key: Option<String>,
@@ -33,8 +33,12 @@ pub fn next_steps(facts: &TableFacts, program: &str, endpoint: Option<&str>) -> 
     if let Some(key) = &facts.key {
         steps.push(format!("get {name} {}", shell_word(key)));
     }
-    steps.push(format!("describe {name}"));
-    steps.push(format!("warm {name}"));
+    if facts.name.is_empty() {
+        steps.push("tables".into());
+    } else {
+        steps.push(format!("describe {name}"));
+        steps.push(format!("warm {name}"));
+    }
     steps.push("status".into());
     steps.truncate(STEPS);
     let at = endpoint.map_or(String::new(), |endpoint| format!(" --endpoint {endpoint}"));
@@ -70,6 +74,8 @@ mod tests {
                 r"bireme get words 'it'\''s'",
             ]
         );
+        let none = next_steps(&TableFacts::default(), "bireme", None);
+        assert_eq!(none, ["bireme tables", "bireme status"]);
         let bare = TableFacts { name: "t".into(), ..Default::default() };
         assert_eq!(
             next_steps(&bare, "/opt/my tools/bireme", Some("http://127.0.0.1:9")),

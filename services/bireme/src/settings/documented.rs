@@ -16,10 +16,11 @@ use crate::cli::Cli;
 use crate::commands::{io, query};
 
 /// Flags whose name differs from that of their setting.
-const RENAMED: [(&str, &str); 6] = [
+const RENAMED: [(&str, &str); 7] = [
     ("no-pin", "pin"),
     ("drive", "drives"),
     ("table", "tables"),
+    ("tables", "folders"),
     ("io-node", "io_nodes"),
     ("metrics", "telemetry.metrics_listen"),
     ("probes", "telemetry.probes_listen"),

@@ -1,5 +1,6 @@
 //! Runs the binary as a user does: ingests files, starts both tiers, gets rows, and makes errors.
 
+mod folders;
 mod full_filesystem;
 mod hostile;
 mod io_process;

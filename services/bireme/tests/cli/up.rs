@@ -21,11 +21,17 @@ impl Up {
         run(&["ingest", text(&sample()), "--table", text(&table), "--key", "synset"]);
         let index = ["--vector", "vector", "--metric", "cosine", "--text", "gloss", "--positions"];
         run(&[&["index", "--table", text(&table)], &index[..], &["--key", "synset"]].concat());
-        let ready = folder.path().join("ready.json");
         let named = format!("words={}", text(&table));
+        Self::of(folder, &["--table", &named])
+    }
+
+    /// Serves what `arguments` name. The cache is in `folder`.
+    pub fn of(folder: TempDir, arguments: &[&str]) -> Self {
+        let ready = folder.path().join("ready.json");
         let cache = folder.path().join("cache");
         let process = Command::new(env!("CARGO_BIN_EXE_bireme"))
-            .args(["up", "--table", &named, "--cache-dir", text(&cache)])
+            .args(["up", "--cache-dir", text(&cache)])
+            .args(arguments)
             .args(["--cache-size", "128MiB", "--ready-file", text(&ready)])
             .args(["--listen", "127.0.0.1:0"])
             .stdout(Stdio::null())

@@ -283,7 +283,7 @@ async fn a_limit_of_two_requests_holds_for_both_tables_of_a_bucket_instead_of_ea
     let uri = TableUri::parse("s3://bucket/t").unwrap();
     let table = || {
         let fence = Fence::new(&uri, []);
-        let guard = TableGuard::new(Arc::clone(&guard), uri.clone(), fence);
+        let guard = TableGuard::new(Arc::clone(&guard), Some(uri.clone()), fence);
         guard.wrap("s3$bucket", Arc::clone(&ours) as _)
     };
     assert_eq!(asked_by([table(), table()], &ours).await, 2);

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use object_store::Error as StoreError;
-use tables::{TableUri, UriPrefix, shown};
+use tables::{TableFolder, TableUri, UriPrefix, shown};
 
 use super::mark::Mark;
 
@@ -26,6 +26,11 @@ impl Fence {
         let also =
             also_reads.into_iter().map(|prefix| prefix.as_str().trim_end_matches('/').into());
         Self { prefixes: std::iter::once(table.as_str().into()).chain(also).collect() }
+    }
+
+    /// A fence around a folder of tables.
+    pub fn around(folder: &TableFolder) -> Self {
+        Self { prefixes: [folder.as_str().trim_end_matches('/').into()].into() }
     }
 
     /// Checks a place: an absolute path, or `scheme://bucket/path`.

@@ -51,17 +51,18 @@ impl Guard {
     }
 }
 
-/// Guards the stores of one table.
+/// Guards the stores of one table, or the store in which a folder of tables is listed.
 #[derive(Debug)]
 pub struct TableGuard {
     guard: Arc<Guard>,
-    table: TableUri,
+    /// The table whose files may be read from the cache; `None` for a folder of tables.
+    table: Option<TableUri>,
     fence: Fence,
 }
 
 impl TableGuard {
-    /// A guard with the limiters of `guard`, for a table with `fence`.
-    pub fn new(guard: Arc<Guard>, table: TableUri, fence: Fence) -> Self {
+    /// A guard with the limiters of `guard`, for a table or a folder with `fence`.
+    pub fn new(guard: Arc<Guard>, table: Option<TableUri>, fence: Fence) -> Self {
         Self { guard, table, fence }
     }
 }
@@ -87,8 +88,15 @@ impl WrappingObjectStore for TableGuard {
                 let root = root(store);
                 let fence = BucketFence::new(fence, &root);
                 let guarded = GuardedStore::new(original, self.guard.limiter(store), fence);
-                let (cache, usage) = (Arc::clone(&self.guard.cache), Arc::clone(&self.guard.usage));
-                Arc::new(CachedStore::new(Arc::new(guarded), &root, &self.table, cache, usage))
+                let guarded = Arc::new(guarded);
+                match &self.table {
+                    None => guarded,
+                    Some(table) => {
+                        let Guard { cache, usage, .. } = &*self.guard;
+                        let (cache, usage) = (Arc::clone(cache), Arc::clone(usage));
+                        Arc::new(CachedStore::new(guarded, &root, table, cache, usage))
+                    }
+                }
             }
         };
         Arc::new(CheckedStore::new(fenced))

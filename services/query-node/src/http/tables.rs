@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use access::Caller;
 use futures::FutureExt;
 use humantime::format_rfc3339_micros;
-use lake::{IndexInfo, Table, TypeNames, schema_json};
+use lake::{IndexInfo, Table, TypeNames, is_table_name, schema_json};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, json as answer};
@@ -35,18 +35,14 @@ pub fn list(state: &ShardState, caller: &Caller, query: &str) -> Result<Answer> 
         })?,
     };
     let after = parameter(query, "page_token").unwrap_or_default();
-    let names = state.shared.catalog.names().filter(|name| caller.sees(name));
+    let limit = limit.clamp(1, PAGE_MAX);
     // One name that they can't write makes clients refuse the whole list.
-    let mut names = names.filter(|name| is_writable(name) && *name > after.as_str());
-    let page: Vec<&str> = names.by_ref().take(limit.clamp(1, PAGE_MAX)).collect();
-    let next = names.next().and(page.last());
+    let is_shown = |name: &str| is_table_name(name) && caller.sees(name);
+    let mut page = state.shared.catalog.names(is_shown, &after, limit + 1);
+    let has_more = page.len() > limit;
+    page.truncate(limit);
+    let next = page.last().filter(|_| has_more);
     answer(json!({ "tables": page, "page_token": next }))
-}
-
-/// Returns whether clients accept a table's name.
-fn is_writable(name: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    (1..=128).contains(&name.len()) && name.chars().all(is_allowed) && name != "." && name != ".."
 }
 
 /// Describes a table.

@@ -1,29 +1,36 @@
 //! The catalog: maps names to open tables.
 //!
-//! The latest version of each table is kept open. New versions are opened in the background, and requests never wait
-//! for them. Other versions are opened on request, and a bounded number of them is cached. A table that cannot be
-//! opened is listed with its error and tried again.
+//! The latest version of each table that is configured by name is kept open. New versions are opened in the background,
+//! and requests never wait for them. Other versions are opened on request, and a bounded number of them is cached. A table
+//! that cannot be opened is listed with its error and tried again.
+//!
+//! Tables of folders come and go with each listing (`folders.rs` says which names they have). Such a table is opened by the
+//! first request for it, and is then like any other until it is closed (`idle.rs`).
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::ArcSwap;
+use futures::future::join_all;
 use futures::{FutureExt, StreamExt, stream};
-use lake::{Lake, LakeError, fault_of, on_runtime};
+use lake::{Lake, LakeError, TableUri, fault_of, on_runtime};
 use moka::future::Cache;
 use tables::{CacheUse, StoreUse};
 use tokio::runtime::Handle;
 use tracing::{info, warn};
 use wire::Fault;
 
-use super::named::named;
+use super::entry::{Entry, TableState};
+use super::folders::{Folder, assign};
+use super::idle::{OpenedInFolder, to_close};
 use super::open::OpenTable;
 use crate::config::{QueryConfig, TableConfig};
 use crate::error::{QueryError, Result};
 use crate::key_index::{KeyIndexes, RunSource};
-use crate::recall_curves::{CurveCounts, LOOK_EVERY, TableCurves};
+use crate::recall_curves::{CurveCounts, LOOK_EVERY};
 
 /// Maximum number of tables that are checked for new versions concurrently.
 const REFRESHES_MAX: usize = 8;
@@ -35,71 +42,67 @@ const INDEXES_PATIENCE: Duration = Duration::from_secs(600);
 /// version.
 const NEW_VERSION_PATIENCE: Duration = Duration::from_secs(5);
 
-/// All configured tables of a node.
+/// The tables by their names.
+type Entries = BTreeMap<String, Arc<Entry>>;
+
+/// All tables of a node.
 pub struct Catalog {
     lake: Lake,
     key_indexes: KeyIndexes,
     curve_counts: Arc<CurveCounts>,
-    entries: BTreeMap<String, Entry>,
-    /// Versions other than the current ones, by the table's name, its generation and the version.
-    versions: Cache<(String, u64, u64), Arc<OpenTable>>,
+    /// The tables that are configured by name.
+    named: BTreeMap<String, TableConfig>,
+    /// All tables. Replaced as a whole when those of folders have changed.
+    entries: ArcSwap<Entries>,
+    /// The folders, with their last listings.
+    folders: ArcSwap<Vec<Folder>>,
+    /// Held while the folders are listed.
+    listing: tokio::sync::Mutex<()>,
+    /// The number of entries that were created.
+    created: AtomicU64,
+    /// The number of refreshes.
+    round: AtomicU64,
+    /// Versions other than the current ones, by the number of the entry, its generation and the version.
+    versions: Cache<(u64, u64, u64), Arc<OpenTable>>,
     /// The runtime that opens tables. Tasks that a table spawns must outlive the core whose request opened it.
     background: Handle,
 }
 
-/// One configured table.
-struct Entry {
-    name: String,
-    config: TableConfig,
-    curves: Arc<TableCurves>,
-    /// The table's state. All cores read it with each request, and it rarely changes.
-    state: ArcSwap<TableState>,
-    /// A lock that is held while the table is being opened, so that concurrent requests wait for one attempt.
-    opening: tokio::sync::Mutex<()>,
-    /// A lock that is held while a newer version is looked for, and opened.
-    following: tokio::sync::Mutex<()>,
-    /// When the latest version was last looked for, in microseconds since 1970: the time before it was asked for.
-    followed: AtomicU64,
-}
-
-/// The state of a table.
-#[derive(Clone, Default)]
-struct TableState {
-    /// The version for requests that name none: the latest, or the pinned one.
-    current: Option<Arc<OpenTable>>,
-    /// The reason why there is no current version, or why the table cannot be followed.
-    fault: Option<Fault>,
-    /// Counts how often the table was dropped and recreated. Cached versions of an earlier generation are not used.
-    generation: u64,
-}
-
 /// An entry of [`Catalog::list`].
-pub struct Listed<'a> {
+pub struct Listed {
     /// The table's name.
-    pub name: &'a str,
+    pub name: String,
     /// The current version, if it is open.
     pub current: Option<Arc<OpenTable>>,
     /// The reason why the table cannot be opened or followed.
     pub fault: Option<Fault>,
+    /// Whether the first request for the table opens it.
+    pub opens_on_request: bool,
 }
 
 impl Catalog {
-    /// Creates the catalog. Opens no table yet.
+    /// Creates the catalog. Opens no table and lists no folder yet.
     pub fn new(lake: Lake, config: &QueryConfig, background: Handle) -> Self {
         let curve_counts = Arc::new(CurveCounts::default());
-        let entry = |(name, config): (&String, &TableConfig)| {
-            let (state, opening, following, followed) = Default::default();
-            let files = &config.recall_curves;
-            let curves = Arc::new(TableCurves::new(name, files, Arc::clone(&curve_counts)));
-            let (own_name, config) = (name.clone(), config.clone());
-            let entry =
-                Entry { name: own_name, config, curves, state, opening, following, followed };
-            (name.clone(), entry)
-        };
-        let entries = config.tables.iter().map(entry).collect();
-        let key_indexes = KeyIndexes::new(config.key_index.as_u64(), background.clone());
-        let versions = Cache::new(config.versions_max);
-        Self { lake, key_indexes, curve_counts, entries, versions, background }
+        let numbered = (0..).zip(&config.tables);
+        let entries = numbered.map(|(id, (name, config))| {
+            (name.clone(), Arc::new(Entry::named(id, name, config, &curve_counts)))
+        });
+        let entries: Entries = entries.collect();
+        let folders = config.folders.iter().cloned().map(Folder::new).collect();
+        Self {
+            created: AtomicU64::new(entries.len() as u64),
+            entries: ArcSwap::from_pointee(entries),
+            named: config.tables.clone(),
+            folders: ArcSwap::from_pointee(folders),
+            listing: tokio::sync::Mutex::default(),
+            round: AtomicU64::new(0),
+            key_indexes: KeyIndexes::new(config.key_index.as_u64(), background.clone()),
+            versions: Cache::new(config.versions_max),
+            lake,
+            curve_counts,
+            background,
+        }
     }
 
     /// Returns the maximum memory of all key indexes and the part in use, in bytes.
@@ -133,27 +136,35 @@ impl Catalog {
     /// # Errors
     /// [`QueryError::TableUnknown`], or the reason why the table cannot be opened.
     pub async fn open(&self, name: &str, version: u64) -> Result<Arc<OpenTable>> {
-        let entry = self.entries.get(name).ok_or_else(|| QueryError::TableUnknown {
-            table: name.to_owned(),
-            available: Vec::new(),
-        })?;
-        let current = entry.state().current.clone();
-        let current = match current {
-            Some(current) => Ok(current),
-            // Opening is rare and its future is large, so it is boxed to keep it out of every request's future.
-            None => {
-                let open = self.open_current(entry, OpenedFor::Request).boxed();
-                on_runtime(&self.background, open).await
+        let is_asked = |open: &OpenTable| version == 0 || version == open.version();
+        let (entry, current) = {
+            let entries = self.entries.load();
+            let entry = entries.get(name).ok_or_else(|| QueryError::TableUnknown {
+                table: name.to_owned(),
+                available: Vec::new(),
+            })?;
+            entry.use_in(self.round.load(Ordering::Relaxed));
+            match entry.state().current.clone() {
+                Some(current) if is_asked(&current) => return Ok(current),
+                current => (Arc::clone(entry), current),
             }
         };
-        match (version, current) {
-            (0, current) => current,
-            (version, Ok(current)) if current.version() == version => Ok(current),
-            (version, Ok(_)) => {
-                on_runtime(&self.background, self.open_version(entry, version).boxed()).await
+        // Opening is rare and its future is large, so it is boxed to keep it out of every request's future.
+        let opened = async {
+            let current = match current {
+                Some(current) => current,
+                None => {
+                    let opened = self.open_current(&entry, OpenedFor::Request).await?;
+                    self.close_tables();
+                    opened
+                }
+            };
+            match is_asked(&current) {
+                true => Ok(current),
+                false => self.open_version(&entry, version).await,
             }
-            (_, Err(error)) => Err(error),
-        }
+        };
+        on_runtime(&self.background, opened.boxed()).await
     }
 
     /// Returns the runtime on which tables are opened and read.
@@ -161,41 +172,127 @@ impl Catalog {
         &self.background
     }
 
-    /// Returns whether a table of that name is configured.
+    /// Returns whether there is a table of that name.
     pub fn has(&self, name: &str) -> bool {
-        self.entries.contains_key(name)
+        self.entries.load().contains_key(name)
     }
 
-    /// Returns the names of all tables, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.entries.keys().map(String::as_str)
+    /// Returns the names for which `is_shown` holds, sorted: those after `after`, and at most `count`.
+    pub fn names(&self, is_shown: impl Fn(&str) -> bool, after: &str, count: usize) -> Vec<String> {
+        let entries = self.entries.load();
+        let after = (Bound::Excluded(after), Bound::Unbounded);
+        let names = entries.range::<str, _>(after).map(|(name, _)| name);
+        names.filter(|name| is_shown(name)).take(count).cloned().collect()
     }
 
     /// Lists all tables, sorted by name.
-    pub fn list(&self) -> impl Iterator<Item = Listed<'_>> {
-        self.entries.values().map(|entry| {
+    pub fn list(&self) -> Vec<Listed> {
+        let entries = self.entries.load_full();
+        let listed = entries.values().map(|entry| {
             let TableState { current, fault, .. } = TableState::clone(&entry.state());
-            Listed { name: &entry.name, current, fault }
-        })
+            let (name, opens_on_request) = (entry.name.clone(), entry.opens_on_request());
+            Listed { name, current, fault, opens_on_request }
+        });
+        listed.collect()
+    }
+
+    /// Returns the folders whose tables are served, in the order of the configuration.
+    pub fn folders(&self) -> Arc<Vec<Folder>> {
+        self.folders.load_full()
     }
 
     /// Returns why a table cannot be opened or followed.
     pub fn fault(&self, name: &str) -> Option<Fault> {
-        self.entries.get(name)?.state().fault.clone()
+        self.entry(name)?.state().fault.clone()
     }
 
-    /// Opens tables that are not open, and updates open tables to their latest version, unless their version is pinned.
-    /// Starts to build the missing runs of their key indexes, without waiting for them. Never fails: an error is kept
-    /// in the table's state, and logged when it changes.
+    fn entry(&self, name: &str) -> Option<Arc<Entry>> {
+        self.entries.load().get(name).cloned()
+    }
+
+    /// Lists the folders: tables that have appeared are served from here on, those that have gone are not. Never fails: if
+    /// a folder cannot be listed, the tables that were found before stay, and the error is logged when it changes.
+    pub async fn list_folders(&self) {
+        let _listing = self.listing.lock().await;
+        let before = self.folders.load_full();
+        if before.is_empty() {
+            return;
+        }
+        let listings = before.iter().map(|it| self.lake.list_folder(&it.folder).boxed());
+        let listings = on_runtime(&self.background, join_all(listings).boxed()).await;
+        let mut folders = Vec::clone(&before);
+        for (folder, listed) in folders.iter_mut().zip(listings) {
+            folder.listed(listed);
+        }
+        let found = assign(&mut folders, &self.named);
+        for (folder, before) in folders.iter().zip(before.iter()) {
+            let uri = folder.folder.as_str();
+            for problem in folder.problems_since(before) {
+                warn!(folder = uri, "{problem}");
+            }
+            if before.error().is_some() && folder.error().is_none() {
+                info!(folder = uri, "the folder can be listed again");
+            }
+        }
+        self.replace_tables(found);
+        self.folders.store(Arc::new(folders));
+    }
+
+    /// Replaces the tables of folders by those that were found. A table that was there before keeps its entry.
+    fn replace_tables(&self, found: BTreeMap<String, TableUri>) {
+        let before = self.entries.load_full();
+        let named = before.iter().filter(|(_, entry)| !entry.opens_on_request());
+        let mut entries: Entries =
+            named.map(|(name, entry)| (name.clone(), Arc::clone(entry))).collect();
+        let mut added = 0;
+        for (name, uri) in found {
+            let known = before.get(&name).filter(|entry| entry.is_at(&uri)).cloned();
+            let entry = known.unwrap_or_else(|| {
+                added += 1;
+                let id = self.created.fetch_add(1, Ordering::Relaxed);
+                Arc::new(Entry::in_folder(id, &name, uri, &self.curve_counts))
+            });
+            entries.insert(name, entry);
+        }
+        let removed = before.len() + added - entries.len();
+        if added + removed > 0 {
+            info!(added, removed, tables = entries.len(), "the tables of folders have changed");
+            self.entries.store(Arc::new(entries));
+        }
+    }
+
+    /// Closes tables of folders that nobody has asked for lately, and those beyond the maximum.
+    fn close_tables(&self) {
+        let entries = self.entries.load_full();
+        let in_use = entries.values().filter(|it| it.opens_on_request() && it.is_in_use());
+        let in_use: Vec<_> = in_use.collect();
+        let open = in_use.iter().map(|entry| {
+            let current = entry.state().current.clone();
+            let fragments = current.map_or(0, |open| open.table.fragments().len());
+            OpenedInFolder { used: entry.used(), fragments }
+        });
+        let open: Vec<_> = open.collect();
+        for at in to_close(&open, self.round.load(Ordering::Relaxed)) {
+            in_use[at].close();
+        }
+    }
+
+    /// Opens tables that are not open, except those that are opened on request, and updates open tables to their latest
+    /// version, unless their version is pinned. Starts to build the missing runs of their key indexes, without waiting for
+    /// them. Never fails: an error is kept in the table's state, and logged when it changes.
     pub async fn refresh(&self) {
-        let refreshes = self.entries.values().map(|entry| self.refresh_one(entry).boxed());
-        let refreshes: Vec<_> = refreshes.collect();
+        self.round.fetch_add(1, Ordering::Relaxed);
+        self.close_tables();
+        let entries = self.entries.load_full();
+        let followed = entries.values().filter(|it| !it.opens_on_request() || it.is_in_use());
+        let refreshes: Vec<_> = followed.map(|entry| self.refresh_one(entry).boxed()).collect();
         stream::iter(refreshes).buffer_unordered(REFRESHES_MAX).collect::<()>().await;
     }
 
     /// Loads the indexes of the open tables whose configuration asks for it. Never fails: an error is logged.
     pub async fn warm_indexes(&self) {
-        let open = self.entries.values().filter_map(|entry| {
+        let entries = self.entries.load_full();
+        let open = entries.values().filter_map(|entry| {
             let current = entry.state().current.clone()?;
             Some(async move { entry.load_indexes(&current, INDEXES_PATIENCE).await })
         });
@@ -205,8 +302,7 @@ impl Catalog {
 
     /// Returns when the latest version of a table was last looked for; 1970 if it never was, or the table is unknown.
     pub fn followed(&self, name: &str) -> SystemTime {
-        let micros = self.entries.get(name).map_or(0, |it| it.followed.load(Ordering::Acquire));
-        SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
+        self.entry(name).map_or(SystemTime::UNIX_EPOCH, |entry| followed(&entry))
     }
 
     /// Looks for a newer version of a table. Callers that wait while the table is looked at share the next look.
@@ -214,13 +310,13 @@ impl Catalog {
     /// # Errors
     /// The reason why the latest version is not known.
     pub async fn catch_up(&self, name: &str) -> std::result::Result<(), Fault> {
-        let Some(entry) = self.entries.get(name) else { return Ok(()) };
+        let Some(entry) = self.entry(name) else { return Ok(()) };
         let asked = SystemTime::now();
         let _following = entry.following.lock().await;
-        if self.followed(name) >= asked {
+        if followed(&entry) >= asked {
             return Ok(());
         }
-        on_runtime(&self.background, self.follow(entry).boxed()).await
+        on_runtime(&self.background, self.follow(&entry).boxed()).await
     }
 
     async fn refresh_one(&self, entry: &Entry) {
@@ -256,7 +352,7 @@ impl Catalog {
         }
         let newer = match current.table.newer().await {
             // The manifests are gone. Opening the table anew shows whether it was dropped or recreated.
-            Err(LakeError::Corrupt { .. }) => self.lake.open(&entry.config.uri).await.map(Some),
+            Err(LakeError::Corrupt { .. }) => entry.load(&self.lake, None).await.map(Some),
             newer => newer,
         };
         match newer {
@@ -264,7 +360,7 @@ impl Catalog {
                 entry.clear_fault();
                 Ok(())
             }
-            Err(error) => Err(entry.set_fault(entry.named(fault_of(&error)))),
+            Err(error) => Err(entry.set_fault(entry.name_in(fault_of(&error)))),
             Ok(Some(table)) => {
                 let key = entry.config.key.as_deref();
                 match OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves) {
@@ -273,7 +369,7 @@ impl Catalog {
                         entry.replace(open);
                         Ok(())
                     }
-                    Err(error) => Err(entry.set_fault(entry.named(error.into()))),
+                    Err(error) => Err(entry.set_fault(entry.name_in(error.into()))),
                 }
             }
         }
@@ -295,11 +391,7 @@ impl Catalog {
                 }
             }
         };
-        let uri = &entry.config.uri;
-        let table = match entry.config.version {
-            Some(version) => self.lake.open_version(uri, version).await,
-            None => self.lake.open(uri).await,
-        };
+        let table = entry.load(&self.lake, entry.config.version).await;
         let key = entry.config.key.as_deref();
         let opened = table.map_err(QueryError::from).and_then(|table| {
             OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves)
@@ -307,7 +399,7 @@ impl Catalog {
         let outcome = match opened {
             Ok(open) => Ok(entry.replace(open)),
             Err(error) => {
-                let fault = entry.named(Fault::from(error));
+                let fault = entry.name_in(Fault::from(error));
                 Err(entry.set_fault(fault).into())
             }
         };
@@ -317,13 +409,13 @@ impl Catalog {
     }
 
     async fn open_version(&self, entry: &Entry, version: u64) -> Result<Arc<OpenTable>> {
-        let name = (entry.name.clone(), entry.state().generation, version);
+        let name = (entry.id, entry.state().generation, version);
         let open = async {
-            let table = self.lake.open_version(&entry.config.uri, version).await?;
+            let table = entry.load(&self.lake, Some(version)).await?;
             let key = entry.config.key.as_deref();
             OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves).map(Arc::new)
         };
-        let open = async { open.await.map_err(|error| entry.named(Fault::from(error))) };
+        let open = async { open.await.map_err(|error| entry.name_in(Fault::from(error))) };
         let opened = self.versions.try_get_with(name, open.boxed()).await;
         opened.map_err(|fault| QueryError::Fault(Fault::clone(&fault)))
     }
@@ -337,69 +429,7 @@ enum OpenedFor {
     Refresh,
 }
 
-impl Entry {
-    fn state(&self) -> Guard<Arc<TableState>> {
-        self.state.load()
-    }
-
-    /// Changes the state. `change` may be called again if the state was changed concurrently.
-    fn change(&self, change: impl Fn(&mut TableState)) {
-        self.state.rcu(|state| {
-            let mut state = TableState::clone(state);
-            change(&mut state);
-            state
-        });
-    }
-
-    /// Loads the table's indexes, if its configuration asks for it.
-    async fn load_indexes(&self, open: &OpenTable, patience: Duration) {
-        if !self.config.warm_indexes {
-            return;
-        }
-        let began = Instant::now();
-        let loaded = tokio::time::timeout(patience, open.table.prewarm().boxed()).await;
-        let (table, version, took) = (&self.name, open.version(), began.elapsed());
-        match loaded {
-            Ok(Ok(())) => info!(table, version, ?took, "the indexes are loaded"),
-            Ok(Err(error)) => warn!(table, version, "the indexes can't be loaded: {error}"),
-            Err(_) => {
-                warn!(table, version, "loading the indexes takes more than {took:?}; it ends here")
-            }
-        }
-    }
-
-    fn replace(&self, open: OpenTable) -> Arc<OpenTable> {
-        let open = Arc::new(open);
-        info!(table = self.name, uri = open.table.uri(), version = open.version(), "opened");
-        self.change(|state| {
-            let before = state.current.as_ref().map_or(0, |before| before.version());
-            state.generation += u64::from(open.version() <= before);
-            state.current = Some(Arc::clone(&open));
-            state.fault = None;
-        });
-        open
-    }
-
-    /// Returns a fault for callers, with the table's name in angle brackets in place of its URI. The log has the URI.
-    fn named(&self, fault: Fault) -> Fault {
-        // The fault may spell the URI differently than the configuration.
-        let uri = fault.metadata.get("table").unwrap_or(&self.config.uri).clone();
-        named(fault, &uri, &self.name)
-    }
-
-    fn clear_fault(&self) {
-        if self.state().fault.is_some() {
-            info!(table = self.name, "the table can be followed again");
-            self.change(|state| state.fault = None);
-        }
-    }
-
-    /// Records why the table cannot be opened or followed, and returns it.
-    fn set_fault(&self, fault: Fault) -> Fault {
-        if self.state().fault.as_ref() != Some(&fault) {
-            warn!(table = self.name, uri = self.config.uri, "{fault}");
-            self.change(|state| state.fault = Some(fault.clone()));
-        }
-        fault
-    }
+/// Returns when a table's latest version was last looked for.
+fn followed(entry: &Entry) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_micros(entry.followed.load(Ordering::Acquire))
 }

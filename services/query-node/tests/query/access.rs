@@ -18,7 +18,7 @@ use crate::table::{TestTable, address_of, key, vector};
 /// The keys of the callers. `one` may read the table `a`; `two` may do everything with `b`; `all` observes all tables.
 const KEYS: [&str; 3] = ["one", "two", "all"];
 
-fn policy(grants: &str) -> String {
+pub fn policy(grants: &str) -> String {
     let key = |name: &str| {
         let digest = access::digest_of_key(secret(name).as_bytes());
         format!("[keys.{name}]\nsha256 = [\"{digest}\"]\n")
@@ -26,7 +26,7 @@ fn policy(grants: &str) -> String {
     KEYS.map(key).concat() + grants
 }
 
-fn secret(name: &str) -> String {
+pub fn secret(name: &str) -> String {
     format!("the key of {name}, which nobody can guess")
 }
 

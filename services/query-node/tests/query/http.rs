@@ -19,15 +19,15 @@ use tokio::net::TcpStream;
 use crate::node::{config, near, serve_with, served};
 use crate::table::{DIMENSION, ROWS, TestTable, live, vector};
 
-struct Answer {
-    status: StatusCode,
+pub struct Answer {
+    pub status: StatusCode,
     version: Option<u64>,
     media_type: String,
     body: Bytes,
 }
 
 impl Answer {
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let text = String::from_utf8_lossy(&self.body);
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
@@ -85,11 +85,11 @@ fn request(method: Method, path: &str, body: impl Into<Bytes>) -> Request<Full<B
     request.body(Full::new(body.into())).unwrap()
 }
 
-async fn post(node: &QueryNode, path: &str, body: Value) -> Answer {
+pub async fn post(node: &QueryNode, path: &str, body: Value) -> Answer {
     send(node, request(Method::POST, path, body.to_string())).await
 }
 
-async fn get(node: &QueryNode, path: &str) -> Answer {
+pub async fn get(node: &QueryNode, path: &str) -> Answer {
     send(node, request(Method::GET, path, "")).await
 }
 

@@ -6,6 +6,7 @@ mod bad_input;
 mod cancel;
 mod ejection;
 mod fake_io;
+mod folders;
 mod follow;
 mod fuzz;
 mod get;

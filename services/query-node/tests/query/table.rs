@@ -138,16 +138,21 @@ impl TestTable {
     }
 
     async fn write(&self, batch: RecordBatch) {
-        let exists = std::fs::exists(&self.uri).unwrap();
-        let mode = if exists { WriteMode::Append } else { WriteMode::Create };
-        let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
-        let params = WriteParams { mode, ..Default::default() };
-        Dataset::write(reader, self.uri.as_str(), Some(params)).await.unwrap();
+        write(&self.uri, batch).await;
     }
 
     pub async fn index(&self, request: IndexRequest) {
         build_index(&lake(), &self.uri, &request, |_| {}).await.unwrap();
     }
+}
+
+/// Appends rows to the table at `uri`, or creates it.
+pub async fn write(uri: &str, batch: RecordBatch) {
+    let exists = std::fs::exists(uri).unwrap();
+    let mode = if exists { WriteMode::Append } else { WriteMode::Create };
+    let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+    let params = WriteParams { mode, ..Default::default() };
+    Dataset::write(reader, uri, Some(params)).await.unwrap();
 }
 
 pub fn lake() -> Lake {

@@ -9,6 +9,7 @@ mod cluster;
 mod damage;
 mod endpoints;
 mod fetch_oracle;
+mod folders;
 mod index_files;
 mod isolation;
 mod key_runs;

@@ -81,6 +81,12 @@ impl S3 {
         Self::start_at(&program, port, false).await
     }
 
+    /// Stops the server until it is restarted.
+    pub fn stop(&mut self) {
+        self.server.kill().unwrap();
+        self.server.wait().unwrap();
+    }
+
     /// Restarts the server and uploads the same files again.
     async fn restarted(self, folder: &Path) -> Self {
         let s3 = self.emptied().await;
@@ -90,17 +96,18 @@ impl S3 {
 
     /// Puts all files of a folder below the prefix `name`.
     pub fn put_folder(&self, folder: &Path, name: &str) {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let entry = entry.unwrap();
-            let name = format!("{name}/{}", entry.file_name().to_str().unwrap());
-            if entry.file_type().unwrap().is_dir() {
-                self.put_folder(&entry.path(), &name);
-            } else {
-                let bytes = std::fs::read(entry.path()).unwrap();
-                let answer = self.request("PUT", &name, &bytes).unwrap();
-                assert!(answer.contains(" 200 "), "{name}: {answer}");
-            }
-        }
+        each_file(folder, name, &|path, name| {
+            let answer = self.request("PUT", name, &std::fs::read(path).unwrap()).unwrap();
+            assert!(answer.contains(" 200 "), "{name}: {answer}");
+        });
+    }
+
+    /// Deletes all files of a folder that were put below the prefix `name`.
+    pub fn delete_folder(&self, folder: &Path, name: &str) {
+        each_file(folder, name, &|_, name| {
+            let answer = self.request("DELETE", name, b"").unwrap();
+            assert!(answer.contains(" 204 "), "{name}: {answer}");
+        });
     }
 
     /// Sends one plain HTTP request and returns the answer.
@@ -128,6 +135,18 @@ impl S3 {
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into()
+    }
+}
+
+/// Calls `act` with the path of each file of a folder, and with its name below the prefix `name`.
+fn each_file(folder: &Path, name: &str, act: &impl Fn(&Path, &str)) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let name = format!("{name}/{}", entry.file_name().to_str().unwrap());
+        match entry.file_type().unwrap().is_dir() {
+            true => each_file(&entry.path(), &name, act),
+            false => act(&entry.path(), &name),
+        }
     }
 }
 

@@ -1,0 +1,193 @@
+//! A table of the catalog: its state, and how it is opened.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::{ArcSwap, Guard};
+use futures::FutureExt;
+use lake::{Lake, Table, TableUri};
+use tracing::{info, warn};
+use wire::Fault;
+
+use super::named::named;
+use super::open::OpenTable;
+use crate::config::TableConfig;
+use crate::recall_curves::{CurveCounts, TableCurves};
+
+/// A table.
+pub struct Entry {
+    pub name: String,
+    pub config: TableConfig,
+    pub curves: Arc<TableCurves>,
+    /// The table's URI if a folder has it; `None` if it is configured by name.
+    in_folder: Option<TableUri>,
+    /// A number that no other entry of the catalog has, also not one of the same name before or after.
+    pub id: u64,
+    /// The table's state. All cores read it with each request, and it rarely changes.
+    state: ArcSwap<TableState>,
+    /// A lock that is held while the table is being opened, so that concurrent requests wait for one attempt.
+    pub opening: tokio::sync::Mutex<()>,
+    /// A lock that is held while a newer version is looked for, and opened.
+    pub following: tokio::sync::Mutex<()>,
+    /// When the latest version was last looked for, in microseconds since 1970: the time before it was asked for.
+    pub followed: AtomicU64,
+    /// The round of the catalog in which a request last asked for the table.
+    used: AtomicU64,
+}
+
+/// The state of a table.
+#[derive(Clone, Default)]
+pub struct TableState {
+    /// The version for requests that name none: the latest, or the pinned one.
+    pub current: Option<Arc<OpenTable>>,
+    /// The reason why there is no current version, or why the table cannot be followed.
+    pub fault: Option<Fault>,
+    /// Counts how often the table was closed, or dropped and recreated. Cached versions of an earlier generation are not
+    /// used.
+    pub generation: u64,
+}
+
+impl Entry {
+    /// Creates the entry of a table that is configured by name.
+    pub fn named(id: u64, name: &str, config: &TableConfig, counts: &Arc<CurveCounts>) -> Self {
+        Self::new(id, name, config.clone(), None, counts)
+    }
+
+    /// Creates the entry of a folder's table.
+    pub fn in_folder(id: u64, name: &str, uri: TableUri, counts: &Arc<CurveCounts>) -> Self {
+        let config = TableConfig { uri: uri.to_string(), ..Default::default() };
+        Self::new(id, name, config, Some(uri), counts)
+    }
+
+    fn new(
+        id: u64,
+        name: &str,
+        config: TableConfig,
+        in_folder: Option<TableUri>,
+        counts: &Arc<CurveCounts>,
+    ) -> Self {
+        let (state, opening, following, followed, used) = Default::default();
+        let curves = Arc::new(TableCurves::new(name, &config.recall_curves, Arc::clone(counts)));
+        let name = name.to_owned();
+        Self { name, config, curves, in_folder, id, state, opening, following, followed, used }
+    }
+
+    /// Returns whether the table is opened by the first request for it, and closed when nobody asks for it any more: a
+    /// folder may have thousands of tables.
+    pub fn opens_on_request(&self) -> bool {
+        self.in_folder.is_some()
+    }
+
+    /// Returns whether this is the entry of the folder's table at `uri`.
+    pub fn is_at(&self, uri: &TableUri) -> bool {
+        self.in_folder.as_ref() == Some(uri)
+    }
+
+    /// Returns whether the table is open, or could not be opened.
+    pub fn is_in_use(&self) -> bool {
+        let state = self.state();
+        state.current.is_some() || state.fault.is_some()
+    }
+
+    /// Records that a request asks for the table.
+    pub fn use_in(&self, round: u64) {
+        // All cores read this, so it is written only once in a round.
+        if self.used.load(Ordering::Relaxed) != round {
+            self.used.store(round, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the round in which a request last asked for the table.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Opens the latest version, or the given one. A folder's table is opened without following links, since whoever can
+    /// write to the folder may have put one in its place.
+    pub async fn load(&self, lake: &Lake, version: Option<u64>) -> lake::Result<Table> {
+        let uri = match &self.in_folder {
+            Some(uri) => uri.clone(),
+            None => lake.canonical(&self.config.uri).await?,
+        };
+        match version {
+            Some(version) => lake.open_canonical_version(&uri, version).await,
+            None => lake.open_canonical(&uri).await,
+        }
+    }
+
+    /// Closes the table: the next request for it opens it again. Requests that run keep what they use.
+    pub fn close(&self) {
+        self.change(|state| {
+            *state = TableState { generation: state.generation + 1, ..Default::default() }
+        });
+    }
+
+    /// Returns the state.
+    pub fn state(&self) -> Guard<Arc<TableState>> {
+        self.state.load()
+    }
+
+    /// Changes the state. `change` may be called again if the state was changed concurrently.
+    fn change(&self, change: impl Fn(&mut TableState)) {
+        self.state.rcu(|state| {
+            let mut state = TableState::clone(state);
+            change(&mut state);
+            state
+        });
+    }
+
+    /// Loads the table's indexes, if its configuration asks for it.
+    pub async fn load_indexes(&self, open: &OpenTable, patience: Duration) {
+        if !self.config.warm_indexes {
+            return;
+        }
+        let began = Instant::now();
+        let loaded = tokio::time::timeout(patience, open.table.prewarm().boxed()).await;
+        let (table, version, took) = (&self.name, open.version(), began.elapsed());
+        match loaded {
+            Ok(Ok(())) => info!(table, version, ?took, "the indexes are loaded"),
+            Ok(Err(error)) => warn!(table, version, "the indexes can't be loaded: {error}"),
+            Err(_) => {
+                warn!(table, version, "loading the indexes takes more than {took:?}; it ends here")
+            }
+        }
+    }
+
+    /// Makes a version the current one.
+    pub fn replace(&self, open: OpenTable) -> Arc<OpenTable> {
+        let open = Arc::new(open);
+        info!(table = self.name, uri = open.table.uri(), version = open.version(), "opened");
+        self.change(|state| {
+            let before = state.current.as_ref().map_or(0, |before| before.version());
+            state.generation += u64::from(open.version() <= before);
+            state.current = Some(Arc::clone(&open));
+            state.fault = None;
+        });
+        open
+    }
+
+    /// Returns a fault for callers, with the table's name in angle brackets in place of its URI. The log has the URI.
+    pub fn name_in(&self, fault: Fault) -> Fault {
+        // The fault may spell the URI differently than the configuration.
+        let uri = fault.metadata.get("table").unwrap_or(&self.config.uri).clone();
+        named(fault, &uri, &self.name)
+    }
+
+    /// Records that the table can be opened and followed.
+    pub fn clear_fault(&self) {
+        if self.state().fault.is_some() {
+            info!(table = self.name, "the table can be followed again");
+            self.change(|state| state.fault = None);
+        }
+    }
+
+    /// Records why the table cannot be opened or followed, and returns it.
+    pub fn set_fault(&self, fault: Fault) -> Fault {
+        if self.state().fault.as_ref() != Some(&fault) {
+            warn!(table = self.name, uri = self.config.uri, "{fault}");
+            self.change(|state| state.fault = Some(fault.clone()));
+        }
+        fault
+    }
+}
