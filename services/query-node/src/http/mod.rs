@@ -58,6 +58,9 @@ use crate::tables::OpenTable;
 /// structured full-text queries.
 const PROTOCOL_VERSION: &str = "0.3.0";
 
+/// The description of all plain calls, for programs that make clients and documents of it.
+const OPENAPI: &str = include_str!("openapi.json");
+
 /// The answers to calls that are refused before they reach their service.
 pub const PLAIN_CALLS: PlainCalls =
     PlainCalls { refuse: |fault| versioned(refuse(&fault), None).map(tonic::body::Body::new) };
@@ -66,6 +69,7 @@ pub const PLAIN_CALLS: PlainCalls =
 pub fn routes(state: Arc<ShardState>) -> Router {
     Router::new()
         .route("/healthz", get(health))
+        .route("/openapi.json", get(|| async { response(Body::from(OPENAPI), "application/json") }))
         .route("/v1/{*rest}", any(serve))
         .route("//v1/{*rest}", any(serve))
         .with_state(state)

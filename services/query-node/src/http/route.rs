@@ -71,6 +71,97 @@ pub enum TableCall {
     PrewarmRows,
 }
 
+/// A path that is served. `{id}` and `{index}` stand for any part of a path.
+struct Served {
+    method: Method,
+    path: &'static str,
+    route: fn(Parts<'_>) -> Route,
+}
+
+/// What the path of a request has in place of `{id}` and `{index}`.
+struct Parts<'a> {
+    /// The parts of the id.
+    id: Vec<String>,
+    index: &'a str,
+    dialect: Dialect,
+}
+
+/// The path of a call of one table.
+const fn of_table(path: &'static str, route: fn(Parts<'_>) -> Route) -> Served {
+    Served { method: Method::POST, path, route }
+}
+
+/// The paths that are served. `openapi.json` describes each.
+static SERVED: [Served; 19] = [
+    Served {
+        method: Method::GET,
+        path: "/v1/table",
+        route: |_| Route::Tables { namespace: Vec::new() },
+    },
+    Served {
+        method: Method::GET,
+        path: "/v1/namespace/{id}/table/list",
+        route: |parts| Route::Tables { namespace: parts.id },
+    },
+    Served {
+        method: Method::GET,
+        path: "/v1/namespace/{id}/list",
+        route: |parts| Route::Namespaces { namespace: parts.id },
+    },
+    Served {
+        method: Method::POST,
+        path: "/v1/namespace/{id}/describe",
+        route: |parts| Route::Namespace { namespace: parts.id },
+    },
+    of_table("/v1/table/{id}/describe", |parts| parts.call(TableCall::Describe)),
+    of_table("/v1/table/{id}/exists", |parts| parts.call(TableCall::Exists)),
+    of_table("/v1/table/{id}/query", |parts| parts.call(TableCall::Query)),
+    of_table("/v1/table/{id}/count_rows", |parts| parts.call(TableCall::CountRows)),
+    of_table("/v1/table/{id}/stats", |parts| parts.call(TableCall::Stats)),
+    of_table("/v1/table/{id}/explain_plan", |parts| parts.call(TableCall::ExplainPlan)),
+    of_table("/v1/table/{id}/analyze_plan", |parts| parts.call(TableCall::AnalyzePlan)),
+    of_table("/v1/table/{id}/version/list", |parts| parts.call(TableCall::Versions)),
+    of_table("/v1/table/{id}/tags/list", |parts| parts.call(TableCall::Tags)),
+    of_table("/v1/table/{id}/tags/version", |parts| parts.call(TableCall::TagVersion)),
+    of_table("/v1/table/{id}/branches/list", |parts| parts.call(TableCall::Branches)),
+    of_table("/v1/table/{id}/index/list", |parts| parts.call(TableCall::Indexes)),
+    of_table("/v1/table/{id}/index/{index}/stats", |parts| {
+        let index = parts.index.to_owned();
+        parts.call(TableCall::IndexStats { index })
+    }),
+    of_table("/v1/table/{id}/index/{index}/prewarm", |parts| {
+        let index = parts.index.to_owned();
+        parts.call(TableCall::PrewarmIndex { index })
+    }),
+    of_table("/v1/table/{id}/page_cache/prewarm", |parts| parts.call(TableCall::PrewarmRows)),
+];
+
+impl Parts<'_> {
+    fn call(self, call: TableCall) -> Route {
+        Route::Table { name: self.id.join(DELIMITER), call, dialect: self.dialect }
+    }
+}
+
+impl Served {
+    /// Returns the id and the index that `parts` names, if they have the form of the path.
+    fn matches<'a>(&self, parts: &[&'a str]) -> Option<(&'a str, &'a str)> {
+        let own = self.path.split('/').skip(1);
+        if own.clone().count() != parts.len() {
+            return None;
+        }
+        let mut found = ("", "");
+        for (own, part) in own.zip(parts) {
+            match own {
+                "{id}" => found.0 = part,
+                "{index}" => found.1 = part,
+                own if own == *part => {}
+                _ => return None,
+            }
+        }
+        Some(found)
+    }
+}
+
 /// Parses the path and the query string of a request.
 ///
 /// # Errors
@@ -78,58 +169,24 @@ pub enum TableCall {
 pub fn route(method: &Method, path: &str, query: &str) -> Result<Route, HttpError> {
     let delimiter = parameter(query, "delimiter").filter(|it| !it.is_empty());
     let delimiter = delimiter.as_deref().unwrap_or(DELIMITER);
-    let has_slash = path.ends_with('/');
     let parts: Vec<Cow<'_, str>> = path
         .split('/')
         .filter(|part| !part.is_empty())
         .map(|part| percent_decode_str(part).decode_utf8_lossy())
         .collect();
     let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
-    let namespace = |id: &str| ids(id, delimiter);
-    let (route, wanted) = match parts.as_slice() {
-        ["v1", "table"] => (Route::Tables { namespace: Vec::new() }, Method::GET),
-        ["v1", "namespace", id, "table", "list"] => {
-            (Route::Tables { namespace: namespace(id) }, Method::GET)
-        }
-        ["v1", "namespace", id, "list"] => {
-            (Route::Namespaces { namespace: namespace(id) }, Method::GET)
-        }
-        ["v1", "namespace", id, "describe"] => {
-            (Route::Namespace { namespace: namespace(id) }, Method::POST)
-        }
-        ["v1", "table", id, call @ ..] => {
-            let call = table_call(call).ok_or_else(|| HttpError::not_built(path))?;
-            let dialect = if has_slash { Dialect::LanceDb } else { Dialect::Namespace };
-            (Route::Table { name: ids(id, delimiter).join(DELIMITER), call, dialect }, Method::POST)
-        }
-        ["v1", ..] => return Err(HttpError::not_built(path)),
-        _ => return Err(HttpError::NoSuchPath(path.to_owned())),
+    let served = SERVED.iter().find_map(|served| Some((served, served.matches(&parts)?)));
+    let Some((served, (id, index))) = served else {
+        return Err(match parts.first() {
+            Some(&"v1") => HttpError::not_built(path),
+            _ => HttpError::NoSuchPath(path.to_owned()),
+        });
     };
-    match *method == wanted {
-        true => Ok(route),
-        false => Err(HttpError::Method { path: path.to_owned(), wanted }),
+    if *method != served.method {
+        return Err(HttpError::Method { path: path.to_owned(), wanted: served.method.clone() });
     }
-}
-
-fn table_call(parts: &[&str]) -> Option<TableCall> {
-    Some(match parts {
-        ["describe"] => TableCall::Describe,
-        ["exists"] => TableCall::Exists,
-        ["query"] => TableCall::Query,
-        ["count_rows"] => TableCall::CountRows,
-        ["stats"] => TableCall::Stats,
-        ["explain_plan"] => TableCall::ExplainPlan,
-        ["analyze_plan"] => TableCall::AnalyzePlan,
-        ["version", "list"] => TableCall::Versions,
-        ["tags", "list"] => TableCall::Tags,
-        ["tags", "version"] => TableCall::TagVersion,
-        ["branches", "list"] => TableCall::Branches,
-        ["index", "list"] => TableCall::Indexes,
-        ["index", index, "stats"] => TableCall::IndexStats { index: (*index).to_owned() },
-        ["index", index, "prewarm"] => TableCall::PrewarmIndex { index: (*index).to_owned() },
-        ["page_cache", "prewarm"] => TableCall::PrewarmRows,
-        _ => return None,
-    })
+    let dialect = if path.ends_with('/') { Dialect::LanceDb } else { Dialect::Namespace };
+    Ok((served.route)(Parts { id: ids(id, delimiter), index, dialect }))
 }
 
 /// Splits an id into its parts.
@@ -145,6 +202,8 @@ pub fn parameter(query: &str, name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn post(path: &str) -> Result<Route, HttpError> {
@@ -193,6 +252,26 @@ mod tests {
         assert_eq!(get("//v1/table"), Some(Route::Tables { namespace: vec![] }));
         let list = get("/v1/namespace/a/table/list");
         assert_eq!(list, Some(Route::Tables { namespace: vec!["a".into()] }));
+    }
+
+    #[test]
+    fn the_document_describes_every_path_and_no_other() {
+        let document: serde_json::Value = serde_json::from_str(super::super::OPENAPI).unwrap();
+        let mut described = BTreeSet::new();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for method in methods.as_object().unwrap().keys() {
+                described.insert((path.clone(), method.to_ascii_uppercase()));
+            }
+        }
+        let alone = ["/healthz", "/openapi.json"].map(|path| (path.to_owned(), "GET".to_owned()));
+        let served = SERVED.iter().map(|it| (it.path.to_owned(), it.method.to_string()));
+        assert_eq!(described, served.chain(alone).collect());
+        // What the document refers to is there.
+        let text = document.to_string();
+        for reference in text.split("\"$ref\":\"#").skip(1) {
+            let pointer = reference.split('"').next().unwrap();
+            assert!(document.pointer(pointer).is_some(), "{pointer}");
+        }
     }
 
     #[test]

@@ -132,6 +132,22 @@ async fn lists_and_descriptions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_calls_are_described() {
+    let (node, _client) = serve_with(config(&[])).await;
+    let stream = TcpStream::connect(node.local_addr()).await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    let driving = tokio::spawn(connection);
+    let asked = request(Method::GET, "/openapi.json", "");
+    let response = sender.send_request(asked).await.unwrap();
+    assert_eq!(response.headers()["content-type"], "application/json");
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    driving.abort();
+    let document: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(document["openapi"], "3.1.0");
+    assert!(document["paths"]["/v1/table/{id}/query"]["post"].is_object());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_search_finds_what_grpc_finds() {
     let (_table, node, client) = served().await;
     let grpc = client.search(near(vector(1), 7)).await.unwrap().rows;
