@@ -28,6 +28,7 @@ const ORDINARY: &[&str] = &[
     "is_valid(a) AND coalesce(a, 1) = 1 -- why\n",
     "json_extract(doc, '$.a[0].b') = '1' AND json_get_int(doc, 'n') = 3",
     "a IS DISTINCT FROM b /* c */ AND x = X'ff'",
+    "a IN (arrow_cast(X'0a0b', 'FixedSizeBinary(2)'), arrow_cast(X'0c0d', 'FixedSizeBinary(2)'))",
     "((((a = 1) AND (b = 2)) AND (c = 3)) AND ((d = 4)))",
     "date = '2020' AND left = 1 AND type = 2 AND key = 3",
 ];
@@ -86,6 +87,9 @@ fn the_error_names_what_is_malformed() {
             "the function `levenshtein` is not offered in filters: it costs",
         ),
         ("length(lpad(a, 5000000)) < 0", "the function `lpad` is not offered in filters: it makes"),
+        ("arrow_cast(a, 'List(Int8)') = 1", "only to `FixedSizeBinary(n)`"),
+        ("arrow_cast(a, b) = 1", "the type of `arrow_cast` has to be a text in quotes"),
+        ("arrow_cast(a, 'FixedSizeBinary(2147483647)') = b", "is not offered"),
         ("Regexp_Like(a, 'x')", "the function `regexp_like` is not offered"),
     ] {
         let said = check(filter).unwrap_err();

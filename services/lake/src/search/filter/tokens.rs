@@ -356,6 +356,7 @@ impl TokenChecker {
         let is_path = match arguments {
             Arguments::Count(..) | Arguments::Joined => return Ok(()),
             Arguments::List => return self.check_list(&name),
+            Arguments::BinaryType => return self.check_binary_type(&name),
             Arguments::Text => false,
             Arguments::Path => true,
         };
@@ -368,6 +369,19 @@ impl TokenChecker {
             ));
         }
         Ok(())
+    }
+
+    /// Checks that the second argument is the type of bytes of a fixed number.
+    fn check_binary_type(&mut self, name: &str) -> Result<(), String> {
+        let text = self.pattern(&format!("the type of `{name}`"), &[Token::RParen])?;
+        let bytes = text.strip_prefix("FixedSizeBinary(").and_then(|it| it.strip_suffix(')'));
+        match bytes.is_some_and(|bytes| bytes.parse::<u16>().is_ok()) {
+            true => Ok(()),
+            false => Err(format!(
+                "`{name}` to {} is not offered, only to `FixedSizeBinary(n)`; use `CAST(x AS type)`",
+                quoted(&text)
+            )),
+        }
     }
 
     /// Checks that the call ends with a list of a few values.
@@ -571,7 +585,7 @@ fn check_count(name: &str, arguments: Arguments, count: usize) -> Result<(), Str
     let (least, most) = match arguments {
         Arguments::Count(least, most) => (least, most),
         Arguments::Joined => (1, JOINS_MAX),
-        Arguments::Text | Arguments::List | Arguments::Path => (2, 2),
+        Arguments::Text | Arguments::List | Arguments::Path | Arguments::BinaryType => (2, 2),
     };
     match (least..=most).contains(&count) {
         true => Ok(()),
