@@ -82,6 +82,9 @@ mod tests {
             bytes: None,
             parameters: String::new(),
             segments: Vec::new(),
+            format: None,
+            details: None,
+            created: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The indexes of a version of a table.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use lance::Dataset;
 use lance::index::{DatasetIndexExt, DatasetIndexInternalExt, IndexDescription};
@@ -35,6 +36,13 @@ pub struct IndexInfo {
     pub parameters: String,
     /// The UUIDs of its segments.
     pub segments: Vec<String>,
+    /// The format version of its first segment.
+    pub format: Option<i32>,
+    /// The parameters that the manifest records, as Lance describes them in JSON; `None` for a kind that Lance doesn't
+    /// know. `Table::text_parameters` reads all of a full-text index.
+    pub details: Option<String>,
+    /// When its first segment was built, if recorded.
+    pub created: Option<SystemTime>,
 }
 
 impl IndexInfo {
@@ -90,6 +98,14 @@ impl IndexInfo {
             columns,
             parameters: String::new(),
             segments: described.segments().iter().map(|it| it.uuid.to_string()).collect(),
+            format: described.segments().first().map(|it| it.index_version),
+            details: described.details().ok(),
+            created: described
+                .segments()
+                .iter()
+                .filter_map(|it| it.created_at)
+                .min()
+                .map(Into::into),
         };
         if info.is_vector() {
             info.parameters = parameters(&described.details()?)?;

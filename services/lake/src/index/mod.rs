@@ -7,6 +7,7 @@ pub(crate) mod metric;
 mod plan;
 mod progress;
 mod request;
+mod text_parameters;
 
 pub use build::{IndexSummary, build_index};
 pub use duplicates::DuplicateKeys;
