@@ -14,6 +14,7 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use lance::Dataset;
 use lance::dataset::fragment::FileFragment;
 use lance::index::DatasetIndexExt;
+use lance_core::datatypes::format_field_path;
 use tables::{DeletedRows, FragmentInfo, TableUri};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
@@ -387,6 +388,14 @@ impl Table {
     pub(crate) fn column_position(&self, column: &str) -> Result<usize> {
         let position = self.inner.positions.get(column).copied();
         position.ok_or_else(|| LakeError::column_not_found(column, self.schema()))
+    }
+
+    /// Returns the path of an index's column as Lance writes it: with backticks around names that are no identifiers.
+    pub fn column_path(&self, column: &str) -> String {
+        match self.column_position(column) {
+            Ok(_) => format_field_path(&[column]),
+            Err(_) => column.to_owned(),
+        }
     }
 
     /// One fragment, as Lance's type. Errors: `FragmentNotFound`.

@@ -67,7 +67,7 @@ impl Tune {
     pub async fn new(request: TuneRequest, call: &mut Call) -> Result<Self> {
         let open = call.open(&request.table, request.version, Permission::Warm).await?;
         let named = Some(request.vector_column.as_str()).filter(|column| !column.is_empty());
-        let column = column_of_vectors(&open, named).await?;
+        let column = column_of_vectors(&open, named, None).await?;
         let unmeasurable = |reason: String| QueryError::RecallUnmeasurable {
             table: open.name.clone(),
             column: column.clone(),

@@ -32,7 +32,7 @@ pub async fn table_facts(name: &str, table: &Table) -> TableFacts {
         name: name.to_owned(),
         key,
         words: words.filter(|words| !words.is_empty()),
-        has_vector: table.vector_column(None).await.is_ok(),
+        has_vector: table.vector_column(None, None).await.is_ok(),
     }
 }
 

@@ -77,8 +77,11 @@ impl IndexInfo {
         described: &dyn IndexDescription,
     ) -> lance::Result<Self> {
         let schema = dataset.schema();
-        let path =
-            |id: &u32| schema.field_path(*id as i32).unwrap_or_else(|_| format!("field {id}"));
+        let path = |id: &u32| match schema.fields.iter().find(|field| field.id == *id as i32) {
+            // A path would have backticks around a name that is no identifier.
+            Some(field) => field.name.clone(),
+            None => schema.field_path(*id as i32).unwrap_or_else(|_| format!("field {id}")),
+        };
         let columns: Vec<_> = described.field_ids().iter().map(path).collect();
         let covers = |id| {
             described

@@ -7,6 +7,7 @@ use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::PhysicalExpr;
 use lance::io::exec::Planner;
+use lance_core::datatypes::Field as LanceField;
 
 use super::filter::{check_tokens, check_whole};
 use crate::deep_stack::on_deep_stack;
@@ -62,6 +63,18 @@ impl Table {
         let nullable = physical.nullable(&schema).map_err(typed)?;
         let field = Arc::new(Field::new(name, data_type, nullable));
         Ok(Expression { columns: schema, field, physical, sql: sql.to_owned() })
+    }
+
+    /// Returns the expression that reads the column at `path`: a nested one, such as `place.x`, or one whose name is in
+    /// backticks or in other case. The computed column is named as `path` is written.
+    ///
+    /// Errors: `ColumnNotFound`.
+    pub fn column_expression(&self, path: &str) -> Result<Expression> {
+        let fields = self.dataset().schema().resolve_case_insensitive(path);
+        let fields = fields.ok_or_else(|| LakeError::column_not_found(path, self.schema()))?;
+        let quoted = |field: &LanceField| format!("`{}`", field.name.replace('`', "``"));
+        let sql = fields.into_iter().map(quoted).collect::<Vec<_>>().join(".");
+        self.expression(path, &sql, &[])
     }
 }
 

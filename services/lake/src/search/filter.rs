@@ -34,7 +34,7 @@ use crate::words::shortened;
 /// An order of rows, by the values of one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderBy {
-    /// The top-level column.
+    /// The column; a nested one is written as a path, such as `place.x`.
     pub column: String,
     /// Whether larger values come first.
     pub is_descending: bool,
@@ -150,7 +150,9 @@ impl Table {
         limit: usize,
     ) -> Result<Vec<RowAddr>> {
         for OrderBy { column, .. } in by {
-            self.column_position(column)?;
+            if self.dataset().schema().field(column).is_none() {
+                return Err(LakeError::column_not_found(column, self.schema()));
+            }
         }
         let mut scanner = self.dataset().scan();
         self.caught(async { only_addresses(self.dataset(), &mut scanner, &[]) }).await?;

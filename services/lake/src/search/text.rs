@@ -41,6 +41,8 @@ pub struct TextQuery {
     /// A SQL expression that the rows must satisfy. It is applied before the search, so that `k` rows are returned if
     /// that many match.
     pub filter: Option<String>,
+    /// Whether to leave out rows that the index does not cover.
+    pub indexed_only: bool,
 }
 
 /// The rows that a full-text search found.
@@ -119,6 +121,9 @@ impl Table {
         let search = async {
             let searched = FullTextSearchQuery::new_query(searched).limit(Some(k));
             scanner.prefilter(true).full_text_search(searched)?.limit(Some(k), None)?;
+            if query.indexed_only {
+                scanner.fast_search();
+            }
             let batch = scanner.try_into_batch().await?;
             let scores = f32_column(&batch, SCORE)?.iter();
             let hits = addresses(&batch)?.zip(scores);

@@ -4,11 +4,14 @@
 use std::sync::Arc;
 
 use address::RowAddr;
-use arrow::array::{ArrayRef, Float32Array, Int8Array, RecordBatch, UInt8Array};
+use arrow::array::{
+    Array, ArrayRef, FixedSizeListArray, Float32Array, Int8Array, RecordBatch, UInt8Array,
+};
 use arrow::compute::cast;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field, Fields};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
+use lance_core::datatypes::format_field_path;
 
 use super::allow_list::{AllowList, Allowed};
 use super::filter::may_read_clock;
@@ -26,7 +29,8 @@ use crate::table::Table;
 pub struct VectorQuery {
     /// The vector column; `None` if the table has only one, or only one with an index.
     pub column: Option<String>,
-    /// The query vector: as many finite numbers as the column has dimensions.
+    /// The query vector: as many finite numbers as the column has dimensions. For a column of lists of vectors, one or
+    /// more vectors, one behind the other: a row's distance is the sum of those of each vector to the row's nearest.
     pub vector: Vec<f32>,
     /// The number of rows; at least 1. To refine, request more and rank them by exact distances.
     pub k: usize,
@@ -134,7 +138,7 @@ impl Table {
     /// Errors: as `search_vector`.
     pub async fn open_search<'a>(&'a self, query: &VectorQuery) -> Result<VectorRoute<'a>> {
         let (column, vector) = self.check_vector_query(query).await?;
-        if let Some(reason) = query.needs_plan() {
+        if let Some(reason) = query.needs_plan().or_else(|| self.nested_reason(&column)) {
             return Ok(VectorRoute::Planned(reason));
         }
         let partitions = match self.open_partitions(&column).await? {
@@ -159,7 +163,7 @@ impl Table {
     /// Errors: as `search_vector`.
     pub async fn direct_search<'a>(&'a self, query: &VectorQuery) -> Result<VectorRoute<'a>> {
         let (column, vector) = self.check_vector_query(query).await?;
-        if let Some(reason) = query.needs_plan() {
+        if let Some(reason) = query.needs_plan().or_else(|| self.nested_reason(&column)) {
             return Ok(VectorRoute::Planned(reason));
         }
         let partitions = match self.direct_of(self.column_position(&column)?).partitions.get() {
@@ -172,6 +176,11 @@ impl Table {
             Some(None) => Ok(VectorRoute::Planned(PlanReason::Unopened)),
             list => self.route(query, &column, vector, partitions, list.flatten().as_ref()),
         }
+    }
+
+    /// Returns the reason if `column` is nested: its index is not searched directly.
+    fn nested_reason(&self, column: &str) -> Option<PlanReason> {
+        self.column_position(column).is_err().then_some(PlanReason::Nested)
     }
 
     /// Returns the search of `partitions` for `query`, whose filter has the allow-list `list`.
@@ -241,7 +250,7 @@ impl Table {
         if query.k == 0 {
             return Err(LakeError::BadQuery { why: "k is 0; ask for at least 1 row".into() });
         }
-        let column = self.vector_column(query.column.as_deref()).await?;
+        let column = self.vector_column(query.column.as_deref(), Some(query.vector.len())).await?;
         let vector = self.query_vector(&column, &query.vector)?;
         Ok((column, vector))
     }
@@ -280,26 +289,48 @@ impl Table {
         Ok(index.and_then(|index| index.metric).unwrap_or(default))
     }
 
-    /// Returns the column that a vector search uses: `wanted` if it is given, otherwise the only column with a vector
-    /// index, otherwise the only vector column. Errors: `ColumnNotFound`, `NotAVector`, `ColumnNotNamed`.
-    pub async fn vector_column(&self, wanted: Option<&str>) -> Result<String> {
+    /// Returns the column that a vector search uses: `wanted` if it is given. Otherwise the only vector column, or the only
+    /// one with an index, of those that a query vector of `numbers` numbers fits, or of all if it fits none. Only columns
+    /// that are not nested are chosen without `numbers`. Errors: `ColumnNotFound`, `NotAVector`, `ColumnNotNamed`.
+    pub async fn vector_column(
+        &self,
+        wanted: Option<&str>,
+        numbers: Option<usize>,
+    ) -> Result<String> {
         if let Some(column) = wanted {
             self.vector_type(column)?;
-            return Ok(column.to_owned());
+            if self.column_position(column).is_ok() {
+                return Ok(column.to_owned());
+            }
+            // The name may be in backticks.
+            return Ok(match self.dataset().schema().resolve(column).as_deref() {
+                Some([field]) => field.name.clone(),
+                _ => column.to_owned(),
+            });
         }
-        let indexes = self.indexes().await?;
-        let mut indexed: Vec<_> = indexes
-            .iter()
-            .filter(|index| index.is_vector())
-            .flat_map(|index| index.columns.clone())
-            .collect();
-        indexed.dedup();
-        if let [column] = indexed.as_slice() {
-            return Ok(column.clone());
+        let fits = |data_type: &DataType, dimension: usize| match data_type {
+            DataType::List(_) => numbers.is_some_and(|numbers| numbers.is_multiple_of(dimension)),
+            _ => numbers == Some(dimension),
+        };
+        let mut vectors = Vec::new();
+        visit_vectors(self.schema().fields(), &[], &mut |path, data_type, dimension| {
+            if numbers.is_some() || path.len() == 1 {
+                vectors.push((column_path(path), fits(data_type, dimension)));
+            }
+        });
+        let is_any_fitting = vectors.iter().any(|(_, fits)| *fits);
+        let candidates = vectors.into_iter().filter(|(_, fits)| *fits || !is_any_fitting);
+        let mut candidates: Vec<String> = candidates.map(|(path, _)| path).collect();
+        if candidates.len() > 1 {
+            let indexes = self.indexes().await?;
+            let is_indexed = |column: &&String| {
+                indexes.iter().any(|index| index.is_vector() && index.columns == [column.as_str()])
+            };
+            let indexed: Vec<&String> = candidates.iter().filter(is_indexed).collect();
+            if let [column] = indexed.as_slice() {
+                return Ok((*column).clone());
+            }
         }
-        let fields = self.schema().fields().iter();
-        let vectors = fields.filter(|field| element_type(field.data_type()).is_some());
-        let mut candidates: Vec<_> = vectors.map(|field| field.name().clone()).collect();
         match candidates.len() {
             1 => Ok(candidates.remove(0)),
             _ => Err(LakeError::ColumnNotNamed { purpose: "vector", candidates }),
@@ -311,18 +342,35 @@ impl Table {
         self.vector_type(column).map(|(_, dimension)| dimension)
     }
 
+    /// Returns whether a vector column holds lists of vectors. Errors: `ColumnNotFound`.
+    pub fn has_vector_lists(&self, column: &str) -> Result<bool> {
+        Ok(matches!(self.type_of(column)?, DataType::List(_)))
+    }
+
     fn vector_type(&self, column: &str) -> Result<(DataType, usize)> {
-        let field = &self.schema().fields()[self.column_position(column)?];
-        element_type(field.data_type()).ok_or_else(|| LakeError::NotAVector {
+        let data_type = self.type_of(column)?;
+        element_type(&data_type).ok_or_else(|| LakeError::NotAVector {
             column: column.to_owned(),
-            data_type: field.data_type().to_string(),
+            data_type: data_type.to_string(),
         })
+    }
+
+    /// Returns the type of a column, or of a nested one that is named by its path. Errors: `ColumnNotFound`.
+    fn type_of(&self, column: &str) -> Result<DataType> {
+        match self.column_position(column) {
+            Ok(position) => Ok(self.schema().field(position).data_type().clone()),
+            Err(unknown) => match self.dataset().schema().field(column) {
+                Some(field) => Ok(field.data_type()),
+                None => Err(unknown),
+            },
+        }
     }
 
     fn query_vector(&self, column: &str, vector: &[f32]) -> Result<ArrayRef> {
         let (element, expected) = self.vector_type(column)?;
         let bad = |why: String| LakeError::BadQuery { why };
-        if vector.len() != expected {
+        let is_list = self.has_vector_lists(column)? && !vector.is_empty();
+        if vector.len() != expected && !(is_list && vector.len().is_multiple_of(expected)) {
             let column = column.to_owned();
             return Err(LakeError::DimensionMismatch { column, expected, got: vector.len() });
         }
@@ -335,7 +383,7 @@ impl Table {
                 Err(bad(format!("column {column:?} holds whole numbers {low}..{high}, not {x}")))
             })
         };
-        Ok(match element {
+        let numbers: ArrayRef = match element {
             DataType::UInt8 => {
                 check_integers(0.0, 255.0)?;
                 Arc::new(UInt8Array::from_iter_values(vector.iter().map(|x| *x as u8)))
@@ -348,7 +396,14 @@ impl Table {
                 let floats = Float32Array::from(vector.to_vec());
                 cast(&floats, &element).map_err(|error| bad(error.to_string()))?
             }
-        })
+        };
+        if numbers.len() == expected {
+            return Ok(numbers);
+        }
+        let item = Arc::new(Field::new("item", element, true));
+        let dimension = i32::try_from(expected).map_err(|error| bad(error.to_string()))?;
+        let list = FixedSizeListArray::try_new(item, dimension, numbers, None);
+        Ok(Arc::new(list.map_err(|error| bad(error.to_string()))?))
     }
 }
 
@@ -363,6 +418,31 @@ fn nearest_hits(found: &[RecordBatch], k: usize) -> lance_core::Result<Vec<Dista
     hits.sort_unstable_by(|a, b| a.distance.total_cmp(&b.distance).then(a.addr.cmp(&b.addr)));
     hits.truncate(k);
     Ok(hits)
+}
+
+/// Calls `visit` with the path, type and dimension of each vector column in `fields`, which are at the path `above`, and in
+/// structs among them.
+fn visit_vectors<'a>(
+    fields: &'a Fields,
+    above: &[&'a str],
+    visit: &mut dyn FnMut(&[&str], &DataType, usize),
+) {
+    for field in fields {
+        let path = || [above, &[field.name().as_str()]].concat();
+        match (field.data_type(), element_type(field.data_type())) {
+            (data_type, Some((_, dimension))) => visit(&path(), data_type, dimension),
+            (DataType::Struct(inner), None) => visit_vectors(inner, &path(), visit),
+            _ => {}
+        }
+    }
+}
+
+/// Returns the name of a column, or the path of a nested one as Lance writes it.
+fn column_path(path: &[&str]) -> String {
+    match path {
+        [name] => (*name).to_owned(),
+        path => format_field_path(path),
+    }
 }
 
 /// Returns a vector column's element type and dimension. A column with several vectors per row (a list of vectors) is a
@@ -385,8 +465,6 @@ fn element_type(data_type: &DataType) -> Option<(DataType, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::datatypes::Field;
-
     use super::*;
 
     #[test]
@@ -397,5 +475,21 @@ mod tests {
         assert_eq!(element_type(&several), Some((DataType::Float16, 3)));
         assert_eq!(element_type(&DataType::new_list(DataType::Float32, true)), None);
         assert_eq!(element_type(&DataType::new_fixed_size_list(DataType::Utf8, 3, true)), None);
+    }
+
+    #[test]
+    fn vectors_in_structs_have_paths() {
+        let vector = DataType::new_fixed_size_list(DataType::Float32, 3, true);
+        let field = |name: &str, data_type| Arc::new(Field::new(name, data_type, true));
+        let inner =
+            DataType::Struct(vec![field("a b", vector.clone()), field("n", DataType::Int8)].into());
+        let several = DataType::List(field("item", vector.clone()));
+        let fields = [field("row-v", vector), field("s", inner), field("l", several)];
+        let mut paths = Vec::new();
+        visit_vectors(&fields.into_iter().collect(), &[], &mut |path, _, dimension| {
+            assert_eq!(dimension, 3);
+            paths.push(column_path(path));
+        });
+        assert_eq!(paths, ["row-v", "s.`a b`", "l"]);
     }
 }

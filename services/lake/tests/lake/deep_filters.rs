@@ -230,6 +230,7 @@ fn the_deepest_filters_are_evaluated_on_small_stacks() {
                     query: TextExpr::words("willow tree"),
                     k: 3,
                     filter: Some(filter.clone()),
+                    ..Default::default()
                 };
                 let _ = table.search_text(&words).await;
                 let vector = vector(3);

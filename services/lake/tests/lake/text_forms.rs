@@ -233,8 +233,12 @@ pub async fn compare_text(
         for filter in [None, Some("id < 150"), Some("id % 3 = 0")] {
             for k in [12, 2000] {
                 let context = format!("{context}, {query:?}, {filter:?}, {k}");
-                let query =
-                    TextQuery { query: query.clone(), k, filter: filter.map(str::to_owned) };
+                let query = TextQuery {
+                    query: query.clone(),
+                    k,
+                    filter: filter.map(str::to_owned),
+                    ..Default::default()
+                };
                 let expected = by_lance(dataset, lance.clone(), filter, k).await;
                 let found = table.search_text(&query).await.unwrap();
                 assert!(found.hits.is_sorted_by(|a, b| a.score >= b.score), "{context}");
@@ -267,7 +271,8 @@ pub async fn compare_text(
         }),
     ] {
         let context = format!("{context}, {query:?}");
-        let query = TextQuery { query, k: 50, filter: Some("id > 20".into()) };
+        let query =
+            TextQuery { query, k: 50, filter: Some("id > 20".into()), ..Default::default() };
         let found = table.search_text(&query).await.unwrap();
         assert_eq!(found.planned, None, "{context}");
         assert!(!found.hits.is_empty(), "{context}");
@@ -317,7 +322,7 @@ async fn small() -> (TablePlace, Table) {
 }
 
 async fn found(table: &Table, query: TextExpr) -> Vec<u32> {
-    let query = TextQuery { query, k: 100, filter: None };
+    let query = TextQuery { query, k: 100, filter: None, ..Default::default() };
     let found = table.search_text(&query).await.unwrap();
     assert_eq!(found.planned, None, "{query:?}");
     let mut rows: Vec<u32> = found.hits.iter().map(|hit| hit.addr.offset()).collect();
@@ -376,7 +381,7 @@ async fn each_form_finds_the_rows_whose_text_it_describes() {
         assert_eq!(found(&table, query.clone()).await, rows, "{query:?}");
     }
     let best = async |query| {
-        let query = TextQuery { query, k: 1, filter: None };
+        let query = TextQuery { query, k: 1, filter: None, ..Default::default() };
         table.search_text(&query).await.unwrap().hits[0].addr.offset()
     };
     assert_eq!(best(boost(any_of("text", "oak river"), any_of("text", "old"), 0.9)).await, 7);
@@ -389,7 +394,7 @@ async fn each_form_finds_the_rows_whose_text_it_describes() {
 async fn queries_that_can_not_run_are_refused_with_a_sentence() {
     let (place, table) = small().await;
     let refused = async |table: &Table, query: TextExpr| {
-        let query = TextQuery { query, k: 5, filter: None };
+        let query = TextQuery { query, k: 5, filter: None, ..Default::default() };
         let error = table.search_text(&query).await.unwrap_err();
         assert!(!matches!(error, LakeError::Internal { .. }), "{error}");
         error.to_string()
@@ -443,7 +448,7 @@ async fn a_phrase_in_lists_is_planned_and_fresh_rows_are_found() {
     build_index(&lake(), &place.uri(), &index, |_| ()).await.unwrap();
     let table = lake().open(&place.uri()).await.unwrap();
     let search = async |table: &Table, query: TextExpr| {
-        let query = TextQuery { query, k: 100, filter: None };
+        let query = TextQuery { query, k: 100, filter: None, ..Default::default() };
         let found = table.search_text(&query).await.unwrap();
         let mut rows: Vec<_> = found.hits.iter().map(|hit| hit.addr).collect();
         rows.sort_unstable();
@@ -487,7 +492,12 @@ async fn the_longest_words_can_be_fuzzy() {
     for word in ["ab".repeat(20), "a".repeat(40), distinct, chinese, mixed] {
         assert_eq!(word.chars().count(), 40);
         for fuzziness in [Fuzziness::Edits(2), Fuzziness::Auto] {
-            let query = TextQuery { query: fuzzy("text", &word, fuzziness), k: 5, filter: None };
+            let query = TextQuery {
+                query: fuzzy("text", &word, fuzziness),
+                k: 5,
+                filter: None,
+                ..Default::default()
+            };
             assert_eq!(table.search_text(&query).await.unwrap().hits, [], "{word}");
         }
     }

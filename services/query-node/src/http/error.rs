@@ -90,7 +90,12 @@ pub fn refuse(fault: &Fault) -> Response<Body> {
         Some((_, of_name)) if status == StatusCode::NOT_FOUND => *of_name,
         _ => code,
     };
-    let mut answer = answer(status, &fault.message, code);
+    let said = match fault.reason {
+        // The words with which LanceDB ends a query whose time is over, wherever it runs. Programs look for them.
+        Reason::DeadlineExceeded => format!("Query timeout: {}", fault.message),
+        _ => fault.message.clone(),
+    };
+    let mut answer = answer(status, &said, code);
     if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }

@@ -13,6 +13,7 @@
 mod answer;
 mod error;
 mod freshness;
+mod order;
 mod prewarm;
 mod query;
 mod query_body;
@@ -359,7 +360,7 @@ impl TableRequest<'_> {
             TableCall::Tags => tables::tags(state, &open, self.dialect, call).await,
             TableCall::TagVersion => tables::tag_version(state, &open, body.tag, call).await,
             TableCall::Branches => tables::branches(state, &open, call).await,
-            TableCall::Indexes => tables::indexes(&open, call).await,
+            TableCall::Indexes => tables::indexes(state, &open, call).await,
             TableCall::IndexStats { index } => tables::index_stats(&open, &index, call).await,
             TableCall::Describe
             | TableCall::Query

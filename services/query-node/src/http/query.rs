@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use futures::FutureExt;
 use wire::query::search_request::By;
 use wire::query::{SearchRequest, Stage, Vector};
 
 use super::answer::{Answer, ArrowWriter, Reply, json};
+use super::order::Ordering;
 use super::query_body::{QueryBody, Vectors};
 use super::row_filter::check_row_ids;
 use super::scan::{explain_scan, positions, scan};
@@ -16,6 +18,7 @@ use super::text_body::text_of;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::search::{FoundRows, find};
+use crate::stages::column_of_vectors;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
 use crate::tables::{Measure, OpenTable};
@@ -58,15 +61,26 @@ async fn by_vectors(
     mut body: QueryBody,
     call: &mut Call,
 ) -> Result<Answer> {
+    let numbers = match &body.vector {
+        Vectors::None => None,
+        Vectors::One(vector) => Some(vector.len()),
+        Vectors::Several(vectors) => vectors.first().map(Vec::len),
+    };
+    let of_vectors = column_of_vectors(open, body.vector_column.as_deref(), numbers).boxed();
+    let vector_column = call.context.bound("validate", of_vectors).await?;
     let (vectors, are_several) = match std::mem::take(&mut body.vector) {
         Vectors::None => (Vec::new(), false),
         Vectors::One(vector) => (vec![vector], false),
+        Vectors::Several(vectors) if open.table.has_vector_lists(&vector_column)? => {
+            (vec![joined(vectors, &vector_column, open)?], false)
+        }
         Vectors::Several(vectors) => (vectors, true),
     };
     let measure = Measure::Distance;
     let selection = Selection::new(&mut body, measure, open)?;
+    let ordering = Ordering::new(&mut body, measure, open)?;
     let base = SearchRequest {
-        vector_column: body.vector_column.take().unwrap_or_default(),
+        vector_column,
         nprobes: body.minimum_nprobes.or(body.nprobes).unwrap_or_default(),
         refine_factor: body.refine_factor,
         lower_bound: body.lower_bound,
@@ -74,17 +88,29 @@ async fn by_vectors(
         ef: body.ef.unwrap_or_default(),
         metric: body.distance_type.take().unwrap_or_default(),
         exact: body.bypass_vector_index.unwrap_or(false),
-        indexed_only: body.fast_search.unwrap_or(false),
-        ..search_request(&mut body, open, &selection)?
+        ..search_request(&mut body, open, &selection, ordering.as_ref())?
     };
     let mut answer = None;
     for (index, values) in (0..).zip(vectors) {
         let request = SearchRequest { by: Some(By::Vector(Vector { values })), ..base.clone() };
-        let rows = found(state, open, request, measure, &selection, call).await?;
+        let rows = found(state, open, request, &selection, ordering.as_ref(), call).await?;
         let index = are_several.then_some(index);
         write(&mut answer, rows, measure, &selection, index, call).await?;
     }
     finish(answer, call)
+}
+
+/// Joins the vectors of one search of a column of lists of vectors.
+fn joined(vectors: Vec<Vec<f32>>, column: &str, open: &OpenTable) -> Result<Vec<f32>> {
+    let dimension = open.table.vector_dimension(column)?;
+    match vectors.iter().find(|vector| vector.len() != dimension) {
+        None => Ok(vectors.concat()),
+        Some(other) => {
+            let problem =
+                format!("has one of {} dimensions; column `{column}` has {dimension}", other.len());
+            Err(QueryError::BadVector { problem })
+        }
+    }
 }
 
 async fn by_words(
@@ -95,10 +121,13 @@ async fn by_words(
 ) -> Result<Answer> {
     let measure = Measure::Score;
     let selection = Selection::new(&mut body, measure, open)?;
+    let ordering = Ordering::new(&mut body, measure, open)?;
     let words = text_of(body.full_text_query.take().unwrap_or_default())?;
-    let request =
-        SearchRequest { by: Some(By::Text(words)), ..search_request(&mut body, open, &selection)? };
-    let rows = found(state, open, request, measure, &selection, call).await?;
+    let request = SearchRequest {
+        by: Some(By::Text(words)),
+        ..search_request(&mut body, open, &selection, ordering.as_ref())?
+    };
+    let rows = found(state, open, request, &selection, ordering.as_ref(), call).await?;
     let mut answer = None;
     write(&mut answer, rows, measure, &selection, None, call).await?;
     finish(answer, call)
@@ -125,12 +154,8 @@ fn search_request(
     body: &mut QueryBody,
     open: &OpenTable,
     selection: &Selection,
+    ordering: Option<&Ordering>,
 ) -> Result<SearchRequest> {
-    if body.order_by.as_ref().is_some_and(|by| !by.is_empty()) {
-        let problem = "`order_by` is served only without `vector` and `full_text_query`, whose rows come best first; sort \
-                       them in the client";
-        return Err(QueryError::NotBuilt { problem: problem.into() });
-    }
     if let Some(filter) = &body.filter {
         check_row_ids(open, filter)?;
     }
@@ -143,14 +168,27 @@ fn search_request(
         None => 10,
         k => small("k", k)?,
     };
+    let offset = small("offset", body.offset)?;
+    // The best rows are put in order before some are skipped.
+    let (k, offset) = match ordering {
+        Some(_) => (k.saturating_add(offset), 0),
+        None => (k, offset),
+    };
+    let mut columns = selection.requested(open);
+    for column in ordering.iter().flat_map(|ordering| ordering.requested(open)) {
+        if !columns.contains(&column) {
+            columns.push(column);
+        }
+    }
     Ok(SearchRequest {
         table: open.name.clone(),
         version: open.version(),
         filter: body.filter.take().unwrap_or_default(),
         filter_after: body.prefilter == Some(false),
+        indexed_only: body.fast_search.unwrap_or(false),
         k,
-        offset: small("offset", body.offset)?,
-        columns: selection.requested(open),
+        offset,
+        columns,
         ..Default::default()
     })
 }
@@ -159,11 +197,14 @@ async fn found(
     state: &ShardState,
     open: &Arc<OpenTable>,
     request: SearchRequest,
-    measure: Measure,
     selection: &Selection,
+    ordering: Option<&Ordering>,
     call: &mut Call,
 ) -> Result<(RecordBatch, Option<Vec<u64>>)> {
-    let FoundRows { rows, .. } = find(state, open, request, call).await?;
+    let FoundRows { mut rows, measure, .. } = find(state, open, request, call).await?;
+    if let Some(ordering) = ordering {
+        rows = ordering.apply(&rows, measure).await?;
+    }
     let positions = positions(selection, open, &rows, measure, call.context).await?;
     Ok((rows, positions))
 }

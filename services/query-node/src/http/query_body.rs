@@ -8,6 +8,9 @@ use serde::{Deserialize, Deserializer};
 /// Maximum number of vectors of one query.
 const VECTORS_MAX: usize = 100;
 
+/// Maximum number of columns that rows are ordered by.
+pub const ORDER_MAX: usize = 16;
+
 /// A `query` call. Unknown fields are ignored, and null is the same as absence.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct QueryBody {

@@ -18,6 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use wire::Fault;
 
 use super::answer::{Answer, ArrowWriter, Reply};
+use super::order::check_order;
 use super::query_body::{Order, QueryBody};
 use super::row_filter::{RowFilter, check_row_ids};
 use super::selection::Selection;
@@ -191,9 +192,6 @@ pub async fn positions(
     context.bound("assemble", positions).await
 }
 
-/// Maximum number of columns that rows are ordered by.
-const ORDER_MAX: usize = 16;
-
 /// Finds the rows of a query, up to one more than may be returned.
 async fn find(open: Arc<OpenTable>, body: QueryBody) -> Result<Vec<RowAddr>> {
     let table = &open.table;
@@ -224,12 +222,9 @@ async fn find(open: Arc<OpenTable>, body: QueryBody) -> Result<Vec<RowAddr>> {
             match (filter, order) {
                 (Some(filter), None) => table.search_filter(filter, end).await?.rows,
                 (filter, order) => {
-                    let by: Vec<OrderBy> = order.into_iter().flatten().map(order_by).collect();
-                    if by.len() > ORDER_MAX {
-                        let problem =
-                            format!("has {} columns; order by {ORDER_MAX} at most", by.len());
-                        return Err(QueryError::BadRequest { field: "order_by", problem });
-                    }
+                    let order = order.unwrap_or_default();
+                    check_order(&order)?;
+                    let by: Vec<OrderBy> = order.into_iter().map(order_by).collect();
                     table.scan_ordered(filter, &by, end).await?
                 }
             }

@@ -18,6 +18,9 @@ const ROW_ID: &str = "_rowid";
 /// The position of a row in the table, counted without deleted rows.
 const ROW_OFFSET: &str = "_rowoffset";
 
+/// The address of a row, by the name that gRPC's answers have for it.
+const ROW_ADDRESS: &str = "_rowaddr";
+
 /// The position of a row's query vector in the request.
 const QUERY_INDEX: &str = "query_index";
 
@@ -127,7 +130,26 @@ impl Selection {
                     let problem = format!("names `{name}` twice; name it once");
                     return Err(QueryError::BadRequest { field: "columns", problem });
                 }
-                names.iter().map(|name| selected(name.clone(), name)).collect()
+                let is_plain = |name: &&String| {
+                    [ROW_ID, ROW_OFFSET, ROW_ADDRESS].contains(&name.as_str())
+                        || measured == Some(name)
+                        || open.table.schema().field_with_name(name).is_ok()
+                };
+                let others = names.iter().filter(|name| !is_plain(name)).count();
+                if others > ALIASES_MAX {
+                    let problem =
+                        format!("names {others} nested columns; name at most {ALIASES_MAX}");
+                    return Err(QueryError::BadRequest { field: "columns", problem });
+                }
+                let column = |name: &String| match is_plain(&name) {
+                    true => Ok(selected(name.clone(), name)),
+                    false => {
+                        let expression = open.table.column_expression(name)?;
+                        let source = Source::Expression(Arc::new(expression));
+                        Ok(Selected { name: name.clone(), source })
+                    }
+                };
+                names.iter().map(column).collect::<Result<_>>()?
             }
             Some(Aliases(aliases) | Namespace(ColumnAliases(aliases))) => {
                 let alias = |(name, sql): (String, serde_json::Value)| {
@@ -175,7 +197,7 @@ impl Selection {
         }
         if names.is_empty() {
             // A request that names no column gets the default ones.
-            names.push("_rowaddr".into());
+            names.push(ROW_ADDRESS.into());
         }
         names
     }

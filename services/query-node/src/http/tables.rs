@@ -199,23 +199,35 @@ pub async fn branches(state: &ShardState, open: &Arc<OpenTable>, call: &Call) ->
 }
 
 /// Lists a table's indexes.
-pub async fn indexes(open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
+pub async fn indexes(state: &ShardState, open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
     let indexes = indexes_of(open, call.context).await?;
-    let index = |it: &IndexInfo| {
-        json!({
+    let mut listed = Vec::with_capacity(indexes.len());
+    for it in indexes.iter() {
+        let mut details = it.details.clone();
+        if it.is_text() {
+            let name = it.name.clone();
+            let read = |table: Table| async move { table.text_parameters(&name).await };
+            // An index whose files can't be read is listed, so that it can be found and repaired.
+            if let Ok(Some(all)) = of_table(state, open, call, read).await {
+                details = Some(all);
+            }
+        }
+        listed.push(json!({
             "index_name": it.name,
             "index_uuid": it.segments.first(),
-            "columns": it.columns,
+            "columns": it.columns.iter().map(|it| open.table.column_path(it)).collect::<Vec<_>>(),
             "index_type": kind(it),
             "status": "done",
             "num_indexed_rows": it.rows_covered,
             "num_unindexed_rows": it.rows_uncovered,
             "size_bytes": it.bytes,
             "num_segments": it.segments.len(),
-        })
-    };
-    let indexes: Vec<Value> = indexes.iter().map(index).collect();
-    answer(json!({ "indexes": indexes }))
+            "index_version": it.format,
+            "index_details": details,
+            "created_at": it.created.map(rfc3339),
+        }));
+    }
+    answer(json!({ "indexes": listed }))
 }
 
 /// Returns the numbers of one index.

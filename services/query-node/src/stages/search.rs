@@ -169,7 +169,7 @@ pub async fn search_text(
     context: RequestContext,
 ) -> Result<Hits> {
     let (query, filter, k) = (query.clone(), question.filter.clone(), question.k);
-    let query = TextQuery { query, k, filter };
+    let query = TextQuery { query, k, filter, indexed_only: question.indexed_only };
     let open = Arc::clone(open);
     let search = async move { by_text(&open, &query).await }.boxed();
     let ask = Ask { during: "search", rows: k, context };
@@ -284,8 +284,8 @@ pub async fn index_of(open: &OpenTable, column: &str) -> Result<(IndexKind, Opti
     };
     let kind = IndexKind::of_vectors(&index.kind);
     let schema = open.table.schema();
-    let several = schema.field_with_name(column).is_ok_and(|field| !is_single(field.data_type()));
-    if several {
+    // Neither lists of vectors nor nested columns are scored by the I/O nodes.
+    if !schema.field_with_name(column).is_ok_and(|field| is_single(field.data_type())) {
         return Ok((kind, None));
     }
     let metric = match open.table.vector_metric(column).await? {

@@ -147,13 +147,14 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
     let vector_column = vector_column.as_deref();
     let by = match (request.by, &filter) {
         (Some(WireBy::Vector(vector)), _) => {
-            let column = column_of_vectors(open, vector_column).await?;
+            let numbers = Some(vector.values.len());
+            let column = column_of_vectors(open, vector_column, numbers).await?;
             check_vector(open, &column, &vector.values)?;
             By::Vector { column, vector: vector.values }
         }
         (Some(WireBy::Like(key)), _) => {
             check_key("like", &key)?;
-            let column = column_of_vectors(open, vector_column).await?;
+            let column = column_of_vectors(open, vector_column, None).await?;
             By::Like { column, key, key_column: key_column(open, &request.key_column)? }
         }
         (Some(WireBy::Text(text)), _) => By::Text(validate_text("text", text)?),
@@ -239,7 +240,9 @@ fn recall(recall: f32) -> Result<f64> {
 fn check_fields(request: &SearchRequest) -> Result<()> {
     let is_near = matches!(request.by, Some(WireBy::Vector(_) | WireBy::Like(_)));
     let is_like = matches!(request.by, Some(WireBy::Like(_)));
+    let is_ranked = is_near || matches!(request.by, Some(WireBy::Text(_)));
     let of_near = "applies only to searches by `vector` or `like`; leave it out";
+    let of_ranked = "applies only to searches by `vector`, `like` or `text`; leave it out";
     for (field, is_set, fits, problem) in [
         ("vector_column", !request.vector_column.is_empty(), is_near, of_near),
         ("nprobes", request.nprobes > 0, is_near, of_near),
@@ -251,7 +254,7 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
         ("ef", request.ef > 0, is_near, of_near),
         ("metric", !request.metric.is_empty(), is_near, of_near),
         ("exact", request.exact, is_near, of_near),
-        ("indexed_only", request.indexed_only, is_near, of_near),
+        ("indexed_only", request.indexed_only, is_ranked, of_ranked),
         (
             "text_weight",
             request.text_weight.is_some(),
@@ -289,9 +292,14 @@ fn text_weight(weight: f32) -> Result<f32> {
     }
 }
 
-/// Returns the vector column that the request names, or else the table's.
-pub async fn column_of_vectors(open: &OpenTable, named: Option<&str>) -> Result<String> {
-    match open.table.vector_column(named).await {
+/// Returns the vector column that the request names, or else the table's, or the one that a query vector of `numbers`
+/// numbers fits.
+pub async fn column_of_vectors(
+    open: &OpenTable,
+    named: Option<&str>,
+    numbers: Option<usize>,
+) -> Result<String> {
+    match open.table.vector_column(named, numbers).await {
         Err(LakeError::ColumnNotNamed { candidates, .. }) if candidates.is_empty() => {
             Err(QueryError::NoVectors { table: open.name.clone() })
         }
@@ -341,15 +349,23 @@ fn refine_factor(k: u32, asked: Option<u32>) -> Result<usize> {
     }
 }
 
-/// Checks that `vector` fits the column, and is finite.
+/// Maximum number of vectors of one search of a column of lists of vectors.
+pub const VECTORS_MAX: usize = 100;
+
+/// Checks that `vector` fits the column, and is finite. For a column of lists of vectors it may be several vectors, one
+/// behind the other.
 ///
 /// # Errors
 /// `BadVector`, and those of the table.
 pub fn check_vector(open: &OpenTable, column: &str, vector: &[f32]) -> Result<()> {
-    let dimension = open.table.vector_dimension(column)?;
-    let problem = if vector.len() != dimension {
-        let given = vector.len();
-        format!("has {given} dimensions; column `{column}` has {dimension}")
+    let (dimension, given) = (open.table.vector_dimension(column)?, vector.len());
+    let most = if open.table.has_vector_lists(column)? { VECTORS_MAX } else { 1 };
+    let problem = if given == 0 || given % dimension != 0 || given / dimension > most {
+        let several = match most {
+            1 => String::new(),
+            _ => format!(", and a search of it takes up to {most} vectors, one behind the other"),
+        };
+        format!("has {given} dimensions; column `{column}` has {dimension}{several}")
     } else if let Some(at) = vector.iter().position(|value| !value.is_finite()) {
         format!("has {} at position {at}; send finite numbers", vector[at])
     } else {

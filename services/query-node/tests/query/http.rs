@@ -165,6 +165,15 @@ async fn a_search_finds_what_grpc_finds() {
     let rows = post(&node, "/v1/table/t/query", body).await.rows();
     assert_eq!(rows["query_index"].as_primitive::<Int32Type>().values(), &[0, 0, 1, 1]);
     assert_eq!(rows["vector"].as_fixed_size_list().value_length(), DIMENSION as i32);
+    // The nearest rows are put in order before some are skipped.
+    let by = json!([{"column_name": "id", "ascending": false}]);
+    let mut ordered = grpc["id"].as_primitive::<Int64Type>().values().to_vec();
+    ordered.sort_unstable_by(|a, b| b.cmp(a));
+    let body = json!({"vector": vector(1), "k": 5, "offset": 2, "order_by": by, "columns": ["_distance"], "with_row_id": true});
+    assert_eq!(post(&node, "/v1/table/t/query/", body.clone()).await.rows().num_rows(), 5);
+    let mut body = body;
+    body["columns"] = json!(["id"]);
+    assert_eq!(post(&node, "/v1/table/t/query/", body).await.ids(), ordered[2..]);
     let body =
         json!({"vector": [], "k": 4, "full_text_query": {"query": {"match": {"terms": "oak"}}}});
     let rows = post(&node, "/v1/table/t/query/", body).await.rows();
@@ -241,10 +250,17 @@ async fn bad_requests_say_what_is_wrong() {
         ("/v1/table/t/query/", nearest(json!({"distance_type": "l3"})), 400, 13, "choose l2"),
         (
             "/v1/table/t/query/",
-            nearest(json!({"order_by": [{"column_name": "id"}]})),
-            501,
-            0,
-            "`order_by`",
+            nearest(json!({"order_by": [{"column_name": "idd"}]})),
+            400,
+            12,
+            "no column \"idd\"",
+        ),
+        (
+            "/v1/table/t/query/",
+            nearest(json!({"order_by": [{"column_name": "_rowoffset"}]})),
+            400,
+            13,
+            "`order_by` names `_rowoffset`",
         ),
         ("/v1/table/t/query/", json!({"k": 1, "filter": "id = = 1"}), 400, 13, "id = = 1"),
         ("/v1/table/t/insert/", json!({}), 501, 0, "a query node serves reads"),
@@ -278,7 +294,8 @@ async fn bad_requests_say_what_is_wrong() {
     assert!(status == 413 && said.contains("at most 33554432"), "{status}: {said}");
     let mut hasty = request(Method::POST, "/v1/table/t/version/list/", "");
     hasty.headers_mut().insert("x-request-timeout-ms", "0".parse().unwrap());
-    assert_eq!(send(&node, hasty).await.error().0, 408);
+    let (status, _, said) = send(&node, hasty).await.error();
+    assert!(status == 408 && said.starts_with("Query timeout"), "{status}: {said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

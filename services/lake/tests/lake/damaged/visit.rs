@@ -176,7 +176,7 @@ async fn searches(table: &Table, failure: &mut FirstFailure) {
     }
     for query in text_queries() {
         let it = table.clone();
-        let query = TextQuery { query, k: 10, filter: None };
+        let query = TextQuery { query, k: 10, filter: None, ..Default::default() };
         failure.record("text", async move { it.search_text(&query).await }).await;
     }
     let keys = ["3", "599", "77"].map(str::to_owned).to_vec();
