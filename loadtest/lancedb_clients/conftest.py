@@ -44,16 +44,31 @@ def rows(first: int, count: int) -> pa.Table:
     )
 
 
+def plain_rows(first: int, count: int) -> pa.Table:
+    """The same, with a column whose name is no identifier."""
+    return rows(first, count).rename_columns({"vector": "my-vector"})
+
+
+def lists_of_vectors(count: int) -> pa.Table:
+    """Rows with two vectors each."""
+    vectors = np.random.default_rng(5).normal(size=(count * 2 * DIMENSION)).astype(np.float32)
+    each = pa.FixedSizeListArray.from_arrays(pa.array(vectors), DIMENSION)
+    return pa.table({"id": range(count), "vectors": pa.ListArray.from_arrays(range(0, 2 * count + 1, 2), each)})
+
+
 def make(folder: Path) -> None:
     """Writes the tables: with indexes, deleted rows, and rows that no index covers."""
     db = lancedb.connect(folder)
     items = db.create_table("items", rows(0, ROWS))
     items.create_index(metric="l2", num_partitions=8, num_sub_vectors=8, vector_column_name="vector")
     items.create_scalar_index("id")
-    items.create_fts_index("text", use_tantivy=False, with_position=True)
+    items.create_fts_index("text", use_tantivy=False, with_position=True, custom_stop_words=["of", "the"])
     items.delete("id % 50 = 7")
     items.add(rows(ROWS, 40))
-    db.create_table("plain", rows(0, 200))
+    plain = db.create_table("plain", plain_rows(0, 200))
+    plain.create_index(metric="l2", num_partitions=2, vector_column_name="`my-vector`", index_type="IVF_FLAT")
+    pages = db.create_table("pages", lists_of_vectors(600))
+    pages.create_index(metric="cosine", num_partitions=2, num_sub_vectors=4, vector_column_name="vectors")
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +79,7 @@ def served() -> Iterator[SimpleNamespace]:
         folder = Path(name)
         make(folder)
         ready = folder / "ready.json"
-        tables = [f"--table={table}={folder / table}.lance" for table in ("items", "plain")]
+        tables = [f"--table={table}={folder / table}.lance" for table in ("items", "pages", "plain")]
         cache = ["--cache-dir", str(folder / "cache"), "--cache-size", "256MiB", "--allow-buffered"]
         command = [os.environ["BIREME"], "up", "--listen", "127.0.0.1:0", "--ready-file", str(ready), *cache, *tables]
         with open(folder / "log", "w", encoding="utf-8") as log:

@@ -37,7 +37,7 @@ def rows(body: bytes) -> pa.Table:
 def test_lists_and_descriptions(api, local):
     oracle = local.open_table("items")
     assert NamespaceApi(api).describe_namespace("$", DescribeNamespaceRequest()).properties == {}
-    assert TableApi(api).list_tables("$").tables == ["items", "plain"]
+    assert TableApi(api).list_tables("$").tables == ["items", "pages", "plain"]
     described = TableApi(api).describe_table("items", DescribeTableRequest())
     assert described.version == oracle.version
     types = {field.name: field.type.type for field in described.var_schema.fields}

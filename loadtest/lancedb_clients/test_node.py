@@ -16,7 +16,7 @@ def test_node(served, local, vector):
     found = json.loads(ran.stdout)
     oracle = local.open_table("items")
     exact = oracle.search(vector).bypass_vector_index()
-    assert found["tables"] == ["items", "plain"]
+    assert found["tables"] == ["items", "pages", "plain"]
     assert found["rows"] == oracle.count_rows("id < 100")
     assert found["nearest"] == exact.limit(5).to_arrow()["id"].to_pylist()
     assert found["filtered"] == exact.where("id < 300").to_arrow()["id"].to_pylist()

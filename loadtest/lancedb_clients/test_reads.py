@@ -9,6 +9,7 @@ import pytest
 from lancedb.query import (
     BooleanQuery,
     BoostQuery,
+    ColumnOrdering,
     FullTextOperator,
     MatchQuery,
     MultiMatchQuery,
@@ -18,7 +19,7 @@ from lancedb.query import (
 from lancedb.remote.errors import HttpError
 from lancedb.rerankers import RRFReranker
 
-from conftest import rows
+from conftest import plain_rows, rows
 
 
 def same(found: pa.Table, expected: pa.Table) -> None:
@@ -32,9 +33,9 @@ def same(found: pa.Table, expected: pa.Table) -> None:
 
 
 def test_lists_and_descriptions(remote, local):
-    assert remote.table_names() == ["items", "plain"]
+    assert remote.table_names() == ["items", "pages", "plain"]
     assert remote.table_names(limit=1) == ["items"]
-    assert remote.table_names(page_token="items") == ["plain"]
+    assert remote.table_names(page_token="pages") == ["plain"]
     table, oracle = remote.open_table("items"), local.open_table("items")
     assert table.schema == oracle.schema
     assert table.version == oracle.version
@@ -43,6 +44,12 @@ def test_lists_and_descriptions(remote, local):
     assert [it["version"] for it in table.list_versions()] == [it["version"] for it in oracle.list_versions()]
     indexes = {it.name: it for it in table.list_indices()}
     assert set(indexes) == {it.name for it in oracle.list_indices()}
+    for name, index in indexes.items():
+        expected = next(it for it in oracle.list_indices() if it.name == name)
+        assert (index.index_version, index.created_at) == (expected.index_version, expected.created_at)
+        if index.index_type == "FTS":
+            assert index.index_details["custom_stop_words"] == ["of", "the"]
+            assert [it.text for it in table.tokenize("the oaks", column="text")] == ["oak"]
     stats = table.index_stats("vector_idx")
     assert (stats.index_type, stats.distance_type, stats.num_unindexed_rows) == ("IVF_PQ", "l2", 40)
     assert table.index_stats("none") is None
@@ -189,6 +196,64 @@ def test_rows_without_a_search(remote, local):
     same(found, expected)
 
 
+@pytest.mark.parametrize("columns", [["place.x", "id"], ["id", "place.`y`", "ID"], ["place.x", "place"]])
+def test_nested_columns(remote, local, vector, columns):
+    for search in [
+        lambda it: it.search().limit(30),
+        lambda it: it.search(vector).bypass_vector_index().limit(30),
+    ]:
+        found, expected = (search(it.open_table("items")).select(columns).to_arrow() for it in (remote, local))
+        same(found.drop_columns(["_distance"] if "_distance" in found.column_names else []), expected.select(columns))
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        [("price", False, True), ("id", True, False)],
+        [("topic", True, False), ("place.y", False, False)],
+        [("place.x", True, False), ("id", False, False)],
+    ],
+)
+def test_found_rows_in_another_order(remote, local, vector, by):
+    order = [ColumnOrdering(column_name=name, ascending=up, nulls_first=first) for name, up, first in by]
+    for search in [
+        lambda it: it.search(vector).bypass_vector_index().limit(40).offset(7),
+        lambda it: it.search("number13", query_type="fts").limit(25).offset(3),
+        lambda it: it.search().where("id < 500").limit(40),
+    ]:
+        found, expected = (
+            search(it.open_table("items")).order_by(order).select(["id"]).to_arrow() for it in (remote, local)
+        )
+        assert len(expected) > 20 and found["id"].to_pylist() == expected["id"].to_pylist()
+
+
+def test_the_index_of_a_column_whose_name_is_no_identifier(remote, local, vector):
+    table, oracle = remote.open_table("plain"), local.open_table("plain")
+    assert table.list_indices()[0].columns == oracle.list_indices()[0].columns == ["`my-vector`"]
+    search = table.search(vector, vector_column_name="my-vector").nprobes(2).limit(3)
+    assert "2 partitions of the index" in search.explain_plan()
+    exact = oracle.search(vector, vector_column_name="my-vector").bypass_vector_index().limit(3)
+    assert search.to_arrow()["id"].to_pylist() == exact.to_arrow()["id"].to_pylist()
+
+
+def test_late_interaction(remote, local, vector):
+    table, oracle = remote.open_table("pages"), local.open_table("pages")
+    other = np.random.default_rng(7).normal(size=(3, len(vector))).astype(np.float32).tolist()
+    for query in [vector, [vector], [vector, *other]]:
+        found, expected = (
+            it.search(query).distance_type("cosine").bypass_vector_index().limit(12).to_arrow() for it in (table, oracle)
+        )
+        assert found.column_names == expected.column_names
+        assert found["id"].to_pylist() == expected["id"].to_pylist()
+        assert np.allclose(found["_distance"], expected["_distance"], rtol=1e-4)
+    by_index = table.search([vector, *other]).nprobes(2).limit(5).to_arrow()
+    assert len(by_index) == 5 and "query_index" not in by_index.column_names
+    for wrong in [[vector, vector[:5]], [vector[:16], vector[:16]]]:
+        with pytest.raises(HttpError, match="dimensions") as error:
+            table.search(wrong).to_arrow()
+        assert error.value.status_code == 400
+
+
 def test_takes(remote, local):
     table, oracle = remote.open_table("items"), local.open_table("items")
     offsets = [2500, 7, 7, 0, 2979]
@@ -215,7 +280,7 @@ def test_versions_and_tags(remote, local):
 def test_what_others_write_is_seen_at_once(fresh, local):
     table, oracle = fresh.open_table("plain"), local.open_table("plain")
     for step in range(5):
-        oracle.add(rows(1000 + step * 10, 10))
+        oracle.add(plain_rows(1000 + step * 10, 10))
         assert table.count_rows() == oracle.count_rows(), step
 
 
@@ -267,4 +332,4 @@ def test_the_async_client(served, vector):
         return await db.table_names(), await table.count_rows(), found["id"].to_pylist()
 
     names, count, found = asyncio.run(read())
-    assert names == ["items", "plain"] and count == 2980 and len(found) == 3
+    assert names == ["items", "pages", "plain"] and count == 2980 and len(found) == 3
