@@ -44,7 +44,7 @@ IMAGE ?= $(CACHE)/bireme.tar
 # The end-to-end test's steps (all by default).
 STEPS ?=
 
-.PHONY: help demo build release test python python-fmt protos protos-baseline attacks soak seed bench network image loadtest lancedb chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
+.PHONY: help demo build release test python python-fmt protos protos-baseline attacks soak seed bench network image loadtest lancedb lancedb-java lancedb-tests chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,18 @@ lancedb: build ## read through both tiers with LanceDB's clients, beside their o
 	$(SAY) "reading with LanceDB's clients for Python and Node, and a Lance Namespace client"
 	@cd loadtest/lancedb_clients && BIREME=$(BIREME) NODE_FOLDER=$(CACHE)/lancedb/node \
 		$(CACHE)/lancedb/bin/python -m pytest -q -p no:cacheprovider -W ignore::DeprecationWarning .
+
+lancedb-java: build ## read through both tiers with the Lance Namespace client for Java
+	@.ci/setup lancedb lancedb-java
+	@mvn -q -B -f loadtest/lancedb_java/pom.xml -Dtarget=$(CACHE)/lancedb-java compile \
+		dependency:build-classpath -Dmdep.outputFile=$(CACHE)/lancedb-java/classpath
+	@cd loadtest/lancedb_clients && BIREME=$(BIREME) \
+		JAVA_CLASSES=$(CACHE)/lancedb-java/classes:$$(cat $(CACHE)/lancedb-java/classpath) \
+		$(CACHE)/lancedb/bin/python -m pytest -q -p no:cacheprovider -W ignore::DeprecationWarning test_java.py
+
+lancedb-tests: build ## run LanceDB's own tests of reads through both tiers, fetched from GitHub; ARGUMENTS="-k fts"
+	@.ci/setup lancedb-tests
+	@BIREME=$(BIREME) loadtest/lancedb_tests/run $(ARGUMENTS)
 
 python: build ## build the Python package's wheel, and test it in a clean virtual environment; ARGUMENTS="-k async"
 	@.ci/setup build python
