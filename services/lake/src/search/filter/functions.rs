@@ -21,13 +21,13 @@ pub(super) enum Arguments {
     Text,
     /// A column or an expression, and a short list of values. The cost is the product of both lengths.
     List,
-    /// A column or an expression, and the type `FixedSizeBinary(n)` in quotes.
-    BinaryType,
+    /// A column or an expression, and the name of a type that is not nested in quotes.
+    Type,
     /// A column or an expression, and a JSON path in quotes that selects by names and positions only.
     Path,
 }
 
-use Arguments::{BinaryType, Count, Joined, List, Path, Text};
+use Arguments::{Count, Joined, List, Path, Text, Type};
 
 /// Allowed functions whose result depends on the time of the call.
 const OF_CLOCK: [&str; 4] = ["current_date", "current_timestamp", "now", "today"];
@@ -43,8 +43,8 @@ const ALLOWED: &[(&str, Arguments)] = &[
     ("nvl2", Count(3, 3)),
     ("greatest", Count(1, 16)),
     ("least", Count(1, 16)),
-    // LanceDB's clients write the values of a column of bytes of a fixed number so.
-    ("arrow_cast", BinaryType),
+    // LanceDB's clients write casts so, and values that have no other literal.
+    ("arrow_cast", Type),
     // Strings: searches. The second argument is compared at most once with each position of the first.
     ("contains", Text),
     ("contains_tokens", Text),

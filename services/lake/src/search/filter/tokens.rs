@@ -40,6 +40,28 @@ const TYPES: [&str; 14] = [
     "tinyint",
 ];
 
+/// The types without parameters to which `arrow_cast` may cast.
+const ARROW_TYPES: [&str; 18] = [
+    "Boolean",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "UInt8",
+    "UInt16",
+    "UInt32",
+    "UInt64",
+    "Float16",
+    "Float32",
+    "Float64",
+    "Date32",
+    "Date64",
+    "Utf8",
+    "LargeUtf8",
+    "Binary",
+    "LargeBinary",
+];
+
 /// Maximum precision of Arrow's 128-bit decimals.
 const DECIMAL_DIGITS_MAX: u8 = 38;
 
@@ -356,7 +378,7 @@ impl TokenChecker {
         let is_path = match arguments {
             Arguments::Count(..) | Arguments::Joined => return Ok(()),
             Arguments::List => return self.check_list(&name),
-            Arguments::BinaryType => return self.check_binary_type(&name),
+            Arguments::Type => return self.check_type(&name),
             Arguments::Text => false,
             Arguments::Path => true,
         };
@@ -371,15 +393,28 @@ impl TokenChecker {
         Ok(())
     }
 
-    /// Checks that the second argument is the type of bytes of a fixed number.
-    fn check_binary_type(&mut self, name: &str) -> Result<(), String> {
+    /// Checks that the second argument names a type that is not nested, whose values are about as long as the cast ones.
+    fn check_type(&mut self, name: &str) -> Result<(), String> {
         let text = self.pattern(&format!("the type of `{name}`"), &[Token::RParen])?;
-        let bytes = text.strip_prefix("FixedSizeBinary(").and_then(|it| it.strip_suffix(')'));
-        match bytes.is_some_and(|bytes| bytes.parse::<u16>().is_ok()) {
+        let of = |kind: &str| text.strip_prefix(kind)?.strip_prefix('(')?.strip_suffix(')');
+        let is_decimal = |(digits, scale): (&str, &str)| match (
+            digits.parse::<u8>(),
+            scale.trim().parse::<u8>(),
+        ) {
+            (Ok(digits), Ok(scale)) => {
+                (1..=DECIMAL_DIGITS_MAX).contains(&digits) && scale <= digits
+            }
+            _ => false,
+        };
+        let is_plain = ARROW_TYPES.contains(&text.as_str())
+            || of("FixedSizeBinary").is_some_and(|bytes| bytes.parse::<u16>().is_ok())
+            || of("Decimal128").and_then(|it| it.split_once(',')).is_some_and(is_decimal);
+        match is_plain {
             true => Ok(()),
             false => Err(format!(
-                "`{name}` to {} is not offered, only to `FixedSizeBinary(n)`; use `CAST(x AS type)`",
-                quoted(&text)
+                "`{name}` to {} is not offered; cast to `FixedSizeBinary(n)`, `Decimal128(p, s)`, {}",
+                quoted(&text),
+                ARROW_TYPES.join(", ")
             )),
         }
     }
@@ -585,7 +620,7 @@ fn check_count(name: &str, arguments: Arguments, count: usize) -> Result<(), Str
     let (least, most) = match arguments {
         Arguments::Count(least, most) => (least, most),
         Arguments::Joined => (1, JOINS_MAX),
-        Arguments::Text | Arguments::List | Arguments::Path | Arguments::BinaryType => (2, 2),
+        Arguments::Text | Arguments::List | Arguments::Path | Arguments::Type => (2, 2),
     };
     match (least..=most).contains(&count) {
         true => Ok(()),
