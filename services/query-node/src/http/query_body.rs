@@ -22,6 +22,7 @@ pub struct QueryBody {
     pub branch: Option<String>,
     pub prefilter: Option<bool>,
     pub filter: Option<String>,
+    #[serde(default, deserialize_with = "columns")]
     pub columns: Option<Columns>,
     pub offset: Option<u64>,
     pub with_row_id: Option<bool>,
@@ -62,21 +63,44 @@ pub enum Vectors {
 }
 
 /// The columns to return.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Columns {
     Names(Vec<String>),
-    Namespace(NamespaceColumns),
     /// Names of the answer's columns, each with a SQL expression.
-    Aliases(serde_json::Map<String, serde_json::Value>),
+    Aliases(Aliases),
 }
 
-/// The columns to return, as Namespace clients name them.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum NamespaceColumns {
-    ColumnNames(Vec<String>),
-    ColumnAliases(serde_json::Map<String, serde_json::Value>),
+/// SQL expressions by the names of columns.
+type Aliases = serde_json::Map<String, serde_json::Value>;
+
+/// Reads columns in any of their forms: `["a", …]`, `{"alias": "SQL", …}`, or as Namespace clients write them. Some of
+/// these send both fields, one of them empty. If both are empty, there are no columns, which stands for all.
+fn columns<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Columns>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct NamespaceColumns {
+        column_names: Option<Vec<String>>,
+        column_aliases: Option<Aliases>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Names(Vec<String>),
+        Namespace(NamespaceColumns),
+        Aliases(Aliases),
+    }
+
+    Ok(match Option::deserialize(from)? {
+        None => None,
+        Some(Form::Names(names)) => Some(Columns::Names(names)),
+        Some(Form::Aliases(aliases)) => Some(Columns::Aliases(aliases)),
+        Some(Form::Namespace(NamespaceColumns { column_names, column_aliases })) => {
+            let names = column_names.filter(|names| !names.is_empty()).map(Columns::Names);
+            let aliases = column_aliases.filter(|aliases| !aliases.is_empty());
+            names.or(aliases.map(Columns::Aliases))
+        }
+    })
 }
 
 /// The order of rows by one column.
@@ -237,8 +261,14 @@ mod tests {
         let names = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
         let columns = |json| parsed(json).columns.unwrap();
         assert_eq!(columns(r#"{"columns":["a","b"]}"#), Columns::Names(names(&["a", "b"])));
-        let namespace = columns(r#"{"columns":{"column_names":["a"]}}"#);
-        assert_eq!(namespace, Columns::Namespace(NamespaceColumns::ColumnNames(names(&["a"]))));
+        for json in [
+            r#"{"columns":{"column_names":["a"]}}"#,
+            r#"{"columns":{"column_names":["a"],"column_aliases":{}}}"#,
+        ] {
+            assert_eq!(columns(json), Columns::Names(names(&["a"])), "{json}");
+        }
+        let none = r#"{"columns":{"column_names":[],"column_aliases":null}}"#;
+        assert_eq!((parsed(none).columns, parsed("{}").columns), (None, None));
         let aliases = columns(r#"{"columns":{"twice":"a * 2"}}"#);
         assert!(matches!(aliases, Columns::Aliases(it) if it["twice"] == "a * 2"));
     }

@@ -8,7 +8,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_select::concat::concat;
 use lake::Expression;
 
-use super::query_body::{Columns, NamespaceColumns, QueryBody};
+use super::query_body::{Columns, QueryBody};
 use crate::error::{QueryError, Result};
 use crate::tables::{Measure, OpenTable};
 
@@ -90,19 +90,17 @@ impl Selection {
     /// # Errors
     /// `BadExpression`, `ColumnNotFound`, or `BadRequest` for a column that is no text.
     pub fn new(body: &mut QueryBody, measure: Measure, open: &OpenTable) -> Result<Self> {
-        use Columns::{Aliases, Names, Namespace};
-        use NamespaceColumns::{ColumnAliases, ColumnNames};
         let columns = body.columns.take();
         let (count, most) = match &columns {
             None => (0, 0),
-            Some(Names(names) | Namespace(ColumnNames(names))) => (names.len(), COLUMNS_MAX),
-            Some(Aliases(it) | Namespace(ColumnAliases(it))) => (it.len(), ALIASES_MAX),
+            Some(Columns::Names(names)) => (names.len(), COLUMNS_MAX),
+            Some(Columns::Aliases(it)) => (it.len(), ALIASES_MAX),
         };
         if count > most {
             let problem = format!("names {count} columns; name at most {most} in this form");
             return Err(QueryError::BadRequest { field: "columns", problem });
         }
-        if let Some(Aliases(it) | Namespace(ColumnAliases(it))) = &columns {
+        if let Some(Columns::Aliases(it)) = &columns {
             let bytes: usize = it.values().filter_map(|sql| sql.as_str()).map(str::len).sum();
             if bytes > EXPRESSIONS_BYTES_MAX {
                 let problem = format!(
@@ -124,7 +122,7 @@ impl Selection {
                 let fields = open.table.schema().fields().iter();
                 fields.map(|field| selected(field.name().clone(), field.name())).collect()
             }
-            Some(Names(names) | Namespace(ColumnNames(names))) => {
+            Some(Columns::Names(names)) => {
                 let mut known = HashSet::new();
                 if let Some(name) = names.iter().find(|name| !known.insert(name.as_str())) {
                     let problem = format!("names `{name}` twice; name it once");
@@ -151,7 +149,7 @@ impl Selection {
                 };
                 names.iter().map(column).collect::<Result<_>>()?
             }
-            Some(Aliases(aliases) | Namespace(ColumnAliases(aliases))) => {
+            Some(Columns::Aliases(aliases)) => {
                 let alias = |(name, sql): (String, serde_json::Value)| {
                     let Some(sql) = sql.as_str() else {
                         let problem =
