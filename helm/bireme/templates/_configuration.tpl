@@ -71,6 +71,9 @@ access = {{ ternary "open" "/etc/bireme-access/access.toml" (eq .Values.access.m
 {{- if and .Values.io.hitRatioAtStart (not (hasKey .Values.query.settings "member_hold")) }}
 member_hold = "{{ add (include "bireme.seconds" .Values.io.startMax) 120 }}s"
 {{- end }}
+{{- with .Values.query.browserOrigins }}
+browser_origins = {{ toJson . }}
+{{- end }}
 {{- with .Values.folders }}
 folders = {{ toJson . }}
 {{- end }}

@@ -1,6 +1,7 @@
 //! A query node's configuration. It is validated before anything starts.
 
 mod access;
+mod web_origin;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use telemetry::{Identity, TelemetryConfig};
 use crate::error::{QueryError, Result};
 
 pub use access::AccessConfig;
+pub use web_origin::WebOrigin;
 
 /// A query node's configuration. Durations and sizes are written with units: `2s`, `64GiB`.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -33,6 +35,10 @@ pub struct QueryConfig {
     /// left out, everybody who reaches the port may use the node, which must then listen on loopback.
     #[schemars(with = "Option<String>")]
     pub access: Option<AccessConfig>,
+    /// Origins of web pages that may call the node over plain HTTP, such as `https://app.example.com`. Requests of all other
+    /// pages are refused, so that no page can read the tables that its visitor's machine reaches.
+    #[schemars(with = "Vec<String>")]
+    pub browser_origins: Vec<WebOrigin>,
     /// The file of the audit log, which gets one JSON line for each request, and for each TLS handshake that is
     /// refused; `/dev/stdout` for standard output. Without it there is no such log.
     #[schemars(extend("format" = "path"))]
@@ -182,6 +188,7 @@ impl Default for QueryConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
             tls: None,
             access: None,
+            browser_origins: Vec::new(),
             audit: None,
             io_tls: None,
             peer_secret: None,

@@ -59,7 +59,7 @@ mod tune;
 mod waiting_gets;
 mod warm;
 
-pub use config::{AccessConfig, QueryConfig, TableConfig};
+pub use config::{AccessConfig, QueryConfig, TableConfig, WebOrigin};
 pub use error::{QueryError, Result};
 pub use membership::{IoNodeConfig, Source};
 pub use metrics::METRICS;

@@ -23,7 +23,7 @@ pub enum HttpError {
         /// The call that is not served, and the alternative.
         problem: String,
     },
-    /// The request comes from a web page.
+    /// The request comes from a web page that may not call the node.
     WebPage,
     /// The request failed.
     Fault(Fault),
@@ -73,7 +73,8 @@ impl HttpError {
             }
             Self::NotBuilt { problem } => answer(StatusCode::NOT_IMPLEMENTED, problem, UNSUPPORTED),
             Self::WebPage => {
-                let said = "requests of web pages are refused; ask from a program";
+                let said = "requests of this web page are refused: its origin is not in `browser_origins`; ask from a \
+                            program";
                 answer(StatusCode::FORBIDDEN, said, PERMISSION_DENIED)
             }
             Self::Fault(fault) => refuse(fault),

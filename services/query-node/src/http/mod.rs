@@ -11,6 +11,7 @@
 //! memory, metrics and the audit log. A row's id, which clients see as `_rowid`, is its address.
 
 mod answer;
+mod browser;
 mod error;
 mod freshness;
 mod order;
@@ -31,9 +32,8 @@ use access::Permission;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use axum::routing::{any, get};
 use connections::{PlainCalls, read_rest};
 use serde::Deserialize;
@@ -91,12 +91,22 @@ async fn serve(State(state): State<Arc<ShardState>>, request: Request) -> Respon
     let (parts, body) = request.into_parts();
     let id = parts.headers.get(REQUEST_ID).cloned();
     let (mut version, mut body) = (None, Some(body));
-    let answered = answer(&state, parts, &mut body, &mut version).await;
+    let (origin, answered) = match browser::origin_of(&parts, &state.shared.config.browser_origins)
+    {
+        Err(refused) => (None, Err(refused)),
+        Ok(Some(origin)) if parts.method == Method::OPTIONS => {
+            (Some(origin), Ok(browser::preflight(&parts.headers)))
+        }
+        Ok(origin) => (origin, answer(&state, parts, &mut body, &mut version).await),
+    };
     if let Some(unread) = body {
         // Over HTTP/1.1 the connection would be reset otherwise, and a client that still sends would not see the answer.
         read_rest(unread, REFUSED_TIME_MAX, REFUSED_BYTES_MAX).await;
     }
     let mut response = versioned(answered.unwrap_or_else(|error| error.answer()), version);
+    if let Some(origin) = origin {
+        browser::share(&mut response, origin);
+    }
     if let Some(id) = id {
         response.headers_mut().insert(REQUEST_ID, id);
     }
@@ -127,11 +137,6 @@ async fn answer(
     version: &mut Option<u64>,
 ) -> std::result::Result<Response<Body>, HttpError> {
     let Parts { method, uri, headers, extensions, .. } = parts;
-    // Browsers say which page a request comes from. A page that somebody lures a user to must not read the tables that
-    // the user's machine can reach.
-    if headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site") {
-        return Err(HttpError::WebPage);
-    }
     let text = uri.query().unwrap_or_default();
     let route = route(&method, uri.path(), text)?;
     let timeout = asked_timeout(&headers);

@@ -10,7 +10,7 @@ use arrow_array::types::{Float32Type, Int32Type, Int64Type, UInt64Type};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use query_node::{AccessConfig, QueryConfig, QueryNode};
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ pub struct Answer {
     pub status: StatusCode,
     version: Option<u64>,
     media_type: String,
+    headers: HeaderMap,
     body: Bytes,
 }
 
@@ -75,9 +76,10 @@ async fn send(node: &QueryNode, request: Request<Full<Bytes>>) -> Answer {
     assert_eq!(header("phalanx-version").as_deref(), Some("0.3.0"));
     let (status, media_type) = (response.status(), header("content-type").unwrap_or_default());
     let version = header("x-lancedb-version").map(|it| it.parse().unwrap());
+    let headers = response.headers().clone();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     driving.abort();
-    Answer { status, version, media_type, body }
+    Answer { status, version, media_type, headers, body }
 }
 
 fn request(method: Method, path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
@@ -296,6 +298,34 @@ async fn bad_requests_say_what_is_wrong() {
     hasty.headers_mut().insert("x-request-timeout-ms", "0".parse().unwrap());
     let (status, _, said) = send(&node, hasty).await.error();
     assert!(status == 408 && said.starts_with("Query timeout"), "{status}: {said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_allowed_origins_are_answered_and_no_others() {
+    let app = "https://app.example.com";
+    let browser_origins = vec![app.to_owned().try_into().unwrap()];
+    let (node, _client) = serve_with(QueryConfig { browser_origins, ..config(&[]) }).await;
+    let asked = async |method: Method, path: &str, origin: &'static str| {
+        let mut request = request(method, path, "");
+        request.headers_mut().insert("origin", origin.parse().unwrap());
+        let wanted = "x-api-key, content-type".parse().unwrap();
+        request.headers_mut().insert("access-control-request-headers", wanted);
+        let answer = send(&node, request).await;
+        let header = |name: &str| Some(answer.headers.get(name)?.to_str().unwrap().to_owned());
+        let shared = header("access-control-allow-origin");
+        (answer.status.as_u16(), shared, header("access-control-allow-headers"))
+    };
+    let shared = Some(app.to_owned());
+    let listed = asked(Method::GET, "/v1/table/", app).await;
+    assert_eq!(listed, (200, shared.clone(), None));
+    let failed = asked(Method::POST, "/v1/table/t/describe/", app).await;
+    assert_eq!(failed, (404, shared.clone(), None));
+    let preflight = asked(Method::OPTIONS, "/v1/table/t/query/", app).await;
+    assert_eq!(preflight, (204, shared, Some("x-api-key, content-type".into())));
+    for method in [Method::GET, Method::OPTIONS] {
+        let refused = asked(method, "/v1/table/", "https://evil.example.com").await;
+        assert_eq!(refused, (403, None, None));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
