@@ -56,7 +56,7 @@ impl FolderListing {
 pub(crate) async fn list(opener: &Opener, folder: &TableFolder) -> Result<FolderListing> {
     match folder.uri().filter(|uri| uri.folder().is_some()) {
         Some(uri) => opener.in_open_time(uri.as_str(), list_path(&uri)).await,
-        None => opener.in_open_time(folder.as_str(), list_store(opener, folder)).await,
+        None => list_store(opener, folder).await,
     }
 }
 
@@ -96,28 +96,28 @@ fn names_in(folder: &FilesystemPath) -> std::io::Result<Vec<String>> {
 
 async fn list_store(opener: &Opener, folder: &TableFolder) -> Result<FolderListing> {
     let uri = folder.as_str().trim_end_matches('/');
-    let listed = async {
-        let params = opener.folder_params(folder);
-        let registry = opener.session().store_registry();
-        let (store, path) = LanceStore::from_uri_and_params(registry, uri, &params).await?;
-        let (mut names, mut page_token) = (Vec::new(), None);
-        for _ in 0..PAGES_MAX {
-            let options = ReadDirOptions { page_token, limit: None };
-            let page = store.read_dir_page(path.clone(), options).await?;
-            let folders = page.result.common_prefixes.iter().filter_map(|path| path.filename());
-            names.extend(folders.filter_map(table_of_folder).map(str::to_owned));
-            page_token = page.page_token;
-            if page_token.is_none() || names.len() > TABLES_MAX {
-                break;
-            }
-        }
-        Ok(FolderListing::new(folder.clone(), names, page_token.is_some(), TABLES_MAX))
-    };
     let blame = |error| match error {
         LanceError::NotFound { .. } => LakeError::FolderNotFound { uri: uri.to_owned() },
         error => diagnose_opening(uri, error),
     };
-    caught(uri, listed.map_err(blame)).await
+    let params = opener.folder_params(folder);
+    let registry = opener.session().store_registry();
+    let opened = LanceStore::from_uri_and_params(registry, uri, &params).map_err(blame);
+    let (store, path) = opener.in_open_time(uri, caught(uri, opened)).await?;
+    let (mut names, mut page_token) = (Vec::new(), None);
+    // The time limit is that of a page, because a folder may have many.
+    for _ in 0..PAGES_MAX {
+        let options = ReadDirOptions { page_token, limit: None };
+        let page = store.read_dir_page(path.clone(), options).map_err(blame);
+        let page = opener.in_open_time(uri, caught(uri, page)).await?;
+        let folders = page.result.common_prefixes.iter().filter_map(|path| path.filename());
+        names.extend(folders.filter_map(table_of_folder).map(str::to_owned));
+        page_token = page.page_token;
+        if page_token.is_none() || names.len() > TABLES_MAX {
+            break;
+        }
+    }
+    Ok(FolderListing::new(folder.clone(), names, page_token.is_some(), TABLES_MAX))
 }
 
 #[cfg(test)]

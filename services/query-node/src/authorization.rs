@@ -5,6 +5,7 @@
 //! one that does not exist. A stream is authorized again while it lasts ([`Authorization::renew`]): its rights end when
 //! no grant of the current policy allows the call any more, or when the caller's credentials are no longer accepted.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,9 @@ use tonic::Request;
 use crate::error::{AVAILABLE_MAX, QueryError, Result};
 use crate::request_context::RequestContext;
 use crate::tables::Catalog;
+
+/// The maximum number of tables' names that are compared with grants for the error of an unknown table.
+const NAMES_EXAMINED_MAX: usize = 1000;
 
 /// The interval at which a Warm is authorized again, and at which the policy's files are checked for changes. A Take
 /// is authorized again with each fetch, and a GetStream with each request.
@@ -137,7 +141,11 @@ fn granted(
     // A request may name a table by a text of any length. Only a name that exists is compared with the patterns of
     // grants.
     if !catalog.has(table) || !caller.sees(table) {
-        let available = catalog.names(|name| caller.sees(name), "", AVAILABLE_MAX + 1);
+        // Folders may have thousands of tables, and this runs before any limit of a grant.
+        let left = Cell::new(NAMES_EXAMINED_MAX);
+        let is_examined = || left.replace(left.get().saturating_sub(1)) > 0;
+        let is_shown = |name: &str| is_examined() && caller.sees(name);
+        let available = catalog.names(is_shown, "", AVAILABLE_MAX + 1);
         return Err(QueryError::TableUnknown { table: table.to_owned(), available });
     }
     let forbidden = || QueryError::Forbidden {

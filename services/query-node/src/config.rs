@@ -65,7 +65,7 @@ pub struct QueryConfig {
     pub tables: BTreeMap<String, TableConfig>,
     /// Folders of tables to serve, such as `s3://bucket/tables/`: local paths, or `s3://`, `gs://` or `az://`. A folder
     /// `NAME.lance` in it is the table `NAME`, as LanceDB and Lance's directory namespace lay tables out. The folders are
-    /// listed every 5 s: tables that appear are served, those that have gone are not. If several tables have a name, it
+    /// listed about every 5 s: tables that appear are served, those that have gone are not. If several tables have a name, it
     /// stands for the one in `tables`, or else for that of the first folder.
     #[schemars(with = "Vec<String>")]
     pub folders: Vec<TableFolder>,

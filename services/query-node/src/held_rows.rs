@@ -51,7 +51,7 @@ impl HeldRows {
     ///
     /// # Errors
     /// [`QueryError::OutOfMemory`] if callers hold all traffic memory of the core, and [`QueryError::GrantOutOfMemory`]
-    /// if other rows of the flow hold so much that these would leave too little to other flows.
+    /// if rows of other calls of the flow hold so much that these would leave too little to other flows.
     pub fn hold(&mut self, bytes: usize, flow: Flow) -> Result<()> {
         let wanted = (bytes as u64).saturating_mul(ROW_COPIES);
         let own = self.held.bytes();
@@ -60,10 +60,12 @@ impl HeldRows {
         let RowMemory { traffic, .. } = &*self.memory;
         let mut flows = self.memory.flows();
         let of_flow = flows.get(&flow.id()).copied().unwrap_or_default();
-        let [of_others, asked, used, max] =
-            [of_flow, more, traffic.used(), traffic.max()].map(|bytes| bytes as usize);
-        if of_flow > own && !has_room(of_others, asked, used, max) {
-            return Err(QueryError::GrantOutOfMemory { bytes: of_flow });
+        let of_others = of_flow - own;
+        let [others, asked, used, max] =
+            [of_others, more, traffic.used(), traffic.max()].map(|bytes| bytes as usize);
+        if others > 0 && !has_room(others, asked, used, max) {
+            traffic.end_stalled(more);
+            return Err(QueryError::GrantOutOfMemory { bytes: of_others });
         }
         let held = traffic.hold(more, own).ok_or(QueryError::OutOfMemory)?;
         flows.insert(flow.id(), of_flow + more);
@@ -114,8 +116,11 @@ mod tests {
         assert!(matches!(rows(&memory, third, 11).err(), Some(QueryError::OutOfMemory)));
         drop((flood, of_other));
         assert_eq!((traffic.used(), memory.flows().len()), (0, 0));
-        // A call that grows is not refused for its own rows.
-        let mut all = rows(&memory, one, 150).unwrap();
+        // A call that grows is not refused for its own rows, also beside another one of its flow.
+        let mut all = rows(&memory, one, 140).unwrap();
+        let small = rows(&memory, one, 2).unwrap();
+        all.hold(75 * MIB, one).unwrap();
+        drop(small);
         all.hold(80 * MIB, one).unwrap();
         assert_eq!(traffic.used(), 160 << 20);
     }

@@ -69,7 +69,7 @@ pub async fn find(
 ) -> Result<FoundRows> {
     let context = call.context;
     let question = context.bound("validate", validate_search(request, open).boxed()).await?;
-    call.take_rows(question.k)?;
+    call.take_rows(question.charged_rows())?;
     call.stage(Stage::Validate, || format!("table `{}`, version {}", open.name, open.version()));
     let question = look_up(state, open, question, call).await?;
     let mut question = with_setting(open, question, context).await?;

@@ -198,7 +198,7 @@ impl TrafficMemory {
     /// Ends stalled connections, those that hold the most bytes first, until these hold more than `bytes`. They are
     /// closed only when their tasks run. So the caller that asked for memory is still refused, and finds room when it
     /// tries again.
-    fn end_stalled(&self, bytes: u64) {
+    pub fn end_stalled(&self, bytes: u64) {
         let mut holders = self.holders();
         if holders.searched.is_some_and(|searched| searched.elapsed() < SEARCH_INTERVAL) {
             return;

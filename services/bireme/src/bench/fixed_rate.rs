@@ -22,7 +22,7 @@ const LATE: Duration = Duration::from_millis(1);
 /// The number of tallies. Requests use them in turn, so that they rarely wait for each other.
 const SHARDS: usize = 16;
 
-/// When requests are due.
+/// The times at which requests are due.
 #[derive(Clone)]
 pub struct Schedule {
     /// Requests per second.

@@ -30,7 +30,8 @@ pub struct LoadArgs {
     /// Refused, with a hint at --seconds: other load generators have a flag of this name.
     #[arg(long, hide = true, value_parser = UnknownArgumentValueParser::suggest_arg("--seconds"))]
     duration: Option<Infallible>,
-    /// Stop after so many requests, if --seconds are not over before
+    /// Stop after so many requests, if --seconds are not over before; with
+    /// --poisson after about so many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Load")]
     requests: Option<u64>,
     /// Requests at the same time [default: 16; with --rate at most 1024]

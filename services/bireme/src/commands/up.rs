@@ -181,7 +181,7 @@ impl Served {
         }
     }
 
-    /// Returns what the first table has to try.
+    /// Describes the first table, for the commands that are suggested.
     async fn facts(&self, lake: &Lake) -> TableFacts {
         if let Some((name, table)) = self.tables.first() {
             return table_facts(name, table).await;

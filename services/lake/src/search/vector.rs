@@ -290,8 +290,8 @@ impl Table {
     }
 
     /// Returns the column that a vector search uses: `wanted` if it is given. Otherwise the only vector column, or the only
-    /// one with an index, of those that a query vector of `numbers` numbers fits, or of all if it fits none. Only columns
-    /// that are not nested are chosen without `numbers`. Errors: `ColumnNotFound`, `NotAVector`, `ColumnNotNamed`.
+    /// one with an index, of those that a query vector of `numbers` numbers fits, or of all if it fits none. A nested
+    /// column is chosen only if no other fits, and never without `numbers`. Errors: `ColumnNotFound`, `NotAVector`, `ColumnNotNamed`.
     pub async fn vector_column(
         &self,
         wanted: Option<&str>,
@@ -312,15 +312,17 @@ impl Table {
             DataType::List(_) => numbers.is_some_and(|numbers| numbers.is_multiple_of(dimension)),
             _ => numbers == Some(dimension),
         };
+        // The columns that fit come first, and of these those that are not nested.
         let mut vectors = Vec::new();
         visit_vectors(self.schema().fields(), &[], &mut |path, data_type, dimension| {
-            if numbers.is_some() || path.len() == 1 {
-                vectors.push((column_path(path), fits(data_type, dimension)));
+            let is_nested = path.len() > 1;
+            if numbers.is_some() || !is_nested {
+                vectors.push(((!fits(data_type, dimension), is_nested), column_path(path)));
             }
         });
-        let is_any_fitting = vectors.iter().any(|(_, fits)| *fits);
-        let candidates = vectors.into_iter().filter(|(_, fits)| *fits || !is_any_fitting);
-        let mut candidates: Vec<String> = candidates.map(|(path, _)| path).collect();
+        let best = vectors.iter().map(|(rank, _)| *rank).min();
+        let candidates = vectors.into_iter().filter(|(rank, _)| Some(*rank) == best);
+        let mut candidates: Vec<String> = candidates.map(|(_, path)| path).collect();
         if candidates.len() > 1 {
             let indexes = self.indexes().await?;
             let is_indexed = |column: &&String| {

@@ -5,8 +5,7 @@ use std::fmt;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Maximum number of vectors of one query.
-const VECTORS_MAX: usize = 100;
+use crate::stages::VECTORS_MAX;
 
 /// Maximum number of columns that rows are ordered by.
 pub const ORDER_MAX: usize = 16;
@@ -123,6 +122,10 @@ fn vectors<'de, D: Deserializer<'de>>(from: D) -> Result<Vectors, D::Error> {
     from.deserialize_any(VectorsVisitor)
 }
 
+fn too_many<E: Error>() -> E {
+    E::custom(format!("more than {VECTORS_MAX} vectors"))
+}
+
 struct VectorsVisitor;
 
 /// An element of the list of a query vector: a number, or a whole vector.
@@ -162,7 +165,7 @@ impl<'de> Visitor<'de> for VectorsVisitor {
                 let mut vectors = vec![first];
                 while let Some(vector) = list.next_element()? {
                     if vectors.len() == VECTORS_MAX {
-                        return Err(Error::custom(format!("more than {VECTORS_MAX} vectors")));
+                        return Err(too_many());
                     }
                     vectors.push(vector);
                 }
@@ -176,6 +179,7 @@ impl<'de> Visitor<'de> for VectorsVisitor {
         let NamespaceVectors { single_vector, multi_vector } = Deserialize::deserialize(map)?;
         Ok(match (single_vector, multi_vector) {
             (Some(one), _) if !one.is_empty() => Vectors::One(one),
+            (_, Some(several)) if several.len() > VECTORS_MAX => return Err(too_many()),
             (_, Some(several)) if !several.is_empty() => Vectors::Several(several),
             _ => Vectors::None,
         })

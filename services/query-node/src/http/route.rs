@@ -78,7 +78,7 @@ struct Served {
     route: fn(Parts<'_>) -> Route,
 }
 
-/// What the path of a request has in place of `{id}` and `{index}`.
+/// The parts of a request's path that stand for `{id}` and `{index}`.
 struct Parts<'a> {
     /// The parts of the id.
     id: Vec<String>,

@@ -135,8 +135,9 @@ impl Selection {
                 };
                 let others = names.iter().filter(|name| !is_plain(name)).count();
                 if others > ALIASES_MAX {
-                    let problem =
-                        format!("names {others} nested columns; name at most {ALIASES_MAX}");
+                    let problem = format!(
+                        "names {others} nested or unknown columns; name at most {ALIASES_MAX}"
+                    );
                     return Err(QueryError::BadRequest { field: "columns", problem });
                 }
                 let column = |name: &String| match is_plain(&name) {

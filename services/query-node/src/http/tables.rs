@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use access::Caller;
 use futures::FutureExt;
 use humantime::format_rfc3339_micros;
-use lake::{IndexInfo, Table, TypeNames, is_table_name, schema_json};
+use lake::{IndexInfo, LakeError, Table, TypeNames, is_table_name, schema_json};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, json as answer};
@@ -207,9 +207,11 @@ pub async fn indexes(state: &ShardState, open: &Arc<OpenTable>, call: &Call) -> 
         if it.is_text() {
             let name = it.name.clone();
             let read = |table: Table| async move { table.text_parameters(&name).await };
-            // An index whose files can't be read is listed, so that it can be found and repaired.
-            if let Ok(Some(all)) = of_table(state, open, call, read).await {
-                details = Some(all);
+            match of_table(state, open, call, read).await {
+                Ok(all) => details = all.or(details),
+                // An index whose files are damaged is listed, so that it can be found and repaired.
+                Err(QueryError::Lake(LakeError::Corrupt { .. })) => {}
+                Err(error) => return Err(error),
             }
         }
         listed.push(json!({

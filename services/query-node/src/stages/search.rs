@@ -211,7 +211,7 @@ async fn by_vector(
         exact: question.exact,
     };
     let admission = &state.shared.admission;
-    let ask = Ask { during: "search", rows: query.k, context };
+    let ask = Ask { during: "search", rows: query.k * question.vectors, context };
     let route = async { Ok(open.table.direct_search(&query).await?) }.boxed();
     let Found { hits, to_score, path } = match context.bound("search", route).await? {
         VectorRoute::Direct(search) if !search.is_long => {

@@ -63,6 +63,8 @@ pub enum By {
 pub struct Question {
     /// The criterion.
     pub by: By,
+    /// The number of query vectors: several only for a column of lists of vectors.
+    pub vectors: usize,
     /// A full-text query whose ranking is fused with that of the vector, and the weight of its ranks.
     pub fused_with: Option<(TextExpr, f32)>,
     /// The filter that rows must pass.
@@ -99,6 +101,11 @@ impl Question {
     /// Returns the number of candidates that an index is asked for, if they are scored exactly.
     pub fn candidates(&self) -> usize {
         self.k * self.refine_factor.max(1)
+    }
+
+    /// Returns the number of rows for which the search is charged: each vector of several is searched.
+    pub fn charged_rows(&self) -> usize {
+        self.k * self.vectors
     }
 }
 
@@ -145,16 +152,21 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
     let filter = Some(request.filter).filter(|filter| !filter.trim().is_empty());
     let vector_column = Some(request.vector_column).filter(|column| !column.is_empty());
     let vector_column = vector_column.as_deref();
+    let mut vectors = 1;
     let by = match (request.by, &filter) {
         (Some(WireBy::Vector(vector)), _) => {
             let numbers = Some(vector.values.len());
             let column = column_of_vectors(open, vector_column, numbers).await?;
-            check_vector(open, &column, &vector.values)?;
+            vectors = check_vector(open, &column, &vector.values)?;
             By::Vector { column, vector: vector.values }
         }
         (Some(WireBy::Like(key)), _) => {
             check_key("like", &key)?;
             let column = column_of_vectors(open, vector_column, None).await?;
+            if open.table.schema().field_with_name(&column).is_err() {
+                let problem = format!("`{column}` is nested; search by its `vector` instead");
+                return bad("vector_column", problem);
+            }
             By::Like { column, key, key_column: key_column(open, &request.key_column)? }
         }
         (Some(WireBy::Text(text)), _) => By::Text(validate_text("text", text)?),
@@ -185,6 +197,7 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
     let recall = request.recall.map(recall).transpose()?;
     Ok(Question {
         by,
+        vectors,
         fused_with,
         filter,
         filter_after,
@@ -349,15 +362,15 @@ fn refine_factor(k: u32, asked: Option<u32>) -> Result<usize> {
     }
 }
 
-/// Maximum number of vectors of one search of a column of lists of vectors.
+/// Maximum number of vectors of one search of a column of lists of vectors, and of the searches of one HTTP call.
 pub const VECTORS_MAX: usize = 100;
 
 /// Checks that `vector` fits the column, and is finite. For a column of lists of vectors it may be several vectors, one
-/// behind the other.
+/// behind the other. Returns how many.
 ///
 /// # Errors
 /// `BadVector`, and those of the table.
-pub fn check_vector(open: &OpenTable, column: &str, vector: &[f32]) -> Result<()> {
+pub fn check_vector(open: &OpenTable, column: &str, vector: &[f32]) -> Result<usize> {
     let (dimension, given) = (open.table.vector_dimension(column)?, vector.len());
     let most = if open.table.has_vector_lists(column)? { VECTORS_MAX } else { 1 };
     let problem = if given == 0 || given % dimension != 0 || given / dimension > most {
@@ -369,7 +382,7 @@ pub fn check_vector(open: &OpenTable, column: &str, vector: &[f32]) -> Result<()
     } else if let Some(at) = vector.iter().position(|value| !value.is_finite()) {
         format!("has {} at position {at}; send finite numbers", vector[at])
     } else {
-        return Ok(());
+        return Ok(given / dimension);
     };
     Err(QueryError::BadVector { problem })
 }

@@ -153,11 +153,7 @@ impl Catalog {
         let opened = async {
             let current = match current {
                 Some(current) => current,
-                None => {
-                    let opened = self.open_current(&entry, OpenedFor::Request).await?;
-                    self.close_tables();
-                    opened
-                }
+                None => self.open_current(&entry, OpenedFor::Request).await?,
             };
             match is_asked(&current) {
                 true => Ok(current),
@@ -405,6 +401,9 @@ impl Catalog {
         };
         // Attempts that wait look at the state, so it has to be there before they go on.
         drop(attempt);
+        if entry.opens_on_request() {
+            self.close_tables();
+        }
         outcome
     }
 

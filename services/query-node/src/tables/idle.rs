@@ -3,8 +3,8 @@
 /// The maximum number of tables of folders that are open. Each costs a request to its store every `refresh_interval`.
 const OPEN_MAX: usize = 256;
 
-/// The maximum number of fragments of these tables together, each of which takes one or two KiB. A single table may have
-/// more.
+/// The maximum number of fragments of these tables together, each of which takes one or two KiB. A table counts for at
+/// most half of it, so that one with more fragments leaves room for others.
 const FRAGMENTS_MAX: usize = 100_000;
 
 /// The number of rounds after which a table is closed that nobody has asked for: 10 minutes with the default of
@@ -29,12 +29,13 @@ pub fn to_close(tables: &[OpenedInFolder], now: u64) -> Vec<usize> {
     let mut closed = Vec::new();
     for at in latest_first {
         let table = tables[at];
-        fragments += table.fragments;
+        let with_it = fragments + table.fragments.min(FRAGMENTS_MAX / 2);
         let is_idle = now.saturating_sub(table.used) > IDLE_ROUNDS;
-        if is_idle || kept >= OPEN_MAX || (kept > 0 && fragments > FRAGMENTS_MAX) {
+        if is_idle || kept >= OPEN_MAX || with_it > FRAGMENTS_MAX {
             closed.push(at);
         } else {
             kept += 1;
+            fragments = with_it;
         }
     }
     closed
@@ -59,8 +60,9 @@ mod tests {
     fn the_least_recently_used_are_closed_beyond_the_maxima() {
         let many: Vec<_> = (0..OPEN_MAX as u64 + 2).map(|used| (used, 1)).collect();
         assert_eq!(closed(&many, 257), [1, 0]);
-        assert_eq!(closed(&[(3, 60_000), (1, 1), (2, 50_000)], 3), [2, 1]);
-        assert_eq!(closed(&[(3, 60_000), (1, 1), (2, 40_000)], 3), [1]);
-        assert_eq!(closed(&[(2, 200_000)], 2), [0; 0]);
+        assert_eq!(closed(&[(3, 40_000), (0, 1), (2, 45_000), (1, 20_000)], 3), [3]);
+        // A table counts for at most 50,000 fragments.
+        assert_eq!(closed(&[(3, 200_000), (1, 1), (2, 49_999)], 3), [0; 0]);
+        assert_eq!(closed(&[(3, 200_000), (1, 1), (2, 200_000)], 3), [1]);
     }
 }

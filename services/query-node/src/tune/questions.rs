@@ -61,7 +61,9 @@ impl Asked {
             let problem = format!("has {} vectors; give at most {QUESTIONS_MAX}", questions.len());
             return bad("questions", problem);
         }
-        questions.iter().try_for_each(|vector| check_vector(open, column, &vector.values))?;
+        questions
+            .iter()
+            .try_for_each(|vector| check_vector(open, column, &vector.values).map(drop))?;
         Ok(Self::Given(questions.into_iter().map(|vector| vector.values).collect()))
     }
 

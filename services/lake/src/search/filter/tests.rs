@@ -92,6 +92,7 @@ fn the_error_names_what_is_malformed() {
         ("arrow_cast(a, 'Decimal128(39, 2)') = b", "is not offered; cast to"),
         ("arrow_cast(a, b) = 1", "the type of `arrow_cast` has to be a text in quotes"),
         ("arrow_cast(a, 'FixedSizeBinary(2147483647)') = b", "is not offered"),
+        ("arrow_cast(NULL, 'FixedSizeBinary(65)') = b", "up to 64 bytes"),
         ("Regexp_Like(a, 'x')", "the function `regexp_like` is not offered"),
     ] {
         let said = check(filter).unwrap_err();

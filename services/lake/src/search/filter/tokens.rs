@@ -65,6 +65,9 @@ const ARROW_TYPES: [&str; 18] = [
 /// Maximum precision of Arrow's 128-bit decimals.
 const DECIMAL_DIGITS_MAX: u8 = 38;
 
+/// The maximum length of binary values that a filter casts to, in bytes: that of a long hash.
+const BINARY_BYTES_MAX: u8 = 64;
+
 /// Lance's dialect for filters (`lance-datafusion/src/sql.rs`), which decides how a filter is split into tokens.
 #[derive(Debug)]
 struct LanceDialect;
@@ -406,13 +409,16 @@ impl TokenChecker {
             }
             _ => false,
         };
+        // A value that is NULL takes as many bytes in each row.
+        let is_short =
+            |bytes: &str| bytes.parse().is_ok_and(|it| (1..=BINARY_BYTES_MAX).contains(&it));
         let is_plain = ARROW_TYPES.contains(&text.as_str())
-            || of("FixedSizeBinary").is_some_and(|bytes| bytes.parse::<u16>().is_ok())
+            || of("FixedSizeBinary").is_some_and(is_short)
             || of("Decimal128").and_then(|it| it.split_once(',')).is_some_and(is_decimal);
         match is_plain {
             true => Ok(()),
             false => Err(format!(
-                "`{name}` to {} is not offered; cast to `FixedSizeBinary(n)`, `Decimal128(p, s)`, {}",
+                "`{name}` to {} is not offered; cast to `FixedSizeBinary(n)` of up to {BINARY_BYTES_MAX} bytes, `Decimal128(p, s)`, {}",
                 quoted(&text),
                 ARROW_TYPES.join(", ")
             )),
