@@ -96,9 +96,10 @@ fn names_in(folder: &FilesystemPath) -> std::io::Result<Vec<String>> {
 
 async fn list_store(opener: &Opener, folder: &TableFolder) -> Result<FolderListing> {
     let uri = folder.as_str().trim_end_matches('/');
-    let blame = |error| match error {
-        LanceError::NotFound { .. } => LakeError::FolderNotFound { uri: uri.to_owned() },
-        error => diagnose_opening(uri, error),
+    // A bucket that does not exist is recognised as when a table is opened.
+    let blame = |error: LanceError| match diagnose_opening(uri, error) {
+        LakeError::TableNotFound { uri, .. } => LakeError::FolderNotFound { uri },
+        error => error,
     };
     let params = opener.folder_params(folder);
     let registry = opener.session().store_registry();

@@ -97,7 +97,8 @@ impl Opener {
         uri: &str,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        match tokio::time::timeout(self.open_timeout, work).await {
+        // The future is boxed because opening a dataset takes a large one, more than some threads' stacks can hold twice.
+        match tokio::time::timeout(self.open_timeout, Box::pin(work)).await {
             Ok(done) => done,
             Err(_) => Err(LakeError::StoreUnreachable {
                 uri: uri.to_owned(),

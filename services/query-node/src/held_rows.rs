@@ -117,7 +117,7 @@ mod tests {
         drop((flood, of_other));
         assert_eq!((traffic.used(), memory.flows().len()), (0, 0));
         // A call that grows is not refused for its own rows, also beside another one of its flow.
-        let mut all = rows(&memory, one, 140).unwrap();
+        let mut all = rows(&memory, one, 130).unwrap();
         let small = rows(&memory, one, 2).unwrap();
         all.hold(75 * MIB, one).unwrap();
         drop(small);

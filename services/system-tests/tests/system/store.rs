@@ -30,6 +30,9 @@ use wire::query::GetRequest;
 
 use crate::cluster::{Cluster, Io, folder, sample, soon};
 
+/// The header of credentials. The server compares them with nothing, but deletes nothing without them.
+const CREDENTIALS: &str = "Authorization: AWS someone:something";
+
 /// The server, which ends with the test.
 pub struct S3 {
     server: Child,
@@ -114,7 +117,7 @@ impl S3 {
     pub fn request(&self, method: &str, path: &str, body: &[u8]) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n{CREDENTIALS}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
             self.port,
             body.len(),
         );
