@@ -124,7 +124,7 @@ async fn all_keys_of_wordnet_are_found_in_the_key_index_before_and_after_changes
     let source = std::env::var_os("BIREME_WORDNET").filter(|file| !file.is_empty());
     let source = source.map_or_else(sample, PathBuf::from);
     let rows = read(&source);
-    let keyed = Keyed::serve(&source).await;
+    let keyed = Box::pin(Keyed::serve(&source)).await;
     let mut dataset = Dataset::open(keyed.uri.to_str().unwrap()).await.unwrap();
     let keys = texts(&rows, "synset");
     let glosses = texts(&rows, "gloss");
