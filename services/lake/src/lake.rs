@@ -42,7 +42,9 @@ impl Lake {
     /// Errors: `TableNotFound`, `StoreUnreachable` (within `open_timeout`), `CredentialsRefused`,
     /// `BadUri`, `Corrupt`, `Unsupported`.
     pub async fn open(&self, uri: &str) -> Result<Table> {
-        self.open_canonical(&self.canonical(uri).await?).await
+        let uri = self.canonical(uri).await?;
+        // Boxed because the future is large, and callers would hold it within theirs.
+        Box::pin(self.open_canonical(&uri)).await
     }
 
     /// Opens the latest version of the table at a canonical URI. No symbolic link is followed. Errors: those of
@@ -68,7 +70,8 @@ impl Lake {
     /// Opens one version of the table at `uri`. Errors: those of [`open`](Self::open), and
     /// `VersionNotFound`.
     pub async fn open_version(&self, uri: &str, version: u64) -> Result<Table> {
-        self.open_canonical_version(&self.canonical(uri).await?, version).await
+        let uri = self.canonical(uri).await?;
+        Box::pin(self.open_canonical_version(&uri, version)).await
     }
 
     /// Opens one version of the table at a canonical URI. No symbolic link is followed. Errors: those of

@@ -380,7 +380,8 @@ mod tests {
     fn pieces_of_long_ranges_end_where_owners_may_change() {
         const MIB: u64 = 1 << 20;
         let of = |range| pieces(range).collect::<Vec<_>>();
-        assert_eq!(of(3 * MIB..7 * MIB), [3 * MIB..7 * MIB]);
+        let short = 3 * MIB..7 * MIB;
+        assert_eq!(of(short.clone()), [short]);
         assert_eq!(of(0..8 * MIB), [0..4 * MIB, 4 * MIB..8 * MIB]);
         let long = [3 * MIB..4 * MIB, 4 * MIB..8 * MIB, 8 * MIB..8 * MIB + 1];
         assert_eq!(of(3 * MIB..8 * MIB + 1), long);
