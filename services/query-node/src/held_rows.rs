@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use scheduler::{Flow, has_room};
-use traffic::{HeldBytes, TrafficMemory};
+use scheduler::Flow;
+use traffic::{HeldBytes, NoRoom, TrafficMemory};
 
 use crate::error::{QueryError, Result};
 
@@ -14,7 +14,7 @@ const ROW_COPIES: u64 = 2;
 /// One core's memory for rows. It is part of the core's traffic memory.
 ///
 /// Rows hold their memory from before they are fetched, so a grant whose requests wait for an I/O node could hold all of
-/// it. A grant that holds some must leave a part of the rest to others ([`has_room`]).
+/// it. A grant that holds some must leave a part of the rest to others ([`TrafficMemory::hold_for_flow`]).
 pub struct RowMemory {
     traffic: Arc<TrafficMemory>,
     /// The bytes that the rows of each flow hold, by its id. Nearly always locked by the core's own thread: another one
@@ -57,17 +57,14 @@ impl HeldRows {
         let own = self.held.bytes();
         let Some(more) = wanted.checked_sub(own).filter(|&more| more > 0) else { return Ok(()) };
         let flow = *self.flow.get_or_insert(flow);
-        let RowMemory { traffic, .. } = &*self.memory;
         let mut flows = self.memory.flows();
         let of_flow = flows.get(&flow.id()).copied().unwrap_or_default();
         let of_others = of_flow - own;
-        let [others, asked, used, max] =
-            [of_others, more, traffic.used(), traffic.max()].map(|bytes| bytes as usize);
-        if others > 0 && !has_room(others, asked, used, max) {
-            traffic.end_stalled(more);
-            return Err(QueryError::GrantOutOfMemory { bytes: of_others });
-        }
-        let held = traffic.hold(more, own).ok_or(QueryError::OutOfMemory)?;
+        let held = self.memory.traffic.hold_for_flow(more, own, of_others);
+        let held = held.map_err(|lacks| match lacks {
+            NoRoom::OfFlow => QueryError::GrantOutOfMemory { bytes: of_others },
+            NoRoom::OfAll => QueryError::OutOfMemory,
+        })?;
         flows.insert(flow.id(), of_flow + more);
         drop(flows);
         self.held = std::mem::take(&mut self.held).and(held);

@@ -25,4 +25,6 @@ pub use form::Form;
 pub use leaving::{IsCounted, ReplyBody};
 pub use memory::holder::Holder;
 pub use memory::waiting::{ARRIVAL_MAX, StreamRoom, WAITING_KEPT};
-pub use memory::{HeldBytes, TrafficMemory, connection_bytes, small_requests_max, window_bytes};
+pub use memory::{
+    HeldBytes, NoRoom, TrafficMemory, connection_bytes, small_requests_max, window_bytes,
+};

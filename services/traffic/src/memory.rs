@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use scheduler::has_room;
 use tokio::time::Instant;
 
 use self::holder::Holder;
@@ -99,6 +100,15 @@ pub struct HeldBytes {
     holder: Option<Arc<Holder>>,
 }
 
+/// The reason why a message of a flow gets no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// Other messages of the flow hold too much.
+    OfFlow,
+    /// All messages together do.
+    OfAll,
+}
+
 impl TrafficMemory {
     /// Creates a memory of `max` bytes.
     pub fn new(max: u64) -> Arc<Self> {
@@ -117,6 +127,26 @@ impl TrafficMemory {
             self.end_stalled(bytes);
         }
         has_room.then(|| self.take(bytes, 0))
+    }
+
+    /// Takes `bytes` as [`hold`](Self::hold) does, for a message of a flow whose other messages hold `of_flow` bytes. If
+    /// they hold some, the flow must leave a part of the rest to other flows ([`has_room`]).
+    ///
+    /// # Errors
+    /// Says whether it is the flow or the memory that has no room.
+    pub fn hold_for_flow(
+        self: &Arc<Self>,
+        bytes: u64,
+        own: u64,
+        of_flow: u64,
+    ) -> Result<HeldBytes, NoRoom> {
+        let [others, more, used, max] =
+            [of_flow, bytes, self.used(), self.max].map(|bytes| bytes as usize);
+        if others > 0 && !has_room(others, more, used, max) {
+            self.end_stalled(bytes);
+            return Err(NoRoom::OfFlow);
+        }
+        self.hold(bytes, own).ok_or(NoRoom::OfAll)
     }
 
     /// Takes `bytes` of overhead, which is the memory of a stream or a projection without its messages. Returns `None`
@@ -198,7 +228,7 @@ impl TrafficMemory {
     /// Ends stalled connections, those that hold the most bytes first, until these hold more than `bytes`. They are
     /// closed only when their tasks run. So the caller that asked for memory is still refused, and finds room when it
     /// tries again.
-    pub fn end_stalled(&self, bytes: u64) {
+    fn end_stalled(&self, bytes: u64) {
         let mut holders = self.holders();
         if holders.searched.is_some_and(|searched| searched.elapsed() < SEARCH_INTERVAL) {
             return;

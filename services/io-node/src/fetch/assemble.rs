@@ -13,7 +13,7 @@
 use address::SECTOR_BYTES;
 use arrow_data::ArrayData;
 use pack::{Assembler, Extent, ExtentIndex, Form, PackError, SectorSpan};
-use scheduler::has_room;
+use traffic::NoRoom;
 use wire::{Fault, Reason};
 
 use super::Core;
@@ -89,21 +89,15 @@ fn hold(core: &Core, bytes: u64, own: u64, of_flow: u64) -> Result<HeldBytes, Fa
         return Err(Fault::new(Reason::TooLarge, what));
     }
     let memory = &core.traffic_memory;
-    let [own_replies, more, used, max] =
-        [of_flow, bytes, memory.used(), memory.max()].map(|bytes| bytes as usize);
-    if of_flow > 0 && !has_room(own_replies, more, used, max) {
+    memory.hold_for_flow(bytes, own, of_flow).map_err(|lacks| {
         core.stats.shed.add(1);
-        let what = format!(
-            "replies to the caller's grant hold {of_flow} bytes already; read your replies, or try again later"
-        );
-        return Err(Fault::new(Reason::Overloaded, what));
-    }
-    memory.hold(bytes, own).ok_or_else(|| {
-        core.stats.shed.add(1);
-        let used = memory.used();
-        let what = format!(
-            "batches and replies use {used} bytes of the core's memory already; read your replies, or try again later"
-        );
+        let holders = match lacks {
+            NoRoom::OfFlow => format!("replies to the caller's grant hold {of_flow} bytes"),
+            NoRoom::OfAll => {
+                format!("batches and replies use {} bytes of the core's memory", memory.used())
+            }
+        };
+        let what = format!("{holders} already; read your replies, or try again later");
         Fault::new(Reason::Overloaded, what)
     })
 }
