@@ -1,5 +1,6 @@
 //! Searches by a filter, and sets the filters of other searches.
 
+mod cast_types;
 mod example;
 mod functions;
 mod group;

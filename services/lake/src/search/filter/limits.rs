@@ -37,6 +37,13 @@ pub(super) const PATTERN_BYTES_MAX: usize = 4096;
 /// with each item of the list in each row. Lists of `IN` may be longer.
 pub(super) const LIST_ITEMS_MAX: usize = 64;
 
+/// Maximum precision of Arrow's 128-bit decimals.
+pub(super) const DECIMAL_DIGITS_MAX: u8 = 38;
+
+/// The maximum length of binary values that a filter casts to, in bytes: that of a long hash. A value that is NULL takes as
+/// many bytes in each row.
+pub(super) const BINARY_BYTES_MAX: u8 = 64;
+
 /// Checks the height of an expression.
 pub(super) fn check_height(height: usize) -> Result<(), String> {
     match height > HEIGHT_MAX {

@@ -16,57 +16,12 @@
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer, Whitespace, Word};
 
+use super::cast_types::{SQL_TYPES, cast_types, is_cast_type, is_decimal};
 use super::example::EXAMPLE;
 use super::functions::{Arguments, allowed_arguments, why_refused};
 use super::group::{Group, GroupKind};
 use super::limits::*;
 use crate::words::quoted;
-
-/// The types to which Lance's planner casts.
-const TYPES: [&str; 14] = [
-    "bigint",
-    "binary",
-    "boolean",
-    "date",
-    "datetime",
-    "decimal",
-    "double",
-    "float",
-    "int",
-    "integer",
-    "smallint",
-    "string",
-    "timestamp",
-    "tinyint",
-];
-
-/// The types without parameters to which `arrow_cast` may cast.
-const ARROW_TYPES: [&str; 18] = [
-    "Boolean",
-    "Int8",
-    "Int16",
-    "Int32",
-    "Int64",
-    "UInt8",
-    "UInt16",
-    "UInt32",
-    "UInt64",
-    "Float16",
-    "Float32",
-    "Float64",
-    "Date32",
-    "Date64",
-    "Utf8",
-    "LargeUtf8",
-    "Binary",
-    "LargeBinary",
-];
-
-/// Maximum precision of Arrow's 128-bit decimals.
-const DECIMAL_DIGITS_MAX: u8 = 38;
-
-/// The maximum length of binary values that a filter casts to, in bytes: that of a long hash.
-const BINARY_BYTES_MAX: u8 = 64;
 
 /// Lance's dialect for filters (`lance-datafusion/src/sql.rs`), which decides how a filter is split into tokens.
 #[derive(Debug)]
@@ -399,28 +354,12 @@ impl TokenChecker {
     /// Checks that the second argument names a type that is not nested, whose values are about as long as the cast ones.
     fn check_type(&mut self, name: &str) -> Result<(), String> {
         let text = self.pattern(&format!("the type of `{name}`"), &[Token::RParen])?;
-        let of = |kind: &str| text.strip_prefix(kind)?.strip_prefix('(')?.strip_suffix(')');
-        let is_decimal = |(digits, scale): (&str, &str)| match (
-            digits.parse::<u8>(),
-            scale.trim().parse::<u8>(),
-        ) {
-            (Ok(digits), Ok(scale)) => {
-                (1..=DECIMAL_DIGITS_MAX).contains(&digits) && scale <= digits
-            }
-            _ => false,
-        };
-        // A value that is NULL takes as many bytes in each row.
-        let is_short =
-            |bytes: &str| bytes.parse().is_ok_and(|it| (1..=BINARY_BYTES_MAX).contains(&it));
-        let is_plain = ARROW_TYPES.contains(&text.as_str())
-            || of("FixedSizeBinary").is_some_and(is_short)
-            || of("Decimal128").and_then(|it| it.split_once(',')).is_some_and(is_decimal);
-        match is_plain {
+        match is_cast_type(&text) {
             true => Ok(()),
             false => Err(format!(
-                "`{name}` to {} is not offered; cast to `FixedSizeBinary(n)` of up to {BINARY_BYTES_MAX} bytes, `Decimal128(p, s)`, {}",
+                "`{name}` to {} is not offered; cast to {}",
                 quoted(&text),
-                ARROW_TYPES.join(", ")
+                cast_types()
             )),
         }
     }
@@ -577,8 +516,11 @@ impl TokenChecker {
     /// Reads the type of a cast.
     fn data_type(&mut self) -> Result<(), String> {
         let name = self.keyword(0).to_ascii_lowercase();
-        if !TYPES.contains(&name.as_str()) {
-            return Err(expected(&format!("one of the types {}", TYPES.join(", ")), self.peek(0)));
+        if !SQL_TYPES.contains(&name.as_str()) {
+            return Err(expected(
+                &format!("one of the types {}", SQL_TYPES.join(", ")),
+                self.peek(0),
+            ));
         }
         self.skip(1);
         if name.ends_with("int") || name == "integer" {
@@ -609,9 +551,7 @@ impl TokenChecker {
         let signs = [self.peek(0), self.peek(2), self.peek(4)];
         let are_signs = signs == [Some(&Token::LParen), Some(&Token::Comma), Some(&Token::RParen)];
         match (number(self.peek(1)), number(self.peek(3))) {
-            (Some(digits), Some(scale))
-                if are_signs && (1..=DECIMAL_DIGITS_MAX).contains(&digits) && scale <= digits =>
-            {
+            (Some(digits), Some(scale)) if are_signs && is_decimal(digits, scale) => {
                 self.skip(5);
                 Ok(())
             }
