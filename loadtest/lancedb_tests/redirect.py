@@ -113,6 +113,15 @@ def writing() -> Iterator[None]:
         nodes.writes += 1
 
 
+def called_as(before: Callable, read: Callable) -> Callable:
+    """Makes a coroutine function of `read`, which returns what is awaited, if `before` is one."""
+
+    async def read_later(*args: object, **options: object) -> object:
+        return await read(*args, **options)
+
+    return read_later if inspect.iscoroutinefunction(before) else read
+
+
 def written(kind: type, name: str) -> None:
     """Keeps the reads within a method local."""
 
@@ -156,10 +165,7 @@ def read_by_async_table(name: str) -> None:
                 return before(self, *args, **options)
             return getattr(handle.asynchronous, name)(*args, **options)
 
-        async def read_later(self: AsyncTable, *args: object, **options: object) -> object:
-            return await read(self, *args, **options)
-
-        return read_later if inspect.iscoroutinefunction(before) else read
+        return called_as(before, read)
 
     replace(AsyncTable, name, replacement)
 
@@ -216,10 +222,7 @@ def listed(kind: type, name: str) -> None:
                 return before(self, *args, **options)
             return getattr(connection, name)(*args, **options)
 
-        async def read_later(self: AsyncConnection, *args: object, **options: object) -> object:
-            return await read(self, *args, **options)
-
-        return read_later if inspect.iscoroutinefunction(before) else read
+        return called_as(before, read)
 
     replace(kind, name, replacement)
 

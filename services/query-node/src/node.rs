@@ -52,8 +52,8 @@ impl QueryNode {
     ///
     /// The health service (`grpc.health.v1`) reports `SERVING` once the node has tried to open each table of `tables` and
     /// to list each of `folders`, has read a first list of I/O nodes, and has loaded the indexes of tables with
-    /// `warm_indexes`. It then reports `SERVING` until
-    /// shutdown, even if no I/O node answers: rows are then read from the tables.
+    /// `warm_indexes`. It then reports `SERVING` until shutdown, even if no I/O node answers: rows are then read from the
+    /// tables.
     ///
     /// # Errors
     /// [`QueryError::Config`], [`QueryError::Members`] or [`QueryError::Listen`], among others.

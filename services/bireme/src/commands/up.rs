@@ -176,7 +176,7 @@ impl Served {
     fn cache_size(&self) -> ByteSize {
         match self.folders.is_empty() {
             true => cache_size_for(self.tables.iter().map(|(_, table)| table)),
-            // What will be in a folder is not known.
+            // Tables may be added to a folder later.
             false => cache_size_max(),
         }
     }

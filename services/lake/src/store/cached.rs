@@ -38,7 +38,7 @@ pub trait FileCache: fmt::Debug + Send + Sync {
     /// Returns a file's size, or `None` if the cache cannot answer.
     ///
     /// # Errors
-    /// The same as of [`read`](Self::read).
+    /// Those of [`read`](Self::read).
     fn size<'a>(
         &'a self,
         table: &'a TableUri,

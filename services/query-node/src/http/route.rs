@@ -266,7 +266,7 @@ mod tests {
         let alone = ["/healthz", "/openapi.json"].map(|path| (path.to_owned(), "GET".to_owned()));
         let served = SERVED.iter().map(|it| (it.path.to_owned(), it.method.to_string()));
         assert_eq!(described, served.chain(alone).collect());
-        // What the document refers to is there.
+        // Each reference leads to a part of the document.
         let text = document.to_string();
         for reference in text.split("\"$ref\":\"#").skip(1) {
             let pointer = reference.split('"').next().unwrap();
