@@ -52,6 +52,12 @@ use super::mark::Mark;
 /// The last bytes of Lance's files.
 const MAGIC: &[u8] = b"LANC";
 
+/// The folder of a table's manifests.
+const VERSIONS: &str = "_versions";
+
+/// The folder of a table's deletion files.
+const DELETIONS: &str = "_deletions";
+
 /// The longest read at an object's end that is checked as a footer. Lance reads at most 64 KiB to find a footer, and no
 /// piece that it reads is longer than this.
 const TAIL_BYTES_MAX: u64 = 16 << 20;
@@ -169,8 +175,8 @@ impl FileKind {
         let mut parts: Vec<_> = location.as_ref().rsplitn(3, '/').collect();
         parts.truncate(2);
         match parts.get(1).copied() {
-            Some("_versions") => Self::Manifest,
-            Some("_deletions") => Self::Deletions,
+            Some(VERSIONS) => Self::Manifest,
+            Some(DELETIONS) => Self::Deletions,
             _ => Self::Other,
         }
     }

@@ -6,7 +6,7 @@
 //! ```
 
 use super::message::{Field, Fields, SchemaCheck};
-use super::{Checked, MAGIC, byte_range, u32_at, u64_at};
+use super::{Checked, DELETIONS, MAGIC, VERSIONS, byte_range, u32_at, u64_at};
 
 /// The maximum size of a manifest, in bytes. A fragment takes about 100 bytes, so this is enough for two million
 /// fragments.
@@ -43,11 +43,32 @@ pub fn check(metadata: &[u8]) -> Checked {
         match field? {
             Field::Bytes(1, field) => schema.add(field)?,
             Field::Bytes(2, fragment) => entries += Fields(fragment).count() as u64,
+            Field::Bytes(18, base) => check_base(base)?,
             _ => {}
         }
         if entries > ENTRIES_MAX {
             return Err(format!("it has more than {ENTRIES_MAX} entries"));
         }
+    }
+    Ok(())
+}
+
+/// Checks a base path: Lance's message `BasePath`. Unless it is the root of a table, it is a folder of data files. The
+/// kind of a file, and so its check, follows from its folder ([`FileKind`](super::FileKind)), so data files may not lie
+/// in a folder that is named for other files.
+fn check_base(base: &[u8]) -> Checked {
+    let (mut is_root, mut path) = (false, &[][..]);
+    for field in Fields(base) {
+        match field? {
+            Field::Number(3, number) => is_root = number != 0,
+            Field::Bytes(4, bytes) => path = bytes,
+            _ => {}
+        }
+    }
+    let path = String::from_utf8_lossy(path);
+    let folder = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    if !is_root && [VERSIONS, DELETIONS].contains(&folder) {
+        return Err(format!("its base path {path} has no data files, by its name"));
     }
     Ok(())
 }

@@ -146,6 +146,15 @@ async fn manifests() {
     let inner = bytes(2, &bytes(2, &[]).repeat((1 << 22) + 1));
     refused(PATH, manifest_of(&inner), "more than 4194304 entries").await;
     refused(PATH, manifest_of(&[0x12, 0xff, 0xff, 0xff, 0xff, 0x0f]), "breaks off").await;
+    let base = |path: &str, is_root| {
+        let base = [number(1, 1), number(3, u64::from(is_root)), bytes(4, path.as_bytes())];
+        manifest_of(&bytes(18, &base.concat()))
+    };
+    for path in ["s3://b/t/_deletions", "s3://b/t/_versions/", "/t/_versions//"] {
+        refused(PATH, base(path, false), "has no data files, by its name").await;
+        read(PATH, base(path, true), 48).await.unwrap();
+    }
+    read(PATH, base("s3://b/t/_deletions/x", false), 48).await.unwrap();
     let mut file = manifest_of(&nested(1));
     let at = file.len() - 16;
     file[at..at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
