@@ -5,8 +5,32 @@ use std::fmt;
 /// Identifies a table regardless of its version: a 32-bit hash of the table's URI. If the hashes of two tables collide,
 /// their extents are counted together, and a share for one of them applies to both. A configuration with a share for
 /// each of them is refused. Rows are never mixed up, because the rest of a [`PackKey`] differs.
+///
+/// The tags of tables' index and deletion files begin with the byte 0xff, and no other tags do. So it is known of every
+/// extent whether it is a block of such a file, also after a restart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableTag(pub u32);
+
+/// The first byte of the tags of files.
+const FILES: u32 = 0xff00_0000;
+
+impl TableTag {
+    /// Makes the tag of a table from the hash of its URI.
+    pub fn of_rows(hash: u32) -> Self {
+        let is_free = hash & FILES != FILES;
+        Self(if is_free { hash } else { hash & !(1 << 31) })
+    }
+
+    /// Makes the tag of a table's index and deletion files from the hash of their URI.
+    pub fn of_files(hash: u32) -> Self {
+        Self(hash | FILES)
+    }
+
+    /// Whether this is the tag of a table's index and deletion files.
+    pub fn is_of_files(self) -> bool {
+        self.0 & FILES == FILES
+    }
+}
 
 impl fmt::Debug for TableTag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,6 +85,17 @@ pub struct ExtentKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tags_of_files_differ_from_those_of_tables() {
+        for hash in [0, 7, 0x80ff_ffff, 0xfeed_beef, 0xff00_0000, u32::MAX] {
+            assert!(TableTag::of_files(hash).is_of_files());
+            assert!(!TableTag::of_rows(hash).is_of_files());
+        }
+        assert_eq!(TableTag::of_rows(0xfeed_beef), TableTag(0xfeed_beef));
+        assert_eq!(TableTag::of_rows(0xff12_3456), TableTag(0x7f12_3456));
+        assert_eq!(TableTag::of_files(0x0012_3456), TableTag(0xff12_3456));
+    }
 
     #[test]
     fn a_pack_key_contains_its_tables_tag() {

@@ -17,6 +17,6 @@ mod books;
 mod io;
 mod warm_plan;
 
-pub use books::{FillLimits, Holding, Pace, Shares, check_promised, simulate};
+pub use books::{FillLimits, Holding, Pace, Shares, check_promised, files_share, simulate};
 pub use io::{FillHandle, FillKey, FillLane, FillThreads, Filler, TRANSFERS_BYTES_MAX};
 pub use warm_plan::{ChunkSelection, WarmPlan};

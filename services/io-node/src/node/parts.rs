@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::memory::MemoryPlan;
-use crate::cache::{FillLimits, FillThreads, Filler, Shares, check_promised};
+use crate::cache::{FillLimits, FillThreads, Filler, Shares, check_promised, files_share};
 use crate::config::{IoConfig, shares};
 use crate::drive::{Claim, Drives};
 use crate::error::NodeError;
@@ -75,6 +75,7 @@ impl NodeParts {
         let shares = shares(&config)?;
         let sectors: Vec<_> = superblocks.iter().map(|slab| slab.sectors).collect();
         check_promised(&shares, config.segment, &sectors)?;
+        let files = files_share(&shares, config.segment, &sectors);
         let capacity = slabs.iter().map(SlabFile::len).sum();
         let memory = MemoryPlan::new(&config, cores, capacity, process::memory_bytes())?;
         let (mailboxes, mails): (Vec<_>, _) = (0..cores).map(|_| mpsc::unbounded_channel()).unzip();
@@ -89,7 +90,7 @@ impl NodeParts {
                 scrub_rate: config.scrub_rate.as_u64(),
                 directory_bytes_max: memory.directory,
             },
-            Shares::new(shares),
+            Shares::new(shares).with_files(files),
             threads.fills,
             epoch_min,
         );

@@ -201,11 +201,15 @@ impl OpenFragment {
     }
 }
 
-/// Returns the tag of the table at `uri`.
+/// Returns the tag of the table at `uri`, or of a table's files.
 pub fn table_tag(uri: &TableUri) -> TableTag {
     let hash = blake3::hash(uri.as_str().as_bytes());
-    let (tag, _) = hash.as_bytes().split_first_chunk().unwrap_or((&[0; 4], &[]));
-    TableTag(u32::from_le_bytes(*tag))
+    let (first, _) = hash.as_bytes().split_first_chunk().unwrap_or((&[0; 4], &[]));
+    let hash = u32::from_le_bytes(*first);
+    match uri.table_of_files() {
+        Some(_) => TableTag::of_files(hash),
+        None => TableTag::of_rows(hash),
+    }
 }
 
 /// Returns a table's label: the last part of its path, and its tag. It may be shown to anyone, because it does not

@@ -24,6 +24,6 @@ pub use cache_books::{CacheBooks, FillLimits};
 pub use events::{Action, Event, FillOutcome, Purpose, RequestOutcome};
 pub use eviction::Log;
 pub use pace::Pace;
-pub use promised::check_promised;
+pub use promised::{check_promised, files_share};
 pub use segments::{EMPTY_BLOCK_SECTORS, RestoredSegment};
 pub use shares::{Holding, Shares};

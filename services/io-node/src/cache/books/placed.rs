@@ -10,7 +10,7 @@ use crate::extent::{ByKey, Extent, REPLICA_ENTRY_BYTES};
 /// The bytes that an extent takes in the maps and lists of the filler and its books.
 const OWN_ENTRY_BYTES: usize = 96;
 
-/// The additional bytes per extent on a node whose tables have shares.
+/// The additional bytes per extent on a node whose tables have shares, and per block of a file.
 const SHARE_ENTRY_BYTES: usize = 256;
 
 /// The extents that are served, by name.
@@ -19,6 +19,7 @@ pub struct Placed {
     /// Bytes that each extent takes in the books' maps and the cores' replicas, in addition to the [`Extent`] and its
     /// index.
     entry_bytes: u64,
+    has_shares: bool,
     bytes: u64,
 }
 
@@ -27,7 +28,7 @@ impl Placed {
     pub fn new(cores: usize, has_shares: bool) -> Self {
         let own = OWN_ENTRY_BYTES + if has_shares { SHARE_ENTRY_BYTES } else { 0 };
         let entry_bytes = (own + cores * REPLICA_ENTRY_BYTES) as u64;
-        Self { by_key: ByKey::default(), entry_bytes, bytes: 0 }
+        Self { by_key: ByKey::default(), entry_bytes, has_shares, bytes: 0 }
     }
 
     /// Reserves memory for `extents` extents.
@@ -82,6 +83,10 @@ impl Placed {
     }
 
     fn bytes_of(&self, extent: &Extent) -> u64 {
-        self.entry_bytes + (size_of::<Extent>() + extent.index.ram_bytes()) as u64
+        let share = match extent.key.pack.table().is_of_files() && !self.has_shares {
+            true => SHARE_ENTRY_BYTES,
+            false => 0,
+        };
+        self.entry_bytes + (size_of::<Extent>() + extent.index.ram_bytes() + share) as u64
     }
 }

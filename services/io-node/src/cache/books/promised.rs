@@ -1,4 +1,4 @@
-//! Checks that drives have space for the guarantees of tables.
+//! Checks that drives have space for the guarantees of tables, and chooses the guarantee of index and deletion files.
 
 use address::{SECTOR_BYTES, TableTag};
 use bytesize::ByteSize;
@@ -17,12 +17,7 @@ pub fn check_promised(
     drive_sectors: &[u64],
 ) -> Result<(), NodeError> {
     let segment_sectors = segment.as_u64() / SECTOR_BYTES as u64;
-    // A table that is not pinned may hold up to one extent, of at most a segment, more than its minimum.
-    let promised = shares
-        .iter()
-        .filter(|(_, share)| share.guarantee > 0)
-        .map(|(_, share)| share.guarantee + if share.is_pinned { 0 } else { segment_sectors });
-    let promised = promised.fold(0u64, u64::saturating_add);
+    let promised = promised(shares, segment_sectors);
     let most = held_max_sectors(segment_sectors, drive_sectors);
     if promised <= most {
         return Ok(());
@@ -35,6 +30,35 @@ pub fn check_promised(
         bytes(most),
     );
     Err(NodeError::Config { field: "shares", problem })
+}
+
+/// The part of the drives that is guaranteed to index and deletion files: one in this many sectors. Indexes are much
+/// smaller than their tables (IVF_RQ with one bit takes a thirty-second of the vectors, a key index 8 bytes a row), and
+/// a guarantee that is not used costs nothing.
+const FILES_PART: u64 = 10;
+
+/// Returns the share of the index and deletion files of all tables: a guarantee of a tenth of the drives, or what the
+/// tables' own guarantees leave. `None` if that is less than a segment.
+pub fn files_share(
+    shares: &[(TableTag, Share)],
+    segment: ByteSize,
+    drive_sectors: &[u64],
+) -> Option<Share> {
+    let segment_sectors = segment.as_u64() / SECTOR_BYTES as u64;
+    let promised = promised(shares, segment_sectors).saturating_add(segment_sectors);
+    let left = held_max_sectors(segment_sectors, drive_sectors).saturating_sub(promised);
+    let guarantee = left.min(drive_sectors.iter().sum::<u64>() / FILES_PART);
+    (guarantee >= segment_sectors).then_some(Share { guarantee, quota: u64::MAX, is_pinned: false })
+}
+
+/// The maximum number of sectors that tables with these shares hold.
+fn promised(shares: &[(TableTag, Share)], segment_sectors: u64) -> u64 {
+    // A table that is not pinned may hold up to one extent, of at most a segment, more than its minimum.
+    let promised = shares
+        .iter()
+        .filter(|(_, share)| share.guarantee > 0)
+        .map(|(_, share)| share.guarantee + if share.is_pinned { 0 } else { segment_sectors });
+    promised.fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -54,5 +78,22 @@ mod tests {
         let both = [(TableTag(1), share(768, false)), (TableTag(2), share(1, true))];
         let error = check(&both).unwrap_err().to_string();
         assert!(error.contains("promise 4.0 MiB") && error.contains("at most 4.0 MiB"), "{error}");
+    }
+
+    #[test]
+    fn files_get_a_tenth_of_the_drives_or_what_is_left() {
+        let segment = ByteSize::mib(1);
+        let drive = [HEAD_SECTORS + 40 * 256];
+        let tenth = drive[0] / 10;
+        let share =
+            |guarantee| (TableTag(1), Share { guarantee, quota: u64::MAX, is_pinned: false });
+        let guarantee =
+            |shares: &[_]| files_share(shares, segment, &drive).map(|share| share.guarantee);
+        assert_eq!(guarantee(&[]), Some(tenth));
+        assert_eq!(guarantee(&[share(4096)]), Some(tenth));
+        // 24 MiB can be guaranteed. The table takes 20 MiB and a segment, and files need a segment beside theirs.
+        assert_eq!(guarantee(&[share(20 * 256)]), Some(2 * 256));
+        assert_eq!(guarantee(&[share(22 * 256)]), None);
+        check_promised(&[share(20 * 256), share(2 * 256)], segment, &drive).unwrap();
     }
 }

@@ -12,6 +12,11 @@
 //! other tables never take a table below its guarantee. Reads decide which extents are held: an extent that is read
 //! again and kept becomes held, and the one that has been held longest is released.
 //!
+//! The index and deletion files of all tables count together, as if they were one table, unless the files of a table have
+//! a share of their own. Their guarantee is the node's: a store answers a query node that has no index only slowly, so
+//! fills of rows should not evict indexes. Blocks of indexes that no version names any more are not read again, and so
+//! are the first to be released.
+//!
 //! Pure bookkeeping, in sectors of extents, without journals.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -44,9 +49,9 @@ pub enum SpaceDecision {
 /// The segment in which an extent was held until now, and the extent's sectors.
 pub type Unheld = (SegmentNo, u64);
 
-/// Counts of the extents that a table has on all of the node's drives. An extent is counted from the time it gets space
-/// on a drive, before it is written, until it is removed: it was evicted, was found to be bad, or could not be written.
-/// After a restart, the counts are computed from the journals.
+/// A table's extents on all of the node's drives. An extent counts from the time space is allocated for it, before it is
+/// written, until it is removed: because it was evicted or found to be bad, because its drive was retired, or because it
+/// could not be written. After a restart, the counts are computed from the journals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// Number of extents.
@@ -61,17 +66,29 @@ pub struct Holding {
 #[derive(Debug, Default)]
 pub struct Shares {
     shares: HashMap<TableTag, Share>,
+    /// The share of [`Account::Files`].
+    files: Option<Share>,
     /// Sorted, so that a simulated run repeats.
-    tables: BTreeMap<TableTag, Table>,
+    accounts: BTreeMap<Account, Holdings>,
 }
 
+/// The tables whose extents count together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Account {
+    /// One table, or the files of one.
+    Table(TableTag),
+    /// The files of all tables, except those that have a share.
+    Files,
+}
+
+/// The extents of an account.
 #[derive(Debug, Default)]
-struct Table {
+struct Holdings {
     holding: Holding,
     /// Whether a fill was refused, and no extent was removed since.
     is_full: bool,
-    /// The extents, by name. This and the following fields are used only for tables with a share.
-    extents: ByKey<TableExtent>,
+    /// The extents, by name. This and the following fields are used only for accounts with a share.
+    extents: ByKey<CountedExtent>,
     /// Names in the order in which the extents came; some may be stale.
     order: VecDeque<ExtentKey>,
     /// Names in the order in which the extents became held; some may be stale.
@@ -79,7 +96,7 @@ struct Table {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct TableExtent {
+struct CountedExtent {
     sectors: u64,
     is_written: bool,
     held_in: Option<SegmentNo>,
@@ -91,45 +108,87 @@ const STALE_NAMES_MAX: usize = 64;
 impl Shares {
     /// Creates the bookkeeping for tables with these shares. All other tables have no share.
     pub fn new(shares: impl IntoIterator<Item = (TableTag, Share)>) -> Self {
-        Self { shares: shares.into_iter().collect(), tables: BTreeMap::new() }
+        Self { shares: shares.into_iter().collect(), ..Self::default() }
     }
 
-    /// Whether any table has a share.
+    /// Gives a share to the files of all tables together, without those that have a share of their own.
+    pub fn with_files(self, files: Option<Share>) -> Self {
+        Self { files, ..self }
+    }
+
+    /// Whether no table has a share of its own.
     pub fn is_empty(&self) -> bool {
         self.shares.is_empty()
     }
 
     /// Each table's holding.
     pub fn holdings(&self) -> impl Iterator<Item = (TableTag, Holding)> {
-        self.tables.iter().map(|(&tag, table)| (tag, table.holding))
+        let mut tables: BTreeMap<TableTag, Holding> = BTreeMap::new();
+        for (&account, holdings) in &self.accounts {
+            match account {
+                Account::Table(tag) => {
+                    tables.insert(tag, holdings.holding);
+                }
+                Account::Files => {
+                    for (key, extent) in &holdings.extents {
+                        let holding = tables.entry(key.pack.table()).or_default();
+                        holding.extents += 1;
+                        holding.sectors += extent.sectors;
+                        holding.held_sectors += extent.held_in.map_or(0, |_| extent.sectors);
+                    }
+                }
+            }
+        }
+        tables.into_iter()
+    }
+
+    fn account(&self, key: ExtentKey) -> Account {
+        let tag = key.pack.table();
+        let is_of_files = tag.is_of_files() && self.files.is_some();
+        match is_of_files && !self.shares.contains_key(&tag) {
+            true => Account::Files,
+            false => Account::Table(tag),
+        }
+    }
+
+    fn share(&self, account: Account) -> Option<Share> {
+        match account {
+            Account::Table(tag) => self.shares.get(&tag).copied(),
+            Account::Files => self.files,
+        }
+    }
+
+    fn share_of(&self, key: ExtentKey) -> Option<Share> {
+        self.share(self.account(key))
     }
 
     /// Whether a fill of this extent's table was refused, and none of the table's extents was removed since.
     pub fn is_full(&self, key: ExtentKey) -> bool {
-        self.tables.get(&key.pack.table()).is_some_and(|table| table.is_full)
+        self.accounts.get(&self.account(key)).is_some_and(|holdings| holdings.is_full)
     }
 
     /// Whether this extent's table has a guarantee, so that its kept extents are held.
     pub fn holds(&self, key: ExtentKey) -> bool {
-        self.shares.get(&key.pack.table()).is_some_and(|share| share.guarantee > 0)
+        self.share_of(key).is_some_and(|share| share.guarantee > 0)
     }
 
     /// Whether this extent's table is pinned, so that none of its extents is evicted.
     pub fn is_pinned(&self, key: ExtentKey) -> bool {
-        self.shares.get(&key.pack.table()).is_some_and(|share| share.is_pinned)
+        self.share_of(key).is_some_and(|share| share.is_pinned)
     }
 
     /// Returns the quota of this extent's table, in sectors. `None` for a table without a share.
     pub fn quota(&self, key: ExtentKey) -> Option<u64> {
-        self.shares.get(&key.pack.table()).map(|share| share.quota)
+        self.share_of(key).map(|share| share.quota)
     }
 
     /// Decides whether a chunk of `sectors` sectors gets space.
     pub fn decide(&mut self, key: ExtentKey, sectors: u64) -> SpaceDecision {
-        let Some(&share) = self.shares.get(&key.pack.table()) else {
+        let account = self.account(key);
+        let Some(share) = self.share(account) else {
             return SpaceDecision::Room { is_held: false };
         };
-        let table = self.tables.entry(key.pack.table()).or_default();
+        let table = self.accounts.entry(account).or_default();
         let over = (table.holding.sectors + sectors).saturating_sub(share.quota);
         if over == 0 {
             return SpaceDecision::Room { is_held: table.holding.held_sectors < share.guarantee };
@@ -147,22 +206,24 @@ impl Shares {
 
     /// The extents to evict because their tables exceed their quotas, as happens after a restart with other shares.
     pub fn over(&self) -> Vec<ExtentKey> {
-        let over = |(tag, table): (&TableTag, &Table)| {
-            let quota = self.shares.get(tag).map_or(u64::MAX, |share| share.quota);
+        let over = |(&account, table): (&Account, &Holdings)| {
+            let quota = self.share(account).map_or(u64::MAX, |share| share.quota);
             let over = table.holding.sectors.saturating_sub(quota);
             if over > 0 { table.first_written(over).0 } else { Vec::new() }
         };
-        self.tables.iter().flat_map(over).collect()
+        self.accounts.iter().flat_map(over).collect()
     }
 
     /// Counts a chunk for which space was allocated and that is being written. `held_in` is the segment of that space
     /// if it is in the held log.
     pub fn add(&mut self, key: ExtentKey, sectors: u64, held_in: Option<SegmentNo>) {
-        let table = self.tables.entry(key.pack.table()).or_default();
+        let account = self.account(key);
+        let has_share = self.share(account).is_some();
+        let table = self.accounts.entry(account).or_default();
         table.holding.extents += 1;
         table.holding.sectors += sectors;
-        if self.shares.contains_key(&key.pack.table()) {
-            let extent = TableExtent { sectors, is_written: false, held_in: None };
+        if has_share {
+            let extent = CountedExtent { sectors, is_written: false, held_in: None };
             assert!(table.extents.insert(key, extent).is_none(), "{key:?} is counted twice");
             push(&mut table.order, key, &table.extents);
             if let Some(segment) = held_in {
@@ -173,7 +234,7 @@ impl Shares {
 
     /// Records that the write of an extent has succeeded.
     pub fn written(&mut self, key: ExtentKey) {
-        let table = self.tables.get_mut(&key.pack.table());
+        let table = self.accounts.get_mut(&self.account(key));
         if let Some(extent) = table.and_then(|table| table.extents.get_mut(&key)) {
             extent.is_written = true;
         }
@@ -190,19 +251,25 @@ impl Shares {
     /// Returns the extents that are not held any more: this one at its old place, and those that it replaces in the
     /// table's guarantee.
     pub fn moved(&mut self, key: ExtentKey, held_in: Option<SegmentNo>) -> Vec<Unheld> {
-        let Some(table) = self.tables.get_mut(&key.pack.table()) else { return Vec::new() };
+        let account = self.account(key);
+        let Some(table) = self.accounts.get_mut(&account) else { return Vec::new() };
         let mut unheld: Vec<_> = table.release(key).into_iter().collect();
         if let Some(segment) = held_in {
             table.hold(key, segment);
         }
-        unheld.extend(self.trim(key.pack.table()));
+        unheld.extend(self.trim(account));
         unheld
     }
 
-    /// Releases the extents that have been held longest, as long as the rest still covers the table's guarantee.
-    pub fn trim(&mut self, table: TableTag) -> Vec<Unheld> {
-        let guarantee = self.shares.get(&table).map_or(0, |share| share.guarantee);
-        let Some(table) = self.tables.get_mut(&table) else { return Vec::new() };
+    /// Releases the extents of all tables that have been held longest, as long as the rest still covers the guarantees.
+    pub fn trim_all(&mut self) -> Vec<Unheld> {
+        let accounts: Vec<_> = self.accounts.keys().copied().collect();
+        accounts.into_iter().flat_map(|account| self.trim(account)).collect()
+    }
+
+    fn trim(&mut self, account: Account) -> Vec<Unheld> {
+        let guarantee = self.share(account).map_or(0, |share| share.guarantee);
+        let Some(table) = self.accounts.get_mut(&account) else { return Vec::new() };
         let mut unheld = Vec::new();
         while let Some(&first) = table.held.front() {
             let extent = table.extents.get(&first).filter(|extent| extent.held_in.is_some());
@@ -224,7 +291,8 @@ impl Shares {
     /// Removes an extent that was evicted or dropped, or could not be written. Returns the segment in which it was
     /// held, if it was.
     pub fn remove(&mut self, key: ExtentKey, sectors: u64) -> Option<Unheld> {
-        let table = self.tables.get_mut(&key.pack.table());
+        let account = self.account(key);
+        let table = self.accounts.get_mut(&account);
         let table = table.unwrap_or_else(|| panic!("{key:?} is removed but was not counted"));
         let was_held = table.release(key);
         table.extents.remove(&key);
@@ -232,7 +300,7 @@ impl Shares {
         table.holding.extents = less(table.holding.extents, 1, "a table's extents");
         table.holding.sectors = less(table.holding.sectors, sectors, "a table's sectors");
         if table.holding.extents == 0 {
-            self.tables.remove(&key.pack.table());
+            self.accounts.remove(&account);
         }
         was_held
     }
@@ -253,17 +321,17 @@ impl Shares {
         let mut due = vec![false; candidates.len()];
         let mut order: Vec<usize> = (0..candidates.len()).collect();
         order.sort_by_key(|&at| std::cmp::Reverse(candidates[at].heat));
-        let mut coming: HashMap<TableTag, u64> = HashMap::new();
+        let mut coming: HashMap<Account, u64> = HashMap::new();
         for at in order {
             let Candidate { key, sectors, .. } = candidates[at];
-            let tag = key.pack.table();
-            let share = self.shares.get(&tag).filter(|share| share.guarantee > 0);
-            let Some((share, table)) = share.zip(self.tables.get(&tag)) else { continue };
+            let account = self.account(key);
+            let share = self.share(account).filter(|share| share.guarantee > 0);
+            let Some((share, table)) = share.zip(self.accounts.get(&account)) else { continue };
             if table.extents.get(&key).is_some_and(|extent| extent.held_in.is_some()) {
                 due[at] = true;
                 continue;
             }
-            let coming = coming.entry(tag).or_default();
+            let coming = coming.entry(account).or_default();
             if table.holding.held_sectors + *coming < share.guarantee {
                 due[at] = true;
                 *coming += sectors;
@@ -273,7 +341,7 @@ impl Shares {
     }
 }
 
-impl Table {
+impl Holdings {
     /// Returns the table's oldest written extents, until they have `sectors` sectors or there are no more, and the sum
     /// of their sectors.
     fn first_written(&self, sectors: u64) -> (Vec<ExtentKey>, u64) {
@@ -310,7 +378,7 @@ impl Table {
 }
 
 /// Adds a name to a list, and compacts the list once it has many stale names.
-fn push(list: &mut VecDeque<ExtentKey>, key: ExtentKey, extents: &ByKey<TableExtent>) {
+fn push(list: &mut VecDeque<ExtentKey>, key: ExtentKey, extents: &ByKey<CountedExtent>) {
     list.push_back(key);
     if list.len() > 2 * extents.len() + STALE_NAMES_MAX {
         // A name may occur several times. Only its last occurrence is kept.
@@ -339,7 +407,7 @@ mod tests {
 
     impl Shares {
         fn holding(&self, table: TableTag) -> Holding {
-            self.tables.get(&table).map_or(Holding::default(), |table| table.holding)
+            self.accounts.get(&Account::Table(table)).map_or(Holding::default(), |it| it.holding)
         }
     }
 
@@ -414,12 +482,38 @@ mod tests {
         assert_eq!(shares.decide(key(1, 2), 1), SpaceDecision::Full);
         assert!(shares.is_full(key(1, 9)) && !shares.is_full(key(2, 9)));
         assert_eq!(shares.due(&[candidate(1, 0, 0), candidate(1, 1, 0)]), [true, true]);
-        assert!(shares.trim(TableTag(1)).is_empty());
+        assert!(shares.trim_all().is_empty());
         shares.remove(key(1, 1), 10);
         assert!(!shares.is_full(key(1, 9)));
         // An extent in another log, from before the table was pinned, is due as well.
         shares.restore(key(1, 1), 10, None);
         assert_eq!(shares.due(&[candidate(1, 1, 0)]), [true]);
+    }
+
+    #[test]
+    fn the_files_of_all_tables_count_together_except_those_with_a_share() {
+        let share = |guarantee| Share { guarantee, quota: u64::MAX, is_pinned: false };
+        let [one, two, own] = [1, 2, 3].map(TableTag::of_files);
+        let mut shares = Shares::new([(own, share(10))]).with_files(Some(share(20)));
+        let mut place = |table: TableTag, chunk| {
+            let is_held =
+                shares.decide(key(table.0, chunk), 10) == SpaceDecision::Room { is_held: true };
+            shares.add(key(table.0, chunk), 10, is_held.then_some(segment(5)).flatten());
+            is_held
+        };
+        assert!(place(one, 0) && place(two, 0));
+        assert!(!place(two, 1) && !place(one, 1) && !place(TableTag(4), 0));
+        assert!(place(own, 0) && !place(own, 1));
+        let held = |shares: &Shares| {
+            let holdings = shares.holdings().filter(|(tag, _)| tag.is_of_files());
+            holdings.map(|(_, it)| (it.extents, it.sectors, it.held_sectors)).collect::<Vec<_>>()
+        };
+        assert_eq!(held(&shares), [(2, 20, 10); 3]);
+        // A block of another file that is read again takes the place of the block that was held first.
+        shares.written(key(one.0, 1));
+        assert_eq!(shares.moved(key(one.0, 1), segment(6)), [(segment(5).unwrap(), 10)]);
+        assert_eq!(shares.remove(key(one.0, 0), 10), None);
+        assert_eq!(held(&shares), [(1, 10, 10), (2, 20, 10), (2, 20, 10)]);
     }
 
     #[test]
@@ -435,7 +529,7 @@ mod tests {
             shares.restore(key(1, 1 + round % 3), 10, segment(0));
             shares.remove(key(1, 1 + round % 3), 10);
         }
-        let table = &shares.tables[&TableTag(1)];
+        let table = &shares.accounts[&Account::Table(TableTag(1))];
         assert!(
             table.order.len() <= STALE_NAMES_MAX + 8 && table.held.len() <= STALE_NAMES_MAX + 8
         );

@@ -286,11 +286,13 @@ mod tests {
     use std::collections::BTreeSet;
 
     use address::TableTag;
+    use bytesize::ByteSize;
     use proptest::prelude::*;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
     use super::*;
+    use crate::cache::books::promised::files_share;
     use crate::cache::books::segments::held_max_sectors;
     use crate::cache::books::shares::Holding;
     use crate::config::Share;
@@ -458,6 +460,38 @@ mod tests {
         assert!((0..20).all(|chunk| cache.read(key_of(1, 100 + chunk))));
         let holding = cache.holding(1);
         assert!((2 * tenth..2 * tenth + SECTORS).contains(&holding.held_sectors), "{holding:?}");
+    }
+
+    #[test]
+    fn a_scan_leaves_blocks_of_files_and_old_blocks_make_room_for_new_ones() {
+        let [one, two] = [1, 2].map(|hash| TableTag::of_files(hash).0);
+        let drive = [CAPACITY.slab_sectors()];
+        let segment = ByteSize::b(CAPACITY.segment_sectors() * SECTOR_BYTES as u64);
+        let files = files_share(&[], segment, &drive).unwrap();
+        let blocks = (files.guarantee / SECTORS) as u32;
+        let mut cache = cache(|_| SECTORS, Shares::default().with_files(Some(files)));
+        let scan = |cache: &mut Cache, from| {
+            for chunk in from..from + 50_000 {
+                assert!(cache.fill(key_of(9, chunk)));
+            }
+        };
+        // Both tables' files fit into the guarantee.
+        let old: Vec<_> =
+            (0..blocks / 2).flat_map(|it| [key_of(one, it), key_of(two, it)]).collect();
+        assert!(old.iter().all(|&key| cache.fill(key)));
+        scan(&mut cache, 0);
+        assert!(old.iter().all(|&key| cache.read(key)));
+        // The blocks of a new index, which are read, replace those of an old one, which are not.
+        for turn in 0..20 {
+            for block in 0..blocks / 2 {
+                let key = key_of(two, 1000 + block);
+                assert!(cache.read(key) || cache.fill(key));
+            }
+            scan(&mut cache, 100_000 * (1 + turn));
+        }
+        assert!((0..blocks / 2).all(|block| cache.read(key_of(two, 1000 + block))));
+        let held: u64 = [one, two].map(|table| cache.holding(table).held_sectors).iter().sum();
+        assert!(held <= files.guarantee + SECTORS, "{held} of {}", files.guarantee);
     }
 
     #[test]

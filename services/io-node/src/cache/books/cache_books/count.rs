@@ -32,11 +32,8 @@ impl CacheBooks {
 
     /// Applies the shares to the restored extents, because the shares may have changed since the extents were placed.
     pub(super) fn keep_to_shares(&mut self) {
-        let tables: Vec<_> = self.shares.holdings().map(|(table, _)| table).collect();
-        for table in tables {
-            let unheld = self.shares.trim(table);
-            self.release_held(unheld);
-        }
+        let unheld = self.shares.trim_all();
+        self.release_held(unheld);
         let over = self.shares.over();
         if !over.is_empty() {
             tracing::info!(
