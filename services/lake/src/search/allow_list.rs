@@ -7,10 +7,10 @@ use lance_select::{RowAddrMask, RowAddrTreeMap, RowSetOps};
 
 use super::selection::SelectedByIndex;
 
-/// The rows that a filter lets through.
+/// The number of rows that pass a filter, and how it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// The number of the rows.
+    /// The number of rows that pass.
     pub rows: u64,
     /// Whether scalar indexes answered the filter, for the fragments that they cover; otherwise the table was scanned.
     pub by_index: bool,
@@ -24,13 +24,14 @@ pub(crate) struct AllowList {
     /// The bytes of the mask.
     bytes: usize,
     by_index: bool,
-    /// The list as the vector index of each column selects rows by it, by the column's position. Set when the first
-    /// search of that column uses the list.
+    /// The rows of the list in the form in which searches of each column's vector index take them, by the column's
+    /// position. Set by the first search of the column that uses the list.
     pub of_columns: Vec<OnceLock<Arc<SelectedByIndex>>>,
 }
 
 impl AllowList {
-    /// Makes the list of `ids`, each of which is given (no fragment as a whole), of a table with this number of columns.
+    /// Makes a list from `ids`, which has each id singly and no fragment as a whole. `columns` is the number of the
+    /// table's columns.
     pub fn new(mut ids: RowAddrTreeMap, by_index: bool, columns: usize) -> Self {
         ids.optimize();
         let (len, bytes) = (ids.len().unwrap_or_default(), ids.deep_size_of());
@@ -72,7 +73,7 @@ impl AllowList {
         }
     }
 
-    /// Returns the bytes of memory that the list takes, with what the columns' indexes select by it.
+    /// Returns the memory that the list takes, in bytes, including `of_columns`.
     pub fn bytes(&self) -> usize {
         let of_columns = self.of_columns.iter().filter_map(OnceLock::get).map(|it| it.bytes());
         self.bytes + of_columns.sum::<usize>() + size_of_val(self.of_columns.as_slice())

@@ -12,10 +12,11 @@ use tokio::sync::OnceCell;
 use super::allow_list::AllowList;
 use crate::error::Result;
 
-/// A list that no search has used for this long is dropped: searches of a version end soon after a later one is open.
+/// A list that no search has used for this long is dropped. Soon after a newer version of a table is open, hardly any
+/// search uses the lists of older ones.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// The bytes that an entry takes beside its filter and its list.
+/// The approximate size of an entry without its filter and its list, in bytes.
 const ENTRY_BYTES: usize = 256;
 
 /// The number of an open table (`Table::open_id`), and a filter's text.
@@ -51,8 +52,8 @@ impl AllowLists {
         list
     }
 
-    /// Returns the list of `filter`. Makes it with `make` if it is not kept; concurrent calls make it once. If `make`
-    /// makes none, neither does this.
+    /// Returns the list of `filter`. Makes it with `make` if it is not kept; concurrent calls make it once. Returns
+    /// `None` if `make` does.
     ///
     /// Errors: those of `make`.
     pub async fn get_or_make(
@@ -84,7 +85,7 @@ impl AllowLists {
         }
     }
 
-    /// Counts the memory of a list anew, because an index has selected rows by it.
+    /// Counts the memory of a list anew. The memory grows when an index selects rows by the list.
     pub fn weigh(&self, table: u64, filter: &str) {
         let key = (table, Arc::from(filter));
         if let Some(slot) = self.lists.get(&key) {

@@ -12,16 +12,16 @@ use super::plan_reason::PlanReason;
 
 /// The rows of a version that an index covers.
 pub(crate) struct Coverage {
-    /// The index's segments that cover fragments of the version; each fragment belongs to one of them at most. A segment
-    /// may also hold rows that the version does not have.
+    /// The index's segments that cover fragments of the version; each fragment belongs to at most one of them. A
+    /// segment may also hold rows that the version does not have.
     pub segments: Vec<IndexMetadata>,
     /// The ids of the version's fragments that no segment covers.
     pub uncovered: Vec<u32>,
 }
 
 impl Coverage {
-    /// Loads the coverage of the index `name`. Returns the reason if an address, or a stable row id, that a segment
-    /// holds does not stand for the same row of the version, or if the segments' coverage is not known.
+    /// Loads the coverage of the index `name`. Returns a reason instead if an address or a stable row id in a segment
+    /// may stand for another row of the version or for other values, or if the segments' coverage is not known.
     pub async fn load(
         dataset: &Dataset,
         name: &str,
@@ -65,7 +65,8 @@ impl Coverage {
     }
 }
 
-/// Returns the reason if an address that an index holds may not stand for the same values in every fragment of the version.
+/// Returns a reason if an address in an index may stand for other values than the indexed ones: fragments are overlaid
+/// with newer values, or were compacted before their indexes were updated.
 pub(crate) async fn check_fragments(
     dataset: &Dataset,
 ) -> Result<std::result::Result<(), PlanReason>> {

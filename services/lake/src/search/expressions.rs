@@ -28,8 +28,8 @@ pub struct Expression {
 }
 
 impl Table {
-    /// Parses `sql`, which computes the column `name`. It may use the table's columns and `added` ones, and only what a
-    /// filter may use.
+    /// Parses `sql`, which computes the column `name`. It may use the table's columns and those in `added`, and only
+    /// the syntax and the functions that a filter may use.
     ///
     /// Errors: `BadExpression`, and `ColumnNotFound`.
     pub fn expression(&self, name: &str, sql: &str, added: &[Field]) -> Result<Expression> {
@@ -66,7 +66,7 @@ impl Table {
     }
 
     /// Returns the expression that reads the column at `path`: a nested one, such as `place.x`, or one whose name is in
-    /// backticks or in other case. The computed column is named as `path` is written.
+    /// backticks or in a different case. The computed column is named as `path` is written.
     ///
     /// Errors: `ColumnNotFound`.
     pub fn column_expression(&self, path: &str) -> Result<Expression> {
@@ -79,7 +79,8 @@ impl Table {
 }
 
 impl Expression {
-    /// Computes the column for rows whose columns are `columns`, those that the expression reads, in this order.
+    /// Computes the column for `rows` rows. `columns` are their values in the columns that the expression reads, in the
+    /// order of `self.columns`.
     ///
     /// Errors: `BadExpression`, such as for a division by zero.
     pub fn evaluate(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<ArrayRef> {

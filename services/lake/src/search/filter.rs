@@ -48,7 +48,8 @@ pub struct OrderBy {
 pub struct FilterHits {
     /// The first rows that pass, in address order.
     pub rows: Vec<RowAddr>,
-    /// All rows that pass, if scalar indexes answered the filter; `None` if Lance's scanner looked for the first ones.
+    /// The number of all rows that pass, if scalar indexes answered the filter; `None` if Lance's scanner looked for
+    /// the first ones.
     pub allowed: Option<Allowed>,
 }
 
@@ -58,7 +59,7 @@ impl Table {
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub async fn search_filter(&self, filter: &str, limit: usize) -> Result<FilterHits> {
-        // Stable row ids have no order of addresses.
+        // Stable row ids are not in the order of addresses.
         if !self.has_stable_row_ids()
             && !may_read_clock(filter)
             && let Some(list) = self.allow_list_by_index(filter).await?
@@ -108,7 +109,7 @@ impl Table {
 
     /// Evaluates a filter that reads the clock, for `rows` alone.
     async fn passes_now(&self, filter: &str, rows: &[RowAddr]) -> Result<Vec<bool>> {
-        // Checked as a filter first, for the error of one.
+        // Parsed as a filter first, so that a malformed filter is a `BadFilter` error.
         self.parsed_filter(filter)?;
         let expression = self.expression("passes", filter, &[])?;
         let columns = expression.columns.fields().iter().map(|it| it.name().clone());
@@ -183,8 +184,8 @@ impl Table {
         Ok(())
     }
 
-    /// Checks `filter` on its tokens, and parses it. It is parsed before a search begins so that errors in it are
-    /// distinguished from errors of the search.
+    /// Checks the tokens of `filter`, and parses it. The filter is parsed before a search begins so that errors in it
+    /// are distinguished from errors of the search.
     ///
     /// Errors: `BadFilter`.
     pub(crate) fn parsed_filter(&self, filter: &str) -> Result<Expr> {
@@ -250,7 +251,7 @@ pub(super) fn check_whole(
     expr: Option<&Expr>,
     enclosed: Option<&Expr>,
 ) -> std::result::Result<(), String> {
-    // Each parsing reads the clock anew.
+    // Each parsing reads the clock anew, so the literals that it puts in place of the time differ.
     let is_same = match may_read_clock(text) {
         true => enclosed.map(without_literals) == expr.map(without_literals),
         false => enclosed == expr,

@@ -39,7 +39,7 @@ pub struct ScoreHit {
 }
 
 impl ScoreHit {
-    /// Compares two hits; the better one is the lesser.
+    /// Compares two hits. The better one is `Less`, so that sorting puts it first.
     pub(crate) fn rank(&self, other: &Self) -> Ordering {
         other.score.total_cmp(&self.score).then(self.addr.cmp(&other.addr))
     }

@@ -5,10 +5,10 @@ use datafusion::scalar::ScalarValue;
 
 use crate::error::LakeError;
 
-/// Parses `text` as a value of `data_type`: strings as they are, integers and decimals in decimal, booleans as `true` or
-/// `false`, dates as `2026-11-25`, timestamps as `2026-11-25T08:30:00.5Z` (without an offset: UTC), binary in hexadecimal
-/// digits, 16 bytes also as a UUID (`00112233-4455-...`). A value that the type can't hold exactly is refused. The error
-/// is a sentence for users.
+/// Parses `text` as a value of `data_type`: strings as they are, integers and decimals in decimal, booleans as `true`
+/// or `false`, dates as `2026-11-25`, timestamps as `2026-11-25T08:30:00.5Z` (without an offset: UTC), binary in
+/// hexadecimal digits, 16 bytes also as a UUID (`00112233-4455-...`). A value that the type can't hold exactly is
+/// refused. The error is a sentence for users.
 pub(crate) fn parse_key(text: &str, data_type: &DataType) -> Result<ScalarValue, String> {
     macro_rules! integer {
         ($kind:ident) => {
@@ -42,14 +42,15 @@ pub(crate) fn parse_key(text: &str, data_type: &DataType) -> Result<ScalarValue,
             }
             Ok(ScalarValue::FixedSizeBinary(*size, Some(bytes)))
         }
-        // The cast drops a time, or moves it to another day.
+        // The cast would drop the time, or move the date to another day.
         DataType::Date32 if text.trim().contains(['T', 't', ' ', ':']) => {
             Err(type_mismatch(data_type))
         }
         DataType::Date64 if fraction_digits(text) > 3 => Err(type_mismatch(data_type)),
         DataType::Date32 | DataType::Date64 => cast(text, data_type),
         DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) if *scale >= 0 => {
-            // The cast takes no digits for 0, and rounds. With an exponent, the digits after the point would not tell.
+            // The cast reads a text without digits as 0, and it rounds. If there is an exponent, the digits after the
+            // point do not show whether it rounds.
             let is_plain = text.contains(|c: char| c.is_ascii_digit())
                 && text.trim().chars().all(|c| c.is_ascii_digit() || "+-.".contains(c));
             match is_plain && fraction_digits(text) <= *scale as usize {
@@ -98,7 +99,7 @@ fn fraction_digits(text: &str) -> usize {
     fraction[..end].trim_end_matches('0').len()
 }
 
-/// Returns the number of digits of a second after the point.
+/// Returns the number of decimal places of a second that `unit` has.
 fn second_digits(unit: &TimeUnit) -> usize {
     match unit {
         TimeUnit::Second => 0,

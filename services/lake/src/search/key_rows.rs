@@ -2,7 +2,7 @@
 //!
 //! Each key is one search, because the answer for several keys does not say which key a row has. A search compares
 //! every page of the index (4,096 rows each) that may hold the key, in memory if Lance's cache has it. It does not
-//! yield meanwhile, so a key that many rows have blocks the thread for long.
+//! yield meanwhile, so a key that many rows have blocks the thread for a long time.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,19 +16,21 @@ use super::key_index::KeyIndex;
 use crate::error::Result;
 use crate::table::Table;
 
-/// Maximum number of keys of one direct look-up. Each key's search is a read of its own for the pages that are not in
-/// memory, whereas a plan for all keys reads adjacent pages together. In memory, both cost the same at about 40 keys
-/// with an index of one page, and at 150 keys with one of 25 pages.
+/// Maximum number of keys of one direct look-up. Each key's search reads its pages by itself if they are not in memory,
+/// whereas a plan for all keys reads adjacent pages together. In memory, both cost the same at about 40 keys with an
+/// index of one page, and at 150 keys with one of 25 pages.
 pub(crate) const KEYS_MAX: usize = 64;
 
 /// Number of keys that are searched concurrently, and after which the task yields.
 const KEYS_AT_ONCE: usize = 16;
 
-/// Number of rows in an answer, or examined in one, after which the task yields.
+/// The task yields after an answer of more than this number of rows, and each time that it has examined this number of
+/// rows of an answer.
 const ROWS_AT_ONCE: usize = 1024;
 
 impl Table {
-    /// Returns for each value the first live row that has it, by the column's BTREE `index`; for null none.
+    /// Returns for each value the first live row that has it, or `None` if there is none or the value is null. `index`
+    /// is the column's BTREE.
     pub(crate) async fn first_rows(
         &self,
         index: &KeyIndex,

@@ -1,4 +1,4 @@
-//! Searches of an index with many numbers of partitions, to measure how many are needed.
+//! Searches of an index with different numbers of partitions, to measure how many are needed.
 
 use address::RowAddr;
 use futures::FutureExt;
@@ -14,7 +14,7 @@ use crate::table::Table;
 pub struct MeasurableIndex {
     /// The number of partitions of its largest segment.
     pub partitions: usize,
-    /// Whether the nearest rows of a search are, nearly always, the first ones of a search for more. This is not so for
+    /// Whether a search nearly always finds the rows that come first in a search for more rows. This is not so for
     /// graphs (HNSW).
     pub is_flat: bool,
     /// The live rows that the index does not cover, ascending.
@@ -39,9 +39,9 @@ impl Table {
         })
     }
 
-    /// Searches the index as `query` says, but with each of the numbers of partitions `nprobes`, ascending, in turn.
-    /// Rows that the index does not cover are not among the results. A filter and `query.nprobes` are ignored. If the
-    /// index can't be searched without a plan, the reason is returned.
+    /// Runs `query` with each number of partitions in `nprobes`, which is ascending. Rows that the index does not cover
+    /// are not among the results. A filter and `query.nprobes` are ignored. If the index can't be searched without a
+    /// plan, the reason is returned.
     ///
     /// Errors: as `search_vector`.
     pub async fn search_ladder(

@@ -23,12 +23,12 @@ use super::selection::Selection;
 use crate::index::info::IndexInfo;
 use crate::table::Table;
 
-/// The format versions of vector indexes that are read directly: 0 of early versions of Lance, 1 of
-/// all kinds, 2 of IVF_RQ.
+/// The format versions of vector indexes that are read directly: 0 (written by early versions of Lance), 1 (all kinds)
+/// and 2 (IVF_RQ).
 const FORMATS: RangeInclusive<i32> = 0..=2;
 
-/// Maximum number of fresh rows of a search without a plan. It bounds a search's work on the I/O nodes to half of what the
-/// most candidates cost them, which a request may ask for anyway.
+/// Maximum number of fresh rows, which no segment covers, for a search without a plan. The I/O nodes score all of them.
+/// That costs at most half as much as scoring 100,000 candidates, the most that a request may ask for.
 const FRESH_ROWS_MAX: u64 = 50_000;
 
 /// Opens `index` of `column`. Returns the reason if a search needs more than its partitions and the fresh rows.
@@ -64,8 +64,8 @@ pub(crate) async fn open_partitions(
     Ok(Ok(Partitions::new(column, segments, addresses, fresh, ids)))
 }
 
-/// Returns the live rows that no segment covers, or the reason if the index covers no rows, or leaves too many uncovered
-/// to compare them one by one.
+/// Returns the live rows that no segment covers, or the reason if the index covers no rows, or leaves too many
+/// uncovered to compare them one by one.
 async fn fresh_rows(
     table: &Table,
     coverage: &Coverage,

@@ -3,12 +3,12 @@
 //! The scanner plans each query anew, which costs more than the search itself: a search of 20 partitions of an IVF_RQ
 //! index took 0.84 ms, of which planning took 0.6 ms (1 M × 768, Lance 14). Here the index's segments are opened once
 //! (`open_partitions.rs`), with the masks of their live rows, and a query only ranks the partitions and searches the
-//! nearest. With a filter, the masks select the rows of its allow-list (`allow_list.rs`), and more partitions are searched
-//! until enough rows are found.
+//! nearest. With a filter, the masks select the rows of its allow-list (`allow_list.rs`), and more partitions are
+//! searched until enough rows are found.
 //!
 //! Without a filter, the results are those of the scanner, provided that the number of partitions is given (`vector.rs`
 //! checks it), and that the caller compares the fresh rows, which no segment covers (`coverage.rs`), with the query
-//! vector and ranks them among the results. As with the scanner, the number of partitions is searched in each segment.
+//! vector and ranks them among the results. As with the scanner, this number of partitions is searched in each segment.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -32,15 +32,16 @@ use super::selection::{SelectedByIndex, Selection};
 /// Maximum number of rows that are scored instead of searching the index. For more, the index is cheaper, or nearly so.
 const SCORED_ROWS_MAX: u64 = 10_000;
 
-/// The number of rows that an index compares in the time in which one row is scored exactly: 15 to 25 ns a row with a
-/// mask, and 1.4 to 2 µs of both tiers (IVF_RQ, 768 dimensions, rows in RAM).
+/// The number of rows that an index compares in the time in which one row is scored exactly. Comparing a row takes 15
+/// to 25 ns with a mask; scoring one takes 1.4 to 2 µs on both tiers together (IVF_RQ, 768 dimensions, rows in RAM).
 pub const COMPARED_PER_SCORED: f64 = 70.0;
 
-/// Maximum number of rows that are scored instead of searching the index, for each row that the search wants. It bounds
-/// what a search may cost where rows are not in RAM, as the costs above assume.
+/// Maximum number of rows that are scored instead of searching the index, for each row that the search wants. The costs
+/// above assume that rows are in RAM; this bounds the cost of a search if they are not.
 const SCORED_PER_WANTED: usize = 4;
 
-/// The number of rows that a search may be expected to compare on a core's thread. A longer one runs in the background.
+/// A search that is expected to compare more rows than this runs in the background, not on a core's thread. Comparing
+/// that many takes 3 to 5 ms.
 const COMPARED_ON_CORE_MAX: f64 = 200_000.0;
 
 /// The result of a search with some number of partitions.
@@ -56,7 +57,7 @@ pub struct Rung {
 pub(crate) struct Partitions {
     column: String,
     segments: Vec<Segment>,
-    /// For each segment the first one that ranks partitions alike.
+    /// For each segment, the position of the first segment that ranks partitions like it.
     ranked_like: Vec<usize>,
     /// The number of rows that the segments hold.
     rows: u64,
@@ -68,8 +69,8 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
-    /// Makes an open index of `column` from its segments. `fresh` are the live rows that no segment covers, ascending, and
-    /// `fresh_ids` their ids.
+    /// Makes an open index of `column` from its segments. `fresh` are the live rows that no segment covers, ascending,
+    /// and `fresh_ids` their ids.
     pub fn new(
         column: &str,
         segments: Vec<Segment>,
@@ -98,7 +99,7 @@ impl Partitions {
         self.segments.iter().map(|segment| probes_of(segment, nprobes)).sum()
     }
 
-    /// Returns the rows of `list` as the segments select them.
+    /// Returns the rows of `list` in the form in which searches of this index take them.
     pub fn select(&self, list: &AllowList) -> Result<SelectedByIndex> {
         let select = |segment: &Segment| {
             let mask = list.within(segment.live.mask.as_deref());
@@ -122,8 +123,8 @@ impl Partitions {
         Ok(SelectedByIndex { segments, covered, uncovered: uncovered.into(), all })
     }
 
-    /// Whether a search for `k` of the `rows` that pass a filter is expected to compare so many rows that it would delay
-    /// others on its core.
+    /// Whether a search for `k` of the `rows` that pass a filter is expected to compare so many rows that it would
+    /// delay others on its core.
     pub fn is_long(&self, rows: u64, k: usize) -> bool {
         let index_rows = self.rows as f64;
         until_enough(rows as f64, k, index_rows).min(index_rows) > COMPARED_ON_CORE_MAX
@@ -136,9 +137,10 @@ impl Partitions {
         scoring_is_cheaper(rows, k, probed, index_rows)
     }
 
-    /// Returns the `k` rows nearest to `vector` (of the column's element type) in the nearest partitions of each segment,
-    /// nearest first. With a filter, which has `selected` the rows, further partitions are searched until `k` rows are
-    /// found. `distances` are those that are wanted: at least the first, and less than the second.
+    /// Returns the `k` rows nearest to `vector` (of the column's element type) in the nearest partitions of each
+    /// segment, nearest first. With a filter, `selected` has the rows that pass it, and further partitions are searched
+    /// until `k` rows are found. Only rows whose distance is at least the first of `distances`, and less than the
+    /// second, are returned.
     pub async fn search(
         &self,
         vector: ArrayRef,
@@ -179,7 +181,7 @@ impl Partitions {
         self.segments.iter().all(|segment| segment.is_flat)
     }
 
-    /// Searches with each of the numbers of partitions `nprobes`, ascending. No partition is searched twice.
+    /// Searches with each number of partitions in `nprobes`, which is ascending. No partition is searched twice.
     pub async fn search_rungs(
         &self,
         vector: &ArrayRef,
@@ -202,8 +204,9 @@ impl Partitions {
         Ok(rungs)
     }
 
-    /// Returns the `k` nearest rows, in no particular order, of the partitions whose ranks are in `ranks`. A partition's
-    /// rank is its position among its segment's partitions by distance from `vector`; that of the nearest is 0.
+    /// Returns the `k` nearest rows, in no particular order, of the partitions whose ranks are in `ranks`. A
+    /// partition's rank is its position among its segment's partitions by distance from `vector`; that of the nearest
+    /// is 0.
     async fn probe(
         &self,
         wanted: &Wanted,
@@ -314,8 +317,8 @@ fn is_cosine(segment: &Segment) -> bool {
     segment.index.metric_type() == DistanceType::Cosine
 }
 
-/// Whether it costs less to score all `rows` that pass a filter than to search the index for `k` of them, which are then
-/// scored. `probed` of its `index_rows` rows are compared at first, and more if too few of these pass.
+/// Whether it costs less to score all `rows` that pass a filter than to search the index for `k` of them, which are
+/// then scored. `probed` of its `index_rows` rows are compared at first, and more if too few of these pass.
 fn scoring_is_cheaper(rows: usize, k: usize, probed: f64, index_rows: f64) -> bool {
     let compared = probed.max(until_enough(rows as f64, k, index_rows)).min(index_rows);
     let is_cheaper = rows as f64 <= k as f64 + compared / COMPARED_PER_SCORED;

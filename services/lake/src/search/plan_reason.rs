@@ -1,13 +1,14 @@
-//! Reasons for which a search is planned by Lance's scanner.
+//! Reasons why Lance's scanner plans a search.
 
 use std::fmt;
 
-/// The reason for which a search is planned by Lance's scanner, and does not search the index directly. The text continues "planned by Lance, because".
+/// The reason why Lance's scanner plans a search, and the index is not searched directly. Its text completes a sentence
+/// that begins with "planned by Lance, because".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanReason {
     /// The column has no vector index.
     Unindexed,
-    /// The search is to compare every row.
+    /// The search asks to compare every row.
     Exact,
     /// The rows don't have one vector of floats each.
     NotFloats,
@@ -15,7 +16,7 @@ pub enum PlanReason {
     SeveralIndexes,
     /// The column is a field of a struct.
     Nested,
-    /// Columns that are searched as if they were one are part of another query.
+    /// A search of several columns as if they were one is part of another query.
     CombinedFields,
     /// A full-text index has a format version in which it can't be searched together with another one.
     EarlyFormat,

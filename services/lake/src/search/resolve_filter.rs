@@ -32,8 +32,8 @@ use crate::deep_stack::polled_on_deep_stack;
 use crate::error::Result;
 use crate::table::Table;
 
-/// Maximum number of rows that are scanned for a search by filter alone, which ends at its first `k` rows and so may be
-/// cheaper than a list of all.
+/// Maximum number of rows that are scanned to make a list for a search by filter alone. Without a list, such a search
+/// ends at its first `k` rows, which may be cheaper than a longer scan for the list.
 const SCANNED_ROWS_MAX: u64 = 50_000;
 
 /// Maximum number of fragments whose deletions and row ids are loaded at the same time.
@@ -73,8 +73,8 @@ impl Table {
         self.allow_lists().get_or_make(self.open_id(), filter, make).await
     }
 
-    /// Makes the allow-list of `filter`. Returns `None` if that takes a scan of more than [`SCANNED_ROWS_MAX`] rows, unless
-    /// `may_scan` is set.
+    /// Makes the allow-list of `filter`. Returns `None` if that takes a scan of more than [`SCANNED_ROWS_MAX`] rows,
+    /// unless `may_scan` is set.
     ///
     /// Errors: `BadFilter`, and those of the store.
     async fn make_allow_list(&self, filter: &str, may_scan: bool) -> Result<Option<AllowList>> {
@@ -138,7 +138,8 @@ impl Table {
         Ok(Some(ids))
     }
 
-    /// Returns the live rows of the `covered` fragments that answer `query`, or `None` if the answer is not exact.
+    /// Returns the live rows of the `covered` fragments that match `query`, or `None` if the indexes' answer is not
+    /// exact.
     async fn live_answer(
         &self,
         query: &ScalarIndexExpr,
@@ -187,7 +188,7 @@ impl Table {
         Ok(live)
     }
 
-    /// Returns the rows that pass by the plan of Lance's scanner, of `fragments` or of all.
+    /// Returns the rows that pass `expr`, of `fragments` or of all fragments. Lance's scanner plans the search.
     async fn allowed_by_scan(
         &self,
         expr: &Expr,

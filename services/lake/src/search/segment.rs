@@ -61,7 +61,7 @@ impl Segment {
     /// Whether the segments rank partitions alike for every query.
     pub fn ranks_like(&self, other: &Self) -> bool {
         let centroids = self.index.ivf_model().centroids_array();
-        // Without residuals of its own, a segment ranks by its centroids and metric alone.
+        // A segment ranks its partitions by its centroids and metric alone.
         centroids.is_some()
             && centroids == other.index.ivf_model().centroids_array()
             && self.index.metric_type() == other.index.metric_type()
@@ -75,8 +75,8 @@ impl Segment {
         partitions.map(|id| self.index.partition_size(*id as usize) as u64).sum()
     }
 
-    /// Returns the nearest selected rows in those of the ranked partitions that are at the positions `ranks`: `query.k`
-    /// rows at most, in no particular order.
+    /// Returns the nearest selected rows in the ranked partitions at the positions `ranks`: at most `query.k` rows, in
+    /// no particular order.
     pub async fn search(
         &self,
         query: Query,
@@ -107,7 +107,8 @@ impl Segment {
     }
 }
 
-/// Returns the nearest rows that pass `filter`, of the ranked partitions at the positions `ranks`, in no particular order.
+/// Returns the nearest rows that pass `filter`, of the ranked partitions at the positions `ranks`, in no particular
+/// order.
 async fn probe(
     index: Arc<dyn VectorIndex>,
     query: Query,
@@ -130,8 +131,8 @@ async fn probe(
     Ok(neighbors)
 }
 
-/// Returns the approximate share of an index's rows that are selected, if `rows` of its fragments' rows are. An index has
-/// no rows without a vector, so the share is only an estimate.
+/// Returns the approximate share of an index's rows that are selected, if `rows` of its fragments' rows are. An index
+/// has no rows without a vector, so the share is only an estimate.
 pub(crate) fn share_of(rows: u64, index: &dyn VectorIndex) -> f64 {
     (rows as f64 / index.num_rows().max(1) as f64).min(1.0)
 }

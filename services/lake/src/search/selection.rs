@@ -10,13 +10,13 @@ use lance_core::deepsize::DeepSizeOf;
 /// The rows of one segment that a search may return.
 #[derive(Clone)]
 pub(crate) struct Selection {
-    /// Selects the rows by the ids that the segment holds; `None` if it may return all of them.
+    /// Selects the rows by the ids that the segment holds; `None` if all of them may be returned.
     pub mask: Option<Arc<RowAddrMask>>,
     /// The approximate share of the segment's rows that are selected.
     pub share: f64,
 }
 
-/// The rows that pass a filter, as one vector index selects them.
+/// The rows that pass a filter, in the form in which searches of one vector index take them.
 pub(crate) struct SelectedByIndex {
     /// The selection of each of the index's segments.
     pub segments: Vec<Selection>,
@@ -30,7 +30,7 @@ pub(crate) struct SelectedByIndex {
 }
 
 impl SelectedByIndex {
-    /// Returns the bytes of memory that the selection takes. Masks that are the list's own count too.
+    /// Returns the bytes of memory that the selection takes. Masks that are shared with the allow-list count too.
     pub fn bytes(&self) -> usize {
         let masks = self.segments.iter().filter_map(|segment| segment.mask.as_ref());
         let rows = self.uncovered.len() + self.all.as_ref().map_or(0, |all| all.len());
@@ -38,8 +38,8 @@ impl SelectedByIndex {
     }
 }
 
-/// Returns the number of rows to search for so that about 49 times in 50 at least `k` of them are selected, if every row
-/// is selected with probability `share`.
+/// Returns the number of rows to search for so that about 49 times in 50 at least `k` of them are selected, if every
+/// row is selected with probability `share`.
 pub(crate) fn widened(k: usize, share: f64) -> usize {
     if share >= 1.0 {
         return k;

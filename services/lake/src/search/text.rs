@@ -23,12 +23,13 @@ use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
 
-/// The minimum share of rows that pass a filter at which the index is searched without a mask, for more rows, of which
-/// those that do not pass are dropped. Below it, a mask is cheaper. With a mask of up to a tenth of the rows, Lance visits
-/// every row that it selects: 2.5 ms for 100,000 rows, where two words have 2,400 matches.
+/// The minimum share of rows that pass a filter at which the index is searched without a mask. Such a search asks for
+/// more rows, and those that do not pass are dropped. Below this share, a mask is cheaper. With a mask of up to a tenth
+/// of the rows, Lance visits every row that the mask selects: 2.5 ms for 100,000 rows, in a search for two words that
+/// have 2,400 matches.
 const UNMASKED_SHARE_MIN: f64 = 0.02;
 
-/// Maximum number of rows for which the index is searched without a mask.
+/// Maximum number of rows that a search without a mask asks for.
 const UNMASKED_ROWS_MAX: usize = 20_000;
 
 /// A full-text search.
@@ -50,15 +51,15 @@ pub struct TextQuery {
 pub struct TextHits {
     /// The best matches, best first.
     pub hits: Vec<ScoreHit>,
-    /// The rows that the filter lets through, if there is a filter and the index was searched directly.
+    /// The number of rows that pass the filter, if there is one and the index was searched directly.
     pub allowed: Option<Allowed>,
     /// The reason why Lance's scanner planned the search; `None` if the index was searched directly.
     pub planned: Option<PlanReason>,
 }
 
 impl Table {
-    /// Returns the best matches, best first. Rows that were added after the index was built are scanned, and match fuzzy
-    /// words only if they have these words exactly.
+    /// Returns the best matches, best first. Rows that were added after the index was built are scanned, and match
+    /// fuzzy words only if they have these words exactly.
     ///
     /// Errors: `BadQuery` (a limit, k = 0), `ColumnNotFound`, `NoIndex`, `NoTextIndex`, `NoPositions`,
     /// `ColumnNotNamed`, `UnsupportedType`, `BadFilter`, and those of the store.
@@ -88,7 +89,7 @@ impl Table {
         self.plan_text(query, resolved.queries).await
     }
 
-    /// Searches for `queries` through Lance's scanner. A row has the score of the best one.
+    /// Searches for `queries` through Lance's scanner. A row that several queries match has the best of its scores.
     async fn plan_text(
         &self,
         query: &TextQuery,

@@ -7,9 +7,9 @@ pub enum TextExpr {
     Match(TextMatch),
     /// Matches rows that have words one after the other.
     Phrase(TextPhrase),
-    /// Matches the rows of one query, and scores those lower that another query matches too.
+    /// Matches the rows of one query. Rows that another query matches too get lower scores.
     Boost(TextBoost),
-    /// Matches the rows that any of these matches. A row has the score of the best one.
+    /// Matches the rows that any of these queries matches. A row that several of them match has the best of its scores.
     MultiMatch(Vec<TextMatch>),
     /// Matches rows that have words, in several columns that are scored as if they were one (BM25F).
     CombinedFields(TextCombined),
@@ -26,7 +26,7 @@ pub struct TextMatch {
     pub words: String,
     /// Whether a row must have all words, rather than any of them.
     pub all_words: bool,
-    /// The difference to a word of the text at which that word still matches.
+    /// The maximum difference between one of the words and a word of the text that it matches.
     pub fuzziness: Fuzziness,
     /// Maximum number of words of the index that fuzzy words stand for.
     pub max_expansions: usize,
@@ -36,14 +36,14 @@ pub struct TextMatch {
     pub boost: f32,
 }
 
-/// The difference at which two words still match.
+/// The maximum difference at which two words still match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fuzziness {
-    /// This number of characters are inserted, deleted or replaced. If it is not 0, words are compared with the words of
-    /// the index as they are written: Lance neither converts them to lower case nor stems them.
+    /// At most this number of characters are inserted, deleted or replaced. If it is not 0, words are compared with the
+    /// words of the index as they are written: Lance neither converts them to lower case nor stems them.
     Edits(u32),
-    /// No edit in words of up to 2 characters, one in words of up to 5, otherwise two, each counted in the form that the
-    /// index's tokenizer gives to the word.
+    /// No edit in words of up to 2 characters, at most one in words of up to 5, otherwise at most two. Characters are
+    /// counted in the form that the index's tokenizer gives to the word.
     Auto,
 }
 

@@ -1,8 +1,8 @@
 //! Full-text search that runs the search of indexes alone, without the scanner.
 //!
-//! The scanner plans each search anew and filters rows by a plan of its own. Here a plan has one node, Lance's search of
-//! the index or the indexes, and the rows that pass a filter are known (`resolve_filter.rs`). The results are those of the
-//! scanner, if each index covers every row of the version.
+//! The scanner plans each search anew and filters rows by a plan of its own. Here a plan has one node, Lance's search
+//! of the index or the indexes, and the rows that pass a filter are known (`resolve_filter.rs`). The results are those
+//! of the scanner, if each index covers every row of the version.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -27,7 +27,8 @@ use super::hit::{SCORE, ScoreHit, f32_column, row_ids};
 use super::plan_reason::PlanReason;
 use super::row_addresses::RowAddresses;
 
-/// Runs the search of an index, which uses no memory pool and no files of DataFusion.
+/// DataFusion's context for all searches. The default is enough, because a search of an index uses neither DataFusion's
+/// memory pool nor its files.
 static CONTEXT: LazyLock<Arc<TaskContext>> = LazyLock::new(Arc::default);
 
 /// The lowest format version of an index that Lance can search together with that of another column.
@@ -47,7 +48,8 @@ pub(crate) struct TextSearch<'a> {
     dataset: &'a Arc<Dataset>,
     /// An index for each column that the queries search. Not empty.
     indexes: Vec<&'a TextIndex>,
-    /// Queries that one node of a plan answers each. A row has the score of the best one.
+    /// The queries, each of which one node of a plan answers. A row that several of them match has the best of its
+    /// scores.
     queries: Vec<FtsQuery>,
 }
 

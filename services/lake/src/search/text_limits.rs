@@ -1,7 +1,7 @@
 //! Limits of full-text queries, and their validation. Pure.
 //!
-//! A query's cost grows with its words. Lance takes about 16 KiB for each word, repetitions included: 400,000 words took
-//! 6.5 GB. A fuzzy word counts as the words that it may stand for.
+//! A query's cost grows with its words. Lance takes about 16 KiB for each word, repetitions included: 400,000 words
+//! took 6.5 GB. A fuzzy word counts as the words that it may stand for.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,12 +9,12 @@ use std::ops::RangeInclusive;
 
 use super::text_expr::{Fuzziness, TextBoolean, TextCombined, TextExpr, TextMatch, TextPhrase};
 
-/// Maximum number of words of a query, each a run of letters and digits. Repetitions count too, unless [`bounded_words`]
-/// drops them.
+/// Maximum number of words of a query, each a run of letters and digits. Repetitions count too, unless
+/// [`bounded_words`] drops them.
 const WORDS_MAX: usize = 512;
 
-/// Maximum bytes of the words that [`bounded_words`] leaves of a query. Text with few spaces may still be many words to a
-/// tokenizer that makes n-grams, or splits Chinese.
+/// Maximum bytes of a query's words, after [`bounded_words`] has dropped repetitions. Text with few spaces may still be
+/// many words to a tokenizer that makes n-grams, or splits Chinese.
 const WORDS_BYTES_MAX: usize = 8 << 10;
 
 /// Up to this many words, repeated words are kept, because a repetition gives a word more weight.
@@ -23,12 +23,12 @@ const REPEATED_WORDS_MAX: usize = 64;
 /// Maximum number of words of the index that a query's fuzzy words stand for.
 pub(crate) const EXPANSIONS_MAX: usize = 1024;
 
-/// Maximum number of edits of a fuzzy word, as in other search engines. With three, most words of an index match a short
-/// word.
+/// Maximum number of edits of a fuzzy word, as in other search engines. With three, most words of an index match a
+/// short word.
 const EDITS_MAX: u32 = 2;
 
-/// Maximum number of characters of a fuzzy word. Lance compiles the word into an automaton, and fails if that has more
-/// than 10,000 states: with two edits, from 46 to 50 letters of ASCII on.
+/// Maximum number of characters of a fuzzy word. Lance compiles the word into an automaton, and fails if the automaton
+/// has more than 10,000 states. With two edits, a word of ASCII letters reaches that at a length of 46 to 50.
 const FUZZY_CHARS_MAX: usize = 40;
 
 /// Maximum number of other words between two words of a phrase.
@@ -129,7 +129,7 @@ struct Totals {
 }
 
 impl Totals {
-    /// Checks `expr`, which is at `path` and in `depth` - 1 others, and adds its size.
+    /// Checks `expr`, which is at `path` and inside of `depth - 1` other queries, and adds its size.
     fn add(&mut self, expr: &TextExpr, path: FieldPath<'_>, depth: usize) -> Result<(), BadText> {
         if depth > DEPTH_MAX {
             let problem = format!("is inside of {DEPTH_MAX} other queries; nest them less deeply");

@@ -20,9 +20,9 @@ use crate::error::{LakeError, Result};
 use crate::index::IndexInfo;
 use crate::table::Table;
 
-/// A full-text query of which every part names a column with a full-text index.
+/// A full-text query, every part of which names a column with a full-text index.
 pub(crate) struct ResolvedText {
-    /// Lance's queries. If there are several, a row has the score of the best one.
+    /// Lance's queries. A row that several of them match has the best of its scores.
     pub queries: Vec<FtsQuery>,
     /// The columns that they search, each once.
     pub columns: Vec<String>,
@@ -59,7 +59,7 @@ impl Table {
     }
 
     /// Returns the columns that could have a full-text index, in the schema's order, but strings before lists of
-    /// strings, because these mostly hold names. Leaves out the key column, whose values mostly are one word each,
+    /// strings, because the lists mostly hold names. Leaves out the key column, whose values mostly are one word each,
     /// unless it is the only one.
     fn searchable_columns(&self) -> Vec<String> {
         let fields = self.schema().fields().iter();
@@ -88,8 +88,8 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// Resolves the whole query. A match in several columns, of which each needs several of Lance's queries, is one query
-    /// for each column.
+    /// Resolves the whole query. If a match has automatic edits, each match becomes one query per column, because
+    /// automatic edits may need several of Lance's queries, which Lance's query for several columns can't contain.
     fn root(&mut self, expr: &TextExpr) -> Result<Vec<FtsQuery>> {
         let matches = match expr {
             TextExpr::Match(query) => self.spread(query)?,
@@ -231,7 +231,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Matches that name no column search several.
+    /// Checks the number of parts again, now that the columns are known: a match that names no column searches several.
     fn check_leaves(&self) -> Result<()> {
         match self.leaves {
             leaves if leaves > LEAVES_MAX => Err(LakeError::BadQuery {
@@ -244,7 +244,8 @@ impl Resolver<'_> {
         }
     }
 
-    /// Fuzzy matches that name no column search several.
+    /// Checks the number of expansions again, now that the columns are known: a fuzzy match that names no column
+    /// searches several.
     fn check_expansions(&self) -> Result<()> {
         match self.expansions {
             words if words > EXPANSIONS_MAX => Err(LakeError::BadQuery {
@@ -289,7 +290,7 @@ fn is_automatic(query: &TextMatch) -> bool {
     query.fuzziness == Fuzziness::Auto
 }
 
-/// Collects the columns that matches with automatic edits in `expr` name.
+/// Collects the column of each match in `expr` that has automatic edits; `None` for a match that names no column.
 fn with_automatic_edits<'a>(expr: &'a TextExpr, columns: &mut Vec<Option<&'a str>>) {
     let mut add = |query: &'a TextMatch| {
         if is_automatic(query) {
@@ -323,8 +324,8 @@ async fn tokenizer(dataset: &Dataset, column: &str) -> lance::Result<Box<dyn Lan
     InvertedIndexParams::default().build()
 }
 
-/// Groups words by the number of edits that automatic fuzziness allows them. Lance's scanner takes automatic fuzziness as
-/// none, so the numbers are found here. The words of a group are separated by spaces.
+/// Groups words by the number of edits that automatic fuzziness allows them. Lance's scanner treats automatic fuzziness
+/// as zero edits, so the numbers are found here. The words of a group are separated by spaces.
 fn by_edits(tokens: &Tokens) -> BTreeMap<u32, String> {
     let mut groups = BTreeMap::<u32, String>::new();
     for at in 0..tokens.len() {

@@ -30,7 +30,8 @@ pub struct VectorQuery {
     /// The vector column; `None` if the table has only one, or only one with an index.
     pub column: Option<String>,
     /// The query vector: as many finite numbers as the column has dimensions. For a column of lists of vectors, one or
-    /// more vectors, one behind the other: a row's distance is the sum of those of each vector to the row's nearest.
+    /// more vectors, one after another. A row's distance is then a sum: for each of these vectors, the distance to the
+    /// nearest of the row's vectors.
     pub vector: Vec<f32>,
     /// The number of rows; at least 1. To refine, request more and rank them by exact distances.
     pub k: usize,
@@ -41,11 +42,11 @@ pub struct VectorQuery {
     pub ef: Option<usize>,
     /// A SQL expression that the rows must satisfy; applied before the search.
     pub filter: Option<String>,
-    /// The distances that are wanted: at least the first, and less than the second.
+    /// The range of the wanted distances: at least the first number, and less than the second. `None` sets no bound.
     pub distances: (Option<f32>, Option<f32>),
     /// Whether to leave out rows that the index does not cover.
     pub indexed_only: bool,
-    /// Compares the vector with every row by this metric, without the index.
+    /// If set, the vector is compared with every row by this metric, without the index.
     pub exact: Option<Metric>,
 }
 
@@ -69,10 +70,10 @@ pub enum VectorRoute<'a> {
     Planned(PlanReason),
 }
 
-/// A search of an index's partitions, without a plan. The caller ranks the rows `to_score` among the `hits`, by exact
-/// distances of all of them.
+/// A search of an index's partitions, without a plan. The caller ranks the `hits` and the rows `to_score` together, by
+/// exact distances.
 pub struct DirectSearch<'a> {
-    /// The rows that the filter lets through, if there is a filter.
+    /// The number of rows that pass the filter, if there is one.
     pub allowed: Option<Allowed>,
     /// The number of the index's segments that are searched.
     pub segments: usize,
@@ -81,8 +82,8 @@ pub struct DirectSearch<'a> {
     /// The number of partitions that are searched at first, in all segments together; 0 if the index is not searched,
     /// because it costs less to score all rows that pass the filter.
     pub partitions: usize,
-    /// Live rows that pass the filter and are not among the `hits`, ascending: those that the index does not cover, or,
-    /// if it is not searched, all.
+    /// Live rows that pass the filter and are not among the `hits`, ascending: those that the index does not cover, or
+    /// all of them if the index is not searched. Empty if the query is `indexed_only`.
     pub to_score: Arc<[RowAddr]>,
     /// Runs the search, and returns the nearest rows of those that the index covers, nearest first.
     pub hits: BoxFuture<'a, Result<Vec<DistanceHit>>>,
@@ -132,8 +133,8 @@ impl Table {
         self.caught(polled_on_deep_stack(search.boxed())).await
     }
 
-    /// Like [`direct_search`](Self::direct_search), but opens the index, and makes the allow-list of the filter, if that
-    /// has not been done yet.
+    /// Like [`direct_search`](Self::direct_search), but opens the index, and makes the allow-list of the filter, if
+    /// that has not been done yet.
     ///
     /// Errors: as `search_vector`.
     pub async fn open_search<'a>(&'a self, query: &VectorQuery) -> Result<VectorRoute<'a>> {
@@ -178,7 +179,8 @@ impl Table {
         }
     }
 
-    /// Returns the reason if `column` is nested: its index is not searched directly.
+    /// Returns [`PlanReason::Nested`] if `column` is nested, because the index of a nested column is not searched
+    /// directly.
     fn nested_reason(&self, column: &str) -> Option<PlanReason> {
         self.column_position(column).is_err().then_some(PlanReason::Nested)
     }
@@ -289,9 +291,11 @@ impl Table {
         Ok(index.and_then(|index| index.metric).unwrap_or(default))
     }
 
-    /// Returns the column that a vector search uses: `wanted` if it is given. Otherwise the only vector column, or the only
-    /// one with an index, of those that a query vector of `numbers` numbers fits, or of all if it fits none. A nested
-    /// column is chosen only if no other fits, and never without `numbers`. Errors: `ColumnNotFound`, `NotAVector`, `ColumnNotNamed`.
+    /// Returns the column that a vector search uses: `wanted` if it is given. Otherwise, the candidates are the vector
+    /// columns that a query vector of `numbers` numbers fits, or all vector columns if it fits none. Nested columns are
+    /// candidates only if no other column is, and never without `numbers`. Returns the only candidate, or the only one
+    /// that has an index.
+    /// Errors: `ColumnNotFound`, `NotAVector`, `ColumnNotNamed`.
     pub async fn vector_column(
         &self,
         wanted: Option<&str>,
@@ -312,7 +316,7 @@ impl Table {
             DataType::List(_) => numbers.is_some_and(|numbers| numbers.is_multiple_of(dimension)),
             _ => numbers == Some(dimension),
         };
-        // The columns that fit come first, and of these those that are not nested.
+        // Columns that fit rank before all others. Among equals, columns that are not nested rank first.
         let mut vectors = Vec::new();
         visit_vectors(self.schema().fields(), &[], &mut |path, data_type, dimension| {
             let is_nested = path.len() > 1;
@@ -422,8 +426,8 @@ fn nearest_hits(found: &[RecordBatch], k: usize) -> lance_core::Result<Vec<Dista
     Ok(hits)
 }
 
-/// Calls `visit` with the path, type and dimension of each vector column in `fields`, which are at the path `above`, and in
-/// structs among them.
+/// Calls `visit` with the path, type and dimension of each vector column in `fields`, and in the structs among them.
+/// `above` is the path of the struct that has the `fields`.
 fn visit_vectors<'a>(
     fields: &'a Fields,
     above: &[&'a str],

@@ -21,7 +21,7 @@ pub const SQL_TYPES: [&str; 14] = [
 ];
 
 /// The types without parameters to which `arrow_cast` casts. They are not nested, and their values are about as long as
-/// the cast ones.
+/// the values that are cast.
 const ARROW_TYPES: [&str; 18] = [
     "Boolean",
     "Int8",

@@ -21,7 +21,7 @@ pub(super) enum Arguments {
     Text,
     /// A column or an expression, and a short list of values. The cost is the product of both lengths.
     List,
-    /// A column or an expression, and the name of a type that is not nested in quotes.
+    /// A column or an expression, and in quotes the name of a type that is not nested.
     Type,
     /// A column or an expression, and a JSON path in quotes that selects by names and positions only.
     Path,
@@ -43,7 +43,7 @@ const ALLOWED: &[(&str, Arguments)] = &[
     ("nvl2", Count(3, 3)),
     ("greatest", Count(1, 16)),
     ("least", Count(1, 16)),
-    // LanceDB's clients write casts so, and values that have no other literal.
+    // LanceDB's clients write casts this way, and values for which there is no literal.
     ("arrow_cast", Type),
     // Strings: searches. The second argument is compared at most once with each position of the first.
     ("contains", Text),
@@ -169,8 +169,8 @@ pub(super) fn allowed_arguments(name: &str) -> Option<Arguments> {
     ALLOWED.iter().find(|(known, _)| *known == name).map(|(_, arguments)| *arguments)
 }
 
-/// Returns whether the rows that pass `filter` may depend on the time. It only looks for the names of such functions, so
-/// a column or a text of that name counts too.
+/// Returns whether the rows that pass `filter` may depend on the time. It only looks for the names in [`OF_CLOCK`], so
+/// a column or a text that has such a name counts too.
 pub(in crate::search) fn may_read_clock(filter: &str) -> bool {
     let mut words = filter.split(|c: char| !(c.is_alphanumeric() || c == '_'));
     words.any(|word| OF_CLOCK.iter().any(|name| word.eq_ignore_ascii_case(name)))

@@ -87,8 +87,8 @@ impl Group {
         self.copies_max + self.distincts
     }
 
-    /// Returns the group's height once it is closed. A chain of `AND` may be an operand of a chain of `OR`, so the
-    /// balanced tree counts twice.
+    /// Returns the group's height once it is closed. Lance builds balanced trees of `AND`s and of `OR`s, and a tree of
+    /// `AND`s may be in one of `OR`s, so the height of a balanced tree counts twice.
     pub(super) fn total_height(&self) -> usize {
         let balanced = (usize::BITS - self.terms.leading_zeros()) as usize;
         1 + self.height_max + self.distincts + 2 * balanced

@@ -40,8 +40,8 @@ pub(super) const LIST_ITEMS_MAX: usize = 64;
 /// Maximum precision of Arrow's 128-bit decimals.
 pub(super) const DECIMAL_DIGITS_MAX: u8 = 38;
 
-/// The maximum length of binary values that a filter casts to, in bytes: that of a long hash. A value that is NULL takes as
-/// many bytes in each row.
+/// The maximum length of binary values that a filter casts to, in bytes: the length of a long hash (SHA-512). Even a
+/// NULL takes this length in each row.
 pub(super) const BINARY_BYTES_MAX: u8 = 64;
 
 /// Checks the height of an expression.

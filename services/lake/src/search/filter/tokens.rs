@@ -351,7 +351,8 @@ impl TokenChecker {
         Ok(())
     }
 
-    /// Checks that the second argument names a type that is not nested, whose values are about as long as the cast ones.
+    /// Checks that the second argument names a type that is not nested, whose values are about as long as the values
+    /// that are cast.
     fn check_type(&mut self, name: &str) -> Result<(), String> {
         let text = self.pattern(&format!("the type of `{name}`"), &[Token::RParen])?;
         match is_cast_type(&text) {
