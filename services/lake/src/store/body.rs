@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(body.next().await.unwrap().unwrap().len() as u64, HALF);
     }
 
-    /// The source of an error, if it is one of the guard's own of type `E`.
+    /// Returns the source of an error if its type is `E`, which is one of the guard's own.
     fn source_as<E: std::error::Error + Clone + 'static>(error: &Error) -> Option<E> {
         match error {
             Error::Generic { source, .. } => source.downcast_ref().cloned(),

@@ -24,7 +24,8 @@ use tables::{BLOCK_BYTES, FilePath, TOGETHER_MAX, TableUri};
 use super::checked::damaged;
 use super::usage::{StoreUsage, count};
 
-/// The bytes that are read at once: the blocks that an I/O node reads together. A longer read is answered piece by piece.
+/// The bytes that are read at once: the blocks that an I/O node reads together. A longer read is answered piece by
+/// piece.
 const PIECE_BYTES: u64 = TOGETHER_MAX as u64 * BLOCK_BYTES as u64;
 
 /// The number of pieces of a longer read that are read ahead.
@@ -48,7 +49,8 @@ pub trait FileCache: fmt::Debug + Send + Sync {
     /// Returns a range of a file, or `None` if the cache cannot answer. The range must lie in the file.
     ///
     /// # Errors
-    /// If the file is not the one that it was. The store must not be asked then: bytes of both would be mixed.
+    /// If the file was replaced or removed. The store must not be asked then, because bytes of two files could be
+    /// mixed.
     fn read<'a>(
         &'a self,
         table: &'a TableUri,
@@ -66,7 +68,7 @@ pub struct CachedBytes {
     pub were_cached: bool,
 }
 
-/// A file of a table is not the one that it was: it was overwritten, or it is gone. The text says so.
+/// A file of a table was overwritten, or is gone. The text says which.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDamaged(pub String);
 
@@ -79,7 +81,7 @@ pub struct CachedStore {
     source: Arc<Source>,
 }
 
-/// Where the files of one table are read.
+/// The cache and the store from which the files of one table are read.
 #[derive(Debug)]
 struct Source {
     store: Arc<dyn ObjectStore>,
@@ -91,8 +93,8 @@ struct Source {
 }
 
 impl CachedStore {
-    /// Reads files of `table` from `cache`, and everything else from `store`, which has the URI `root`. Counts what the
-    /// cache answers in `usage`.
+    /// Makes a store that reads files of `table` from `cache`, and everything else from `store`, which has the URI
+    /// `root`. Counts what the cache answers in `usage`.
     pub fn new(
         store: Arc<dyn ObjectStore>,
         root: &str,
@@ -315,7 +317,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Trouble {
         None,
-        /// Reads behind the first piece are not answered.
+        /// Reads after the first piece are not answered.
         LaterPieces,
         Damaged,
         Hangs,
@@ -404,7 +406,7 @@ mod tests {
         }
         assert_eq!(read(&store, "a/t/_indices/u/a", GetOptions::default()).await.0, 0..size);
         let used = usage.now();
-        // Two of the reads are longer than a piece: they are three each.
+        // Two of the reads are longer than a piece, and take three pieces each.
         assert_eq!((used.reads_avoided, used.bytes_avoided), (9, 4 + 2 + 3 + (size - 7) + size));
         for path in ["a/t/_indices/u/b", "a/t/_versions/1.manifest", "a/_indices/u/a"] {
             let (_, bytes) = read(&store, path, ranged(GetRange::Bounded(0..1))).await;

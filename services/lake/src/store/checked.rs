@@ -73,8 +73,8 @@ pub struct Damaged {
 /// The result of a check: an error says what is wrong with the file.
 type Checked<T = ()> = std::result::Result<T, String>;
 
-/// The mark, in the extensions of a read's options, of bytes that Lance does not get: whoever reads them checks them.
-/// A path could not say so, since a manifest may name any path in the table's folder as a data file.
+/// Marks a read, in the extensions of its options, whose bytes Lance does not get: the reader checks them. The path
+/// could not decide that, since a manifest may name any path in the table's folder as a data file.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckedByReader;
 

@@ -165,8 +165,8 @@ fn with_guard(inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
     Arc::new(guarded(inner, &StoreLimits::default()))
 }
 
-/// Without the guard, each read is 48 HTTP requests: three by the client, four times for Lance's throttle, four times
-/// for Lance's reader.
+/// Without the guard, each read is 48 HTTP requests: three by the client, repeated four times by Lance's throttle, and
+/// all of that four times by Lance's reader.
 #[tokio::test(start_paused = true)]
 async fn twenty_reads_of_a_failing_store_are_96_requests_instead_of_960() {
     let http = ScriptedHttp::new(|_| Reply::Unavailable);
@@ -209,7 +209,7 @@ async fn twenty_callers_of_a_hanging_store_wait_48_s_instead_of_120() {
     }
 }
 
-/// Only with the guard, a read whose body stalls once ends within `open_timeout`, which is 20 s.
+/// Without the guard, a read whose body stalls once takes longer than `open_timeout` (20 s).
 #[tokio::test(start_paused = true)]
 async fn a_stalled_body_is_read_again_after_10_s_instead_of_30() {
     let once = |n| if n == 0 { Reply::Stall } else { Reply::Answer };
@@ -254,7 +254,8 @@ async fn a_hedge_brings_the_last_thousandth_of_reads_from_2_s_below_a_quarter() 
     let (store, path) = super::scripted::store(StoreLimits::default(), script).await;
     let hedged = p999(&store, &path).await;
     assert!(hedged < Duration::from_millis(250), "{hedged:?}");
-    // About 25 slow reads, and at most 50 that take exactly as long as the hedge waits.
+    // Two kinds of reads are hedged: about 25 slow ones, and those whose latency equals the hedge's delay. Each of the
+    // 100 latencies occurs about 50 times.
     let more = store.used().hedged;
     assert!((1..=100).contains(&more), "{more}");
 }

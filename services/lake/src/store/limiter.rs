@@ -243,7 +243,7 @@ pub fn generic(error: impl StdError + Send + Sync + 'static) -> StoreError {
     StoreError::Generic { store: "bireme", source: Box::new(error) }
 }
 
-/// Locks a mutex, poisoned or not: no panic leaves what these mutexes protect half-changed.
+/// Locks a mutex, poisoned or not: no panic leaves the data that these mutexes protect half-changed.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

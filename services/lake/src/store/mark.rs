@@ -1,12 +1,12 @@
 //! Marks in the texts of this module's own errors.
 //!
-//! An error that passes through Lance usually keeps its type, but some of Lance's layers keep only its text. So each own
-//! error begins its text with a mark of its kind, by which [`diagnose`](crate::diagnose) recognises it whatever the rest
-//! of the text says. Marks are removed from texts before anyone else sees them.
+//! An error that passes through Lance usually keeps its type, but some of Lance's layers keep only its text. So each of
+//! these errors begins its text with a mark of its kind, by which [`diagnose`](crate::diagnose) recognises it whatever
+//! the rest of the text says. Marks are removed from texts before anyone else sees them.
 
 use std::fmt;
 
-/// The kind of an own error.
+/// The kind of one of this module's errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// A file of a table has impossible metadata.

@@ -25,13 +25,13 @@
 //!
 //! The breaker ends this: while it is open, reads fail at once.
 //!
-//! A query node reads index and deletion files in a table's own folder from the I/O nodes instead, if it can (`cached.rs`).
-//! These reads pass the checks of files, but neither the limiter nor the fence.
+//! A query node reads index and deletion files in a table's own folder from the I/O nodes instead, if it can
+//! (`cached.rs`). These reads go through the checks of files, but neither through the limiter nor through the fence.
 //!
-//! Before all of that, each request is checked against its table's fence (`fence.rs`), which names what the table may
-//! read: stores are made per table, by providers that refuse other URIs (`providers.rs`), and folders are read without
-//! following links (`folder.rs`). The bytes that come back are checked before Lance sees them, so that no number in a
-//! damaged file becomes an allocation (`checked.rs`).
+//! Every other request is first checked against its table's fence (`fence.rs`), which names the paths that the table
+//! may read. Stores are made per table, by providers that refuse other URIs (`providers.rs`), and folders are read
+//! without following links (`folder.rs`). The bytes that come back are checked before Lance sees them, so that no
+//! number in a damaged file becomes an allocation (`checked.rs`).
 
 mod body;
 mod breaker;

@@ -39,7 +39,7 @@ pub enum Act {
     Dawdle(Duration),
     /// Sends half a body, as if it were the whole.
     Shorten,
-    /// Says that the bytes are those of the next range.
+    /// Says that the bytes are those of the range that begins one byte later.
     Shift,
     /// Says that the object has a byte more.
     Grow,
@@ -55,7 +55,7 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// A store with a script, which gets the number of the request, from 0.
+    /// A store with a script, which gets the number of the request, counted from 0.
     pub fn new(script: fn(usize) -> Act) -> Self {
         let (inner, asked) = (InMemory::new(), AtomicUsize::new(0));
         Self { inner, script, asked, last_runtime: Mutex::default() }

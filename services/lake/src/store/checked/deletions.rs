@@ -6,7 +6,7 @@ use object_store::path::Path;
 use super::{Checked, byte_range, u32_at};
 
 /// The maximum size of a file, in bytes. Lance writes up to 5,000 offsets as an array, and more as a bitmap, which has
-/// at most 8 KiB for 65,536 rows.
+/// at most 8 KiB for each 65,536 rows.
 pub const BYTES_MAX: u64 = 64 << 20;
 
 /// The largest number of containers in a bitmap. Each has 65,536 rows, so this is a fragment of 536 million rows. Six
