@@ -109,9 +109,9 @@ pub async fn write(uri: &str, batches: &[RecordBatch], kind: TableKind) -> Datas
     dataset.unwrap()
 }
 
-/// Writes a table with a history: three fragments of 300, 200 and 100 rows, of which ids 50 to 59, 300, 599 and all
-/// that end in 7 are deleted. The column `added` (id * 2) was added before the last fragment, in whose 100 rows it is
-/// null.
+/// Writes a table with a history: three fragments of 300, 200 and 100 rows. The rows with ids 50 to 59, 300, 599, and
+/// all ids that end in 7, are deleted. The column `added` (id * 2) was added before the last fragment was written, and
+/// is null in its 100 rows.
 pub async fn write_with_history(uri: &str, kind: TableKind) -> Dataset {
     let mut dataset = write(uri, &[rows(0, 300), rows(300, 500)], kind).await;
     let doubled = Int32Array::from_iter((0..500).map(|id| Some(id * 2)));

@@ -1,4 +1,5 @@
-//! Compares vector searches of tables with a random history with those of Lance's own scanner.
+//! Compares vector, full-text and filtered searches of tables that are changed at random with the searches of Lance's
+//! own scanner.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -121,8 +122,8 @@ fn some_null(batch: &RecordBatch) -> RecordBatch {
     RecordBatch::try_new(batch.schema(), columns).unwrap()
 }
 
-/// Asserts that two searches found the same rows with the same distances, up to a relative error of 1e-4. Of rows that
-/// tie with the last one, each search may have found others, and so with `strays_max` further rows.
+/// Asserts that two searches found the same rows with the same distances, up to a relative error of 1e-4. The searches
+/// may differ in rows that tie with the last one, and in `strays_max` further rows.
 fn assert_same(found: &[DistanceHit], expected: &[DistanceHit], strays_max: usize, context: &str) {
     assert_eq!(found.len(), expected.len(), "{context}");
     let distinct: BTreeSet<_> = found.iter().map(|hit| hit.addr).collect();
@@ -143,9 +144,9 @@ fn assert_same(found: &[DistanceHit], expected: &[DistanceHit], strays_max: usiz
     assert!(strays.len() <= strays_max, "{context}: {strays:?}, but the last is {last}");
 }
 
-/// Maximum number of rows by which a direct search of an index may differ from a planned one. IVF_RQ passes over the
-/// rows that are too far with high probability, judged by the nearest it has found so far. A search that is wider, or
-/// meets the rows in another order, may so pass over others.
+/// Returns the maximum number of rows by which a direct search of an index may differ from a planned one. IVF_RQ skips
+/// rows that are probably too far, judged by the nearest rows that it has found so far. A wider search, or one that
+/// meets the rows in another order, may skip other rows.
 fn strays_max(index: VectorIndexKind) -> usize {
     if index == VectorIndexKind::IvfRq { 2 } else { 0 }
 }
@@ -223,8 +224,8 @@ const FILTERS: [&str; 9] = [
     "id >= 0",
 ];
 
-/// Compares direct searches with a filter with planned ones, or, if all rows that pass are to be scored, with exact
-/// distances. Adds the kinds of searches that ran to `seen`.
+/// Compares direct searches that have a filter with planned ones, or with exact distances if all rows that pass are to
+/// be scored. Adds the kinds of searches that ran to `seen`.
 async fn compare_filtered(
     table: &Table,
     index: VectorIndexKind,

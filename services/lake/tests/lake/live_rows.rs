@@ -1,4 +1,4 @@
-//! Compares rows by their positions, in an order, and counted by a filter, with Lance's own scans.
+//! Tests live rows by position, rows in an order, and counts of the rows that pass a filter, against Lance's own scans.
 
 use address::RowAddr;
 use arrow::array::{AsArray, RecordBatch};

@@ -66,7 +66,7 @@ fn lance_phrase(column: &str, words: &str, slop: u32) -> FtsQuery {
     PhraseQuery::new(words.to_owned()).with_column(Some(column.to_owned())).with_slop(slop).into()
 }
 
-/// Queries, each with the one that Lance is asked for.
+/// Queries, each with Lance's form of the same query.
 fn queries() -> Vec<(TextExpr, FtsQuery)> {
     use Occur::{Must, MustNot, Should};
     let of = |column: &str, words: &str| FtsQuery::from(lance_match(column, words));
@@ -205,8 +205,8 @@ async fn by_lance(
     addresses.zip(scores).map(|(addr, &score)| ScoreHit { addr, score }).collect()
 }
 
-/// Asserts that two searches found the same rows with the same scores. Of rows with the score of the last one, each may
-/// have found others.
+/// Asserts that two searches found the same rows with the same scores. The searches may differ in rows that have the
+/// score of the last one.
 fn assert_same(found: &[ScoreHit], expected: &[ScoreHit], context: &str) {
     assert_eq!(found.len(), expected.len(), "{context}");
     let distinct: BTreeSet<_> = found.iter().map(|hit| hit.addr).collect();
@@ -261,7 +261,8 @@ pub async fn compare_text(
     }
     assert!(reasons.is_empty(), "{context}: {reasons:?}");
     assert_eq!(direct, (queries().len() - 1) * 6, "{context}");
-    // Lance's scanner takes automatic edits as none, so they are compared with planned searches of the same parts.
+    // Lance's scanner treats automatic edits as zero edits, so these searches are compared with planned searches of the
+    // same parts.
     for query in [
         fuzzy("text", "wilow tree of oack", Fuzziness::Auto),
         TextExpr::Match(TextMatch {
@@ -281,7 +282,7 @@ pub async fn compare_text(
     Ok(())
 }
 
-/// Texts of trees and what is near them.
+/// Texts about trees, rivers and animals.
 const TEXTS: [Option<&str>; 10] = [
     Some("An old oak by the river"),
     Some("The river by an old mill"),

@@ -84,7 +84,8 @@ async fn recall(
 ) -> f64 {
     let (mut found, mut all) = (0, 0);
     for seed in 0..20 {
-        // Searches as for a refined search, which requests ten times the candidates and ranks them exactly afterwards.
+        // A refined search requests ten times as many candidates as rows, as this search does, and then ranks them
+        // exactly.
         let query = VectorQuery {
             nprobes: Some(8),
             ef: Some(200),
@@ -132,13 +133,13 @@ async fn compare_to_scanner(table: &Table, uri: &str) {
     }
 }
 
-/// Checks that each rung of a ladder finds the rows that a search with its number of partitions finds, and that, of a flat
-/// index, a search for fewer finds the first of them. IVF_RQ passes over a few rows, which depend on what the search has
-/// found before.
+/// Checks that each rung of a ladder finds the rows that a search with the rung's number of partitions finds and, for a
+/// flat index, that a search for fewer rows finds the first of these rows. IVF_RQ skips a few rows; which ones depends
+/// on the rows that the search has found before.
 async fn compare_to_ladder(table: &Table, kind: VectorIndexKind) {
     let index = table.measurable_index("vector").await.unwrap().unwrap();
     assert_eq!(index.fresh.len(), 0);
-    // Product quantization needs more rows in each partition, so there are fewer.
+    // Product quantization needs more rows in each partition, so there are fewer partitions.
     let nprobes: Vec<_> = [1, 2, 5, 10].into_iter().filter(|it| *it <= index.partitions).collect();
     assert!(nprobes.len() >= 2);
     let ks = if index.is_flat { &[60, 20][..] } else { &[60] };

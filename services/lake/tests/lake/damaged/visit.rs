@@ -38,8 +38,8 @@ pub const USE_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of rows of a fragment that are read: a damaged table may claim any number.
 const ROWS_READ_MAX: u32 = 4_000;
 
-/// Maximum number of columns that are read: a manifest may repeat a column 2,000 times, and a development build takes
-/// long to read them all.
+/// Maximum number of columns that are read: a manifest may repeat a column 2,000 times, and a development build takes a
+/// long time to read them all.
 const COLUMNS_READ_MAX: usize = 16;
 
 /// The location and message of the last panic.
