@@ -8,8 +8,8 @@ use futures::future::BoxFuture;
 /// it (`search/filter/limits.rs` has the figures). Untouched pages of a stack take no memory.
 pub const STACK_BYTES: usize = 16 << 20;
 
-/// The minimum of free stack, in bytes, for planning and evaluating a filter. A thread with less runs that work on a
-/// new stack of [`STACK_BYTES`], which costs about 10 µs.
+/// The minimum of free stack, in bytes, for planning and evaluating a filter: three times the most that a filter may
+/// need. A thread with less runs that work on a new stack of [`STACK_BYTES`], which costs about 10 µs.
 const LEFT_BYTES_MIN: usize = 12 << 20;
 
 /// Runs `work` with at least [`LEFT_BYTES_MIN`] of stack.

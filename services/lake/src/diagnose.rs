@@ -149,7 +149,7 @@ fn credentials_missing(uri: &str, text: &str) -> bool {
         "CredentialsNotLoaded",
         "the credential provider was not enabled",
         "no storage account configured",
-        // Paths of the metadata services of virtual machines: Google's and Azure's.
+        // Paths, and a host name, of the metadata services of Google's and Azure's virtual machines.
         "/computeMetadata/",
         "/metadata/identity/",
         "metadata.google.internal",
@@ -263,7 +263,7 @@ mod tests {
         assert!(matches!(error, LakeError::Corrupt { .. }), "{error:?}");
     }
 
-    /// Returns the mark of the errors of `store` that [`diagnose`] converts to the variant of `error`.
+    /// Returns the mark of the errors of `store` that become the variant of `error`; `None` for other variants.
     fn kind(error: &LakeError) -> Option<Mark> {
         match error {
             LakeError::Corrupt { .. } => Some(Mark::Damaged),

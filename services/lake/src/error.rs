@@ -212,7 +212,7 @@ pub enum LakeError {
         uri: String,
         /// The version that was searched.
         version: u64,
-        /// The columns that one could be built on.
+        /// The columns on which such an index could be built.
         columns: Vec<String>,
     },
     /// An index can't be trained on so few rows.
@@ -269,7 +269,7 @@ pub enum LakeError {
         path: PathBuf,
         /// The column at fault.
         column: String,
-        /// The difference, and the schema that it differs from.
+        /// The difference, and the schema that the column differs from.
         why: String,
     },
     /// The store doesn't answer: wrong endpoint, no network, name not resolved, or timeouts.
@@ -354,7 +354,7 @@ pub enum LakeError {
     BadUri {
         /// The table's URI.
         uri: String,
-        /// The reason, in the URI or the store options.
+        /// The reason, which lies in the URI or in the store's options.
         why: String,
     },
     /// No space left, or a quota is used up.
@@ -397,7 +397,7 @@ pub enum LakeError {
         /// The unsupported feature.
         why: String,
     },
-    /// A file of the table is missing or damaged (or was cleaned up under an old version).
+    /// A file of the table is missing or damaged. Files of an old version are missing once that version was cleaned up.
     #[error("a file of {uri} is missing or damaged: {why}")]
     Corrupt {
         /// The table.

@@ -1,7 +1,7 @@
 //! Reads index and deletion files of tables by ranges of bytes, for I/O nodes that cache them.
 //!
-//! Neither the manifest nor the dataset is opened. What a file contains is not looked at here: `store/checked.rs` does
-//! that where Lance reads it.
+//! Neither the manifest nor the dataset is opened. The contents of files are not checked here; `store/checked.rs`
+//! checks them where Lance reads them.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -27,15 +27,15 @@ struct StoredFile {
     table: TableUri,
     store: Arc<dyn ObjectStore>,
     path: Path,
-    /// The file's size, as the caller or the first answer said.
+    /// The file's size, as the caller or the store's first answer gave it.
     size: OnceLock<u64>,
-    /// The entity tag of the file's first answer. Later reads ask for the same one, so that no two reads see different
+    /// The entity tag in the store's first answer. Later reads require the same tag, so that no two reads see different
     /// files.
     e_tag: OnceLock<String>,
 }
 
-/// Opens a file of a table, as a table. If `bytes`, the file's size, is not known, its first block is read, whose answer
-/// says it.
+/// Opens a file of a table as a [`FileTable`]. If `bytes`, the file's size, is `None`, reads the first block and takes
+/// the size from the store's answer.
 ///
 /// Errors: `Corrupt` if there is no such file, and errors of the store.
 pub(crate) async fn open_file(
@@ -92,7 +92,7 @@ impl StoredFile {
         if let Some(e_tag) = &answer.meta.e_tag
             && self.e_tag.get_or_init(|| e_tag.clone()) != e_tag
         {
-            // Reads that began before the first answer asked for no tag.
+            // Reads that began before the first answer arrived did not require a tag.
             return Err(self.overwritten());
         }
         let bytes = answer.bytes().await.map_err(|error| self.blame(error))?;

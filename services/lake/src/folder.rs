@@ -1,7 +1,7 @@
 //! Lists folders of tables.
 //!
-//! Only the folder itself is looked at, not what its tables contain: a name is listed before its table's first version is
-//! complete. Symbolic links in a folder are skipped, because they may lead anywhere.
+//! Only the folder itself is looked at, not the contents of its tables, so a name is listed even before its table's
+//! first version is complete. Symbolic links in a folder are skipped, because they may lead anywhere.
 
 use std::io::ErrorKind;
 use std::path::Path as FilesystemPath;
@@ -20,7 +20,8 @@ use crate::opener::Opener;
 /// The maximum number of tables of a folder. A node keeps about 1 KiB for each table.
 const TABLES_MAX: usize = 10_000;
 
-/// The maximum number of pages that are read of a folder in an object store, each a request.
+/// The maximum number of pages that are read to list a folder in an object store. Each page is a request and has about
+/// 1,000 entries.
 const PAGES_MAX: usize = 100;
 
 /// The tables of a folder, in the order of their names.
@@ -96,7 +97,7 @@ fn names_in(folder: &FilesystemPath) -> std::io::Result<Vec<String>> {
 
 async fn list_store(opener: &Opener, folder: &TableFolder) -> Result<FolderListing> {
     let uri = folder.as_str().trim_end_matches('/');
-    // A bucket that does not exist is recognised as when a table is opened.
+    // For a bucket that does not exist, `diagnose_opening` returns `TableNotFound`, as when a table is opened.
     let blame = |error: LanceError| match diagnose_opening(uri, error) {
         LakeError::TableNotFound { uri, .. } => LakeError::FolderNotFound { uri },
         error => error,
@@ -106,7 +107,7 @@ async fn list_store(opener: &Opener, folder: &TableFolder) -> Result<FolderListi
     let opened = LanceStore::from_uri_and_params(registry, uri, &params).map_err(blame);
     let (store, path) = opener.in_open_time(uri, caught(uri, opened)).await?;
     let (mut names, mut page_token) = (Vec::new(), None);
-    // The time limit is that of a page, because a folder may have many.
+    // The time limit applies to each page, because a folder may have many pages.
     for _ in 0..PAGES_MAX {
         let options = ReadDirOptions { page_token, limit: None };
         let page = store.read_dir_page(path.clone(), options).map_err(blame);

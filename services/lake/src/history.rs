@@ -86,7 +86,7 @@ impl Table {
     }
 }
 
-/// The last second of the year 9999, since 1970.
+/// The last second of the year 9999, in seconds since 1970.
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// Returns a time between 1970 and 9999, which every format can write.

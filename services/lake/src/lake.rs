@@ -97,8 +97,8 @@ impl Lake {
 
     /// Lists the tables of a folder. In an object store, this takes a request for each 1,000 entries of the folder.
     ///
-    /// Errors: `FolderNotFound` for a folder or bucket that does not exist, and errors of the store. A prefix of a bucket
-    /// that has no objects is an empty folder.
+    /// Errors: `FolderNotFound` for a folder or bucket that does not exist, and errors of the store. A prefix of a
+    /// bucket that has no objects is an empty folder.
     pub async fn list_folder(&self, folder: &TableFolder) -> Result<FolderListing> {
         folder::list(&self.opener, folder).await
     }
@@ -114,13 +114,13 @@ impl Lake {
         &self.opener
     }
 
-    /// Reads index and deletion files of tables in object stores through `cache` from now on. Only the first call has an
-    /// effect.
+    /// Reads index and deletion files of tables in object stores through `cache` from now on. Only the first call has
+    /// an effect.
     pub fn read_files_through(&self, cache: Arc<dyn FileCache>) {
         self.opener.read_files_through(cache);
     }
 
-    /// Reads blocks of files.
+    /// The reader of blocks of files, which keeps the blocks that were read recently.
     pub(crate) fn block_reads(&self) -> &BlockReads {
         &self.block_reads
     }

@@ -4,7 +4,8 @@
 //! A [`Lake`] opens tables; a [`Table`] is one version of a table, immutable. A table provides
 //!
 //! - metadata: [`Table::schema`], [`Table::fragments`], [`Table::deleted`], [`Table::indexes`], [`Table::newer`];
-//! - rows by physical position, to fill the cache, [`Table::read_chunk`], and single rows by address, [`Table::take`];
+//! - rows by physical position, to fill the cache ([`Table::read_chunk`]), and single rows by address
+//!   ([`Table::take`]);
 //! - searches that return row addresses, with distances or scores, but no rows: [`Table::search_vector`],
 //!   [`Table::search_text`], [`Table::search_filter`], [`Table::lookup`].
 //!

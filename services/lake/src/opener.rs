@@ -22,8 +22,8 @@ use crate::options::{AlsoReads, LakeOptions};
 use crate::search::AllowLists;
 use crate::store::{FENCE_OPTION, Fence, FileCache, Guard, StoreUsage, TableGuard, registry};
 
-/// Allow-lists have one part in this many of the cache of indexes. The list of a filter takes up to a quarter of a byte for
-/// each row of its table.
+/// The cache of allow-lists gets one part in this many of `index_cache_bytes`. The list of a filter takes up to a
+/// quarter of a byte for each row of its table.
 const ALLOW_LISTS_PART: usize = 8;
 
 /// Opens the datasets of one [`Lake`](crate::Lake), which share caches and connections.
@@ -91,13 +91,14 @@ impl Opener {
         self.in_open_time(uri, work).await
     }
 
-    /// Awaits `work` at `uri`, whose errors are this crate's own, for at most `open_timeout`.
+    /// Awaits `work` on the table or folder at `uri` for at most `open_timeout`. The errors of `work` are this crate's,
+    /// not Lance's.
     pub(crate) async fn in_open_time<T>(
         &self,
         uri: &str,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        // The future is boxed because opening a dataset takes a large one, more than some threads' stacks can hold twice.
+        // The future is boxed because that of opening a dataset is large: some threads' stacks can't hold it twice.
         match tokio::time::timeout(self.open_timeout, Box::pin(work)).await {
             Ok(done) => done,
             Err(_) => Err(LakeError::StoreUnreachable {

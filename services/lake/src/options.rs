@@ -36,8 +36,8 @@ pub struct LakeOptions {
     pub index_cache_bytes: usize,
     /// The largest size of the cache of manifests, file footers and deletion vectors, in bytes.
     pub metadata_cache_bytes: usize,
-    /// The largest size of the blocks of files that were read recently, in bytes. Only processes that serve files to
-    /// others have such blocks.
+    /// The largest total size of the recently read blocks of files that are kept, in bytes. Only processes that serve
+    /// files to others keep such blocks.
     pub recent_block_bytes: usize,
     /// Longest time that opening a table, or finding its latest version, may take before the store counts as
     /// unreachable.
@@ -93,7 +93,8 @@ impl Default for LakeOptions {
 }
 
 impl LakeOptions {
-    /// Options for a process that reads rows and files and searches no index, with `cache` bytes for all caches together.
+    /// Options for a process that reads rows and files and searches no index, with `cache` bytes for all caches
+    /// together.
     pub fn for_row_reads(
         cache: usize,
         storage: HashMap<String, String>,

@@ -78,7 +78,8 @@ impl SecretOptions {
         self.state().values.clone()
     }
 
-    /// Returns `options` with the current values, for a client that reads them again from time to time.
+    /// Returns the accessor through which a store's client gets `options` and the secrets. The client asks again after
+    /// [`REREAD`], and the folder is then read anew.
     pub(crate) fn accessor(&self, options: HashMap<String, String>) -> StorageOptionsAccessor {
         let initial = self.expiring(&options);
         let provider = Rereading { secrets: self.clone(), options };
@@ -89,7 +90,8 @@ impl SecretOptions {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns `options` with the current values, which Lance uses until it is time to read the folder again.
+    /// Returns `options` and the current values of the secrets, which Lance uses until it is time to read the folder
+    /// again.
     fn expiring(&self, options: &HashMap<String, String>) -> HashMap<String, String> {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let expires = (since_epoch + self.0.reread).as_millis().to_string();
@@ -102,7 +104,7 @@ impl SecretOptions {
         all
     }
 
-    /// Reads the folder again. If it is faulty, logs why, and the values stay.
+    /// Reads the folder again. If it is faulty, logs why and keeps the current values.
     async fn reread(&self) {
         let inner = Arc::clone(&self.0);
         let read = tokio::task::spawn_blocking(move || unchanging(&inner.folder, &inner.taken));

@@ -1,7 +1,8 @@
 //! Files that Bireme keeps beside a table's own, in the folder `_bireme` of the table.
 //!
-//! Lance does not know them: its clean-up lists the folders of its own files only. They are read and written through the
-//! same guards as the table's files, but `store/checked.rs` does not look into them: whoever reads them checks them.
+//! Lance does not know them: its clean-up lists the folders of its own files only. They are read and written through
+//! the same guards as the table's files, but `store/checked.rs` does not look into them: whoever reads them checks
+//! them.
 //!
 //! A file is written whole or not at all, and never changed: its name is new each time.
 
@@ -78,7 +79,7 @@ impl SideFiles {
         format!("{}/{SIDE_FOLDER}/{kind}/{name}", self.table.uri())
     }
 
-    /// Lists at most `max` files, with one request for 1,000 of them.
+    /// Lists at most `max` files, with one request for each 1,000.
     ///
     /// # Errors
     /// Errors of the store.
@@ -91,7 +92,7 @@ impl SideFiles {
         listed.try_collect().await.map_err(|error| self.blame(error))
     }
 
-    /// Begins to read a file, with one request. `None` if it does not exist.
+    /// Begins to read a file, with one request. Returns `None` if the file does not exist.
     ///
     /// # Errors
     /// Errors of the store.
@@ -119,7 +120,7 @@ impl SideFiles {
         let mut writer = BufWriter::with_capacity(Arc::clone(&self.store), path, PART_BYTES);
         for piece in pieces {
             if let Err(error) = writer.put(piece.into()).await {
-                // An error while the upload is ended would say less than this one.
+                // An error of `abort` would say less than this one.
                 let _ = writer.abort().await;
                 return Err(self.blame(error));
             }

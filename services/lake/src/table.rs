@@ -44,7 +44,7 @@ pub struct Table {
 }
 
 struct Inner {
-    /// Distinguishes this version, as it was opened now, from all others.
+    /// Distinguishes this opening of the version from every other opening of a table.
     open_id: u64,
     opener: Arc<Opener>,
     dataset: Arc<Dataset>,
@@ -184,8 +184,8 @@ impl Table {
         Ok(file_identity(self.inner.fragments[at].metadata(), field))
     }
 
-    /// Returns whether the version has `fragment` with a column whose data files have this identity, whatever the column's
-    /// name.
+    /// Returns whether the version has `fragment` with a column whose data files have this identity, whatever the
+    /// column's name.
     pub fn has_files(&self, fragment: u32, identity: &str) -> bool {
         let id = identity.split(':').next().and_then(|id| id.parse::<i32>().ok());
         let mut fields = self.inner.dataset.schema().fields.iter();
@@ -286,7 +286,7 @@ impl Table {
         }
     }
 
-    /// Checks that the table has a column that is to identify rows.
+    /// Checks that the table has `column`, whose values are to identify rows.
     ///
     /// Errors: `ColumnNotFound`; `CompositeKey` for several columns with commas between them.
     pub fn check_key_column(&self, column: &str) -> Result<()> {
@@ -301,8 +301,8 @@ impl Table {
         }
     }
 
-    /// Returns the error for a table without a key column: `KeyColumnUnknown`, or `CompositeKey` if another tool declared
-    /// several columns as Lance's unenforced primary key.
+    /// Returns the error for a table without a key column: `KeyColumnUnknown`, or `CompositeKey` if another tool
+    /// declared several columns as Lance's unenforced primary key.
     pub fn no_key_column(&self) -> LakeError {
         let uri = self.uri().to_owned();
         match self.inner.dataset.schema().unenforced_primary_key().as_slice() {
@@ -354,7 +354,8 @@ impl Table {
         Ok(())
     }
 
-    /// Loads as much of an index as the cache holds. Errors: those of the store, and `Internal` if there is no such index.
+    /// Loads as much of an index as the cache holds. Errors: those of the store, and `Internal` if there is no such
+    /// index.
     pub async fn prewarm_index(&self, name: &str) -> Result<()> {
         self.caught(self.dataset().prewarm_index(name)).await
     }

@@ -23,7 +23,7 @@ impl Table {
     /// Returns the files of all segments of the indexes named `names`; without names, those of all indexes, and the
     /// deletion files. Files of indexes that belong to another table's folder are left out.
     ///
-    /// Errors: those of the store. If a name is not that of an index, the result lacks it.
+    /// Errors: those of the store. A name that no index has adds nothing to the result.
     pub async fn files(&self, names: &[String]) -> Result<Vec<TableFile>> {
         self.caught(self.load_files(names)).await
     }

@@ -45,8 +45,9 @@ pub struct IndexSummary {
 }
 
 /// Builds an index over all rows of the latest version of the table at `uri` and commits it as a new version. A key
-/// column is recorded in a further version. The new index replaces the column's vector index, its full-text index, or
-/// its scalar index of the same kind. `progress` is called often, from Lance's threads; it must not block.
+/// column is recorded in a further version. A new vector index replaces the column's vector index, a new full-text
+/// index its full-text index, and a new scalar index its scalar index of the same kind. `progress` is called often,
+/// from Lance's threads; it must not block.
 ///
 /// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex` (settings), `AnotherKey`,
 /// `NullKeys`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
@@ -136,8 +137,8 @@ async fn remove_files(dataset: &Dataset, id: Uuid) {
     }
 }
 
-/// Returns the name of the column's existing vector index, full-text index, or scalar index of the same kind, so that
-/// the new index replaces it, whoever made it. If there is none, the name consists of column and category.
+/// Returns the name of the existing index that the new one replaces (see [`build_index`]), whoever made it. If there is
+/// none, the name consists of column and category.
 async fn index_name(table: &Table, plan: &Plan) -> Result<String> {
     let same_category = |kind: &str, vector: bool, text: bool| match plan.category {
         "vector" => vector,

@@ -31,15 +31,15 @@ pub struct IndexInfo {
     pub rows_uncovered: u64,
     /// Size of its files in bytes, if recorded.
     pub bytes: Option<u64>,
-    /// The parameters that a vector index was built with, as Lance describes them in JSON, without those that only affect
-    /// how it is built.
+    /// The parameters that a vector index was built with, as Lance describes them in JSON, without those that only
+    /// affect how it is built.
     pub parameters: String,
     /// The UUIDs of its segments.
     pub segments: Vec<String>,
     /// The format version of its first segment.
     pub format: Option<i32>,
     /// The parameters that the manifest records, as Lance describes them in JSON; `None` for a kind that Lance doesn't
-    /// know. `Table::text_parameters` reads all of a full-text index.
+    /// know. `Table::text_parameters` reads all parameters of a full-text index.
     pub details: Option<String>,
     /// When its first segment was built, if recorded.
     pub created: Option<SystemTime>,
@@ -127,8 +127,8 @@ fn positions(described: &dyn IndexDescription) -> Option<bool> {
     details.get("with_position")?.as_bool()
 }
 
-/// Returns the parameters among the `details` of a vector index that decide what it holds. Those of the build itself, such
-/// as numbers of threads, are in no fixed order.
+/// Returns the parameters among the `details` of a vector index that decide what it holds. Leaves out those of the
+/// build itself, such as numbers of threads, because they are in no fixed order.
 fn parameters(details: &str) -> lance::Result<String> {
     let mut details: serde_json::Value = serde_json::from_str(details)?;
     if let Some(details) = details.as_object_mut() {

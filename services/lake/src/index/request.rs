@@ -15,7 +15,8 @@ pub enum IndexRequest {
     Text {
         /// The column.
         column: String,
-        /// Whether to store the positions of words, without which phrases can't be searched. They make the index larger.
+        /// Whether to store the positions of words, without which phrases can't be searched. They make the index
+        /// larger.
         positions: bool,
     },
     /// For filters: a BTREE, or a label list on a column of lists.
@@ -95,9 +96,9 @@ impl FromStr for VectorIndexKind {
 }
 
 /// The default number of partitions for `rows` vectors: about √rows / 2, at most 4,096 (training needs 256 vectors per
-/// partition in memory). √rows would balance finding the partitions against searching one of them, but 20 are searched:
-/// on WordNet's 117,659 sentence embeddings (recall@10, nprobes 20, refine factor 10) 343 partitions find 0.94 of the
-/// true neighbours, 171 find 0.97.
+/// partition in memory). √rows partitions would balance the cost of finding the nearest partitions against that of
+/// searching one, but a search of 20 partitions then finds fewer of the true neighbours: on WordNet's 117,659 sentence
+/// embeddings (recall@10, nprobes 20, refine factor 10), 343 partitions find 0.94 of them, and 171 find 0.97.
 pub(crate) fn default_partitions(rows: u64) -> usize {
     const PARTITIONS_MAX: u64 = 4096;
     (rows.isqrt() / 2).clamp(1, PARTITIONS_MAX) as usize

@@ -1,4 +1,4 @@
-//! The parameters of full-text indexes, of which the manifest lacks some.
+//! Reads the parameters of full-text indexes from their files, because the manifest lacks some.
 
 use lance::index::DatasetIndexExt;
 use lance::index::scalar::load_segment_params;
@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::table::Table;
 
 impl Table {
-    /// Reads from the files of a full-text index the parameters that it was built with, in JSON: its own stop words too,
-    /// which the manifest lacks. Returns `None` if there is no such index. Errors: those of the store.
+    /// Reads from the files of a full-text index the parameters that it was built with, in JSON. They include custom
+    /// stop words, which the manifest lacks. Returns `None` if there is no such index. Errors: those of the store.
     pub async fn text_parameters(&self, index: &str) -> Result<Option<String>> {
         let load = async {
             let segments = self.dataset().load_indices_by_name(index).await?;

@@ -48,7 +48,7 @@ pub struct IngestOptions {
     /// Whether to create, extend or replace the table.
     pub mode: IngestMode,
     /// The column whose values identify rows. It must exist and never be null. Whether its values are unique is checked
-    /// when the key is indexed, not here: of several rows with the same key, look-ups find the first.
+    /// when the key is indexed, not here. Of several rows with the same key, look-ups find the first.
     pub key: Option<String>,
     /// Columns of float lists that become vectors (fixed-size lists of `float32`), with their dimension. Needed if the
     /// file itself does not declare them as vectors, such as a Parquet list written without Arrow's schema. In JSON

@@ -128,7 +128,7 @@ fn decode(decoder: &mut Decoder, line: &str) -> std::result::Result<(), ArrowErr
     Ok(())
 }
 
-/// Reads the object of row `row`, which counts from 0. Returns it with the number of its line.
+/// Reads the object of row number `row`, counted from 0. Returns the number of its line and the object.
 fn row_of(path: &Path, row: u64) -> Result<Option<(u64, Value)>> {
     let mut lines = Lines::open(path)?;
     let mut rows = 0;

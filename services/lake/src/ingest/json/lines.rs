@@ -23,7 +23,7 @@ impl<'a> Lines<'a> {
         Ok(Self { path, reader, number: 0, line: String::new() })
     }
 
-    /// Reads the next line that isn't blank. Returns it with its number, which counts from 1, or `None` at the end of
+    /// Reads the next line that isn't blank. Returns its number, counted from 1, and the line, or `None` at the end of
     /// the file. Errors: `BadFile`.
     pub(super) fn next(&mut self) -> Result<Option<(u64, &str)>> {
         loop {
