@@ -47,8 +47,8 @@ pub(crate) fn diagnose(uri: &str, error: LanceError) -> LakeError {
     }
 }
 
-/// Converts an error that Lance returned while it opened the table at `uri`. The only input of an open is the URI and
-/// the store's options, so an error of bad input is about them.
+/// Converts an error that Lance returned while it opened the table at `uri`. The only inputs of an open are the URI and
+/// the store's options, so an error about bad input concerns these.
 pub(crate) fn diagnose_opening(uri: &str, error: LanceError) -> LakeError {
     let bad_input = matches!(error, LanceError::InvalidInput { .. });
     match diagnose(uri, error) {

@@ -1,4 +1,4 @@
-//! Source files: opens them, and defines their batches and the error of a bad one.
+//! Opens source files, and defines the type of their batches and the error for a bad file.
 
 use std::fs::File;
 use std::path::Path;

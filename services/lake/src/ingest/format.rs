@@ -28,7 +28,7 @@ pub(crate) enum Format {
     ArrowStream,
 }
 
-/// The format that a file's name says.
+/// The format that a file's name indicates.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NamedFormat {
     Parquet,

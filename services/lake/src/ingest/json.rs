@@ -85,7 +85,7 @@ fn check_finite(path: &Path, batch: &RecordBatch, rows_before: u64) -> Result<()
     }
 }
 
-/// Returns `inferred` with text as the type of the column, field or items that were null in all sampled rows.
+/// Returns `inferred`, but with text as the type of each column, field and list item that was null in all sampled rows.
 fn typed(inferred: &DataType) -> DataType {
     match inferred {
         DataType::Null => DataType::Utf8,

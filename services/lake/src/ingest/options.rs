@@ -14,7 +14,7 @@ pub enum IngestMode {
     Create,
     /// Add the rows to the table; fail if it doesn't exist, or if the columns differ. Files may omit nullable columns.
     Append,
-    /// Replace all rows (and columns) by the new ones, as a new version; create the table if it doesn't exist. The
+    /// Replace all rows (and columns) with the new ones, as a new version; create the table if it doesn't exist. The
     /// indexes are dropped with the old rows.
     Overwrite,
 }

@@ -218,8 +218,8 @@ fn vector_type(field: &Field, options: &IngestOptions) -> Result<DataType> {
     }
 }
 
-/// Replaces types that Lance doesn't store by the nearest one that it does: views by plain strings, binaries and lists;
-/// runs by their values.
+/// Returns the type that Lance stores in place of `data_type`: plain strings, binaries and lists instead of views, and
+/// the type of the values instead of runs. Other types stay.
 fn plain_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Utf8View => DataType::Utf8,

@@ -13,8 +13,8 @@ use super::partitions::Partitions;
 use super::plan_reason::PlanReason;
 use super::text_index::TextIndex;
 
-/// A column's indexes that are searched directly. The first search that may use an index fills its cell, with `None`,
-/// or the reason, if the index can't be searched directly.
+/// A column's indexes that are searched directly. The first search that may use an index fills its cell: with the open
+/// index or, if the index can't be searched directly, with `None` or the reason.
 #[derive(Default)]
 pub(crate) struct DirectIndexes {
     pub partitions: OnceCell<Result<Partitions, PlanReason>>,

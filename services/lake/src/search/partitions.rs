@@ -273,7 +273,7 @@ impl Partitions {
         }
     }
 
-    /// Returns the addresses of the rows `found`, nearest first.
+    /// Returns the rows `found` with their addresses, nearest first.
     fn hits(&self, found: &[Neighbor]) -> Result<Vec<DistanceHit>> {
         let ids: Vec<_> = found.iter().map(|it| it.id).collect();
         let rows = self.addresses.of(&ids)?.into_iter().zip(found);
@@ -295,7 +295,7 @@ pub(crate) struct Probes {
     pub ef: Option<usize>,
 }
 
-/// The request of a search of partitions.
+/// The parameters of a search of partitions.
 struct Wanted {
     vector: ArrayRef,
     k: usize,

@@ -3,15 +3,16 @@
 /// A full-text query.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TextExpr {
-    /// Matches rows that have words.
+    /// Matches rows that have any, or all, of its words.
     Match(TextMatch),
-    /// Matches rows that have words one after the other.
+    /// Matches rows that have its words one after the other.
     Phrase(TextPhrase),
     /// Matches the rows of one query. Rows that another query matches too get lower scores.
     Boost(TextBoost),
     /// Matches the rows that any of these queries matches. A row that several of them match has the best of its scores.
     MultiMatch(Vec<TextMatch>),
-    /// Matches rows that have words, in several columns that are scored as if they were one (BM25F).
+    /// Matches rows that have any, or all, of its words, in several columns that are scored as if they were one
+    /// (BM25F).
     CombinedFields(TextCombined),
     /// Combines queries.
     Boolean(TextBoolean),

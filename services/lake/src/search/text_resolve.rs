@@ -339,7 +339,7 @@ fn by_edits(tokens: &Tokens) -> BTreeMap<u32, String> {
     groups
 }
 
-/// Returns Lance's form of `query`, which names a column. Automatic edits become none.
+/// Returns Lance's form of `query`, which names a column. Automatic edits become zero edits.
 fn exactly(query: &TextMatch) -> MatchQuery {
     let edits = match query.fuzziness {
         Fuzziness::Edits(edits) => edits,
@@ -365,7 +365,7 @@ fn operator(all_words: bool) -> Operator {
     if all_words { Operator::And } else { Operator::Or }
 }
 
-/// Turns -0 into 0, which Lance expects of factors.
+/// Turns -0 into 0, because Lance expects factors without a sign.
 fn unsigned(factor: f32) -> f32 {
     factor + 0.0
 }

@@ -64,9 +64,9 @@ impl VectorQuery {
 
 /// The way in which a vector search runs.
 pub enum VectorRoute<'a> {
-    /// It reads the index's partitions, without a plan.
+    /// The search reads the index's partitions, without a plan.
     Direct(DirectSearch<'a>),
-    /// Lance's scanner plans it ([`Table::planned_search`]), for this reason.
+    /// Lance's scanner plans the search ([`Table::planned_search`]), for this reason.
     Planned(PlanReason),
 }
 
@@ -257,7 +257,7 @@ impl Table {
         Ok((column, vector))
     }
 
-    /// Opens the index on `column`, if its partitions alone answer a search.
+    /// Opens the index on `column` if its partitions alone answer a search. Otherwise, returns the reason.
     pub(super) async fn open_partitions(
         &self,
         column: &str,

@@ -204,7 +204,7 @@ fn damaged_file(path: &FilePath, FileDamaged(why): FileDamaged) -> StoreError {
     damaged(&Path::from(path.as_str()), why)
 }
 
-/// Returns whether nothing but bytes is asked for, on no condition.
+/// Returns whether a read asks for bytes only, without conditions.
 fn is_plain(options: &GetOptions) -> bool {
     let GetOptions { if_match, if_none_match, version, head, .. } = options;
     let has_no_tag = if_match.is_none() && if_none_match.is_none() && version.is_none();

@@ -161,7 +161,8 @@ pub(crate) fn damaged(location: &Path, why: String) -> StoreError {
     StoreError::Generic { store: "checked", source }
 }
 
-/// The kind of a file, by its name. Lance chooses the names of manifests and deletion files, so no other file has them.
+/// The kind of a file, by its name. Lance chooses the names of manifests and deletion files, and gives none of these
+/// names to another file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FileKind {
     Manifest,

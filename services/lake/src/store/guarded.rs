@@ -24,8 +24,9 @@ use super::usage::{StoreUsage, count};
 
 /// A store as Lance sees it. Each read of a range is a call of [`get_opts`](ObjectStore::get_opts).
 ///
-/// Reads and listings pass the limiter. Writes and deletes are only checked against the fence, and writes are counted:
-/// nodes make none, and a command that writes a table is better served by its client's retries than by a breaker.
+/// Reads and listings go through the limiter. Writes and deletes are only checked against the fence, and writes are
+/// counted: nodes make none, and a command that writes a table is better served by its client's retries than by a
+/// breaker.
 #[derive(Debug)]
 pub struct GuardedStore {
     inner: Arc<dyn ObjectStore>,
@@ -78,7 +79,7 @@ impl GuardedStore {
         guarded(async move { limiter.acquire().await }, inner)
     }
 
-    /// Reads, with a hedge if the answer is late, and returns the first answer.
+    /// Sends a read, and a hedge if the answer is late. Returns the first answer.
     async fn first_answer(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let usage = &self.limiter.usage;
         let asked = Instant::now();

@@ -116,7 +116,8 @@ const ALLOWED: &[(&str, Arguments)] = &[
     ("tan", Count(1, 1)),
     ("tanh", Count(1, 1)),
     ("trunc", Count(1, 2)),
-    // Dates and times, without format strings, which are parsed anew for each row and may make strings of any length.
+    // Dates and times. Format strings are not allowed: they are parsed anew for each row, and may make strings of any
+    // length.
     ("current_date", Count(0, 0)),
     ("current_timestamp", Count(0, 0)),
     ("now", Count(0, 0)),

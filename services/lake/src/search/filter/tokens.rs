@@ -128,7 +128,8 @@ impl TokenChecker {
         self.tokens.get(self.at + ahead)
     }
 
-    /// Returns the unquoted word at `ahead`, in upper case, or an empty string if there is none.
+    /// Returns the word that is `ahead` tokens after the next token, in upper case, or an empty string if there is no
+    /// unquoted word.
     fn keyword(&self, ahead: usize) -> String {
         match self.peek(ahead) {
             Some(Token::Word(Word { value, quote_style: None, .. })) => value.to_ascii_uppercase(),
