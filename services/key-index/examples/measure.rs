@@ -1,11 +1,12 @@
-//! Measures the key index: building, loading, merging and looking up, beside the limit: random reads of as many lines.
+//! Measures the key index: building, loading, merging and looking up. Look-ups are compared with their limit, random
+//! reads of as many cache lines.
 //!
 //! ```text
 //! cargo run --release -p key-index --example measure -- [MILLION_KEYS=10] [ROUNDS=5] [ROWS_A_KEY=1]
 //! ```
 //!
-//! Every figure is of one core's CPU time, and is printed for each round, so that its spread is seen. The limit is
-//! measured in turns with the look-ups.
+//! Every figure comes from the CPU time of one core, and is printed for each round to show its spread. Measurements of
+//! the limit and of the look-ups alternate.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use rand::{Rng, SeedableRng};
 
 const SEED: u64 = 0x5eed;
 
-/// The look-ups of one figure.
+/// The number of look-ups that are timed for one figure.
 const LOOKUPS: usize = 4 << 20;
 
 fn main() {
@@ -44,7 +45,7 @@ fn print_machine() {
     println!("{model}, {cpus} CPUs, load {}", read("/proc/loadavg").trim());
 }
 
-/// The files of `keys` rows: at most a million rows each.
+/// Returns the data files for `keys` rows, with at most a million rows each.
 fn files(keys: u64) -> Vec<DataFile> {
     let file = |number| {
         let rows = (keys - u64::from(number) * 1_000_000).min(1_000_000) as u32;
@@ -57,7 +58,7 @@ fn key(number: u64, hasher: &KeyHasher) -> u64 {
     hasher.hash(Key::Unsigned(number)).expect("an integer")
 }
 
-/// Prints figures of several rounds.
+/// Prints the median of the rounds' figures, then all of them.
 fn print(what: &str, unit: &str, mut figures: Vec<f64>) {
     let texts: Vec<String> = figures.iter().map(|figure| format!("{figure:.2}")).collect();
     figures.sort_by(f64::total_cmp);
@@ -65,7 +66,7 @@ fn print(what: &str, unit: &str, mut figures: Vec<f64>) {
     println!("{what:<27} {median:8.2} {unit:<18} ({})", texts.join(" "));
 }
 
-/// The CPU time that `work` takes: the machine may be doing something else at the same time.
+/// Returns the CPU time that `work` takes. The elapsed time would depend on what else the machine does.
 fn seconds(work: impl FnOnce()) -> f64 {
     let start = process::Usage::now().cpu_us;
     work();
@@ -161,7 +162,7 @@ fn batched(set: &RunSet, hashes: &[u64], size: usize, candidates: &mut usize) ->
         for batch in hashes.chunks(size) {
             set.lookup(batch, 1, |_| true, &mut found);
             *candidates += found.rows().len();
-            // A batch of one ends before the next begins, as a caller's that waits for it.
+            // A batch of one key ends before the next begins, as for a caller that waits for each answer.
             if size == 1 {
                 black_box(&found);
             }
@@ -174,7 +175,7 @@ fn batched(set: &RunSet, hashes: &[u64], size: usize, candidates: &mut usize) ->
 #[repr(align(64))]
 struct Line([u64; 8]);
 
-/// As much memory as the index takes, to read lines of.
+/// As much memory as the index takes. Random reads of its lines are the limit that look-ups are compared with.
 struct Lines(Vec<Line>);
 
 impl Lines {
@@ -191,7 +192,8 @@ impl Lines {
         &self.0[((u128::from(hash) * self.0.len() as u128) >> 64) as usize]
     }
 
-    /// Reads a line per hash; a batch's lines are prefetched. Each batch depends on the one before.
+    /// Reads a line per hash; a batch's lines are prefetched. Each batch's lines depend on what the batch before has
+    /// read, so that batches do not overlap.
     fn batched(&self, hashes: &[u64], size: usize) -> f64 {
         let mut sum = 0u64;
         seconds(|| {

@@ -25,7 +25,7 @@ pub struct Body {
     pub spill: Spill,
 }
 
-/// Reserves memory for a number of lines, in huge pages if the system has them.
+/// Reserves memory for the lines of `pages` pages. It consists of the system's huge pages, if there are any.
 pub fn reserve(pages: u32) -> Vec<Line> {
     let mut lines = Vec::with_capacity(pages as usize * PAGE_LINES);
     process::prefer_huge_pages(lines.spare_capacity_mut());
@@ -39,8 +39,8 @@ impl Body {
         process::prefetch(std::slice::from_ref(self.line::<F>(spot.bucket)));
     }
 
-    /// Prefetches the first overflow line that [`Body::each`] will read, if it will read one. Waits for the bucket's
-    /// own line.
+    /// Prefetches the first overflow line that [`Body::each`] will read, if it will read one. Reads the bucket's own
+    /// line, and so waits until it is in the CPU's cache.
     #[inline]
     pub fn prefetch_overflow<F: Form>(&self, spot: Spot) {
         let line = self.line::<F>(spot.bucket);
@@ -51,7 +51,7 @@ impl Body {
         }
     }
 
-    /// Calls `each` with the rank of every entry that has the spot's tag, until it breaks.
+    /// Calls `each` with the rank of every entry that has the spot's tag, until `each` breaks.
     #[inline]
     pub fn each<F: Form>(
         &self,
@@ -91,7 +91,7 @@ impl Body {
         }
     }
 
-    /// Returns an entry of a bucket by its number, in the order of tags and ranks.
+    /// Returns the tag and the rank of a bucket's entry by its number, in the order of tags and ranks.
     fn entry<F: Form>(&self, bucket: u32, number: usize) -> Option<(u32, u32)> {
         let line = self.line::<F>(bucket);
         let head = F::head(line);
@@ -114,7 +114,7 @@ impl Body {
         Some((entry.tag, entry.rank))
     }
 
-    /// Returns all entries in the order of their hashes: the bits of the hash that the run keeps, and the rank.
+    /// Returns the hash and the rank of every entry, in the order of the hashes. Bits that the run does not keep are 0.
     pub fn entries<F: Form>(&self) -> impl Iterator<Item = (u64, u32)> {
         let buckets = self.geometry.buckets() as u32;
         (0..buckets).flat_map(move |bucket| {

@@ -1,9 +1,10 @@
 //! Builds a run from the hashes of its rows.
 //!
 //! Hashes are distributed to slices by their first bits, each slice is sorted while it is in the CPU's cache, and the
-//! sorted entries fill page after page. Besides the hashes and the run, building takes 16 bytes per row of scratch
-//! memory, but at most [`SCRATCH_BYTES_MAX`]: then it goes over the hashes several times, each time for a part of the
-//! slices. Only a key that more rows share than fit into that limit exceeds it, since its rows are in one slice.
+//! sorted entries fill page after page. Besides the hashes and the run, building takes 16 bytes of scratch memory per
+//! row, but at most [`SCRATCH_BYTES_MAX`]. If all slices together need more, it goes over the hashes several times,
+//! each time for a part of the slices. Only a key with more rows than fit into the limit exceeds it, because all rows
+//! of a key are in one slice.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use crate::fill::Fill;
 use crate::geometry::{FormName, Geometry};
 use crate::line::{Form, Narrow, Wide};
 
-/// The scratch memory for building a run.
+/// The maximum of scratch memory for building a run, in bytes. Up to 16 million rows take one pass over the hashes.
 pub const SCRATCH_BYTES_MAX: usize = 256 << 20;
 
 /// The average number of entries in a slice: 32 KiB, which a first-level cache holds.
@@ -39,7 +40,7 @@ impl KeyHashes {
     /// Adds the next row: the hash of its key, or `None` if its key is null.
     ///
     /// # Panics
-    /// If there are 2^32 rows already.
+    /// If `hash` is `None` and there are 2^32 rows already.
     #[inline]
     pub fn push(&mut self, hash: Option<u64>) {
         if hash.is_none() {
@@ -106,9 +107,9 @@ type Entry = u128;
 struct Slices {
     /// The bits of a hash that the run keeps.
     mask: u64,
-    /// The number of first bits that select the slice.
+    /// The number of leading bits of a hash that select its slice.
     bits: u32,
-    /// The number of entries in each.
+    /// The number of entries in each slice.
     counts: Vec<usize>,
 }
 

@@ -6,11 +6,11 @@ use crate::line::PAGE_BYTES;
 use crate::run::Run;
 use crate::{KeyIndexError, KeyType, Loading};
 
-/// A run of five rows, one without a key, and two of one key.
+/// A run of five rows: one has no key, and two have the same key.
 fn run() -> Run {
     let mut hashes = KeyHashes::default();
     let half = 1 << 63;
-    // Bucket 28 of 56 begins at half of all hashes.
+    // Bucket 28 of 56 begins in the middle of the range of hashes.
     for hash in [Some(half | 7 << 40), None, Some(half), Some(u64::MAX), Some(half)] {
         hashes.push(hash);
     }
@@ -31,7 +31,8 @@ fn the_bytes_match_the_drawings() {
     assert_eq!(&bytes[78..100], b"\x04\0\0\0\x02\0\0\0\x0c\0data/4.lance");
     assert!(bytes[104..PAGE_BYTES].iter().all(|&byte| byte == 0));
     let line = |number: usize| &bytes[PAGE_BYTES + 64 * number..][..64];
-    // Tags of 32 bits: 0 twice, and 7 × 2^40 of the hash times 56, shifted by 32 bits.
+    // Tags are the upper 32 bits of the rest of hash × 56: 0 for the two rows whose hash is 2^63, and 7 × 2^40 × 56 /
+    // 2^32 for the row whose hash is higher by 7 × 2^40.
     let tag = (7u32 << 8) * 56;
     assert_eq!(line(28)[..12], [[0; 4], [0; 4], tag.to_le_bytes()].concat());
     assert_eq!(line(28)[12..28], [0xff; 16]);

@@ -7,14 +7,14 @@ use crate::spill::Spilled;
 /// The counts of the pages that have been checked so far.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// The entries in pages and spill.
+    /// The number of entries, spilled ones included.
     pub entries: u64,
-    /// Buckets of which entries are spilled.
+    /// The number of buckets that are marked as spilled, less those whose spilled entries have been checked.
     pub spilling_buckets: u64,
 }
 
 impl Checked {
-    /// Checks the lines of a page whose ranks must be below `rows`: the heads, the order of the entries, that overflow
+    /// Checks the lines of a page: the heads, the order of the entries, that ranks are below `rows`, that overflow
     /// slots are given to one bucket after the other, and that everything else is empty.
     pub fn page<F: Form>(&mut self, lines: &[Line], rows: u32) -> Result<(), &'static str> {
         let (home, overflow) = lines.split_at(F::HOME_LINES);
@@ -90,7 +90,7 @@ impl Checked {
     }
 }
 
-/// Checks the entries of one line; the others must be free.
+/// Checks the first `entries` entries of a line. The others must be free.
 fn entries_are_ordered<F: Form>(
     line: &Line,
     entries: usize,

@@ -13,7 +13,7 @@ pub enum KeyIndexError {
         /// The type of the key.
         found: KeyType,
     },
-    /// A run counts its rows in 32 bits.
+    /// The files have more rows than a run can cover, because ranks have 32 bits.
     #[error("{rows} rows are more than one run can cover (4,294,967,295): build several runs")]
     TooManyRows {
         /// The number of rows of all files.
@@ -50,7 +50,7 @@ pub enum KeyIndexError {
         /// The version that this crate reads.
         known: u32,
     },
-    /// The head of a persisted run is damaged, or is none.
+    /// The head of a persisted run is damaged, or the file is no persisted run.
     #[error("not a usable key index: {reason}")]
     CorruptHead {
         /// The reason why the head is invalid.

@@ -15,7 +15,7 @@ pub struct DataFile {
     pub rows: u32,
 }
 
-/// The data files of a run. The rows of all files are numbered through: these numbers are the ranks.
+/// The data files of a run. A rank is a row's number among the rows of all files, in the order of the files.
 #[derive(Clone, Debug)]
 pub struct Files {
     list: Box<[DataFile]>,
@@ -58,7 +58,7 @@ impl Files {
         self.starts[file]
     }
 
-    /// Returns the file of a rank, by its index. The rank must be below [`Files::rows`].
+    /// Returns the index of the file that contains a rank's row. The rank must be below [`Files::rows`].
     #[inline]
     pub fn file_of(&self, rank: u32) -> usize {
         debug_assert!(rank < self.rows);

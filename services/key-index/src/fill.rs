@@ -25,7 +25,7 @@ impl<F: Form> Fill<F> {
         Self { geometry, lines, spilled: Vec::new(), page, form: PhantomData }
     }
 
-    /// Adds an entry. Its hash must not be lower than the one before, in as many bits as the run keeps.
+    /// Adds an entry. Its hash must not be lower than that of the entry before, as far as the run keeps their bits.
     #[inline]
     pub fn push(&mut self, hash: u64, rank: u32) {
         let spot = self.geometry.spot::<F>(hash);
@@ -50,7 +50,8 @@ impl<F: Form> Fill<F> {
     }
 
     fn write_page(&mut self) {
-        // Equal hashes of a merge's runs come in any order of their ranks, and so do hashes that a merge makes equal.
+        // Hashes that become equal in a merge, because the new run keeps fewer bits, come with their ranks in any
+        // order.
         if !self.page.is_sorted() {
             self.page.sort_unstable();
         }

@@ -2,7 +2,7 @@
 
 use address::RowAddr;
 
-/// For each key of a batch, the rows that may have it. Whether a row has the key only the row can tell.
+/// For each key of a batch, the rows that may have it. Only the row itself shows whether it has the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     pub(crate) rows: Vec<RowAddr>,

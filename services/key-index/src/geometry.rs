@@ -42,7 +42,7 @@ pub struct Spot {
 }
 
 impl Geometry {
-    /// Returns the shape for a number of keys of whose hashes the first `hash_bits_max` bits are known.
+    /// Returns the shape of a run of `keys` keys. The first `hash_bits_max` bits of their hashes are known.
     pub fn for_keys(keys: u64, hash_bits_max: u32) -> Self {
         let narrow = Self::with_form(FormName::Narrow, keys, hash_bits_max);
         if narrow.buckets() >= NARROW_BUCKETS_MIN {
@@ -95,7 +95,7 @@ impl Geometry {
         self.hash_bits.saturating_sub(self.buckets().ilog2())
     }
 
-    /// Returns a number with the bits set that the run keeps of a hash.
+    /// Returns the mask of the bits of a hash that the run keeps.
     pub fn mask(self) -> u64 {
         u64::MAX << (64 - self.hash_bits)
     }
@@ -110,12 +110,12 @@ impl Geometry {
         Spot { bucket: (product >> 64) as u32, tag: (rest >> (64 - F::TAG_BITS)) as u32 }
     }
 
-    /// Returns the first `hash_bits` bits of the hashes at a spot; the other bits are 0. A spot at which no hash can be
-    /// (in damaged bytes) has some hash too.
+    /// Returns the first `hash_bits` bits of the hashes at a spot; the other bits are 0. For a spot that no hash has
+    /// (in damaged bytes), returns some hash.
     pub fn hash_of<F: Form>(self, spot: Spot) -> u64 {
         let rest = u64::from(spot.tag) << (64 - F::TAG_BITS);
         let product = u128::from(spot.bucket) << 64 | u128::from(rest);
-        // The lowest hash whose product is not lower.
+        // The lowest hash whose product with the number of buckets is at least `product`.
         let least = product.div_ceil(u128::from(self.buckets()));
         let step = 1u128 << (64 - self.hash_bits);
         u64::try_from(least.next_multiple_of(step)).unwrap_or(self.mask())
@@ -152,7 +152,7 @@ pub fn line_of<F: Form>(bucket: u32) -> usize {
     page * PAGE_LINES + line
 }
 
-/// Returns a bucket's page, and its line in there.
+/// Returns a bucket's page, and its line within the page.
 #[inline]
 pub fn page_and_line<F: Form>(bucket: u32) -> (usize, usize) {
     let home = F::HOME_LINES as u32;

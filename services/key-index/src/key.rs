@@ -1,7 +1,7 @@
 //! Typed keys, and their hashes.
 //!
-//! A key is hashed in a canonical form, so that two values of the same column type class have the same hash exactly if
-//! they are equal (apart from collisions), in whatever width they are stored:
+//! A key is hashed in a canonical form, so that two values of the same class of types have the same hash exactly if
+//! they are equal (apart from collisions), whatever width they are stored in:
 //!
 //! | class | canonical form |
 //! |---|---|
@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::KeyIndexError;
 use crate::key_type::KeyType;
 
-/// A key. Null is none: rows without a key are not in the index.
+/// A key. Null is not a key: rows whose key is null are not in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key<'a> {
     /// A signed integer.

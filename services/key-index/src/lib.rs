@@ -8,10 +8,10 @@
 //! ```
 //!
 //! A [`Run`] is the immutable index of the keys of one data file, or of several after a merge. It has a bucket of 64
-//! bytes for every nine keys (`line.rs` draws it), with a tag of 16 bits and a row's rank of 32 bits for each. Buckets
-//! are ordered by hash (`geometry.rs`). 57 of them and seven lines for their overflow make a page of 4,096 bytes
-//! (`body.rs`), and pages are persisted as they are (`head.rs` draws the file), with their checksums beside. Keys are
-//! not stored.
+//! bytes for every nine keys (`line.rs` draws it), with a tag of 16 bits and a row's rank of 32 bits for each key.
+//! Buckets are ordered by hash (`geometry.rs`). A page of 4,096 bytes consists of 57 buckets and seven lines for their
+//! overflow (`body.rs`). Pages are persisted as they are in memory, after a head with their checksums (`head.rs` draws
+//! the file). Keys are not stored.
 //!
 //! With unique keys (Poisson-distributed over the buckets):
 //!
@@ -24,12 +24,13 @@
 //! | entries that have no room in their page | 0.08 % | 0.03 % |
 //!
 //! Invariants:
-//! - A run depends only on its files, keys and seed: the same ones give the same bytes, built or merged.
-//! - A row that has a key is among the key's candidates. Candidates that do not have it are rare, and possible.
+//! - A run depends only on its files, keys and seed, and on how many bits of each hash it keeps: if these are the same,
+//!   a merged run has the same bytes as one that is built.
+//! - A row that has a key is among the key's candidates. Candidates that do not have the key are rare but possible.
 //! - A damaged run is refused when it is loaded, with the reason. If damage passes the checksums, look-ups and merges
 //!   give wrong candidates, but do not panic.
 //! - Rows whose key is null have no entry.
-//! - [`RunSet`] probes at most [`RUNS_MAX`] runs. Files that no run covers are named, never forgotten.
+//! - [`RunSet`] probes at most [`RUNS_MAX`] runs. It lists the files that no run covers.
 //!
 //! This crate does no I/O, and has no clock, randomness or threads: the caller reads and writes the bytes, chooses the
 //! seed, decides when to merge, and compares keys with rows. Deleted rows keep their entries; the caller says which

@@ -37,7 +37,7 @@ pub struct LineHead {
     pub entries: u8,
     /// The first of the bucket's slots in the page's overflow lines; 0 if it has none.
     pub overflow_start: u8,
-    /// The number of slots there.
+    /// The number of the bucket's slots in the overflow lines.
     pub overflow_entries: u8,
     /// Whether more entries are in the run's spill.
     pub is_spilled: bool,
@@ -45,21 +45,21 @@ pub struct LineHead {
 
 /// The layout of lines and pages.
 pub trait Form: Copy + Send + Sync + 'static {
-    /// The entries of a line.
+    /// The number of entries that a line has room for.
     const WAYS: usize;
     /// The bits of a tag.
     const TAG_BITS: u32;
-    /// The buckets of a page. The other lines take the overflow of these.
+    /// The number of buckets in a page. The page's other lines take their overflow.
     const HOME_LINES: usize;
     /// The number of keys that a page is made for, on average.
     const KEYS_A_PAGE: usize;
-    /// The position of a line's head. Its tags lie before, its ranks behind it.
+    /// The offset of the head in a line, in bytes. The tags lie before the head, the ranks after it.
     const HEAD_AT: usize;
 
-    /// Returns the tags of a line.
+    /// Returns the tag of entry `way`.
     fn tag(line: &Line, way: usize) -> u32;
 
-    /// Writes a tag.
+    /// Writes the tag of entry `way`.
     fn set_tag(line: &mut Line, way: usize, tag: u32);
 
     /// Returns the entries whose tag is `tag`; free ones too, if it is the highest tag.
@@ -90,7 +90,7 @@ pub trait Form: Copy + Send + Sync + 'static {
         line.0[at..at + 4].copy_from_slice(&rank.to_le_bytes());
     }
 
-    /// Returns a line's head. Says nothing about bytes that are no valid head.
+    /// Returns a line's head. The bytes are not checked.
     #[inline]
     fn head(line: &Line) -> LineHead {
         let [entries, overflow_start, overflow_entries, spilled] =

@@ -1,8 +1,8 @@
 //! Merges runs without the key column.
 //!
 //! Each run gives its entries in the order of their hashes, so merging is one pass over all runs. It takes the memory
-//! of the new run; the old ones are only read. The new run keeps as many bits of each hash as the part that has the
-//! fewest, or fewer if its own lines hold fewer.
+//! of the new run; the old ones are only read. The new run keeps as many bits of each hash as the old run that keeps
+//! the fewest, or fewer if its own lines hold fewer.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,11 +16,11 @@ use crate::line::{Form, Narrow, Wide};
 use crate::run::Run;
 
 impl Run {
-    /// Merges runs into one that covers those of their files for which `keep` holds. Rows of the first run are found
+    /// Merges runs into one that covers their files for which `keep` returns true. Rows of the first run are found
     /// first: give newer runs first.
     ///
     /// # Errors
-    /// If no run is given, or runs of different seeds or key types, or if the files have too many rows.
+    /// If no run is given, if the runs differ in their seed or key type, or if the files have too many rows.
     pub fn merge(runs: &[&Run], keep: impl Fn(&DataFile) -> bool) -> Result<Self, KeyIndexError> {
         let first = alike(runs)?;
         let kept = runs.iter().flat_map(|run| run.files()).filter(|file| keep(file));
@@ -39,7 +39,7 @@ impl Run {
     }
 }
 
-/// Returns the first of some runs whose hashes were made in the same way.
+/// Checks that the hashes of all runs were made in the same way, and returns the first run.
 pub fn alike<'a>(runs: &[&'a Run]) -> Result<&'a Run, KeyIndexError> {
     let first = *runs.first().ok_or(KeyIndexError::NoRuns)?;
     if runs.iter().any(|run| run.seed != first.seed) {
@@ -51,7 +51,7 @@ pub fn alike<'a>(runs: &[&'a Run]) -> Result<&'a Run, KeyIndexError> {
     }
 }
 
-/// A run and the ranks that its rows get.
+/// A run that is merged, and the ranks that its rows get in the new run.
 struct Part<'a> {
     run: &'a Run,
     /// For each file, the new rank of its first row, if the file is kept.

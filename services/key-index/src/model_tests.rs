@@ -1,4 +1,4 @@
-//! Compares runs with a plain map, with hashes that collide far more often than real ones.
+//! Compares runs with a plain map. Most hashes here collide far more often than real ones.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -76,7 +76,7 @@ fn key_of(files: &[Rows], row: RowAddr) -> Option<u16> {
     files[row.fragment() as usize][row.offset() as usize]
 }
 
-/// Checks look-ups of all keys that occur, and of some that do not, in all rows.
+/// Checks look-ups of all keys that occur, and of some that do not.
 fn check(set: &RunSet, hashing: Hashing, files: &[Rows]) -> Result<(), TestCaseError> {
     let model = model(files);
     let keys: Vec<u16> = model.keys().copied().chain(60_000..60_100).collect();

@@ -1,10 +1,11 @@
 //! Decides which runs to merge.
 //!
-//! Each data file starts with a run of its own, and a look-up probes every run. So runs are merged until there are
-//! [`RUNS_MAX`]: the smallest ones, and larger ones only if the merged run would come within a quarter of their size.
-//! Runs of about equal size would be worse: each append would have to be merged with one of them. Over 1,000 equal
-//! appends, each row is merged 8 times on average, over 10,000 appends 18 times (with a half in place of a quarter 9
-//! and 40 times, with an eighth 13 and 19 times). A large run is written again when the others reach a quarter of it.
+//! Each data file starts with a run of its own, and a look-up probes every run. So runs are merged until at most
+//! [`RUNS_MAX`] are left: the smallest ones, and a larger one only if the merged run would otherwise have more than a
+//! quarter of its rows. Runs of about equal size would be worse: each append would have to be merged with one of them.
+//! Over 1,000 equal appends, each row is merged 8 times on average, over 10,000 appends 18 times (with a half in place
+//! of a quarter 9 and 40 times, with an eighth 13 and 19 times). A large run is written again when the others reach a
+//! quarter of it.
 
 use crate::geometry::Geometry;
 
@@ -34,18 +35,19 @@ pub struct RunFacts {
 pub struct Merge {
     /// The indexes of the runs to replace by one new run. A single run is written again without its dead rows.
     pub runs: Vec<usize>,
-    /// Whether to build the new run from the key column: the runs keep too few bits of the hashes.
+    /// Whether to build the new run from the key column, because the runs keep too few bits of the hashes.
     pub needs_keys: bool,
 }
 
 /// Returns the next merge that `runs` need, or `None` if they need none. Runs without live rows should be deleted
-/// before.
+/// before the call.
 pub fn next_merge(runs: &[RunFacts]) -> Option<Merge> {
     let mut by_size: Vec<usize> = (0..runs.len()).collect();
     by_size.sort_by_key(|&index| std::cmp::Reverse(runs[index].live_rows));
     if runs.len() > RUNS_MAX {
         let chosen = (0..RUNS_MAX).rev().find(|&start| is_worth_it(runs, &by_size, start));
-        // Runs of 2^32 rows and more together cannot be merged: then as many of the smallest as can.
+        // Runs with 2^32 rows or more in total cannot be merged. Then merge as many of the smallest runs as fit into
+        // one.
         let start =
             chosen.or_else(|| (0..runs.len() - 1).find(|&start| fits(runs, &by_size[start..])));
         return start.map(|start| Merge::of(runs, &by_size[start..]));
@@ -54,7 +56,8 @@ pub fn next_merge(runs: &[RunFacts]) -> Option<Merge> {
     by_size.into_iter().find(is_mostly_dead).map(|index| Merge::of(runs, &[index]))
 }
 
-/// Returns whether the runs from `start` on may be merged: all others would be much larger than the merged one.
+/// Returns whether the runs from `start` on may be merged: they fit into one run, and all others are much larger than
+/// it.
 fn is_worth_it(runs: &[RunFacts], by_size: &[usize], start: usize) -> bool {
     let merged = live_rows(runs, &by_size[start..]);
     let is_smaller = start == 0 || runs[by_size[start - 1]].live_rows / SIZE_RATIO >= merged;

@@ -38,7 +38,7 @@ macro_rules! with_form {
 }
 
 impl Run {
-    /// Builds the run of some files. `hashes` are those of the files' rows, file after file, made by the table's
+    /// Builds the run of some files. `hashes` has the hash of each row's key, file after file, made by the table's
     /// [`KeyHasher`] with `seed`. Rows of earlier files are found first: give newer files first.
     ///
     /// # Errors
@@ -104,13 +104,14 @@ impl Run {
         self.body.spill.entries().len()
     }
 
-    /// Returns how many bits of each hash the run keeps. A merged run keeps no more than the least of its parts.
+    /// Returns how many bits of each hash the run keeps. A merged run keeps no more bits than any of the runs that it
+    /// was merged from.
     pub fn hash_bits(&self) -> u32 {
         self.body.geometry.hash_bits()
     }
 
-    /// Returns how many of these bits distinguish the keys of a bucket. With `n` of them, one look-up in
-    /// 2^n / 19 to 2^n / 9 gets a candidate that is not its row.
+    /// Returns how many of the bits that the run keeps distinguish the keys of a bucket. With `n` such bits, one
+    /// look-up in 2^n / 19 to 2^n / 9 gets a candidate that is not its row.
     pub fn tag_bits(&self) -> u32 {
         self.body.geometry.effective_tag_bits()
     }
@@ -140,12 +141,12 @@ impl Run {
         hashes + (rows * 16).min(SCRATCH_BYTES_MAX as u64) + Self::ram_bytes_of(rows)
     }
 
-    /// Returns all entries in the order of their hashes: the bits of the hash that the run keeps, and the rank.
+    /// Returns the hash and the rank of every entry, in the order of the hashes. Bits that the run does not keep are 0.
     pub(crate) fn hashes(&self) -> Box<dyn Iterator<Item = (u64, u32)> + '_> {
         with_form!(self, F => Box::new(self.body.entries::<F>()))
     }
 
-    /// Finds the places of some hashes and prefetches their buckets.
+    /// Computes the spots of some hashes and prefetches their buckets.
     pub(crate) fn prefetch(&self, hashes: &[u64], spots: &mut [Spot]) {
         with_form!(self, F => for (hash, spot) in hashes.iter().zip(spots) {
             *spot = self.body.geometry.spot::<F>(*hash);
@@ -153,7 +154,8 @@ impl Run {
         });
     }
 
-    /// Prefetches the overflow of buckets, where look-ups need it. Waits for the buckets.
+    /// Prefetches the overflow of buckets, where look-ups need it. Reads the buckets, and so waits until they are in
+    /// the CPU's cache.
     pub(crate) fn prefetch_overflow(&self, spots: &[Spot]) {
         with_form!(self, F => spots.iter().for_each(|&spot| self.body.prefetch_overflow::<F>(spot)));
     }

@@ -1,8 +1,8 @@
 //! The persisted form of a run: its head, its pages of buckets, its pages of spilled entries.
 //!
 //! Pages have 4,096 bytes and are as they are in memory. Their checksums are in the head, so each page can be read and
-//! checked alone. Loading checks every page, and that the entries are what look-ups and merges rely on; it computes
-//! nothing.
+//! checked alone. Loading checks each page's checksum, and that the entries have the order and the ranges that look-ups
+//! and merges rely on. Nothing is built: pages are used as they are.
 
 use crate::body::{Body, reserve};
 use crate::check::Checked;
@@ -61,7 +61,8 @@ impl Run {
     /// Loads a persisted run.
     ///
     /// # Errors
-    /// [`KeyIndexError::CorruptHead`] or [`KeyIndexError::CorruptPage`] if the bytes are no run, or damaged.
+    /// [`KeyIndexError::CorruptHead`] or [`KeyIndexError::CorruptPage`] if the bytes are no run, or damaged;
+    /// [`KeyIndexError::UnknownVersion`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, KeyIndexError> {
         let head = Loading::head_len(bytes)?;
         let Some((head, pages)) = bytes.split_at_checked(head) else {
@@ -98,8 +99,8 @@ impl Loading {
         Head::len_of(bytes)
     }
 
-    /// Returns the memory that loading a run takes at most: its pages, and its head three times over: as it is read, its
-    /// checksums, and its list of files, in which the shortest entry takes 56 bytes for 10 in the file.
+    /// Returns an upper bound of the memory that loading a run takes: its pages, the bytes of its head, and the decoded
+    /// checksums and list of files. In the list, the shortest entry takes 56 bytes for 10 in the file.
     pub fn bytes_of(file_bytes: u64, head_bytes: u64) -> u64 {
         file_bytes.saturating_add(head_bytes.saturating_mul(7))
     }
@@ -107,7 +108,7 @@ impl Loading {
     /// Begins to load a run of `file_bytes` bytes from its head.
     ///
     /// # Errors
-    /// If the head is invalid, or the file has another length than it says.
+    /// If the head is invalid, or the file has another length than the head says.
     pub fn new(head: &[u8], file_bytes: u64) -> Result<Self, KeyIndexError> {
         let head_bytes = head.len() as u64;
         let head = Head::from_bytes(head)?;
@@ -134,10 +135,10 @@ impl Loading {
         self.head.key_type
     }
 
-    /// Adds the next pages, whole ones.
+    /// Adds the next pages. The bytes must be whole pages.
     ///
     /// # Errors
-    /// If one of them is damaged.
+    /// If a page is damaged or not whole.
     pub fn push(&mut self, pages: &[u8]) -> Result<(), KeyIndexError> {
         let (pages, rest) = pages.as_chunks::<PAGE_BYTES>();
         if self.lines.capacity() == 0 {
@@ -175,7 +176,7 @@ impl Loading {
         }
     }
 
-    /// Returns the run, once all pages were added.
+    /// Returns the run once all pages have been added.
     ///
     /// # Errors
     /// If pages are missing, or do not fit each other.

@@ -33,7 +33,8 @@ pub struct RunSet {
 #[derive(Clone, Debug)]
 struct Probed {
     run: Arc<Run>,
-    /// For each file of the run whether its rows count: the version has it, and no other run does. `None` if all count.
+    /// For each file of the run, whether look-ups return its rows: the version has the file, and no larger run that was
+    /// chosen covers it. `None` if they return the rows of all files.
     files: Option<Box<[bool]>>,
 }
 
@@ -84,10 +85,10 @@ impl RunSet {
     }
 
     /// Looks up a batch of keys by their hashes, and puts at most `limit` candidates of each into `found`. Rows for
-    /// which `is_live` is false, because they are deleted, are skipped and do not count.
+    /// which `is_live` is false, because they are deleted, are skipped and do not count towards the limit.
     ///
-    /// A row that has the key is always among the candidates, if its file is covered and the limit is not reached. A
-    /// key without candidates is in no covered file.
+    /// A row that has the key is always among the candidates, if its file is covered and the limit is not reached.
+    /// Unless the limit is 0, a key without candidates is in no live row of a covered file.
     pub fn lookup(
         &self,
         hashes: &[u64],
@@ -131,7 +132,7 @@ impl RunSet {
 }
 
 impl Probed {
-    /// Returns the row of a rank, if its file counts.
+    /// Returns the row of a rank, if look-ups return the rows of its file.
     #[inline]
     fn row(&self, rank: u32) -> Option<RowAddr> {
         let file = self.run.files.file_of(rank);

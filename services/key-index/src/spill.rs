@@ -17,7 +17,7 @@ pub struct Spilled {
 #[derive(Clone, Debug, Default)]
 pub struct Spill {
     entries: Vec<Spilled>,
-    /// The first entry of each page, and the end of the last one's. Empty if nothing is spilled.
+    /// For each page, the index of its first entry; then the number of entries. Empty if nothing is spilled.
     begins: Box<[u32]>,
     home_lines: u32,
 }
@@ -51,7 +51,7 @@ impl Spill {
         from + start..from + end
     }
 
-    /// Returns the ranks of the entries with a tag.
+    /// Returns the ranks of a bucket's entries that have a tag.
     pub fn ranks(&self, bucket: u32, tag: u32) -> impl Iterator<Item = u32> {
         let entries = &self.entries[self.range_of(bucket)];
         let start = entries.partition_point(|it| it.tag < tag);

@@ -25,7 +25,7 @@ pub fn to_page(entries: &[Spilled]) -> [u8; PAGE_BYTES] {
     page
 }
 
-/// Appends the first `count` entries of a page to `entries`. Everything else must be 0.
+/// Appends the first `count` entries of a page to `entries`. All bytes after these entries must be 0.
 pub fn from_page(
     page: &[u8],
     count: usize,

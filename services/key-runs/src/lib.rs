@@ -10,12 +10,12 @@
 //! `key-index` has the format of runs and their look-ups; query nodes decide which runs to load, within their memory.
 //!
 //! Invariants:
-//! - A file is believed only if its checksums are right, and used only for data files that it names: these never change,
+//! - A file is trusted only if its checksums are right, and used only for data files that it names: these never change,
 //!   and their names are never used again. So a file of another table, or of data that was replaced, covers nothing.
 //! - All runs that are used together have one seed. The seed is in the files: whoever can read the table's folder knows
 //!   it.
-//! - A file is deleted only after the runs that replace it were written, and while a version of the table has a data
-//!   file that no other run covers, it is kept.
+//! - A file is deleted only after the runs that replace it were written. It is kept while a version of the table has a
+//!   data file that no other run covers.
 //!
 //! This crate deliberately locks nothing: two commands that write runs at the same time may both write the same ones,
 //! and the next command deletes those that are superfluous.

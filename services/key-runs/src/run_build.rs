@@ -7,17 +7,19 @@ use thiserror::Error;
 use crate::hashes::each_hash;
 use crate::key_column::KeyColumn;
 
-/// The number of rows up to which data files get a run together. More files than this are several runs, so that
-/// look-ups need not wait for the last of them.
+/// Data files get a run together if they have at most this many rows in total. Otherwise they get several runs, so that
+/// look-ups can use the first one while the others are built.
 pub const ROWS_TOGETHER: u64 = 1 << 20;
 
-/// The number of rows of a file's first read. The size of its keys determines the next one.
+/// The number of rows of a file's first read. The size of the keys in each read determines the number for the next
+/// read.
 const ROWS_FIRST: u32 = 1024;
 
 /// The maximum number of rows of one read.
 const ROWS_MAX: u32 = 65_536;
 
-/// The size of the keys of one read, in bytes, if they are about as long as those of the read before.
+/// The approximate size of the keys of one read, in bytes. It assumes that keys are as long as those of the read
+/// before.
 const READ_BYTES: usize = 8 << 20;
 
 /// The reason why a run can't be built.
@@ -34,8 +36,8 @@ pub enum BuildError {
     Panicked(#[from] tokio::task::JoinError),
 }
 
-/// Removes from `missing` the files that get the next run together, newer ones first: up to [`ROWS_TOGETHER`] rows, or
-/// one file that has more.
+/// Removes from `missing`, and returns, the files that get the next run together, newer ones first: up to
+/// [`ROWS_TOGETHER`] rows, or one file that has more.
 pub fn first_together(missing: &mut Vec<DataFile>) -> Vec<DataFile> {
     missing.sort_unstable_by_key(|file| std::cmp::Reverse(file.fragment));
     let mut sum = 0;
@@ -47,8 +49,8 @@ pub fn first_together(missing: &mut Vec<DataFile>) -> Vec<DataFile> {
     missing.drain(..together.max(1).min(missing.len())).collect()
 }
 
-/// Builds the run of `files`, each of a version of the table that has it. Reads the key column, and hashes it on this
-/// thread; the run is made on a thread for blocking work. `progress` gets the number of rows that were read.
+/// Builds the run of `files`. Each file comes with a version of the table that has it. Reads the key column and hashes
+/// it on this thread; the run is built on a thread for blocking work. `progress` gets the number of rows read so far.
 ///
 /// # Errors
 /// Errors of the store, or of a defect.

@@ -1,7 +1,7 @@
 //! The files of persisted runs: `TABLE/_bireme/keys/<32 random hexadecimal digits>.keys`.
 //!
 //! A file is one run (`key-index/src/head.rs` draws it), written once under a name that is used once. The names say
-//! nothing about the contents: the head does, so reading a run begins with its head, in the same request as its pages.
+//! nothing about the contents. So reading a run begins with its head, in the same request as its pages.
 
 use bytes::Bytes;
 use key_index::{DataFile, KeyIndexError, KeyType, Loading, Run};
@@ -14,8 +14,8 @@ const KIND: &str = "keys";
 /// The end of the name of a run's file.
 const EXTENSION: &str = ".keys";
 
-/// The maximum number of files that are listed. A table has at most four runs for each key column, and those of
-/// versions that are still kept; the bound is against a folder that somebody has filled.
+/// The maximum number of files that are listed. A table has at most four runs for each key column, and those that older
+/// versions still need. The bound protects against a folder that somebody has filled with files.
 const FILES_MAX: usize = 1_000;
 
 /// The files of the persisted runs of a table.
@@ -127,7 +127,7 @@ impl RunReader {
     /// # Errors
     /// Errors of the store, and [`RunFileError::Refused`].
     pub async fn head(mut self) -> Result<RunHead, RunFileError> {
-        // A wrong length is not waited for: no more is read than there is.
+        // If the file ends before its head does, `Loading::new` refuses the bytes that there are.
         self.body.fill(self.head_bytes).await?;
         let have = self.head_bytes.min(self.body.rest.len());
         let loading = Loading::new(&self.body.rest[..have], self.body.reader.bytes)?;
@@ -167,7 +167,7 @@ impl RunHead {
                 None => break,
             }
         }
-        // A part of a page is an error of `push`.
+        // If the file ends within a page, `push` refuses the rest.
         loading.push(&body.rest)?;
         Ok(loading.finish()?)
     }
@@ -184,7 +184,7 @@ impl Body {
         self.reader.next().await
     }
 
-    /// Reads until there are `bytes`, or the file ends.
+    /// Reads until `rest` has at least `bytes` bytes, or the file ends.
     async fn fill(&mut self, bytes: usize) -> Result<(), LakeError> {
         while self.rest.len() < bytes {
             match self.next().await? {

@@ -24,7 +24,7 @@ pub struct RunsSummary {
     pub rows: u64,
     /// The number of runs.
     pub runs: usize,
-    /// The size of their files.
+    /// The total size of the runs' files, in bytes.
     pub bytes: u64,
     /// The number of runs that this call writes. The others were there before.
     pub written: usize,
@@ -32,7 +32,8 @@ pub struct RunsSummary {
     pub deleted: usize,
     /// The duration.
     pub took: Duration,
-    /// Problems of files, one sentence each. Damaged files are deleted, those of an unknown format are kept.
+    /// Problems with files and with versions of the table, one sentence each. Damaged files are deleted, those of an
+    /// unknown format are kept.
     pub warnings: Vec<String>,
 }
 
@@ -117,7 +118,8 @@ impl<P: Fn(IndexProgress)> RunWriter<'_, P> {
         (self.progress)(IndexProgress { stage, done, total, unit, ended: false });
     }
 
-    /// Loads all runs that cover a wanted file, whole: a run that is only assumed to be undamaged would stay damaged.
+    /// Loads all runs that cover a wanted file. They are read whole to find damage: a damaged run that is not noticed
+    /// here would never be replaced.
     async fn load(&mut self) -> Result<()> {
         let files = self.files.list().await?;
         let total = files.iter().map(|file| file.bytes).sum();
@@ -160,8 +162,8 @@ impl<P: Fn(IndexProgress)> RunWriter<'_, P> {
         Ok(())
     }
 
-    /// Keeps the loaded runs of one seed, that of the most wanted rows, and of them those that cover a wanted file that
-    /// no larger one covers.
+    /// Chooses the seed whose runs have the most wanted rows, and keeps the loaded runs of this seed that cover a
+    /// wanted file that no larger one covers.
     fn choose(&mut self) {
         let mut rows_by_seed: HashMap<u64, u64> = HashMap::new();
         for HeldRun { run, .. } in &self.held {
@@ -298,7 +300,7 @@ impl<P: Fn(IndexProgress)> RunWriter<'_, P> {
     }
 
     /// Removes from `doubtful` the files with a data file that some version has. Returns whether all versions could be
-    /// looked at.
+    /// opened.
     async fn retain_unneeded(
         &mut self,
         doubtful: &mut Vec<(String, Vec<DataFile>)>,

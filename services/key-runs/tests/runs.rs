@@ -246,7 +246,7 @@ async fn files_of_an_unknown_format_are_kept() {
 async fn of_runs_with_several_seeds_one_seed_stays() {
     let place = Place::new().await;
     place.write_runs().await;
-    // As two commands would leave it that write the first runs at the same time.
+    // The folder is as two commands leave it if they write its first runs at the same time.
     let aside = place.folder().with_file_name("aside");
     std::fs::rename(place.folder(), &aside).unwrap();
     place.append(3_000..3_100).await;

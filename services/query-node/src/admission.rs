@@ -45,7 +45,7 @@ pub struct Ask {
 impl AdmissionQueue {
     /// Creates a queue whose lanes each run `concurrency` requests and let `waiting_max` wait. Batch work may fill at
     /// most half of the places in a lane's queue, and one grant at most seven eighths (all, if there are fewer than 8).
-    /// `runtime` runs the work in the background, which would keep a core from serving its connections.
+    /// `runtime` runs the work in the background. On a core, that work would delay all connections of the core.
     pub fn new(concurrency: usize, waiting_max: usize, runtime: Handle) -> Self {
         let lane = || Permits::new(concurrency, waiting_max);
         Self { on_core: lane(), in_background: lane(), runtime }

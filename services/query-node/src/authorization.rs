@@ -1,9 +1,10 @@
 //! Authorization: who calls, and what the policy lets the caller do.
 //!
 //! The caller is identified before its call begins ([`identify`]). The call is authorized for its table before the
-//! table is opened ([`Authorization::of`]), so that a table which the caller may not see costs and answers the same as
-//! one that does not exist. A stream is authorized again while it lasts ([`Authorization::renew`]): its rights end when
-//! no grant of the current policy allows the call any more, or when the caller's credentials are no longer accepted.
+//! table is opened ([`Authorization::of`]), so that a request for a table that the caller may not see costs as much,
+//! and gets the same answer, as one for a table that does not exist. A stream is authorized again while it lasts
+//! ([`Authorization::renew`]): its rights end when no grant of the current policy allows the call any more, or when the
+//! caller's credentials are no longer accepted.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -72,7 +73,7 @@ pub fn address_of<T>(request: &Request<T>) -> Option<SocketAddr> {
 /// The right of a call to use one table.
 pub struct Authorization {
     permission: Permission,
-    /// The grant that allows it.
+    /// The grant that allows the call.
     pub grant: Arc<Grant>,
     /// Counts the call towards the grant's limit of concurrent calls, until it is dropped.
     _running: Running,
@@ -95,7 +96,7 @@ impl Authorization {
         Ok(Self { permission, grant, _running: running })
     }
 
-    /// Returns whether it is for `permission`.
+    /// Returns whether the call was authorized for `permission`.
     pub fn is_for(&self, permission: Permission) -> bool {
         self.permission == permission
     }

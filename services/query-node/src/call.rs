@@ -43,7 +43,7 @@ pub struct Call {
     /// The rows of the answer, and their size in bytes.
     answered: (u64, u64),
     began: Instant,
-    /// When the present stage began.
+    /// The time at which the current stage began.
     stage_began: Instant,
     explains: bool,
     explained: Vec<query::Stage>,
@@ -131,7 +131,7 @@ impl Call {
         Ok(open)
     }
 
-    /// Authorizes a call again that is still in progress.
+    /// Authorizes the call again while it is in progress.
     ///
     /// # Errors
     /// The errors of [`Authorization::renew`].
@@ -215,7 +215,8 @@ impl Call {
         &self.state
     }
 
-    /// Returns whether the call's stages are of interest by themselves: its trace is sampled, or it is explained.
+    /// Returns whether the call needs stages of its own, because its trace is sampled or its caller has asked for
+    /// `explain`.
     pub fn is_observed(&self) -> bool {
         self.explains || self.recording.as_ref().is_some_and(Recording::is_sampled)
     }

@@ -41,8 +41,8 @@ const GET_BYTES_MAX: usize = KEYS_MAX * KEY_BYTES_MAX + NAMES_BYTES_MAX;
 /// Maximum size of a Take in bytes.
 const TAKE_BYTES_MAX: usize = TAKE_ROWS_MAX * size_of::<u64>() + NAMES_BYTES_MAX;
 
-/// Maximum size of the body of a plain HTTP call in bytes: that of a filter with the ids of as many rows as a query may
-/// return.
+/// Maximum size of the body of a plain HTTP call in bytes: enough for a filter with the ids of as many rows as a query
+/// may return.
 const HTTP_BODY_BYTES_MAX: usize = 32 << 20;
 
 /// The maximum size of a gRPC request in bytes, over all calls: that of a Get.

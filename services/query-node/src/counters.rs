@@ -200,7 +200,7 @@ impl ShardMetrics {
         fault.into_iter().for_each(|reason| self.failed(reason));
     }
 
-    /// Counts a request, or a batch of one, that was answered with an error.
+    /// Counts a request, or one batch of a Lookup stream, that was answered with an error.
     pub fn failed(&self, reason: Reason) {
         if let Some(at) = Reason::ALL.iter().position(|&it| it == reason) {
             self.failures[at].fetch_add(1, Ordering::Relaxed);

@@ -277,7 +277,7 @@ impl QueryError {
         credentials.chain([FORBIDDEN, UNKNOWN_TABLE]).chain(LimitReached::ALL)
     }
 
-    /// If the access policy refuses the request, returns the cause, as metrics have it.
+    /// If the access policy refuses the request, returns the cause, as metrics name it.
     pub fn refusal(&self) -> Option<&'static str> {
         match self {
             Self::Denied(denied) => Some(denied.as_str()),

@@ -1,4 +1,4 @@
-//! Find: returns the rows of keys. Rows are looked up and fetched until each has the key that it was found for.
+//! Finds the rows of keys. Candidates are looked up and fetched until each key has its row, or no candidates are left.
 //!
 //! The key index only says which rows may have a key, so the key column is fetched with the columns that the caller
 //! wants, and rows with another key are dropped. One fetch is enough unless a row has another key.
@@ -37,7 +37,7 @@ pub async fn find_rows(
     find_for(state, keys, wanted, call.context, &mut OneCall { call, fetch }).await
 }
 
-/// A call, or several of them, that needs rows of keys.
+/// One call, or several calls, that need the rows of keys.
 pub trait Finder {
     /// Notes that a look-up is done. `detail` describes it.
     fn looked_up(&mut self, detail: impl FnOnce() -> String);
@@ -98,7 +98,7 @@ pub async fn find_for(
             }
             _ => counted(tries.len(), "row"),
         });
-        // Without rows the first fetch returns an empty batch.
+        // The first fetch is made even without candidates: it returns an empty batch with the right columns.
         if tries.is_empty() && !rounds.is_empty() {
             break;
         }
@@ -121,7 +121,7 @@ pub async fn find_for(
     Ok(FoundRows { rows, ..found })
 }
 
-/// Returns those of the fetched rows that have the key that they were fetched for.
+/// Returns the fetched rows that have the key for which they were fetched.
 fn prove(
     fetched: &Fetched,
     key_at: usize,

@@ -13,19 +13,20 @@ const ROW_COPIES: u64 = 2;
 
 /// One core's memory for rows. It is part of the core's traffic memory.
 ///
-/// Rows hold their memory from before they are fetched, so a grant whose requests wait for an I/O node could hold all of
-/// it. A grant that holds some must leave a part of the rest to others ([`TrafficMemory::hold_for_flow`]).
+/// Rows hold their memory from before they are fetched, so a grant whose requests wait for an I/O node could hold all
+/// of it. A grant that already holds memory must leave a part of the free memory to others
+/// ([`TrafficMemory::hold_for_flow`]).
 pub struct RowMemory {
     traffic: Arc<TrafficMemory>,
-    /// The bytes that the rows of each flow hold, by its id. Nearly always locked by the core's own thread: another one
-    /// locks it only when work in the background gives up its rows.
+    /// The bytes that the rows of each flow hold, by its id. Nearly always locked by the core's own thread: another
+    /// thread locks it only when work in the background gives up its rows.
     flows: Mutex<HashMap<u64, u64>>,
 }
 
 /// The memory that the rows of one call, or of several that share a look-up, hold.
 pub struct HeldRows {
     memory: Arc<RowMemory>,
-    /// The flow of the first rows.
+    /// The flow whose memory this is. `None` before the first [`hold`](Self::hold).
     flow: Option<Flow>,
     held: HeldBytes,
 }
@@ -46,12 +47,12 @@ impl HeldRows {
         Self { memory: Arc::clone(memory), flow: None, held: HeldBytes::default() }
     }
 
-    /// Raises the memory that is held to what rows of `bytes` bytes in total need: [`ROW_COPIES`] times their size. The
-    /// memory counts as that of the flow of the first call.
+    /// Raises the memory that is held to what rows of `bytes` bytes in total need: [`ROW_COPIES`] times their size. All
+    /// of it counts as memory of the flow that the first call of `hold` names.
     ///
     /// # Errors
     /// [`QueryError::OutOfMemory`] if callers hold all traffic memory of the core, and [`QueryError::GrantOutOfMemory`]
-    /// if rows of other calls of the flow hold so much that these would leave too little to other flows.
+    /// if rows of other calls of the flow hold so much that too little would be left to other flows.
     pub fn hold(&mut self, bytes: usize, flow: Flow) -> Result<()> {
         let wanted = (bytes as u64).saturating_mul(ROW_COPIES);
         let own = self.held.bytes();
@@ -90,7 +91,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// Holds `mib` MiB of rows, in two copies each.
+    /// Holds `mib` MiB: two copies of rows of half that size.
     fn rows(memory: &Arc<RowMemory>, flow: Flow, mib: usize) -> Result<HeldRows> {
         let mut held = HeldRows::new(memory);
         held.hold(mib * MIB / 2, flow)?;

@@ -4,9 +4,9 @@ use thiserror::Error;
 
 use crate::curve::{Curve, Point};
 
-/// The part of the tolerated misses (1 - recall) by which the lower bound may be below the wanted recall. The mean itself
-/// must reach it. So 0.95 means: 0.95 was measured, and it is above 0.94 with 95 % confidence. A bound without this
-/// tolerance would cost a fifth more partitions for certainty that few users need.
+/// The fraction of the tolerated misses (1 - recall) by which the lower bound may be below the wanted recall. The mean
+/// itself must reach the wanted recall. So 0.95 means: 0.95 was measured, and it is above 0.94 with 95 % confidence.
+/// Without this tolerance, searches would read a fifth more partitions, for certainty that few users need.
 const TOLERANCE: f64 = 0.2;
 
 /// A setting that was chosen.
@@ -16,9 +16,9 @@ pub struct Setting {
     pub nprobes: u32,
     /// The number of candidates to score exactly for each requested row; at least 1.
     pub refine_factor: u32,
-    /// The k of the curve it was chosen from, and its point there.
+    /// The k of the curve from which the setting was chosen.
     pub k: u32,
-    /// The point.
+    /// The point of that curve.
     pub point: Point,
 }
 
@@ -50,8 +50,8 @@ pub enum NoSetting {
 impl Curve {
     /// Returns the cheapest setting with which a search for `k` rows reaches `recall`.
     ///
-    /// The setting is that of the next larger measured k, with as many candidates: what suffices to find the 20 nearest
-    /// rows also suffices for the 15 nearest, which are nearer.
+    /// The setting is that of the smallest measured k that is at least `k`, with as many candidates: what suffices to
+    /// find the 20 nearest rows also suffices for the 15 nearest, which are nearer.
     ///
     /// # Errors
     /// [`NoSetting`].

@@ -86,15 +86,17 @@ pub struct Point {
 /// Whether a curve was measured on an index as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// All segments that were measured are still there, and the table has not doubled.
+    /// All segments that were measured are still there, and the index covers at most twice as many rows as then.
     Same,
-    /// The index was built again by the same parameters, its table was compacted, or the table has more than doubled.
+    /// The index was built again with the same parameters, its table was compacted, or the index covers more than twice
+    /// as many rows as then.
     Earlier,
     /// It is another index.
     Other,
 }
 
-/// The factor by which the rows of a table may grow before a curve counts as one of an earlier state.
+/// The factor by which the number of rows that an index covers may grow before its curve counts as one of an earlier
+/// state.
 const GROWTH_MAX: u64 = 2;
 
 impl Curve {
@@ -117,8 +119,8 @@ impl Curve {
         }
     }
 
-    /// Returns a sentence about an index that the default refine factor cannot repair: for `k` rows, with any number of
-    /// partitions, it stays below a recall of 0.95.
+    /// Returns a warning if the default refine factor does not make up for the compression of the index: searches for
+    /// `k` rows stay below a recall of 0.95 with any number of partitions.
     pub fn refine_warning(&self, k: u32) -> Option<String> {
         let of_k = self.of_k.iter().find(|it| it.k == k)?;
         let best = of_k.default_refine_best;
@@ -163,7 +165,8 @@ impl From<&Shown> for RecallSetting {
 const SHOWN: [f64; 6] = [0.8, 0.9, 0.95, 0.98, 0.99, 0.995];
 
 impl Curve {
-    /// Returns the default setting and the chosen ones, for each measured k. Recalls that no setting reaches are left out.
+    /// Returns the default setting and the settings chosen for [`SHOWN`], for each measured k. Recalls that no setting
+    /// reaches are left out.
     pub fn shown(&self) -> Vec<Shown> {
         let of_k = |of_k: &CurveOfK| {
             let k = of_k.k;
@@ -178,7 +181,7 @@ impl Curve {
     }
 }
 
-/// The recall below which the default refine factor does not repair what compression loses.
+/// The recall that searches with the default refine factor must be able to reach. Otherwise the index has a warning.
 const REPAIRED: f64 = 0.95;
 
 #[cfg(test)]

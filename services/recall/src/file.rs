@@ -19,28 +19,28 @@ const START: &[u8] = b"bireme recall curve 1 ";
 /// The length of the checksum, in hexadecimal digits.
 const DIGITS: usize = 8;
 
-/// The reason why bytes are not believed to be a curve.
+/// The reason why bytes are refused as a curve's file.
 #[derive(Debug, Error)]
 pub enum CurveError {
-    /// They do not begin as a curve's file does.
+    /// The bytes do not begin as a curve's file does.
     #[error("it is not a recall curve of a known format")]
     Format,
-    /// They are too many.
+    /// There are too many bytes.
     #[error("it has {bytes} bytes, and a recall curve has at most {CURVE_BYTES_MAX}")]
     Size {
-        /// Their number.
+        /// The number of bytes.
         bytes: usize,
     },
     /// The checksum is wrong.
     #[error("its checksum is wrong: it is damaged")]
     Checksum,
-    /// They are not the JSON of a curve.
+    /// The body is not the JSON of a curve.
     #[error("it is not a recall curve: {0}")]
     Json(#[from] serde_json::Error),
     /// A value is out of its bounds.
     #[error("its {field} is out of bounds")]
     Value {
-        /// The value.
+        /// The name of the value.
         field: &'static str,
     },
 }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::tally::tests::curve;
 
-    /// Returns the file of any body, with the right checksum.
+    /// Returns a file with this body and the right checksum.
     fn signed(body: &[u8]) -> Vec<u8> {
         let head = format!("{}{:08x}\n", std::str::from_utf8(START).unwrap(), crc(body));
         [head.as_bytes(), body].concat()

@@ -14,8 +14,8 @@ const KIND: &str = "recall";
 /// The end of the name of a curve's file.
 const EXTENSION: &str = ".curve";
 
-/// The maximum number of files that are listed. A column has [`CURVES_KEPT`] at most; the bound is against a folder that
-/// somebody has filled.
+/// The maximum number of files that are listed. A column has at most [`CURVES_KEPT`]. The bound protects against a
+/// folder that somebody has filled with files.
 const FILES_MAX: usize = 100;
 
 /// The number of curves of a column that are kept: the newest, and those of earlier builds of its index, which nodes that
@@ -81,8 +81,9 @@ impl CurveFiles {
         Ok(Some(decode(&bytes)?))
     }
 
-    /// Writes a curve, and returns the name of its file. Then deletes the curves that it replaces: those of the same build
-    /// of the index, and all but the newest of the column. A file that can't be read as a curve is left alone.
+    /// Writes a curve, and returns the name of its file. Then deletes the curves that it replaces: those of the same
+    /// build of the index, and all but the newest [`CURVES_KEPT`] of the column. A file that can't be read as a curve
+    /// is left alone.
     ///
     /// # Errors
     /// Errors of the store, and [`CurveFileError::Refused`] if `bytes` are not a curve.

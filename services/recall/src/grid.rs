@@ -1,13 +1,14 @@
 //! The settings that are measured.
 
-/// The numbers of rows for which a curve is measured. Steps of at most 2.5 bound the candidates that a k between two of
-/// them scores in vain.
+/// The numbers of rows for which a curve is measured. From 10 on, each is at most 2.5 times the one before. This bounds
+/// how many candidates more than needed are scored for a k between two of them.
 pub const KS: [u32; 8] = [1, 10, 20, 50, 100, 200, 500, 1000];
 
 /// Maximum number of candidates of a measured setting: those of the largest k with the default refine factor.
 pub const CANDIDATES_MAX: u32 = 10_000;
 
-/// The refine factors. Steps of at most a tenth above 10 bound the cost of a setting that lies between two of them.
+/// The refine factors. From 10 on, steps of at most a sixth bound the additional cost if the best factor lies between
+/// two of them.
 const FACTORS: [u32; 27] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 22, 24, 27, 30, 35, 40, 45,
     50,
@@ -18,8 +19,8 @@ pub fn factors(k: u32) -> impl Iterator<Item = u32> {
     FACTORS.into_iter().filter(move |factor| factor * k <= CANDIDATES_MAX)
 }
 
-/// Returns the numbers of partitions that are measured, of an index whose largest segment has `partitions`: ascending, up
-/// to all of them, in steps of at most a tenth from 10 on, and with `default` among them.
+/// Returns the numbers of partitions that are measured for an index whose largest segment has `partitions` partitions.
+/// They ascend from 1 to `partitions`, in steps of at most a tenth from 10 on, and include `default`.
 pub fn nprobes_ladder(partitions: usize, default: usize) -> Vec<usize> {
     let partitions = partitions.max(1);
     let next = |at: &usize| (*at < partitions).then(|| (at + (at / 10).max(1)).min(partitions));
@@ -30,10 +31,10 @@ pub fn nprobes_ladder(partitions: usize, default: usize) -> Vec<usize> {
     ladder
 }
 
-/// Returns the numbers of candidates for which an index is searched, ascending. For a flat index, the first candidates of
-/// one search are those of searches for fewer: exactly for IVF_PQ, and nearly for IVF_RQ, whose searches for fewer may pass
-/// over a few rows (on WordNet, the recall of 300 questions differed by less than 0.001). A graph is searched anew for each
-/// number.
+/// Returns the numbers of candidates for which an index is searched, ascending. For a flat index, one search suffices:
+/// its first candidates are those of a search for fewer. This holds exactly for IVF_PQ. For IVF_RQ, a search for fewer
+/// may pass over a few rows (on WordNet, the recall of 300 questions differed by less than 0.001). A graph is searched
+/// anew for each number.
 pub fn searched_candidates(is_flat: bool) -> Vec<usize> {
     match is_flat {
         true => vec![CANDIDATES_MAX as usize],

@@ -13,8 +13,9 @@ pub struct Trial<'a> {
     /// The exact answer, nearest first: ids of rows and their distances. It has as many rows as the largest measured k, or
     /// all that there are.
     pub exact: &'a [(u64, f32)],
-    /// The candidates that the index returns, by searches for one number of candidates, or for several, ascending. A
-    /// setting is judged by the largest search that asks for no more candidates than it, or else by the first.
+    /// The index's candidates: from searches for one number of candidates, or for several in ascending order. A setting
+    /// is judged by the largest search that asks for at most as many candidates as the setting, or by the first search
+    /// if all ask for more.
     pub searches: &'a [SearchesFor],
 }
 
@@ -27,7 +28,7 @@ pub struct SearchesFor {
     pub rungs: Vec<(Vec<u64>, u64)>,
 }
 
-/// The sums of all settings.
+/// The sums of the recall of all settings.
 pub struct Tally {
     nprobes: Vec<usize>,
     /// The grid of each k: recall and its square, for each number of partitions and each factor.
@@ -41,11 +42,12 @@ pub struct Tally {
 struct Grid {
     k: u32,
     factors: Vec<u32>,
-    /// Sums of the recall and of its square, of each factor of the first number of partitions, then of the next.
+    /// The sums of the recall and of its square: for each factor with the first number of partitions, then with the
+    /// next.
     sums: Vec<(f64, f64)>,
 }
 
-/// A setting that a search may have, for [`Tally::finish`].
+/// The default setting of searches, for [`Tally::finish`].
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
     /// The number of partitions that searches have by default.
@@ -55,8 +57,9 @@ pub struct Measured {
 }
 
 impl Tally {
-    /// Creates the sums for the numbers of partitions `nprobes`, ascending, and each of [`KS`] that is at most `k_max`. An
-    /// index compares `compared_per_scored` rows in the time in which one row is scored exactly.
+    /// Creates an empty tally for each number of partitions in `nprobes`, which is ascending, and each k of [`KS`] up
+    /// to `k_max`. `compared_per_scored` is the number of rows that an index compares in the time in which one row is
+    /// scored exactly.
     pub fn new(nprobes: &[usize], k_max: usize, compared_per_scored: f64) -> Self {
         let k_max = u32::try_from(k_max).unwrap_or(u32::MAX);
         let grid = |k: u32| {
@@ -71,7 +74,8 @@ impl Tally {
     /// Adds a question.
     ///
     /// # Panics
-    /// If it has no searches, or another number of rungs than the ladder.
+    /// If the question has no searches, if they are not ascending, or if one has another number of rungs than the
+    /// ladder.
     pub fn add(&mut self, trial: &Trial<'_>) {
         let searches = trial.searches;
         assert!(searches.is_sorted_by_key(|it| it.candidates), "searches for more and more rows");
@@ -111,7 +115,8 @@ impl Tally {
         self.questions
     }
 
-    /// Returns the curve of each k. `default` is the setting of searches that set none, and must be in the grid.
+    /// Returns the curve of each k. `default` is the setting of searches that set none. If it was not measured, the
+    /// most expensive point stands for it.
     pub fn finish(&self, default: Measured) -> Vec<CurveOfK> {
         self.grids.iter().map(|grid| self.curve_of(grid, default)).collect()
     }
@@ -156,8 +161,8 @@ impl Tally {
     }
 }
 
-/// Returns the number of rows of the right answer of `k` rows, and the number of rows at the start of `exact` any of which
-/// may be in it: rows as near as the last one are as right as it is.
+/// Returns the number of rows of the right answer for `k` rows, and how many rows at the start of `exact` may be in it:
+/// also those that are as near as the answer's last row.
 fn wanted(exact: &[(u64, f32)], k: usize) -> (usize, usize) {
     let k = k.min(exact.len());
     let farthest = k.checked_sub(1).map(|last| exact[last].1);
@@ -165,7 +170,8 @@ fn wanted(exact: &[(u64, f32)], k: usize) -> (usize, usize) {
     (k, k + tied.count())
 }
 
-/// Returns the positions of rows of the exact answer among the candidates, ascending, with their ranks there.
+/// Returns, for the candidates that are in the exact answer, their positions among the candidates, ascending, and their
+/// ranks in the exact answer.
 fn right_rows(candidates: &[u64], rank_of: &HashMap<u64, usize>) -> Vec<(usize, usize)> {
     let candidates = candidates.iter().take(CANDIDATES_MAX as usize).enumerate();
     candidates.filter_map(|(position, row)| Some((position, *rank_of.get(row)?))).collect()

@@ -15,7 +15,7 @@ use crate::error::{QueryError, Result};
 pub enum Reply {
     /// The request has ended.
     Whole(Box<Call>, Result<Answer>),
-    /// The answer of a request that goes on: its first piece is there.
+    /// The request is still running. The body begins with the first piece of its answer.
     Pieces(Body, Format),
     /// The request has failed and ended.
     Failed(Fault),
@@ -27,7 +27,7 @@ pub enum Answer {
     Json(serde_json::Value),
     /// Rows.
     Arrow(Bytes, Format),
-    /// Nothing but success.
+    /// Success, with an empty body.
     Nothing,
 }
 
@@ -84,7 +84,7 @@ enum Inner {
 }
 
 impl ArrowWriter {
-    /// Begins rows of this schema.
+    /// Creates a writer of rows with this schema.
     pub fn new(schema: &Schema) -> Result<Self> {
         let has_dictionary = schema.fields().iter().any(|field| has_dictionary(field));
         let inner = match has_dictionary {
@@ -128,7 +128,7 @@ impl ArrowWriter {
         std::mem::take(out).into()
     }
 
-    /// Ends the rows. Further bytes are to be taken.
+    /// Ends the rows, which writes further bytes.
     pub fn finish(&mut self) -> Result<()> {
         match &mut self.inner {
             Inner::File(writer) => Ok(writer.finish()?),

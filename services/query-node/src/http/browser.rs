@@ -1,9 +1,9 @@
-//! Requests of web pages. Those of the origins that `browser_origins` names are answered, as browsers expect it (CORS); all
-//! others are refused.
+//! Requests of web pages. Pages whose origins `browser_origins` names get answers, with the headers that browsers
+//! expect (CORS). All other pages are refused.
 //!
 //! Browsers say which page a request comes from. A page that somebody lures a user to must not read the tables that the
-//! user's machine can reach. If its name leads to the node's own address (DNS rebinding), a browser takes the node for a
-//! part of the page: it sends no `Origin` with a GET then, but the page's name as the host.
+//! user's machine can reach. If its name leads to the node's own address (DNS rebinding), a browser takes the node for
+//! the page's own server. It then sends no `Origin` with a GET, but it sends the page's name as the host.
 
 use axum::body::Body;
 use axum::http::header::{
@@ -20,7 +20,7 @@ use crate::config::WebOrigin;
 /// The header by which a browser says how a request's page is related to the node.
 const FETCH_SITE: &str = "sec-fetch-site";
 
-/// The headers of answers that pages may read, besides those that they always may.
+/// The headers of answers that pages may read, besides those that browsers always let them read.
 const EXPOSED: &str = "phalanx-version, x-lancedb-version, x-request-id, retry-after";
 
 /// The time in seconds for which a browser need not ask again what a page may send.
@@ -50,7 +50,7 @@ pub fn preflight(headers: &HeaderMap) -> Response<Body> {
     *response.status_mut() = StatusCode::NO_CONTENT;
     let answer = response.headers_mut();
     answer.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
-    // A header that no call knows is ignored.
+    // Every header may be sent: one that no call knows is ignored.
     if let Some(asked) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
         answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
     }
@@ -72,7 +72,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the origin that the answer names, or whether there is none, for a request with these headers.
+    /// For a request with these headers, returns the origin that the answer names, if any, or `Err` if the request is
+    /// refused.
     fn origin(uri: &str, headers: &[(&str, &str)]) -> Result<Option<String>, ()> {
         let mut request = Request::builder().uri(uri);
         for (name, value) in headers {

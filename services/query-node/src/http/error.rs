@@ -6,16 +6,16 @@ use axum::http::{HeaderValue, Method, Response, StatusCode};
 use serde::Serialize;
 use wire::{Fault, Reason};
 
-/// The reason why a call of a path is refused before it becomes a request.
+/// The reason why a plain HTTP call is refused or has failed.
 #[derive(Debug)]
 pub enum HttpError {
     /// No such path is served.
     NoSuchPath(String),
-    /// The path is called with another method.
+    /// The path is called with a method that it does not have.
     Method {
         /// The path.
         path: String,
-        /// Its method.
+        /// The method that the path has.
         wanted: Method,
     },
     /// The call is part of a protocol, but is not served.
@@ -46,7 +46,7 @@ const INVALID_INPUT: u32 = 13;
 const PERMISSION_DENIED: u32 = 15;
 
 impl HttpError {
-    /// Refuses the call of a path that a protocol has, and Bireme does not.
+    /// Refuses a call that a protocol has but Bireme does not serve.
     pub fn not_built(path: &str) -> Self {
         let problem = format!(
             "{path} is not served: a query node serves reads; to write, open the table at its location in object storage"
@@ -92,7 +92,7 @@ pub fn refuse(fault: &Fault) -> Response<Body> {
         _ => code,
     };
     let said = match fault.reason {
-        // The words with which LanceDB ends a query whose time is over, wherever it runs. Programs look for them.
+        // LanceDB itself reports a query that has timed out with these words, and programs look for them.
         Reason::DeadlineExceeded => format!("Query timeout: {}", fault.message),
         _ => fault.message.clone(),
     };
@@ -114,8 +114,8 @@ fn answer(status: StatusCode, error: &str, code: u32) -> Response<Body> {
 
 /// Returns the status of a fault, and its code in the Lance Namespace specification.
 ///
-/// LanceDB's clients repeat a call after 409, 429 and 5xx except 501, so only what may pass has such a status. They take
-/// 404 for "no such table", whatever was missing, so other missing things have 400.
+/// LanceDB's clients repeat a call after 409, 429 and 5xx except 501, so only failures that may be temporary, damage
+/// and defects have such a status. They take every 404 for a missing table, so missing columns, rows and keys have 400.
 fn status_of(reason: Reason) -> (StatusCode, u32) {
     match reason {
         Reason::TableNotFound => (StatusCode::NOT_FOUND, 4),
