@@ -111,7 +111,8 @@ pub async fn describe_table(
     })
 }
 
-/// Returns the description of a key index; `None` if nobody has looked up a key, so that the index is not built.
+/// Returns the description of a key index; `None` if the column is not indexed, because nobody has looked up a key and
+/// there are no persisted runs.
 fn key_index(report: &KeyIndexReport) -> Option<KeyIndex> {
     report.is_wanted.then(|| KeyIndex {
         runs: report.runs as u32,

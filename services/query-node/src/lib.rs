@@ -7,7 +7,7 @@
 //! Invariants:
 //! - A request runs against one version of one table.
 //! - A message is validated once, at the edge.
-//! - A caller learns nothing of a table that no grant lets it see.
+//! - A caller learns nothing about a table that no grant lets it see.
 //! - Work whose deadline has passed is not begun.
 //! - A row that is returned for a key has that key.
 //! - Equal requests get equal answers: ties are broken by row address.

@@ -23,7 +23,7 @@ const SPARE_BYTES: u64 = 32 << 20;
 /// Default of `memory`, in percent of the memory that this process may use.
 const DEFAULT_PERCENT: u64 = 80;
 
-/// The cache of manifests and file footers has one part in this many of `memory`, but at most [`METADATA_CACHE_MAX`].
+/// The cache of manifests and file footers gets `memory` divided by this, but at most [`METADATA_CACHE_MAX`].
 const METADATA_CACHE_PART: u64 = 8;
 
 /// Maximum size of the cache of manifests and file footers, in bytes.

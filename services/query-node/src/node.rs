@@ -205,7 +205,7 @@ impl Drop for QueryNode {
     }
 }
 
-/// Reports the node's health, as a whole (the service without a name) and for its service.
+/// Reports the health of the node as a whole (the service without a name) and of its query service.
 async fn report(shared: &NodeState, health: &HealthReporter, status: ServingStatus) {
     shared.set_ready(status == ServingStatus::Serving);
     for service in ["", QueryServiceServer::<Service>::NAME] {

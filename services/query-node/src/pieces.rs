@@ -13,9 +13,9 @@ pub const PIECES_AHEAD_MAX: usize = 2;
 /// The channel of pieces to the caller. If it is full, the sender waits for the caller to read.
 pub type Pieces<T> = mpsc::Sender<std::result::Result<T, Fault>>;
 
-/// Runs `send`, which makes the pieces of an answer and sends them, in a task of its own, and ends `call` after it. If the
-/// caller goes, `send` is dropped, which cancels its reads, and the call ends as abandoned. Returns the first piece and
-/// the receiver of the others.
+/// Runs `send`, which makes the pieces of an answer and sends them, in a task of its own, and ends `call` after it. If
+/// the caller goes away, `send` is dropped, which cancels its reads, and the call ends as abandoned. Returns the first
+/// piece and the receiver of the others.
 ///
 /// # Errors
 /// The fault of the call, if there is no first piece: it becomes the status of the answer.

@@ -23,7 +23,7 @@ const ROWS_FIRST: usize = 256;
 /// Maximum number of rows in a piece.
 const ROWS_MAX: usize = 16_384;
 
-/// The rows at some addresses, in their order.
+/// Reads the rows at some addresses, in the order of the addresses.
 pub struct RowReader {
     pub open: Arc<OpenTable>,
     pub addrs: Vec<RowAddr>,
@@ -38,7 +38,7 @@ pub struct RowReader {
 
 /// Some of the rows.
 pub struct Piece {
-    /// The rows that are there, with their addresses.
+    /// The rows that exist, with their addresses.
     pub rows: RecordBatch,
     /// Index, in all addresses, of the first row of the piece.
     pub from: usize,
@@ -52,7 +52,7 @@ impl RowReader {
         Self { open, addrs, projection, from: 0, rows_next, held: 0 }
     }
 
-    /// Counts the memory of the addresses too, which is not that of the request.
+    /// Makes the call hold the memory of the addresses too, because no request brought them.
     pub fn holding_addresses(self) -> Self {
         Self { held: size_of_val(self.addrs.as_slice()), ..self }
     }

@@ -32,9 +32,9 @@ pub struct FoundRows {
     /// The columns that the request names, with the table's types, then row addresses and, unless `measure` is
     /// [`Measure::Nothing`], distances or scores; best first.
     pub rows: RecordBatch,
-    /// The form of `rows`.
+    /// The projection of `rows`.
     pub projection: Arc<Projection>,
-    /// The meaning of the numbers.
+    /// The meaning of the numbers in the last column.
     pub measure: Measure,
     /// Whether the vector was compared with every row that passes the filter.
     pub exhaustive: bool,
@@ -165,7 +165,7 @@ async fn with_setting(
     mut question: Question,
     context: RequestContext,
 ) -> Result<Question> {
-    // A search that compares every row finds all.
+    // A search that compares every row finds all of the nearest rows anyway.
     let (By::Vector { column, .. }, Some(recall), None) =
         (&question.by, question.recall, question.exact)
     else {

@@ -1,5 +1,5 @@
-//! Reads from the headers of LanceDB's clients the oldest version that a caller accepts. A client must not miss on one
-//! node what it has seen on another, or has written.
+//! Reads which versions of a table a caller accepts, from the headers of LanceDB's clients. A client must find on every
+//! node what it has written, or has seen on another node.
 
 use std::time::SystemTime;
 
@@ -9,9 +9,9 @@ use wire::{Fault, Reason};
 /// The lower bounds that a request sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Freshness {
-    /// The least version.
+    /// The lowest version.
     pub version: u64,
-    /// The time at or after which the latest version was looked for.
+    /// The node must have looked for the latest version at this time or later.
     pub since: Option<SystemTime>,
 }
 
@@ -29,7 +29,7 @@ impl Freshness {
         }
         let name = "x-lancedb-min-timestamp";
         let since = text(headers, name).map(|text| {
-            // humantime reads only times of UTC that end with `Z`.
+            // humantime reads only times in UTC that end with `Z`.
             let utc = text.strip_suffix("+00:00").map(|time| format!("{time}Z"));
             humantime::parse_rfc3339(utc.as_deref().unwrap_or(text)).map_err(|_| bad(name, text))
         });

@@ -1,5 +1,5 @@
-//! Plain HTTP, as LanceDB's clients and those of the Lance Namespace specification speak it, beside gRPC on the same
-//! port. Calls that write a table are not served.
+//! Plain HTTP, as LanceDB's clients and clients of the Lance Namespace specification speak it, on the same port as
+//! gRPC. Calls that write a table are not served.
 //!
 //! ```text
 //! path ─► route ─► caller, deadline ─► body ─► query: Search (by vectors, by words), or scan ─► Arrow IPC
@@ -7,8 +7,9 @@
 //!                                         └──► prewarm: loads an index, fills drives
 //! ```
 //!
-//! A search becomes the same request as by gRPC, and takes the same path (`search.rs`); so do callers, grants, deadlines,
-//! memory, metrics and the audit log. A row's id, which clients see as `_rowid`, is its address.
+//! A search becomes the request that gRPC would carry, and takes the same path (`search.rs`). Callers, grants,
+//! deadlines, memory, metrics and the audit log are handled as for gRPC. A row's id, which clients see as `_rowid`, is
+//! its address.
 
 mod answer;
 mod browser;
@@ -59,7 +60,7 @@ use crate::tables::OpenTable;
 /// structured full-text queries.
 const PROTOCOL_VERSION: &str = "0.3.0";
 
-/// The description of all plain calls, for programs that make clients and documents of it.
+/// The description of all plain calls, for programs that generate clients and documentation from it.
 const OPENAPI: &str = include_str!("openapi.json");
 
 /// The answers to calls that are refused before they reach their service.
@@ -117,7 +118,7 @@ async fn serve(State(state): State<Arc<ShardState>>, request: Request) -> Respon
 const REFUSED_TIME_MAX: Duration = Duration::from_secs(1);
 const REFUSED_BYTES_MAX: usize = 1 << 20;
 
-/// The header of a request's id, which is returned, so that callers find their answers in logs.
+/// The header with a request's id. The answer repeats it, so that callers can match the two in their logs.
 const REQUEST_ID: &str = "x-request-id";
 
 /// Adds the version of the protocol, and of the table.
@@ -208,7 +209,8 @@ async fn read(body: Body, call: &Call) -> Result<Bytes> {
     call.context.bound("read", Box::pin(reading)).await
 }
 
-/// Returns why a body could not be read: the status with which it was refused, or else its client has gone.
+/// Returns the reason why a body could not be read: the status with which it was refused, or else that its client has
+/// gone.
 fn unread(error: &axum::Error) -> Fault {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -229,7 +231,7 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     serde_json::from_slice(body).map_err(unparsed)
 }
 
-/// The size in bytes of the largest body, without its filter. Parsed JSON may take sixteen times as much memory.
+/// Maximum size of a body in bytes, without its filter. Parsed JSON may take sixteen times as much memory.
 const SMALL_BODY_BYTES: usize = 1 << 20;
 
 /// The text that may make a body large: a filter with the ids of many rows.
@@ -265,7 +267,7 @@ fn unparsed(error: serde_json::Error) -> QueryError {
     QueryError::BadRequest { field: "body", problem }
 }
 
-/// The version that a call names.
+/// The version and the branch that a call names.
 #[derive(Default)]
 struct Named {
     version: Option<u64>,
@@ -278,7 +280,7 @@ impl Named {
     }
 }
 
-/// The body of a call that is about no query.
+/// The body of a call that contains no query.
 #[derive(Default, Deserialize)]
 struct TableBody {
     version: Option<u64>,
@@ -306,7 +308,7 @@ struct TableRequest<'a> {
 }
 
 impl TableRequest<'_> {
-    /// Answers the call. Sets `version` to the table's.
+    /// Answers the call. Sets `version` to the version of the table that it uses.
     async fn answer(
         self,
         state: &Arc<ShardState>,
@@ -374,7 +376,7 @@ impl TableRequest<'_> {
         }
     }
 
-    /// Opens the table at the version that the call names, or at one that is as new as the caller has seen.
+    /// Opens the table at the version that the call names, or else at one that is as new as the caller requires.
     async fn open(
         &self,
         state: &ShardState,

@@ -1,4 +1,4 @@
-//! The order of the rows that a search found, by columns, in place of best first.
+//! Orders the rows that a search found by columns, instead of best first.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ pub struct Ordering {
     by: Vec<Order>,
     /// The columns that rows are ordered by.
     keys: Selection,
-    /// The number of the first rows to leave out.
+    /// The number of rows to leave out at the start.
     offset: usize,
 }
 
 impl Ordering {
-    /// Takes the order that a query asks for, if it asks for one. Its columns may be nested, or the `measure`.
+    /// Takes the order that a query asks for, if it asks for one. Its columns may be nested ones, or the `measure`.
     ///
     /// # Errors
-    /// `BadRequest` for too many columns, and `ColumnNotFound`.
+    /// `BadRequest` for too many columns or for `_rowoffset`, and `ColumnNotFound`.
     pub fn new(body: &mut QueryBody, measure: Measure, open: &OpenTable) -> Result<Option<Self>> {
         let by = body.order_by.take().unwrap_or_default();
         if by.is_empty() {
@@ -49,7 +49,8 @@ impl Ordering {
         self.keys.requested(open)
     }
 
-    /// Puts `rows`, whose last columns are row addresses and the `measure`, in this order. Rows that tie stay best first.
+    /// Puts `rows`, whose last columns are row addresses and the `measure`, in this order. Rows that tie stay best
+    /// first. Leaves out the first `offset` rows.
     pub async fn apply(&self, rows: &RecordBatch, measure: Measure) -> Result<RecordBatch> {
         let keys = self.keys.select(rows, measure, None, None).await?;
         let mut columns = Vec::with_capacity(self.by.len() + 1);

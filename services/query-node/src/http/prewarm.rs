@@ -16,7 +16,7 @@ use crate::state::ShardState;
 use crate::tables::OpenTable;
 use crate::warm::Warm;
 
-/// The number of steps that a warm may be ahead of the reader of its progress, who only keeps the last one.
+/// The number of steps that a warm may be ahead of the reader of its progress, which only keeps the last one.
 const STEPS_AHEAD: usize = 16;
 
 /// Loads an index into the node's memory, as far as `index_cache` holds it.
@@ -30,8 +30,8 @@ pub async fn index(
         return Err(QueryError::IndexUnknown { table: open.name.clone(), index: name });
     }
     let table = open.table.clone();
-    // The load takes no permit of the searches: it mostly waits for the I/O nodes, and may take minutes. One runs at a
-    // time.
+    // The load takes no permit of the admission queue, because it mostly waits for the I/O nodes, and may take minutes.
+    // One load runs at a time.
     let load = async {
         let _permit = state.shared.prewarms.acquire().await;
         let load = async move { table.prewarm_index(&name).await };

@@ -100,7 +100,7 @@ async fn by_vectors(
     finish(answer, call)
 }
 
-/// Joins the vectors of one search of a column of lists of vectors.
+/// Joins the vectors of one search in a column whose values are lists of vectors.
 fn joined(vectors: Vec<Vec<f32>>, column: &str, open: &OpenTable) -> Result<Vec<f32>> {
     let dimension = open.table.vector_dimension(column)?;
     match vectors.iter().find(|vector| vector.len() != dimension) {
@@ -149,7 +149,7 @@ pub async fn explain(
     json(call.explained().into_iter().map(line).collect::<String>())
 }
 
-/// Returns the fields that all searches have.
+/// Returns a request with the fields that all kinds of searches share.
 fn search_request(
     body: &mut QueryBody,
     open: &OpenTable,
@@ -169,7 +169,8 @@ fn search_request(
         k => small("k", k)?,
     };
     let offset = small("offset", body.offset)?;
-    // The best rows are put in order before some are skipped.
+    // With an order, rows are skipped only after the best rows have been put in order, so the search must return them
+    // too.
     let (k, offset) = match ordering {
         Some(_) => (k.saturating_add(offset), 0),
         None => (k, offset),

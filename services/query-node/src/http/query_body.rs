@@ -73,7 +73,7 @@ pub enum Columns {
 type Aliases = serde_json::Map<String, serde_json::Value>;
 
 /// Reads columns in any of their forms: `["a", …]`, `{"alias": "SQL", …}`, or as Namespace clients write them. Some of
-/// these send both fields, one of them empty. If both are empty, there are no columns, which stands for all.
+/// these send both fields, one of them empty. If both are empty, returns `None`, which stands for all columns.
 fn columns<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Columns>, D::Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -13,16 +13,16 @@ use super::error::HttpError;
 /// The delimiter of ids, unless the request names another.
 const DELIMITER: &str = "$";
 
-/// The kind of client. Both send the same calls, with other names in some bodies.
+/// The kind of client. Both kinds send the same calls, but with different names in some bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// LanceDB's clients. Their paths of tables end with a slash.
     LanceDb,
-    /// Clients of the Lance Namespace specification. Their paths do not.
+    /// Clients of the Lance Namespace specification. Their paths of tables do not.
     Namespace,
 }
 
-/// A call of a path.
+/// The call that a path stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Lists the tables of a namespace.
@@ -78,7 +78,7 @@ struct Served {
     route: fn(Parts<'_>) -> Route,
 }
 
-/// The parts of a request's path that stand for `{id}` and `{index}`.
+/// The parts of a request's path in the places of `{id}` and `{index}`.
 struct Parts<'a> {
     /// The parts of the id.
     id: Vec<String>,
@@ -86,7 +86,7 @@ struct Parts<'a> {
     dialect: Dialect,
 }
 
-/// The path of a call of one table.
+/// Returns the entry of a call of one table.
 const fn of_table(path: &'static str, route: fn(Parts<'_>) -> Route) -> Served {
     Served { method: Method::POST, path, route }
 }
@@ -143,7 +143,7 @@ impl Parts<'_> {
 }
 
 impl Served {
-    /// Returns the id and the index that `parts` names, if they have the form of the path.
+    /// Returns the id and the index in `parts`, if `parts` have the form of this path.
     fn matches<'a>(&self, parts: &[&'a str]) -> Option<(&'a str, &'a str)> {
         let own = self.path.split('/').skip(1);
         if own.clone().count() != parts.len() {

@@ -13,7 +13,8 @@ pub enum RowFilter {
 }
 
 impl RowFilter {
-    /// Parses a filter, up to one number more than `most`. Returns `None` if it is any other.
+    /// Parses a filter, and at most one number more than `most` in its list. Returns `None` for a filter of another
+    /// form.
     pub fn parse(filter: &str, most: usize) -> Option<Self> {
         let filter = filter.trim();
         if filter == "false" {
@@ -28,7 +29,8 @@ impl RowFilter {
         }
         let numbers = list.split(',').take(most + 1).map(|it| it.trim().parse().ok());
         let mut numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
-        // A number that is given twice does not make two rows. A list that is too long stays so, and is refused.
+        // A row that is named twice is returned once. A list that is too long stays too long, so that a query without a
+        // lower limit is refused.
         if numbers.len() <= most {
             numbers.sort_unstable();
             numbers.dedup();
@@ -41,7 +43,8 @@ impl RowFilter {
     }
 }
 
-/// Refuses a filter by row ids that Lance would take for other ids than this node's, which are addresses.
+/// Refuses a filter with `_rowid` on a table with stable row ids. Lance would compare it with the stable ids, but the
+/// ids that this node returns are addresses.
 pub fn check_row_ids(open: &OpenTable, filter: &str) -> Result<()> {
     if open.table.has_stable_row_ids() && filter.contains("_rowid") {
         let problem = "a filter with `_rowid` is served for this table, whose rows have stable ids, only as \

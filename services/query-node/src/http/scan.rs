@@ -1,5 +1,5 @@
-//! Queries without vectors and words: rows in the table's order or another, those that pass a filter, or those that a
-//! filter names by their ids or positions.
+//! Queries without vectors and words. They return rows in the table's order or another one: all rows, the rows that
+//! pass a filter, or the rows that a filter names by their ids or positions.
 //!
 //! The addresses of the rows are found first. The rows are then read from the I/O nodes and sent piece by piece, so
 //! that an answer of any size takes bounded memory.
@@ -66,7 +66,7 @@ pub async fn scan(
     }
 }
 
-/// Finds the rows of a query, and reads the first of them, so that `call` has its stages.
+/// Finds the rows of a query, and reads the first of them, so that `call` records the stages.
 pub async fn explain_scan(
     state: &Arc<ShardState>,
     open: &Arc<OpenTable>,
@@ -78,7 +78,7 @@ pub async fn explain_scan(
     scan.write_next(state, call, context).await.map(drop)
 }
 
-/// An answer that has begun can only be broken off. The text is logged, not sent.
+/// Returns the error with which an answer that has begun is broken off. The text is logged, not sent.
 fn text_of(fault: Fault) -> std::io::Error {
     std::io::Error::other(fault.message)
 }

@@ -30,10 +30,10 @@ const COLUMNS_MAX: usize = 4096;
 /// Maximum number of columns of an answer that are given as expressions.
 const ALIASES_MAX: usize = 100;
 
-/// Maximum number of bytes of all expressions of a query. They are parsed on the thread that serves others.
+/// Maximum number of bytes of all expressions of a query. While they are parsed, the thread serves nothing else.
 const EXPRESSIONS_BYTES_MAX: usize = 16 << 10;
 
-/// Number of rows for which expressions are computed before others on the thread get their turn.
+/// Number of rows for which an expression is computed before other tasks of the thread may run.
 const ROWS_AT_ONCE: usize = 1024;
 
 /// The columns of an answer, in their order.
@@ -57,7 +57,7 @@ enum Source {
     Column(String),
     /// The distance or the score.
     Measure,
-    /// Computed from columns of the table and the others.
+    /// Computed from columns of the table, the row's id or position, and the distance or score.
     Expression(Arc<Expression>),
 }
 
@@ -84,8 +84,8 @@ fn added_field(name: &str) -> Field {
 }
 
 impl Selection {
-    /// Selects what a query names: all columns of `open` if it names none. A distance or score is added if the search
-    /// has one, and the row's id if `with_row_id` is set, unless they are named.
+    /// Selects the columns that a query names, or all columns of `open` if it names none. A distance or score is added
+    /// if the search has one, and the row's id if `with_row_id` is set, unless they are named.
     ///
     /// # Errors
     /// `BadExpression`, `ColumnNotFound`, or `BadRequest` for a column that is no text.
@@ -195,7 +195,7 @@ impl Selection {
             }
         }
         if names.is_empty() {
-            // A request that names no column gets the default ones.
+            // A request that names no column would get the default ones.
             names.push(ROW_ADDRESS.into());
         }
         names
@@ -206,8 +206,8 @@ impl Selection {
         self.columns.iter().any(|column| column.source.reads().contains(&ROW_OFFSET))
     }
 
-    /// Returns the schema of answers made of rows with the schema `rows`, with the position of the query vector first if
-    /// there are several.
+    /// Returns the schema of an answer made of rows with the schema `rows`. With `has_query_index`, the position of the
+    /// query vector is its first column.
     pub fn schema(&self, rows: &Schema, has_query_index: bool) -> Result<SchemaRef> {
         let field = |Selected { name, source }: &Selected| -> Result<FieldRef> {
             Ok(Arc::new(match source {

@@ -1,4 +1,4 @@
-//! Calls that list and describe: tables, namespaces, versions, tags, indexes.
+//! Calls that list or describe tables, their versions, tags, branches and indexes, and that count rows.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -22,7 +22,7 @@ use crate::tables::OpenTable;
 /// Maximum number of names in one page of a list.
 const PAGE_MAX: usize = 1000;
 
-/// The rows of a fragment below which LanceDB counts it as small.
+/// The number of rows below which LanceDB counts a fragment as small.
 const SMALL_FRAGMENT_ROWS: u64 = 100_000;
 
 /// Lists the tables that `caller` may see, in the order of their names, from the one after the query's `page_token` on.
@@ -36,7 +36,7 @@ pub fn list(state: &ShardState, caller: &Caller, query: &str) -> Result<Answer> 
     };
     let after = parameter(query, "page_token").unwrap_or_default();
     let limit = limit.clamp(1, PAGE_MAX);
-    // One name that they can't write makes clients refuse the whole list.
+    // Clients refuse a whole list if it contains a name that is not valid for them.
     let is_shown = |name: &str| is_table_name(name) && caller.sees(name);
     let mut page = state.shared.catalog.names(is_shown, &after, limit + 1);
     let has_more = page.len() > limit;
@@ -128,7 +128,7 @@ pub async fn versions(
                 "metadata": it.metadata,
                 "manifest_path": it.manifest_path,
             });
-            // Clients of either kind know one of the names, and may refuse both together.
+            // Each kind of client knows one of the two names, and may refuse an answer with both.
             match dialect {
                 Dialect::LanceDb => version["timestamp"] = rfc3339(it.time).into(),
                 Dialect::Namespace => version["timestamp_millis"] = millis(it.time).into(),
@@ -262,7 +262,7 @@ fn kind(index: &IndexInfo) -> &str {
     }
 }
 
-/// Reads something of a table, in the background.
+/// Runs a read of a table in the background.
 async fn of_table<T: Send + 'static, F>(
     state: &ShardState,
     open: &OpenTable,

@@ -94,7 +94,7 @@ struct BooleanBody {
     must_not: Vec<Node>,
 }
 
-/// Words as clients send them below version 0.3.0 of the protocol, and Namespace clients.
+/// Words as Namespace clients send them, and LanceDB's clients in versions of the protocol below 0.3.0.
 #[derive(Debug, Deserialize)]
 struct PlainBody {
     query: String,

@@ -118,8 +118,8 @@ impl TierFiles {
         let Some(parts) = parts(&routes, hash_of_file(table, path), sectors) else {
             return Ok(None);
         };
-        // Each node is asked once whether it should be skipped: after an ejection, the answer may be its one trial, which
-        // must then take place even if another node is skipped.
+        // `reason_to_skip` is called once for each node: after an ejection it may grant the one request that tries the
+        // node, which must then be sent even if another node is skipped.
         let mut asked: HashMap<usize, bool> = HashMap::new();
         for (owner, _) in &parts {
             let node = &routes.nodes()[*owner];
@@ -154,7 +154,8 @@ impl TierFiles {
     }
 }
 
-/// Returns the sectors that a range of bytes touches; `None` if it is empty, or they can't be numbered.
+/// Returns the sectors that a range of bytes touches; `None` if the range is empty, or a sector's number does not fit
+/// into 32 bits.
 fn sectors_of(range: &Range<u64>) -> Option<Range<u32>> {
     let sector = |at: u64| u32::try_from(at / SECTOR_BYTES as u64).ok();
     let (first, last) = (sector(range.start)?, sector(range.end.checked_sub(1)?)?);
@@ -188,7 +189,7 @@ impl FileOnNode<'_> {
         self.node.client.open_file(TableFile { uri, path, bytes: self.bytes }, deadline).await
     }
 
-    /// Reads whole sectors. Returns also whether the node had all of them, on its drives or in RAM.
+    /// Reads whole sectors. Also returns whether the node had all of them, on its drives or in RAM.
     async fn read(
         &self,
         sectors: Range<u32>,
@@ -227,8 +228,8 @@ impl FileOnNode<'_> {
     }
 }
 
-/// Returns the chunk by which a block is placed. Neighbouring blocks have the same owner, which can read them with one
-/// request to the store.
+/// Returns the chunk by which a block is placed. Groups of [`TOGETHER_MAX`] neighbouring blocks have the same owner,
+/// which can read a group with one request to the store.
 pub fn placed(block: u32) -> ChunkId {
     ChunkId { fragment: 0, index: block / TOGETHER_MAX }
 }

@@ -94,7 +94,8 @@ impl IoNodes {
         Ok(Self { tls, prover, membership, policy, health_by_node, ejected, is_warned })
     }
 
-    /// Reads the secret that the tiers share again whenever its file changes. Returns only if there is no such secret.
+    /// Follows the file of the secret that the tiers share, and reads it again whenever it changes. Returns only if
+    /// there is no such secret.
     pub async fn follow_secret(&self) {
         if let Some(prover) = &self.prover {
             Arc::clone(prover.file()).follow().await;

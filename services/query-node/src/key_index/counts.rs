@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where a run comes from.
+/// The source of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunSource {
     /// A file beside the table.
     File,
     /// The key column.
     Column,
-    /// Other runs, of which it was merged.
+    /// Other runs, from which it was merged.
     Merge,
 }
 
@@ -18,11 +18,11 @@ impl RunSource {
     pub const NAMES: [&str; 3] = ["file", "column", "merge"];
 }
 
-/// The numbers of runs of a node since its start.
+/// The numbers of runs that a node has loaded, built or merged since its start.
 #[derive(Debug, Default)]
 pub struct RunCounts {
     by_source: [AtomicU64; RunSource::NAMES.len()],
-    /// The files that were refused: damaged ones, or ones of an unknown format.
+    /// The number of files that were refused because they are damaged or have an unknown format.
     refused: AtomicU64,
 }
 

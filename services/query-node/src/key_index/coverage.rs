@@ -14,7 +14,8 @@ use lake::Table;
 
 use crate::error::{QueryError, Result};
 
-/// The maximum number of candidates of one key. A key that more rows may have gets those with the lowest addresses.
+/// The maximum number of candidates of one key. If more rows may have a key, its candidates are those with the lowest
+/// addresses.
 const CANDIDATES_MAX: u32 = 16;
 
 /// The data files of one version with its key column, and the runs that cover them.
@@ -28,7 +29,7 @@ pub struct VersionFiles {
     is_followed: AtomicBool,
 }
 
-/// The runs of a version, and what they leave out.
+/// The runs of a version, and the fragments that they do not cover.
 #[derive(Debug)]
 pub struct Coverage {
     pub set: RunSet,
@@ -43,11 +44,11 @@ pub struct Coverage {
 pub struct Candidates {
     /// The rows of all keys, key after key, by ascending address. None of them is deleted.
     pub rows: Vec<RowAddr>,
-    /// For each key, the end of its rows.
+    /// For each key, the index in `rows` at which its rows end.
     pub ends: Vec<u32>,
-    /// The positions of the keys that further rows may have, ascending.
+    /// The positions, ascending, of the keys that more rows may have than are listed.
     pub cut: Vec<u32>,
-    /// The fragments, ascending, whose rows are in no run: they may have the keys too.
+    /// The fragments that no run covers, ascending. Their rows may have the keys too.
     pub uncovered: Arc<[u32]>,
 }
 
@@ -85,7 +86,7 @@ impl VersionFiles {
         self.coverage.store(Arc::new(Coverage::new(runs, &self.files)));
     }
 
-    /// Returns the rows that may have these keys. Waits only for deletions of fragments with candidates that have not
+    /// Returns the rows that may have these keys. Waits only if the deletions of a fragment with candidates have not
     /// been loaded yet.
     ///
     /// # Errors
@@ -149,8 +150,8 @@ impl Coverage {
         Self { set, hasher, uncovered: uncovered.into() }
     }
 
-    /// Returns the hashes of keys. Null gets the hash of some other key: no row proves it. Without a run, all hashes are
-    /// 0.
+    /// Returns the hashes of keys. A null key gets the hash 0 and may have candidates, but no row turns out to have it.
+    /// Without a run, all hashes are 0.
     fn hashes(&self, keys: &ArrayRef) -> Result<Vec<u64>> {
         let Some(hasher) = &self.hasher else { return Ok(vec![0; keys.len()]) };
         let mut hashes = Vec::with_capacity(keys.len());
@@ -172,7 +173,7 @@ fn lowest(set: &RunSet, hash: u64, is_live: impl Fn(RowAddr) -> bool) -> Vec<Row
                 lowest.pop();
             }
         }
-        // Nothing is found, so the limit is not reached and every candidate is seen.
+        // No row counts as live, so the limit is not reached and every candidate is seen.
         false
     };
     set.lookup(&[hash], 0, collect, &mut Found::default());

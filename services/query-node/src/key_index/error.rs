@@ -1,4 +1,4 @@
-//! Why a run can't be built or merged.
+//! The errors of building and merging runs.
 
 use bytesize::ByteSize;
 use key_index::KeyIndexError;
@@ -14,7 +14,7 @@ pub enum RunError {
         ByteSize::b(max.as_u64() + needed.as_u64())
     )]
     Full {
-        /// The memory that is missing, while runs are built and merged.
+        /// The memory that is missing, including what building or merging takes for a while.
         needed: ByteSize,
         /// The setting's value.
         max: ByteSize,

@@ -16,7 +16,8 @@ use super::version::VersionKeys;
 pub struct KeyIndexes {
     memory: Arc<KeyIndexMemory>,
     counts: Arc<RunCounts>,
-    /// The runs of each table's name and key column, for versions in use. Locked only while a version is opened.
+    /// The runs by the table's name and key column, as long as a version of the table is in use. Locked only while a
+    /// version is opened.
     tables: Mutex<HashMap<(String, String), Weak<TableRuns>>>,
     /// The runtime that loads and builds runs.
     background: Handle,
@@ -41,7 +42,7 @@ impl KeyIndexes {
     }
 
     /// Returns the index of `column` of one version of the table `name`; `None` if columns of its type are not indexed,
-    /// or no table is. The runs of other versions are used if this version has their files.
+    /// or if `key_index` is 0. The runs of other versions are used if this version has their files.
     pub fn open(&self, name: &str, table: &Table, column: &str) -> Option<Arc<VersionKeys>> {
         let field = table.schema().field_with_name(column).ok()?;
         let key_type = key_type(field.data_type()).filter(|_| self.memory.max > 0)?;

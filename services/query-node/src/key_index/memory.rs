@@ -11,7 +11,8 @@ pub struct KeyIndexMemory {
     /// The maximum, in bytes.
     pub max: u64,
     used: AtomicU64,
-    /// Has one permit: runs are loaded, built and merged one at a time, so that the scratch memory of one must fit.
+    /// Has one permit: runs are loaded, built and merged one at a time, so that the scratch memory of only one must
+    /// fit.
     builder: Semaphore,
 }
 
@@ -25,7 +26,7 @@ impl KeyIndexMemory {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Waits until no run is loaded, built or merged.
+    /// Waits until no other run is being loaded, built or merged. The next caller waits until the permit is dropped.
     pub async fn turn(&self) -> SemaphorePermit<'_> {
         self.builder.acquire().await.expect("the semaphore is never closed")
     }

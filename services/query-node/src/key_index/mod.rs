@@ -1,8 +1,9 @@
-//! The key indexes of a node's tables: which rows may have a key, in memory (`services/key-index` has the format).
+//! The key indexes of a node's tables. They are in memory, and say which rows may have a key (`services/key-index` has
+//! the format).
 //!
-//! A table's key column is indexed in the background: from its first look-up on, or from the start if there are files of
-//! persisted runs beside the table (`services/key-runs`). Runs are loaded from these files, and else built from the key
-//! column. They are shared by all versions that have their data files:
+//! A table's key column is indexed in the background: from its first look-up on, or from the start if there are files
+//! of persisted runs beside the table (`services/key-runs`). Runs are loaded from these files or, if there are none,
+//! built from the key column. They are shared by all versions that have their data files:
 //!
 //! ```text
 //! KeyIndexes ── one per node: the memory of all runs; one run is loaded, built or merged at a time
@@ -11,7 +12,7 @@
 //! ```
 //!
 //! Invariants:
-//! - A look-up never waits for a run. Data files without a run are named ([`Candidates::uncovered`]), and the caller
+//! - A look-up never waits for a run. Data files without a run are reported ([`Candidates::uncovered`]), and the caller
 //!   finds their rows in another way.
 //! - All runs together, and what loading or building one takes, stay within `key_index`. If the runs of a table do not
 //!   fit, none of its missing runs is loaded or built, and the reason is reported.

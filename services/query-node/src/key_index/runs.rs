@@ -1,8 +1,9 @@
 //! The runs of one key column of a table, and the task that loads, builds and merges them.
 //!
-//! Each time the task begins and a version has data files without a run, it lists the files of persisted runs, and opens
-//! one after the other, largest first, until no data file is missing. What they do not cover is built from the key
-//! column. A persisted run must have the seed of the runs that are there; without one, any seed is taken.
+//! Each time the task begins and a version has data files without a run, it lists the files of persisted runs, and
+//! opens one after the other, largest first, until no data file is missing. What they do not cover is built from the
+//! key column. A persisted run is used only if it has the seed of the runs that the table already has. If there are
+//! none, it may have any seed.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,7 @@ pub struct TableRuns {
     memory: Arc<KeyIndexMemory>,
     counts: Arc<RunCounts>,
     background: Handle,
-    /// Whether somebody has looked up a key. Before, runs are loaded, but none is built.
+    /// Whether somebody has looked up a key. Before that, runs are loaded but not built.
     is_looked_up: AtomicBool,
     state: Mutex<RunsState>,
 }
@@ -42,7 +43,7 @@ pub struct RunsReport {
     pub is_wanted: bool,
     /// The memory of all runs.
     pub bytes: u64,
-    /// The number of a set's runs that were loaded.
+    /// The number of a set's runs that were loaded from files.
     pub runs_loaded: usize,
     /// The reason why the last attempt to build or merge a run failed.
     pub fault: Option<Arc<str>>,
@@ -58,11 +59,11 @@ struct RunsState {
     runs: Vec<HeldRun>,
     /// The files of persisted runs that the task has not opened, smallest first; `None` until it has listed them.
     unopened: Option<Vec<RunFile>>,
-    /// The names of files that were opened, whatever came of it. They are not opened again: a file never changes, and a
-    /// later version's new data files are in none of them.
+    /// The names of files that were opened, whether they could be used or not. They are not opened again: a file never
+    /// changes, and a later version's new data files are in none of them.
     opened: HashSet<String>,
-    /// The newest version, and the memory of all runs in use, when memory was too short. Nothing is begun until one of
-    /// them changes.
+    /// The newest version, and the memory that key indexes used, when memory was too short. The task does not begin
+    /// again until one of the two changes.
     full_at: Option<(u64, u64)>,
     /// The versions that the runs cover.
     versions: Vec<Weak<VersionFiles>>,
@@ -83,7 +84,7 @@ enum Work {
     List { table: Table },
     /// Load a persisted run, if it covers a missing file.
     Load { table: Table, file: RunFile },
-    /// Read the key column of some files, each of a version that has it.
+    /// Build a run from the key column of some files. Each file comes with a version that has it.
     Build { files: Vec<(Table, DataFile)>, replaced: Vec<Arc<Run>> },
     /// Merge `replaced`, and keep the files that some version has.
     Merge { replaced: Vec<Arc<Run>>, live: HashSet<DataFile> },
@@ -106,8 +107,9 @@ impl TableRuns {
         &self.column
     }
 
-    /// Takes a version that was opened. It is covered with the runs that there are, and what is missing is begun, if the
-    /// index is wanted. The first version's folder is searched for persisted runs: if there are any, the index is wanted.
+    /// Takes a version that was opened. If the index is wanted, covers the version with the existing runs, and begins
+    /// to load and build the missing ones. If not, the first call looks for persisted runs beside the table, and the
+    /// index is wanted if there are any.
     pub fn open(self: &Arc<Self>, version: &Arc<VersionFiles>) {
         let mut state = self.state();
         if state.is_wanted {
@@ -142,7 +144,7 @@ impl TableRuns {
         }
     }
 
-    /// Covers `version` with the runs that there are, and begins to load and build what is missing.
+    /// Covers `version` with the existing runs, and begins to load and build the missing ones.
     fn join(
         self: &Arc<Self>,
         state: &mut RunsState,
@@ -157,7 +159,7 @@ impl TableRuns {
         }
     }
 
-    /// Begins to load, build and merge what is missing, if the index is wanted. `version` is the current one.
+    /// If the index is wanted, begins to load and build missing runs, and to merge runs. `version` is the current one.
     pub fn follow(self: &Arc<Self>, version: &Arc<VersionFiles>) {
         let mut state = self.state();
         if state.is_wanted {
@@ -169,7 +171,7 @@ impl TableRuns {
         }
     }
 
-    /// Returns the state of all runs, and how many of those of `set` were loaded.
+    /// Returns the state of all runs, and how many runs of `set` were loaded from files.
     pub fn report(&self, set: &RunSet) -> RunsReport {
         let state = self.state();
         let is_loaded = |it: &&HeldRun| {
@@ -206,15 +208,15 @@ impl TableRuns {
         }
     }
 
-    /// Returns the newest version, and the memory of all runs in use.
+    /// Returns the number of the newest version, and the memory that key indexes use, in bytes.
     fn room(&self, state: &RunsState) -> (u64, u64) {
         let versions = state.versions_in_use();
         let newest = versions.first().map_or(0, |version| version.table().version());
         (newest, self.memory.used())
     }
 
-    /// Ends the task after a failure. The next version, or the next check for one, begins it again; if memory is too
-    /// short, once there is another version or more memory.
+    /// Ends the task after a failure. The next version, or the next check for one, begins it again. If memory was too
+    /// short, it must first change, or there must be a newer version.
     fn give_up(&self, error: &RunError) {
         let mut state = self.state();
         state.is_building = false;
@@ -323,7 +325,7 @@ impl TableRuns {
         files: &RunFiles,
         file: &RunFile,
     ) -> Result<Option<(Run, Reserved)>, RunFileError> {
-        // Its pages are most of a file, and are in memory as they are in the file.
+        // A file consists mostly of pages, which take as much memory as they have bytes in the file.
         if self.memory.used().saturating_add(file.bytes) > self.memory.max {
             return Ok(None);
         }
@@ -431,7 +433,7 @@ impl TableRuns {
         Ok(None)
     }
 
-    /// Returns the files to build a run of next, newer ones first.
+    /// Returns the files of the next run to build, newer ones first.
     ///
     /// # Errors
     /// If the runs of all `missing` files do not fit.
@@ -487,7 +489,7 @@ fn facts(run: &Run, live: &HashSet<DataFile>) -> RunFacts {
     RunFacts { live_rows, dead_rows: all - live_rows, hash_bits: run.hash_bits() }
 }
 
-/// Returns the file with a table that has it.
+/// Returns the file with a version of the table that has it.
 fn of_a_version(versions: &[Arc<VersionFiles>], file: &DataFile) -> Option<(Table, DataFile)> {
     let version = versions.iter().find(|version| version.files().contains(file))?;
     Some((version.table().clone(), file.clone()))

@@ -18,8 +18,8 @@ pub struct VersionKeys {
 }
 
 impl VersionKeys {
-    /// Opens the index of a version. If the column is indexed, runs of other versions that have its files cover it from
-    /// now on. The first version looks for persisted runs, and begins to index the column if there are any.
+    /// Opens the index of a version. If the column is indexed, existing runs that have the version's files cover it
+    /// from now on. The first version looks for persisted runs, and begins to index the column if there are any.
     pub(super) fn open(table: &Table, runs: Arc<TableRuns>) -> Arc<Self> {
         let files = Arc::new(VersionFiles::new(table, &runs.column().name));
         runs.open(&files);
@@ -38,12 +38,12 @@ impl VersionKeys {
         }
     }
 
-    /// Builds and merges what is missing, if the column is indexed. Does not wait for it.
+    /// If the column is indexed, begins to load and build missing runs, and to merge runs. Does not wait for them.
     pub fn follow(&self) {
         self.runs.follow(&self.files);
     }
 
-    /// Returns whether the runs know anything of the version: at least one of its files is covered, or it has none.
+    /// Returns whether the runs cover at least one of the version's files, or the version has no files.
     pub fn covers_any(&self) -> bool {
         let (files, uncovered) = (self.files.files().len(), self.files.coverage().uncovered.len());
         uncovered < files || files == 0
@@ -54,8 +54,8 @@ impl VersionKeys {
         self.files.coverage().uncovered.is_empty()
     }
 
-    /// Returns the rows that may have these keys, which are values of the column's type. Waits only for deletions of
-    /// fragments with candidates that have not been loaded yet.
+    /// Returns the rows that may have these keys, which are values of the column's type. Waits only if the deletions of
+    /// a fragment with candidates have not been loaded yet.
     ///
     /// # Errors
     /// Errors of the store, or of keys of another type, which are a defect.

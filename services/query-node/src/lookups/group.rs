@@ -38,7 +38,8 @@ pub struct Group {
 /// The answer to a group.
 pub struct Answer {
     pub projection: Arc<LookupOpen>,
-    /// The schema of the rows; `None` if there are none. Or the reason why the projection can't be opened.
+    /// The schema of the rows, or the reason why the projection can't be opened. `Ok(None)` if all batches failed, so
+    /// that there are no rows.
     pub opened: std::result::Result<Option<RowsSchema>, Fault>,
     pub replies: Vec<LookupReply>,
     /// The memory of the replies' rows.
@@ -144,11 +145,11 @@ impl Opened {
         RowsSchema { schema, version: self.table.version(), is_needed }
     }
 
-    /// Answers batches together. If that fails, each is answered alone if the cause may concern only one of them, or
-    /// their number.
+    /// Answers the batches together. If that fails, and the cause may lie in one batch or in how many there are,
+    /// answers each batch alone.
     ///
     /// # Errors
-    /// If all batches fail for one reason.
+    /// The error of a failure that all batches share. Failures of single batches are in the replies.
     async fn answer_batches(
         &self,
         state: &ShardState,
@@ -269,7 +270,8 @@ fn results(
     batches.iter().map(result).collect()
 }
 
-/// Takes the positions that are in `range` from the front of `positions`. Returns them relative to its start.
+/// Takes the positions that are in `range` from the front of `positions`. Returns them relative to the start of
+/// `range`.
 fn taken(positions: &mut &[u32], range: &Range<u32>) -> Vec<u32> {
     let count = positions.partition_point(|position| *position < range.end);
     let (taken, rest) = positions.split_at(count);

@@ -1,6 +1,6 @@
 //! Typed keys of a batch, as an array of the key column's type. Pure.
 //!
-//! A value that the column's type cannot hold is the key of no row. It becomes null, which no row proves.
+//! A value that the column's type cannot hold is the key of no row. It becomes null, which matches no row.
 
 use std::sync::Arc;
 
@@ -28,7 +28,8 @@ use crate::stages::KEY_BYTES_MAX;
 /// Returns the keys of a batch as values of a key column of type `data_type`.
 ///
 /// # Errors
-/// [`QueryError::BadRequest`] if there are no keys or too many, or if they are of another kind than the column.
+/// [`QueryError::BadRequest`] if there are no keys or too many, if one is too long, or if they are of another kind than
+/// the column.
 pub fn key_array(keys: Option<Keys>, data_type: &DataType) -> Result<ArrayRef> {
     let keys = match keys {
         Some(Keys::Integers(integers)) => of_integers(integers, data_type)?,
@@ -155,7 +156,7 @@ fn is_binary(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_))
 }
 
-/// Converts keys to the column's type. A key that it cannot hold becomes null.
+/// Converts keys to the column's type. A key that this type cannot hold becomes null.
 fn to_type(keys: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     let given = keys.data_type();
     if given == data_type {
@@ -166,7 +167,8 @@ fn to_type(keys: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     if !is_of_time_or_decimal(given, data_type) {
         return Ok(converted);
     }
-    // These casts round: a key that does not come back as it was is between two values of the column.
+    // These casts round. A key that differs after the cast back equals no value of the column's type, so it becomes
+    // null.
     let back = cast_with_options(&converted, given, &or_null)?;
     let is_rounded = distinct(keys, &back)?;
     Ok(nullif(&converted, &is_rounded)?)

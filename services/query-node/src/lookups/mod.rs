@@ -1,4 +1,4 @@
-//! Lookup: a long-lived stream of batches of keys, for programs that look up many.
+//! Lookup: a long-lived stream of batches of keys, for programs that look up many keys.
 //!
 //! ```text
 //! LookupRequest ─► stream.rs: handles, credits ─► the batches of one projection that wait now: a group

@@ -1,7 +1,7 @@
 //! Checks an Arrow IPC stream of a caller before it is decoded.
 //!
-//! The decoder gives a compressed buffer as much memory as it announces, and a type without bytes may have any number of
-//! rows. So streams with compression are refused, and the rows are counted first.
+//! The decoder allocates as much memory for a compressed buffer as the buffer announces, and a column of a type without
+//! bytes may have any number of rows. So streams with compression are refused, and the rows are counted first.
 
 use arrow_ipc::{MessageHeader, root_as_message};
 

@@ -1,8 +1,8 @@
 //! One Lookup stream: takes the client's messages, forms groups of the batches that wait, and sends their answers.
 //!
-//! The stream is polled by its connection when that can send. So no message is read of a client that does not read its
-//! answers. Groups are tasks of their own, because they may hold permits and have deadlines, whether the client reads or
-//! not; the memory of their rows is held until the answer is handed to the connection.
+//! The connection polls the stream when it can send. So no further message is read from a client that does not read its
+//! answers. Groups are tasks of their own, because they may hold permits and have deadlines, whether the client reads
+//! or not; the memory of their rows is held until the answer is handed to the connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -186,7 +186,7 @@ impl LookupStream {
         self.running.spawn_on(answer, &runtime);
     }
 
-    /// Puts the answer of a group among the responses. A schema that the client does not know goes first.
+    /// Adds the answer of a group to the responses. A schema that the client does not know goes first.
     fn end(&mut self, ended: Ended) -> Result<(), Status> {
         self.outstanding -= ended.credits;
         let Answer { projection, opened, replies, held } = ended.answer?;

@@ -13,7 +13,7 @@ use crate::error::Result;
 /// A curve and how well it fits.
 pub type FittedCurve = (Arc<Curve>, Fit);
 
-/// The curves of a version's columns. Made when first asked for, and again when other curves are known.
+/// The curves of a version's columns. They are chosen when first asked for, and again when the known curves change.
 #[derive(Debug)]
 pub struct FittedCurves {
     curves: Arc<TableCurves>,

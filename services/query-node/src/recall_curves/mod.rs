@@ -5,7 +5,7 @@
 //! answers. A file beside the table is read once: it never changes.
 //!
 //! Invariants:
-//! - A search never waits for a look, unless it asks for a recall and no known curve fits.
+//! - A search does not wait until curves are looked for, unless it asks for a recall and no known curve fits.
 //! - A file that is damaged, or of an unknown format, is named in the log, counted, and not used.
 //! - A curve is used only for an index that it fits.
 

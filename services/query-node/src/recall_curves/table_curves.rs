@@ -1,4 +1,4 @@
-//! The curves of one table, for all its versions, and the look for new ones.
+//! The curves of one table, for all its versions. They are looked for again from time to time.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +14,8 @@ use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-/// The interval at which a table's curves are looked for: one listing, which costs 1,440 requests a day.
+/// The interval at which a table's curves are looked for. Each time costs one listing, so a table costs 1,440 requests
+/// a day.
 pub const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// The value of k for which the log warns of an index that the default refine factor does not repair.
@@ -43,11 +44,11 @@ pub struct TableCurves {
     counts: Arc<CurveCounts>,
     /// The curves that are known. All cores read them, and they rarely change.
     known: ArcSwap<Vec<Arc<Curve>>>,
-    /// Held during a look, so that those who wait for it share it.
+    /// Locked while curves are looked for, so that callers that wait share the result.
     looked: tokio::sync::Mutex<Looked>,
 }
 
-/// The result of the last look for curves.
+/// The result of the last call of [`TableCurves::look`].
 #[derive(Debug, Default)]
 struct Looked {
     at: Option<Instant>,
@@ -70,8 +71,8 @@ impl TableCurves {
         self.known.load_full()
     }
 
-    /// Looks for curves of `table`, unless that was done less than `every` ago. Waits for a look that is under way. If the
-    /// store does not answer, the known curves stay.
+    /// Looks for curves of `table`, unless that was done less than `every` ago. Waits for a call that is in progress.
+    /// If the store does not answer, the known curves stay.
     pub async fn look(&self, table: &Table, every: Duration) {
         let mut looked = self.looked.lock().await;
         if looked.at.is_some_and(|at| at.elapsed() < every) {
@@ -81,7 +82,7 @@ impl TableCurves {
             Ok(()) => None,
             Err(error) => Some(error.to_string()),
         };
-        // Set after the read: one that is dropped with its request is repeated by the next.
+        // Set after the read, so that a read that is dropped with its request is repeated by the next call.
         looked.at = Some(Instant::now());
         if let Some(fault) = fault.as_ref().filter(|fault| looked.fault.as_ref() != Some(fault)) {
             warn!(table = self.table, "its recall curves can't be read: {fault}");
