@@ -33,13 +33,14 @@ pub struct ShardState {
     pub tier: IoTier,
     /// The core's counters and histograms.
     pub metrics: ShardMetrics,
-    /// Counts begins and ends of requests. The thread keeps polling for a while after each of them (`idle_poll`).
+    /// Counts the beginnings and ends of requests. The thread keeps polling for a while after each of them
+    /// (`idle_poll`).
     pub activity: Arc<ActivityCounter>,
     /// The Gets that wait on the core.
     pub waiting_gets: WaitingGets,
     /// The memory that the core's callers may hold.
     pub memory: Arc<TrafficMemory>,
-    /// The part of it that rows hold.
+    /// The part of `memory` that rows hold.
     pub row_memory: Arc<RowMemory>,
     /// The runtime of the core's own thread.
     pub runtime: Handle,
@@ -82,7 +83,7 @@ impl NodeState {
     pub async fn new(config: QueryConfig, lake: Lake, background: Handle) -> Result<Self> {
         config.validate()?;
         let clients = match &config.access {
-            // Callers may come with a token or a key instead.
+            // Callers may present a token or a key instead of a certificate.
             Some(AccessConfig::Policy(_)) => ClientCertificates::Optional,
             Some(AccessConfig::Open) | None => ClientCertificates::Required,
         };

@@ -22,7 +22,7 @@ const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 const FOLDER_NAMES_MAX: usize = 100;
 
 /// Describes this node and its I/O nodes. An I/O node that does not answer is listed with the reason. Only a caller
-/// that may see all tables is shown what the I/O nodes hold of each, and the folders of tables.
+/// that may see all tables gets to know what the I/O nodes hold of each table, and the folders of tables.
 ///
 /// # Errors
 /// [`QueryError::Forbidden`] if no grant lets `caller` observe anything.
@@ -67,7 +67,8 @@ pub async fn status(state: &ShardState, caller: &Caller) -> Result<StatusRespons
     })
 }
 
-/// Returns whether `caller` may see every table that the I/O nodes may hold: with folders, also one that has gone.
+/// Returns whether `caller` may see every table that the I/O nodes may hold. If there are folders, the I/O nodes may
+/// also hold tables that have gone.
 fn sees_all(state: &ShardState, caller: &Caller) -> bool {
     let catalog = &state.shared.catalog;
     match catalog.folders().is_empty() {

@@ -46,7 +46,8 @@ const ROWS_DEFAULT: u32 = 256;
 /// all numbers of partitions.
 const PART_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The number of questions that the index answers concurrently. Others wait for the same permits.
+/// The number of questions that the index answers concurrently. It is low because other requests wait for the same
+/// permits.
 const QUESTIONS_CONCURRENT: usize = 2;
 
 /// The channel of progress reports to the caller.

@@ -127,7 +127,7 @@ impl Warm {
                 ended = &mut runs => break ended,
             }
         };
-        // Take the reports that arrived at the same moment as the last node's end.
+        // Take the reports that arrived together with the end of the last request.
         while let Ok((number, report)) = stepped.try_recv() {
             total.update(open, number, report);
         }
@@ -237,7 +237,7 @@ async fn requests_for_files(
     let mut requests = vec![Vec::new(); routes.nodes().len()];
     let mut blocks_left = BLOCKS_MAX;
     for file in open.table.files(&names).await? {
-        // The size of a deletion file is not recorded. It is small: its first block is filled.
+        // The size of a deletion file is not recorded. Most are small, so only the first block is filled.
         let bytes = file.bytes.unwrap_or(0);
         let blocks = bytes.div_ceil(BLOCK_BYTES as u64).max(1);
         blocks_left = blocks_left.checked_sub(blocks).ok_or_else(|| {
@@ -268,7 +268,7 @@ async fn requests_for_files(
     Ok(requests)
 }
 
-/// Returns the progress of a request before it is sent. The chunks of rows are not known yet.
+/// Returns the progress of a request before it is sent. For rows, the number of extents is not known yet.
 fn expected_progress(request: &NodeRequest) -> NodeProgress {
     let blocks = request.chunks.iter().map(|range| u64::from(range.count)).sum();
     let extents_total = if request.file.is_empty() { 0 } else { blocks };

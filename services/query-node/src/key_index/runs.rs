@@ -128,7 +128,7 @@ impl TableRuns {
         }
     }
 
-    /// Whether somebody has looked up a key.
+    /// Returns whether somebody has looked up a key.
     pub fn is_looked_up(&self) -> bool {
         self.is_looked_up.load(Ordering::Relaxed)
     }

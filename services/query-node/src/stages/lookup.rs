@@ -29,7 +29,8 @@ pub struct Keys<'a> {
     pub keys: &'a ArrayRef,
 }
 
-/// A look-up in progress. [`next`](Self::next) returns a row for each key. The row may turn out to have another key.
+/// A look-up in progress. [`next`](Self::next) returns the next row for each key. The row may turn out to have another
+/// key.
 pub struct Lookup<'a> {
     keys: Keys<'a>,
     context: RequestContext,
@@ -42,12 +43,13 @@ pub struct Lookup<'a> {
     keys_in_table: usize,
 }
 
-/// Which keys have a row.
+/// The keys that have a row.
 #[derive(Debug, Default)]
 pub struct Presence {
     /// The positions of the keys that have a row, ascending.
     pub found: Vec<u32>,
-    /// The found keys for which only the key index names a row. That row may turn out to have another key.
+    /// The positions of the found keys for which only the key index names a row. That row may turn out to have another
+    /// key.
     pub unproven: Vec<u32>,
 }
 
@@ -122,8 +124,8 @@ impl<'a> Lookup<'a> {
         Self { keys, context, candidates, cursors, rest, keys_in_table: 0 }
     }
 
-    /// Returns the next row for each key of `wanted` (positions, ascending), in this order: rows of a key come by
-    /// ascending address. Keys without a further row are left out.
+    /// Returns the next row for each key of `wanted` (positions, ascending), in the same order. The rows of a key are
+    /// returned by ascending address, one with each call. Keys without a further row are left out.
     ///
     /// # Errors
     /// `Overloaded`, and those of the store.
@@ -152,7 +154,8 @@ impl<'a> Lookup<'a> {
     async fn search_rest(&mut self, state: &ShardState, wanted: &[u32]) -> Result<()> {
         let Keys { open, column, keys } = self.keys;
         let searched = take(keys, &UInt32Array::from(wanted.to_vec()), None)?;
-        // Covered files are left out only for keys that have more candidates than were returned.
+        // In covered files, candidates are missing only for keys that have more of them than were returned. These keys
+        // need a search of the whole table.
         let is_cut = |key: &u32| self.candidates.cut.binary_search(key).is_ok();
         let is_whole = wanted.iter().any(is_cut);
         let uncovered = Arc::clone(&self.candidates.uncovered);
@@ -178,7 +181,7 @@ impl<'a> Lookup<'a> {
         (at < self.candidates.ends[key]).then(|| self.candidates.rows[at as usize])
     }
 
-    /// Takes the next row of a key: the lowest of its candidates and the row of the rest.
+    /// Takes the next row of a key: the lower of its next candidate and the row of the rest.
     fn pop(&mut self, key: usize) -> Option<RowAddr> {
         let candidate = self.candidate(key);
         let rest = match self.rest[key] {

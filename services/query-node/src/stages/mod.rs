@@ -3,8 +3,8 @@
 //!
 //! validate → lookup → vector → search → rerank → rank → fetch → assemble → reply
 //!
-//! Rerank and fetch are in `io_tier/`, and vector is a fetch of one row. `find.rs`, beside this folder, alternates between
-//! lookup and fetch until each row has the key that it was found for.
+//! Rerank and fetch are in `io_tier/`, and vector is a fetch of one row. `find.rs`, beside this folder, alternates
+//! between lookup and fetch until each key has its row, or no candidates are left.
 
 mod assemble;
 mod lookup;

@@ -16,9 +16,9 @@ pub fn rank(mut scored: Vec<(RowAddr, f32)>, k: usize) -> Vec<(RowAddr, f32)> {
     scored
 }
 
-/// Fuses two rankings, best first, of which the second has a `weight` relative to the first. Returns the `k` best rows with
-/// their relevance, best first: the sum of `1 / (60 + rank)` and `weight / (60 + rank)`, where the best row has rank 1 and
-/// a row that a ranking does not have adds nothing. Ties are broken by address.
+/// Fuses two rankings, best first, of which the second has a `weight` relative to the first. Returns the `k` best rows
+/// with their relevance, best first: the sum of `1 / (60 + rank)` and `weight / (60 + rank)`, where the best row has
+/// rank 1 and a ranking that lacks the row adds nothing. Ties are broken by address.
 pub fn fuse(
     first: &[(RowAddr, f32)],
     second: &[(RowAddr, f32)],

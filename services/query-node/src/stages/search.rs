@@ -59,7 +59,8 @@ pub struct Hits {
     /// The metric by which to score the rows exactly; `None` if that was not requested, is not possible, or the
     /// distances are exact already.
     pub refine: Option<Metric>,
-    /// Whether a vector was compared with every row that passes the filter, because there is no index.
+    /// Whether a vector was compared with every row that passes the filter, because there is no index or the search is
+    /// exact.
     pub exhaustive: bool,
     /// The way in which the rows were found.
     pub path: Path,

@@ -69,19 +69,19 @@ pub struct Question {
     pub fused_with: Option<(TextExpr, f32)>,
     /// The filter that rows must pass.
     pub filter: Option<String>,
-    /// The filter that the rows found must pass.
+    /// The filter that is applied to the rows only after they were found.
     pub filter_after: Option<String>,
     /// The number of rows to find.
     pub k: usize,
-    /// The number of rows, of the best ones found, to leave out.
+    /// The number of the best rows to leave out.
     pub offset: usize,
     /// The number of index partitions to search.
     pub nprobes: usize,
     /// The number of candidates to score exactly for each requested row; 0 for none.
     pub refine_factor: usize,
-    /// The wanted recall, by which the number of partitions and of candidates are chosen.
+    /// The wanted recall, for which the numbers of partitions and candidates are chosen.
     pub recall: Option<f64>,
-    /// The choice, once it was made.
+    /// The setting that was chosen for `recall`; `None` before.
     pub chosen: Option<Chosen>,
     /// The distances that are wanted.
     pub distances: Distances,
@@ -103,7 +103,7 @@ impl Question {
         self.k * self.refine_factor.max(1)
     }
 
-    /// Returns the number of rows for which the search is charged: each vector of several is searched.
+    /// Returns the number of rows for which the search is charged: `k` for each query vector.
     pub fn charged_rows(&self) -> usize {
         self.k * self.vectors
     }
@@ -366,7 +366,7 @@ fn refine_factor(k: u32, asked: Option<u32>) -> Result<usize> {
 pub const VECTORS_MAX: usize = 100;
 
 /// Checks that `vector` fits the column, and is finite. For a column of lists of vectors it may be several vectors, one
-/// behind the other. Returns how many.
+/// after the other. Returns how many.
 ///
 /// # Errors
 /// `BadVector`, and those of the table.

@@ -301,7 +301,8 @@ impl Catalog {
         self.entry(name).map_or(SystemTime::UNIX_EPOCH, |entry| followed(&entry))
     }
 
-    /// Looks for a newer version of a table. Callers that wait while the table is looked at share the next look.
+    /// Looks for a newer version of a table. Callers that arrive while this is in progress wait, and then share the
+    /// next attempt.
     ///
     /// # Errors
     /// The reason why the latest version is not known.
@@ -399,7 +400,7 @@ impl Catalog {
                 Err(entry.set_fault(fault).into())
             }
         };
-        // Attempts that wait look at the state, so it has to be there before they go on.
+        // Attempts that wait look at the state, so it has to be set before they go on.
         drop(attempt);
         if entry.opens_on_request() {
             self.close_tables();

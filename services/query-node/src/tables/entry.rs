@@ -22,7 +22,7 @@ pub struct Entry {
     pub curves: Arc<TableCurves>,
     /// The table's URI if a folder has it; `None` if it is configured by name.
     in_folder: Option<TableUri>,
-    /// A number that no other entry of the catalog has, also not one of the same name before or after.
+    /// A number that no other entry of the catalog has, not even an earlier or later one of the same name.
     pub id: u64,
     /// The table's state. All cores read it with each request, and it rarely changes.
     state: ArcSwap<TableState>,
@@ -30,7 +30,8 @@ pub struct Entry {
     pub opening: tokio::sync::Mutex<()>,
     /// A lock that is held while a newer version is looked for, and opened.
     pub following: tokio::sync::Mutex<()>,
-    /// When the latest version was last looked for, in microseconds since 1970: the time before it was asked for.
+    /// The time at which the latest version was last looked for, in microseconds since 1970. It is taken before the
+    /// store is asked.
     pub followed: AtomicU64,
     /// The round of the catalog in which a request last asked for the table.
     used: AtomicU64,
@@ -103,8 +104,8 @@ impl Entry {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Opens the latest version, or the given one. A folder's table is opened without following links, since whoever can
-    /// write to the folder may have put one in its place.
+    /// Opens the latest version, or the given one. A folder's table is opened without following links, since whoever
+    /// can write to the folder may have put a link in the table's place.
     pub async fn load(&self, lake: &Lake, version: Option<u64>) -> lake::Result<Table> {
         let uri = match &self.in_folder {
             Some(uri) => uri.clone(),
@@ -116,7 +117,7 @@ impl Entry {
         }
     }
 
-    /// Closes the table: the next request for it opens it again. Requests that run keep what they use.
+    /// Closes the table: the next request for it opens it again. Requests in progress keep the version that they use.
     pub fn close(&self) {
         self.change(|state| {
             *state = TableState { generation: state.generation + 1, ..Default::default() }

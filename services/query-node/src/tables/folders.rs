@@ -1,8 +1,8 @@
 //! The folders whose tables a node serves: what was found in each, and which tables have which names. Pure.
 //!
-//! A name stands for one table, whatever fails: a table that is configured by name comes before those of folders, and the
-//! folders come in the order of the configuration. So a folder serves nothing before each folder ahead of it was listed
-//! once: a name might otherwise stand for the table of a later folder until the earlier one can be listed.
+//! A name stands for one table, whatever fails: a table that is configured by name comes before those of folders, and
+//! the folders come in the order of the configuration. So a folder serves nothing until each folder ahead of it has
+//! been listed once: a name might otherwise stand for the table of a later folder until the earlier one can be listed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const NAMES_SHOWN: usize = 20;
 pub struct Folder {
     /// The folder, as configured.
     pub folder: TableFolder,
-    /// The last listing that succeeded; `None` before it.
+    /// The last listing that succeeded; `None` before the first.
     listing: Option<Arc<FolderListing>>,
     /// The reason why the folder's last listing failed.
     fault: Option<String>,
@@ -63,12 +63,12 @@ impl Folder {
         self.listing.as_deref().map_or(&[], |listing| &listing.refused)
     }
 
-    /// Returns whether the folder has more tables than are served of a folder.
+    /// Returns whether the folder has more tables than are served from one folder.
     pub fn is_cut(&self) -> bool {
         self.listing.as_deref().is_some_and(|listing| listing.is_cut)
     }
 
-    /// Returns what is wrong with the folder, and was not before.
+    /// Returns the problems of the folder that it did not have before.
     pub fn problems_since(&self, before: &Self) -> Vec<String> {
         let mut problems = Vec::new();
         if let Some(error) = self.error().filter(|error| before.error().as_ref() != Some(error)) {
@@ -132,7 +132,7 @@ pub fn assign(
             let Some(uri) = listing.folder.table(name) else { continue };
             let is_of = |other: &TableUri| *other == uri;
             let other = match named.get(name) {
-                // The operator may give a table of the folder settings of its own.
+                // The operator may configure a table of the folder by name, to give it its own settings.
                 Some(config) => Some(TableUri::of_config(&config.uri).is_ok_and(|it| is_of(&it))),
                 None => assigned.get(name).map(is_of),
             };

@@ -1,13 +1,13 @@
-//! Chooses which tables of folders are closed, so that those that are open stay few however many the folders hold. Pure.
+//! Chooses which tables of folders are closed, so that few are open, however many tables the folders have. Pure.
 
 /// The maximum number of tables of folders that are open. Each costs a request to its store every `refresh_interval`.
 const OPEN_MAX: usize = 256;
 
-/// The maximum number of fragments of these tables together, each of which takes one or two KiB. A table counts for at
+/// The maximum number of fragments of these tables together. A fragment takes one or two KiB. A table counts for at
 /// most half of it, so that one with more fragments leaves room for others.
 const FRAGMENTS_MAX: usize = 100_000;
 
-/// The number of rounds after which a table is closed that nobody has asked for: 10 minutes with the default of
+/// The number of rounds after which a table that nobody has asked for is closed: 10 minutes with the default of
 /// `refresh_interval`.
 const IDLE_ROUNDS: u64 = 300;
 

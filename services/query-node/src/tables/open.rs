@@ -212,8 +212,8 @@ impl OpenTable {
 /// Columns that answers may contain in addition to the table's own.
 const CARRIED: [&str; 3] = ["_rowaddr", "_distance", "_score"];
 
-/// Such a column of hybrid searches. Unlike the others it may be a column of the table too: results of LanceDB that were
-/// stored have it.
+/// The column that answers of hybrid searches contain in addition. Unlike the others, it may also be a column of the
+/// table itself: stored results of LanceDB have it.
 const RELEVANCE: &str = "_relevance_score";
 
 /// Returns whether a column has vectors or lists of vectors. People do not read vectors, and a wide one costs a read of

@@ -53,7 +53,7 @@ pub async fn exact_answers(
         }
     }
     if !chunk.is_empty() {
-        // The last fragments have no live rows.
+        // If the last fragments have no live rows, the loop does not see which chunk is the last.
         compare(state, tune, questions, &chunk, &mut nearest, context).await?;
     }
     let answer = |(question, rows): (&Question, Vec<(RowAddr, f32)>)| {

@@ -76,7 +76,8 @@ impl Asked {
     }
 }
 
-/// Returns the questions. Rows are drawn from those that the index covers; fewer than asked for if it covers fewer.
+/// Returns the questions. Rows are drawn from those that the index covers; fewer than asked for if it covers fewer, or
+/// if too many of them have no vector.
 pub async fn draw(
     state: &ShardState,
     tune: &Tune,

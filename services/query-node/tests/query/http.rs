@@ -162,7 +162,7 @@ async fn a_search_finds_what_grpc_finds() {
     assert_eq!(distances(&rows), distances(&grpc));
     let addresses = grpc["_rowaddr"].as_primitive::<UInt64Type>();
     assert_eq!(rows["_rowid"].as_primitive::<UInt64Type>(), addresses);
-    // Without `columns` there are all, vectors too; several vectors are several searches.
+    // Without `columns`, all columns are returned, vectors too. Several query vectors are several searches.
     let body = json!({"vector": [vector(1), vector(2)], "k": 2, "prefilter": true});
     let rows = post(&node, "/v1/table/t/query", body).await.rows();
     assert_eq!(rows["query_index"].as_primitive::<Int32Type>().values(), &[0, 0, 1, 1]);

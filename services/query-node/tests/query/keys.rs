@@ -53,7 +53,7 @@ pub async fn covered(client: &QueryClient) -> KeyIndex {
     tokio::time::timeout(Duration::from_secs(60), covers).await.expect("the key index is not built")
 }
 
-/// Gets rows by their keys: the positions of keys without a row, and the rows.
+/// Gets rows by their keys. Returns the positions of the keys without a row, and the rows.
 pub async fn get(client: &QueryClient, keys: &[String]) -> (Vec<u32>, RecordBatch) {
     let columns = vec!["id".to_owned()];
     let request =
@@ -362,7 +362,7 @@ async fn old_versions_share_the_runs_of_their_files() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_does_not_fit_stays_on_its_btree_and_says_so() {
-    // The two files take 36 KiB, and building their run 82 KiB more.
+    // The run of the two files takes 36 KiB, and building it 82 KiB more.
     let (table, node, client) = serve_keyed(|config| config.key_index = ByteSize::kib(64)).await;
     check_live(&client, ROWS, is_live).await;
     let failed = async {

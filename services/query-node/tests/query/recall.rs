@@ -97,7 +97,7 @@ async fn a_search_takes_the_cheapest_setting_that_the_curve_has() {
     assert!(best.recall > 0.999 && of_10.points[0].recall < best.recall, "{of_10:?}");
     keep(&table, &curve).await;
 
-    // The node looks again, because it knows no curve: at most every 2 s.
+    // Because the node knows no curve, it looks for curves again, at most every 2 s.
     let found = loop {
         match client.search(wants(0.9)).await {
             Err(fault) => assert_unknown(&fault, "never measured"),
@@ -168,7 +168,8 @@ async fn a_curve_outlives_appended_rows_and_builds_by_the_same_parameters_but_no
     let explained = detail(&client, wants(0.9)).await.unwrap();
     assert!(explained.contains(&format!("the curve of version {}", newer.version)), "{explained}");
     assert!(!explained.contains("earlier"), "{explained}");
-    // One of the same build replaces it, and the other is kept for nodes that serve an earlier version.
+    // Another curve of this build replaces it. The curve of the earlier build is kept for nodes that serve an earlier
+    // version.
     let again = keep(&table, &newer).await;
     assert!(again.exists() && !path.exists());
     assert_eq!(std::fs::read_dir(again.parent().unwrap()).unwrap().count(), 2);

@@ -95,7 +95,7 @@ async fn rows_that_the_index_does_not_cover_are_candidates_too() {
             let said = "100 candidates, from 16 partitions of the index, and 36 rows that it does \
                         not cover";
             assert_eq!(search.detail, said);
-            // Distances are exact without refinement too, because those of fresh rows are.
+            // Distances are exact without refinement too: because fresh rows are scored exactly, all candidates are.
             let answer = client.search(SearchRequest { refine_factor: Some(0), ..request });
             let rows = answer.await.unwrap().rows;
             let truth: Vec<_> = truth.into_iter().filter(|(id, _)| *id >= ROWS).collect();

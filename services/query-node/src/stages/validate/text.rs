@@ -17,7 +17,7 @@ pub fn validate_text(field: &'static str, text: Text) -> Result<TextExpr> {
         let query =
             TextMatch { words: text.words, column: column(text.column), ..TextMatch::default() };
         let query = TextExpr::Match(query);
-        // `words` is the only field of it that has a limit.
+        // Only the words of such a query have a limit.
         query.check().map_err(|bad| at(format!("{field}.words"), bad.problem))?;
         return Ok(query);
     };
@@ -36,7 +36,7 @@ pub fn validate_text(field: &'static str, text: Text) -> Result<TextExpr> {
     Ok(query)
 }
 
-/// Converts the query at `path`. The message's own limit of nesting bounds the recursion.
+/// Converts the query at `path`. The limit on the nesting of messages bounds the recursion.
 fn converted(query: TextQuery, path: &str) -> Result<TextExpr> {
     let all = |queries: Vec<TextQuery>, clause: &str| {
         let numbered = queries.into_iter().enumerate();
