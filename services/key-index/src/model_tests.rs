@@ -100,7 +100,7 @@ fn check(set: &RunSet, hashing: Hashing, files: &[Rows]) -> Result<(), TestCaseE
     check_limits(set, &hashes, &found)
 }
 
-/// Checks that limits and deletions leave the first of the candidates in `all`.
+/// Checks that look-ups with limits and deletions return the first live candidates in `all`.
 fn check_limits(set: &RunSet, hashes: &[u64], all: &Found) -> Result<(), TestCaseError> {
     let mut found = Found::default();
     for limit in [0, 1, 3] {

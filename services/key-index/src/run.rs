@@ -21,7 +21,7 @@ pub struct Run {
     pub(crate) body: Body,
 }
 
-/// Calls a function with the form of a run's lines.
+/// Evaluates an expression that uses the form of a run's lines as a type.
 macro_rules! with_form {
     ($run:expr, $form:ident => $call:expr) => {
         match $run.body.geometry.form() {

@@ -40,7 +40,7 @@ pub struct Call {
     line: Option<Reserved>,
     /// The table at the version that the call uses. `None` until the table is open.
     open: Option<Arc<OpenTable>>,
-    /// The rows of the answer, and their size in bytes.
+    /// The number of rows of the answer, and their size in bytes.
     answered: (u64, u64),
     began: Instant,
     /// The time at which the current stage began.
@@ -215,7 +215,7 @@ impl Call {
         &self.state
     }
 
-    /// Returns whether the call needs stages of its own, because its trace is sampled or its caller has asked for
+    /// Returns whether somebody will see the call's stages, because its trace is sampled or its caller has asked for
     /// `explain`.
     pub fn is_observed(&self) -> bool {
         self.explains || self.recording.as_ref().is_some_and(Recording::is_sampled)

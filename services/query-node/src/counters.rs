@@ -86,7 +86,7 @@ names! {
 }
 
 impl Rpc {
-    /// Returns the service and method.
+    /// Returns the service and method, or the name of the kind of plain HTTP calls.
     pub fn path(self) -> &'static str {
         Self::NAMES[self as usize]
     }
@@ -254,8 +254,8 @@ impl ShardMetrics {
         self.keys[KeyVia::Table as usize].fetch_add(in_table as u64, Ordering::Relaxed);
     }
 
-    /// Records a fetch from an I/O node that took `took`, and the number of rows that it returned; `None` if it failed,
-    /// because its rows are then counted as fallbacks or not at all.
+    /// Records a fetch from an I/O node that took `took` and returned `rows` rows. `rows` is `None` if it failed: its
+    /// rows are then counted as fallbacks, or not at all.
     pub fn fetched(&self, rows: Option<usize>, took: Duration) {
         self.fetch_times.record_time(took);
         rows.into_iter().for_each(|rows| self.fetch_rows.record(rows as u64));

@@ -101,7 +101,7 @@ pub enum QueryError {
     /// The caller has reached a limit of its grant.
     #[error(transparent)]
     LimitReached(#[from] LimitReached),
-    /// No table of that name is configured, or the caller may not see it.
+    /// No table of that name is served, or the caller may not see it.
     #[error(
         "no table `{table}` is served here; there is {}{}",
         listed(available),
@@ -207,7 +207,7 @@ pub enum QueryError {
     /// Callers hold all memory that is reserved for requests and replies.
     #[error("requests and replies of other callers hold all memory; try again a little later")]
     OutOfMemory,
-    /// Rows for other requests under the caller's grant hold too much of that memory.
+    /// Rows for other requests under the caller's grant hold too much of the memory for requests and replies.
     #[error(
         "rows for other requests under the same grant hold {bytes} bytes of the core's memory; wait for their answers, \
          or try again a little later"

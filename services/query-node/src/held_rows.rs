@@ -114,7 +114,7 @@ mod tests {
         assert!(matches!(rows(&memory, third, 11).err(), Some(QueryError::OutOfMemory)));
         drop((flood, of_other));
         assert_eq!((traffic.used(), memory.flows().len()), (0, 0));
-        // A call that grows is not refused for its own rows, also beside another one of its flow.
+        // A call that grows is not refused because of its own rows, even beside another call of its flow.
         let mut all = rows(&memory, one, 130).unwrap();
         let small = rows(&memory, one, 2).unwrap();
         all.hold(75 * MIB, one).unwrap();

@@ -52,7 +52,7 @@ impl RowReader {
         Self { open, addrs, projection, from: 0, rows_next, held: 0 }
     }
 
-    /// Makes the call hold the memory of the addresses too, because no request brought them.
+    /// Makes the call hold the memory of the addresses too, because they did not arrive with the request.
     pub fn holding_addresses(self) -> Self {
         Self { held: size_of_val(self.addrs.as_slice()), ..self }
     }

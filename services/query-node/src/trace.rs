@@ -38,7 +38,7 @@ const _: () = assert!(4 * size_of::<StageRecord>() < 1024 && size_of::<NodeCall>
 /// The work done within a stage.
 #[derive(Clone, Debug, Default)]
 pub struct StageWork {
-    /// When the rows were assigned to I/O nodes: begin and end.
+    /// The times at which the assignment of the rows to I/O nodes began and ended.
     pub planned: Option<(Instant, Instant)>,
     /// The calls to I/O nodes.
     pub calls: Vec<NodeCall>,

@@ -165,8 +165,8 @@ impl From<&Shown> for RecallSetting {
 const SHOWN: [f64; 6] = [0.8, 0.9, 0.95, 0.98, 0.99, 0.995];
 
 impl Curve {
-    /// Returns the default setting and the settings chosen for [`SHOWN`], for each measured k. Recalls that no setting
-    /// reaches are left out.
+    /// Returns the default setting and the settings chosen for some recalls, for each measured k. Recalls that no
+    /// setting reaches are left out.
     pub fn shown(&self) -> Vec<Shown> {
         let of_k = |of_k: &CurveOfK| {
             let k = of_k.k;

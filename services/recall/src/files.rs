@@ -82,8 +82,8 @@ impl CurveFiles {
     }
 
     /// Writes a curve, and returns the name of its file. Then deletes the curves that it replaces: those of the same
-    /// build of the index, and all but the newest [`CURVES_KEPT`] of the column. A file that can't be read as a curve
-    /// is left alone.
+    /// build of the index, and all but the newest four of the column. A file that can't be read as a curve is left
+    /// alone.
     ///
     /// # Errors
     /// Errors of the store, and [`CurveFileError::Refused`] if `bytes` are not a curve.

@@ -11,7 +11,7 @@ use wire::Fault;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
 
-/// The reply to a call that has become a request.
+/// The reply to a plain HTTP call whose [`Call`] has begun.
 pub enum Reply {
     /// The request has ended.
     Whole(Box<Call>, Result<Answer>),

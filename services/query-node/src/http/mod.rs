@@ -234,7 +234,7 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
 /// Maximum size of a body in bytes, without its filter. Parsed JSON may take sixteen times as much memory.
 const SMALL_BODY_BYTES: usize = 1 << 20;
 
-/// The text that may make a body large: a filter with the ids of many rows.
+/// The fields that may make a body large: filters with the ids of many rows.
 #[derive(Deserialize)]
 struct LargeBody {
     filter: Option<String>,

@@ -1,4 +1,4 @@
-//! Orders the rows that a search found by columns, instead of best first.
+//! Puts the rows that a search found in the order of some columns, instead of best first.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ use crate::warm::Warm;
 /// The number of steps that a warm may be ahead of the reader of its progress, which only keeps the last one.
 const STEPS_AHEAD: usize = 16;
 
-/// Loads an index into the node's memory, as far as `index_cache` holds it.
+/// Loads an index into the node's memory, as far as it fits into `index_cache`.
 pub async fn index(
     state: &ShardState,
     open: &Arc<OpenTable>,

@@ -1,5 +1,5 @@
-//! The `query` call: a search by vectors or words becomes a Search request, and takes the same path. A query of neither
-//! reads rows (`scan.rs`).
+//! The `query` call: a search by vectors or words becomes a Search request, and takes the same path. A query that has
+//! neither reads rows (`scan.rs`).
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub async fn query(
     Reply::Whole(Box::new(call), answer)
 }
 
-/// Answers a query of vectors or words.
+/// Answers a query by vectors or words.
 async fn searched(
     state: &ShardState,
     open: &Arc<OpenTable>,

@@ -34,7 +34,7 @@ use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
 use crate::tables::{Measure, OpenTable};
 
-/// Answers a query of neither vectors nor words. `of_stream` is the context of the whole answer.
+/// Answers a query without vectors and words. `of_stream` is the context of the whole answer.
 pub async fn scan(
     state: &Arc<ShardState>,
     open: &Arc<OpenTable>,

@@ -88,7 +88,8 @@ impl Selection {
     /// if the search has one, and the row's id if `with_row_id` is set, unless they are named.
     ///
     /// # Errors
-    /// `BadExpression`, `ColumnNotFound`, or `BadRequest` for a column that is no text.
+    /// `BadExpression`, `ColumnNotFound`, or `BadRequest` for too many columns, a column that is named twice, or an
+    /// expression that is not text.
     pub fn new(body: &mut QueryBody, measure: Measure, open: &OpenTable) -> Result<Self> {
         let columns = body.columns.take();
         let (count, most) = match &columns {

@@ -232,7 +232,7 @@ pub async fn indexes(state: &ShardState, open: &Arc<OpenTable>, call: &Call) -> 
     answer(json!({ "indexes": listed }))
 }
 
-/// Returns the numbers of one index.
+/// Returns the numbers of rows and segments, the kind and the metric of one index.
 pub async fn index_stats(open: &Arc<OpenTable>, name: &str, call: &Call) -> Result<Answer> {
     let indexes = indexes_of(open, call.context).await?;
     let Some(index) = indexes.iter().find(|index| index.name == name) else {

@@ -1,7 +1,7 @@
 //! Reads index and deletion files from the I/O nodes that own their blocks.
 //!
-//! Lance reads these files on the background runtime, which therefore has streams of its own to the I/O nodes. If a node
-//! cannot answer, the read has no answer as a whole, and the store is asked (`lake::FileCache`).
+//! Lance reads these files on the background runtime, which therefore has streams of its own to the I/O nodes. If a
+//! node cannot answer, the whole read has no answer, and the store is asked (`lake::FileCache`).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,7 +32,7 @@ use super::routes::{IoTier, Routes};
 use crate::config::QueryConfig;
 use crate::error::Result;
 
-/// The longest time that an I/O node has to answer. The store is asked much sooner.
+/// The longest time that an I/O node has to answer. The store is asked too, much sooner (`lake/src/store/cached.rs`).
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The maximum number of files whose sizes are kept.

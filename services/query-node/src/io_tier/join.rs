@@ -1,4 +1,4 @@
-//! Joins the rows of several slices to one batch in the request's order. Pure.
+//! Joins the rows of several slices into one batch in the request's order. Pure.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct SliceRows {
     pub missing: Vec<u32>,
 }
 
-/// Joins `slices`, whose places cover `0..rows`, to one batch. Also returns the places of missing rows.
+/// Joins `slices`, whose places cover `0..rows`, into one batch. Also returns the places of missing rows.
 pub fn join(
     slices: &[SliceRows],
     rows: usize,

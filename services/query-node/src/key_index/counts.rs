@@ -1,4 +1,4 @@
-//! Counts where the runs of a node come from.
+//! Counts the runs of a node by their source.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -18,7 +18,7 @@ use crate::error::{QueryError, Result};
 /// addresses.
 const CANDIDATES_MAX: u32 = 16;
 
-/// The data files of one version with its key column, and the runs that cover them.
+/// The data files of one version that have its key column, and the runs that cover them.
 #[derive(Debug)]
 pub struct VersionFiles {
     table: Table,
@@ -90,7 +90,7 @@ impl VersionFiles {
     /// been loaded yet.
     ///
     /// # Errors
-    /// Errors of the store, or of keys of another type than the column's, which are a defect.
+    /// Errors of the store. Keys of another type than the column's are an error too, and a defect.
     pub async fn candidates(&self, keys: &ArrayRef) -> Result<Candidates> {
         loop {
             let mut unloaded = Vec::new();

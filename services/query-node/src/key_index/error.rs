@@ -14,7 +14,7 @@ pub enum RunError {
         ByteSize::b(max.as_u64() + needed.as_u64())
     )]
     Full {
-        /// The memory that is missing, including what building or merging takes for a while.
+        /// The memory that is missing, including what building or merging takes temporarily.
         needed: ByteSize,
         /// The setting's value.
         max: ByteSize,

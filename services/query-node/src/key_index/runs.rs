@@ -1,7 +1,7 @@
 //! The runs of one key column of a table, and the task that loads, builds and merges them.
 //!
 //! Each time the task begins and a version has data files without a run, it lists the files of persisted runs, and
-//! opens one after the other, largest first, until no data file is missing. What they do not cover is built from the
+//! opens one after the other, largest first, until every data file has a run. What they do not cover is built from the
 //! key column. A persisted run is used only if it has the seed of the runs that the table already has. If there are
 //! none, it may have any seed.
 
@@ -82,7 +82,7 @@ struct HeldRun {
 enum Work {
     /// List the files of persisted runs.
     List { table: Table },
-    /// Load a persisted run, if it covers a missing file.
+    /// Load a persisted run, if it covers a file without a run.
     Load { table: Table, file: RunFile },
     /// Build a run from the key column of some files. Each file comes with a version that has it.
     Build { files: Vec<(Table, DataFile)>, replaced: Vec<Arc<Run>> },
@@ -216,7 +216,7 @@ impl TableRuns {
     }
 
     /// Ends the task after a failure. The next version, or the next check for one, begins it again. If memory was too
-    /// short, it must first change, or there must be a newer version.
+    /// short, the memory in use must first change, or there must be a newer version.
     fn give_up(&self, error: &RunError) {
         let mut state = self.state();
         state.is_building = false;
@@ -339,7 +339,7 @@ impl TableRuns {
         }
     }
 
-    /// Returns whether a persisted run can be used together with the runs that are there, and covers a missing file.
+    /// Returns whether a persisted run can be used together with the existing runs, and covers a file without a run.
     fn needs(&self, head: &RunHead) -> bool {
         let files: HashSet<&DataFile> = head.files().iter().collect();
         let state = self.state();
@@ -376,7 +376,7 @@ impl TableRuns {
     /// end.
     ///
     /// # Errors
-    /// If the missing runs of the newest version do not fit.
+    /// If missing runs of a version do not fit, and nothing else is left to do.
     fn next_work(&self) -> Result<Option<Work>, RunError> {
         let mut state = self.state();
         let versions = state.versions_in_use();

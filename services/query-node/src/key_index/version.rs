@@ -58,7 +58,7 @@ impl VersionKeys {
     /// a fragment with candidates have not been loaded yet.
     ///
     /// # Errors
-    /// Errors of the store, or of keys of another type, which are a defect.
+    /// Errors of the store. Keys of another type are an error too, and a defect.
     pub async fn candidates(&self, keys: &ArrayRef) -> Result<Candidates> {
         self.files.candidates(keys).await
     }

@@ -18,7 +18,8 @@ use tracing::{info, warn};
 /// a day.
 pub const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// The value of k for which the log warns of an index that the default refine factor does not repair.
+/// The value of k for which the log warns if the default refine factor does not make up for the compression of an
+/// index.
 pub(super) const WARNED_K: u32 = 10;
 
 /// The number of files of a node that were refused since its start.
