@@ -2,14 +2,15 @@
 
 use address::ChunkRows;
 
-/// Target size of a chunk, in bytes that it takes in the table's own files. A chunk should be large enough to be worth
-/// a request to the object store, and small enough that little is lost when it is evicted.
+/// Target size of a chunk, in bytes of the table's own files. A chunk should be large enough to be worth a request to
+/// the object store, and small enough that little is lost when it is evicted.
 pub const CHUNK_BYTES_TARGET: u64 = 4 << 20;
 
 /// Maximum number of rows in a chunk, so that a chunk of narrow rows is still filled by one short scan.
 const ROWS_MAX: u64 = 16_384;
 
-/// Rows per chunk of a fragment whose file sizes are unknown, because an old writer did not record them.
+/// Rows per chunk of a fragment whose file sizes are unknown, because an old writer did not record them. With rows of 4
+/// KiB, such a chunk has the target size.
 const ROWS_WHEN_UNKNOWN: u64 = 1_024;
 
 /// Returns the number of rows in each chunk of a fragment: the largest power of two, from 1 to 16,384, for which a

@@ -1,4 +1,4 @@
-//! Runs of consecutive chunks. A Warm request names the chunks to fill as such runs.
+//! Runs of consecutive chunks. A Warm request lists the chunks to fill as runs.
 
 use std::ops::Range;
 

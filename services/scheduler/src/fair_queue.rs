@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::flow::{Cost, Flow};
 use crate::flow_queue::FlowQueue;
 
-/// One in this many pops of the queue serves batch work, if any waits.
+/// One in this many pops of the queue serves batch work first, if any waits, so that interactive work cannot starve it.
 pub const BATCH_TURN: usize = 8;
 
 /// The class of a piece of work.

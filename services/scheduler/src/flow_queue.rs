@@ -67,7 +67,8 @@ pub(crate) struct FlowQueue<T> {
     order: BinaryHeap<Reverse<(u64, u32)>>,
     /// The current virtual time: the time at which the most recently served work started.
     now: u64,
-    /// The latest virtual time at which a flow ended its last piece of work, and so had none waiting.
+    /// The latest virtual time at which a flow's last waiting work ended. Once no flow has work, virtual time continues
+    /// from here, so that all flows start again as equals.
     ends: u64,
     /// The index of the flow to which work was last added. Consecutive work mostly belongs to one request, so this
     /// saves a look-up.

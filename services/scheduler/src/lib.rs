@@ -10,8 +10,8 @@
 //! still finishes.
 //!
 //! [`has_room`] divides the places of a bounded queue between flows, so that one flow cannot fill a long queue.
-//! [`Permits`] combine both: a limit on concurrent work, and a fair, bounded queue for a permit. Everything except
-//! `Permits` is pure.
+//! [`Permits`] combines a limit on concurrent work with a fair, bounded queue for a permit. Everything except `Permits`
+//! is pure.
 
 mod fair_queue;
 mod flow;

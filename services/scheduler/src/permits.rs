@@ -65,7 +65,7 @@ struct Place {
 
 impl Permits {
     /// Creates `free` permits, and a queue in which at most `waiting_max` pieces of work wait for one. How many places
-    /// a flow may occupy follows from [`has_room`](crate::has_room); batch work may occupy half of them.
+    /// a flow may occupy follows from [`has_room`](crate::has_room); batch work may occupy half of all places.
     pub fn new(free: usize, waiting_max: usize) -> Arc<Self> {
         let (waiting, places) = (FairQueue::default(), Places::new(waiting_max));
         let batch_places = (0, waiting_max.div_ceil(2));
@@ -84,7 +84,7 @@ impl Permits {
         Some(Permit(Some(Arc::clone(self))))
     }
 
-    /// Queues for a permit, or takes one at once if it is free.
+    /// Queues for a permit, or takes one at once if one is free.
     ///
     /// # Errors
     /// [`Full`] if no place in the queue is left for this flow or this priority.
@@ -221,7 +221,7 @@ mod tests {
         drop(first);
         let permit = next.await;
         assert_eq!((permits.waiting(), permits.free()), (0, 0));
-        // A permit is not lost if the work stops waiting after the permit was sent to it: it becomes free again.
+        // If work stops waiting after a permit was sent to it, the permit is not lost: it becomes free again.
         let unclaimed = permits.wait(1, flow, Priority::Interactive).unwrap();
         drop(permit);
         drop(unclaimed);

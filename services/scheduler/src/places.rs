@@ -8,8 +8,8 @@ use crate::flow::Flow;
 /// room for another flow, if the queue has at least 8. Two flows that both ask for more converge to 7 of 15 each.
 const PLACES_PER_FREE: usize = 7;
 
-/// Returns whether a flow may take `more` places of a queue. The queue has `max` places, of which `taken` are taken,
-/// `of_flow` of these by the flow itself.
+/// Returns whether a flow may take `more` places of a queue with `max` places. All flows together have taken `taken` of
+/// them, and this flow has taken `of_flow`.
 pub fn has_room(of_flow: usize, more: usize, taken: usize, max: usize) -> bool {
     let free = max.saturating_sub(taken);
     more <= free && of_flow + more <= free.saturating_mul(PLACES_PER_FREE)
@@ -29,7 +29,7 @@ impl Places {
         Self { max, taken: 0, flows: HashMap::new() }
     }
 
-    /// Takes a place for a flow if it has room. Returns whether it did.
+    /// Takes a place for a flow if [`has_room`] allows it. Returns whether it did.
     #[must_use]
     pub fn take(&mut self, flow: Flow) -> bool {
         let of_flow = self.taken_by(flow);

@@ -34,8 +34,8 @@ const WINDOW_BYTES_MAX: u64 = 256 << 10;
 /// The length below which h2 counts a DATA frame as small.
 const SMALL_FRAME_BYTES: u32 = 256;
 
-/// The divisor that gives a window's length from a core's memory, between the minimum and the maximum. It is so high
-/// that hundreds of connections fit into a small memory.
+/// A core's memory divided by this is the length of a window, within the minimum and the maximum. The divisor is so
+/// high that hundreds of connections fit into a small memory.
 const WINDOW_PART: u64 = 2048;
 
 /// The minimum number of bytes that a stalled connection must hold to be ended. Ending one with fewer would not help
@@ -56,9 +56,9 @@ pub fn window_bytes(max: u64) -> u32 {
 
 /// Returns how many small requests may be outstanding on a connection on a core whose callers may hold `max` bytes.
 ///
-/// h2 ends a connection when its unread DATA frames of less than 256 bytes lack more than half a window to that size
-/// (`DataFrameBudget` of h2 0.4.20). A burst of requests of one such frame each, while the core is busy, must not get
-/// there.
+/// For each unread DATA frame of less than 256 bytes, h2 counts the bytes that the frame lacks to that size. It ends a
+/// connection when these add up to more than half a window (`DataFrameBudget` of h2 0.4.20). A burst of requests, each
+/// in one such frame, must not reach that sum while the core is busy.
 pub fn small_requests_max(max: u64) -> u32 {
     window_bytes(max) / 2 / SMALL_FRAME_BYTES
 }
@@ -105,7 +105,7 @@ pub struct HeldBytes {
 pub enum NoRoom {
     /// Other messages of the flow hold too much.
     OfFlow,
-    /// All messages together do.
+    /// All callers of the core together hold too much.
     OfAll,
 }
 
@@ -129,11 +129,11 @@ impl TrafficMemory {
         has_room.then(|| self.take(bytes, 0))
     }
 
-    /// Takes `bytes` as [`hold`](Self::hold) does, for a message of a flow whose other messages hold `of_flow` bytes. If
-    /// they hold some, the flow must leave a part of the rest to other flows ([`has_room`]).
+    /// Takes `bytes` as [`hold`](Self::hold) does, for a message of a flow whose other messages hold `of_flow` bytes.
+    /// If `of_flow` is not 0, the flow must leave a part of the free memory to other flows ([`has_room`]).
     ///
     /// # Errors
-    /// Says whether it is the flow or the memory that has no room.
+    /// [`NoRoom`] says whether the flow or all callers together hold too much.
     pub fn hold_for_flow(
         self: &Arc<Self>,
         bytes: u64,
@@ -225,9 +225,9 @@ impl TrafficMemory {
         holders.all.push(Arc::downgrade(holder));
     }
 
-    /// Ends stalled connections, those that hold the most bytes first, until these hold more than `bytes`. They are
-    /// closed only when their tasks run. So the caller that asked for memory is still refused, and finds room when it
-    /// tries again.
+    /// Ends stalled connections, those that hold the most bytes first, until enough memory will become free for a
+    /// request of `bytes` and for the next ones. A connection is closed only when its task runs, so the caller that
+    /// asked for `bytes` is still refused. It finds room when it tries again.
     fn end_stalled(&self, bytes: u64) {
         let mut holders = self.holders();
         if holders.searched.is_some_and(|searched| searched.elapsed() < SEARCH_INTERVAL) {

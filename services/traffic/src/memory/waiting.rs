@@ -24,7 +24,7 @@ pub const WAITING_KEPT: usize = 8;
 /// The time in which a request must arrive. The largest usual requests, of 4 MiB, arrive in time over 1 Mbit/s.
 pub const ARRIVAL_MAX: Duration = Duration::from_secs(60);
 
-/// The memory of one open stream. The stream holds the memory until its reply has been sent, unless it loses it
+/// The memory of one open stream. The stream holds the memory until its reply has been sent, unless the stream loses it
 /// earlier, to another stream or because its request is late.
 #[derive(Debug)]
 pub struct StreamRoom {
@@ -136,7 +136,7 @@ impl WaitingStreams {
         self.all.len()
     }
 
-    /// Removes the stream that has waited for longest.
+    /// Removes the stream that has waited longest.
     pub(crate) fn take_oldest(&mut self) -> Option<Lost> {
         self.all
             .pop_first()
