@@ -78,13 +78,14 @@ impl BlockReads {
         let recent = Cache::builder()
             .max_capacity(bytes_max)
             .weigher(weigh)
-            // A block is read twice, soon after each other: by a miss and by its fill.
+            // A block is read twice within a short time: by a miss and by its fill.
             .eviction_policy(EvictionPolicy::lru());
         Self(Arc::new(Inner { recent: recent.build(), reading: Mutex::default() }))
     }
 
-    /// Returns the bytes of a file's block. Blocks of `together`, which follow it without a gap, are read with it if they
-    /// are not there or being read. A read that has begun goes on if its callers leave.
+    /// Returns the bytes of a file's block. If the block has to be read from the store, the same request also reads the
+    /// blocks after it, until it has `together` blocks or [`TOGETHER_MAX`], or the next one was read recently or is
+    /// being read. A read that has begun continues even if no caller waits for it any more.
     ///
     /// # Errors
     /// The errors of the source, and `STORE_UNREACHABLE` if it returns fewer bytes than it was asked for.

@@ -29,8 +29,8 @@ impl DeletedRows {
 
     /// Returns the physical offset of the live row number `live`, counted from 0.
     pub fn nth_live(&self, live: u64) -> u32 {
-        // Each deleted row before the offset moves it by one. The offset is at least `live`, and at most this plus all
-        // deleted rows.
+        // Each deleted row before the offset moves it by one. The offset is at least `live`, and at most `live` plus
+        // the number of deleted rows.
         let (mut low, mut high) = (live, live + self.0.len());
         while low < high {
             let middle = low + (high - low) / 2;

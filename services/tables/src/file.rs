@@ -30,14 +30,15 @@ use crate::{DeletedRows, FragmentInfo, Table, TableUri};
 /// The column of a file's sectors.
 pub const FILE_COLUMN: &str = "bytes";
 
-/// The key, in the metadata of the schema of a file that an I/O node has opened, of the file's size.
+/// The key under which the schema of a file that an I/O node has opened has the file's size in its metadata.
 pub const FILE_BYTES_KEY: &str = "file_bytes";
 
-/// The number of blocks of one request that are read at the same time.
+/// The maximum number of blocks of one request that are read at the same time, so that a request for many blocks holds
+/// only a few of them in memory.
 const BLOCKS_READING_MAX: usize = 16;
 
-/// The folders, in a table's folder, whose files never change and are not those of rows: Lance's indexes and deletion
-/// files, and the files that Bireme keeps beside a table.
+/// The folders, in a table's folder, whose files never change and hold no rows: Lance's indexes and deletion files, and
+/// the files that Bireme keeps beside a table.
 const FOLDERS: [&str; 3] = ["_indices", "_deletions", "_bireme"];
 
 /// The maximum length of a file's path, in bytes.
@@ -123,7 +124,8 @@ impl FileTable {
         self.file.bytes
     }
 
-    /// Returns rows, whose numbers may be in any order. Holds a few blocks at a time, however many the rows are in.
+    /// Returns the rows with the numbers `rows`, in this order, which may be any. Holds only a few blocks in memory at
+    /// a time, however many blocks the rows are in.
     async fn rows(&self, rows: &[u32]) -> Result<RecordBatch, Fault> {
         if let Some(row) = rows.iter().find(|&&row| row >= self.fragments[0].physical_rows) {
             let what = format!("sector {row} is behind the end of {}", self.file.name);
@@ -168,7 +170,7 @@ impl FileTable {
         self.blocks.keep(&self.file, bytes);
     }
 
-    /// Notes that the file is not the one that was opened.
+    /// Remembers the fault if it says that the file is not the one that was opened.
     fn note(&self, fault: &Fault) {
         if fault.reason == Reason::TableDamaged {
             let _ = self.damage.set(fault.clone());

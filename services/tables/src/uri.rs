@@ -164,8 +164,8 @@ impl TableUri {
         self.0.starts_with('/').then(|| std::path::Path::new(&*self.0))
     }
 
-    /// Returns the URI under which the table's index and deletion files are counted and have a share: that of their
-    /// common folder, if there were one.
+    /// Returns the URI under which the table's index and deletion files are counted and have a share. It is only a
+    /// name: there is no such folder.
     pub fn files(&self) -> Self {
         Self(format!("{self}/{FILES}").into())
     }

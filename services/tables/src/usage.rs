@@ -32,7 +32,7 @@ pub struct StoreUse {
     pub bytes_avoided: u64,
     /// The price of those reads at the list prices of S3, had a store answered them, in dollars.
     pub saved_usd: f64,
-    /// Such reads that I/O nodes did not answer, or not in time, so that the store was asked.
+    /// Reads of index and deletion files that I/O nodes did not answer, or not in time, so that the store was asked.
     pub cache_failures: u64,
 }
 
