@@ -2,8 +2,8 @@
 //!
 //! Each call has a line; a Fetch stream has one for each projection that it opened, or one if it opened none. A place
 //! in the log is reserved for a line before its call begins, and the line is written when it is dropped. So every call,
-//! stream and projection leaves a line, even if it ends by a lost connection or the end of the node. The number of
-//! projections' lines is bounded by the memory for projections.
+//! stream and projection leaves a line, even if its connection is lost or the node stops. The number of projections'
+//! lines is bounded by the memory for projections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use tokio::time::Instant;
 use tonic::Code;
 use wire::{Fault, Reason, code_name};
 
-/// The maximum length of a label in a line, in bytes. Callers may name tables that do not exist.
+/// The maximum length of a label in a line, in bytes. Without it, a caller could write lines of any length, because
+/// names of tables that do not exist are logged too.
 const LABEL_BYTES_MAX: usize = 256;
 
 /// The fields that all lines of a call share. Cheap to clone.

@@ -136,7 +136,7 @@ pub enum NodeError {
     },
 }
 
-/// The reason why the beginning of a drive is not a valid slab's.
+/// The reason why the beginning of a drive is not that of a valid slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotOurs {
     /// The bytes were written by another program.

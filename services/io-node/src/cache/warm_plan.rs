@@ -112,8 +112,8 @@ impl WarmPlan {
         })
     }
 
-    /// Fills all extents in order, as fast as `pace` allows, if the node runs `slots` fills at a time. `report` gets
-    /// the progress after each extent, and returns whether to continue.
+    /// Fills all extents in order, as fast as `pace` allows. `slots` is the number of fills that the node runs at a
+    /// time. `report` gets the progress after each extent, and returns whether to continue.
     pub async fn fill(
         &self,
         fills: &FillHandle,

@@ -73,8 +73,8 @@ const READ_FAILURES_MAX: usize = 32;
 /// The time for which a failed extent, or a second with late answers or slow reads, counts against the drive.
 const READ_WINDOW: Duration = Duration::from_secs(60);
 
-/// The number of seconds with late answers (or with slow reads) within [`READ_WINDOW`] that is too many. Fewer are
-/// tolerated, because drives behind a network pause now and then.
+/// This many seconds with late answers (or with slow reads) within [`READ_WINDOW`] are too many. Fewer are tolerated,
+/// because drives behind a network pause now and then.
 const LATE_SECONDS_MAX: usize = 30;
 
 /// A drive takes no more writes after this many writes have failed in a row.

@@ -5,8 +5,8 @@
 //! block   | record | record | ... | zeros | trailer |    whole sectors
 //! ```
 //!
-//! Extents grow from the segment's front, blocks from its end, each block in front of the one before. So a journal is
-//! read backwards from a known place. It is reclaimed with its segment: there is no log to be trimmed, and no
+//! Extents are added from the segment's front, blocks from its end, each block in front of the one before. So a journal
+//! is read backwards from a known place. It is reclaimed with its segment: there is no log to be trimmed, and no
 //! checkpoint. Little-endian:
 //!
 //! ```text

@@ -15,8 +15,8 @@ use crate::extent::{segment_start, segments};
 /// The maximum number of threads that read one drive.
 const READERS: u32 = 8;
 
-/// The divisor that gives the length of the first read from a segment's length. The read covers the whole journal if
-/// the segment's extents are large.
+/// A segment's length divided by this is the length of the first read of its journal. The read covers the whole journal
+/// if the segment's extents are large.
 const FIRST_READ_SHARE: u64 = 512;
 
 /// The minimum and maximum length of the first read, in sectors.

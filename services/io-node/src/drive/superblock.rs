@@ -77,7 +77,7 @@ impl Superblock {
             [&sector[16..32], &sector[32..48]].map(|at| at.as_chunks::<16>().0[0]);
         let [segment_sectors, sectors] =
             [0, 1].map(|at| u64::from_le_bytes(lengths.as_chunks::<8>().0[at]));
-        // A node never writes 0, and lengths of slabs are divided by it.
+        // A node never writes 0 here. The length of a slab is divided by this number.
         if segment_sectors == 0 {
             return Err(NotOurs::Damaged);
         }

@@ -3,7 +3,7 @@
 //! The large parts of an extent (row starts, checksums) never change and are shared by the replicas through an `Arc`.
 //! Requests refer to an extent by the index of its entry in the replica ([`ExtentNo`]) instead of counting references
 //! per row. An entry is reused only after every request that was under way when its extent was forgotten has ended (see
-//! `shard/grace.rs`), so an index never refers to another extent than when the request found it.
+//! `shard/grace.rs`), so an index refers to the same extent for as long as the request that found it runs.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, BuildHasherDefault};
@@ -32,7 +32,7 @@ pub const REPLICA_ENTRY_BYTES: usize = 2 * (size_of::<ReplicaEntry>() + 2 * size
 /// One core's replica.
 #[derive(Default)]
 pub struct Directory {
-    /// Indexes of entries by extents' names. The table does not repeat the names, which are in the extents: so it takes
+    /// Indexes of entries by extents' names. The table does not repeat the names, which are in the extents, so it takes
     /// 5 bytes per extent instead of 48.
     by_key: HashTable<ExtentNo>,
     entries: Vec<ReplicaEntry>,
@@ -43,7 +43,7 @@ pub struct Directory {
     heats: [Cell<u64>; HEATS],
 }
 
-/// RAM of an extent that replicas share, in bytes.
+/// Returns the bytes of RAM that the replicas share for an extent.
 fn shared_bytes_of(extent: &Extent) -> usize {
     size_of::<Extent>() + extent.index.ram_bytes()
 }

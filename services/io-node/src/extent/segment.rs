@@ -1,4 +1,4 @@
-//! The division of a slab: a head, and then segments of one length.
+//! The division of a slab: a head, and then segments of equal length.
 
 use address::{DriveNo, SectorNo};
 

@@ -12,7 +12,7 @@ use wire::{Fault, Reason};
 use super::Core;
 use super::reader::Priority;
 
-/// The share of its time until the deadline that a batch may spend in the queue, in tenths. The rest is for its reads,
+/// The share of the time until its deadline that a batch may spend in the queue, in tenths. The rest is for its reads,
 /// its reply, and a drive that becomes slower. A batch that misses its deadline has delayed other batches for nothing.
 const WAIT_TENTHS: u32 = 6;
 

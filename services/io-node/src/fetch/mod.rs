@@ -95,8 +95,8 @@ pub fn image(
     }
 }
 
-/// Continues a request whose rows are located: requests those that must come from the table, or, if these have arrived
-/// or there are none, reads the others from the drives.
+/// Continues a request whose rows are located. Requests the rows that must come from the table. If no row has to, or
+/// all of them have arrived, reads the other rows from the drives.
 fn proceed(core: &Core, no: RequestNo) {
     let started = table_rows::request_rows(core, no).and_then(|waits| {
         if !waits {

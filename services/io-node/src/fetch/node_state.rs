@@ -15,7 +15,7 @@ use crate::shard::CoreSnapshot;
 use crate::shard::mailbox::{Mailbox, Message};
 use crate::table::Registry;
 
-/// State that all cores of a node share. A fetch whose rows are all on drives takes no lock of it.
+/// State that all cores of a node share. A fetch whose rows are all on drives takes none of its locks.
 pub struct NodeState {
     /// The configuration, validated.
     pub config: IoConfig,

@@ -1,7 +1,7 @@
 //! RAM tier: each core's cache of recently read sectors.
 //!
 //! Sectors are keyed by extent, not by place on the drive, so a reused place cannot return old bytes. A sector is
-//! admitted after its checksum was found right.
+//! admitted after its checksum was verified.
 //!
 //! A look-up waits for memory three times: for the index entry, the sector's name, and its bytes. So that these waits
 //! overlap, a batch first prefetches the index entries of all its pieces (`prefetch_entry`), and then names and bytes
@@ -63,7 +63,7 @@ impl SectorName {
     /// The name of an empty frame.
     const NONE: Self = Self { pack: PackKey(0), chunk: 0, sector: 0 };
 
-    /// Names the extent's sector with this number, from 0.
+    /// Names sector `sector` of an extent. Sectors are numbered from 0.
     pub fn new(extent: ExtentKey, sector: u32) -> Self {
         Self { pack: extent.pack, chunk: extent.chunk, sector }
     }

@@ -184,7 +184,8 @@ impl Reader {
         }
     }
 
-    /// Returns the notification that pieces wait. It is sent once until [`woke_up`](Self::woke_up) is called.
+    /// Returns the notification that pieces wait. Once sent, it is not sent again until [`woke_up`](Self::woke_up) is
+    /// called.
     pub fn work(&self) -> Arc<Notify> {
         Arc::clone(&self.work)
     }

@@ -64,8 +64,8 @@ pub fn fail(core: &Core, no: RequestNo, fault: Fault) {
     refuse(core, request.session, id, rows, fault, Some(held));
 }
 
-/// Answers a batch with a fault, if it has no request or its request has ended. The reply keeps as much of the batch's
-/// memory as it needs.
+/// Answers a batch that has no request, or whose request has ended, with a fault. The reply keeps as much of the
+/// batch's memory as it needs.
 pub fn refuse(
     core: &Core,
     session: SessionNo,

@@ -1,6 +1,6 @@
 //! Batches under way on a core.
 //!
-//! A *part* is the columns that a batch requests of one pack of the table. A row's *position* is its index among the
+//! A *part* is the columns that a batch requests from one pack of the table. A row's *position* is its index among the
 //! requested rows that exist.
 
 use std::collections::{BTreeSet, HashMap};

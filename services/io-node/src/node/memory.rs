@@ -33,8 +33,7 @@ const DEFAULT_PERCENT: u64 = 80;
 /// rows of 4 KiB need.
 const DIRECTORY_THOUSANDTHS: u64 = 3;
 
-/// The divisor that gives the cache of tables' indexes and metadata its part of `memory`. The cache has at most
-/// [`LAKE_CACHE_MAX`] bytes.
+/// The cache of tables' indexes and metadata may have `memory` divided by this, but at most [`LAKE_CACHE_MAX`] bytes.
 const LAKE_CACHE_PART: u64 = 8;
 
 /// The maximum size of the cache of tables' indexes and metadata, in bytes.

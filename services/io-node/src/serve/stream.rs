@@ -78,8 +78,8 @@ async fn listen(
     ending: mpsc::Sender<Status>,
     [stopping, retires]: [CancellationToken; 2],
 ) {
-    // This ends the stream even after a panic. Requests that were left behind would keep entries of the directory from
-    // being vacated for ever.
+    // This ends the stream even after a panic. If requests were left behind, entries of the directory could never be
+    // vacated.
     let _end = End(no);
     let mut is_retired = false;
     let outcome = loop {
@@ -323,7 +323,7 @@ fn begin_open(
     begun
 }
 
-/// Starts to open a projection in the background. Takes the line if it has started.
+/// Starts to open a projection in the background. Takes the line if the opening has started.
 fn open_in_background(
     core: &Core,
     no: SessionNo,

@@ -7,7 +7,8 @@ use arrow_select::concat::concat_batches;
 
 use crate::error::NodeError;
 
-/// The number of rows of a blob column per read. It is low, so that the bound is noticed in time if rows are large.
+/// The number of rows of a blob column per read. It is low, so that reading stops soon after the bound is exceeded,
+/// even if rows are large.
 const BLOB_ROWS: usize = 64;
 
 /// Rows that are read a few at a time, up to a maximum of bytes.

@@ -27,7 +27,7 @@ pub struct OpenTable {
     file: Option<Arc<FileTable>>,
 }
 
-/// Returns the number of bytes of a value, or `None` for types of variable width.
+/// Returns the number of bytes of a value, or `None` for types of variable width, dictionaries and structs.
 pub fn fixed_bytes(data_type: &DataType) -> Option<u64> {
     match data_type {
         DataType::Null => Some(0),
@@ -77,7 +77,7 @@ impl OpenTable {
     /// Opens a file of a table. Its chunks are blocks.
     ///
     /// # Errors
-    /// None that a file can cause.
+    /// Never for a file: its column can be packed, and it has no deletion vectors to read.
     pub async fn of_file(file: FileTable) -> Result<Self, NodeError> {
         let file = Arc::new(file);
         let table = Self::divided(Arc::clone(&file) as _, |_| BLOCK_SECTORS).await?;

@@ -14,7 +14,7 @@ use crate::error::NodeError;
 /// Requested columns of one version of a table.
 pub struct Projection {
     pub table: Arc<OpenTable>,
-    /// For each pack that is read, the columns that are read of it.
+    /// For each pack that is read, the columns that are read from it.
     pub parts: Vec<PackProjection>,
     /// The columns as they are sent, in the requested order.
     pub schema: SchemaRef,
@@ -29,7 +29,7 @@ pub struct PackProjection {
     pub pack: usize,
     /// The columns, as indexes in the pack's layout.
     pub columns: Vec<usize>,
-    /// The index in the reply of each of `columns`.
+    /// For each of `columns`, its index in the reply.
     pub outputs: Vec<usize>,
     /// Bytes of a row in columns of fixed width.
     pub fixed_bytes: u64,

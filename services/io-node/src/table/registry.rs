@@ -92,11 +92,11 @@ impl Registry {
     }
 
     /// Returns a file of the table at `uri`, and opens it if necessary. `bytes` is its size, or 0 if that is unknown.
-    /// Failures are not cached. A file that was found to be another one than it was when it was opened is opened anew.
+    /// Failures are not cached. If a read has found that an open file was replaced in the store, the file is opened
+    /// anew.
     ///
     /// # Errors
-    /// [`NodeError::NotServed`]; a path that is not that of an index or deletion file; a file of another size; errors of
-    /// the store.
+    /// [`NodeError::NotServed`]; a path that [`FilePath::parse`] refuses; a file of another size; errors of the store.
     pub async fn open_file(
         &self,
         uri: &str,

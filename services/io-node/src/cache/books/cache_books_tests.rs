@@ -313,7 +313,8 @@ fn a_failed_write_ends_its_fill_and_gives_the_space_up() {
     assert_eq!(cache.fill(16)[1..3], ["ask for the heat of 3 of 0", "empty 0 of 3"]);
 }
 
-/// Fills the drive, and returns the heat of the segment that the next fill reclaims, whose first extent was read once.
+/// Fills the drive, and requests the fill that reclaims a segment. Returns the event with the heat of that segment's
+/// extents: the first was read once, the others were not.
 fn reclaims(cache: &mut Cache) -> Event {
     for chunk in 0..16 {
         cache.fill(chunk);

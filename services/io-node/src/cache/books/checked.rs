@@ -1,5 +1,5 @@
-//! Arithmetic on counts that must not fall below zero. A count that would means that the books are wrong and can't be
-//! relied on, so [`less`] panics, in release builds too.
+//! Arithmetic on counts that must not fall below zero. If one would, the books are wrong and can't be relied on, so
+//! [`less`] panics, in release builds too.
 
 /// Returns `count - by`. `what` says in the panic's message what is counted.
 pub fn less(count: u64, by: u64, what: &str) -> u64 {

@@ -195,7 +195,7 @@ impl Segments {
         }
     }
 
-    /// Keeps a segment whose journal can't be read unused until it is reclaimed.
+    /// Leaves a segment unused until it is reclaimed, because its journal can't be read.
     pub fn distrust(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
         drive.free.retain(|&free| free != segment.index);
@@ -501,9 +501,9 @@ impl DriveSegments {
     }
 
     /// Returns the segment to reclaim, which must not have extents under way: one that is nearly empty, or one of the
-    /// held log of which at most half is held. Otherwise it is the oldest sealed segment of the small log or the main
-    /// log. The small log comes first if it has its share of the segments. If neither log has a sealed segment, it is
-    /// an open one.
+    /// held log with at most half of its sectors held. Otherwise it is the oldest sealed segment of the small log or
+    /// the main log. The small log comes first if it has its share of the segments. If neither log has a sealed
+    /// segment, it is an open one.
     fn next_reclaimed(&self, segment_sectors: u64) -> Option<u32> {
         let is_idle = |index: &u32| self.segments[*index as usize].under_way == 0;
         let is_nearly_empty = |index: &u32| {
@@ -544,8 +544,8 @@ impl DriveSegments {
         self.held_segments() >= self.held_max()
     }
 
-    /// Returns the segments of the held log of which at most three quarters are held. They are worth reclaiming when
-    /// the log has its maximum number of segments.
+    /// Returns the segments of the held log with at most three quarters of their sectors held. They are worth
+    /// reclaiming when the log has its maximum number of segments.
     fn worth_reclaiming(&self, segment_sectors: u64) -> impl Iterator<Item = u32> {
         let log = Log::Held as usize;
         let all = self.sealed[log].iter().copied().chain(self.open[log]);

@@ -15,7 +15,7 @@ use crate::cache::books::Event;
 use crate::drive::DriveState;
 use crate::shard::mailbox::{Mailbox, Message};
 
-/// The delay before a transfer is tried again for which the core's ring or the kernel had no space.
+/// The delay before a transfer is tried again because the core's ring or the kernel had no space for it.
 const RETRY: Duration = Duration::from_millis(5);
 
 /// A transfer that takes longer than this, including its wait behind others, counts as late. Within this time, even a
@@ -104,8 +104,8 @@ impl Transfers {
     }
 
     /// Sends the core a message, which `ask` creates from the buffer, and sends it again as long as the ring has no
-    /// space. Returns the outcome and the buffer. There is always a buffer after a success. It is lost if the core is
-    /// shutting down or the drive hangs.
+    /// space. Returns the outcome and the buffer. After a success there is always a buffer. After a failure it is lost
+    /// if the core is shutting down or the drive hangs.
     async fn transfer<E: TransferError>(
         &self,
         mut buf: AlignedBuf,

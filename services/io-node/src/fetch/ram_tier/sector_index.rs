@@ -17,7 +17,7 @@ const SECTORS_A_SET: usize = 4;
 /// Bytes of the index per sector.
 pub const INDEX_BYTES: usize = size_of::<Set>() / SECTORS_A_SET;
 
-/// A way without a sector.
+/// Stands for no frame, in a way without a sector.
 const NONE: FrameNo = FrameNo(u32::MAX);
 
 /// The number of bits of a way's use counter.

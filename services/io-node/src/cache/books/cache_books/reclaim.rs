@@ -27,8 +27,8 @@ pub struct Reclaim {
     waiting: Vec<Arc<Extent>>,
     /// The number of extents that are being read or written.
     moving: u64,
-    /// The due extents among those that wait or are being moved: those that must be kept for their table's guarantee.
-    /// The others wait until no due extent is left, because they might take the space that the due ones need.
+    /// The due extents, which must be kept for their table's guarantee, among those that wait or are being moved. The
+    /// others wait until no due extent is left, because they might take the space that the due ones need.
     due: HashSet<ExtentKey>,
     /// Due extents that were read, and for which there was no space. Every event tries again to allocate it.
     out_of_space: Vec<(ExtentKey, pack::Extent)>,
@@ -205,7 +205,7 @@ impl CacheBooks {
 
     /// Handles the outcome of writing the block that ends a segment's journal. If it succeeded, the segment is free.
     pub(super) fn emptied(&mut self, segment: SegmentNo, outcome: Result<(), JournalError>) {
-        // If this segment's drive was retired meanwhile, another segment may be being reclaimed.
+        // If this segment's drive was retired meanwhile, the books may reclaim another segment already.
         self.reclaiming.take_if(|reclaim| reclaim.segment == segment);
         if self.journal_written(segment.drive, outcome) {
             self.segments.release(segment);
