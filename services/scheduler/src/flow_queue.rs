@@ -229,7 +229,7 @@ impl<T: Cost> FlowQueue<T> {
     }
 
     /// Estimates the cost of the work that would be served before new work of `flow`, if no other work arrives: all
-    /// waiting work of the flow itself, and of each other flow the work that its weight entitles it to in the meantime.
+    /// waiting work of the flow itself, and the work that each other flow's weight entitles it to in the meantime.
     pub fn cost_before(&self, flow: Flow) -> u64 {
         let own = self.cost_of(flow);
         let turns = u128::from(own + 1);

@@ -88,7 +88,7 @@ impl BlockReads {
     /// being read. A read that has begun continues even if no caller waits for it any more.
     ///
     /// # Errors
-    /// The errors of the source, and `STORE_UNREACHABLE` if it returns fewer bytes than it was asked for.
+    /// The errors of the source, and `STORE_UNREACHABLE` if it does not return as many bytes as it was asked for.
     pub async fn read(
         &self,
         file: &BlockSource,

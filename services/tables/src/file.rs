@@ -6,9 +6,9 @@
 //! chunk   | block 0                              | block 1         …                                   |
 //! ```
 //!
-//! So an I/O node caches and serves index and deletion files by the code that caches and serves rows. The table has one
-//! fragment, 0, and one column, [`FILE_COLUMN`], of [`SECTOR_BYTES`] bytes a row. In an extent, such a row takes exactly
-//! one sector.
+//! So an I/O node caches and serves index and deletion files with the code that caches and serves rows. The table has
+//! one fragment, 0, and one column, [`FILE_COLUMN`], of [`SECTOR_BYTES`] bytes a row. In an extent, such a row takes
+//! exactly one sector.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};

@@ -27,7 +27,7 @@ pub struct TableFolder {
 }
 
 impl TableFolder {
-    /// Canonicalises a URI of a configuration or a command line, with or without a slash at its end. A relative path
+    /// Canonicalises a URI from a configuration or a command line, with or without a slash at its end. A relative path
     /// starts at the working directory.
     ///
     /// # Errors

@@ -91,7 +91,7 @@ pub enum BadUri {
 }
 
 impl TableUri {
-    /// Canonicalises a URI of a configuration or a command line. A relative path, which may begin with `./`, is
+    /// Canonicalises a URI from a configuration or a command line. A relative path, which may begin with `./`, is
     /// relative to the working directory.
     ///
     /// # Errors

@@ -270,8 +270,8 @@ impl TrafficMemory {
         self.max
     }
 
-    /// Returns whether more than three quarters of a large peak have been given back since, so that returning memory to
-    /// the system is worthwhile. Returns true once for each peak.
+    /// Returns whether more than three quarters of a large peak have been given back since that peak, so that returning
+    /// memory to the system is worthwhile. Returns true once for each peak.
     pub fn has_passed_a_peak(&self) -> bool {
         let (used, peak) = (self.used(), self.peak.load(Ordering::Relaxed));
         let has_passed = peak >= PEAK_BYTES_MIN && used < peak / 4;
