@@ -103,7 +103,7 @@ impl AuditLine {
         }
     }
 
-    /// Sets that the caller was refused, and why.
+    /// Records that the caller was refused, and why.
     pub fn is_refused(&mut self, why: &'static str) {
         (self.verdict, self.code) = (Verdict::Denied, Code::Unauthenticated);
         self.reason = Some(why);

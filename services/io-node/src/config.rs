@@ -165,7 +165,7 @@ pub struct IoConfig {
     /// The maximum number of versions of tables that are kept open.
     #[serde(skip)]
     pub tables_max: u64,
-    /// The number of threads for work off the read path, without fills. Fills have half as many lanes
+    /// The number of threads for work that is not on the read path, except fills. Fills have half as many lanes
     /// (`cache/io/threads.rs`).
     #[serde(skip)]
     pub background_threads: usize,

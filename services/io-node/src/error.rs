@@ -41,7 +41,7 @@ pub enum NodeError {
          the tables that it serves, by absolute paths or s3://, gs:// and az:// URIs"
     )]
     NotServed,
-    /// The path is not that of a file that never changes, in the table's folder.
+    /// The path does not name a file that an I/O node reads: one in the table's folder that never changes.
     #[error(
         "that is no file which an I/O node reads; give the path, in the table's folder, of a file in `_indices`, \
          `_deletions` or `_bireme`, without `.` and `..`"

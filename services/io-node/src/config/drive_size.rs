@@ -1,4 +1,4 @@
-//! The least size of a drive.
+//! The minimum size of a drive.
 
 use std::path::Path;
 

@@ -16,9 +16,9 @@ use tables::TableUri;
 pub struct Share {
     /// Sectors of the table that other tables' fills do not evict.
     pub guarantee: u64,
-    /// The most sectors that the table may have; at least those of the longest extent.
+    /// The maximum number of sectors that the table may have; at least the length of a segment.
     pub quota: u64,
-    /// Whether nothing of the table is evicted. Its guarantee is then its quota.
+    /// Whether the table's extents are never evicted. Its guarantee then equals its quota.
     pub is_pinned: bool,
 }
 

@@ -17,8 +17,9 @@ use crate::extent::HEAD_SECTORS;
 /// The errno of a sector that can't be read.
 const EIO: i32 = 5;
 
-/// Returns the superblock of a drive that holds a slab; `None` for a drive that is empty or does not exist. Call it
-/// before the drive is opened as a slab, because opening gives a file its full length.
+/// Returns the superblock of a drive that holds a slab; `None` for a drive that is empty or does not exist, or, with
+/// `overwrite`, holds anything else. Call it before the drive is opened as a slab, because opening gives a file its
+/// full length.
 ///
 /// # Errors
 /// [`NodeError::NotOurs`] if the drive holds anything else, or its beginning can't be read, unless `overwrite` allows

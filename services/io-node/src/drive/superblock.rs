@@ -1,5 +1,5 @@
-//! The superblock: a slab's first sector, which identifies the slab and records its division. Little-endian, the rest
-//! of the sector zeros:
+//! The superblock: a slab's first sector, which identifies the slab and records its division. Numbers are
+//! little-endian, and the rest of the sector is zeros:
 //!
 //! ```text
 //!  0  8 bytes  magic "BIREMESB"

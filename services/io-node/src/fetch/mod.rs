@@ -95,7 +95,7 @@ pub fn image(
     }
 }
 
-/// Continues a request whose rows are located. Requests the rows that must come from the table. If no row has to, or
+/// Continues a request whose rows are located. Requests the rows that must come from the table. If there are none, or
 /// all of them have arrived, reads the other rows from the drives.
 fn proceed(core: &Core, no: RequestNo) {
     let started = table_rows::request_rows(core, no).and_then(|waits| {

@@ -6,9 +6,9 @@
 //! A look-up waits for memory three times: for the index entry, the sector's name, and its bytes. So that these waits
 //! overlap, a batch first prefetches the index entries of all its pieces (`prefetch_entry`), and then names and bytes
 //! some pieces ahead of their use (`prefetch_bytes`). A sector's index entry (`sector_index.rs`) is within one cache
-//! line of the CPU, its bytes (`frames.rs`) are in huge pages, and a hit changes only two bits of the entry. The cache
-//! of a library was rejected: its hash table and entries can only be read one after the other, so a look-up took 0.8 µs
-//! per sector, more than scoring it (`docs/performance.md`). S3-FIFO selects the sector to evict (`queues.rs`).
+//! line of the CPU, its bytes (`frames.rs`) are in huge pages, and a hit changes only two bits of the entry. A
+//! library's cache was rejected: its hash table and entries can only be read one after the other, so a look-up of a
+//! sector took 0.8 µs, more than scoring it (`docs/performance.md`). S3-FIFO selects the sector to evict (`queues.rs`).
 
 mod frames;
 mod queues;

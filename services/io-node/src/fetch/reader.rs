@@ -148,7 +148,7 @@ impl Piece {
         (self.offset % SECTOR_BYTES as u32 + self.len).div_ceil(SECTOR_BYTES as u32)
     }
 
-    /// Returns the range of bytes that the piece needs of its first sector.
+    /// Returns the range of bytes that the piece needs from its first sector.
     fn in_first_sector(&self) -> Range<usize> {
         let start = self.offset as usize % SECTOR_BYTES;
         start..(start + self.len as usize).min(SECTOR_BYTES)

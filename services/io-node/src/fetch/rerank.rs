@@ -13,7 +13,7 @@ pub struct QueryVector {
 }
 
 impl QueryVector {
-    /// Creates a query against vectors of `element`s.
+    /// Creates a query for vectors whose elements have the type `element`.
     pub fn new(query: Query, element: VectorElement) -> Self {
         Self { query, element }
     }

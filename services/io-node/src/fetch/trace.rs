@@ -24,8 +24,8 @@ pub fn answered(
     export_spans(core, request, timeline, fault).is_some()
 }
 
-/// Logs a batch that ended early with a fault, unless its caller cancelled it. Exports its spans by the same rule as
-/// [`answered`].
+/// Logs a batch that ended early with a fault, unless its caller cancelled it. Exports its spans under the same
+/// conditions as [`answered`].
 pub fn failed(core: &Core, request: &Request, fault: &Fault) {
     let now = Instant::now();
     // A cancellation by the caller is not a failure.

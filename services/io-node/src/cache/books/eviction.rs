@@ -7,7 +7,7 @@
 //! a fill of a ghost ─► main log
 //! ```
 //!
-//! Most chunks are not read again soon after they were filled, above all those of a scan or a warm. They pass through
+//! Most chunks, above all those of a scan or a warm, are not read again soon after they were filled. They pass through
 //! the small log, while hot extents stay in the main log. Keeping an extent means writing it once more, so the kept
 //! bytes may not exceed a share of the bytes filled. The hottest extents are kept first. Pure; `simulate.rs` compares
 //! the policy with others.
@@ -23,7 +23,7 @@ use crate::extent::KeyHasher;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Log {
-    /// New extents: on a full drive, a tenth of the segments that are not in the held log.
+    /// New extents. On a full drive, this log has a tenth of the segments that are not in the held log.
     #[default]
     Small = 0,
     /// Extents that were read again, or were evicted and then filled again.

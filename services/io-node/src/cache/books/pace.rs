@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Keeps a rate on average: any number of bytes may be spent at once, and the next bytes then wait for as long as those
-/// take at the rate.
+/// Keeps a rate on average: any number of bytes may be spent at once, and the next bytes then wait for the time that
+/// the spent bytes take at the rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     bytes_per_s: u64,
@@ -28,7 +28,7 @@ impl Pace {
         (self.bytes_per_s > 0 && self.next > now).then_some(self.next)
     }
 
-    /// Spends bytes. Idle time before does not shorten later waits.
+    /// Spends bytes. Earlier idle time does not shorten later waits.
     pub fn spend(&mut self, bytes: u64, now: Instant) {
         if self.bytes_per_s > 0 {
             let cost = Duration::from_secs_f64(bytes as f64 / self.bytes_per_s as f64);

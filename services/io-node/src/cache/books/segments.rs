@@ -12,7 +12,7 @@
 //! segment's journal on the drive ([`Segments::empty`]), and then gives the segment back with [`Segments::release`].
 //!
 //! A segment of the held log is reclaimed when at most half of it is held. The held log may have all segments of a
-//! drive but [`OTHERS_MIN`]. When it has that many, a segment is reclaimed of which at most three quarters are held.
+//! drive but [`OTHERS_MIN`]. Once it has that many, a segment is reclaimed even if up to three quarters of it are held.
 //! Such a segment exists as long as the guarantees of all tables sum to at most two thirds of the held log
 //! ([`held_max_sectors`]).
 
@@ -309,10 +309,10 @@ impl Segments {
         self.segment(segment).log = Log::Held;
     }
 
-    /// Whether a segment with `due_sectors` due sectors is given to the held log instead of being reclaimed: if more
-    /// than half of its sectors are due. Two cases are exempt. A segment that is in the held log already is reclaimed,
-    /// because it was chosen as the one of that log whose reclaim frees most space. And the held log gets no segment
-    /// while it has as many segments of the drive as it may have.
+    /// Returns whether a segment with `due_sectors` due sectors is given to the held log instead of being reclaimed.
+    /// This is the case if more than half of its sectors are due, with two exceptions. A segment that is in the held
+    /// log already is reclaimed, because it was chosen as the segment of that log whose reclaim frees the most space.
+    /// And the held log gets no segment while it has as many segments of the drive as it may have.
     pub fn is_to_be_held(&self, segment: SegmentNo, due_sectors: u64) -> bool {
         let has_room = !self.drives[usize::from(segment.drive.0)].has_held_max();
         2 * due_sectors > self.segment_sectors && self.log_of(segment) != Log::Held && has_room
@@ -433,8 +433,8 @@ pub const EMPTY_BLOCK_SECTORS: u64 = 1;
 /// On a full drive, the small log has one in this many of the segments that are not in the held log.
 const SMALL_SHARE: usize = 10;
 
-/// A segment is reclaimed before others if at most one in this many of its sectors is still served. So the space that a
-/// table evicts for its quota is used again before other tables lose extents.
+/// A segment is reclaimed before others if at most one in this many of its sectors is still served. So the space of
+/// extents that a table evicts for its quota is used again before other tables lose extents.
 const NEARLY_EMPTY_SHARE: u64 = 8;
 
 /// On a drive with at least this many segments, fills leave one free for extents that are kept. A smaller drive has no

@@ -2,7 +2,7 @@
 //!
 //! Pure. The queue serves tables in turn, so that many misses of one table do not delay the fills of another. Within a
 //! table, fills leave in the order of their arrival, with one exception: adjacent chunks of the same pack and fragment
-//! leave together and are scanned together, up to the maximum bytes of a scan.
+//! leave together and are scanned together, up to the maximum number of bytes of a scan.
 
 use std::collections::VecDeque;
 

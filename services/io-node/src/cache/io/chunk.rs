@@ -34,8 +34,8 @@ pub trait Chunk: Send {
         None
     }
 
-    /// Reads `chunks` consecutive chunks, of which this is the first, in one scan, and returns an extent for each. Only
-    /// for a chunk that has [`scan_bytes`](Self::scan_bytes).
+    /// Reads this chunk and those after it, `chunks` in all, in one scan, and returns an extent for each. Call it only
+    /// if [`scan_bytes`](Self::scan_bytes) returns a number.
     fn encoded_together(
         &self,
         chunks: u32,

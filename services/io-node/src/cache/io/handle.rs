@@ -114,7 +114,7 @@ pub enum FillerMessage {
 const MESSAGES_MAX: usize = 1024;
 
 /// The maximum time to wait for the filler's answer to [`FillHandle::tables`]. A query node waits 2 s for an I/O node's
-/// whole status report, of which this is a part.
+/// whole status report, which includes this answer.
 const TABLES_PATIENCE: Duration = Duration::from_secs(1);
 
 impl FillHandle {

@@ -146,8 +146,8 @@ pub async fn restore(cores: &[Mailbox], extents: &Arc<[Arc<Extent>]>) -> usize {
     join_all(answers).await.into_iter().flatten().max().unwrap_or(0)
 }
 
-/// Makes every core forget extents. The messages are sent when this returns; the result waits until all cores have
-/// handled them. A later message to a core, such as the same extent filled again, is handled after this one.
+/// Makes every core forget extents. The messages are sent when this returns; [`Broadcast::wait`] waits until all cores
+/// have handled them. A later message to a core, such as the same extent filled again, is handled after this one.
 pub fn forget(cores: &[Mailbox], keys: Vec<ExtentKey>) -> Broadcast {
     let keys = Arc::new(keys);
     broadcast(cores, |done| Message::Forget { keys: Arc::clone(&keys), done })

@@ -3,16 +3,17 @@
 //! Scans, encoding and copying for writes are nearly all of a fill's cost, and no fetch waits for them. They run on a
 //! *yielding* thread, which gives way to all other threads, so that reads are not slowed down. When reads use all CPUs,
 //! the yielding thread gets almost no time. Then an *insisting* thread takes over the work under way: its priority is
-//! lowered too, but it gets a share of a CPU. So each runtime of fills has two threads, of which one at a time drives
-//! it:
+//! lowered too, but it gets a share of a CPU. So each runtime of fills has two threads, and only one of them drives it
+//! at any time:
 //!
 //! ```text
 //! yielding    ███████████░░░ waits for a CPU ░░░█                 ██████████
 //! insisting                    not scheduled ─►████████████████─► tries again
 //! ```
 //!
-//! The runtime's threads for blocking file reads inherit the priority of the thread that started them. For a table in a
-//! folder, they may keep the yielding thread's share of a CPU. Tables in object stores need no such threads.
+//! The runtime's threads for blocking file reads inherit the priority of the thread that started them. If the yielding
+//! thread started them, reads of a table in a folder stay as slow as its share of a CPU, even after the insisting
+//! thread has taken over. Tables in object stores need no such threads.
 
 use std::io;
 use std::sync::Arc;

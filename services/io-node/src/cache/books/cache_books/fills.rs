@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use super::{CacheBooks, FULL, NO_DRIVE};
 use crate::cache::books::events::{Action, FillOutcome, RequestOutcome};
 
-/// After a chunk's first failed fill, misses do not request it again for this long. The delay doubles with each further
-/// failure.
+/// After a chunk's first failed fill, misses do not request the chunk again for this long. The delay doubles with each
+/// further failure.
 const HOLD_OFF_MIN: Duration = Duration::from_secs(1);
 
 /// The maximum time for which misses do not request a chunk again after its last failed fill.
