@@ -270,7 +270,7 @@ fn tls(message: String, error: &TlsError) -> CliError {
     }
 }
 
-/// Maps an error of the file of the secret.
+/// Maps an error of the secret's file.
 fn secret(message: String, error: &SecretError) -> CliError {
     match error {
         SecretError::Unreadable { source, .. } => {

@@ -15,7 +15,7 @@ pub enum Unit {
     Bytes,
     /// Items of a known total.
     Count,
-    /// Steps of unknown length.
+    /// Steps whose number is not known.
     Steps,
 }
 

@@ -12,7 +12,7 @@ use super::size::parse_size;
 pub struct DriveSpec {
     /// The path of the file or device.
     pub path: PathBuf,
-    /// The slab's size. If not given, that of the existing file or device, or 4 GiB for a new file.
+    /// The slab's size. `None` for the size of the existing file or device, or 4 GiB for a new file.
     pub size: Option<ByteSize>,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The expected form of a duration, with an example.
 pub const DURATION_EXPECTED: &str = "expected a duration, such as \"500ms\" or \"10s\"";
 
-/// Parses a duration, such as `100ms`, `30s` or `2m`, of more than 0.
+/// Parses a duration above 0, such as `100ms`, `30s` or `2m`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(time) if time.is_zero() => Err("it must be longer than 0".into()),

@@ -7,7 +7,7 @@ use client::Endpoint;
 /// An I/O node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoEndpoint {
-    /// The name that placement uses. `None` for the endpoint.
+    /// The name that placement uses. If it is `None`, placement uses the endpoint.
     pub name: Option<String>,
     /// The address on which it listens.
     pub endpoint: Endpoint,

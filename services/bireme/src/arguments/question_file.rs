@@ -15,8 +15,8 @@ use crate::error::{CliError, Result};
 /// Maximum number of questions that a node accepts.
 const QUESTIONS_MAX: usize = 2_000;
 
-/// Reads the vectors of `column`, or of the only column of lists of numbers, from a file of a format that `bireme ingest` reads. Nulls
-/// are left out.
+/// Reads vectors from a file in one of the formats that `bireme ingest` reads. The vectors are in `column`, or, if the
+/// file has no such column or none is named, in its only column of vectors. Nulls are left out.
 pub fn read_questions(path: &Path, column: Option<&str>) -> Result<Vec<Vector>> {
     let file = read_file(path).map_err(|error| fault_of(&error))?;
     let shown = path.display();
@@ -100,7 +100,7 @@ mod tests {
         let one = "{\"id\": 1, \"v\": [1.5, 2]}\n{\"id\": 2, \"v\": null}\n{\"id\": 3, \"v\": [0.0, -1]}\n";
         let expected = vec![vec![1.5, 2.0], vec![0.0, -1.0]];
         assert_eq!(read(one, None).unwrap(), expected);
-        // The table's column may have another name than the file's.
+        // A column's name in the table may differ from its name in the file.
         assert_eq!(read(one, Some("vector")).unwrap(), expected);
         let two = "{\"a\": [1.0], \"v\": [2.0], \"w\": [\"x\"]}\n";
         assert_eq!(read(two, Some("v")).unwrap(), [[2.0]]);

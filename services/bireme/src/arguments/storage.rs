@@ -18,7 +18,7 @@ pub struct StorageArgs {
 }
 
 impl StorageArgs {
-    /// Adds the options to `storage`, where they replace those of the same name.
+    /// Adds the options to `storage`, where they replace options of the same name.
     ///
     /// # Errors
     /// Fails if `storage` then has an option that no object store knows, or an endpoint with a user name.

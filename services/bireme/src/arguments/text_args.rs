@@ -41,7 +41,7 @@ pub struct TextArgs {
     text_column: Vec<String>,
 }
 
-/// The edits that a fuzzy word may have.
+/// The number of edits by which a row's word may differ from a word of the query and still match.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fuzzy {
     Edits(u32),
@@ -57,17 +57,17 @@ fn parse_fuzzy(text: &str) -> Result<Fuzzy, String> {
 }
 
 impl TextArgs {
-    /// Whether a row is searched for by its text.
+    /// Whether any flag asks for text.
     pub fn is_given(&self) -> bool {
         self.text.is_some() || !self.must.is_empty() || !self.phrase.is_empty()
     }
 
-    /// Whether columns are named.
+    /// Whether --text-column is given.
     pub fn has_columns(&self) -> bool {
         !self.text_column.is_empty()
     }
 
-    /// Returns the query, if there is one. `column`, if it is given, is searched besides those that --text-column names.
+    /// Returns the query, if there is one. If `column` is given, it is searched in addition to those of --text-column.
     pub fn query(mut self, column: Option<String>) -> Option<Text> {
         self.text_column.extend(column);
         if !self.is_given() {

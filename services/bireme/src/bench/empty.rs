@@ -1,8 +1,8 @@
-//! `bench empty`: messages that need no work, through the same server and client as all others. Their rate is the limit of
-//! what any request can reach.
+//! `bench empty`: messages that need no work, through the same server and client as all others. Their rate is the limit
+//! of what any request can reach.
 //!
-//! Unary messages are health checks. On streams, they ask gRPC reflection for the names of the services: the only stream of
-//! a node whose answers need neither a table nor an I/O node.
+//! Unary messages are health checks. Messages on streams ask gRPC reflection for the names of the services, because its
+//! stream answers each message and needs neither a table nor an I/O node.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,13 +33,13 @@ pub struct EmptyStream(Arc<Mutex<Waiting>>);
 
 struct Waiting {
     requests: mpsc::UnboundedSender<ServerReflectionRequest>,
-    /// The callers whose messages are outstanding. Empty after the stream has ended, and no longer filled.
+    /// The callers whose messages are outstanding. Stays empty once the stream has ended.
     callers: VecDeque<oneshot::Sender<()>>,
     has_ended: bool,
 }
 
 impl EmptyLoad {
-    /// Opens `streams` streams on each connection; unary messages are sent if it is 0.
+    /// Opens `streams` streams on each connection. If `streams` is 0, messages are unary.
     ///
     /// # Errors
     /// The node's fault if it refuses a stream.

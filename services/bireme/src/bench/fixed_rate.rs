@@ -27,7 +27,7 @@ const SHARDS: usize = 16;
 pub struct Schedule {
     /// Requests per second.
     pub rate: f64,
-    /// The time in which they are due.
+    /// The time from the first request until the schedule ends.
     pub time: Duration,
     /// If given, the requests are due at random times (a Poisson process), otherwise at equal intervals.
     pub random: Option<StdRng>,
@@ -181,8 +181,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_slow_endpoint_shows_in_every_latency_it_delayed() {
-        // One at a time, 20 ms each: of the 100 that are due in 200 ms at most eleven can start, and
-        // the last of them waited for the others.
+        // Requests run one at a time and take 20 ms each. 100 are due within 200 ms. At most eleven of these can start,
+        // and the last one has waited for all before it.
         let takes = Arc::new(Takes(Duration::from_millis(20)));
         let tally = fixed_rate(takes, schedule(500.0, 200), 1).await.unwrap();
         assert!((2..=11).contains(&tally.requests()), "{}", tally.requests());

@@ -87,7 +87,8 @@ impl BenchKeys {
         distribution: KeyDistribution,
         seed: u64,
     ) -> std::result::Result<Self, ArrowError> {
-        // The sample is in random order. A sequence is in the order of the keys, which in many tables is that of the rows.
+        // The sample is in random order. Sequential keys are sorted, because the rows of many tables are in the order
+        // of their keys.
         let keys = match distribution {
             KeyDistribution::Missing => absent(&keys)?,
             KeyDistribution::Sequential => sort(&keys, None)?,

@@ -81,8 +81,8 @@ impl LoadArgs {
         Duration::from_secs_f64(self.seconds)
     }
 
-    /// Returns the time in which all requests are due at `rate`, on average if they are due at random times, but at most
-    /// --seconds.
+    /// Returns the time within which all requests are due at `rate`, or the mean of this time if they are due at random
+    /// times; at most --seconds.
     fn time_at(&self, rate: f64) -> Duration {
         let all = self.requests.map(|requests| requests as f64 / rate);
         // A time that is too long for a `Duration` is longer than --seconds.

@@ -3,7 +3,7 @@
 //! ```text
 //! load.rs          how much load    ─► closed_loop.rs or fixed_rate.rs ─► tally.rs
 //! fetch.rs take.rs search.rs get.rs empty.rs  what one request is (workload.rs)
-//! live_rows.rs query_vectors.rs keys.rs  what requests are drawn from, by seed
+//! live_rows.rs query_vectors.rs query_words.rs keys.rs  what requests are drawn from, by seed
 //! counters.rs queues.rs machine.rs  the nodes' counters and queues, and the load's machine ─► report.rs
 //! ```
 

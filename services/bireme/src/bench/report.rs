@@ -115,7 +115,7 @@ fn ratio(sum: u64, count: u64) -> Option<f64> {
 
 /// The workload and its table.
 pub struct Subject {
-    /// The workload: `fetch`, `take`, `search` or `get`.
+    /// The workload: `fetch`, `take`, `search`, `get` or `empty`.
     pub workload: &'static str,
     /// The table's name.
     pub table: String,

@@ -8,13 +8,13 @@ use wire::Fault;
 
 use super::workload::Done;
 
-/// The longest latency that is recorded, in nanoseconds: an hour. Longer ones are recorded as this.
+/// The longest latency that is recorded, in nanoseconds: an hour. Longer latencies are recorded as an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Significant digits of a recorded latency.
 const DIGITS: u8 = 3;
 
-/// Counts and latencies. Latencies are of the requests that were answered.
+/// Counts and latencies of requests. Only requests that were answered count towards the latencies.
 #[derive(Clone, Debug)]
 pub struct Tally {
     latency_ns: Histogram<u64>,
@@ -84,7 +84,7 @@ impl Tally {
 
     /// Adds all requests of another tally.
     pub fn merge(&mut self, other: &Self) {
-        // Both histograms have the same bounds, so that no value can be out of range.
+        // Both histograms have the same bounds, so no value can be out of range.
         let _ = self.latency_ns.add(&other.latency_ns);
         self.rows += other.rows;
         self.missing += other.missing;

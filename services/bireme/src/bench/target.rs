@@ -9,12 +9,12 @@ use super::live_rows::LiveRows;
 use crate::arguments::Connection;
 use crate::error::{CliError, Result};
 
-/// A mask that is XORed into the seed for samples, so that samples are drawn in another order than requests.
+/// A mask that is XORed into the seed for samples, so that samples and requests are drawn in different orders.
 const SAMPLE: u64 = u64::MAX;
 
 /// A table to apply load to.
 pub struct Target {
-    /// The table's query node.
+    /// A client of the table's query node.
     pub client: QueryClient,
     /// The query node's description of the table.
     pub table: DescribeTableResponse,

@@ -153,7 +153,7 @@ impl IoArgs {
     }
 }
 
-/// Serves until a signal.
+/// Serves until SIGINT or SIGTERM.
 pub fn run(args: &IoArgs, out: &mut Output) -> Result<()> {
     let config = args.settings(&environment(PREFIX))?;
     out.follow_log(config.telemetry.log_format);

@@ -94,7 +94,7 @@ fn state_text(node: &NodePlacement) -> &'static str {
     }
 }
 
-/// Returns `part` in percent of `all`; 0 if `all` is 0.
+/// Returns `part` as a percentage of `all`; 0 if `all` is 0.
 fn percent(part: f64, all: f64) -> String {
     let percent = if all > 0.0 { part / all * 100.0 } else { 0.0 };
     format!("{percent:.2} %")

@@ -134,7 +134,7 @@ impl QueryArgs {
     }
 }
 
-/// Serves until a signal.
+/// Serves until SIGINT or SIGTERM.
 pub fn run(args: &QueryArgs, out: &mut Output) -> Result<()> {
     let config = args.settings(&environment(PREFIX))?;
     out.follow_log(config.telemetry.log_format);

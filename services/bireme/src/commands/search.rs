@@ -40,7 +40,7 @@ are ranked higher. --fuzzy auto allows no edit in words of up to 2 letters, one
 in words of up to 5, otherwise two, and reduces a word to its stem first if the
 index has stems; --fuzzy 1 compares the word as it is with the index's words.";
 
-/// The heading in `--help` of flags that only searches with --like or --vector have.
+/// The heading in `--help` of flags that apply only to searches with --like or --vector.
 const NEAR: &str = "Nearest rows (with --like or --vector)";
 
 /// Arguments of `bireme search`.
@@ -204,7 +204,7 @@ impl SearchArgs {
     }
 }
 
-/// Searches.
+/// Searches and prints the rows.
 pub async fn run(args: SearchArgs, out: &mut Output) -> Result<()> {
     let connection = args.connection.clone();
     // Make the request before connecting, so that a bad file is reported without a connection.

@@ -22,8 +22,8 @@ may see all tables. With `bireme up` both tiers are one
 process, and both show its CPU time and memory. If an I/O node does not answer,
 the exit code is 4.";
 
-/// The name of the source of the list of I/O nodes, if the list is in the configuration. Nothing is shown about this
-/// source.
+/// The source that a status names if the list of I/O nodes is in the configuration. It is not shown, because such a
+/// list does not change.
 const FIXED: &str = "configuration";
 
 /// Arguments of `bireme status`.
@@ -168,7 +168,7 @@ fn waits_for_hits(node: &IoNode) -> bool {
     node.reachable && !node.ready && is_warm && node.state() != MemberState::Draining
 }
 
-/// Returns the progress of a warm at start that has not ended.
+/// Returns the progress of an unfinished warm-up at a node's start.
 fn warming(node: &IoNode, warm: &StartWarm) -> String {
     let state = if node.ready { "is ready, and still warms" } else { "is not ready yet: it warms" };
     let (node, table) = (&node.endpoint, &warm.table);

@@ -19,7 +19,7 @@ use crate::output::{Output, count, counted, micros, recall_json, recall_text};
 use crate::part_file::part_file;
 use crate::progress::{Unit, bar};
 
-/// The recall and the number of rows for which a curve without a setting carries a warning.
+/// A number of rows and a recall, which most users want. If the curve has no setting for them, a warning says so.
 const WANTED: (u32, f64) = (10, 0.95);
 
 const EXAMPLES: &str = "\
@@ -113,7 +113,7 @@ pub async fn run(args: TuneArgs, out: &mut Output) -> Result<()> {
     report(&args.table.table, &curve, &kept, seconds, out)
 }
 
-/// Has the node measure, and returns the bytes of the curve's file.
+/// Asks the node to measure. Returns the bytes of the curve's file.
 async fn measure(client: &QueryClient, request: TuneRequest, out: &Output) -> Result<Vec<u8>> {
     let mut steps = client.tune(request).await?;
     let bar = bar(out.json(), Unit::Count, "tune");
@@ -137,7 +137,7 @@ fn write(file: &Path, bytes: &[u8]) -> Result<()> {
         let mut new = part_file(file)?;
         new.write_all(bytes)?;
         new.as_file().sync_all()?;
-        // Other users run the nodes.
+        // Nodes usually run as other users, who must be able to read the file.
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         new.as_file().set_permissions(permissions)?;
         new.persist(file).map(drop).map_err(|error| error.error)

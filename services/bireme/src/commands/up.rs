@@ -165,7 +165,7 @@ impl Served {
         Ok(served)
     }
 
-    /// Returns what the I/O node serves.
+    /// Returns the tables and folders that the I/O node serves.
     fn prefixes(&self) -> Vec<UriPrefix> {
         let tables = self.tables.iter();
         let tables = tables.map(|(_, table)| UriPrefix::Table(table.canonical_uri().clone()));
@@ -197,7 +197,7 @@ impl Served {
     }
 }
 
-/// Serves until a signal.
+/// Serves until SIGINT or SIGTERM.
 pub fn run(args: UpArgs, out: &mut Output) -> Result<()> {
     let config = args.query_config()?;
     start_log(UP_LOG_LEVEL, out.json())?;

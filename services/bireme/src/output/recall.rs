@@ -5,7 +5,7 @@ use wire::query::RecallSetting;
 
 use super::text_table::{Align, TextTable};
 
-/// The numbers of rows that a table for people has. JSON has all that were measured.
+/// The values of k whose settings are in a table for people. JSON has the settings of every k that was measured.
 const SHOWN_KS: [u32; 2] = [10, 100];
 
 /// Returns a table of the settings.
@@ -50,7 +50,7 @@ pub fn recall_json(setting: &RecallSetting) -> Value {
     })
 }
 
-/// Returns the number with the decimals that it was sent with.
+/// Converts a number by way of its text, so that 0.95 is printed as 0.95, not as 0.949999988079071.
 fn decimal(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| f64::from(number))
 }

@@ -84,8 +84,9 @@ impl TextTable {
     }
 }
 
-/// Returns widths that add up to at most `room`: the widest columns are cut to a common width, which is the largest
-/// that fits. Returns `None` if that width would be below `min`.
+/// Returns widths that add up to at most `room`. The widest columns are cut to the largest common width that fits, and
+/// the first of them get one more character each while there is room. Returns `None` if the common width would be
+/// below `min`.
 fn fit(natural: &[usize], room: usize, min: usize) -> Option<Vec<usize>> {
     let total = |cap: usize| natural.iter().map(|&width| width.min(cap)).sum::<usize>();
     let widest = natural.iter().copied().max().unwrap_or(0);

@@ -20,7 +20,7 @@ pub struct TableFacts {
     pub has_vector: bool,
 }
 
-/// Returns three commands of `program` to try on the table, the most instructive one first.
+/// Returns three commands of `program` to try on the table, the most instructive first.
 pub fn next_steps(facts: &TableFacts, program: &str, endpoint: Option<&str>) -> Vec<String> {
     let name = shell_word(&facts.name);
     let mut steps = Vec::new();

@@ -53,8 +53,8 @@ pub fn layered<T: DeserializeOwned + JsonSchema + Removed>(
     };
     for (name, field, one) in alone {
         // The variable is at fault if its setting is invalid both alone and within its merged section, unless the file
-        // alone has the same error. A setting that is invalid alone is not enough: other settings of its section may be
-        // missing.
+        // alone has the same error. It is not enough that the setting is invalid alone, because other settings of its
+        // section may be missing.
         if typed::<T>(one).is_err()
             && let Err(error) = typed::<T>(section_of(&settings, field))
             && misfit.as_ref().is_none_or(|misfit| misfit.why != message_of::<T>(&error))
@@ -210,7 +210,8 @@ mod tests {
         }
         let said = io(None, &[cert]).unwrap_err();
         assert_eq!(said, "BIREME_IO_TLS_CERT: missing field `key`");
-        // A fault of the file that no variable corrects names the file; a fault of a variable names the variable.
+        // If the fault is in the file and no variable corrects it, the error names the file. If it is in a variable,
+        // the error names the variable.
         let half = "slots = 8\n[tls]\ncert = \"/tls.crt\"\n";
         for corrects_nothing in [&[] as &[_], &[cert], &[("SLOTS", "9")]] {
             let said = io(Some(half), corrects_nothing).unwrap_err();

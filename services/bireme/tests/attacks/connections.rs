@@ -27,7 +27,7 @@ pub const QUERY_MEMORY_MIB: u64 = 640;
 /// The maximum resident memory of the I/O node, in MiB.
 const IO_MEMORY_MIB: u64 = 768;
 
-/// Returns the default settings with [`QUERY_MEMORY_MIB`] and [`IO_MEMORY_MIB`].
+/// Returns the default settings with [`QUERY_MEMORY_MIB`] as the query node's `memory`.
 pub fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.query.push(("MEMORY", format!("{QUERY_MEMORY_MIB}MiB")));
@@ -451,7 +451,7 @@ fn streams_that_send_nothing_close_no_core_to_others() {
             assert!(Instant::now() < until, "{} of {limit}", metric(node, &name("usage")));
             std::thread::sleep(Duration::from_millis(100));
         }
-        // New connections are dealt to both cores in turn.
+        // A new connection goes to the core that serves the fewest, so these probes reach both cores.
         for probe in 0..20 {
             let health = runtime.block_on(node.health());
             assert!(health.is_ok(), "probe {probe} of the {tier} node: {health:?}");
@@ -500,7 +500,7 @@ fn silent_tls_connections_keep_no_handshake_waiting() {
         while !stopped.load(std::sync::atomic::Ordering::Relaxed) && count < 20_000 {
             all.extend((0..70).filter_map(|_| TcpStream::connect_timeout(&to, PATIENCE).ok()));
             count += 70;
-            // The node closes the older ones, so this side need not keep more.
+            // The node closes older connections, so this side need not keep more.
             all.drain(..all.len().saturating_sub(4000));
             std::thread::sleep(Duration::from_millis(100));
         }

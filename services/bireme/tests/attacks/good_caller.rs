@@ -33,8 +33,8 @@ pub struct Seen {
 }
 
 impl GoodCaller {
-    /// Calls the query node of `cluster` until it is stopped. It connects and gets one right answer before this
-    /// returns. That answer does not count: all that the caller reports came later, while the node was attacked.
+    /// Calls the query node of `cluster` until [`GoodCaller::stop`]. Before `start` returns, the caller has connected
+    /// and got one right answer. That answer does not count, so all answers that are reported came during the attack.
     pub fn start(cluster: &Cluster) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (endpoint, token) = (cluster.query.endpoint.clone(), cluster.token.clone());

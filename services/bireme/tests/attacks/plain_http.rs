@@ -11,10 +11,10 @@ use super::connections::{
 use super::good_caller::GoodCaller;
 use super::report::held;
 
-/// The row of these attacks.
+/// The number of these attacks in the table of `docs/security.md`.
 const ROW: u32 = 17;
 
-/// The head of a query without its last line.
+/// Returns the head of a query, without the empty line that ends it.
 fn head(length: usize) -> String {
     format!("POST /v1/table/words/query/ HTTP/1.1\r\nHost: node\r\nContent-Length: {length}\r\n")
 }

@@ -39,7 +39,7 @@ const OPERATOR: &str = "the key of the operator, which nobody can guess";
 /// The key of a caller that may read the table `words` and nothing else.
 const READER: &str = "the key of the reader, which nobody can guess";
 
-/// A key of the table `words`, and of `vault`.
+/// The key of a row that both `words` and `vault` have.
 const KEY: &str = "n02503517";
 
 /// The number of guesses of keys and tokens.

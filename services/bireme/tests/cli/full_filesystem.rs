@@ -47,7 +47,7 @@ impl Drop for Node {
     }
 }
 
-/// Returns 600 hexadecimal digits of random bytes, which compress to no less than half.
+/// Returns 600 hexadecimal digits of random bytes, which compress to no less than half their size.
 fn words(id: u32) -> String {
     let mut bytes = [0; 300];
     StdRng::seed_from_u64(id.into()).fill_bytes(&mut bytes);

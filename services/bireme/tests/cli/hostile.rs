@@ -1,5 +1,5 @@
-//! Callers do everything that costs an I/O node memory at the same time: the node stays within its limit, and serves
-//! callers who behave.
+//! Hostile callers do, all at once, everything that costs an I/O node memory. The node stays within its limit, and
+//! serves callers who behave.
 
 use std::fmt::Write as _;
 use std::future::poll_fn;

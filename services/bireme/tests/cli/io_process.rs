@@ -12,8 +12,8 @@ pub struct IoProcess {
 }
 
 impl IoProcess {
-    /// Starts a node on one drive, as `--drive` names it. `settings` are environment variables, without the prefix
-    /// `BIREME_IO_`. The node serves the tables of all tests.
+    /// Starts a node on one drive. `drive` is a value of `--drive`. `settings` are environment variables, without the
+    /// prefix `BIREME_IO_`. The node serves the tables of all tests.
     pub fn start(drive: &str, settings: &[(&str, &str)]) -> Self {
         let variable =
             |(name, value): &(&str, &str)| (format!("BIREME_IO_{name}"), (*value).to_owned());

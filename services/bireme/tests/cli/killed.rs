@@ -20,7 +20,8 @@ const CALLERS: u64 = 4;
 /// than the one before.
 const LIFETIME_MAX: u32 = 10;
 
-/// Returns the content of a row: 600 hexadecimal digits of random bytes, which compress to no less than half.
+/// Returns the content of a row: 600 hexadecimal digits of random bytes, which compress to no less than half their
+/// size.
 fn words(id: u32) -> String {
     let mut bytes = [0; 300];
     StdRng::seed_from_u64(id.into()).fill_bytes(&mut bytes);

@@ -1,4 +1,4 @@
-//! Runs the binary as a user does: ingests files, starts both tiers, gets rows, and makes errors.
+//! Runs the binary as a user does: ingests files, starts both tiers, gets rows, and makes mistakes.
 
 mod folders;
 mod full_filesystem;

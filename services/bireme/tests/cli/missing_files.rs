@@ -2,7 +2,7 @@
 
 use crate::{folder, names, text};
 
-/// The exit code of a command that misses a file.
+/// The exit code of a command whose file is missing.
 const NOT_FOUND: i32 = 3;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests the secret that both tiers share, set in the way in which users set it.
+//! Tests the secret that both tiers share, set as users set it.
 
 use super::io_process::IoProcess;
 use super::serving::{endpoint, serving};

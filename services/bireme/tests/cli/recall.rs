@@ -27,7 +27,7 @@ fn a_curve_is_measured_kept_described_and_used() {
     assert_eq!((&of(None)["nprobes"], &of(None)["refine"]), (&20.into(), &10.into()));
     assert!(of(Some(0.9))["recall"].as_f64().unwrap() >= 0.9);
 
-    // The first search that asks for a recall again looks for the curve.
+    // The next search that asks for a recall looks for the curve again.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let found = up.json(&[&wants[..], &["--explain"]].concat());
     let stages = found.last().unwrap()["_explain"]["stages"].as_array().unwrap();

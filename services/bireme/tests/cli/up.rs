@@ -25,7 +25,7 @@ impl Up {
         Self::of(folder, &["--table", &named])
     }
 
-    /// Serves what `arguments` name. The cache is in `folder`.
+    /// Serves the tables that `arguments` name. The cache is in `folder`.
     pub fn of(folder: TempDir, arguments: &[&str]) -> Self {
         let ready = folder.path().join("ready.json");
         let cache = folder.path().join("cache");

@@ -90,7 +90,7 @@ fn through_a_node(drive: &Path, extents: u32) -> Result<Duration> {
 async fn through_tokio(path: &Path, extents: u32, extent: usize) -> Result<Duration> {
     let _trial = TrialFile::new(path)?;
     let failed = |error| CliError::os("writing failed", &error, "name another file with --drive");
-    // Write the same bytes as the node's extents have.
+    // Write the same bytes as the node's extents hold.
     let piece: Vec<u8> = (0..extent as u64 / 8).flat_map(u64::to_le_bytes).collect();
     let began = Instant::now();
     let mut file = File::options()

@@ -8,8 +8,8 @@ use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
 use crate::escape::one_line;
 
-/// Formats fields, of which the message is one, as `tracing_subscriber` does, but on one line. Untrusted text occurs
-/// only in the fields of an event and of its spans, and all of these are formatted here.
+/// Formats fields, including the message, as `tracing_subscriber` does, but on one line. Untrusted text occurs only in
+/// the fields of an event and of its spans, and all of these are formatted here.
 #[derive(Default)]
 pub struct EscapedFields(DefaultFields);
 

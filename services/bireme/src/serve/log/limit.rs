@@ -1,4 +1,4 @@
-//! Limits the log lines of each callsite, so that a fault of every request can't fill a disk.
+//! Limits the log lines of each callsite, so that an error in every request can't fill a disk.
 //!
 //! The number of lines that were left out is a field of the callsite's next line, not a separate line, so that every
 //! line has a time, a level and a target for programs that read the log.

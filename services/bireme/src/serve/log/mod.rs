@@ -1,4 +1,4 @@
-//! Logs to stderr. Every event is one line: in JSON, or in text by `fields.rs`.
+//! Logs to stderr. Every event is one line: JSON, or text whose fields `fields.rs` escapes.
 
 mod fields;
 mod limit;
@@ -61,7 +61,7 @@ fn check_levels(wanted: &str) -> Result<()> {
     }
 }
 
-/// Starts logging at `level`, unless `BIREME_LOG` says otherwise; as JSON lines with `json`.
+/// Starts logging at `level`, unless `BIREME_LOG` sets another level. With `json`, the log is JSON lines.
 pub fn start_log(level: &str, json: bool) -> Result<()> {
     let wanted = std::env::var(VARIABLE).ok().filter(|wanted| !wanted.trim().is_empty());
     let wanted = wanted.as_deref().unwrap_or(level);
