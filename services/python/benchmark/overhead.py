@@ -1,4 +1,5 @@
-"""Measures what the Python client adds to the Rust client, and how many rows it takes and looks up per second.
+"""Measures the latency and CPU that the Python client adds to the Rust client's, and the rows that it takes and looks
+up per second.
 
 Both clients ask the same nodes in turns, one request after the other on one connection. The Rust client is that of
 `bireme bench`, with one thread. Usage, with a release binary in BIREME_BINARY and the wheel installed:

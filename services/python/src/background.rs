@@ -1,9 +1,10 @@
 //! The runtime of all connections of a process, and the thread that drives it.
 //!
 //! All network work and decoding runs in one runtime, on one thread at a time. A thread that waits for an answer drives
-//! the runtime itself: passing a call to another thread and its answer back takes two wake-ups, which cost more than
-//! anything else that is done here for a small call. While no thread waits, a background thread drives the runtime, also
-//! for the calls that event loops await. No task takes Python's global lock, so none waits for Python code.
+//! the runtime itself. Passing the call to another thread, and its answer back, would take two wake-ups, which cost
+//! more than anything else that is done here for a small call. While no thread waits, a background thread drives the
+//! runtime, also for the calls that event loops await. No task takes Python's global lock, so none waits for Python
+//! code.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +20,7 @@ use wire::{Fault, Reason};
 /// drive. A program that sends one request after the other takes less time between two of them.
 const IDLE: Duration = Duration::from_millis(10);
 
-/// The runtime of this process, and the process: a fork inherits no threads.
+/// The runtime, and the id of the process that started it. A fork starts another one, because it inherits no threads.
 static RUNNING: Mutex<Option<(u32, &'static Background)>> = Mutex::new(None);
 
 /// A runtime with its background thread. It lasts as long as the process.
@@ -98,7 +99,7 @@ impl Background {
         if shared.drives.load(SeqCst) {
             shared.yields.notify_one();
         }
-        // Several threads may wait: tokio lets one of them drive, and another one when that has its answer.
+        // If several threads wait, tokio lets one of them drive. When that one has its answer, another drives.
         let answer = shared.runtime.block_on(answer);
         let is_last = shared.waiting.fetch_sub(1, SeqCst) == 1;
         if is_last && (shared.sleeps.load(SeqCst) || shared.tasks.load(SeqCst) > 0) {
@@ -119,8 +120,8 @@ impl Shared {
         }
     }
 
-    /// Waits until no other thread drives, and then for tasks, or for a moment. Returns whether the background thread is
-    /// to drive.
+    /// Waits until no thread waits for an answer, and then, while there is no task, for at most [`IDLE`]. Returns
+    /// whether the background thread is to drive.
     fn is_wanted(&self) -> bool {
         self.sleeps.store(true, SeqCst);
         while self.waiting.load(SeqCst) > 0 {

@@ -15,7 +15,7 @@ use crate::background::Background;
 use crate::completions::Completions;
 use crate::errors::exception;
 
-/// The interval in which a waiting thread looks for signals, such as that of Ctrl-C.
+/// The interval at which a waiting thread checks for signals, such as that of Ctrl-C.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A call that can be made once.
@@ -48,7 +48,7 @@ impl Call {
         Self { state: Mutex::new(State::Made(work.boxed())), background }
     }
 
-    /// Takes the work, which only one caller can do.
+    /// Takes the work out of the call. Only the first caller gets it; later ones get `BAD_ARGUMENT`.
     fn take(&self, py: Python<'_>) -> PyResult<BoxFuture<'static, Outcome>> {
         let mut state = self.state();
         match std::mem::replace(&mut *state, State::Taken) {
@@ -72,7 +72,7 @@ impl Call {
     fn wait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let mut work = self.take(py)?;
         loop {
-            // The time begins with the wait, in the runtime that has the clock.
+            // `timeout` is called inside the runtime, whose clock it needs.
             let waited = async { timeout(SIGNAL_INTERVAL, &mut work).await };
             match py.detach(|| self.background.wait(waited)) {
                 Ok(outcome) => return answer(py, outcome),

@@ -41,7 +41,7 @@ pub struct Client {
     background: &'static Background,
     /// Has a permit for each request that may be sent now.
     permits: Arc<Semaphore>,
-    /// The process that connected. A fork inherits neither the background thread nor the use of the socket.
+    /// The process that connected. A fork can use neither its background thread nor its socket.
     process: u32,
 }
 
@@ -84,7 +84,7 @@ pub fn connect(
 }
 
 impl Client {
-    /// Makes a call of `work`, which gets the client and ends after `timeout` seconds.
+    /// Makes a call of `work`, which gets the client and is ended after `timeout` seconds.
     fn call<T: Send + 'static, F>(
         &self,
         py: Python<'_>,
@@ -256,8 +256,8 @@ impl Client {
         self.call(py, target.timeout, work, |py, rows: Rows| rows.into_table(py))
     }
 
-    /// Returns the rows of `stream` with columns of the table appended: those of the row whose key is in the column
-    /// `on`. If `on` is `None`, the stream's only column has the keys, and is left out.
+    /// Returns the rows of `stream` with columns of the table appended. Their values are those of the table's row whose
+    /// key is in the column `on`. If `on` is `None`, the stream's only column has the keys, and is left out.
     fn lookup(
         &self,
         py: Python<'_>,
@@ -274,7 +274,8 @@ impl Client {
         self.call(py, timeout, work, |py, rows: Rows| rows.into_table(py))
     }
 
-    /// Returns for each of `keys` whether a row has it. If `exact` is not set, the key index is believed.
+    /// Returns for each of `keys` whether a row has it. If `exact` is not set, a key counts as found if the key index
+    /// finds it.
     fn exists(
         &self,
         py: Python<'_>,
@@ -290,8 +291,8 @@ impl Client {
         self.call(py, timeout, work, |py, found| array_to_python(py, &found))
     }
 
-    /// Begins to fill the table's chunks, or the files of `indexes`, an empty list of which stands for all. `rows` has
-    /// half-open ranges of positions; an end of 0 is the table's end.
+    /// Begins to fill the table's chunks, or, if `indexes` is given, the files of these indexes. An empty list of
+    /// indexes stands for all. `rows` has half-open ranges of positions; an end of 0 is the table's end.
     fn warm(
         &self,
         py: Python<'_>,

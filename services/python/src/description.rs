@@ -1,4 +1,4 @@
-//! Converts descriptions of tables and nodes to tuples and dictionaries, of which the package makes its classes.
+//! Converts descriptions of tables and nodes to tuples and dictionaries, from which the package makes its objects.
 
 use client::query::{StatusResponse, TableDescription, TableSummary};
 use pyo3::prelude::*;

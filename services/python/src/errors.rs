@@ -18,7 +18,7 @@ pub fn exception(py: Python<'_>, fault: Fault) -> PyErr {
     }
 }
 
-/// Returns the exception for an argument that no request can be made of.
+/// Returns the exception for an argument from which no request can be made.
 pub fn bad_argument(py: Python<'_>, message: impl Into<String>) -> PyErr {
     exception(py, Fault::new(Reason::BadArgument, message))
 }

@@ -6,7 +6,7 @@
 //!
 //! - `background.rs`: the runtime of all connections, and who drives it.
 //! - `call.rs`: a call, which a thread can wait for or an event loop can await.
-//! - `completions.rs`: hands finished calls to an event loop; `answer.rs`: what became of a call.
+//! - `completions.rs`: hands finished calls to an event loop; `answer.rs`: the outcome of a call.
 //! - `client.rs`: a connection, with a method for each rpc; `look_up.rs` and `warm.rs` have the longer ones.
 //! - `request.rs`, `rows.rs`, `row.rs`, `description.rs`, `errors.rs`, `time_limit.rs`: conversions.
 

@@ -13,7 +13,7 @@ use wire::{Fault, Reason};
 use crate::errors::internal;
 use crate::rows::Rows;
 
-/// The number of keys in a batch whose presence is looked up, as in [`append_columns`].
+/// The number of keys in a batch whose presence is looked up; the same as in [`append_columns`].
 const BATCH_KEYS: usize = 1024;
 
 /// The number of batches that are looked up at the same time.
@@ -22,8 +22,9 @@ const BATCHES_IN_FLIGHT: usize = 32;
 /// The name of the column of keys when a caller gives only keys. No column of a table has it.
 const KEYS: &str = "\0keys";
 
-/// Appends columns of a table to `rows`: those of the row whose key is in the column `on`, or nulls. Without `on`, the
-/// only column of `rows` has the keys, and is left out of the result. All rows are read from one version.
+/// Appends columns of a table to `rows`. Their values are those of the table's row whose key is in the column `on`, or
+/// nulls if no row has the key. Without `on`, the only column of `rows` has the keys, and is left out of the result.
+/// All rows are read from one version.
 pub async fn join(
     query: QueryClient,
     mut open: LookupOpen,
@@ -36,7 +37,7 @@ pub async fn join(
         open.key_column = described.key_column;
     }
     if open.columns.is_empty() {
-        // Rows that have the keys already get the other columns.
+        // If the result keeps the column of keys, the table's key column is not appended.
         let key = on.as_ref().map(|_| &open.key_column);
         let shown = described.columns.iter().filter(|it| it.by_default && Some(&it.name) != key);
         open.columns = shown.map(|column| column.name.clone()).collect();
@@ -75,7 +76,7 @@ fn renamed(rows: Rows) -> Result<Rows, arrow_schema::ArrowError> {
     Ok(Rows { schema, batches })
 }
 
-/// Returns the schema of the rows with the columns appended, which may be null.
+/// Returns the schema of the rows with the appended columns, which are nullable.
 fn joined_schema(rows: &SchemaRef, lookup: &Lookup) -> Schema {
     let appended = lookup.schema();
     let appended = appended.iter().flat_map(|schema| schema.fields().iter());
@@ -98,7 +99,7 @@ pub async fn exist(
     let mut found = vec![true; keys.len()];
     not_found.iter().for_each(|&at| found[at as usize] = false);
     if exact && !unproven.is_empty() {
-        // The rows that are read have their keys compared; no column of them is needed.
+        // The node compares the keys of the rows that it reads, so no column of them is needed here.
         open.columns = vec!["_rowaddr".into()];
         let rows = lookups.open(open).await?;
         let unproven = UInt32Array::from(unproven);

@@ -14,7 +14,8 @@ use wire::fetch::Priority;
 use crate::errors::bad_argument;
 use crate::rows::array_from_python;
 
-/// The table that a request names, and what all requests for rows have in common: attributes of `bireme._table`.
+/// The table that a request names, and the settings of all requests for rows: the attributes of a table in
+/// `bireme._table`.
 #[derive(FromPyObject)]
 pub struct Target {
     /// The table's name.
@@ -28,7 +29,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns the priority as a request names it.
+    /// Returns the number that requests carry as their priority.
     pub fn priority(&self) -> i32 {
         priority(self.background)
     }
@@ -41,7 +42,7 @@ fn priority(background: bool) -> i32 {
     }
 }
 
-/// A search as `bireme._search` builds it: its attributes.
+/// The attributes of a search that `bireme._search` has built.
 #[derive(FromPyObject)]
 pub struct Search<'py> {
     #[pyo3(attribute("_target"))]

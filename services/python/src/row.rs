@@ -1,5 +1,5 @@
-//! Converts a single row to a Python dictionary, with the values that pyarrow's `to_pylist` has. For one row this takes
-//! less time than a pyarrow table of it.
+//! Converts a single row to a Python dictionary, with the same values as pyarrow's `to_pylist`. For one row, this takes
+//! less time than making a pyarrow table.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{

@@ -42,7 +42,7 @@ impl Rows {
         let import = RECORD_BATCH.import(py, "pyarrow", "RecordBatch")?;
         let batches = PyList::empty(py);
         for batch in self.batches {
-            // pyarrow takes over what it points to; nothing of it is left to be dropped here.
+            // pyarrow takes ownership of the memory that this struct points to, so its drop here frees nothing.
             let mut array = FFI_ArrowArray::new(&StructArray::from(batch).into_data());
             let array = (&raw mut array as usize, &schema);
             batches.append(import.call_method1(intern!(py, "_import_from_c"), array)?)?;
@@ -65,7 +65,8 @@ pub fn python_schema<'py>(py: Python<'py>, schema: &SchemaRef) -> PyResult<Bound
     if let Some((_, converted)) = lock().iter().find(|(known, _)| known == schema) {
         return Ok(converted.bind(py).clone());
     }
-    // The lock is not held while Python code runs, which may let another thread run.
+    // The lock is not held while Python code runs, because that code may let another thread run, which would wait for
+    // the lock.
     let converted = schema.as_ref().to_pyarrow(py)?;
     let mut schemas = lock();
     let oldest = (schemas.len() >= SCHEMAS_MAX).then(|| schemas.remove(0));

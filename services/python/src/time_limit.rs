@@ -10,7 +10,7 @@ use crate::errors::bad_argument;
 /// Returns a time limit.
 ///
 /// # Errors
-/// If it is not a positive number.
+/// If `seconds` is not a positive number.
 pub fn time_limit(py: Python<'_>, seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let Some(seconds) = seconds else { return Ok(None) };
     match Duration::try_from_secs_f64(seconds) {
@@ -24,7 +24,8 @@ pub fn time_limit(py: Python<'_>, seconds: Option<f64>) -> PyResult<Option<Durat
     }
 }
 
-/// Awaits `work` for at most `limit`: a call may consist of several requests, and of an answer in parts.
+/// Awaits `work` for at most `limit`. This limits a whole call, which may consist of several requests, and whose answer
+/// may arrive in parts.
 pub async fn within<T>(
     limit: Option<Duration>,
     work: impl Future<Output = Result<T, Fault>>,

@@ -16,7 +16,7 @@ use crate::time_limit::within;
 
 type Steps = BoxStream<'static, Result<WarmProgress, Fault>>;
 
-/// The progress of a Warm, step by step. It ends on the server when it is closed.
+/// The progress of a Warm, step by step. The Warm ends on the server when this object is closed.
 #[pyclass(frozen)]
 pub struct Warm {
     /// `None` while a call waits for the next step, and after the end.

@@ -143,7 +143,7 @@ time.sleep(60)
             assert requests.ended() == 0, "the warm has not ended"
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "interrupted\n"
-            # The process still runs, so it is not its end that has ended the call.
+            # The process still runs, so the call did not end because the process did.
             requests.wait(1)
             assert process.poll() is None
         finally:

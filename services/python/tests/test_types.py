@@ -43,7 +43,7 @@ ROWS = pa.table(
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[bireme.Server]:
-    """A server of a table for each type of key, with the same rows."""
+    """A server of a table with a column of each type."""
     at = tmp_path_factory.mktemp("types")
     pq.write_table(ROWS, at / "rows.parquet")
     run("ingest", str(at / "rows.parquet"), "--table", str(at / "all.lance"), "--key", "id")

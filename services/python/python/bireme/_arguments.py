@@ -65,7 +65,7 @@ def key_array(keys: Any) -> pa.Array:
         array = pa.array(keys)
     except (TypeError, pa.ArrowException) as error:
         raise _bad(f"the keys make no array: {error}") from error
-    # A list without elements has no type; it has no key of any type.
+    # A list that is empty, or has only None, has the type null, which is not a type of keys. Any type of keys will do.
     return array.cast(pa.string()) if pa.types.is_null(array.type) else array
 
 
@@ -89,7 +89,7 @@ def address_array(addresses: Any) -> pa.Array:
 
 
 def column_list(columns: str | Iterable[str] | None) -> list[str]:
-    """Returns names of columns as a list; an empty one for the columns that are returned by default."""
+    """Returns names of columns as a list. An empty list stands for the columns that are returned by default."""
     if columns is None:
         return []
     names = [columns] if isinstance(columns, str) else list(columns)
@@ -110,14 +110,14 @@ def row_ranges(rows: Iterable[range | tuple[int, int]] | None) -> list[tuple[int
 
 
 def index_names(indexes: bool | str | Iterable[str]) -> list[str] | None:
-    """Returns names of indexes as a list; an empty one for all of them, and None for none."""
+    """Returns names of indexes as a list. An empty list stands for all indexes, and None for no index."""
     if isinstance(indexes, bool):
         return [] if indexes else None
     return [indexes] if isinstance(indexes, str) else list(indexes)
 
 
 def endpoint(uri: str) -> str:
-    """Returns the endpoint that a URI names. `bireme://host` is unencrypted, with the port 7070 if it names none.
+    """Returns the endpoint that a URI names. `bireme://host` is unencrypted, at port 7070 unless the URI names another.
 
     >>> from bireme._arguments import endpoint
     >>> endpoint("bireme://query-0"), endpoint("bireme://[::1]:1"), endpoint("https://query-0:7070")

@@ -21,7 +21,7 @@ _Path = str | os.PathLike[str]
 
 
 class _Connection:
-    """What both kinds of connection have."""
+    """The part that both kinds of connection have in common."""
 
     def __init__(self, client: _bireme.Client, timeout: float | None) -> None:
         self._client = client
@@ -71,7 +71,7 @@ class Connection(_Connection):
         return status_of(self._client.status(self.timeout).wait())
 
     def close(self) -> None:
-        """Ends what the connection has started: nothing, unless `bireme.serve` made it."""
+        """Ends the nodes that `bireme.serve` started. Does nothing to a connection that `bireme.connect` made."""
 
     def __enter__(self) -> Connection:
         return self
@@ -116,14 +116,14 @@ def connect(
 ) -> Connection:
     """Connects to a query node.
 
-    `uri` is `bireme://host` or `bireme://host:port`, or an endpoint as the command line has it: `host:port`,
-    `http://host:port`, or `https://host:port` for TLS. Without it, BIREME_ENDPOINT names the endpoint, or else it is
-    `bireme://127.0.0.1`.
+    `uri` is `bireme://host` or `bireme://host:port`, or an endpoint as the command line takes it: `host:port`,
+    `http://host:port`, or `https://host:port` for TLS. If it is not given, the endpoint is that of BIREME_ENDPOINT, or
+    `bireme://127.0.0.1` if this is not set.
 
     `timeout` is the time limit of each request in seconds; None for no limit. `token` is a JSON Web Token or an API
-    key. `tls_ca` names the authorities (PEM) that vouch for the node's certificate, if they are not the system's;
-    `tls_cert` and `tls_key` the client's certificate and its key; `tls_name` the name in the node's certificate, if it
-    is not the endpoint's host.
+    key. `tls_ca` is a file of the authorities (PEM) that vouch for the node's certificate, if they are not the
+    system's. `tls_cert` and `tls_key` are the files of the client's certificate and its key. `tls_name` is the name in
+    the node's certificate, if it is not the endpoint's host.
 
     >>> import bireme
     >>> with bireme.connect(timeout=5) as db:

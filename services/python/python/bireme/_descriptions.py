@@ -1,4 +1,4 @@
-"""What a node reports about itself and its tables."""
+"""The classes in which a node's reports about itself and its tables are returned."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class WarmProgress:
     extents_total: int
     #: Extents that are on the drives now.
     extents_done: int
-    #: The extents among those done that were on the drives before.
+    #: The extents of `extents_done` that were on the drives before the warm.
     extents_found: int
     #: Extents that could not be filled.
     extents_failed: int

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class _Search:
-    """What both kinds of search have. Each step returns a new search, so that a search can be used as a template."""
+    """The part that both kinds of search have in common.
+
+    Each step returns a new search, so that a search can be used as a template.
+    """
 
     _client: Client
     # The native module reads the attributes below.
@@ -68,7 +71,10 @@ class _Search:
         return self._with(_words=words, _text_column=column, _text_weight=weight)
 
     def where(self, predicate: str) -> Self:
-        """Finds only rows that pass a SQL predicate, applied before the search. Several predicates must all hold."""
+        """Finds only rows that pass a SQL predicate, which is applied before the search.
+
+        If this is called more than once, rows must pass all of the predicates.
+        """
         return self._with(_filter=f"({self._filter}) AND ({predicate})" if self._filter else predicate)
 
     def select(self, *columns: str | Iterable[str]) -> Self:
@@ -80,7 +86,7 @@ class _Search:
         return self._with(_columns=column_list(names))  # type: ignore[arg-type]
 
     def limit(self, rows: int) -> Self:
-        """Returns at most this many rows: 10 if it is not given, 10,000 at most."""
+        """Returns at most this many rows: 10 by default, and never more than 10,000."""
         if not 0 < rows < 1 << 32:
             raise BadRequestError(f"limit({rows}) is no number of rows; give at least 1", "BAD_ARGUMENT")
         return self._with(_limit=rows)
@@ -90,13 +96,16 @@ class _Search:
         return self._with(_vector_column=column)
 
     def nprobes(self, partitions: int) -> Self:
-        """Searches this many partitions of the index: 20 if it is not given. More find more of the nearest rows."""
+        """Searches this many partitions of the index: 20 by default.
+
+        A search of more partitions costs more, and finds more of the nearest rows.
+        """
         if not 0 < partitions < 1 << 32:
             raise BadRequestError(f"nprobes({partitions}) is no number of partitions; give at least 1", "BAD_ARGUMENT")
         return self._with(_nprobes=partitions)
 
     def refine_factor(self, factor: int) -> Self:
-        """Scores this many candidates exactly for each row returned: 10 if it is not given.
+        """Scores this many candidates exactly for each row returned: 10 by default.
 
         With 0, no candidates are scored, and distances are those of the index.
         """
@@ -107,7 +116,7 @@ class _Search:
     def recall(self, share: float) -> Self:
         """Finds this share of the nearest rows, such as 0.95, at the lowest cost.
 
-        It stands in place of nprobes and refine_factor, and needs the curve that `bireme tune` measures.
+        It replaces nprobes and refine_factor, and needs the curve that `bireme tune` measures.
         """
         return self._with(_recall=float(share))
 
@@ -151,7 +160,7 @@ class Search(_Search):
         return rows
 
     def explain(self) -> Explanation:
-        """Searches, and returns how long each stage took in place of the rows.
+        """Searches, and returns the time that each stage took instead of the rows.
 
         >>> import bireme
         >>> print(bireme.connect().table("words").search("wind").explain())  # doctest: +ELLIPSIS
@@ -181,7 +190,7 @@ class AsyncSearch(_Search):
         return rows
 
     async def explain(self) -> Explanation:
-        """Searches, and returns how long each stage took in place of the rows."""
+        """Searches, and returns the time that each stage took instead of the rows."""
         return explanation_of(await answer(self._client.explain(self)))
 
 

@@ -17,7 +17,7 @@ from ._arguments import endpoint
 from ._connection import Connection
 from ._errors import BadRequestError, DeadlineError, Error, NotFoundError
 
-#: The pause between looks at the ready file, in seconds.
+#: The pause between checks for the ready file, in seconds.
 _PAUSE = 0.02
 
 #: The time that a server gets to end, in seconds. It waits up to 10 seconds for running requests.
@@ -25,8 +25,8 @@ _GRACE = 15.0
 
 
 class Server(Connection):
-    """A connection to nodes that `serve` started. They end with it: at `close`, at the end of a `with` block, when it
-    is no longer used, or when the process exits.
+    """A connection to nodes that `serve` started. The nodes end with the connection: at `close`, at the end of a `with`
+    block, when the connection is no longer used, or when the process exits.
     """
 
     def __init__(self, client: _bireme.Client, timeout: float | None, running: _Running) -> None:
@@ -49,13 +49,13 @@ class _Running:
         self._owner = os.getpid()
         self._said = folder / "stderr"
         with self._said.open("wb") as said:
-            # In a session of its own, Ctrl-C in a terminal does not end it.
+            # The process has a session of its own, so that Ctrl-C in a terminal does not end it.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
             )
 
     def ended(self) -> str | None:
-        """Returns what the process said last if it has ended."""
+        """Returns the last line of the process's stderr if the process has ended, else None."""
         code = self._process.poll()
         if code is None:
             return None

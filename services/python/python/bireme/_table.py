@@ -110,7 +110,7 @@ class Table(_Target):
     def get(
         self, key: Any, *, columns: str | Iterable[str] | None = None, key_column: str | None = None
     ) -> dict[str, Any] | pa.Table | None:
-        """Returns the row that has a key as a dictionary, or None if there is none.
+        """Returns the row that has a key, as a dictionary, or None if no row has it.
 
         For several keys (10,000 at most), returns the rows that were found as a `pyarrow.Table`, in the order of the
         keys; `lookup` is for more keys. All columns are returned except vectors and blobs, unless `columns` names them.
@@ -199,10 +199,10 @@ class Table(_Target):
     ) -> WarmProgress:
         """Fills the cache with the table, or with some columns, or with ranges of rows by position.
 
-        With `indexes`, files of indexes are filled instead of rows: with True those of all indexes, otherwise those of
-        the indexes that it names. `bytes_per_s` limits the writes of all I/O nodes; 0 is no limit. `progress` shows a
-        bar on stderr, or is a function that gets each step. There is no time limit unless `timeout` names one in
-        seconds.
+        With `indexes`, files of indexes and the table's deletion files are filled instead of rows. True fills the files
+        of all indexes; a name or several names fill those of the named indexes. `bytes_per_s` limits the writes of all
+        I/O nodes; 0 is no limit. `progress` shows a bar on stderr, or is a function that gets each step. There is no
+        time limit unless `timeout` sets one in seconds.
 
         >>> import bireme
         >>> warmed = bireme.connect().table("words").warm(progress=False)
@@ -248,7 +248,7 @@ class AsyncTable(_Target):
     async def get(
         self, key: Any, *, columns: str | Iterable[str] | None = None, key_column: str | None = None
     ) -> dict[str, Any] | pa.Table | None:
-        """Returns the row that has a key as a dictionary, or None; for several keys, the rows that were found."""
+        """Returns the row that has a key, as a dictionary, or None; for several keys, the rows that were found."""
         if is_key(key):
             return await answer(self._get_row(key, columns, key_column))
         return await answer(self._get([key_text(it) for it in key], columns, key_column))
@@ -334,7 +334,7 @@ class _Progress:
     def end(self) -> WarmProgress:
         """Returns the last step.
 
-        Raises the error of extents that could not be filled.
+        Raises an error if extents could not be filled.
         """
         last = self._last
         if last.extents_failed:
