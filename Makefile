@@ -19,8 +19,9 @@ BIREME := $(CARGO_TARGET_DIR)/debug/bireme
 WORDNET ?= $(abspath $(wildcard ../shared/data/wordnet.parquet))
 SAY := @printf '\033[1m[make]\033[0m %s\n'
 
-# The pieces to run (make bench: tables, rounds, instructions, keys, lookups, searches, cache, telemetry, attacks, access,
-# fairness, clients, store, report; make network: matrix, faults, lists, many, report), and the benchmarks' profile.
+# The pieces to run (make bench: tables, rounds, instructions, keys, lookups, searches, cache, telemetry, attacks,
+# access, fairness, clients, store, report; make network: matrix, faults, lists, many, report), and the benchmarks'
+# profile.
 PIECES ?=
 PROFILE ?= small
 BENCH := $(CACHE)/bench/bin
@@ -35,7 +36,7 @@ TIMES ?= 100
 SEED ?= 0
 SIMULATION := cargo test --locked --workspace --test seeds
 
-# The folder for the reports of the attacks, of which docs/security.md is made.
+# The folder for the reports of the attacks, from which docs/security.md is made.
 ATTACKS := $(CACHE)/attacks
 ATTACK = BIREME_S3_SERVER=$(CACHE)/s3/bin/moto_server cargo test --locked --workspace --test attacks
 
