@@ -45,6 +45,6 @@ def of_label(name: str, label: str, series: str, everything: bool) -> dict:
 
 
 def written(name: str, label: str, value: str, description: str) -> dict:
-    """A variable that a reader types in."""
+    """A variable whose value a reader types in."""
     return {"name": name, "label": label, "type": "textbox", "query": value, "description": description, "hide": 0,
             "current": {"text": value, "value": value}, "options": [{"text": value, "value": value, "selected": True}]}

@@ -17,17 +17,17 @@ SCRIPTS = ROOT / "loadtest" / "k6"
 PORT = 26565
 CONTROL = f"http://127.0.0.1:{PORT}/v1"
 STOP = {"data": {"type": "status", "id": "default", "attributes": {"stopped": True}}}
-# The duration given to k6. It is longer than any step, which stops k6 earlier.
+# The duration given to k6. It is longer than any step, and each step stops k6 when it ends.
 LONGEST = "2h"
 RATE = int(os.environ.get("RATE", "20"))
 
 
 class Load:
-    """`with Load(release, "search"): …` puts load on the release during the block, and for at least `seconds`. It fails
-    if more than `failed_max` requests failed, or one could not start in time. Requests without an answer at the end do
-    not count. There are enough callers to start requests in time while no answer comes for `stall` seconds, times
-    `PATIENCE`. With `overload`, requests that are refused or start late are only reported. With `callers`, that many
-    callers repeat their request as soon as it is answered, instead of a fixed rate."""
+    """`with Load(release, "search"): …` puts load on the release during the block, and for at least `seconds`. At the
+    end, it fails if more than `failed_max` requests failed, or one could not start in time. Requests that are still
+    unanswered then do not count. There are enough callers to start requests in time while no answer comes for `stall`
+    seconds, times `PATIENCE`. With `overload`, requests that are refused or start late are only reported. With
+    `callers`, that many callers repeat their request as soon as it is answered, instead of a fixed rate."""
 
     def __init__(self, release: Release, scenario: str, seconds: float = 0, failed_max: int = 0, rate: int = RATE,
                  stall: float = 5, overload: bool = False, callers: int = 0):

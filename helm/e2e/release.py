@@ -18,8 +18,8 @@ VALUES = Path(__file__).parent / "values.yaml"
 
 
 def documents(said: str) -> list[dict]:
-    """Parses the JSON lines that the binary printed. Raises `Failed` if there are none: then the query node itself did
-    not answer, although the exit code, such as 4, was an accepted one."""
+    """Parses the JSON lines that the binary printed. Raises `Failed` if there are none. In that case the exit code was
+    accepted, such as 4, but the query node itself did not answer."""
     if not said:
         raise Failed("the query node did not answer")
     return [json.loads(line) for line in said.splitlines()]

@@ -18,7 +18,7 @@ SAMPLE = ROOT / "services" / "bireme" / "demo" / "wordnet-sample.parquet"
 
 class Store:
     def __init__(self, cluster: Cluster):
-        # MinIO takes a folder for a bucket.
+        # MinIO treats a folder as a bucket.
         (STATE / "minio" / "tables").mkdir(parents=True)
         self.server = Background(
             "minio", "minio", "server", STATE / "minio", f"--address={HOST}:{PORT}", "--console-address=127.0.0.1:0",

@@ -16,7 +16,7 @@ from e2e.process import Failed
 from . import load, nodes, queries
 from .prometheus import FLAGS, Prometheus, value
 
-# The time for which load runs before the queries: two of the rate windows that dashboards use here.
+# The time for which load runs before the queries, in seconds: two of the rate windows that dashboards use here.
 SETTLED = 40
 
 

@@ -5,7 +5,7 @@ from ..process import RESTARTED, Background, run, until
 from .addresses import HOST, PODS_CIDR, SERVICES_CIDR
 from .pki import PKI
 
-# A dry run uses other ports than a cluster.
+# A dry run uses its own ports, because a cluster may be running.
 ETCD_PORT, ETCD_PEER_PORT = (22379, 22380) if RUN == "cluster" else (22479, 22480)
 API_PORT = 6443
 # Kubernetes' default ports of its controllers and its scheduler.

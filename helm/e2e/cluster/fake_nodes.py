@@ -19,7 +19,7 @@ TOLERATION = {"key": TAINT["key"], "operator": "Exists"}
 
 
 class FakeNodes:
-    """`with FakeNodes(cluster, 200, zones=4): …`; zones are assigned in turns."""
+    """`with FakeNodes(cluster, 200, zones=4): …`; zones are assigned in turn."""
 
     def __init__(self, cluster, count: int, zones: int):
         self.cluster, self.count = cluster, count

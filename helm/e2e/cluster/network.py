@@ -8,7 +8,7 @@ def up(nodes: int) -> None:
     run("ip", "link", "add", BRIDGE, "type", "bridge")
     run("ip", "address", "add", f"{HOST}/24", "dev", BRIDGE)
     run("ip", "link", "set", BRIDGE, "up")
-    # Nothing at the bridge has these addresses, and packets to them do not leave the machine.
+    # Packets to fake pods go to the bridge, where nothing has their addresses, so they do not leave the machine.
     run("ip", "route", "add", FAKE_PODS_CIDR, "dev", BRIDGE)
     for number in range(1, nodes + 1):
         connect(number)
@@ -32,7 +32,8 @@ def connect(number: int) -> None:
 
 
 def inside(number: int) -> list[str]:
-    """Returns the prefix of a command that runs it in the node's network; `ip netns exec` would also hide the cgroups."""
+    """Returns the words before a command that run it in the node's network. `ip netns exec` would also hide the
+    cgroups."""
     return ["nsenter", f"--net=/var/run/netns/{node_name(number)}"]
 
 

@@ -1,4 +1,4 @@
-"""Enforces NetworkPolicies by kube-router's firewall on each node. The bridge plugin ignores them."""
+"""Enforces NetworkPolicies with kube-router's firewall on each node. The bridge plugin ignores them."""
 
 from ..process import Failed, run
 from .addresses import SERVICES_CIDR

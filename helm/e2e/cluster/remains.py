@@ -14,8 +14,8 @@ from . import cgroup, network
 
 
 def claim():
-    """Returns the machine's lock, to be held during the run. Raises `Impossible` if another run holds it: two runs would
-    remove each other's files."""
+    """Returns the machine's lock, to be held during the run. Raises `Impossible` if another run holds it, because two
+    runs would remove each other's files."""
     LOCK.parent.mkdir(parents=True, exist_ok=True)
     held = open(LOCK, "w")
     try:

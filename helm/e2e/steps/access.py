@@ -1,5 +1,5 @@
-"""Tests which callers are admitted with a policy and TLS: callers with a key, a token or a certificate, and between the
-tiers only certificates of their own authority with the names of query nodes."""
+"""Tests which callers are admitted with a policy and TLS. A query node admits callers with a key, a token or a
+certificate; an I/O node admits only certificates of the tiers' own authority with the names of query nodes."""
 
 import json
 
@@ -71,8 +71,8 @@ def by_policy(release) -> None:
 
 
 def credentials(release) -> str:
-    """Makes the Secret with the policy and the cluster's public keys, the service account, and the Secret with its token.
-    Returns the API key."""
+    """Makes the Secret with the policy and the cluster's public keys, the service account, and the Secret with the
+    account's token. Returns the API key."""
     made = json.loads(run(release.bireme, "api-key", "job", "--json"))
     policy = POLICY.format(digest=made["sha256"], issuer=ISSUER, audience=AUDIENCE, table=store.TABLE,
                            namespace=NAMESPACE, account=ACCOUNT, san=tls.CALLER)

@@ -71,14 +71,15 @@ def table_rows(release) -> int:
 def node_cut_off(release) -> None:
     step("a node with an I/O node is cut off under load, and comes back")
     on = {pod["spec"]["nodeName"]: name for name, pod in release.pods("io").items()}
-    # Callers connect to the first node, which must stay reachable, and query nodes must not be on the node cut off.
+    # Callers connect to the first node, which must stay reachable. Query nodes must not run on the node that is cut
+    # off.
     node = max(on)
     worker, elsewhere = release.cluster.worker(node), min(set(release.nodes()) - {node})
     check("callers connect to another node", worker.number != 1, node)
     release.upgrade(f'query.nodeSelector={{"kubernetes.io/hostname": "{elsewhere}"}}')
     release.settled("query", 2)
     release.warm()
-    # Requests to the node cut off wait until the query nodes give up on it.
+    # Requests to the node that is cut off wait until the query nodes give up on it.
     with Load(release, "search", 90, stall=10):
         network.cut(worker.number)
         until("Kubernetes to notice", lambda: release.cluster.ready_nodes() == release.cluster.nodes - 1, 80)

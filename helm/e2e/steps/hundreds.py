@@ -17,7 +17,7 @@ NAME, NODE_PORT = "bireme-many", 30071
 SERVICE = f"{NAME}-io"
 FAKE_NODES, ZONES = 200, 4
 FEW, MANY = 200, 300
-# Kubernetes' maximum of endpoints per slice.
+# Kubernetes' maximum number of endpoints per slice.
 IN_SLICE = 100
 # A table with enough chunks to measure shares of them.
 TABLE, URI, ROWS_PER_CHUNK = "chunks", "s3://tables/chunks.lance", 5
@@ -66,8 +66,8 @@ def io_nodes(release) -> None:
 
 @contextmanager
 def installed(many: Release, other: Release):
-    """Makes the release's namespace, with the secret by which the other release's I/O nodes know query nodes, and removes
-    release and namespace at the end, also if a check fails."""
+    """Makes the release's namespace, with the secret by which the other release's I/O nodes recognise query nodes.
+    Removes release and namespace at the end, also if a check fails."""
     many.prepare()
     secret = other.kubectl("get", "secret", "bireme-peers", "-o", "jsonpath={.data.secret}")
     apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "peers", "namespace": NAME},

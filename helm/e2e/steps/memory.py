@@ -7,7 +7,7 @@ from .faults import containers
 from .update import both_settled
 
 MIB = 1 << 20
-# In MiB: about 1.5 times the memory that was measured under such a load.
+# In MiB: about 1.5 times the memory that was measured under this step's load.
 LIMITS = {"io": 64, "query": 80}
 TIGHT = [f'{tier}.resources.{which}.memory="{mib}Mi"'
          for tier, mib in LIMITS.items() for which in ("requests", "limits")]

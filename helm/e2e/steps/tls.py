@@ -20,9 +20,10 @@ from ..release import NAMESPACE
 from .faults import caches_are_warm, restarts
 from .scale import reachable, uids
 
-# The certificates, by the chart's names for their Secrets: of query nodes for callers and for I/O nodes, of I/O nodes.
+# The Secrets, by the chart's names for their certificates: the one that query nodes show to callers, the one that they
+# show to I/O nodes, and the I/O nodes' own.
 SECRETS = {"query": "query-certificate", "queryToIo": "query-io-certificate", "io": "io-certificate"}
-# The names in certificates: of query nodes, to which I/O nodes answer, and of a caller.
+# The names in certificates: of query nodes, which I/O nodes admit, and of a caller.
 PEERS = [f"bireme-query.{NAMESPACE}.svc.cluster.local"]
 CALLER = "caller.example"
 TIERS = ("query", "io")
@@ -56,7 +57,7 @@ def renewed(release) -> None:
     put(first, trusted=[first])
     try:
         release.upgrade(*ON)
-        # Callers trust both from the start.
+        # Callers trust both authorities from the start.
         release.tls = caller(first, trusted=[first, second])
         release.rollout("io")
         release.settled("io", 2)
