@@ -1,4 +1,4 @@
-"""Measures the drive's limit, Bireme and its peers in turns, on one machine.
+"""Measures the drive's limit, Bireme and its peers in turn, on one machine.
 
     tables.py        makes the tables, once
     fio.py           the limit: random reads of 4 KiB from the same slabs

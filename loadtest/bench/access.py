@@ -1,5 +1,5 @@
-"""Measures the cost of access control and of TLS. Two pairs of nodes run under the same load at the same time: one checks
-its callers, the other's access is open."""
+"""Measures the cost of access control and of TLS. Two pairs of nodes run under the same load at the same time: one pair
+checks its callers, the other's access is open."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
-"""Runs two kinds of nodes at the same time under the same load. They share the CPUs, so a disturbance hits both; two runs
-one after the other differ by 15 %."""
+"""Runs two kinds of nodes at the same time under the same load. They share the CPUs, so a disturbance hits both. Two
+runs one after the other would differ by 15 %."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +24,7 @@ def fill(profile: Profile, bireme: Bireme, slab: Path, table: str, columns: list
 def run(
     bireme: Bireme, queries: dict[str, Node], arguments: list[str], seconds: float, turn: int, table: str = "vectors"
 ) -> dict[str, dict]:
-    """Runs a load on all kinds at the same time, after a short one. Returns their reports by kind."""
+    """Runs a load on all kinds at the same time, after a short warm-up. Returns their reports by kind."""
     kind, *options = arguments
 
     def bench(query: Node, seconds: float) -> dict:

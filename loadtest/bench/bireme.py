@@ -146,8 +146,9 @@ class Bireme:
         self.run(query, "warm", table, *extra)
 
     def bench(self, query: Node, kind: str, table: str, seconds: float, *arguments: str) -> dict:
-        """Runs `bireme bench` and returns its report. `services/bireme/src/bench/report.rs` explains the fields. `table` is
-        empty for a load that needs none."""
+        """Runs `bireme bench` and returns its report. `services/bireme/src/bench/report.rs` explains the fields.
+
+        `table` is empty for a load that needs none."""
         place = ["--uri", self.uris[query.endpoint][table]] if kind == "fetch" else []
         command = ["bench", kind, *filter(None, [table]), *place, "--seconds", str(seconds), *arguments]
         [report] = self.run(query, *command)

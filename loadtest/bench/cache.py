@@ -34,7 +34,7 @@ FILLING = {"LANCE_MAX_IOP_SIZE": str(256 << 10)}
 # Filling the vectors once takes less time than measuring the reads beside it, so half of them are filled again as
 # another table.
 AGAIN = "vectors-again"
-# The overload is this many times the capacity. The deadline of a batch is about the time in the drive's queue alone.
+# The overload is this many times the capacity. A batch would spend about its whole time limit in the drive's queue.
 OVERLOAD = 3
 OVERLOAD_BATCH = 50
 OVERLOAD_TIMEOUT = "200ms"

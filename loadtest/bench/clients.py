@@ -1,5 +1,5 @@
-"""Measures searches by LanceDB's client through Bireme beside the same client on the local table, and what plain HTTP
-costs a query node beside gRPC."""
+"""Measures searches by LanceDB's client through Bireme and by the same client on the local table, and what plain HTTP
+costs a query node compared with gRPC."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ CLIENTS = Path(__file__).parent.parent / "lancedb_clients"
 
 
 def measure(profile: Profile, binary: Path, logs: Path, python: Path) -> dict:
-    """Measures each way in each round, in turns. `python` has LanceDB's client."""
+    """Measures each way in each round, in turn. `python` has LanceDB's client."""
     runs: dict[str, list[dict]] = {}
     with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
         tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
@@ -41,7 +41,7 @@ def measure(profile: Profile, binary: Path, logs: Path, python: Path) -> dict:
 
 
 def _recall(found: list[list[int]], exact: list[list[int]]) -> float:
-    """The mean share of the nearest rows that were found. `exact` is for the first questions."""
+    """Returns the mean share of the nearest rows that were found. `exact` has the answers to the first questions."""
     return sum(len(set(a) & set(b)) / len(b) for a, b in zip(found, exact, strict=False)) / len(exact)
 
 

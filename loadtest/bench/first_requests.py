@@ -1,7 +1,7 @@
 """Pylance's first requests to a table in an object store: `python -m bench.first_requests URI KIND OPTIONS`.
 
-Prints as JSON the seconds of opening the table together with the first request, and of the second one. KIND is `search`,
-`take` or `get`; OPTIONS are the store's, as JSON. Importing the library is not timed.
+Prints two times in seconds, as JSON: that of opening the table and the first request together, and that of the second
+request. KIND is `search`, `take` or `get`; OPTIONS are the store's, as JSON. Importing the library is not timed.
 """
 
 import json

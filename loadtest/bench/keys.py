@@ -17,7 +17,7 @@ BUILD_SECONDS = 120
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """Measures both tiers, with a slab in memory, with and without the key index, and pylance, in turns."""
+    """Measures both tiers, with a slab in memory, with and without the key index, and pylance, in turn."""
     results: dict[str, list[dict]] = {"bireme": [], "btree": [], "lance": []}
     with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
         tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])

@@ -41,7 +41,7 @@ EMPTY = {
 }
 FETCH = "fetch"
 PYLANCE = "pylance_64"
-# The loads of Redis: title, requests in flight on each connection, requests in a second of the profile.
+# The loads of Redis: title, requests in flight on each connection, requests for each second of the profile.
 REDIS = {
     "redis_get": ("Redis, GET, 50 connections", 1, 50_000),
     "redis_16": ("Redis, GET, 50 connections, 16 pipelined", 16, 400_000),
@@ -54,7 +54,7 @@ TITLES = {name: title for name, (title, _) in (GETS | EMPTY).items()} | {
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """Measures each load in each round, in turns. Keys without a row count too."""
+    """Measures each load in each round, in turn. Keys without a row count too."""
     runs: dict[str, list[dict]] = {name: [] for name in TITLES}
     nodes = Bireme(binary, logs, profile.folder)
     with memory.folder(profile) as folder, nodes as bireme, Redis(profile.payload_rows) as redis:

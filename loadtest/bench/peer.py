@@ -156,7 +156,8 @@ def main() -> None:
 def _load(
     peer: Lance | Parquet, arguments: argparse.Namespace, span: float, requests: int | None
 ) -> tuple[list[float], int]:
-    """Makes `requests` requests, or as many as fit into `span` seconds. Returns each one's seconds, and all rows."""
+    """Makes `requests` requests, or as many as fit into `span` seconds. Returns the seconds that each took, and the
+    number of rows of all."""
     latencies: list[list[float]] = [[] for _ in range(arguments.threads)]
     rows = [0] * arguments.threads
     end = time.perf_counter() + span

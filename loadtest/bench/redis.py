@@ -11,8 +11,8 @@ from pathlib import Path
 from .bireme import free_port
 from .tier import children_us
 
-# The server. Its own name is in Debian's package redis-server, which also starts a service; redis-tools has the same
-# binary, which looks at the name under which it was started.
+# The server's binary under another name, from Debian's package redis-tools. It acts as the server if it is started with
+# the server's name. The package redis-server would also start a service.
 SERVER = "/usr/bin/redis-check-rdb"
 CONNECTIONS = 50
 VALUE = "x" * 100
@@ -36,7 +36,7 @@ class Redis:
             if self.process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError("redis-server did not start")
             time.sleep(0.1)
-        # The protocol of Redis, because a command for each key would take minutes.
+        # Send the protocol of Redis, because running a command for each key would take minutes.
         sets = (f"*3\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n$100\r\n{VALUE}\r\n".encode() for key in range(self.keys))
         loading = subprocess.Popen([*self._client("redis-cli"), "--pipe"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         loading.stdin.writelines(sets)

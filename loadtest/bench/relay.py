@@ -77,7 +77,7 @@ class Relay:
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:
-    """The lines before a body; nothing at the end of a connection."""
+    """Returns the lines before a body; empty at the end of a connection."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:

@@ -1,4 +1,5 @@
-"""Measures searches by vector with and without filters, of words, and by filters alone, beside pylance, all in memory."""
+"""Measures searches by vector with and without filters, by words, and by filters alone, of Bireme and pylance, all in
+memory."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,8 @@ QUESTION = {"k": 50, "nprobes": 20, "refine": 10}
 FIRST_USES = 40
 
 PLAIN = "plain"
-# The share of the rows that pass, by title. `None` is one topic, which a BITMAP index answers; a BTREE answers the others.
+# The share of the rows that pass, by title. `None` is one topic, which a BITMAP index answers. A BTREE answers the
+# others.
 SHARES = {"topic": None, "10 %": 0.1, "50 %": 0.5, "99 %": 0.99}
 
 # Searches of the payload table, by title: Bireme's arguments and pylance's. All return ten rows of two columns.
@@ -37,7 +39,7 @@ OTHERS = {
 
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
-    """Measures each search in each round, in turns. Except in first uses, the warm-up has already
+    """Measures each search in each round, in turn. Except in first uses, the warm-up has already
     determined the rows that pass."""
     _index(profile)
     runs: dict[str, list[dict]] = {}
@@ -147,8 +149,8 @@ def relative(found: dict, name: str, to: str) -> list[float]:
 
 
 def first_use(found: dict, title: str) -> list[float]:
-    """Returns the CPU of a filter's first search relative to a plain search's, in each round. The cost of a new client is
-    measured with plain searches and subtracted."""
+    """Returns the CPU of a filter's first search relative to a plain search's, in each round. The cost of a new client
+    is measured with plain searches and subtracted."""
     runs = found["runs"]
     rounds = zip(runs[f"{title}, first use"], runs[f"{PLAIN}, alone"], runs[PLAIN], strict=True)
     return [1 + (first["cpu_s"] - alone["cpu_s"]) / plain["cpu_s"] for first, alone, plain in rounds]

@@ -35,7 +35,7 @@ FRAGMENTS = [100, 100_000]
 RESTARTS = 20
 PEER_STARTS = 5
 QUERY_NODES = 4
-# Requests of rows of a table that is on no drive.
+# The number of requests for rows of a table that is on no drive.
 COLD_TAKES = 10
 # The beginning of the goals' names.
 FAR = "store 30 ms away: "
@@ -50,28 +50,28 @@ class Store:
     relay: int
 
     def files(self) -> fs.S3FileSystem:
-        """The store's files, without the relay."""
+        """Returns the store's files, without the relay."""
         return fs.S3FileSystem(
             access_key=SECRET["AWS_ACCESS_KEY_ID"], secret_key=SECRET["AWS_SECRET_ACCESS_KEY"],
             endpoint_override=f"127.0.0.1:{self.port}", scheme="http", region="us-east-1",
         )
 
     def index_bytes(self, table: str) -> int:
-        """The bytes of all files of a table's indexes."""
+        """Returns the bytes of all files of a table's indexes."""
         folder = fs.FileSelector(f"{BUCKET}/{table}.lance/_indices", recursive=True)
         return sum(it.size or 0 for it in self.files().get_file_info(folder))
 
     def options(self, port: int) -> dict[str, str]:
-        """The storage options of a client that connects to `port`."""
+        """Returns the storage options of a client that connects to `port`."""
         return {"aws_endpoint": f"http://127.0.0.1:{port}", "aws_region": "us-east-1", "allow_http": "true"}
 
     def flags(self) -> list[str]:
-        """The flags with which a node reads the store through the relay."""
+        """Returns the flags with which a node reads the store through the relay."""
         pairs = self.options(self.relay).items()
         return [word for name, value in pairs for word in ("--storage", f"{name}={value}")]
 
     def counts(self) -> dict:
-        """The relay's requests and bytes so far."""
+        """Returns the relay's requests and bytes so far."""
         connection = http.client.HTTPConnection("127.0.0.1", self.relay)
         connection.request("GET", "/relay")
         answer = json.loads(connection.getresponse().read())
@@ -79,7 +79,7 @@ class Store:
 
     @contextmanager
     def counted(self) -> Iterator[dict]:
-        """Counts what is sent to the store meanwhile."""
+        """Counts the relay's requests and bytes during a `with` block."""
         before, counts = self.counts(), {}
         yield counts
         counts |= {name: value - before[name] for name, value in self.counts().items()}
@@ -87,7 +87,7 @@ class Store:
 
 @contextmanager
 def processes(commands: list[list]) -> Iterator[None]:
-    """Runs servers until the end."""
+    """Runs servers during a `with` block."""
     running = [subprocess.Popen(it, env=os.environ | {"MINIO_UPDATE": "off"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for it in commands]
     try:
         yield
@@ -99,7 +99,7 @@ def processes(commands: list[list]) -> Iterator[None]:
 
 @contextmanager
 def store(profile: Profile, relay: list[str]) -> Iterator[Store]:
-    """Runs MinIO and a relay. Copies the tables that MinIO lacks."""
+    """Runs MinIO and a relay during a `with` block. Copies the tables that MinIO lacks."""
     it = Store(free_port(), free_port())
     folder = profile.folder / "minio"
     (folder / BUCKET).mkdir(parents=True, exist_ok=True)
@@ -174,13 +174,13 @@ class Bench:
         return self.post(node, "lineitem", {"vector": [], "k": TAKEN, "filter": f"_rowoffset IN ({positions})"})
 
     def get(self, node: Node, number: int) -> float:
-        """Gets a row by its key, and returns the seconds, in which a process of the client starts and ends."""
+        """Gets a row by its key, and returns the seconds, which include the start and the end of a client process."""
         began = time.perf_counter()
         self.bireme.run(node, "get", "payload", f"SKU-{number:09d}", "--columns", "price")
         return time.perf_counter() - began
 
     def pylance(self, table: str, kind: str) -> dict:
-        """A process's first two requests by pylance, and the requests that it sent to the store."""
+        """Makes the first two requests of a process by pylance. Returns their seconds, and what the store was sent."""
         options = json.dumps(self.store.options(self.store.relay))
         with self.store.counted() as counts:
             ran = subprocess.run(
@@ -212,7 +212,7 @@ def _rows(bench: Bench, node: Node, table: str) -> int:
 
 
 def _cold(bench: Bench) -> dict:
-    """First and second requests over empty drives, by a query node that has just started."""
+    """Measures first and second requests over empty drives, by a query node that has just started."""
     found = {}
     requests = {"search": ("vectors", bench.search), "get": ("payload", bench.get), "take": ("lineitem", None)}
     for kind, (table, request) in requests.items():
@@ -231,7 +231,7 @@ def _cold(bench: Bench) -> dict:
 
 
 def _warmed(bench: Bench) -> Node:
-    """An I/O node that has the vectors and their index."""
+    """Starts an I/O node and fills it with the vectors and their index."""
     io = bench.io_node()
     node = bench.query_node(io, "vectors")
     bench.bireme.run(node, "warm", "vectors", "--columns", "vector,id")
@@ -241,7 +241,7 @@ def _warmed(bench: Bench) -> Node:
 
 
 def _restarts(bench: Bench) -> dict:
-    """The first search of query nodes that have just started, over drives that have everything."""
+    """Measures the first search of query nodes that have just started, over drives that have everything."""
     io, seconds, requests = _warmed(bench), [], []
     for number in range(RESTARTS):
         with bench.store.counted() as counts:
@@ -255,7 +255,7 @@ def _restarts(bench: Bench) -> dict:
 
 
 def _small_cache(bench: Bench) -> dict:
-    """Searches by a query node whose cache holds a tenth of the index, and by one whose cache holds all of it."""
+    """Measures searches by a query node whose cache holds a tenth of the index, and by one whose cache holds all."""
     io, found = _warmed(bench), {}
     index_bytes = bench.store.index_bytes("vectors")
     for title, cache in [("tenth", index_bytes // 10), ("whole", 4 * index_bytes)]:
@@ -273,7 +273,7 @@ def _small_cache(bench: Bench) -> dict:
 
 
 def _together(bench: Bench) -> dict:
-    """Query nodes that start at once over empty drives, warm the same index and search."""
+    """Measures query nodes that start at the same time over empty drives, warm the same index and search."""
     io = bench.io_node()
     with bench.store.counted() as counts:
         nodes = [bench.query_node(io, "vectors") for _ in range(QUERY_NODES)]
@@ -288,7 +288,7 @@ def _together(bench: Bench) -> dict:
 
 
 def _takes(bench: Bench) -> dict:
-    """Batches of random rows of a table that is on no drive."""
+    """Measures batches of random rows of a table that is on no drive."""
     io = bench.io_node()
     node = bench.query_node(io, "lineitem")
     rows = _rows(bench, node, "lineitem")
@@ -299,7 +299,7 @@ def _takes(bench: Bench) -> dict:
 
 
 def _versions(bench: Bench) -> dict:
-    """What a new version costs that adds one fragment to few or many. All other fragments share one data file."""
+    """Measures the cost of a new version that adds one fragment to few or many. All others share one data file."""
     options = bench.store.options(bench.store.port) | {name.lower(): value for name, value in SECRET.items()}
     rows, found = pa.table({"id": pa.array(range(100), pa.int64())}), {}
     for fragments in FRAGMENTS:

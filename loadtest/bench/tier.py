@@ -26,7 +26,8 @@ class Tier:
         keep: bool = False,
         **variables: str,
     ) -> "Tier":
-        """Starts both nodes with the same `variables` and the profile's `tables`. Slabs are emptied unless `keep` is set."""
+        """Starts both nodes with the same `variables` and the profile's `tables`. Slabs begin empty unless `keep` is
+        set."""
         io = bireme.io_node(slabs, profile.slab_gib, ram_tier_gib, keep, **variables)
         query = bireme.query_node(io, {name: profile.table(name) for name in tables}, **variables)
         bireme.ready(query, tables)

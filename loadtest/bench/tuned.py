@@ -1,10 +1,11 @@
-"""Measures what searches with a recall find on fresh questions, and what the chosen setting costs beside the cheapest one.
+"""Measures the recall that searches with a wanted recall reach on fresh questions, and compares the cost of the chosen
+setting with that of the cheapest one.
 
     python -m bench.tuned --bireme BINARY --folder FOLDER --wordnet wordnet.parquet [TABLE...]
 
-For each table: `bireme tune` measures a curve from rows. Fresh questions, which are no rows, are then searched for with
-the recall, and the answers are compared with brute force by numpy. A second curve, of the fresh questions alone, is the
-sweep: its cheapest setting is compared with the chosen one, by the modelled cost.
+For each table, `bireme tune` measures a curve from rows. Then fresh questions, which are not rows of the table, are
+searched for with the wanted recall, and the answers are compared with brute force by numpy. A second curve is measured
+from the fresh questions alone; its cheapest setting is compared with the chosen one, by the modelled cost.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 
 from .tables import NOISE
 
-# The largest noise of a question around a row's vector, as a part of the vectors' standard deviation.
+# The largest noise of a question around a row's vector, as a fraction of the vectors' standard deviation.
 QUESTION_NOISE = 0.1
 K = 10
 RECALL = 0.95
@@ -154,7 +155,7 @@ def fresh(table: lance.LanceDataset, count: int, cosine: bool) -> tuple[np.ndarr
         values = matrix(batch["vector"])
         if cosine:
             values = values / np.linalg.norm(values, axis=1, keepdims=True)
-        # |q - v|² without |q|², which is the same for all v. Of unit vectors, it ranks as the cosine does.
+        # |q - v|² without |q|², which is the same for all v. For unit vectors v, its order is that of the cosine.
         near = (values * values).sum(1)[None, :] - 2 * questions @ values.T
         distances = np.concatenate([distances, near], 1)
         addresses = np.broadcast_to(batch["_rowaddr"].to_numpy(), near.shape)

@@ -17,7 +17,10 @@ QUERY_SETTINGS = arguments.QUERY_SETTINGS | {"SLOW_START": "500ms"}
 
 @dataclass
 class Loopback:
-    """The nodes, used as `with Loopback(…) as nodes: …`. `folder` has logs, slabs and the list; `table` is NAME=URI."""
+    """The nodes, used as `with Loopback(…) as nodes: …`.
+
+    `folder` has logs, slabs and the list of I/O nodes; `table` is NAME=URI.
+    """
 
     binary: Path
     folder: Path

@@ -8,7 +8,7 @@ from tiers.fault import Failed
 
 from .loopback import Loopback
 
-# The counters that are reported of a node, by tier.
+# The counters that are reported for a node, by tier.
 REPORTED = {"io": {"rows": IO_ROWS, "from_table": IO_FROM_TABLE}, "query": {"requests": REQUESTS, "from_table": FALLBACK}}
 
 

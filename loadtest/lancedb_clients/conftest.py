@@ -25,7 +25,7 @@ PATIENCE_S = 60
 
 
 def rows(first: int, count: int) -> pa.Table:
-    """Rows whose values follow from their ids."""
+    """Returns rows whose values follow from their ids."""
     ids = np.arange(first, first + count)
     random = np.random.default_rng(first + 1)
     vectors = random.normal(size=(count, DIMENSION)).astype(np.float32)
@@ -45,12 +45,12 @@ def rows(first: int, count: int) -> pa.Table:
 
 
 def plain_rows(first: int, count: int) -> pa.Table:
-    """The same, with a column whose name is no identifier."""
+    """Returns the same rows as `rows`, with a column whose name is not an identifier."""
     return rows(first, count).rename_columns({"vector": "my-vector"})
 
 
 def lists_of_vectors(count: int) -> pa.Table:
-    """Rows with two vectors each."""
+    """Returns rows with two vectors each."""
     vectors = np.random.default_rng(5).normal(size=(count * 2 * DIMENSION)).astype(np.float32)
     each = pa.FixedSizeListArray.from_arrays(pa.array(vectors), DIMENSION)
     return pa.table({"id": range(count), "vectors": pa.ListArray.from_arrays(range(0, 2 * count + 1, 2), each)})
@@ -97,7 +97,7 @@ def served() -> Iterator[SimpleNamespace]:
 
 
 def connect(served: SimpleNamespace, **options: object) -> lancedb.DBConnection:
-    """LanceDB's remote client, unchanged."""
+    """Connects with LanceDB's own remote client."""
     return lancedb.connect("db://default", api_key="any", host_override=served.url, **options)
 
 

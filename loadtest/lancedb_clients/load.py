@@ -1,8 +1,8 @@
-"""Searches by vector with LanceDB's client, or with plain HTTP, one after the other, and prints what that took as JSON.
+"""Searches by vector with LanceDB's client, or with plain HTTP, one after the other, and prints what they took as JSON.
 
 usage: python load.py local|remote|http|exact PLACE TABLE SECONDS
 
-PLACE is the folder of the table's folder, or the URL of a query node. CPU is that of this process.
+PLACE is the folder that has the table's folder, or the URL of a query node. CPU is that of this process.
 """
 
 import argparse
@@ -23,7 +23,7 @@ NOISE = 0.1
 
 
 def questions(table: Path) -> list[list[float]]:
-    """Vectors of rows with noise, the same in each process."""
+    """Returns vectors of rows with noise, the same in each process."""
     local = lancedb.connect(table.parent).open_table(table.stem)
     rows = local.count_rows()
     picked = local.take_offsets([at * rows // QUESTIONS for at in range(QUESTIONS)]).select(["vector"]).to_arrow()
@@ -33,13 +33,13 @@ def questions(table: Path) -> list[list[float]]:
 
 
 def of_client(table: object, vector: list[float]) -> list[int]:
-    """The ids of the nearest rows, by LanceDB's client."""
+    """Returns the ids of the nearest rows, found by LanceDB's client."""
     search = table.search(vector).nprobes(NPROBES).refine_factor(REFINE).limit(K).select(["id"])
     return search.to_arrow()["id"].to_pylist()
 
 
 def of_http(connection: http.client.HTTPConnection, name: str, vector: list[float]) -> list[int]:
-    """The ids of the nearest rows, by a request on a kept connection."""
+    """Returns the ids of the nearest rows, found by a request on a connection that stays open."""
     body = {"vector": vector, "k": K, "nprobes": NPROBES, "refine_factor": REFINE, "columns": ["id"]}
     connection.request("POST", f"/v1/table/{name}/query/", json.dumps(body), {"content-type": "application/json"})
     answer = connection.getresponse().read()

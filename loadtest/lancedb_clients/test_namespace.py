@@ -27,7 +27,7 @@ def api(served):
 
 
 def rows(body: bytes) -> pa.Table:
-    """The rows of an Arrow file or stream."""
+    """Returns the rows of an Arrow file or stream."""
     try:
         return pa.ipc.open_file(pa.py_buffer(bytes(body))).read_all()
     except pa.ArrowInvalid:

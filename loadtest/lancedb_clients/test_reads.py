@@ -23,7 +23,7 @@ from conftest import plain_rows, rows
 
 
 def same(found: pa.Table, expected: pa.Table) -> None:
-    """Both have the same columns and rows, in the same order."""
+    """Asserts that both have the same columns and rows, in the same order."""
     assert found.column_names == expected.column_names
     plain = [column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column for column in found]
     wanted = [

@@ -36,7 +36,7 @@ ROWS = 300
 
 
 class Mirror:
-    """The differences that were found since they were last taken."""
+    """Sends requests to nodes. `problems` are the differences between answers since it was last cleared."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -92,15 +92,15 @@ class Mirror:
 
 
 class Answer(io.BytesIO):
-    """Bytes of an answer, in the place of a socket."""
+    """The bytes of an answer, in place of a socket."""
 
     def makefile(self, _mode: str) -> io.BytesIO:
-        """Itself."""
+        """Returns itself."""
         return self
 
 
 def is_like(found: object, expected: object) -> bool:
-    """Whether JSON has all that other JSON has, with other values."""
+    """Returns whether `found` has all keys of `expected`, with values of the same types."""
     if isinstance(expected, dict):
         return isinstance(found, dict) and all(key in found and is_like(found[key], it) for key, it in expected.items())
     return isinstance(found, type(expected))
@@ -110,7 +110,7 @@ mirror = Mirror()
 
 
 def is_read(command: str, path: str) -> bool:
-    """Whether a request only reads a table, or lists tables."""
+    """Returns whether a request only reads a table, or lists tables."""
     parts = [part for part in path.partition("?")[0].split("/") if part]
     if parts[:2] == ["v1", "table"]:
         is_list = len(parts) == 2 and command == "GET"
@@ -121,7 +121,7 @@ def is_read(command: str, path: str) -> bool:
 
 
 def mirrored(handler: type[http.server.BaseHTTPRequestHandler]) -> type[http.server.BaseHTTPRequestHandler]:
-    """A handler of requests that sends the reads to a node too."""
+    """Returns a subclass of a request handler that also sends the reads to a node."""
 
     class Mirrored(handler):
         def do_GET(self) -> None:

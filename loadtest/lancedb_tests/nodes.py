@@ -1,4 +1,5 @@
-"""Nodes that serve the folders of local databases, and LanceDB's remote connections to them. BIREME names the binary."""
+"""Nodes that serve the folders of local databases, and LanceDB's remote connections to the nodes. BIREME names the
+binary."""
 
 import atexit
 import functools
@@ -20,10 +21,10 @@ from lancedb.remote.db import RemoteDBConnection
 PATIENCE_S = 60
 NODES_MAX = 4
 
-# LanceDB's own loop may be the one that waits for a node.
+# A loop of its own, because LanceDB's loop may be waiting for a node.
 loop = BackgroundEventLoop()
 scratch = Path(tempfile.mkdtemp(prefix="bireme-lancedb-tests-"))
-# The tests' calls of these are redirected.
+# LanceDB's own functions, kept because the tests' calls of them are redirected.
 connect, connect_async = lancedb.connect, lancedb.connect_async
 
 
@@ -53,11 +54,11 @@ class Node:
 
     @functools.cached_property
     def async_connection(self) -> AsyncConnection:
-        """The same in asyncio."""
+        """LanceDB's remote connection for asyncio."""
         return loop.run(connect_async("db://default", **self.options()))
 
     def options(self) -> dict[str, object]:
-        """The options of both: each read is of the latest version."""
+        """Returns the options of both connections. With them, each read is of the latest version."""
         return {"api_key": "any", "host_override": self.url, "read_consistency_interval": timedelta(0)}
 
     def stop(self) -> None:
@@ -76,7 +77,7 @@ class Nodes:
         self.writes = 0
 
     def of(self, folder: Path) -> Node | None:
-        """The node of a folder; none if the folder has no tables."""
+        """Returns the node that serves a folder; None if the folder has no tables."""
         tables = {entry.stem for entry in folder.glob("*.lance")}
         node = self.by_folder.pop(folder, None)
         if node is not None and node.tables != tables:

@@ -1,4 +1,4 @@
-"""A pytest plugin that runs LanceDB's own tests through Bireme (redirect.py, mirror.py), those that tests.toml names.
+"""A pytest plugin that runs those of LanceDB's own tests that tests.toml names through Bireme (redirect.py, mirror.py).
 
 A test that passes without a request to a node fails: it has to be listed as one that is not run.
 """
@@ -18,19 +18,19 @@ reads_before = pytest.StashKey[int]()
 
 
 def reasons(kind: str) -> dict[str, str]:
-    """The reason for each test of a kind, by the test's name, with or without its parameters."""
+    """Returns the reason for each test of a kind, by the test's name, with or without its parameters."""
     return {test: group["reason"] for group in LISTED.get(kind, []) for test in group["tests"]}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Runs the listed files, unless the command names others, with the marks that they have."""
+    """Runs the listed files unless the command names others, and registers the mark that they use."""
     config.addinivalue_line("markers", "slow: of LanceDB's tests")
     if not any(argument.endswith(".py") or ".py::" in argument for argument in config.args):
         config.args[:] = LISTED["files"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests that are not run, and expects those that are known to fail to do so."""
+    """Leaves out the tests listed as excluded, and expects the tests listed as failing to fail."""
     excluded, failing = reasons("excluded"), reasons("failing")
     run, left_out, used = [], [], set()
     for item in items:
@@ -51,14 +51,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Notes how much was read before the test."""
+    """Records the number of reads before the test."""
     item.stash[reads_before] = nodes.reads
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fails a test that a node has answered otherwise than the test's server, or that has read nothing through a node."""
+    """Fails a test if a node answered differently from the test's server, or if the test read nothing from a node."""
     mirror.problems.clear()
     result = yield
     if mirror.problems:

@@ -1,7 +1,7 @@
 """Lets LanceDB's local connections and tables write locally, and read through Bireme.
 
-Their methods that read are replaced by those of a remote connection, `lancedb.connect("db://default", host_override=…)`,
-to a node that serves the folder of the local database:
+Their methods that read are replaced by those of a remote connection to a node that serves the folder of the local
+database, `lancedb.connect("db://default", host_override=…)`:
 
     test ──► LanceTable, AsyncTable ──┬─ writes ──► folder ◄── bireme up
                                       └─ reads ───► RemoteTable ──HTTP──┘
@@ -31,7 +31,7 @@ is_writing: ContextVar[bool] = ContextVar("is_writing", default=False)
 
 
 def folder_of(uri: str) -> Path:
-    """The folder that a URI names."""
+    """Returns the folder that a URI names."""
     parsed = urlparse(str(uri))
     return Path(unquote(parsed.path) if parsed.scheme == "file" else str(uri)).resolve()
 
@@ -44,12 +44,13 @@ class Handle:
         self.writes = nodes.writes
 
     def is_current(self, node: Node) -> bool:
-        """Whether nothing was written since it was opened. It caches the schema for half a minute."""
+        """Returns whether nothing was written since the handle was opened. A handle caches the schema for half a
+        minute."""
         return self.node is node and self.writes == nodes.writes
 
     @functools.cached_property
     def sync(self) -> RemoteTable:
-        """Its handle of the synchronous client."""
+        """The synchronous client's handle of the table."""
         table = self.node.connection.open_table(self.name)
         if self.branch is not None:
             table = table.branches.checkout(self.branch)
@@ -59,7 +60,7 @@ class Handle:
 
     @functools.cached_property
     def asynchronous(self) -> AsyncTable:
-        """Its handle of the asyncio client."""
+        """The asyncio client's handle of the table."""
         connection = self.node.async_connection
 
         async def opened() -> AsyncTable:
@@ -74,7 +75,7 @@ class Handle:
 
 
 def handle_of(table: AsyncTable) -> Handle | None:
-    """The remote handle of a local table; none for a table that is remote, or written at the moment."""
+    """Returns the remote handle of a local table; None for a table that is remote, or that is being written."""
     if is_writing.get() or is_remote(table):
         return None
     uri = loop.run(table.uri())
@@ -88,7 +89,7 @@ def handle_of(table: AsyncTable) -> Handle | None:
 
 
 def is_remote(table: AsyncTable) -> bool:
-    """Whether a table is one of a remote connection."""
+    """Returns whether a table is one of a remote connection."""
     return not repr(table._inner).startswith("NativeTable")
 
 
@@ -104,7 +105,7 @@ def replace(kind: type, name: str, replacement: Callable[[Callable], Callable]) 
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """A block within which reads stay local."""
+    """Keeps reads local during a `with` block."""
     token = is_writing.set(True)
     try:
         yield
@@ -114,7 +115,7 @@ def writing() -> Iterator[None]:
 
 
 def called_as(before: Callable, read: Callable) -> Callable:
-    """Makes a coroutine function of `read`, which returns what is awaited, if `before` is one."""
+    """Returns `read`, or, if `before` is a coroutine function, one that awaits the result of `read`."""
 
     async def read_later(*args: object, **options: object) -> object:
         return await read(*args, **options)
@@ -140,7 +141,7 @@ def written(kind: type, name: str) -> None:
 
 
 def read_by_sync_table(name: str) -> None:
-    """Lets a method, or a property, of synchronous tables be the remote one's."""
+    """Replaces a method or a property of synchronous tables by the remote table's."""
 
     def replacement(before: Callable) -> Callable:
         def read(self: LanceTable, *args: object, **options: object) -> object:
@@ -156,7 +157,7 @@ def read_by_sync_table(name: str) -> None:
 
 
 def read_by_async_table(name: str) -> None:
-    """The same for the tables of asyncio."""
+    """Replaces a method of asyncio tables by the remote table's."""
 
     def replacement(before: Callable) -> Callable:
         def read(self: AsyncTable, *args: object, **options: object) -> object:
@@ -171,7 +172,7 @@ def read_by_async_table(name: str) -> None:
 
 
 def moved(name: str) -> None:
-    """Lets a method that changes the version of a handle change the remote one's too."""
+    """Makes a method that changes the version of a local table change the remote table's too."""
 
     def replacement(before: Callable) -> Callable:
         async def move(self: AsyncTable, *args: object, **options: object) -> object:
@@ -193,11 +194,11 @@ class Tags(AsyncTags):
         self._read = table
 
     async def list(self) -> dict:
-        """All tags."""
+        """Returns all tags."""
         return await handle_of(self._read).asynchronous.tags.list()
 
     async def get_version(self, tag: str) -> int:
-        """The version of a tag."""
+        """Returns the version of a tag."""
         return await handle_of(self._read).asynchronous.tags.get_version(tag)
 
 
@@ -207,7 +208,7 @@ def tags(before: Callable) -> Callable:
 
 
 def listed(kind: type, name: str) -> None:
-    """Lets a method that lists tables be the remote connection's."""
+    """Replaces a method that lists tables by the remote connection's."""
 
     def remote(self: LanceDBConnection | AsyncConnection, namespace_path: object) -> object:
         if is_writing.get() or namespace_path or self.uri.startswith("db://"):
@@ -228,7 +229,7 @@ def listed(kind: type, name: str) -> None:
 
 
 def opened(kind: type) -> None:
-    """Opens a table remotely before it is opened locally, so that a missing one is the node's to refuse."""
+    """Opens a table remotely before it is opened locally, so that the node is what refuses a missing table."""
 
     def replacement(before: Callable) -> Callable:
         def node_of(self: LanceDBConnection | AsyncConnection, options: dict) -> Node | None:
@@ -239,7 +240,7 @@ def opened(kind: type) -> None:
             node = node_of(self, options)
             if node is not None:
                 node.connection.open_table(name)
-            # It reads the version.
+            # Opening a table reads its version, which is to stay local.
             with writing():
                 return before(self, name, **options)
 
@@ -255,7 +256,7 @@ def opened(kind: type) -> None:
 
 
 def in_folder(connect: Callable) -> Callable:
-    """Lets a connection to a database in memory be one to a new folder."""
+    """Makes connections to databases in memory connect to new folders instead."""
 
     def in_new_folder(uri: object, *args: object, **options: object) -> object:
         is_memory = str(uri).startswith("memory://")
@@ -269,7 +270,8 @@ READS = """
     embedding_functions blob_columns fetch_blobs fetch_blob_files fetch_blob_ranges
     _execute_query _explain_plan _analyze_plan _output_schema
 """
-# `search` of synchronous tables makes a query, and may embed words on the way, by the schema that it reads.
+# Replaced for asyncio tables only. `search` of a synchronous table builds a query, which `_execute_query` runs
+# remotely. Before that, it may embed words, for which it reads the schema.
 READS_OF_ASYNC = "search query vector_search to_arrow to_pandas"
 WRITES = """
     add update delete optimize add_columns alter_columns drop_columns update_field_metadata replace_field_metadata

@@ -172,7 +172,7 @@ def _run(nodes: Nodes, name: str, seed: int) -> dict:
 
 
 def _mean_ms(watching: watch.Watch, since: float, until: float) -> float | None:
-    """Returns the median over time of the mean latency."""
+    """Returns the median over time of the mean latency; None if no request was answered."""
     found = [mean for at, mean in watching.latencies() if since <= at < until and mean != float("inf")]
     return median(found) * 1e3 if found else None
 

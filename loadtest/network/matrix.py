@@ -1,4 +1,4 @@
-"""Measures the cost per row by the number of nodes: 1, 2 and 4 I/O nodes with 1 and 2 query nodes, in turns."""
+"""Measures the cost per row by the number of nodes: 1, 2 and 4 I/O nodes with 1 and 2 query nodes, in turn."""
 
 from statistics import median
 

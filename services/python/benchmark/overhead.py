@@ -1,7 +1,7 @@
 """Measures the latency and CPU that the Python client adds to the Rust client's, and the rows that it takes and looks
 up per second.
 
-Both clients ask the same nodes in turns, one request after the other on one connection. The Rust client is that of
+Both clients ask the same nodes in turn, one request after the other on one connection. The Rust client is that of
 `bireme bench`, with one thread. Usage, with a release binary in BIREME_BINARY and the wheel installed:
 
     python overhead.py words.lance --seconds 3 --rounds 5
