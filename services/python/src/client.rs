@@ -200,7 +200,7 @@ impl Client {
         )
     }
 
-    /// Returns the rows that have `keys`, in their order.
+    /// Returns the rows that have `keys`, in the order of the keys.
     fn get(
         &self,
         py: Python<'_>,

@@ -141,7 +141,7 @@ fn absent(keys: &ArrayRef) -> ArrowResult {
             }
             Arc::new(absent.finish())
         }
-        // Use the largest values of the type.
+        // The largest values of the type are rarely keys.
         DataType::UInt64 => {
             Arc::new(UInt64Array::from_iter_values((0..len as u64).map(|at| u64::MAX - at)))
         }

@@ -18,7 +18,8 @@ use crate::error::{CliError, Result};
 /// The default number of requests at the same time in a closed loop.
 const CONCURRENCY_CLOSED: usize = 16;
 
-/// The default maximum number of requests at the same time at a fixed rate.
+/// The default maximum number of requests at the same time at a fixed rate. It is high, because requests beyond it
+/// start late.
 const CONCURRENCY_FIXED_RATE: usize = 1024;
 
 /// The arguments of a load.

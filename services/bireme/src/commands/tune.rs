@@ -19,7 +19,8 @@ use crate::output::{Output, count, counted, micros, recall_json, recall_text};
 use crate::part_file::part_file;
 use crate::progress::{Unit, bar};
 
-/// A number of rows and a recall, which most users want. If the curve has no setting for them, a warning says so.
+/// A number of rows and a recall. If the curve has no setting that finds this many rows with this recall, a warning
+/// says so.
 const WANTED: (u32, f64) = (10, 0.95);
 
 const EXAMPLES: &str = "\

@@ -30,8 +30,8 @@ fn default_bytes(table_bytes: u64) -> u64 {
     wanted.next_multiple_of(UNIT_BYTES)
 }
 
-/// Estimates a table's size: its fixed-width columns by the number of rows, all others by the first file of each
-/// fragment. `None` if the size of a file is not known.
+/// Estimates a table's size: the bytes of each fragment's first file, plus those of its fixed-width columns, which
+/// count twice if they are in the first file. `None` if the size of a file is not known.
 fn table_bytes(table: &Table) -> Option<u64> {
     let row_bytes = fixed_bytes(table.schema());
     let fragments = table.fragments().iter();
@@ -39,7 +39,7 @@ fn table_bytes(table: &Table) -> Option<u64> {
 }
 
 /// Returns the bytes of a row's fixed-width columns. They are counted separately, because columns that were added later
-/// are not in a fragment's first file, and most of them are vectors.
+/// are not in a fragment's first file, and most columns that are added later are vectors.
 fn fixed_bytes(schema: &SchemaRef) -> u64 {
     schema.fields().iter().map(|field| width(field.data_type())).sum()
 }

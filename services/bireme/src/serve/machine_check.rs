@@ -6,7 +6,7 @@ use io_node::IoConfig;
 use crate::error::{CliError, Result};
 use crate::machine;
 
-/// Refuses more cores or memory than the machine has.
+/// Refuses more cores than this process may use, and a RAM tier that is larger than the memory.
 pub fn check_machine(config: &IoConfig) -> Result<()> {
     check(config, machine::cores(), process::memory_bytes())
 }

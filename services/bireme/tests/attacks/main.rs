@@ -1,6 +1,6 @@
 //! Attacks on nodes as they are deployed: processes on loopback, under a memory limit, with a caller who behaves.
 //!
-//! Each row of the table in `docs/security.md` is one test or more. A test asserts counts and bounds: the process is
+//! Each row of the table in `docs/security.md` has one or more tests. A test asserts counts and bounds: the process is
 //! alive, its memory is within its setting, nothing was read that was not configured, good callers were answered.
 //! Response times under attack are measured by `make bench PIECES=attacks`, not here.
 //!
@@ -13,7 +13,7 @@
 //! | `strangers.rs` | who may call an I/O node, and whose rows a query node accepts |
 //! | `policy.rs` | what a query node's access policy keeps from callers without a right to it |
 //! | `files.rs` | damaged tables; the files that a node creates; its log |
-//! | `cluster.rs` | both tiers as processes, and how they are doing |
+//! | `cluster.rs` | both tiers as processes, and checks of their health |
 //! | `good_caller.rs` | a caller who behaves while a node is attacked |
 //! | `impostor.rs` | answers in place of an I/O node, with forged rows |
 //! | `growth.rs` | makes an attack larger until it is refused |

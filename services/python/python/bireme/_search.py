@@ -65,8 +65,8 @@ class _Search:
     def text(self, words: str, *, column: str | None = None, weight: float | None = None) -> Self:
         """Finds the rows that match words best.
 
-        With a vector or `like` it is a hybrid search: both lists of rows are fused by their ranks, and `weight` (1 if
-        it is not given) is the weight of the words' ranks.
+        With a vector or `like` it is a hybrid search: both lists of rows are fused by their ranks, and `weight` (1 by
+        default) is the weight of the words' ranks.
         """
         return self._with(_words=words, _text_column=column, _text_weight=weight)
 
