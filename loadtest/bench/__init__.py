@@ -14,6 +14,9 @@
     telemetry.py     the cost of metrics and traces
     attacks.py       latency of probes and good callers under attack
     access.py        the cost of access control and of TLS
+    fairness.py      a grant's latency while another grant asks for ten times its share
+    clients.py       searches by LanceDB's client, and the cost of plain HTTP
+    store.py         first requests and cold caches over a store that is far away
     goals.py         compares results with goals
     report.py plots.py   JSON, Markdown, SVG
 """

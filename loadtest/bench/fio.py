@@ -26,7 +26,7 @@ def random_reads(
 ) -> dict:
     """Reads the first `slab_bytes` of each slab, at `depth` over all jobs, as fast as possible or at `rate` per second.
 
-    Raises RuntimeError if the block layer counted fewer reads than fio."""
+    Raises RuntimeError if the block layer counted less than `FROM_DRIVE` of fio's reads."""
     jobs = min(jobs, depth)
     command = [
         "fio", "--name=read", f"--filename={':'.join(map(str, slabs))}", f"--size={slab_bytes * len(slabs)}",

@@ -1,4 +1,4 @@
-"""Measures searches by vector with and without filters, by words, and by filters alone, of Bireme and pylance, all in
+"""Measures Bireme's and pylance's searches by vector with and without filters, by words, and by filters alone, all in
 memory."""
 
 from collections.abc import Callable

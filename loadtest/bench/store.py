@@ -180,7 +180,7 @@ class Bench:
         return time.perf_counter() - began
 
     def pylance(self, table: str, kind: str) -> dict:
-        """Makes the first two requests of a process by pylance. Returns their seconds, and what the store was sent."""
+        """Makes two requests by pylance in a new process. Returns their seconds, and the store's requests and bytes."""
         options = json.dumps(self.store.options(self.store.relay))
         with self.store.counted() as counts:
             ran = subprocess.run(

@@ -17,7 +17,7 @@ STEP = 50_000
 FRAGMENT_ROWS = 250_000
 # The payload table's key column, which has an index.
 KEY = "sku"
-# Standard deviation of a vector's components around their centre; the centres' components have 1.
+# The standard deviation of a vector's components around its centre's. That of the centres' components is 1.
 NOISE = 0.6
 
 

@@ -36,7 +36,7 @@ ROWS = 300
 
 
 class Mirror:
-    """Sends requests to nodes. `problems` are the differences between answers since it was last cleared."""
+    """Sends requests to nodes. `problems` has the differences between answers that were found since it was cleared."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []

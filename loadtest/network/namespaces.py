@@ -91,7 +91,7 @@ class Network:
         return f"{self.run}-{name}"
 
     def inside(self, name: str) -> list[str]:
-        """Returns the words before a command that run it in the node's namespace."""
+        """Returns the start of a command line that runs a command in the node's namespace."""
         return ["nsenter", f"--net={FOLDER / self.namespace(name)}"]
 
     def attach(self, name: str, address: str, *others: str, relayed: bool = False) -> None:

@@ -1,6 +1,6 @@
 """Servers that a list names in place of an I/O node: they speak another protocol, or send nothing.
 
-usage: python -m network.strangers KIND [HOST:PORT]
+usage: python -m network.strangers KIND [HOST:PORT NAME]; the kind `later` relays to the I/O node NAME at HOST:PORT
 """
 
 import http.server

@@ -30,7 +30,7 @@ def make(number: int) -> None:
 
 
 def lacking(number: int, controllers: set[str]) -> str:
-    """Returns those of the controllers that the node's group does not have."""
+    """Returns the controllers that the node's group does not have, separated by commas."""
     if unified():
         has = set((groups(number)[0] / "cgroup.controllers").read_text().split())
     else:

@@ -32,8 +32,8 @@ def connect(number: int) -> None:
 
 
 def inside(number: int) -> list[str]:
-    """Returns the words before a command that run it in the node's network. `ip netns exec` would also hide the
-    cgroups."""
+    """Returns the start of a command line that runs a command in the node's network. `ip netns exec` would also hide
+    the cgroups."""
     return ["nsenter", f"--net=/var/run/netns/{node_name(number)}"]
 
 
