@@ -270,8 +270,8 @@ READS = """
     embedding_functions blob_columns fetch_blobs fetch_blob_files fetch_blob_ranges
     _execute_query _explain_plan _analyze_plan _output_schema
 """
-# Replaced for asyncio tables only. `search` of a synchronous table builds a query, which `_execute_query` runs
-# remotely. Before that, it may embed words, for which it reads the schema.
+# These are replaced so for asyncio tables only. `search` of a synchronous table builds a query, which `_execute_query`
+# runs remotely. Before that, it may embed words, for which it reads the schema.
 READS_OF_ASYNC = "search query vector_search to_arrow to_pandas"
 WRITES = """
     add update delete optimize add_columns alter_columns drop_columns update_field_metadata replace_field_metadata
