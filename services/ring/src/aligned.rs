@@ -112,8 +112,8 @@ impl AlignedBuf {
         (0..count).map(part).collect()
     }
 
-    /// Reserves `len` bytes of zeros in the address space. Physical memory is only used when a page is first
-    /// accessed: huge pages if the kernel has any. The buffer begins at a huge page boundary, and shares none of
+    /// Reserves `len` bytes of zeros in the address space. A page takes physical memory only once it is accessed. The
+    /// pages are huge if the kernel has any huge pages. The buffer begins at a huge page boundary, and shares none of
     /// its huge pages with other data.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 pub const QUEUE_DEPTH_MIN: u32 = 16;
 /// Maximum depth: on any of today's drives, more operations at a time only add latency.
 pub const QUEUE_DEPTH_MAX: u32 = 2048;
-/// The depth that is assumed if no block device reports one.
+/// The depth that is assumed if no block device reports one: Linux's own default of `nr_requests`.
 pub const QUEUE_DEPTH_DEFAULT: u32 = 128;
 
 /// Maximum number of nested devices that are followed. Thin LVM, RAID and encryption together are nested less deeply.
@@ -258,7 +258,7 @@ mod tests {
             folder
         }
 
-        /// Adds a device that consists of `parts`, as device mapper makes them: without `nr_requests`.
+        /// Adds a device that consists of `parts`. Like the devices that device mapper makes, it has no `nr_requests`.
         fn mapped(&self, numbers: &str, name: &str, parts: &[&Path]) -> PathBuf {
             let folder = self.device(numbers, &format!("virtual/block/{name}"), None);
             fs::create_dir(folder.join("slaves")).unwrap();

@@ -3,7 +3,7 @@
 use address::SECTOR_BYTES;
 
 /// The number of successive completions without progress (EINTR, EAGAIN, less than a sector) after which an operation
-/// fails.
+/// fails. The limit only ensures that no operation is retried forever.
 pub(crate) const ATTEMPTS_MAX: u8 = 64;
 
 /// The kind of an operation.

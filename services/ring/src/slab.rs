@@ -24,7 +24,7 @@ use crate::{AlignedBuf, SlabError};
 /// read.
 const FILE_MODE: u32 = 0o600;
 
-/// The behaviour where the filesystem lacks O_DIRECT.
+/// The behaviour if the filesystem lacks O_DIRECT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
     /// Fail to open the slab.
@@ -269,7 +269,7 @@ fn make(path: &Path, options: OpenOptions) -> Option<File> {
 }
 
 /// Removes a file that `make` created, and that this process has locked, if `path` still refers to it. A failure is
-/// ignored, because the caller reports the earlier error, for which it removes the file.
+/// ignored, because the caller reports the error that led to the removal.
 fn remove(path: &Path, made: &File) {
     let id = |metadata: Metadata| (metadata.dev(), metadata.ino());
     if let (Ok(made), Ok(named)) = (made.metadata(), path.symlink_metadata())
@@ -359,7 +359,7 @@ fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<(u64, b
     }
 }
 
-/// Returns whether the filesystem has space for those of the `size` bytes that are not allocated yet.
+/// Returns whether the filesystem has space for the part of the `size` bytes that is not allocated yet.
 fn has_room(file: &File, size: u64) -> io::Result<bool> {
     const BLOCK_BYTES: u64 = 512;
     let allocated = file.metadata()?.blocks().saturating_mul(BLOCK_BYTES);

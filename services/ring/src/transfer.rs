@@ -81,8 +81,8 @@ impl<E: From<Failure>> Pending<E> {
 impl<E> Drop for Pending<E> {
     fn drop(&mut self) {
         if let Self::Accepted(reply) = self {
-            // Remove the waker from the reply: the ring may keep the reply for long, and may drop it while the ledger
-            // is borrowed. Dropping a waker can run foreign code, which may call the ring.
+            // Remove the waker from the reply: the ring may keep the reply for a long time, and may drop it while the
+            // ledger is borrowed. Dropping a waker can run foreign code, which may call the ring.
             let waker = reply.waker.borrow_mut().take();
             drop(waker);
         }

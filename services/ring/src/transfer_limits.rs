@@ -14,7 +14,8 @@ use address::DriveNo;
 use crate::device::QueueDepth;
 use crate::{Engine, RingConfig};
 
-/// The transfers of all rings together may use 1 / `QUEUE_PARTS` of a device's queue depth, and at least one each.
+/// The transfers of all rings together may use 1 / `QUEUE_PARTS` of a device's queue depth; the rest is left to reads.
+/// But each queue of a ring may always have one transfer in flight.
 const QUEUE_PARTS: u32 = 4;
 
 /// Maximum number of transfers in flight over all queues. If there are more queues than this, each may have one
@@ -36,7 +37,7 @@ impl TransferLimits {
     pub fn new(config: &RingConfig, drives: &[&QueueDepth]) -> Self {
         let configured_max = config.transfers_in_flight_max;
         if matches!(config.engine, Engine::InPlace) {
-            // The core itself carries out the transfers, so the reads of all drives wait for each of them.
+            // The core itself carries out the transfers, so each transfer delays the reads of all drives.
             return Self { queues: vec![0; drives.len()], in_flight_max: vec![configured_max] };
         }
         let queues = queues_by_disk(drives);

@@ -2,8 +2,8 @@
 //!
 //! tmpfs does not support non-blocking reads, so io_uring passes each read to a kernel worker thread. A 4 KiB read then
 //! costs two context switches for a copy that takes a microsecond (fio, one thread: 0.35 M reads/s with io_uring, 0.67
-//! M with pread). A drive in memory makes nothing wait, so there is nothing to overlap: operations are carried out when
-//! they are submitted.
+//! M with pread). An operation on a drive in memory never waits, so there is nothing to overlap, and operations are
+//! carried out when they are submitted.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -339,7 +339,8 @@ impl DiskState {
         self.operations.push(Operation { ring, request, pushed, due, order, crashed: false });
     }
 
-    /// Occupies the drive's channel that is free first, for `ticks`. Returns the time at which the operation begins.
+    /// Occupies the drive's channel that becomes free first, for `ticks` ticks. Returns the time at which the operation
+    /// begins.
     fn free_channel(&mut self, ring: RingNo, now: u64, ticks: u64, drive: DriveNo) -> u64 {
         if self.channels_max == 0 {
             return now;

@@ -13,7 +13,7 @@ const ATOMIC_WRITE_BYTES: usize = 512;
 pub(crate) struct SimDrive {
     pub bytes: Vec<u8>,
     /// Completed writes that no fsync has covered: for each, the moment of its completion, its offset, and the bytes
-    /// before it.
+    /// that it replaced.
     unsynced: Vec<(u64, usize, Vec<u8>)>,
 }
 
