@@ -15,7 +15,8 @@ use wire::query::ListTablesRequest;
 use wire::query::query_service_client::QueryServiceClient;
 use wire::{Fault, Reason};
 
-/// Maximum time for each detection.
+/// Maximum time for each detection. It is short, because the call has already failed and only its error becomes
+/// clearer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns whether an I/O node answers.

@@ -48,7 +48,7 @@ async fn fetch(
     reply.into_rows().map(|rows| values(&rows))
 }
 
-/// Waits until `what` holds: the node runs on a thread of its own.
+/// Waits until `what` returns true. The node runs on a thread of its own, so effects on it take time.
 async fn until(what: impl Fn() -> bool) {
     let deadline = soon();
     while !what() {

@@ -30,7 +30,7 @@ pub(super) struct Driver {
     pub backoff: Backoff,
     /// The callers' commands. The number of batches among them is bounded by the queue places of [`StreamState`].
     pub commands: UnboundedReceiver<Command>,
-    /// The ids of batches to cancel; at most as many as wait or are outstanding.
+    /// The ids of batches to cancel; never more than there are batches that wait or are outstanding.
     pub cancels: UnboundedReceiver<u64>,
     /// Commands that waited on a stream that the node asked to replace. They go first on the next stream.
     pub unsent: Vec<Command>,

@@ -27,7 +27,7 @@ use wire::{BufferPool, Codec, FETCH_PATH, MESSAGE_BYTES_MAX, ResponseDecoder, st
 pub(super) struct Incoming {
     body: Body,
     decoder: ResponseDecoder,
-    /// The secret that the node has proved to know, if there is one.
+    /// The secret that the node has proved it knows, if there is one.
     secret: Option<Arc<Secret>>,
 }
 
@@ -77,7 +77,7 @@ impl Incoming {
         }
     }
 
-    /// Returns whether the secret that the node has proved to know is no longer a secret of both tiers.
+    /// Returns whether the secret that the node has proved it knows is no longer a secret of both tiers.
     pub fn is_withdrawn(&self) -> bool {
         self.secret.as_ref().is_some_and(|secret| secret.is_withdrawn())
     }

@@ -174,7 +174,7 @@ fn a_projection_that_cannot_be_opened_fails_what_waits_for_it() {
 fn a_broken_stream_fails_everything_and_a_batch_too_large_is_refused() {
     let (now, mut ledger) = (Instant::now(), ledger(100, 10, 2));
     let mut large = fetch(&mut ledger, 1, "a", 11, now);
-    // The caller halves a batch that is refused so.
+    // The caller halves a batch that is refused for this reason.
     assert_eq!(large.try_recv().unwrap().err().unwrap().reason, Reason::TooLarge);
     let mut outstanding = fetch(&mut ledger, 2, "a", 10, now);
     sent(&mut ledger, now);

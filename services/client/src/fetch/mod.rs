@@ -8,7 +8,7 @@
 //!
 //! Each stream has its own HTTP/2 connection and its own task ([`driver`]). Only that task uses the stream's
 //! [`ledger`]: credits, open projections, waiting and outstanding batches. When the connection takes the next message,
-//! all waiting batches for which there is credit and room leave in that message. No batch waits for a timer.
+//! that message carries all waiting batches for which there is credit and room. No batch waits for a timer.
 //!
 //! Invariants:
 //! - The rows outstanding on a stream never exceed its credit.
@@ -20,7 +20,7 @@
 //! - If a stream breaks, its batches fail with `NODE_UNAVAILABLE`, and each is tried once more: batches are idempotent.
 //!   Opens of projections are not tried again.
 //!
-//! This module does not know which node owns a row, or what to do without a node.
+//! This module does not know which node owns a row, or what to do if the node cannot be reached.
 
 mod backoff;
 mod context;

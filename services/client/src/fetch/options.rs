@@ -15,7 +15,7 @@ const WINDOW_BYTES_LIMIT: u32 = (1 << 31) - 1;
 /// Settings of the client of one I/O node. Every maximum is per stream.
 #[derive(Clone, Debug)]
 pub struct FetchOptions {
-    /// Number of streams, each on its own HTTP/2 connection. The node deals connections to its cores, and one
+    /// Number of streams, each on its own HTTP/2 connection. The node distributes connections over its cores, and one
     /// connection carries at most 2 to 3 GB/s.
     pub streams: usize,
     /// Maximum number of batches that wait to be sent; further ones are refused with `OVERLOADED`.
@@ -43,8 +43,8 @@ pub struct FetchOptions {
     pub buffers: Arc<BufferPool>,
     /// The network that connections use.
     pub network: Network,
-    /// Proves to the node that this side knows the secret of both tiers. A node that does not prove the same is not
-    /// believed. With `None`, neither side proves anything.
+    /// Proves to the node that this side knows the secret of both tiers. Nothing is accepted from a node that does not
+    /// prove the same. With `None`, neither side proves anything.
     pub prover: Option<Arc<Prover>>,
     /// Counts the node's connected streams. The clients of one node on several cores may share this counter, so that
     /// the loss of the node and its return are logged once, not by each client. `None` counts only this client's
@@ -62,7 +62,7 @@ impl Default for FetchOptions {
             stream_window_bytes: 8 << 20,
             connection_window_bytes: 16 << 20,
             connect_timeout: Duration::from_secs(2),
-            // These two times add up to how long requests wait for a node that is cut off, if their deadlines allow.
+            // Requests wait for a node that is cut off for the sum of these two times, if their deadlines allow.
             keep_alive_interval: Duration::from_secs(2),
             keep_alive_timeout: Duration::from_secs(3),
             backoff_min: Duration::from_millis(50),

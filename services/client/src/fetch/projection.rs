@@ -1,4 +1,4 @@
-//! Projections and reranks: what a fetch requests of each row.
+//! Projections and reranks: what a fetch requests for each row.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(super) struct ProjectionKey {
     pub version: u64,
     pub identity: String,
     pub columns: Vec<String>,
-    /// The path of a file, which is opened in place of rows; empty for rows.
+    /// The path of the file, if the projection is a file; otherwise empty.
     pub file: String,
     /// The file's size; 0 if unknown.
     pub file_bytes: u64,

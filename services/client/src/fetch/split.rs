@@ -15,7 +15,8 @@ pub(super) fn split(rows: usize, rows_max: usize) -> Vec<Range<usize>> {
     (0..parts).map(|i| rows * i / parts..rows * (i + 1) / parts).collect()
 }
 
-/// Joins the replies of `parts`, whose ranges are contiguous from 0. `k` is the number of rows that a rerank requested.
+/// Joins the replies of `parts`, whose ranges are contiguous and begin at 0. `k` is the number of rows that a rerank
+/// requested.
 pub(super) fn join(parts: Vec<(Range<usize>, Reply)>, k: Option<u32>) -> Result<Reply, Fault> {
     let (mut missing, mut trips) = (Vec::new(), Vec::with_capacity(parts.len()));
     let (mut batches, mut near): (Vec<RecordBatch>, Vec<(RowAddr, f32)>) = Default::default();

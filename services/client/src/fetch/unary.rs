@@ -29,7 +29,7 @@ pub(super) struct Unary {
 }
 
 impl Unary {
-    /// Creates the calls over `channel`. With a prover, the node has to prove that it knows the secret.
+    /// Creates a client that calls over `channel`. With a prover, the node has to prove that it knows the secret.
     pub fn new(endpoint: Endpoint, channel: Channel, prover: Option<Arc<Prover>>) -> Self {
         let service = FetchServiceClient::new(channel.clone());
         let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX);

@@ -71,7 +71,7 @@ async fn appended(rows: RecordBatch, appends: &[Append]) -> Result<RecordBatch, 
     RecordBatch::try_new_with_options(Arc::new(schema), columns, &options).map_err(internal)
 }
 
-/// Returns for each row the columns of the row that has its key, or nulls.
+/// Returns, for each of `rows`, the columns of the table's row that has the same key, or nulls.
 async fn found(rows: &RecordBatch, append: &Append) -> Result<RecordBatch, Fault> {
     let Append { lookup, on } = append;
     let keys = rows.column_by_name(on).ok_or_else(|| {

@@ -54,7 +54,7 @@ pub struct Lookup {
 struct Projection {
     shared: Arc<Shared>,
     handle: u32,
-    /// The schema of its rows when it was opened; `None` without Arrow rows.
+    /// The schema that the rows had when the projection was opened; `None` if it returns no rows in Arrow.
     schema: OnceLock<Option<SchemaRef>>,
 }
 
@@ -65,8 +65,8 @@ pub struct LookedUp {
     pub rows: Option<GottenRows>,
     /// Positions, ascending, of keys that have no row.
     pub not_found: Vec<u32>,
-    /// With `only_presence`, positions, ascending, of found keys that only the key index found. The row that it names
-    /// may have another key.
+    /// With `only_presence`, positions, ascending, of found keys that only the key index found. The row that the index
+    /// names may have another key.
     pub unproven: Vec<u32>,
     /// The version that was read.
     pub version: u64,
@@ -358,7 +358,7 @@ async fn read(shared: std::sync::Weak<Shared>, mut responses: Streaming<LookupRe
     }
 }
 
-/// Combines commands to messages. All commands that wait share a message, up to half of its maximum size.
+/// Combines commands into messages. Waiting commands share a message, up to half of its maximum size.
 fn requests(
     commands: mpsc::UnboundedReceiver<Command>,
 ) -> impl Stream<Item = LookupRequest> + Send + 'static {

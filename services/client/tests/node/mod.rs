@@ -171,7 +171,7 @@ impl FetchService for Service {
     }
 }
 
-/// The number of rows of each outstanding batch, and the sender that cancels the batch, by id.
+/// For each outstanding batch, by id: its number of rows, and the sender that cancels it.
 type Outstanding = Arc<Mutex<HashMap<u64, (usize, watch::Sender<bool>)>>>;
 
 /// One stream with a client.
