@@ -69,7 +69,7 @@ impl Assembler {
     }
 
     /// Like [`new`](Self::new), with buffers from `allocate`, which gets a length in bytes and may return memory with
-    /// earlier contents. `allocate` is called only for columns of which every byte is overwritten: with zeros if the
+    /// earlier contents. `allocate` is called only for columns in which every byte is overwritten: with zeros if the
     /// value is null, otherwise by puts, whose completeness [`finish`](Self::finish) checks.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Assembler {
         self.rows.is_empty()
     }
 
-    /// Puts all bytes of the row at `position`, which are those of its span in the extent. Rows for which
+    /// Puts all bytes of the row at `position`, that is, the bytes of its span in the extent. Rows for which
     /// [`ExtentIndex::is_null`] returns true need not be put.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ impl Assembler {
         }
     }
 
-    /// Puts a piece of the row at `position`, which begins at `offset` of the row's span. Pieces may be put in any
+    /// Puts a piece of the row at `position`. The piece begins at `offset` in the row's span. Pieces may be put in any
     /// order. They must not overlap, and together they must cover the span.
     ///
     /// # Errors

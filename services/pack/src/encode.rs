@@ -16,8 +16,9 @@ use crate::shape::FieldLocation;
 use crate::wire::encoded_type;
 use crate::{PackError, PackLayout};
 
-/// The minimum width in bytes of values whose nulls are a bitmap in the index. From this width the bitmap is at most
-/// 0.2 % of the bytes. A chunk of narrower values with nulls is encoded as [`Form::Row`], with the nulls in the rows.
+/// The minimum width in bytes of values whose nulls are a bitmap in the index. For values of this width or more, the
+/// bitmap takes at most 0.2 % of the space. A chunk of narrower values with nulls is encoded as [`Form::Row`], with the
+/// nulls in the rows.
 const INDEXED_NULLS_WIDTH_MIN: u32 = 64;
 
 impl PackLayout {

@@ -138,8 +138,8 @@ impl Gather {
         }
     }
 
-    /// Returns the part of the final buffer that holds `count` slots from `first` on. `None` if the buffer does not
-    /// hold plain encodings (booleans), or is not allocated that far.
+    /// Returns the part of the final buffer that holds `count` slots from `first` on. Returns `None` if the buffer does
+    /// not hold plain encodings (booleans are bits in it), or is not allocated that far.
     pub fn plain_mut(&mut self, first: usize, count: usize) -> Option<&mut [u8]> {
         match &mut self.values {
             GatheredValues::Plain(width, buffer) => {

@@ -128,7 +128,7 @@ impl ExtentIndex {
         bits.is_some_and(|bits| !bit(bits, row as usize))
     }
 
-    /// Checks the bytes that were read from sector number `sector` of the extent, from 0.
+    /// Checks the bytes that were read from sector `sector` of the extent. Sectors are numbered from 0.
     ///
     /// # Errors
     /// [`PackError::Checksum`] if the bytes don't match the sector's checksum, or the extent has no such sector.

@@ -92,9 +92,10 @@ impl PackLayout {
         self.fields.iter().map(|field| wire_field(field)).collect()
     }
 
-    /// Returns the type of the vectors if the pack has one column, of vectors. In an extent of [`Form::Plain`], the
-    /// bytes of a row are the vector unless [`ExtentIndex::is_null`] returns true. Extents of [`Form::Row`] must be
-    /// decoded by a [`crate::Assembler`]: they have vectors with null elements, or null vectors of fewer than 64 bytes.
+    /// Returns the type of the vectors if the pack's only column is a column of vectors. In an extent of
+    /// [`Form::Plain`], the bytes of a row are the vector unless [`ExtentIndex::is_null`] returns true. Extents of
+    /// [`Form::Row`] must be decoded by a [`crate::Assembler`]: they have vectors with null elements, or null vectors
+    /// of fewer than 64 bytes.
     pub fn vector_type(&self) -> Option<VectorType> {
         let [field] = self.fields.as_slice() else { return None };
         let DataType::FixedSizeList(item, dimension) = field.data_type() else { return None };

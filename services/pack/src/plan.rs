@@ -32,8 +32,8 @@ fn is_blob(field: &Field) -> bool {
         || metadata.get("ARROW:extension:name").is_some_and(|name| name == "lance.blob.v2")
 }
 
-/// Returns the width in bytes of a value without nulls if all parts of the type have constant width. Returns `None` for
-/// all other types. A boolean takes a byte.
+/// Returns the width in bytes of a value without nulls, for primitive types, booleans (one byte), fixed-size binary,
+/// and dictionaries and fixed-size lists of these. Returns `None` for all other types, structs included.
 pub(crate) fn plain_width(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::Boolean => Some(1),
