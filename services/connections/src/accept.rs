@@ -1,10 +1,10 @@
-//! Accepts connections on a thread of its own, and deals established connections to a node's cores.
+//! Accepts connections on a thread of its own, and hands established connections to a node's cores.
 //!
 //! Handshakes are the only work that this thread does for clients. So a busy core does not delay new connections, and
 //! silent clients do not delay a core. A connection is established once its TLS handshake is done and its client has
-//! sent HTTP/2's preface, or first bytes that differ from it. Until then it holds a descriptor and a task. The number of such connections is bounded
-//! ([`Caps::waiting`](crate::Caps)): if there are too many, the oldest connection of the address with the most of them
-//! is closed to make room for the newest.
+//! sent HTTP/2's preface, or first bytes that differ from it. Until then, it holds a descriptor and a task. The number
+//! of connections that are not established is bounded ([`Caps::waiting`](crate::Caps)): if there are too many, the
+//! oldest connection of the address with the most of them is closed to make room for the newest.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -144,8 +144,8 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         let number = self.options.slots.next_number();
         let ip = caller(peer.ip());
         let this = Rc::clone(self);
-        // Reserve the line's place now if one is free, because the task may be aborted before it runs for the first
-        // time.
+        // Reserve a place for the line in the audit log now if one is free, because the task may be aborted before it
+        // runs for the first time.
         let audit = self.options.audit.as_ref().filter(|_| self.options.tls.is_some());
         let handshake = audit.and_then(|audit| audit.begin(peer).now_or_never());
         let work = async move {

@@ -264,8 +264,8 @@ impl Connection {
         self.withdrawals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the connection is evicted or a check finds it no longer trusted. Returns at once if that has
-    /// happened since the last wait.
+    /// Waits until the connection is evicted, or a check finds that it is no longer trusted or that the node's
+    /// certificate was replaced. Returns at once if that has happened since the last wait.
     pub async fn signalled(&self) {
         self.signals.notified().await;
     }

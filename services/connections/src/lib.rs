@@ -1,9 +1,9 @@
-//! Accepts connections, deals them to the cores of a node, and serves them there.
+//! Accepts connections, hands them to the cores of a node, and serves them there.
 //!
 //! One thread accepts connections, does the TLS handshake and waits for the first bytes ([`accept()`]). Each core
-//! serves the connections dealt to it on its own runtime ([`serve()`]), and may poll for a while before its thread
-//! sleeps ([`idle`]). [`ConnectionSlots`] bounds the number of connections and decides which one is closed for a new
-//! one. [`Lifetimes`] bounds how long a connection lasts.
+//! serves its connections on its own runtime ([`serve()`]), and may poll for a while before its thread sleeps
+//! ([`idle`]). [`ConnectionSlots`] bounds the number of connections and decides which one is closed for a new one.
+//! [`Lifetimes`] bounds how long a connection lasts.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

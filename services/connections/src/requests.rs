@@ -64,7 +64,8 @@ pub enum Streams {
 /// A function that returns the rules of a method by its path.
 pub type CallRules = dyn Fn(&str) -> CallRule + Send + Sync;
 
-/// The size of the largest message of health checks and reflection. They carry a name.
+/// The size of the largest message of health checks and reflection, in bytes. Such messages carry little more than a
+/// name.
 const NAME_BYTES_MAX: usize = 64 << 10;
 
 impl CallRule {
@@ -232,8 +233,8 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
     }
 }
 
-/// Reads the rest of a refused request for at most `time_max`, until it has ended or more than `bytes_max` bytes have been
-/// read, so that it ends on both sides.
+/// Reads the rest of a refused request, so that the request ends on both sides. Stops after `time_max`, or after more
+/// than `bytes_max` bytes.
 pub async fn read_rest(
     mut body: impl http_body::Body<Data = Bytes> + Unpin,
     time_max: Duration,

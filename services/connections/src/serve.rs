@@ -2,7 +2,7 @@
 //!
 //! A connection ends gracefully (GOAWAY, then its streams) when the node stops, when it reaches its maximum age, when
 //! one of its certificates expires or is revoked, and when it has had no stream for a long time. It ends at once when
-//! another connection needs its slot, or needs memory that it holds while it is stalled.
+//! another connection needs its slot, or needs memory that this one holds while it is stalled.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -31,8 +31,8 @@ const EVICTION_GRACE: Duration = Duration::from_millis(10);
 /// The time that a client without streams has to close its side of a connection that is to end.
 const IDLE_GRACE: Duration = Duration::from_secs(5);
 
-/// The interval at which a core looks for requests that take too long to arrive, checks whether a peak of its callers'
-/// memory has passed, and whether its connections are still trusted.
+/// The interval at which a core looks for requests that take too long to arrive, and checks whether a peak of its
+/// callers' memory has passed and whether its connections are still trusted.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The maximum number of requests that a client has cancelled before the core has looked at them. One more ends the
@@ -40,8 +40,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// honest callers. Each request holds about 1 KiB.
 const CANCELLED_MAX: usize = 1024;
 
-/// The time that a client has to send the headers of its next request over HTTP/1.1, from its connection's last answer
-/// on.
+/// The time that a client has to send the headers of its next request over HTTP/1.1, counted from the last answer on
+/// the connection.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Maximum size in bytes of the headers of a request over HTTP/1.1, and of the part of its body that hyper reads ahead.
@@ -54,7 +54,7 @@ pub struct ServeOptions {
     pub memory: Arc<TrafficMemory>,
     /// The rules of methods.
     pub rules: Arc<CallRules>,
-    /// The node's plain calls, if it has any: then clients may speak HTTP/1.1 too.
+    /// The node's plain calls. If there are any, clients may also speak HTTP/1.1.
     pub plain: Option<PlainCalls>,
     /// The size of the largest HTTP/2 frame, in bytes. `None` for the smallest maximum that the standard allows.
     pub frame_bytes: Option<u32>,

@@ -28,8 +28,8 @@ const RESERVED_PART: u64 = 4;
 /// The minimum number of reserved descriptors.
 const RESERVED_MIN: u64 = 256;
 
-/// The maximum number of connections that have not sent HTTP/2's preface yet. Each holds a descriptor and next to no
-/// memory. At 1,000 new connections per second, each has a second before it is closed for a newer one.
+/// The maximum number of connections that are not established yet. Each holds a descriptor and next to no memory. At
+/// 1,000 new connections per second, each has a second before it is closed for a newer one.
 const WAITING_MAX: usize = 1024;
 
 /// A node that has descriptors for fewer connections than this logs a warning.

@@ -1,7 +1,7 @@
 //! A socket that is accepted on one thread and served on another.
 //!
 //! tokio binds a socket to the runtime that first uses it. The accepting thread does the handshakes, so that no core
-//! waits for unknown clients. Then it detaches the socket from its runtime and deals it to a core, which attaches the
+//! waits for unknown clients. Then it detaches the socket from its runtime and hands it to a core, which attaches the
 //! socket to its own runtime. The TLS session stays as it is.
 
 use std::io;
@@ -30,7 +30,8 @@ pub enum Wire {
 pub struct Socket {
     transport: Transport,
     head: [u8; PREFACE.len()],
-    /// The number of bytes of `head` that were read to check the preface, and of those that were returned (`given`).
+    /// The number of bytes that were read into `head` to check the preface, and how many of them were returned
+    /// (`given`).
     read: usize,
     given: usize,
 }
@@ -82,11 +83,12 @@ impl Socket {
         Self { transport, head: [0; PREFACE.len()], read: 0, given: 0 }
     }
 
-    /// Reads until the preface is complete, or differs from HTTP/2's. A node that speaks HTTP/1.1 too serves such a client.
-    /// Otherwise hyper refuses it later: its answer shows that this is an HTTP/2 server.
+    /// Reads until HTTP/2's preface is complete, or the bytes differ from it. A client whose bytes differ is served by
+    /// a node that speaks HTTP/1.1 too. On another node, hyper refuses the client later, with an answer that shows that
+    /// this is an HTTP/2 server.
     ///
     /// # Errors
-    /// An I/O error, or [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the client closes its side before.
+    /// An I/O error, or [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the client closes its side before then.
     pub async fn preface(&mut self) -> io::Result<()> {
         use tokio::io::AsyncReadExt;
         while self.read < PREFACE.len() && self.head[..self.read] == PREFACE[..self.read] {

@@ -126,7 +126,7 @@ async fn a_removed_authority_ends_the_connections_of_its_certificates() {
     let mut one = scene.connect(&scene.one).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let theirs = Authority::new(folder.path(), "theirs");
-    // Both are trusted for a while, as when one authority replaces another.
+    // Both authorities are trusted for a while, as when one authority replaces another.
     let read = |path: &Path| std::fs::read_to_string(path).unwrap();
     let both = read(&scene.authority.ca) + &read(&theirs.ca);
     std::fs::write(&scene.authority.ca, both).unwrap();

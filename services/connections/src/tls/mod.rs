@@ -26,5 +26,5 @@ pub use verified_stream::VerifiedStream;
 /// The application protocol within TLS: HTTP/2.
 const ALPN: &[u8] = b"h2";
 
-/// The other one that a node with plain calls accepts: HTTP/1.1.
+/// The other application protocol that a node with plain calls accepts: HTTP/1.1.
 const ALPN_HTTP1: &[u8] = b"http/1.1";

@@ -12,15 +12,15 @@ use super::expiry::{earliest, expires, instant_of};
 use super::names::names;
 use super::reload::{LoadedConfig, Reloaded};
 
-/// Verifies clients' certificates. `None` if they need none.
+/// Verifies clients' certificates. `None` if clients need no certificate.
 pub type ClientVerifier = Option<Arc<dyn ClientCertVerifier>>;
 
 /// The settings of the accepting side, made from files.
 pub type ServerFiles = Reloaded<LoadedConfig<ServerConfig, ClientVerifier>>;
 
 /// The certificates with which a connection was accepted. The client's is verified again when the TLS files have
-/// changed: it may be revoked by then, or its authority removed. The node's own certificate is kept to notice when the
-/// node presents another one.
+/// changed, because it may have been revoked, or its authority removed. The node's own certificate is kept to notice
+/// when the node presents another one.
 pub struct Presented {
     files: Arc<ServerFiles>,
     /// The node's certificate chain at the handshake.
@@ -58,7 +58,7 @@ impl Presented {
         self.expires
     }
 
-    /// Returns whether the node now presents another certificate than in this connection's handshake.
+    /// Returns whether the node now presents a different certificate from the one in this connection's handshake.
     pub fn is_replaced(&self) -> bool {
         self.own != self.files.loaded().presents
     }

@@ -71,7 +71,7 @@ impl Refusals {
         self.0[Cause::of(error) as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns each cause, as metrics name it, and the number of handshakes that failed for it.
+    /// Returns each cause, as metrics name it, and the number of handshakes that failed because of it.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         NAMES.iter().zip(&self.0).map(|(&name, count)| (name, count.load(Ordering::Relaxed)))
     }

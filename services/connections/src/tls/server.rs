@@ -39,8 +39,9 @@ pub struct ServerTlsConfig {
     #[serde(default)]
     #[schemars(extend("format" = "path"))]
     pub client_ca: Option<PathBuf>,
-    /// Certificate revocation lists (CRLs), issued by `client_ca` or by an intermediate authority below it. Certificates of
-    /// an authority without a list here count as not revoked. A list whose next update is overdue is still used.
+    /// Certificate revocation lists (CRLs), issued by `client_ca` or by an intermediate authority below it.
+    /// Certificates of an authority without a list here count as not revoked. A list whose next update is overdue is
+    /// still used.
     #[serde(default)]
     #[schemars(extend("format" = "path"))]
     pub crl: Option<PathBuf>,
@@ -133,8 +134,9 @@ impl ServerTls {
         self.files.check_now();
     }
 
-    /// Returns the earliest expiry of the certificate in use and of those between it and its authority, in seconds
-    /// since 1970. Returns `None` if it can't be read. Checks whether the files have changed, as a new connection does.
+    /// Returns the earliest expiry of the certificate in use and of the intermediate certificates that are sent with
+    /// it, in seconds since 1970. Returns `None` if it can't be read. Checks whether the files have changed, as a new
+    /// connection does.
     pub fn expires(&self) -> Option<u64> {
         self.files.current().expires
     }

@@ -166,7 +166,8 @@ fn the_reported_expiry_is_that_of_the_certificate_in_use() {
         assert_eq!(server.expires(), client.expires());
         server.expires()
     };
-    // The certificate is renewed with the same key. Then its chain has one that expires earlier. Then it is invalid.
+    // The certificate is renewed with the same key. Then its chain contains a certificate that expires earlier. Then
+    // the file is invalid.
     let text = |pair: Pair| std::fs::read_to_string(pair.cert).unwrap();
     let renewed = text(ours.renew(&["io.bireme"], at(YEAR_2050)));
     let between = text(ours.issue_until(&["between"], at(YEAR_2030)));
