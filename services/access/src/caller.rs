@@ -30,7 +30,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Returns who the caller is.
+    /// Returns the caller's identity.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
