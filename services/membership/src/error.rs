@@ -82,7 +82,7 @@ pub enum MembershipError {
     Syntax {
         /// The file's path.
         path: String,
-        /// The line of the error, from 1.
+        /// The line of the error. The first line is 1.
         line: usize,
         /// A description of the problem.
         problem: String,

@@ -15,8 +15,8 @@ use crate::source::Source;
 use crate::view::{View, ViewMember};
 use crate::{dns, file, kubernetes};
 
-/// The maximum time that [`Membership::follow`] waits for the source's first result, so that an invalid list fails the
-/// start. If there is no result in time, the node starts without members.
+/// The maximum time that [`Membership::follow`] waits for the source's first result. It waits so that an invalid list
+/// fails the start. If there is no result in time, the node starts without members.
 const FIRST_RESULT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Settings for following a source.
@@ -112,8 +112,8 @@ impl Membership {
         let (views, reports) = (publisher.views.subscribe(), publisher.reports.subscribe());
         let name = source.clone();
         let publishing = tokio::spawn(async move { publisher.run(&name, lists).await });
-        // `drop` aborts the tasks in this order. A publisher that outlives its reader would report the reader's end as a
-        // bug.
+        // `drop` aborts the tasks in this order. A publisher that outlives its reader would report the reader's end as
+        // a bug.
         Self { source, views, reports, tasks: vec![publishing, reader] }
     }
 

@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 use crate::error::MembershipError;
 use crate::list::MemberList;
 
-/// The channel on which a source sends its lists. Its capacity is 1, so a source waits until its last list was taken.
+/// The channel on which a source sends its lists. Its capacity is 1, so a source waits until its last list has been
+/// taken.
 pub(crate) type ListSender = mpsc::Sender<Result<MemberList, MembershipError>>;
 
 /// A port of a Service.

@@ -155,7 +155,7 @@ async fn a_watch_resumes_at_its_bookmark_and_lists_again_when_it_has_expired() {
     assert_eq!(names(&mut lists).await, ["io-0", "io-1"]);
     assert_eq!(names(&mut lists).await, ["io-0", "io-1", "io-2"]);
     assert_eq!(names(&mut lists).await, ["io-0", "io-2"]);
-    // The 410 sends no error, only the complete new list.
+    // The status 410 causes no error: only the complete new list is sent.
     assert_eq!(names(&mut lists).await, ["io-9"]);
     assert_eq!(names(&mut lists).await, ["io-0", "io-9"]);
     let seen = seen.lock().unwrap();
