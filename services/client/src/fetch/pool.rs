@@ -240,8 +240,8 @@ impl FetchClient {
         join(try_join_all(fetches).await?, ask.rerank.map(|rerank| rerank.k))
     }
 
-    /// Fetches one part. If its reply would not fit a message, or the node takes fewer rows in a batch than when the part
-    /// was made, the part is halved until it fits.
+    /// Fetches one part. If its reply would not fit in a message, or the node accepts fewer rows in a batch than when
+    /// the part was made, the part is halved until it fits.
     fn fetch_part<'a>(
         &'a self,
         ask: &'a Ask<'a>,
