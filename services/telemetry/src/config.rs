@@ -19,7 +19,8 @@ const INTERVAL_MIN_MS: u64 = 100;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetryConfig {
-    /// The address on which `/metrics` is served over plain HTTP, and `/live` and `/ready` too. Unset: it is not served.
+    /// The address on which `/metrics` is served over plain HTTP, and `/live` and `/ready` too. Unset: it is not
+    /// served.
     #[schemars(extend("format" = "address"))]
     pub metrics_listen: Option<SocketAddr>,
     /// The address on which only `/live` and `/ready` are served over plain HTTP, so that probes can reach a node whose

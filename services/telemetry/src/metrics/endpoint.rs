@@ -1,9 +1,9 @@
 //! An HTTP endpoint: `/metrics` for Prometheus, `/live` and `/ready` for probes by a kubelet or a load balancer; or
 //! probes only.
 //!
-//! Each endpoint has a thread of its own, so that it answers probes whatever the node's cores and the other endpoint do.
-//! Its connections can't be used up: if there are too many, one of them is closed for a new one, preferably an idle one.
-//! Metrics are collected on the node's background threads, a few at a time.
+//! Each endpoint has a thread of its own, so that it answers probes whatever the node's cores and the other endpoint
+//! do. Its connections can't be used up: if there are too many, one of them is closed for a new one, preferably an idle
+//! one. Metrics are collected on the node's background threads, a few at a time.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;

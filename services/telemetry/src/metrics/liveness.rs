@@ -31,7 +31,7 @@ pub enum Life {
     Stuck(Duration),
 }
 
-/// Checks for liveness probes whether a node's cores still run. Concurrent probes share one check. It must be used
+/// Checks, for liveness probes, whether a node's cores still run. Concurrent probes share one check. It must be used
 /// within a `LocalSet`, on one thread.
 pub struct Liveness<S> {
     source: Arc<S>,

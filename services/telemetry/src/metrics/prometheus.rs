@@ -15,8 +15,8 @@ use super::histogram::{Buckets, SCALE};
 use super::samples::{Family, Metric, MetricKind, Samples, Value};
 use crate::resource::Identity;
 
-/// The number of histogram buckets that are merged into one in the text format, which spells out each bound. The merged
-/// buckets are one for each doubling.
+/// The number of histogram buckets that are merged into one in the text format, which spells out each bound. After
+/// that, there is one bucket for each doubling.
 const TEXT_STEP: i32 = 1 << SCALE;
 
 /// Encodes samples as OpenMetrics text.
@@ -104,7 +104,7 @@ fn encode_value(
 
 fn encode_buckets(encoder: &mut MetricEncoder<'_>, buckets: &Buckets) -> Result<(), fmt::Error> {
     let (first, counts) = buckets.filled();
-    // Counts are encoded as differences to the previous count.
+    // Counts are encoded as differences from the previous count.
     let mut before = 0;
     let deltas: Vec<i64> = counts
         .iter()
