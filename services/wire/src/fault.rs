@@ -20,11 +20,11 @@ pub const ERROR_DOMAIN: &str = "bireme";
 /// Callers should add jitter. A full queue takes about this long to drain.
 pub const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// The number of bytes after which a message is cut, before its control characters are escaped. A message is sent twice
+/// The number of bytes after which a message is cut, once its control characters are escaped. A message is sent twice
 /// in headers, where one byte may take three, and clients accept 16 KiB of headers.
 pub const MESSAGE_BYTES_SHOWN: usize = 2048;
 
-/// The number of bytes after which a metadata value is cut, before its control characters are escaped. Most URIs are
+/// The number of bytes after which a metadata value is cut, once its control characters are escaped. Most URIs are
 /// shorter.
 pub const METADATUM_BYTES_SHOWN: usize = 1024;
 
@@ -107,8 +107,8 @@ reasons! {
     UnsupportedType = "UNSUPPORTED_TYPE" => FailedPrecondition,
     /// The object store does not answer.
     StoreUnreachable = "STORE_UNREACHABLE" => Unavailable,
-    /// The object store refuses the request, such as for its credentials, or the table names a file that it may not
-    /// refer to.
+    /// The object store refuses the request, for example because of its credentials, or the table names a file that it
+    /// may not refer to.
     StoreRefused = "STORE_REFUSED" => PermissionDenied,
     /// The table's files are damaged or missing.
     TableDamaged = "TABLE_DAMAGED" => DataLoss,
@@ -124,7 +124,7 @@ reasons! {
     Cancelled = "CANCELLED" => Cancelled,
     /// The node can't be reached or is shutting down, or a node behind it can't be reached.
     NodeUnavailable = "NODE_UNAVAILABLE" => Unavailable,
-    /// The request is one that other servers of a protocol answer, and this one does not.
+    /// Other servers of the protocol answer this request, but this one does not.
     Unimplemented = "UNIMPLEMENTED" => Unimplemented,
     /// A defect of Bireme or of a library that it uses.
     Internal = "INTERNAL" => Internal,
@@ -142,8 +142,9 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Creates a fault without metadata. A message may repeat what a request sent, of any length and with any
-    /// characters: it is shortened to [`MESSAGE_BYTES_SHOWN`], and becomes one line without control characters.
+    /// Creates a fault without metadata. A message may repeat a part of a request, of any length and with any
+    /// characters. It is therefore shortened to [`MESSAGE_BYTES_SHOWN`], and becomes one line without control
+    /// characters.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         let message = shown(message.into(), MESSAGE_BYTES_SHOWN);
         Self { reason, message, metadata: BTreeMap::new() }
