@@ -22,7 +22,7 @@ pub struct Checker {
 pub struct Checked {
     /// The header of the response, which proves to the caller that this node knows the secret too.
     pub answer: String,
-    /// The secret that the caller proved. Once it is withdrawn, the call ends.
+    /// The secret that the caller proved it knows. Once the secret is withdrawn, the call ends.
     pub secret: Arc<Secret>,
 }
 
@@ -60,7 +60,7 @@ pub enum NotProven {
         /// The address of this node.
         reached_at: SocketAddr,
     },
-    /// A proof that was used before.
+    /// The proof was used before.
     #[error("its proof was used before: somebody has copied it")]
     UsedBefore,
 }

@@ -1,9 +1,9 @@
 //! Lets the nodes of both tiers recognise each other.
 //!
-//! An I/O node names its peers by the names in their certificates ([`Names`]). Without TLS, or in addition to it, both
-//! tiers share a secret. With each call a query node proves that it knows the secret ([`Prover`]); the I/O node checks
-//! the proof ([`Checker`]) and answers with a proof of its own, which the query node checks before it accepts any data.
-//! The secret itself is never sent.
+//! An I/O node recognises its peers by the names in their certificates ([`Names`]). Without TLS, or in addition to it,
+//! both tiers share a secret. With each call a query node proves that it knows the secret ([`Prover`]); the I/O node
+//! checks the proof ([`Checker`]) and answers with a proof of its own, which the query node checks before it accepts
+//! any data. The secret itself is never sent.
 //!
 //! ```text
 //! query node                                                             I/O node

@@ -54,7 +54,7 @@ impl Prover {
         &self.file
     }
 
-    /// Makes a proof for one call of `rpc`, a path, by the I/O node at the address `to`. Without an address the proof
+    /// Makes a proof for one call of `rpc`, a path, at the I/O node with the address `to`. Without an address the proof
     /// is valid at every I/O node.
     pub fn begin(&self, rpc: &'static str, to: Option<SocketAddr>) -> PendingProof {
         let secrets = self.file.current();

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The context in which keys are derived from secrets: if the same secret is used for something else, other keys are
-/// derived from it.
+/// The context in which keys are derived from secrets. A program that uses the same secret for something else derives
+/// other keys from it.
 const KEY_CONTEXT: &str = "bireme 2026-11 proofs between query nodes and I/O nodes";
 
 /// The minimum length of a secret. Whoever sees a proof can try candidate secrets against it, so a secret must not be

@@ -102,7 +102,8 @@ impl SecretFile {
     pub fn reload_if_changed(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let text = read(&self.path);
-        // The contents are compared, not the time of the last change: a file may be replaced within its resolution.
+        // The contents are compared, not the time of the last change, because two changes may be closer together than
+        // the resolution of that time.
         let now = text.as_ref().ok().map(|text| blake3::hash(text.as_bytes()));
         if *seen == now {
             return;

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::proof::{CLOCK_SKEW_MAX, Nonce};
 
-/// The time for which a nonce is remembered at least: a proof may be this old if its sender's clock is ahead.
+/// The minimum time for which a nonce is remembered. A proof is accepted for this long if its sender's clock is as far
+/// ahead as is allowed.
 const KEPT: Duration = CLOCK_SKEW_MAX.saturating_mul(2);
 
 /// The number of nonces after which the older ones are forgotten. Only peers can add nonces, one for each stream or
-/// other call: this number is reached at a thousand calls per second.
+/// other call, so this number is reached only at about a thousand calls per second.
 const NONCES_MAX: usize = 64 << 10;
 
 /// The nonces of accepted proofs: those of the current period, and those of the period before it.
