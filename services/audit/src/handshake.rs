@@ -57,7 +57,7 @@ impl HandshakeAudit {
 }
 
 impl Handshake {
-    /// Ends a handshake that was successful, which has no line.
+    /// Ends a handshake that succeeded, without writing a line.
     pub fn succeeded(mut self) {
         self.place = None;
     }

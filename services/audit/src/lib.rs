@@ -55,10 +55,10 @@ impl Audit {
     /// Opens the log for appending, and starts the thread that writes it. The thread ends once all clones of the log
     /// and all reserved places are dropped and their lines are written.
     ///
-    /// If the file is renamed or removed, such as by `logrotate`, lines go to a new one after a second at most.
+    /// If the file is renamed or removed, for example by `logrotate`, lines go to a new file after a second at most.
     ///
     /// # Errors
-    /// An I/O error if the file can't be opened, or the thread not started.
+    /// An I/O error if the file can't be opened or the thread can't be started.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::open_with(path, LINES_MAX)
     }
@@ -81,7 +81,7 @@ impl Audit {
         Some(Reserved { audit: self.clone(), place: Some(place) })
     }
 
-    /// Waits until all lines so far are written, at most `limit`. Blocks the thread.
+    /// Waits until all lines so far are written, but for at most `limit`. Blocks the thread.
     pub fn flush(&self, limit: Duration) {
         let (done, is_done) = std::sync::mpsc::channel();
         if self.lines.send(Entry::Flush(done)).is_ok() {
@@ -142,7 +142,7 @@ mod tests {
         let path = folder.join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success());
-        // Both sides, because opening one side of a pipe waits for the other.
+        // Open both sides, because opening one side of a pipe waits for the other.
         let reader = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
         (Audit::open_with(&path, lines_max).unwrap(), reader)
     }

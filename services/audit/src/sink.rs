@@ -21,7 +21,7 @@ const BATCH_MAX: usize = 256;
 /// Opens the file and starts the thread.
 ///
 /// # Errors
-/// An I/O error if the file can't be opened, or the thread not started.
+/// An I/O error if the file can't be opened or the thread can't be started.
 pub fn start(
     path: &Path,
     mut lines: mpsc::UnboundedReceiver<Entry>,
