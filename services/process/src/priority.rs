@@ -14,7 +14,7 @@ const SLICE_NS: u64 = 100_000_000;
 
 /// Lowers the priority of the calling thread and of the threads that it starts later. Threads of normal priority
 /// preempt such a thread. If they leave no CPU idle, the background thread gets a tenth of the CPU time that one of
-/// them gets. Has no effect on other systems than Linux: there, a nice value applies to a whole process.
+/// them gets. Has no effect on systems other than Linux, where a nice value applies to a whole process.
 pub fn step_back() {
     #[cfg(target_os = "linux")]
     {
@@ -70,8 +70,8 @@ pub fn yield_to_all() {
 mod tests {
     use super::*;
 
-    /// Returns a field of `/proc/thread-self/stat` by its number in `man 5 proc`, from 3 on. Field 2 may contain
-    /// spaces.
+    /// Returns the field of `/proc/thread-self/stat` that has this number in `man 5 proc`. The number is at least 3,
+    /// because field 2 may contain spaces.
     fn stat(field: usize) -> i32 {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         let (_, fields) = stat.rsplit_once(") ").unwrap();
