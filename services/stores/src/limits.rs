@@ -13,8 +13,8 @@ pub struct StoreLimits {
     pub requests_max: usize,
 
     // The fields below are not settings: their values are the same for all users. Tests choose others.
-    /// Whether a read that takes longer than 99 % of the reads before is sent a second time; the response that arrives
-    /// first is used. On average, at most one read in twenty is sent a second time.
+    /// Whether a read that takes longer than 99 % of the previous reads is sent a second time; the response that
+    /// arrives first is used. On average, at most one read in twenty is sent a second time.
     #[serde(skip)]
     pub hedge: bool,
     /// The maximum time without a byte of a response's body while its reader waits for one.
