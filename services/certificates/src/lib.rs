@@ -1,7 +1,7 @@
 //! Makes authorities, certificates, revocation lists and token-signing keys for tests. Certificates and revocation
 //! lists are written to files, from which nodes read them.
 //!
-//! It panics where it fails, as a test would.
+//! Every function panics if it fails, as a test would.
 
 mod tokens;
 
@@ -16,7 +16,7 @@ use rcgen::{
 
 pub use tokens::{RSA_PUBLIC_PEM, TokenSigner, key_set};
 
-/// An authority that signs certificates, and their revocation.
+/// An authority that signs certificates and lists of revoked certificates.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     folder: PathBuf,
@@ -86,7 +86,8 @@ impl Authority {
         self.folder.join(format!("{name}.{kind}"))
     }
 
-    /// Writes a list that revokes these certificates, and no others. Returns its file, the same each time.
+    /// Writes a list that revokes these certificates, and no others. Returns the list's file, which is the same each
+    /// time.
     pub fn revoke(&self, pairs: &[&Pair]) -> PathBuf {
         let revoked = |pair: &&Pair| RevokedCertParams {
             serial_number: SerialNumber::from(pair.serial),
