@@ -6,9 +6,9 @@ use strsim::osa_distance;
 const BEGINNING_MIN: usize = 3;
 
 /// Returns the name in `known` with the smallest edit distance from `name`, or `None` if none is close
-/// enough. Swapping two adjacent letters counts as one edit, and case is ignored. A known name qualifies if
-/// the distance is at most a third of its length. If none qualifies, a known name qualifies that begins with `name`, or
-/// with which `name` begins, if both have at least three letters and neither is more than twice as long as the other.
+/// enough. Swapping two adjacent letters counts as one edit, and case is ignored. A known name qualifies if the
+/// distance is at most a third of its length. If none does, a known name qualifies if it begins with `name` or `name`
+/// begins with it, both have at least three letters, and neither is more than twice as long as the other.
 ///
 /// `name` may be of any length. It is compared with a known name of `n` letters by at most its first `2 n + 1` letters.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
