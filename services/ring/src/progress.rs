@@ -22,7 +22,7 @@ pub(crate) struct Progress {
     attempts: u8,
 }
 
-/// What follows from a completion for its operation.
+/// The consequence of a completion for its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Done,

@@ -216,7 +216,7 @@ impl SimDisk {
         self.lock().held = held;
     }
 
-    /// Makes the drive hang or go on. While it hangs, no operation on it completes, except those of a ring that is
+    /// Makes the drive hang or work again. While it hangs, no operation on it completes, except those of a ring that is
     /// dropped.
     pub fn hang(&self, drive: DriveNo, is_hung: bool) {
         let mut state = self.lock();
