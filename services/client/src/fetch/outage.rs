@@ -17,7 +17,7 @@ const LOST: usize = usize::MAX;
 
 impl Outage {
     /// Logs that a stream broke (and is no longer counted) or could not be connected. Returns whether it logged the
-    /// loss of the node: no stream is connected, and that had not been logged.
+    /// loss of the node. It does so if no stream is connected and the loss was not logged before.
     pub(super) fn report(&self, endpoint: &Endpoint, fault: &Fault) -> bool {
         let is_news = self.0.compare_exchange(0, LOST, Ordering::Relaxed, Ordering::Relaxed);
         match is_news.is_ok() {

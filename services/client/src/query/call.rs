@@ -102,7 +102,8 @@ impl QueryClient {
         Ok(self.call(ListTablesRequest {}, send).await?.tables)
     }
 
-    /// Describes one table; `version` 0 is the one that the node serves by default: the latest, or the pinned one.
+    /// Describes a version of a table. `version` 0 is the version that the node serves by default: the pinned one, or
+    /// else the latest.
     pub async fn describe(&self, table: &str, version: u64) -> Result<TableDescription, Fault> {
         let request = DescribeTableRequest { table: table.into(), version };
         let send =
