@@ -27,8 +27,8 @@ impl PackLayout {
     ///
     /// # Errors
     /// [`PackError::Columns`], [`PackError::Type`] or [`PackError::Rows`] if the columns don't match the layout;
-    /// [`PackError::TooLarge`] if the chunk needs 4 GiB or more, or has 2^32 rows or more, or a list of 2^30 items or
-    /// more.
+    /// [`PackError::TooLarge`] if the chunk needs 4 GiB or more, has 2^32 rows or more, or contains a list of 2^30
+    /// items or more.
     pub fn encode(&self, columns: &[ArrayRef]) -> Result<Extent, PackError> {
         let rows = self.check(columns)?;
         let arrays = columns

@@ -47,7 +47,8 @@ pub enum PackError {
         /// The number of rows of this column.
         found: usize,
     },
-    /// The chunk can't be an extent: it needs 4 GiB or more, or has 2^32 rows or more, or a list of 2^30 items or more.
+    /// The chunk can't be an extent: it needs 4 GiB or more, has 2^32 rows or more, or contains a list of 2^30 items or
+    /// more.
     #[error("a chunk of {rows} rows does not fit an extent of 4 GiB: use fewer rows in a chunk")]
     TooLarge {
         /// The number of rows of the chunk.
