@@ -157,8 +157,8 @@ pub async fn serve(
     let _ = all_ended.recv().await;
 }
 
-/// Runs each stream as a task. The task of a stream may outlive its connection: it gives back its memory when it next
-/// runs.
+/// Runs each stream as a task. The task of a stream may outlive its connection, and then gives back its memory when it
+/// next runs.
 #[derive(Clone)]
 struct StreamTasks {
     /// A task keeps a clone of this until it has ended.

@@ -1,10 +1,11 @@
 //! Bounds a node's connections, in total and for each client address, and evicts idle connections for new ones.
 //!
-//! When all slots are taken, a new connection evicts an idle one: of the address with the most idle connections, the
-//! one that has been idle for longest. If the new connection's own address has half of all slots, the new connection
-//! evicts an idle one of this address instead, even if other slots are free. The new connection is refused if it has to
-//! evict one and none of these is idle. So one address can't take the slots of all others. The limit is half, because
-//! many clients may share one address (NAT, a Kubernetes node), and a tier of one query node is usual.
+//! When all slots are taken, a new connection evicts an idle one, namely the connection that has been idle for longest
+//! among those of the address with the most idle connections. If the new connection's own address has half of all
+//! slots, the new connection evicts an idle one of this address instead, even if other slots are free. The new
+//! connection is refused if it has to evict a connection and there is no idle one to evict. So one address can't take
+//! the slots of all others. The limit is half, because many clients may share one address (NAT, a Kubernetes node), and
+//! a tier of one query node is usual.
 //!
 //! Each connection goes to the core that serves the fewest, so that no client can load one core by opening and closing
 //! connections.
