@@ -35,7 +35,7 @@ pub struct Credentials<'a> {
 }
 
 impl fmt::Debug for Credentials<'_> {
-    /// Shows the names alone: the headers are secrets.
+    /// Shows only the names, because the headers are secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("names", &self.names).finish_non_exhaustive()
     }

@@ -4,12 +4,12 @@ use subtle::ConstantTimeEq;
 
 use crate::digest::{Digest, digest};
 
-/// Returns the digest of an API key as a policy writes it: 64 hexadecimal digits.
+/// Returns the digest of an API key as it is written in a policy: 64 hexadecimal digits.
 pub fn digest_of_key(key: &[u8]) -> String {
     digest(key).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Parses a digest as a policy writes it.
+/// Parses a digest as it is written in a policy.
 pub fn parse(text: &str) -> Option<Digest> {
     let digits = text.as_bytes();
     let mut digest = Digest::default();

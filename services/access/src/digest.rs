@@ -1,4 +1,4 @@
-//! SHA-256 digests: of credentials, keys and files.
+//! SHA-256 digests of credentials, keys and files.
 
 use sha2::{Digest as _, Sha256};
 

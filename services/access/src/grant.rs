@@ -28,7 +28,7 @@ impl Permission {
     /// Every permission.
     pub const ALL: [Self; 3] = [Self::Read, Self::Warm, Self::Observe];
 
-    /// Returns the permission as a policy writes it.
+    /// Returns the permission as it is written in a policy.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -120,7 +120,7 @@ impl Drop for Running {
 pub struct LimitReached {
     /// The grant's name.
     pub grant: String,
-    /// The limit, as a policy writes it: one of [`ALL`](Self::ALL).
+    /// The limit as it is written in a policy: one of [`ALL`](Self::ALL).
     pub limit: &'static str,
     /// The time until a request may be allowed.
     pub retry_after: Duration,

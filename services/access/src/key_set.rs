@@ -15,13 +15,14 @@ use url::Url;
 
 use crate::digest::{Digest, digest};
 
-/// The maximum size of a key set, in bytes.
+/// The maximum size of a key set, in bytes. It bounds the memory that a wrong URL can take.
 const BYTES_MAX: usize = 1 << 20;
 
 /// The maximum time of a request for keys.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The interval at which keys are fetched from a URL.
+/// The interval at which keys are fetched from a URL. A key that its issuer removes is accepted until the next fetch
+/// succeeds.
 const FETCH_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The minimum time between two requests, however many tokens name unknown keys.

@@ -43,7 +43,7 @@ pub struct VerifiedToken {
     algorithm: Algorithm,
     /// The digest of the key that signed it.
     key: Digest,
-    /// The time at which it is no longer accepted: its expiry plus the clock skew, since 1970.
+    /// The time, since 1970, from which the token is no longer accepted: its expiry plus the clock skew.
     pub refused_from: Duration,
 }
 
