@@ -19,8 +19,8 @@ use crate::error::MembershipError;
 use crate::slices::{SERVICE_LABEL, Slices};
 use crate::source::{ListSender, Port, Source};
 
-/// The status code by which the API server says that it no longer has a watch's version. This is no error,
-/// because the watcher lists again.
+/// The status code with which the API server says that it no longer has a watch's version. This is no error, because
+/// the watcher lists again.
 const GONE: u16 = 410;
 
 /// The time without another error after which a watch that failed counts as restored. It is longer than the watcher's

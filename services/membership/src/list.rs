@@ -47,8 +47,8 @@ impl MemberList {
     /// Validates and sorts `entries`.
     ///
     /// # Errors
-    /// A name that is repeated or empty, a weight that is not finite and above 0, an endpoint that two members share,
-    /// unless one of them is absent, or more than [`MEMBERS_MAX`] members.
+    /// A name that is repeated or empty; a weight that is not finite and above 0; an endpoint that two members share,
+    /// unless one of them is absent; or more than [`MEMBERS_MAX`] members.
     pub fn new(mut entries: Vec<Entry>) -> Result<Self> {
         if entries.len() > MEMBERS_MAX {
             return Err(MembershipError::TooMany { count: entries.len(), max: MEMBERS_MAX });

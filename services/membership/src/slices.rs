@@ -86,7 +86,7 @@ impl Slices {
                     zone: pod.zone.clone(),
                     presence: presence(pod),
                 };
-                // If two slices contain the endpoint, the better presence wins: the other slice is out of date.
+                // If two slices contain the endpoint, the better presence wins, because the other slice is out of date.
                 let seen =
                     entries.entry((name.to_owned(), address.clone())).or_insert(entry.clone());
                 if rank(entry.presence) < rank(seen.presence) {
@@ -95,8 +95,8 @@ impl Slices {
             }
         }
         let mut entries: Vec<Entry> = entries.into_values().collect();
-        // A replaced pod may still be listed at its previous address: of several entries with one name, only the best
-        // is kept. Two ready ones are both kept, and the list is refused.
+        // A replaced pod may still be listed at its previous address, so only the best of several entries with the same
+        // name is kept. If two of them are ready, both are kept, and the list is refused.
         entries.sort_by_key(|entry| (entry.name.clone(), rank(entry.presence)));
         entries
             .dedup_by(|later, first| later.name == first.name && later.presence != Presence::Ready);
