@@ -30,9 +30,9 @@ impl Telemetry {
     /// Metrics are collected on `runtime`.
     ///
     /// # Errors
-    /// [`TelemetryError`] if a port can't be bound, if an endpoint's thread can't be started, or if the
-    /// environment's OTLP headers or the receiver's address are invalid. An unreachable receiver is no error: sending
-    /// to it is tried again.
+    /// [`TelemetryError`] if a port can't be bound, if an endpoint's thread can't be started, or if the environment's
+    /// OTLP headers or the receiver's address are invalid. An unreachable receiver is no error, because sending is
+    /// retried.
     pub fn start(
         config: &TelemetryConfig,
         identity: &Identity,

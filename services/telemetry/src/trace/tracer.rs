@@ -120,7 +120,7 @@ impl Tracer {
         self.begin_within(name, Some(parent)).map(|recording| Recording { began, ..recording })
     }
 
-    /// Returns whether a request that took `took` is exported: if it was sampled, slow or failed.
+    /// Returns whether a request that took `took` is exported, that is, whether it was sampled, slow or failed.
     pub fn is_exported(&self, is_sampled: bool, took: Duration, has_failed: bool) -> bool {
         let slow = |inner: &Arc<Inner>| took >= inner.slow;
         is_sampled || has_failed || self.0.as_ref().is_some_and(slow)
