@@ -70,8 +70,8 @@ pub const DESCRIBE_PATH: &str = "/bireme.fetch.v1.FetchService/Describe";
 /// gathered or its vectors scored.
 pub const BATCH_STAGES: [&str; 4] = ["locate", "queue", "read", "assemble"];
 
-/// The largest message of a Fetch stream that an I/O node accepts, in bytes: a batch with its query vector is
-/// far smaller.
+/// The largest message of a Fetch stream that an I/O node accepts, in bytes. A batch with its query vector is far
+/// smaller.
 pub const REQUEST_BYTES_MAX: usize = 16 << 20;
 
 /// A client adds no further batch to a message that has at least this many bytes.
