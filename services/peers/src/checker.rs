@@ -85,7 +85,7 @@ impl Checker {
     /// connection was made to the address `reached_at` of this node.
     ///
     /// # Errors
-    /// [`NotProven`], which is for this node's log: a caller is not told what is wrong.
+    /// [`NotProven`], which is for this node's log. The caller is not told what is wrong.
     pub fn check(
         &self,
         rpc: &str,

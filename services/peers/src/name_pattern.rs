@@ -4,7 +4,7 @@ use wildmatch::WildMatchPattern;
 
 /// A pattern of DNS names or of URIs. `*` stands for any characters, or none; everything else stands for itself.
 ///
-/// A pattern covers names of its own kind alone. A pattern with a colon is for URIs, which are case-sensitive; one
+/// A pattern covers only names of its own kind. A pattern with a colon is for URIs, which are case-sensitive; one
 /// without is for DNS names, which are not. Otherwise `*.search.example` would cover the URI
 /// `spiffe://prod/other/x.search.example`. Only the pattern `*` covers both kinds.
 #[derive(Clone, Debug)]

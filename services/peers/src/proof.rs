@@ -38,7 +38,7 @@ enum Role {
 /// The contents of a proof, which its MAC covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim<'a> {
-    /// The number that is used in this proof alone.
+    /// The number that is used only in this proof.
     pub nonce: Nonce,
     /// The time of the call, in milliseconds since 1970.
     pub time_ms: u64,
@@ -48,7 +48,7 @@ pub struct Claim<'a> {
     pub rpc: &'a str,
 }
 
-/// Writes an address as proofs have it.
+/// Writes an address in the form that proofs use.
 struct To(Option<SocketAddr>);
 
 impl fmt::Display for To {
