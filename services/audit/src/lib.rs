@@ -1,8 +1,8 @@
 //! The audit log: one JSON line for each request, and for each TLS handshake that was refused.
 //!
 //! Lines are never dropped and never rate-limited. A request reserves the place of its line before it begins
-//! ([`Audit::reserve`]), so that its end never waits. If the file can't be written, the lines wait in memory, at most
-//! [`LINES_MAX`] of them; then new requests wait for a place, until their deadlines.
+//! ([`Audit::reserve`]), so that its end never waits. If the file can't be written, up to [`LINES_MAX`] lines wait in
+//! memory. After that, new requests wait for a place until their deadlines.
 //!
 //! ```text
 //! request ─► reserve ─► … ─► record ─► channel ─► thread `bireme-audit` ─► file
@@ -92,8 +92,8 @@ impl Audit {
 
 impl Reserved {
     /// Turns this into a reservation for a line that may be written much later, such as at the end of a stream. It then
-    /// occupies none of the [`LINES_MAX`] places. The caller bounds the number of such lines: they may wait for the
-    /// file in addition to all others.
+    /// occupies none of the [`LINES_MAX`] places. The caller bounds the number of such lines, because they may wait for
+    /// the file in addition to all others.
     pub fn for_long(self) -> Self {
         Self { place: None, ..self }
     }
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Creates a log that nobody reads yet: a pipe. Returns the log and the reading side.
+    /// Creates a log whose file is a pipe that nobody reads yet. Returns the log and the reading side.
     fn unread_log(folder: &Path, lines_max: usize) -> (Audit, std::fs::File) {
         let path = folder.join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();

@@ -23,7 +23,7 @@ pub struct Record<'a> {
     pub time: SystemTime,
     /// The node that answered.
     pub node: &'a str,
-    /// The caller, as grants write it. `None` if it is unknown.
+    /// The caller, in the form that grants use. `None` if the caller is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caller: Option<&'a str>,
     /// The address that the connection comes from.

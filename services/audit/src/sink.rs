@@ -124,7 +124,7 @@ impl LogFile {
     }
 }
 
-/// Opens a file for appending. A new one is readable by its owner alone.
+/// Opens a file for appending. A new file is readable only by its owner.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
