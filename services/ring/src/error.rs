@@ -1,4 +1,4 @@
-//! Errors of a ring and of its operations. Errors of opening a file are in `slab_error`.
+//! Errors of a ring and of its operations. Errors that occur when a file is opened are in `slab_error`.
 
 use std::fmt;
 use std::io;
@@ -175,7 +175,7 @@ pub enum StartError {
     /// The ring was not started within a current-thread tokio runtime.
     #[error("a ring must be started within a current-thread tokio runtime, on its core's thread")]
     Runtime,
-    /// A simulated slab was given to a real engine, a real slab to the simulated engine, or a slab of another
+    /// A simulated slab was given to a real engine, a real slab to the simulated engine, or the slab belongs to another
     /// simulated disk.
     #[error("{path} cannot be used with the {engine} engine")]
     WrongMedium {

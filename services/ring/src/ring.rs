@@ -151,7 +151,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Fills `buf` from `offset` of `drive`. For large sequential reads, such as those of a scrubber. The read is
+    /// Fills `buf` from `offset` of `drive`. Meant for large sequential reads, such as those of a scrubber. The read is
     /// scheduled with the writes, so it has a lower priority than reads by [`Ring::read`]. The range must consist of
     /// whole sectors, at most 1 GiB.
     ///

@@ -37,9 +37,9 @@ pub enum Direct {
 /// Options for opening a slab.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
-    /// Size in bytes, a multiple of 4,096. A file is created if it does not exist, and its whole size is
-    /// allocated; of a longer file only this many bytes are used. A block device must be at least this large.
-    /// `None` uses the existing file or device as it is, in whole sectors.
+    /// Size in bytes, a multiple of 4,096. A file is created if it does not exist, and its whole size is allocated. A
+    /// longer file is used only up to this size. A block device must be at least this large. `None` uses the existing
+    /// file or device as it is, in whole sectors.
     pub size: Option<u64>,
     /// Whether to fail if the filesystem lacks O_DIRECT.
     pub direct: Direct,
@@ -172,8 +172,8 @@ impl SlabFile {
         self.0.is_direct
     }
 
-    /// Returns whether opening the slab allocated its whole size, or it is a block device, so that no write fails
-    /// because the filesystem is full. False if the filesystem cannot preallocate, or a file was opened read-only or
+    /// Returns whether no write can fail because the filesystem is full: opening the slab allocated its whole size, or
+    /// the slab is a block device. False if the filesystem cannot preallocate, or a file was opened read-only or
     /// without a size.
     pub fn is_preallocated(&self) -> bool {
         self.0.is_preallocated
@@ -196,8 +196,8 @@ impl SlabFile {
         self.0.is_memory
     }
 
-    /// Closes the slab, and removes its file if opening the slab created it. For a caller that cannot use the slab
-    /// after all. Clones stay usable.
+    /// Closes the slab, and removes its file if opening the slab created it. Meant for a caller that cannot use the
+    /// slab after all. Clones stay usable.
     pub fn discard(self) {
         if let Medium::File(file) = &self.0.medium
             && self.0.is_new
@@ -226,7 +226,7 @@ impl SlabFile {
         written.map_err(|error| SlabError::of(&self.0.path, "writing its head", self.0.len, error))
     }
 
-    /// Fills `buf` from `offset`, on the calling thread. For reading a slab before a ring is started on it.
+    /// Fills `buf` from `offset`, on the calling thread. Meant for reading a slab before a ring is started on it.
     ///
     /// # Errors
     /// The error of the drive, or `UnexpectedEof` if the range extends past the slab's end.

@@ -23,8 +23,8 @@ pub struct SimConfig {
     pub seed: u64,
     /// Size of each drive in bytes, a multiple of 4,096.
     pub drives: Vec<u64>,
-    /// Number of ticks that an operation takes, chosen at random within this range. So operations can complete in
-    /// another order than they were submitted.
+    /// Number of ticks that an operation takes, chosen at random within this range. So operations can complete in a
+    /// different order from that of their submission.
     pub latency_ticks: RangeInclusive<u64>,
     /// The number of operations that each drive carries out at the same time; 0 for no limit. Further operations wait
     /// in the drive, in the order of their submission. Each ring has its own channels on each drive.
@@ -71,7 +71,7 @@ pub struct SimFaults {
     pub is_full: bool,
 }
 
-/// A read as the drive received it. If a read is submitted several times, there is one for each attempt.
+/// A read as the drive received it. If a read is submitted several times, there is one `PhysicalRead` for each attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PhysicalRead {
     /// The drive.
