@@ -39,8 +39,8 @@ fn has_answered<T>(answer: Result<Response<T>, Status>) -> bool {
     }
 }
 
-/// Returns whether an endpoint, which was connected to over unencrypted TCP, speaks TLS. Gives up after `patience`, at
-/// most [`PATIENCE`].
+/// Returns whether an endpoint that was contacted without TLS speaks TLS. Gives up after `patience` or [`PATIENCE`],
+/// whichever is shorter.
 pub(crate) async fn speaks_tls(endpoint: &Endpoint, patience: Duration) -> bool {
     let (host, port) = endpoint.host_and_port();
     let asked = async {

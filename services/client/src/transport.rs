@@ -1,11 +1,12 @@
-//! The transport to an endpoint, without windows and timeouts, and the reasons why it failed.
+//! The transport to an endpoint, without HTTP/2 windows and timeouts, and the reasons why it failed.
 
 use connections::tls::NoTls;
 use endpoint::Endpoint;
 use tonic::transport::{self, Uri};
 use tonic::{Code, Status};
 
-/// Returns the endpoint for tonic, without windows and timeouts. Its scheme is always `http`: [`Network`] adds TLS.
+/// Returns the endpoint for tonic, without HTTP/2 windows and timeouts. Its scheme is always `http`: [`Network`] adds
+/// TLS.
 ///
 /// [`Network`]: crate::Network
 pub(crate) fn transport(endpoint: &Endpoint) -> transport::Endpoint {

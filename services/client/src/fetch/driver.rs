@@ -32,7 +32,7 @@ pub(super) struct Driver {
     pub commands: UnboundedReceiver<Command>,
     /// The ids of batches to cancel; never more than there are batches that wait or are outstanding.
     pub cancels: UnboundedReceiver<u64>,
-    /// Commands that waited on a stream that the node asked to replace. They go first on the next stream.
+    /// Commands that waited on a stream when it was retired. They are sent first on the next stream.
     pub unsent: Vec<Command>,
 }
 

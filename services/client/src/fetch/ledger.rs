@@ -384,7 +384,7 @@ impl Ledger {
 
     /// Fails all waiting and outstanding requests with `fault`, after the stream broke.
     pub fn fail(mut self, fault: &Fault) {
-        // In the order of the requests, because the map's order differs from run to run.
+        // Fail the batches in the order of the requests, because the map's order differs from run to run.
         let mut outstanding: Vec<_> = self.outstanding.into_iter().collect();
         outstanding.sort_unstable_by_key(|(id, _)| *id);
         for (_, batch) in outstanding {

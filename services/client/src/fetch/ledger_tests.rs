@@ -101,7 +101,7 @@ fn credit_goes_in_order_and_is_never_exceeded() {
         [60, 50, 10].iter().zip(1..).map(|(&n, id)| fetch(&mut ledger, id, "t", n, now)).collect();
     sent(&mut ledger, now);
     opened(&mut ledger, 1);
-    // There is credit for the third batch, but the second one is before it.
+    // There is credit for the third batch, but the second one comes first.
     assert_eq!(sent(&mut ledger, now), ["batches 1:60"]);
     reply(&mut ledger, 1);
     assert_eq!(sent(&mut ledger, now), ["batches 2:50 3:10"]);

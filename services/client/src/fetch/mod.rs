@@ -17,8 +17,8 @@
 //!   more, so that one flow cannot use up the credit of the others.
 //! - Every batch is answered exactly once, unless its caller is gone.
 //! - A dropped future cancels its batch.
-//! - If a stream breaks, its batches fail with `NODE_UNAVAILABLE`, and each is tried once more: batches are idempotent.
-//!   Opens of projections are not tried again.
+//! - If a stream breaks, its batches fail with `NODE_UNAVAILABLE`, and each is tried once more, because batches are
+//!   idempotent. Opens of projections are not tried again.
 //!
 //! This module does not know which node owns a row, or what to do if the node cannot be reached.
 

@@ -9,7 +9,7 @@ use tracing::{debug, info, warn};
 use wire::Fault;
 
 /// The number of connected streams to a node. It is shared by the streams, and by clients of the same node that should
-/// log a loss only once. The value is [`LOST`] if no stream is connected and that was logged.
+/// log a loss only once. The value is [`LOST`] if no stream is connected and the loss was logged.
 #[derive(Debug, Default)]
 pub struct Outage(AtomicUsize);
 

@@ -33,8 +33,8 @@ pub struct Append {
 /// smaller.
 ///
 /// # Errors
-/// `COLUMN_NOT_FOUND` if the input lacks a column of keys, `BAD_ARGUMENT` if it has a column that is appended, or keys
-/// of a type that can't be looked up; and the errors of [`Lookup::get`].
+/// `COLUMN_NOT_FOUND` if the input lacks a column of keys; `BAD_ARGUMENT` if it already has a column that is to be
+/// appended, or has keys of a type that can't be looked up; the errors of [`Lookup::get`].
 pub fn append_columns(
     input: impl Stream<Item = Result<RecordBatch, Fault>>,
     appends: Arc<[Append]>,
