@@ -139,7 +139,7 @@ impl Assembler {
     /// [`ExtentIndex::is_null`] returns true need not be put.
     ///
     /// # Errors
-    /// [`PackError::Put`] if there is no such position, the length differs from the span's or the position was put
+    /// [`PackError::Put`] if there is no such position, the length differs from the span's, or the position was put
     /// before; [`PackError::Corrupt`].
     pub fn put(&mut self, position: usize, bytes: &[u8]) -> Result<(), PackError> {
         match self.rows.get(position) {

@@ -167,8 +167,8 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Writes value `i` of a type of constant width. The value must not be null, and `out` must have its width and hold
-    /// zeros.
+    /// Writes value `i` of a type of constant width. The value must not be null, and `out` must have the value's width
+    /// and hold zeros.
     pub fn write_fixed(&self, i: usize, out: &mut [u8]) {
         match &self.values {
             ColumnValues::Boolean(bits) => out[0] = u8::from(bits.value(i)),

@@ -84,7 +84,8 @@ pub enum PackError {
         /// The number of rows of the extent.
         rows: u32,
     },
-    /// Bytes were put at a position that doesn't exist, outside the row's span, or beyond its length in total.
+    /// Bytes were put at a position that doesn't exist or outside the row's span, or more bytes were put than the span
+    /// has.
     #[error("position {position}: bytes {offset}+{len} are not within its row or were put twice")]
     Put {
         /// The position in the reply.

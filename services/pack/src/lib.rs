@@ -1,4 +1,4 @@
-//! Encodes the rows of a chunk for a drive and decodes them to Arrow columns.
+//! Encodes the rows of a chunk for a drive and decodes them into Arrow columns.
 //!
 //! ```text
 //! Schema ──plan_packs──► columns of each pack ──PackLayout::new──► layout of a pack's rows
