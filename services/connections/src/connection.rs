@@ -212,7 +212,7 @@ impl Connection {
     }
 
     /// Ends the connection soon after `withdrawn` is set. A service calls this when it admits a stream for a reason
-    /// that may cease.
+    /// that may cease to hold.
     pub fn depend_on(&self, withdrawn: &Arc<AtomicBool>) {
         let mut withdrawals = self.withdrawals();
         if !withdrawals.iter().any(|it| Arc::ptr_eq(it, withdrawn)) {

@@ -19,7 +19,7 @@ use wire::{Fault, Reason, asked_timeout};
 
 use crate::connection::{Connection, OpenStream, OpenWatch, WATCHES_MAX};
 
-/// The memory that an open request is charged: HTTP/2's state, its headers (at most 16 KiB), and its task.
+/// The memory that is charged for an open request: HTTP/2's state, its headers (at most 16 KiB), and its task.
 pub const REQUEST_BYTES: u64 = 16 << 10;
 
 /// The time for which the rest of a refused request is read, and the bytes after which reading stops. A stream that is

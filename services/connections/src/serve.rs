@@ -25,10 +25,10 @@ use crate::connection::Connection;
 use crate::requests::{CallRules, PlainCalls, Requests};
 use crate::slots::ConnectionSlot;
 
-/// The time that an evicted connection has to send its GOAWAY.
+/// The time that an evicted connection gets to send its GOAWAY.
 const EVICTION_GRACE: Duration = Duration::from_millis(10);
 
-/// The time that a client without streams has to close its side of a connection that is to end.
+/// The time that a client without streams gets to close its side of a connection that is to end.
 const IDLE_GRACE: Duration = Duration::from_secs(5);
 
 /// The interval at which a core looks for requests that take too long to arrive, and checks whether a peak of its
@@ -40,7 +40,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// honest callers. Each request holds about 1 KiB.
 const CANCELLED_MAX: usize = 1024;
 
-/// The time that a client has to send the headers of its next request over HTTP/1.1, counted from the last answer on
+/// The time that a client gets to send the headers of its next request over HTTP/1.1, counted from the last answer on
 /// the connection.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(30);
 

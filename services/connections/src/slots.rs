@@ -22,7 +22,7 @@ use crate::connection::Connection;
 /// One address may hold at most the number of slots divided by this.
 const PEER_PART: usize = 2;
 
-/// The number of file descriptors divided by this is the number reserved for other uses than clients' connections:
+/// The number of file descriptors divided by this is the number reserved for uses other than clients' connections:
 /// drives, tables, object stores, connections to other nodes, probes.
 const RESERVED_PART: u64 = 4;
 

@@ -183,7 +183,8 @@ async fn connections_end_by_age_and_a_call_that_is_repeated_succeeds() {
     let began = tokio::time::Instant::now();
     let mut calls = 0;
     while began.elapsed() < age * 10 {
-        // hyper's client fails a call that it has not sent when it receives GOAWAY, or has just received it.
+        // hyper's client fails a call that it has not sent yet when it receives a GOAWAY, or that is made just after
+        // one.
         if let Err(error) = check(channel.clone()).await {
             let text = error.to_string();
             let unsent = ["connection closed", "NO_ERROR", "connection was not ready"];

@@ -72,7 +72,7 @@ async fn frame(stream: &mut Stream) -> std::io::Result<u8> {
     Ok(kind)
 }
 
-/// A node with a short grace, the files of its authority, and two clients of it.
+/// A node with a short grace, the files of its authority, and the certificates of two clients.
 struct Scene {
     _folder: tempfile::TempDir,
     authority: Authority,

@@ -34,7 +34,7 @@ pub enum TlsError {
     Certificates(String),
 }
 
-/// Returns the cryptography provider. The process' default is not used, because other code in the process may have set
+/// Returns the cryptography provider. The process's default is not used, because other code in the process may have set
 /// another one.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())

@@ -3,7 +3,7 @@
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-/// Returns the DNS names and URIs of a certificate that rustls has verified, as written there. Returns none for a
+/// Returns the DNS names and URIs of a certificate that rustls has verified, as written there. Returns no names for a
 /// certificate that can't be read here although rustls accepts it.
 pub fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
     match EndEntityCert::try_from(certificate) {

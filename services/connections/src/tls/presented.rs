@@ -18,9 +18,9 @@ pub type ClientVerifier = Option<Arc<dyn ClientCertVerifier>>;
 /// The settings of the accepting side, made from files.
 pub type ServerFiles = Reloaded<LoadedConfig<ServerConfig, ClientVerifier>>;
 
-/// The certificates with which a connection was accepted. The client's is verified again when the TLS files have
-/// changed, because it may have been revoked, or its authority removed. The node's own certificate is kept to notice
-/// when the node presents another one.
+/// The certificates with which a connection was accepted. The client's certificate is verified again when the TLS files
+/// have changed, because it may have been revoked, or its authority removed. The node's own certificate is kept to
+/// notice when the node presents another one.
 pub struct Presented {
     files: Arc<ServerFiles>,
     /// The node's certificate chain at the handshake.
