@@ -386,7 +386,7 @@ async fn nothing_shows_a_secret() {
     assert!(!shown.contains("the key") && !shown.contains("wrong one"), "{shown}");
 }
 
-/// Returns the name of the first grant whose tables and permissions fit, by a plain model.
+/// Returns the name of the first grant whose tables and permissions fit, according to a plain model.
 fn expected<'a>(
     grants: &'a [(String, Vec<String>, Vec<usize>)],
     table: &str,

@@ -33,8 +33,7 @@ const FETCH_PAUSE: Duration = Duration::from_secs(30);
 pub enum KeySource {
     /// A file.
     File(PathBuf),
-    /// A URL, with the authorities that sign its server's certificate and the file of a token to send, if it needs
-    /// them.
+    /// A URL, with `ca` and `token_file` if its server needs them.
     Url {
         /// The address.
         url: Url,
