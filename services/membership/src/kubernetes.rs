@@ -24,7 +24,7 @@ use crate::source::{ListSender, Port, Source};
 const GONE: u16 = 410;
 
 /// The time without another error after which a watch that failed counts as restored. It is longer than the watcher's
-/// longest back-off and the time in which a connection attempt fails.
+/// longest back-off and the time that a connection attempt takes to fail.
 const QUIET_TIME: Duration = Duration::from_secs(90);
 
 /// The Services to watch.

@@ -38,7 +38,7 @@ pub struct Entry {
     pub presence: Presence,
 }
 
-/// A valid list of members, in ascending order of their names. It may be empty: DNS and Kubernetes may have no
+/// A valid list of members, in ascending order of their names. It may be empty, because DNS and Kubernetes may have no
 /// members for a while. Lists that people write may not be empty (see [`MemberList::written`]).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemberList(Vec<Entry>);

@@ -26,7 +26,7 @@ enum Answer {
 /// The paths of the requests received.
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// Starts a server that gives one of `answers` to each request. It closes the connection on further requests.
+/// Starts a server that gives each request the next of `answers`, and closes the connection on further requests.
 async fn server(answers: Vec<Answer>) -> (Config, Seen) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
