@@ -16,7 +16,7 @@ use super::samples::{Family, Metric, MetricKind, Samples, Value};
 use crate::resource::Identity;
 
 /// The number of histogram buckets that are merged into one in the text format, which spells out each bound. After
-/// that, there is one bucket for each doubling.
+/// merging, there is one bucket for each doubling.
 const TEXT_STEP: i32 = 1 << SCALE;
 
 /// Encodes samples as OpenMetrics text.
@@ -54,7 +54,7 @@ struct SamplesCollector {
 
 impl Collector for SamplesCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        // A gauge, because the type `info` is unknown to readers of the older text format.
+        // Use a gauge, because the type `info` is unknown to readers of the older text format.
         let help = "Which node this is";
         let mut info = encoder.encode_descriptor("target_info", help, None, MetricType::Gauge)?;
         let labels: Vec<_> =

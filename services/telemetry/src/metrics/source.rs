@@ -10,6 +10,6 @@ pub trait Source: Send + Sync + 'static {
     /// Returns whether the node is ready for requests, as the gRPC health of its service says.
     fn is_ready(&self) -> bool;
 
-    /// Asks all cores for an answer. Returns whether every one answered; a core that has stopped does not.
+    /// Asks all cores for an answer. Returns whether all of them answered. A core that has stopped does not answer.
     fn is_alive(&self) -> impl Future<Output = bool> + Send;
 }
