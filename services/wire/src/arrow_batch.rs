@@ -61,7 +61,8 @@ impl ArrowBatch {
     /// text.
     ///
     /// # Errors
-    /// If a column has an offset or an unsupported type: dictionaries, views, unions and run-end encoding.
+    /// If a column has an offset or a type that is not supported (dictionaries, views, list views, unions, run-end
+    /// encoding).
     pub fn from_columns(rows: usize, columns: &[ArrayData]) -> Result<Self, BatchError> {
         let mut layout = BatchLayout::default();
         for column in columns {
