@@ -81,8 +81,9 @@ impl Checker {
         &self.file
     }
 
-    /// Checks the proof of a request for `rpc`, the value of its header [`PROOF_HEADER`](crate::PROOF_HEADER). Its
-    /// connection was made to the address `reached_at` of this node.
+    /// Checks the proof of a request for `rpc`. `header` is the value of the request's header
+    /// [`PROOF_HEADER`](crate::PROOF_HEADER). The request's connection was made to the address `reached_at` of this
+    /// node.
     ///
     /// # Errors
     /// [`NotProven`], which is for this node's log. The caller is not told what is wrong.
