@@ -28,7 +28,7 @@ pub fn cases(name: &str, count: u64, mut case: impl FnMut(&mut StdRng)) {
 }
 
 /// Runs `work` and checks that its peak allocation never exceeds `bytes_max`. A decoder that reads a length from a wire
-/// or a drive must not allocate that much memory before that many bytes are there.
+/// or a drive must not allocate that much memory before that many bytes have arrived.
 ///
 /// # Panics
 /// If `work` allocates more. Allocations of other threads do not count.
