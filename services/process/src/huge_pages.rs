@@ -1,7 +1,7 @@
 //! Huge pages for large tables.
 
 /// Asks the system to back `values` with huge pages (2 MiB on x86-64) as they are first written. Random reads of a
-/// table of some hundred megabytes then rarely wait for address translation. Pages that `values` covers only in part
+/// table of a few hundred megabytes then rarely wait for address translation. Pages that `values` covers only in part
 /// stay as they are. Has no effect if the system refuses or has no such call. Best called before the memory is written,
 /// with the spare capacity of a vector.
 #[cfg(target_os = "linux")]
