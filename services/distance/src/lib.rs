@@ -45,8 +45,8 @@ impl Query {
     }
 
     /// Returns the distance to `vector`, which must be as long as the query. `element` converts an element of the
-    /// vector to f32. Returns `None` if the distance is not a number, such as for a vector that contains a NaN, or for
-    /// a vector or query of zeros if the metric is cosine.
+    /// vector to f32. Returns `None` if the distance is not a number, for example if the vector contains a NaN, or if
+    /// the metric is cosine and the vector or the query is zero.
     pub fn to<T: Copy>(&self, vector: &[T], element: impl Fn(T) -> f32 + Copy) -> Option<f32> {
         let distance = dispatch!(self.level, _simd => self.distance(vector, element));
         Some(distance).filter(|distance| !distance.is_nan())
