@@ -69,7 +69,7 @@ mod tests {
             assert_eq!(nearest(name, known), None, "{name}");
         }
         assert_eq!(nearest("a", []), None);
-        // A name is recognised by its beginning if no known name is near by its edit distance.
+        // A name is recognised by its beginning if no known name is near enough by edit distance.
         for (name, known, meant) in [
             ("vectr", ["vec", "k"], Some("vec")),
             ("VEC", ["k", "vector"], Some("vector")),
