@@ -51,7 +51,7 @@ async fn each_projection_of_a_stream_has_a_line_however_it_ends() {
     let label = io_node::table_label(&lake::TableUri::of_config(uri).unwrap());
     let is_fetch = |line: &Value| line["rpc"] == "bireme.fetch.v1.FetchService/Fetch";
 
-    // The rows of two projections are counted separately, and their lines are written when the client is gone.
+    // Each projection's rows are counted separately, and its line is written when the client is gone.
     let options = FetchOptions { streams: 1, ..Default::default() };
     let client = FetchClient::new(endpoint(io.node.local_addr()), options.clone()).unwrap();
     let table = client::fetch::TableVersion { uri, version: 1, identity: "" };
@@ -83,7 +83,7 @@ async fn each_projection_of_a_stream_has_a_line_however_it_ends() {
         assert!(line.get("caller").is_none(), "the node is open: {line}");
     }
 
-    // Request a table that is not served, and open a stream that opens no projection.
+    // Request a table that is not served.
     let client = FetchClient::new(endpoint(io.node.local_addr()), options).unwrap();
     client.ready(soon()).await.unwrap();
     let foreign = client::fetch::TableVersion { uri: "/etc", version: 1, identity: "" };

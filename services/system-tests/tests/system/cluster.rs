@@ -43,7 +43,7 @@ pub fn io_config(folder: &Path) -> IoConfig {
     }
 }
 
-/// Returns the prefixes of all tables of the tests.
+/// Returns the prefixes that the URIs of all tables of the tests have.
 fn served() -> Vec<UriPrefix> {
     let temporary = std::env::temp_dir();
     let folders = [temporary.to_str().unwrap(), env!("CARGO_TARGET_TMPDIR")];
@@ -118,7 +118,7 @@ impl Io {
         (Self::on(&disk, change).await, disk)
     }
 
-    /// Starts a node on a simulated disk, whatever its contents.
+    /// Starts a node on a simulated disk, which may contain what an earlier node wrote.
     pub async fn on(disk: &SimDisk, change: impl FnOnce(&mut IoConfig)) -> Self {
         let folder = folder();
         let mut config = io_config(folder.path());

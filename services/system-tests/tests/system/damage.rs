@@ -100,7 +100,7 @@ async fn damaged_sectors_are_detected_read_from_the_table_and_filled_again() {
 async fn a_drive_smaller_than_the_table_returns_right_rows() {
     const ROWS: u32 = 40_000;
     let (_folder, uri) = table(ROWS as usize).await;
-    // 40 MB of vectors over a drive of 12 MiB, which has three segments.
+    // 40 MB of vectors do not fit on the drive of 12 MiB, which has three segments.
     let io = Io::start(|config| {
         config.segment = ByteSize::mib(3);
         config.drives[0].size = Some(ByteSize::mib(12));
@@ -164,7 +164,7 @@ async fn a_dropped_node_releases_its_drives_whatever_is_in_progress() {
     // With one table read at a time, most batches wait for their table read when the node is dropped.
     let io = Io::start(|config| config.table_reads = 1).await;
     io.warm(&cached, 1).await;
-    // Other clients keep requesting cached rows.
+    // Meanwhile, eight tasks keep requesting cached rows.
     let projection = io.open(&cached, 1, &["vector"]).await;
     let asking: Vec<_> = (0..8)
         .map(|_| {
@@ -278,7 +278,7 @@ async fn drives_that_become_a_hundred_times_slower_are_retired_except_the_last()
     io.warm(&uri, 1).await;
     let ids: Vec<u32> = (0..3000).step_by(17).collect();
     let states = async |seconds: u64| {
-        // `seconds` is longer than the node takes to judge a drive.
+        // Wait until a drive is retired, but at most `seconds`. It takes 30 seconds with slow reads to retire a drive.
         let until = std::time::Instant::now() + Duration::from_secs(seconds);
         loop {
             check(&io, &uri, &ids).await;
@@ -360,7 +360,8 @@ async fn fills_respect_their_rate() {
     let (io, _) = Io::simulated(1, |config| config.fill_rate = ByteSize::mib(4)).await;
     let began = std::time::Instant::now();
     io.warm(&uri, 1).await;
-    // 4 MiB of vectors lie in 16 extents. The rate limit causes no wait after the last fills.
+    // About 4 MiB of vectors lie in 16 extents. A fill waits for the rate before it writes, so nothing waits after the
+    // last write. The bound leaves out one more extent, and rounds 4 MiB/s up, as a margin.
     let least = io.describe().await.bytes_filled as f64 / 4.2e6 * 14.0 / 16.0;
     assert!(began.elapsed().as_secs_f64() > least, "{:?} for {least} s", began.elapsed());
     io.stop().await;

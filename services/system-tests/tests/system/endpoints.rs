@@ -1,4 +1,4 @@
-//! Tests endpoints at which a node of the other tier answers, or no node.
+//! Tests endpoints at which a node of the other tier answers, or a server that is not a Bireme node.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};

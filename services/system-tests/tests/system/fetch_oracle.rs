@@ -1,4 +1,4 @@
-//! Compares rows from a real I/O node with Lance's own `take`: every type, in every order, from the table and from the
+//! Compares rows from a real I/O node with Lance's own `take`: every type, in many orders, from the table and from the
 //! drive, with io_uring and with pread.
 
 use std::sync::Arc;

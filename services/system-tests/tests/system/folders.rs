@@ -1,5 +1,5 @@
-//! Tests both tiers with folders of tables, in a folder and in an S3 server: tables that appear are served, those that
-//! have gone are not, and an outage of the store changes nothing.
+//! Tests both tiers with folders of tables in the file system and in an S3 server: tables that appear are served,
+//! tables that have gone are not, and an outage of the store changes nothing.
 
 use std::path::Path;
 use std::time::Duration;
@@ -102,7 +102,7 @@ async fn a_table_that_is_written_into_a_folder_is_served_by_both_tiers() {
     let counted = http(&cluster, "POST", "/v1/table/words/count_rows/").await;
     assert!(counted.starts_with("HTTP/1.1 200") && counted.ends_with("6927"), "{counted}");
 
-    // The I/O node serves nothing else of the filesystem.
+    // The I/O node serves no table outside the folder.
     write(&lake, root.path().join("outside.lance").to_str().unwrap()).await;
     let outside = root.path().canonicalize().unwrap().join("outside.lance");
     let refused = cluster.io[0].client.open(version_of(&outside), &[], soon()).await.unwrap_err();
@@ -125,7 +125,7 @@ async fn a_folder_in_s3_is_followed_and_an_outage_changes_nothing() {
     let root = folder();
     let words = root.path().join("words");
     write(&Lake::new(LakeOptions::default()), words.to_str().unwrap()).await;
-    // Neither a loose object nor a table of a folder below is a table of the folder.
+    // The folder's tables include neither an object directly in the folder nor a table in a folder below it.
     let stray = root.path().join("stray");
     std::fs::create_dir(&stray).unwrap();
     std::fs::write(stray.join("object.lance"), "x").unwrap();

@@ -19,17 +19,17 @@ use crate::words::{by_vector, search, synsets, warm as warm_rows, words};
 
 const URI: &str = "s3://lake/words";
 
-/// The maximum number of requests that a new query node sends to the store for its first searches: for the manifest, and
-/// for what tells that it is the latest.
+/// The maximum number of requests that a new query node sends to the store for its first searches: to find the latest
+/// version, and to read its manifest.
 const REQUESTS_MAX: u64 = 5;
 
 /// The record of a query node, from its start to its end.
 struct Session {
     /// The keys that each search found.
     found: Vec<Vec<String>>,
-    /// Its requests to the store.
+    /// The number of the node's requests to the store.
     requests: u64,
-    /// The reads that I/O nodes answered instead.
+    /// The number of reads that I/O nodes answered instead of the store.
     avoided: u64,
 }
 
@@ -93,7 +93,7 @@ async fn a_new_query_node_reads_indexes_from_the_drives_and_not_from_the_store()
     s3.put_folder(&words.uri, "/lake/words");
     let by_words = By::Text(Text { words: "small animal".into(), ..Default::default() });
     let searches = [search(by_vector(words.vector(7))), search(by_words)];
-    // The table in its folder, whose indexes are not read through I/O nodes.
+    // Serve the same table from its folder. Indexes in folders are not read through I/O nodes.
     let local = words.serve(1).await;
     let mut expected = Vec::new();
     for search in &searches {
@@ -174,7 +174,7 @@ async fn a_file_that_is_gone_changed_or_outside_the_table_is_refused() {
         let answer = s3.request("PUT", &format!("/lake/words/{path}"), content).unwrap();
         assert!(answer.contains(" 200 "), "{answer}");
     };
-    // Two blocks and a bit. Byte n is n / 4096.
+    // The file has two blocks and 10 bytes more. Each byte is the number of its sector, modulo 256.
     let sectors_of_file = 2 * 128 + 1;
     let size = (sectors_of_file - 1) * 4096 + 10;
     let content: Vec<u8> = (0..size).map(|at| (at / 4096) as u8).collect();
@@ -204,8 +204,8 @@ async fn a_file_that_is_gone_changed_or_outside_the_table_is_refused() {
     let refused = io.client.open_file(open, soon()).await.unwrap_err();
     assert_eq!(refused.reason, Reason::TableNotServed);
 
-    // The file is overwritten by one of the same size. Blocks 0 and 2 were read before, block 1 was not: it is refused,
-    // and the others stay what they were.
+    // The file is overwritten by one of the same size. Blocks 0 and 2 were read before, so their old bytes are still
+    // served. Block 1 was not read before, and is refused.
     let s3 = s3.emptied().await;
     put(&s3, "_indices/u/a.idx", &vec![9; content.len()]);
     let refused = sectors(&io, "_indices/u/a.idx", 0, &[130]).await.unwrap_err();
@@ -252,7 +252,7 @@ async fn a_new_version_costs_requests_for_what_has_changed_and_not_for_the_whole
         let before_io = io.describe().await.store.unwrap().reads;
         node.refresh().await;
         let used = reader.store_use();
-        // The new fragment's first row.
+        // Take the new fragment's first row.
         drop(take(vec![u64::from(fragments) << 32]).await.unwrap().collect().await.unwrap());
         let of_io = io.describe().await.store.unwrap().reads - before_io;
         let of_query = used.reads + used.writes - before.reads - before.writes;
@@ -263,6 +263,7 @@ async fn a_new_version_costs_requests_for_what_has_changed_and_not_for_the_whole
         node.shutdown(Duration::from_secs(10)).await.unwrap();
         io.stop().await;
     }
-    // The requests of the I/O node depend on whether its fills and its reads of the row meet.
+    // The number of the I/O node's requests depends on whether its read of the row and the fill of the row's chunk
+    // overlap.
     assert!(costs.iter().all(|&(query, io)| query <= 6 && io <= 20), "{costs:?}");
 }

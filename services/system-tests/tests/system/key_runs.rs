@@ -105,7 +105,7 @@ async fn runs_beside_a_table_in_s3_are_loaded_with_one_listing_and_one_read_each
     assert_eq!(sources(&cluster).await, [1.0, 0.0, 0.0]);
     cluster.stop().await;
 
-    // A damaged file is refused, and replaced by the next command.
+    // A damaged file is refused, and replaced when runs are written again.
     files.delete(&file.name).await.unwrap();
     let path = format!("/lake/words/_bireme/keys/{}", file.name);
     let mut bytes = run.to_bytes();

@@ -1,4 +1,4 @@
-//! Tests keys of every type that a key column may have, by single calls and on a stream. They are looked up in the key
+//! Tests keys of every kind except integers and texts, by single calls and on a stream. They are looked up in the key
 //! index, loaded or built, through a BTREE, and by a scan.
 
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ use wire::{Fault, Reason};
 
 use crate::cluster::{Cluster, folder, soon};
 
-/// The number of keys of each type. Only keys of even number have a row.
+/// The number of keys of each type. Only keys with an even number have a row.
 const KEYS: i64 = 160;
 
 /// The number of the first key in the second data file.
@@ -135,7 +135,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// Writes a data file with a BTREE, and another one without.
+    /// Writes two data files for each table. A BTREE covers only the first.
     async fn write() -> Self {
         let folder = folder();
         let place = |name| (name, folder.path().join(name));

@@ -1,5 +1,5 @@
 //! A block device with unreadable sectors: a loop device whose file is truncated. The kernel fails reads beyond the
-//! file's end with EIO. The error passes through the whole node: the kernel, the ring, the stages and the filler.
+//! file's end with EIO. The error passes from the kernel through the whole node: the ring, the stages and the filler.
 //!
 //! The test needs root and loop devices. Without them it prints a message and is skipped, or fails if
 //! BIREME_REQUIRE_LOOP is set.
@@ -25,7 +25,7 @@ const HEAD_BYTES: u64 = 1 << 20;
 /// The maximum time to wait until the drive is retired.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A loop device, which is detached when this is dropped.
+/// A loop device, which is detached when the value is dropped.
 struct Loop {
     device: PathBuf,
     file: PathBuf,
@@ -118,7 +118,7 @@ async fn the_table_answers_for_unreadable_sectors() {
     assert!(total(&cut, |c| c.bad_sectors) > 0, "{cut:?}");
     assert!(total(&cut, |c| c.table_rows) > 0 && cut.extents_dropped > 0, "{cut:?}");
 
-    // The whole device is unreadable. The drive is retired, and the node continues to serve.
+    // The whole device but its head is unreadable. The drive is retired, and the node continues to serve.
     device.cut(HEAD_BYTES);
     let began = std::time::Instant::now();
     loop {

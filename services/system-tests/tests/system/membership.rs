@@ -108,7 +108,7 @@ impl Followed {
         .await;
     }
 
-    /// Waits until the Status of each of the node's cores matches. Connections are dealt to the cores in turn.
+    /// Waits until `what` holds for the Status of each of the node's cores. Connections are dealt to the cores in turn.
     async fn until(&self, what: impl Fn(&StatusResponse) -> bool) -> StatusResponse {
         let (mut last, deadline) = (None, soon());
         for _core in 0..2 {
@@ -137,7 +137,7 @@ impl Followed {
         assert_eq!((last.extents_failed, last.extents_done), (0, last.extents_total));
     }
 
-    /// Returns for each I/O node the number of rows that it served, and how many of them it read from the table.
+    /// Returns, for each I/O node, the number of rows that it served, and how many of them it read from the table.
     async fn served(&self) -> Vec<(u64, u64)> {
         let mut all = Vec::new();
         for io in &self.io {
@@ -147,7 +147,7 @@ impl Followed {
         all
     }
 
-    /// Restarts the last node over the same drive, at another address.
+    /// Restarts the last node on the same drive, at another address.
     async fn restart(&mut self, folder: TempDir) {
         let mut config = io_config(folder.path());
         config.name = format!("io-{}", self.io.len());

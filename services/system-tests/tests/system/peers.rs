@@ -70,7 +70,7 @@ async fn each_call(client: &FetchClient, uri: &str) -> [Result<(), Fault>; 3] {
     [fetched.await, warmed.await, described.await]
 }
 
-/// Returns the settings of a server with this certificate that asks clients for one of `authority`.
+/// Returns the settings of a server that has this certificate, and asks clients for a certificate of `authority`.
 fn server(authority: &Authority, pair: &Pair) -> ServerTlsConfig {
     let (cert, key) = (pair.cert.clone(), pair.key.clone());
     ServerTlsConfig { cert, key, client_ca: Some(authority.ca.clone()), crl: None }
@@ -121,7 +121,7 @@ async fn only_named_peers_of_the_authority_are_answered() {
     }
     assert!(refused(io, "other_name").await >= 3);
 
-    // Health is answered to everyone who can connect.
+    // Health checks are answered for everyone who can connect.
     let read = |file: &Option<PathBuf>| std::fs::read(file.as_ref().unwrap()).unwrap();
     let tls = tonic::transport::ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(read(&other.ca)))

@@ -1,5 +1,5 @@
-//! Measures the recall of WordNet's index through both tiers, and searches with it: what a curve says, and what searches by
-//! it find, is compared with brute force.
+//! Measures recall curves of WordNet's vector index through both tiers. The recall that a curve gives for a setting is
+//! compared with the recall of searches with that setting, which brute force determines.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ const FRESH: usize = 40;
 const WANTED: f32 = 0.95;
 const FOUND_MIN: f64 = 0.90;
 
-/// Returns questions that no row is: vectors of rows with noise of a tenth of their length.
+/// Returns questions that equal no row: vectors of rows, with noise of at most a tenth of their length.
 fn fresh(words: &Words) -> Vec<Vec<f32>> {
     let mut random = StdRng::seed_from_u64(11);
     let rows = words.keys().len();

@@ -98,7 +98,7 @@ async fn a_refused_start_does_not_change_the_drives() {
     let (folder, before) = warmed_and_stopped(&uri).await;
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    // With another segment size, a starting node would divide its slabs again.
+    // With another segment size, a starting node would divide its slabs anew.
     let mut config = IoConfig { segment: ByteSize::mib(32), ..io_config(folder.path()) };
     config.drives[0].size = Some(SLAB);
     let memory = ByteSize::mib(100);

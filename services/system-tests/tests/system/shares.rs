@@ -164,7 +164,7 @@ async fn a_pinned_table_is_filled_up_to_its_maximum_and_other_rows_come_from_the
 async fn guarantees_beyond_the_drives_are_refused_at_the_start() {
     let folder = folder();
     let mut config = io_config(folder.path());
-    // Guarantees may take two thirds of all segments but four: of 19 segments of a MiB.
+    // Guarantees may take two thirds of all segments but four. The drive has 23 segments of a MiB, so that is 12.7 MiB.
     small(&mut config, vec![share("/a", 0, Some(9), true), share("/b", 3, None, false)]);
     config.serve = ["/a", "/b"].map(|uri| lake::UriPrefix::of_config(uri).unwrap()).into();
     // Start the node within this test's runtime: if the start fails there, it must drop the node's own runtimes without

@@ -1,5 +1,5 @@
-//! Tests both tiers with a table in an S3 server (moto), a separate process, even while that server refuses requests or
-//! is down.
+//! Tests both tiers with a table in an S3 server (moto), which is a separate process. In some tests, it refuses
+//! requests or is down.
 //!
 //! `BIREME_S3_SERVER` names the program `moto_server`. Without it, these tests print a message and are skipped.
 
@@ -30,7 +30,7 @@ use wire::query::GetRequest;
 
 use crate::cluster::{Cluster, Io, folder, sample, soon};
 
-/// The header of credentials. The server compares them with nothing, but deletes nothing without them.
+/// The header with the credentials. By default, the server accepts any credentials, but deletes nothing without them.
 const CREDENTIALS: &str = "Authorization: AWS someone:something";
 
 /// The server, which ends with the test.

@@ -345,7 +345,7 @@ async fn metrics_equal_status() {
     assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
     let text = String::from_utf8(text).unwrap();
     assert!(text.ends_with("# EOF\n"));
-    // Parsers of the text format 0.0.4 know only these types.
+    // Parsers of the text format 0.0.4 know these types too, but not all types of OpenMetrics.
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.rsplit_once(' '));
     for (name, kind) in types {
         assert!(["counter", "gauge", "histogram"].contains(&kind), "{name} is a {kind}");
@@ -385,7 +385,7 @@ async fn metrics_equal_status() {
     let shared = ["merged", "deduplicated"]
         .map(|how| value(&text, &format!("bireme_io_coalesced_total{{how=\"{how}\"}}")));
     assert_eq!(shared.iter().sum::<f64>(), sum(|core| core.shared_pieces));
-    // All was warm, so only rows without an extent were read from the table.
+    // No drive fails, so only rows without an extent are read from the table.
     let misses = value(&text, "bireme_io_extents_misses_total");
     assert_eq!(misses, value(&text, "bireme_io_rows_from_table_total"));
     let hits = value(&text, "bireme_io_extents_hits_total");

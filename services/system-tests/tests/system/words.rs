@@ -210,13 +210,13 @@ async fn a_search_by_key_equals_a_search_by_its_vector() {
     cluster.stop().await;
 }
 
-/// The words of a gloss, in lower case.
+/// Returns the words of a gloss, in lower case.
 fn words_of(gloss: &str) -> Vec<String> {
     let words = gloss.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect()
 }
 
-/// Whether the index takes `word` for `wanted`, whose stem it is.
+/// Returns whether the index takes `word` for a form of `wanted`, which is a stem.
 fn is_form(word: &str, wanted: &str) -> bool {
     word == wanted || word.strip_suffix('s') == Some(wanted)
 }
@@ -291,7 +291,7 @@ async fn text_queries_find_the_glosses_that_they_describe() {
             && !has("river")
     });
     assert_eq!(find(TextKind::Boolean(boolean)).await, expected);
-    // A misspelt word finds the rows that have the word.
+    // With fuzziness, a misspelt word finds the rows that have the intended word.
     assert_eq!(find(TextKind::Match(matching("whalle"))).await, [""; 0]);
     let expected = of_glosses(&|gloss| has_word(gloss, "whale"));
     let one_edit = TextMatch { fuzziness: 1, ..matching("whalle") };

@@ -76,7 +76,7 @@ impl Caller {
         }
     }
 
-    /// Returns a random table name. A table of that name may not exist.
+    /// Returns a random table name. There may be no table of that name.
     fn table(&mut self) -> &'static str {
         match self.dice.random_range(0..10) {
             0 => ABSENT[self.dice.random_range(0..ABSENT.len())],
@@ -478,7 +478,7 @@ impl Caller {
     }
 
     /// Checks that an answer names no table that the caller was not allowed to see at any time since `began`, except
-    /// the table named in the caller's own request, and that the answer contains no folder.
+    /// the table named in the caller's own request, and that the answer does not contain the folder of the tables.
     fn hides(&self, shown: &str, asked: &str, began: Instant, rpc: &str) {
         let policies = self.around.file.in_force(began, Instant::now());
         for table in TABLES.iter().filter(|&&table| table != asked) {

@@ -102,7 +102,7 @@ impl Grant {
 /// A policy.
 #[derive(Debug)]
 pub struct Policy {
-    /// Whether the policy contains each of the [`KEYS`].
+    /// For each of the [`KEYS`], whether the policy contains it.
     keys: [bool; 2],
     /// Whether the policy contains the issuer of the tokens.
     has_issuer: bool,

@@ -53,7 +53,7 @@ pub struct Reachable {
     node: Option<IoNode>,
     config: IoConfig,
     disk: SimDisk,
-    /// The reader of tables of the node, which is dropped with the node's last thread.
+    /// The node's reader of tables, which is dropped with the node's last thread.
     reader: Weak<Lake>,
     proxy: watch::Sender<ProxyState>,
     serving: JoinHandle<()>,
@@ -197,14 +197,14 @@ enum Trouble {
 }
 
 /// Injects faults into one random node at a time until `stop`. Then starts all nodes again, so that retired drives
-/// serve again, and returns the reachable nodes.
+/// serve again, and returns the nodes.
 pub async fn inject(
     mut nodes: Vec<Reachable>,
     mut dice: StdRng,
     around: Arc<Around>,
     stop: CancellationToken,
 ) -> Vec<Reachable> {
-    // Every kind of fault occurs in each round, in random order.
+    // Each round begins with damage, and then has every kind of fault once, in random order.
     let mut round = Vec::new();
     while !stop.is_cancelled() {
         let trouble = round.pop().unwrap_or_else(|| {
