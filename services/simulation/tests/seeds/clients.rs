@@ -58,13 +58,13 @@ pub struct Seen {
     pub looks: Cell<u64>,
     /// Descriptions of a node that was not ready.
     pub looks_before_ready: Cell<u64>,
-    /// Tables with a guarantee that held bytes in the previous description, counted in each description.
+    /// Checks of guarantees, of tables that already held bytes in the previous description.
     pub minima: Cell<u64>,
-    /// Tables that had at least half of their maximum, counted in each description.
+    /// Checks of maxima, of tables that had at least half of their maximum.
     pub maxima: Cell<u64>,
-    /// Pinned tables that held bytes in the previous description, counted in each description.
+    /// Checks of pinned tables that already held bytes in the previous description.
     pub pinned: Cell<u64>,
-    /// The first violation, described in words.
+    /// A description of the first violation.
     pub wrong: RefCell<Option<String>>,
 }
 
@@ -268,7 +268,7 @@ impl Client {
         let dice = &mut self.dice;
         let file = dice.pick(&FILES);
         let bytes = if dice.per_mille(500) { file.bytes } else { 0 };
-        // Mostly a range; a few sectors are behind the file's end.
+        // A range of up to 150 sectors, which may extend beyond the file's end.
         let sectors = file.sectors() as usize;
         let first = dice.below(sectors) as u32;
         let count = [1, 2, 150][dice.below(3)];

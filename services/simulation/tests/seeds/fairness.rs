@@ -50,7 +50,7 @@ fn seeds() -> u64 {
     if variable("BIREME_MINUTES").is_some() { 8 } else { 1 }
 }
 
-/// The maximum of the good tenant's p99 beside a flood, relative to its p99 beside a tenant that asks for its own
+/// The maximum of the good tenant's p99 beside a flood, relative to its p99 beside a tenant that requests exactly its
 /// share.
 const RISE_MAX: f64 = 1.1;
 
@@ -243,7 +243,7 @@ impl Tenant {
     }
 }
 
-/// Returns the table. Each of its rows lies in one or two sectors of its own.
+/// Returns the table. Each of its rows takes more than a third of a sector, so few rows of a request share a sector.
 fn table() -> &'static Version {
     &TABLES[2][0]
 }
@@ -327,7 +327,7 @@ fn run(seed: u64, shape: &Shape, times: f64) -> Outcome {
     }
 }
 
-/// Checks a shape of load with several seeds.
+/// Checks a shape of load with each seed.
 fn check(shape: &Shape) {
     for seed in 0..seeds() {
         let (own, flood) = (run(seed, shape, 1.0), run(seed, shape, 10.0));

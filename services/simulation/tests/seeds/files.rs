@@ -13,7 +13,7 @@ pub struct File {
     pub bytes: u64,
 }
 
-/// All files. The first has several blocks; the sizes of two are no multiples of a sector.
+/// All files. The first has several blocks. The sizes of the first and the last are not multiples of a sector.
 pub static FILES: [File; 3] = [
     File { table: "s3://sim/vectors", path: "_indices/a/index.idx", bytes: (3 << 19) + 1234 },
     File { table: "s3://sim/vectors", path: "_indices/a/auxiliary.idx", bytes: 1 << 19 },
@@ -32,7 +32,7 @@ impl File {
         range.map(|at| word(at)[(at % 8) as usize]).collect()
     }
 
-    /// Returns a sector, filled up with zeros; `None` behind the file's end.
+    /// Returns a sector, padded with zeros. Returns `None` if the sector is beyond the file's end.
     pub fn sector(&self, number: u32) -> Option<Vec<u8>> {
         let start = u64::from(number) * SECTOR_BYTES as u64;
         (start < self.bytes).then(|| {

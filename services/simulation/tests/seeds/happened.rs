@@ -1,4 +1,4 @@
-//! Counts events of runs: a simulation in which an event never happens does not test it.
+//! Counts the events of runs: an event that never happens in the simulation is not tested.
 
 use std::collections::BTreeMap;
 use std::fmt;

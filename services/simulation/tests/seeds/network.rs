@@ -131,7 +131,7 @@ impl Net {
         self.lock().listening.entry(node.to_owned()).or_default();
     }
 
-    /// Ends a node's listening. Its connections remain open.
+    /// Makes a node stop listening. Its connections remain open.
     pub fn unlisten(&self, node: &str) {
         let waiting = self.lock().listening.remove(node);
         // Dropped after the lock is released, because dropping an end locks the network.
@@ -264,7 +264,7 @@ impl Connection {
         self.is_held[0] || self.is_held[1]
     }
 
-    /// Takes all wakers that wait for the connection.
+    /// Takes the wakers of all tasks that wait for the connection.
     fn wakers(&mut self) -> Vec<Waker> {
         let of_way = |way: &mut Way| [way.reader.take(), way.writer.take()];
         self.ways.iter_mut().flat_map(of_way).flatten().collect()

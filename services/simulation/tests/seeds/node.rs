@@ -181,8 +181,8 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()
 }
 
-/// Returns shares for drives of 9 segments or more. Two thirds of a drive's segments, not counting four, can be
-/// guaranteed.
+/// Returns shares for drives of 9 segments or more. Four segments of a drive cannot be guaranteed, and of the others,
+/// two thirds can.
 fn shares(dice: &mut Dice) -> Vec<ShareConfig> {
     let kib = |dice: &mut Dice, range| ByteSize::kib(dice.in_range(range));
     let share = |table: usize| ShareConfig {
@@ -202,7 +202,7 @@ fn shares(dice: &mut Dice) -> Vec<ShareConfig> {
     shares
 }
 
-/// Returns the fills that must end before the node is ready.
+/// Returns the fills that a starting node waits for before it is ready.
 fn start_warms(dice: &mut Dice) -> Vec<StartWarmConfig> {
     let warm = |table: usize, version: u64| StartWarmConfig {
         uri: TABLES[table][0].uri.to_owned(),

@@ -38,9 +38,9 @@ pub struct StoreTroubles {
     pub failing_per_mille: u64,
     /// The number of requests in 1,000 that take ten seconds longer.
     pub hanging_per_mille: u64,
-    /// The number of answers in 1,000 with bytes of a file that are cut short.
+    /// The number of reads of a file in 1,000 whose answers are cut short.
     pub truncated_per_mille: u64,
-    /// Ids of fragments, of all tables, whose files are missing.
+    /// The ids of the fragments, in any table, whose files are missing.
     pub vanished: BTreeSet<u32>,
 }
 

@@ -242,8 +242,8 @@ fn end(kind: FaultKind, node: &mut Node, store: &Store) {
     }
 }
 
-/// Flips a bit or makes a sector unreadable, always behind the superblock: if the superblock is lost, an operator has
-/// to repair the drive.
+/// Flips a bit or makes a sector unreadable, but never in the drive's first MiB, which contains the superblock: if the
+/// superblock is lost, an operator has to repair the drive.
 fn rot(dice: &mut Dice, node: &Node) {
     let slabs = node.disk.slabs();
     let drive = dice.below(slabs.len());

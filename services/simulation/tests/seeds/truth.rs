@@ -19,7 +19,7 @@ use crate::dice::Dice;
 /// The dimension of vectors, which take 1 KiB each.
 pub const DIMENSION: usize = 256;
 
-/// All tables, each with its versions from 1.
+/// All tables, each with its versions. Versions are numbered from 1.
 pub static TABLES: LazyLock<Vec<Vec<Version>>> =
     LazyLock::new(|| vec![vectors(), documents(), scanned()]);
 
@@ -157,8 +157,8 @@ fn vectors() -> Vec<Version> {
     ]
 }
 
-/// Returns the version of a table that is larger than the drives of most nodes, so that its rows evict those that are
-/// read often.
+/// Returns the version of a table that is larger than the drives of most nodes, so that its fills evict rows of other
+/// tables that are read often.
 fn scanned() -> Vec<Version> {
     let schema = Arc::new(Schema::new(vec![
         Field::new("id", DataType::Int64, false),
