@@ -242,7 +242,7 @@ fn table(uri: &Path) -> TableConfig {
     TableConfig { uri: uri.to_str().unwrap().into(), ..TableConfig::default() }
 }
 
-/// Returns the entry of a node for a list of I/O nodes.
+/// Returns a node's entry in a list of I/O nodes.
 pub fn member(node: &IoNode) -> IoNodeConfig {
     IoNodeConfig::at(node.local_addr().to_string()).named(node.config().name.clone())
 }

@@ -33,7 +33,7 @@ fn addr(id: u32) -> RowAddr {
     RowAddr::new(id / ROWS_PER_FRAGMENT, id % ROWS_PER_FRAGMENT)
 }
 
-/// Writes a table. Each vector's elements are its row's id. The table exists as long as its folder.
+/// Writes a table. All elements of a row's vector are the row's id. The table exists as long as its folder.
 pub async fn table(rows: usize) -> (TempDir, String) {
     let folder = folder();
     let uri = folder.path().join("table").to_str().unwrap().to_owned();

@@ -1,5 +1,6 @@
-//! A block device with unreadable sectors: a loop device whose file is truncated. The kernel fails reads beyond the
-//! file's end with EIO. The error passes from the kernel through the whole node: the ring, the stages and the filler.
+//! Tests a block device with unreadable sectors: a loop device whose file is truncated. The kernel fails reads beyond
+//! the file's end with EIO. The error passes from the kernel through the whole node: the ring, the stages and the
+//! filler.
 //!
 //! The test needs root and loop devices. Without them it prints a message and is skipped, or fails if
 //! BIREME_REQUIRE_LOOP is set.

@@ -17,7 +17,7 @@ use crate::words::{Words, by_vector, search, synsets, warm, words};
 /// The number of fresh questions. Their mean recall has a standard error of 0.015 near 0.95.
 const FRESH: usize = 40;
 
-/// The recall that is asked for, and the least that fresh questions must find: 0.95 less three standard errors.
+/// The recall that is asked for, and the minimum that fresh questions must find, about three standard errors below it.
 const WANTED: f32 = 0.95;
 const FOUND_MIN: f64 = 0.90;
 
@@ -72,7 +72,7 @@ async fn a_curve_says_what_searches_find_and_fresh_questions_reach_the_recall_th
     warm(&cluster).await;
     let table = || TuneRequest { table: "words".into(), ..Default::default() };
 
-    // The recall that a curve gives for its questions is the recall of the same searches.
+    // The recall that a curve gives for its questions must be the recall that the same searches reach.
     let given = questions.iter().map(|it| Vector { values: it.clone() }).collect();
     let of_fresh = tuned(&cluster.client, TuneRequest { questions: given, ..table() }).await;
     let of_10 = of_fresh.of_k.iter().find(|it| it.k == 10).unwrap();
@@ -85,11 +85,11 @@ async fn a_curve_says_what_searches_find_and_fresh_questions_reach_the_recall_th
         let with = |it| SearchRequest { nprobes, refine_factor: Some(factor), ..it };
         let found = recall(&cluster, &questions, &exact, with).await;
         println!("nprobes {nprobes}, refine {factor}: recall@10 {found}, by the curve {said}");
-        // Rows whose distances differ by rounding only may be in either answer.
+        // Rows whose distances differ only by rounding may be in either answer.
         assert!((found - said).abs() < 0.01, "{found} {said}");
     }
 
-    // The rows of the exact answers were scored by the I/O nodes.
+    // To find the exact answers, the I/O nodes score every row for each question.
     let scored = async || {
         let mut rows = 0;
         for io in &cluster.io {

@@ -24,7 +24,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// The maximum time until nodes use changed TLS files for new connections: two check intervals of 5 s, and a second.
 const CHECKED: Duration = Duration::from_secs(11);
 
-/// The maximum time until all clients of connections with an earlier certificate have reconnected.
+/// The maximum time until all clients of connections with an earlier certificate have reconnected: 20 s after the
+/// change (docs/operating/tls.md), and 5 s as a margin.
 const RENEWED: Duration = Duration::from_secs(25);
 
 /// The files that nodes and callers read.
@@ -49,8 +50,8 @@ impl Live {
         self.replace(&format!("{name}.crt"), std::fs::read(&pair.cert).unwrap());
     }
 
-    /// Replaces all certificates: of the query node for its callers and for I/O nodes, of the I/O nodes, and of a
-    /// caller.
+    /// Replaces all certificates: the query node's two (for its callers and for I/O nodes), the I/O nodes' and a
+    /// caller's.
     fn replace_certificates(&self, callers: &Authority, tiers: &Authority) {
         self.replace_pair("query", &callers.issue("query.example", DAY));
         self.replace_pair("caller", &callers.issue("caller.example", DAY));

@@ -47,7 +47,7 @@ impl Drop for S3 {
 }
 
 impl S3 {
-    /// Starts a server. With `authorizes` it refuses unknown keys after the first call.
+    /// Starts a server. With `authorizes`, the server refuses unknown keys after the first call.
     pub async fn start(authorizes: bool) -> Option<Self> {
         let Some(program) = std::env::var_os("BIREME_S3_SERVER").filter(|p| !p.is_empty()) else {
             println!("skipped: BIREME_S3_SERVER names no S3 server");

@@ -119,7 +119,7 @@ impl Receiver {
     }
 }
 
-/// Returns a change of both configurations that sets their telemetry.
+/// Returns a function that sets the telemetry of both configurations.
 fn with_telemetry(telemetry: TelemetryConfig) -> impl Fn(&mut IoConfig, &mut QueryConfig) {
     move |io, query| {
         io.telemetry = telemetry.clone();

@@ -22,7 +22,7 @@ use wire::{Fault, Reason};
 use super::model::{ABSENT, BROKEN, May, Policy, PolicyFile, TABLES, Verdict, Who};
 use super::tables::{TestTable, key};
 
-/// The maximum time for which a caller waits for the next progress report of a Warm.
+/// The maximum time for which a caller waits for the next progress report of a Warm or a Tune.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The state that all callers of a run share.
@@ -30,7 +30,8 @@ pub struct Around {
     pub seed: u64,
     pub file: PolicyFile,
     pub tables: Vec<TestTable>,
-    /// The folder that contains all tables. No answer may contain its path.
+    /// The folder that contains all tables. No answer may contain its path, except a Status for a caller that may see
+    /// all tables.
     pub folder: String,
     pub counts: Mutex<BTreeMap<&'static str, u64>>,
 }
