@@ -52,7 +52,7 @@ pub struct Seen {
     pub unavailable_in_calm: Cell<u64>,
     /// Groups of concurrent fetches that were dropped before their last answer.
     pub dropped: Cell<u64>,
-    /// Messages that strangers sent, and that violate the protocol.
+    /// Messages that strangers sent. Most of them violate the protocol.
     pub strange: Cell<u64>,
     /// Descriptions of nodes that observers checked.
     pub looks: Cell<u64>,
@@ -115,7 +115,7 @@ struct Ask {
 /// A request for sectors of a file.
 struct SectorsAsk {
     file: &'static File,
-    /// The file's size, if the client knows it, or 0.
+    /// The file's size, or 0 if the client does not know it.
     bytes: u64,
     sectors: std::ops::Range<u32>,
 }

@@ -67,7 +67,7 @@ impl Stranger {
         }
     }
 
-    /// Sends bytes that are not HTTP/2.
+    /// Sends random bytes, some of them after the preface of HTTP/2.
     async fn noise(&mut self, name: &str) -> String {
         let uri: Uri = format!("http://{name}:7071").parse().unwrap();
         let Ok(mut carrier) = self.around.net.dial(&uri).await else {

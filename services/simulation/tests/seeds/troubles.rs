@@ -35,7 +35,7 @@ pub enum FaultKind {
     NetBreaks,
     /// Bytes arrive late and in pieces; clients read slowly.
     NetSlow,
-    /// The store fails, or hangs.
+    /// Requests to the store fail, hang or are slow, or their answers are cut short.
     StoreErrors,
     /// Files of the store are missing.
     StoreLoss,
