@@ -52,7 +52,7 @@ pub struct Seen {
     pub unavailable_in_calm: Cell<u64>,
     /// Groups of concurrent fetches that were dropped before their last answer.
     pub dropped: Cell<u64>,
-    /// Messages that strangers sent. Most of them violate the protocol.
+    /// Messages that strangers sent. Many of them violate the protocol.
     pub strange: Cell<u64>,
     /// Descriptions of nodes that observers checked.
     pub looks: Cell<u64>,
