@@ -486,6 +486,7 @@ mod tests {
             for block in 0..blocks / 2 {
                 let key = key_of(two, 1000 + block);
                 assert!(cache.read(key) || cache.fill(key));
+                assert!(cache.read(key));
             }
             scan(&mut cache, 100_000 * (1 + turn));
         }
