@@ -56,8 +56,8 @@ pub struct IoConfig {
     pub audit: Option<PathBuf>,
     /// The node's name, which placement uses; unique among the members.
     pub name: String,
-    /// The tables that are served: their URIs, or prefixes that end in `/`, such as `s3://bucket/tables/`. Any other is
-    /// refused, whether it exists or not; without any the node does not start.
+    /// The tables that are served: their URIs, or prefixes that end in `/`, such as `s3://bucket/tables/`. Any other
+    /// table is refused, whether it exists or not. If the list is empty, the node does not start.
     #[schemars(with = "Vec<String>")]
     pub serve: Vec<UriPrefix>,
     /// Locations that some tables may read in addition to their own folders. All others read nothing else.

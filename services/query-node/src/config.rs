@@ -47,7 +47,7 @@ pub struct QueryConfig {
     pub io_tls: Option<ClientTlsConfig>,
     /// The file of the secret that this node shares with the I/O nodes, for connections without TLS or in addition to
     /// it: one secret on a line, two while one replaces the other; the first one is used. I/O nodes that do not prove
-    /// that they know it are not believed. The file is read again when it changes.
+    /// that they know it are refused. The file is read again when it changes.
     #[schemars(extend("format" = "path"))]
     pub peer_secret: Option<PathBuf>,
     /// The node's name, for traces and status.
@@ -65,8 +65,8 @@ pub struct QueryConfig {
     pub tables: BTreeMap<String, TableConfig>,
     /// Folders of tables to serve, such as `s3://bucket/tables/`: local paths, or `s3://`, `gs://` or `az://`. A folder
     /// `NAME.lance` in it is the table `NAME`, as LanceDB and Lance's directory namespace lay tables out. The folders are
-    /// listed about every 5 s: tables that appear are served, those that have gone are not. If several tables have a name, it
-    /// stands for the one in `tables`, or else for that of the first folder.
+    /// listed about every 5 s: tables that appear are served, and tables that have gone are not. If several tables have the
+    /// same name, it stands for the one in `tables`, or else for the one in the first folder.
     #[schemars(with = "Vec<String>")]
     pub folders: Vec<TableFolder>,
     /// The I/O nodes, as a fixed list; at least one, unless `io_nodes_from` is set.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreLimits {
-    /// The maximum number of reads and listings in progress to one store. More wait.
+    /// The maximum number of reads and listings in progress to one store. Further ones wait.
     pub requests_max: usize,
 
     // The fields below are not settings: their values are the same for all users. Tests choose others.

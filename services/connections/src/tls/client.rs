@@ -22,7 +22,7 @@ use crate::Carrier;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientTlsConfig {
-    /// The authorities of servers' certificates. If left out, those that the system trusts.
+    /// The authorities that sign servers' certificates. If left out, the authorities that the system trusts.
     #[schemars(extend("format" = "path"))]
     pub ca: Option<PathBuf>,
     /// The client certificate, for servers that ask for one.
@@ -31,8 +31,8 @@ pub struct ClientTlsConfig {
     /// The private key of `cert`.
     #[schemars(extend("format" = "path"))]
     pub key: Option<PathBuf>,
-    /// The name that servers' certificates must have. If left out, the host that is connected to. Needed where nodes
-    /// are found by address.
+    /// The name that servers' certificates must have. If left out, the host name of the connection. Needed where
+    /// nodes are found by address.
     pub server_name: Option<String>,
     /// Certificate revocation lists (CRLs), issued by `ca` or by an intermediate authority below it. Certificates of
     /// an authority without a list here count as not revoked. A list whose next update is overdue is still used.

@@ -28,7 +28,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServerTlsConfig {
-    /// The node's certificate, with those between it and its authority.
+    /// The node's certificate, followed by the intermediate certificates between it and its authority.
     #[schemars(extend("format" = "path"))]
     pub cert: PathBuf,
     /// The private key of `cert`.
