@@ -22,7 +22,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
         tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
         bireme.warm(tier.query, TABLE)
-        build_index(tier, profile)
+        build_index(tier, TABLE, KEY)
         without = bireme.query_node(tier.io, {TABLE: profile.table(TABLE)}, BIREME_QUERY_KEY_INDEX="0")
         bireme.ready(without, [TABLE])
         btree = Tier(bireme, tier.io, without)
@@ -38,17 +38,17 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     return results | {"machine": machine.describe([profile.folder])}
 
 
-def build_index(tier: Tier, profile: Profile) -> None:
+def build_index(tier: Tier, table: str, key: str) -> None:
     """Looks keys up, which starts the build of the key index, and waits until the index covers the table."""
-    tier.bench("get", TABLE, WARM_UP_SECONDS, "--key-column", KEY, "--concurrency", "1")
+    tier.bench("get", table, WARM_UP_SECONDS, "--key-column", key, "--concurrency", "1")
     until = time.monotonic() + BUILD_SECONDS
     while True:
-        [described] = tier.bireme.run(tier.query, "describe", TABLE)
+        [described] = tier.bireme.run(tier.query, "describe", table)
         index = described["key_index"]
         if index and not index["missing_rows"]:
             return
         if time.monotonic() > until:
-            raise RuntimeError(f"the key index does not cover {profile.table(TABLE)}: {index}")
+            raise RuntimeError(f"the key index does not cover {table}: {index}")
         time.sleep(0.1)
 
 

@@ -1,20 +1,23 @@
 """Measures look-ups on Lookup streams beside single Gets, the same rows fetched by address, messages that need no work,
-pylance and Redis, all in memory."""
+pylance and Redis, in memory; and look-ups from the drive beside fio's reads of it."""
 
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from . import machine, memory, peers
+from . import fio, machine, memory, peers
 from .bireme import Bireme
-from .keys import TABLE, build_index
+from .keys import build_index
 from .profile import Profile
 from .redis import Redis
-from .tables import KEY
+from .tables import PAIR_BYTES
 from .tier import Tier, core_seconds
 
+TABLE, KEY = "pairs", "key"
 WARM_UP_SECONDS = 1.0
 FETCH_ROWS = 500
+# The depths at which fio reads the drive; the best one counts.
+FIO_DEPTHS = [128, 256, 512]
 
 # The loads of `bench get`: title, arguments.
 GETS = {
@@ -28,6 +31,10 @@ GETS = {
         ["--streams", "1", "--keys", "64", "--concurrency", "64", "--distribution", "missing"],
     ),
     "lookup_16": ("Lookup, 16 keys a batch", ["--streams", "1", "--keys", "16", "--concurrency", "128"]),
+    "lookup_1_alone": (
+        "Lookup, one key a batch, one at a time",
+        ["--streams", "1", "--keys", "1", "--concurrency", "1", "--threads", "1"],
+    ),
     "lookup_1": ("Lookup, one key a batch", ["--streams", "1", "--keys", "1", "--concurrency", "512"]),
     "get_64": ("Get, 64 keys", ["--keys", "64", "--concurrency", "32"]),
     "get_1": ("Get, one key, 64 callers", ["--keys", "1", "--concurrency", "64"]),
@@ -40,6 +47,10 @@ EMPTY = {
     "empty_call_alone": ("no work, unary, one caller", ["--concurrency", "1"]),
 }
 FETCH = "fetch"
+TAKE = "take_1_alone"
+DRIVE = "drive_64"
+DRIVE_LOAD = ["--streams", "1", "--keys", "64", "--concurrency", "32"]
+FIO = "fio"
 PYLANCE = "pylance_64"
 # The loads of Redis: title, requests in flight on each connection, requests for each second of the profile.
 REDIS = {
@@ -48,6 +59,9 @@ REDIS = {
 }
 TITLES = {name: title for name, (title, _) in (GETS | EMPTY).items()} | {
     FETCH: f"the same rows by address, {FETCH_ROWS} a batch",
+    TAKE: "one row by address through both tiers, one at a time",
+    DRIVE: "Lookup, 64 keys a batch, from the drive",
+    FIO: "fio, random reads of 4 KiB, best depth",
     PYLANCE: "pylance, `IN` of 64 keys, 2 threads",
     **{name: title for name, (title, *_) in REDIS.items()},
 }
@@ -55,31 +69,48 @@ TITLES = {name: title for name, (title, _) in (GETS | EMPTY).items()} | {
 
 def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     """Measures each load in each round, in turn. Keys without a row count too."""
-    runs: dict[str, list[dict]] = {name: [] for name in TITLES}
     nodes = Bireme(binary, logs, profile.folder)
-    with memory.folder(profile) as folder, nodes as bireme, Redis(profile.payload_rows) as redis:
-        tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
-        bireme.warm(tier.query, TABLE)
-        build_index(tier, profile)
-        for number in range(profile.rounds):
-            loads: dict[str, Callable[[], dict]] = {
-                name: lambda arguments=arguments: _get(tier, profile, number, arguments)
-                for name, (_, arguments) in GETS.items()
-            }
-            loads |= {
-                name: lambda arguments=arguments: _empty(tier, profile, arguments) for name, (_, arguments) in EMPTY.items()
-            }
-            loads[FETCH] = lambda: _fetch(tier, profile, number)
-            loads[PYLANCE] = lambda: _pylance(profile, number)
-            loads |= {
-                name: lambda requests=requests, pipelined=pipelined: redis.get(int(requests * profile.seconds), pipelined)
-                for name, (_, pipelined, requests) in REDIS.items()
-            }
-            for name in list(loads)[:: -1 if number % 2 else 1]:
-                runs[name].append(loads[name]())
-            done = ", ".join(f"{name} {runs[name][-1]['keys_per_s']:,.0f}" for name in runs)
-            print(f"lookups, round {number + 1} of {profile.rounds}, keys/s: {done}", flush=True)
+    slabs = [folder / "slab-pairs" for folder in profile.drive_folders]
+    try:
+        with memory.folder(profile) as folder, nodes as bireme, Redis(profile.payload_rows) as redis:
+            tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
+            print("writing the drive's slabs", flush=True)
+            fio.write_once(slabs, profile.slab_gib)
+            drive = Tier.start(bireme, profile, [TABLE], slabs, keep=True, BIREME_IO_OVERWRITE="true")
+            for it in [tier, drive]:
+                bireme.warm(it.query, TABLE)
+                build_index(it, TABLE, KEY)
+            runs = _rounds(profile, tier, drive, slabs, redis)
+    finally:
+        for slab in slabs:
+            slab.unlink(missing_ok=True)
     return {"runs": runs, "machine": machine.describe([profile.folder])}
+
+
+def _rounds(profile: Profile, tier: Tier, drive: Tier, slabs: list[Path], redis: Redis) -> dict[str, list[dict]]:
+    runs: dict[str, list[dict]] = {name: [] for name in TITLES}
+    for number in range(profile.rounds):
+        loads: dict[str, Callable[[], dict]] = {
+            name: lambda arguments=arguments: _get(tier, profile, number, arguments)
+            for name, (_, arguments) in GETS.items()
+        }
+        loads |= {
+            name: lambda arguments=arguments: _empty(tier, profile, arguments) for name, (_, arguments) in EMPTY.items()
+        }
+        loads[FETCH] = lambda: _fetch(tier, profile, number)
+        loads[TAKE] = lambda: _take(tier, profile, number)
+        loads[DRIVE] = lambda: _get(drive, profile, number, DRIVE_LOAD)
+        loads[FIO] = lambda: _fio(profile, slabs)
+        loads[PYLANCE] = lambda: _pylance(profile, number)
+        loads |= {
+            name: lambda requests=requests, pipelined=pipelined: redis.get(int(requests * profile.seconds), pipelined)
+            for name, (_, pipelined, requests) in REDIS.items()
+        }
+        for name in list(loads)[:: -1 if number % 2 else 1]:
+            runs[name].append(loads[name]())
+        done = ", ".join(f"{name} {runs[name][-1]['keys_per_s']:,.0f}" for name in runs)
+        print(f"lookups, round {number + 1} of {profile.rounds}, keys/s: {done}", flush=True)
+    return runs
 
 
 def _get(tier: Tier, profile: Profile, number: int, arguments: list[str]) -> dict:
@@ -106,6 +137,25 @@ def _fetch(tier: Tier, profile: Profile, number: int) -> dict:
     tier.bench("fetch", TABLE, WARM_UP_SECONDS, *load)
     report = tier.bench("fetch", TABLE, profile.seconds, *load)
     return _rates(report, report["rows"])
+
+
+def _take(tier: Tier, profile: Profile, number: int) -> dict:
+    load = ["--rows", "1", "--concurrency", "1", "--threads", "1", "--connections", "1", "--seed", str(number)]
+    tier.bench("take", TABLE, WARM_UP_SECONDS, *load)
+    report = tier.bench("take", TABLE, profile.seconds, *load)
+    return _rates(report, report["rows"])
+
+
+def _fio(profile: Profile, slabs: list[Path]) -> dict:
+    slab_bytes = profile.pair_rows * PAIR_BYTES // len(slabs)
+    runs = [fio.random_reads(slabs, slab_bytes, depth, profile.jobs, profile.seconds / 2) for depth in FIO_DEPTHS]
+    best = max(runs, key=lambda it: it["iops"])
+    latency = {part: best[f"{part}_us"] for part in ["p50", "p99"]}
+    return best | {
+        "keys_per_s": best["iops"],
+        "keys_per_core_s": 1e6 / best["cpu_us_per_io"],
+        "latency_us": latency,
+    }
 
 
 def _pylance(profile: Profile, number: int) -> dict:
@@ -136,6 +186,7 @@ def goals(found: dict) -> list[tuple[str, float, float]]:
     rate, cpu = "keys_per_s", "keys_per_core_s"
     wanted = [
         ("keys/s on a Lookup stream, 64 a batch, relative to the same rows by address", "lookup_64", FETCH, rate, 0.6),
+        ("keys/s on a Lookup stream, 64 a batch, from the drive, relative to fio's reads/s", DRIVE, FIO, rate, 0.95),
         ("absent keys/s on a Lookup stream, relative to present ones", "lookup_64_missing", "lookup_64", rate, 2),
         ("keys/s on a Lookup stream, one a batch, relative to messages without work", "lookup_1", "empty_stream", rate, 0.4),
         ("gets/s of one key, 64 callers, relative to calls without work", "get_1", "empty_call", rate, 0.6),

@@ -20,6 +20,8 @@ class Profile:
     centres: int
     partitions: int
     payload_rows: int
+    pair_rows: int
+    document_rows: int
     scale_factor: int
     slab_gib: int
     ram_tier_gib: int
@@ -44,6 +46,8 @@ class Profile:
             centres=raw["vectors"]["centres"],
             partitions=raw["vectors"]["partitions"],
             payload_rows=raw["payload"]["rows"],
+            pair_rows=raw["pairs"]["rows"],
+            document_rows=raw["documents"]["rows"],
             scale_factor=raw["lineitem"]["scale_factor"],
             slab_gib=raw["cache"]["slab_gib"],
             ram_tier_gib=raw["cache"]["ram_tier_gib"],

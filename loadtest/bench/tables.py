@@ -1,4 +1,5 @@
-"""Makes the tables once and keeps them: vectors with an index, ten payload columns, TPC-H's lineitem."""
+"""Makes the tables once and keeps them: vectors with an index, ten payload columns, pairs of a key and a value, documents
+with a title and a vector, TPC-H's lineitem."""
 
 import json
 import subprocess
@@ -17,6 +18,9 @@ STEP = 50_000
 FRAGMENT_ROWS = 250_000
 # The payload table's key column, which has an index.
 KEY = "sku"
+# The columns of a pair's value, and the bytes of each. The key has 16 bytes.
+VALUES, VALUE_BYTES = 5, 20
+PAIR_BYTES = 16 + VALUES * VALUE_BYTES
 # The standard deviation of a vector's components around its centre's. That of the centres' components is 1.
 NOISE = 0.6
 
@@ -26,6 +30,8 @@ def make(profile: Profile, bireme: Path) -> None:
     for name, sizes, maker in [
         ("vectors", [profile.rows, profile.dimension, profile.centres, profile.partitions], vectors),
         ("payload", [profile.payload_rows, KEY], payload),
+        ("pairs", [profile.pair_rows], pairs),
+        ("documents", [profile.document_rows], documents),
         ("lineitem", [profile.scale_factor], lineitem),
     ]:
         # The mark is written last, so an unfinished table is made again.
@@ -103,11 +109,10 @@ def payload(profile: Profile, bireme: Path) -> None:
 
     def batches() -> Iterator[pa.RecordBatch]:
         rng = np.random.default_rng(1)
-        words = np.array([f"word{n:04d}" for n in range(5_000)])
         for start in range(0, profile.payload_rows, STEP):
             count = min(STEP, profile.payload_rows - start)
             ids = np.arange(start, start + count)
-            text = lambda length: [" ".join(row) for row in words[rng.integers(0, len(words), (count, length))]]
+            text = lambda length: texts(rng, count, length)
             yield pa.record_batch(
                 [
                     pa.array(ids),
@@ -126,6 +131,52 @@ def payload(profile: Profile, bireme: Path) -> None:
 
     write(profile, "payload", schema, batches())
     subprocess.run([str(bireme), "index", "--table", profile.table("payload"), "--key", KEY], check=True)
+
+
+def texts(rng: np.random.Generator, count: int, length: int) -> list[str]:
+    """Makes texts of `length` random words."""
+    words = np.array([f"word{n:04d}" for n in range(5_000)])
+    return [" ".join(row) for row in words[rng.integers(0, len(words), (count, length))]]
+
+
+def documents(profile: Profile, bireme: Path) -> None:
+    """Makes titles of six words, and vectors of 128 dimensions around as many centres as there are partitions."""
+    dimension, partitions = 128, 256
+    schema = pa.schema([("id", pa.int64()), ("title", pa.string()), ("vector", pa.list_(pa.float32(), dimension))])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        rng = np.random.default_rng(3)
+        centres = rng.standard_normal((partitions, dimension), dtype=np.float32)
+        for start in range(0, profile.document_rows, STEP):
+            count = min(STEP, profile.document_rows - start)
+            noise = rng.standard_normal((count, dimension), dtype=np.float32)
+            values = centres[rng.integers(0, partitions, count)] + np.float32(NOISE) * noise
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), dimension)
+            ids = pa.array(np.arange(start, start + count), pa.int64())
+            yield pa.record_batch([ids, pa.array(texts(rng, count, 6)), vectors], schema=schema)
+
+    write(profile, "documents", schema, batches())
+    index = [str(bireme), "index", "--table", profile.table("documents"), "--text", "title", "--vector", "vector"]
+    subprocess.run([*index, "--partitions", str(partitions), "--bits", "1"], check=True)
+
+
+def pairs(profile: Profile, bireme: Path) -> None:
+    """Makes keys of 16 bytes in random order, and values of 100 bytes in five columns."""
+    value = pa.binary(VALUE_BYTES)
+    schema = pa.schema([("key", pa.string()), *[(f"value{number}", value) for number in range(VALUES)]])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        rng = np.random.default_rng(2)
+        for start in range(0, profile.pair_rows, STEP):
+            count = min(STEP, profile.pair_rows - start)
+            # An odd factor maps different numbers to different ones, in no order.
+            keys = np.arange(start, start + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+            values = [pa.py_buffer(rng.bytes(count * VALUE_BYTES)) for _ in range(VALUES)]
+            columns = [pa.Array.from_buffers(value, count, [None, it]) for it in values]
+            yield pa.record_batch([pa.array([f"{key:016x}" for key in keys]), *columns], schema=schema)
+
+    write(profile, "pairs", schema, batches())
+    subprocess.run([str(bireme), "index", "--table", profile.table("pairs"), "--key", "key"], check=True)
 
 
 def lineitem(profile: Profile, _: Path) -> None:
