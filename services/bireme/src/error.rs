@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use access::AccessError;
 use address::SECTOR_BYTES;
 use client::{NetworkError, TlsError};
 use io_node::{NodeError, too_little};
@@ -138,6 +139,12 @@ fn exit_and_reason(kind: io::ErrorKind) -> (Exit, &'static str) {
     }
 }
 
+/// Returns the error for a file of the configuration that can't be used.
+fn file(message: String, kind: io::ErrorKind) -> CliError {
+    let (exit, reason) = exit_and_reason(kind);
+    CliError::new(exit, reason, message)
+}
+
 /// Returns `text` as one line, without the errnos that the standard library appends to the system's messages.
 fn one_line(text: &str) -> String {
     let lines = text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty());
@@ -183,12 +190,16 @@ impl From<QueryError> for CliError {
         match error {
             QueryError::Config { .. } => Self::usage(error.to_string()),
             QueryError::Members { error: ref why, .. } => match why.file_error_kind() {
-                Some(kind) => {
-                    let (exit, reason) = exit_and_reason(kind);
-                    Self::new(exit, reason, error.to_string())
-                }
+                Some(kind) => file(error.to_string(), kind),
                 None => Self::usage(error.to_string()),
             },
+            QueryError::Access(ref why) => match why {
+                AccessError::Unreadable { source, .. } => file(error.to_string(), source.kind()),
+                AccessError::Syntax { .. } | AccessError::Invalid { .. } => {
+                    Self::usage(error.to_string())
+                }
+            },
+            QueryError::Audit { ref source, .. } => file(error.to_string(), source.kind()),
             QueryError::Telemetry(error) => error.into(),
             QueryError::Tls { error: ref why, .. } => tls(error.to_string(), why),
             QueryError::Secret(ref why) => secret(error.to_string(), why),
@@ -208,10 +219,7 @@ impl From<NodeError> for CliError {
             NodeError::Telemetry(error) => error.into(),
             NodeError::Tls(error) => tls(message, &error),
             NodeError::Secret(error) => secret(message, &error),
-            NodeError::Audit { source, .. } => {
-                let (exit, reason) = exit_and_reason(source.kind());
-                Self::new(exit, reason, message)
-            }
+            NodeError::Audit { source, .. } => file(message, source.kind()),
             NodeError::Slab(error) => slab(message, &error),
             NodeError::Ring { .. } => {
                 Self::new(Exit::Other, "RING", message).hint("--engine pread does without io_uring")
@@ -262,10 +270,7 @@ impl From<TelemetryError> for CliError {
 /// Maps an error of TLS. A file that can't be read is reported like any other file.
 fn tls(message: String, error: &TlsError) -> CliError {
     match error {
-        TlsError::Unreadable { source, .. } => {
-            let (exit, reason) = exit_and_reason(source.kind());
-            CliError::new(exit, reason, message)
-        }
+        TlsError::Unreadable { source, .. } => file(message, source.kind()),
         TlsError::File { .. } | TlsError::Certificates(_) => CliError::usage(message),
     }
 }
@@ -273,10 +278,7 @@ fn tls(message: String, error: &TlsError) -> CliError {
 /// Maps an error of the secret's file.
 fn secret(message: String, error: &SecretError) -> CliError {
     match error {
-        SecretError::Unreadable { source, .. } => {
-            let (exit, reason) = exit_and_reason(source.kind());
-            CliError::new(exit, reason, message)
-        }
+        SecretError::Unreadable { source, .. } => file(message, source.kind()),
         SecretError::Unusable { .. } => CliError::usage(message),
     }
 }
@@ -325,6 +327,8 @@ fn no_space(path: &Path, bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
@@ -392,6 +396,12 @@ mod tests {
         assert_eq!(json["error"]["metadata"]["endpoint"], "https://io-0:7071");
         let error = CliError::from(NodeError::Config { field: "fills", problem: "is 0".into() });
         assert_eq!(error.exit(), Exit::Usage);
+        let path = PathBuf::from("/policy.toml");
+        let missing = io::ErrorKind::NotFound.into();
+        let missing = AccessError::Unreadable { path: path.clone(), source: missing };
+        assert_eq!(CliError::from(QueryError::Access(missing)).exit(), Exit::NotFound);
+        let wrong = AccessError::Syntax { path, problem: "line 1".into() };
+        assert_eq!(CliError::from(QueryError::Access(wrong)).exit(), Exit::Usage);
         let uri = || "t".to_owned();
         let why = String::new;
         let interrupted = CliError::from(LakeError::Interrupted { uri: uri() });
