@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 
 use crate::answer::{Outcome, answer};
 
-/// The finished calls of one event loop, which reads from `fileno()` and then calls `take()`.
+/// The finished calls of one event loop, which calls `take()` whenever `fileno()` is readable.
 #[pyclass(frozen)]
 pub struct Completions {
     finished: Mutex<Vec<(Py<PyAny>, Outcome)>>,

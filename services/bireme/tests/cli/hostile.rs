@@ -1,5 +1,5 @@
-//! Hostile callers do, all at once, everything that costs an I/O node memory. The node stays within its limit, and
-//! serves callers who behave.
+//! Hostile callers open thousands of streams whose replies they do not read, and send messages that they never finish.
+//! The node's memory stays within its limit, and once these callers are gone, the node serves others.
 
 use std::fmt::Write as _;
 use std::future::poll_fn;

@@ -236,8 +236,8 @@ impl Reader {
         (self.slots - busy).min(limit.saturating_sub(busy - stuck))
     }
 
-    /// Hands waiting pieces to the ring, at most as many as reads may be started now. Returns `None` if no piece waits
-    /// or no read may be started.
+    /// Hands waiting pieces to the ring: at most one for each read that may be started now. Returns `None` if no piece
+    /// waits or no read may be started.
     pub fn submit(&self, core: &ReadContext<'_>) -> Option<Submission> {
         if self.busy.get() >= self.slots || self.waiting.borrow().is_empty() {
             return None;

@@ -128,7 +128,8 @@ fn assert_same(found: &[DistanceHit], expected: &[DistanceHit], strays_max: usiz
     assert_eq!(found.len(), expected.len(), "{context}");
     let distinct: BTreeSet<_> = found.iter().map(|hit| hit.addr).collect();
     assert_eq!(found.len(), distinct.len(), "{context}");
-    // A distance by dot product near 0 is the difference of two numbers near 1, which are rounded.
+    // If a dot-product distance is near 0, it is the difference of two rounded numbers near 1, so its relative error may
+    // be large. Below 1e-2, an absolute error of 1e-6 is allowed instead.
     let near = |a: f32, b: f32| (a - b).abs() <= 1e-4 * a.abs().max(b.abs()).max(1e-2);
     let last = expected.last().map_or(0.0, |hit| hit.distance);
     let mut strays = Vec::new();

@@ -45,9 +45,9 @@ use super::waiting::WaitingFills;
 use crate::drive::{DriveState, Health, Superblock, is_drive_fault};
 use crate::extent::{Extent, SegmentNo};
 
-/// The chunks of one scan take, in the table, at most the length of a segment divided by this number. The memory plan
-/// (`node/memory.rs`) counts a segment of columns for each fill, and columns take more space in memory than in the
-/// table.
+/// Several chunks are read in one scan only if they take at most a segment's length divided by this number in the table.
+/// The memory plan (`node/memory.rs`) reserves one segment's length for the decoded columns of each fill, and columns
+/// take more space in memory than in the table.
 const SCAN_SHARE: u64 = 2;
 
 /// The error for a chunk of a pinned table that is at its quota: none of the table's extents is evicted.

@@ -19,7 +19,7 @@ use address::ExtentKey;
 
 use crate::extent::KeyHasher;
 
-/// The log of a drive in which an extent is.
+/// One of a drive's three logs. Each extent is in one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Log {

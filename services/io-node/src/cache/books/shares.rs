@@ -305,7 +305,8 @@ impl Shares {
         was_held
     }
 
-    /// Marks the due extents among a segment's extents, and returns their sectors.
+    /// Sets `is_due` for those of a segment's extents that must be kept for their tables' guarantees. Returns the sum of
+    /// their sectors.
     pub fn mark_due(&self, candidates: &mut [Candidate]) -> u64 {
         let due = self.due(candidates);
         for (candidate, is_due) in candidates.iter_mut().zip(due) {
