@@ -10,7 +10,7 @@ use crate::RowAddr;
 pub struct ChunkId {
     /// The fragment's id.
     pub fragment: u32,
-    /// The chunk's number within the fragment, from 0.
+    /// The chunk's number within the fragment, counted from 0.
     pub index: u32,
 }
 

@@ -6,8 +6,8 @@ use std::fmt;
 /// their extents are counted together, and a share for one of them applies to both. A configuration with a share for
 /// each of them is refused. Rows are never mixed up, because the rest of a [`PackKey`] differs.
 ///
-/// The tags of tables' index and deletion files begin with the byte 0xff, and no other tags do. So it is known of every
-/// extent whether it is a block of such a file, also after a restart.
+/// The tags of tables' index and deletion files begin with the byte 0xff, and no other tags do. So an extent's key
+/// shows whether the extent is a block of such a file, even after a restart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableTag(pub u32);
 
@@ -78,7 +78,7 @@ impl fmt::Debug for PackKey {
 pub struct ExtentKey {
     /// The pack, with its table and fragment.
     pub pack: PackKey,
-    /// The chunk's number within the fragment, from 0.
+    /// The chunk's number within the fragment, counted from 0.
     pub chunk: u32,
 }
 

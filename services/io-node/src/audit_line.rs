@@ -1,9 +1,9 @@
 //! The lines of calls in the audit log.
 //!
 //! Each call has a line; a Fetch stream has one for each projection that it opened, or one if it opened none. A place
-//! in the log is reserved for a line before its call begins, and the line is written when it is dropped. So every call,
-//! stream and projection leaves a line, even if its connection is lost or the node stops. The number of projections'
-//! lines is bounded by the memory for projections.
+//! in the log is reserved for each line before its call begins or its projection is opened, and the line is written
+//! when it is dropped. So every call, stream and projection leaves a line, even if its connection is lost or the node
+//! stops. The memory for projections bounds the number of projections' lines.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

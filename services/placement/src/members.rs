@@ -16,8 +16,8 @@ pub struct Member {
     pub name: String,
     /// The address on which the member listens, such as `http://10.0.0.7:7071`.
     pub endpoint: String,
-    /// The member's relative share of the chunks. Must be above 0, in the same unit for all members
-    /// (capacity, for example).
+    /// The member's relative share of the chunks. Must be above 0, and in the same unit for all members (capacity, for
+    /// example).
     pub weight: f64,
 }
 

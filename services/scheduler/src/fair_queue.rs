@@ -196,7 +196,7 @@ mod tests {
         let (one, other) = (Flow::new(1, 1), Flow::new(2, 1));
         queue.push(0, one, Priority::Batch);
         queue.push(7, other, Priority::Batch);
-        // A queue that has begun has a capacity of four.
+        // The first piece of work gives a flow's buffer a capacity of four.
         for n in 0..3 {
             queue.push_after_cleaning(n, one, Priority::Batch, |_| panic!("early"));
         }

@@ -72,7 +72,7 @@ enum Block {
 }
 
 impl BlockReads {
-    /// Keeps at most `bytes_max` bytes of blocks that were read recently.
+    /// Creates a reader that keeps at most `bytes_max` bytes of blocks that were read recently.
     pub fn new(bytes_max: u64) -> Self {
         let weigh = |_: &Key, bytes: &Bytes| bytes.len() as u32;
         let recent = Cache::builder()
@@ -84,8 +84,8 @@ impl BlockReads {
     }
 
     /// Returns the bytes of a file's block. If the block has to be read from the store, the same request also reads the
-    /// blocks after it, until it has `together` blocks or [`TOGETHER_MAX`], or the next one was read recently or is
-    /// being read. A read that has begun continues even if no caller waits for it any more.
+    /// blocks after it, up to `together` blocks in all and at most [`TOGETHER_MAX`]. It stops before a block that was
+    /// read recently or is being read. A read that has begun continues even if no caller waits for it any more.
     ///
     /// # Errors
     /// The errors of the source, and `STORE_UNREACHABLE` if it does not return as many bytes as it was asked for.
@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts its reads, which take a moment. The next `fails` of them fail.
+    /// A source that counts its reads. Each read takes 5 ms, and the next `fails` reads fail.
     #[derive(Default)]
     struct Slow {
         reads: AtomicU64,

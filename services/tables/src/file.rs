@@ -30,7 +30,8 @@ use crate::{DeletedRows, FragmentInfo, Table, TableUri};
 /// The column of a file's sectors.
 pub const FILE_COLUMN: &str = "bytes";
 
-/// The key under which the schema of a file that an I/O node has opened has the file's size in its metadata.
+/// A key in the metadata of the schema that an I/O node returns for an opened file. Its value is the file's size in
+/// bytes.
 pub const FILE_BYTES_KEY: &str = "file_bytes";
 
 /// The maximum number of blocks of one request that are read at the same time, so that a request for many blocks holds
@@ -124,8 +125,8 @@ impl FileTable {
         self.file.bytes
     }
 
-    /// Returns the rows with the numbers `rows`, in this order, which may be any. Holds only a few blocks in memory at
-    /// a time, however many blocks the rows are in.
+    /// Returns the rows with the numbers `rows`, in the order of `rows`, which need not be sorted. Holds only a few
+    /// blocks in memory at a time, however many blocks the rows are in.
     async fn rows(&self, rows: &[u32]) -> Result<RecordBatch, Fault> {
         if let Some(row) = rows.iter().find(|&&row| row >= self.fragments[0].physical_rows) {
             let what = format!("sector {row} is behind the end of {}", self.file.name);

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::uri::{BadUri, TableUri, UriPrefix, shown};
 
-/// The end of the names of tables' folders.
+/// The suffix of the names of tables' folders.
 const SUFFIX: &str = ".lance";
 
 /// The maximum length of a table's name, in bytes.

@@ -28,9 +28,9 @@ pub struct StoreUse {
     /// Reads of index and deletion files that I/O nodes answered instead of a store, from their drives or RAM. A read of
     /// more than 4 MiB counts once for each of its pieces of this size.
     pub reads_avoided: u64,
-    /// Bytes of those reads.
+    /// Bytes of the reads in `reads_avoided`.
     pub bytes_avoided: u64,
-    /// The price of those reads at the list prices of S3, had a store answered them, in dollars.
+    /// The price that the reads in `reads_avoided` would have had at a store, at the list prices of S3, in dollars.
     pub saved_usd: f64,
     /// Reads of index and deletion files that I/O nodes did not answer, or not in time, so that the store was asked.
     pub cache_failures: u64,

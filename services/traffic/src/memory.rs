@@ -56,9 +56,9 @@ pub fn window_bytes(max: u64) -> u32 {
 
 /// Returns how many small requests may be outstanding on a connection on a core whose callers may hold `max` bytes.
 ///
-/// For each unread DATA frame of less than 256 bytes, h2 counts the bytes that the frame lacks to that size. It ends a
-/// connection when these add up to more than half a window (`DataFrameBudget` of h2 0.4.20). A burst of requests, each
-/// in one such frame, must not reach that sum while the core is busy.
+/// For each unread DATA frame of less than 256 bytes, h2 counts the bytes by which the frame is shorter than that. It
+/// ends a connection when these bytes add up to more than half a window (`DataFrameBudget` of h2 0.4.20). A burst of
+/// requests, each in one such frame, must not reach that sum while the core is busy.
 pub fn small_requests_max(max: u64) -> u32 {
     window_bytes(max) / 2 / SMALL_FRAME_BYTES
 }
@@ -158,8 +158,8 @@ impl TrafficMemory {
         has_room.then(|| self.take(bytes, bytes))
     }
 
-    /// Takes `bytes` for a new stream. If there is no room for more overhead, the new stream gets the memory of a
-    /// stream that waits for its caller.
+    /// Takes `bytes` for a new stream. If there is no room for more overhead, streams that wait for their callers are
+    /// ended to make room. Returns `None` if that does not make enough.
     pub fn open_stream(self: &Arc<Self>, bytes: u64) -> Option<Arc<StreamRoom>> {
         let held = self.hold_overhead(bytes).or_else(|| {
             // More than one stream may have to end, because connections are charged whether there is room or not.

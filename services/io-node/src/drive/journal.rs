@@ -51,7 +51,7 @@ pub struct BlockId {
     pub segment: u32,
     /// The epoch of the segment's use.
     pub epoch: u64,
-    /// The block's number, from 0 at the segment's end.
+    /// The block's number. The block at the segment's end has number 0.
     pub number: u32,
     /// The segment's log.
     pub log: u32,

@@ -20,10 +20,10 @@ pub struct Extent {
     pub key: ExtentKey,
     /// Where each row starts, and each sector's checksum.
     pub index: ExtentIndex,
-    /// The drive on which the extent is.
+    /// The extent's drive.
     pub drive: DriveNo,
     /// The extent's first sector on the drive.
     pub first: SectorNo,
-    /// The segment in which the extent is.
+    /// The extent's segment.
     pub segment: SegmentNo,
 }

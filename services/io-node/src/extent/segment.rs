@@ -9,7 +9,7 @@ pub const HEAD_SECTORS: u64 = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentNo {
     pub drive: DriveNo,
-    /// The segment's number on the drive, from 0.
+    /// The segment's number on the drive, counted from 0.
     pub index: u32,
 }
 

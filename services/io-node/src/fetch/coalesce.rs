@@ -2,9 +2,9 @@
 //!
 //! Pure. Whichever requests the pieces belong to, pieces that share a sector share its read, and pieces in neighbouring
 //! sectors become one read, unless that read would be longer than a slot. Only pieces that wait already are considered;
-//! none is delayed to meet others. Unrequested sectors are never read. Reading across a gap would save a read, which
-//! would help, because a drive that reads 4 KiB at a time is limited by IOPS and not by bandwidth. But the gap's
-//! sectors would occupy space in a slot.
+//! none is delayed in the hope that later ones join it. Unrequested sectors are never read. Reading across a gap would
+//! save a read, which would help, because a drive that reads 4 KiB at a time is limited by IOPS and not by bandwidth.
+//! But the gap's sectors would occupy space in a slot.
 
 use std::ops::Range;
 
@@ -62,8 +62,8 @@ pub fn plan_reads<P>(wants: &mut [Want<P>], sectors_max: u32, reads: &mut Vec<Pl
 }
 
 impl PlannedRead {
-    /// Returns the length in sectors of the read extended by `want`, which begins no earlier, or `None` if there is a
-    /// gap between them.
+    /// Returns the length in sectors that this read would have with `want`, or `None` if there is a gap between them.
+    /// `want` must not begin before the read.
     fn sectors_with<P>(&self, want: &Want<P>) -> Option<u32> {
         let offset = want.first.0 - self.first.0.min(want.first.0);
         if want.drive != self.drive || offset > u64::from(self.sectors) {

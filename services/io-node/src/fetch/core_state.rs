@@ -25,7 +25,7 @@ use crate::shard::{
 
 /// The state of one core.
 pub struct Core {
-    /// The core's number in the node, from 0.
+    /// The core's number in the node, counted from 0.
     pub number: usize,
     /// The state that all cores share.
     pub shared: Arc<NodeState>,

@@ -45,7 +45,7 @@ pub struct Request {
     pub projection: Arc<Projection>,
     /// The requested rows. Credits are returned for all of them.
     pub addrs: Vec<u64>,
-    /// If some rows do not exist: the index in `addrs` of each row that does, by position.
+    /// For each position, the row's index in `addrs`. `None` if all requested rows exist.
     pub present: Option<Vec<u32>>,
     /// Indexes in `addrs` of rows that do not exist.
     pub missing: Vec<u32>,

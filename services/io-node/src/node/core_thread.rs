@@ -15,7 +15,7 @@ use crate::shard::mailbox::Message;
 
 /// The arguments of a core's thread.
 pub struct CoreStart {
-    /// The core's number in the node, from 0.
+    /// The core's number in the node, counted from 0.
     pub number: usize,
     /// The CPU to pin the thread to.
     pub cpu: Option<usize>,

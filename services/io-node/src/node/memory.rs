@@ -4,8 +4,9 @@
 //! memory = base + rings + traffic + buffer pools + fills + writes + lake cache + RAM tier + directory
 //! ```
 //!
-//! All parts but the directory have their own sizes; the directory may use the rest. When the directory is full,
-//! segments are reclaimed although the drives have room.
+//! The settings and the constants below determine all parts but two. Traffic gets `traffic_memory`, or by default half
+//! of what the other parts leave, within bounds per core. The directory gets the rest. When it is full, segments are
+//! reclaimed although the drives have room.
 
 use bytesize::ByteSize;
 

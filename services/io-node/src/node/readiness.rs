@@ -1,9 +1,9 @@
 //! Makes the node ready: its health reports serving once its start warm has ended and its hit ratio is high enough.
 //!
-//! A StatefulSet's update, or a drain under a disruption budget, takes nodes down one after another, and the next one
-//! only when the last one is ready again. So a node that came back without enough of its cache delays the others.
-//! Meanwhile it answers requests: query nodes also ask members that are not ready, if they can reach them. A node does
-//! not know its hit ratio before the restart, so the operator sets the ratio to wait for.
+//! A StatefulSet's update, or a drain under a disruption budget, takes nodes down one after another, each only when the
+//! previous one is ready again. So a node that came back without enough of its cache delays the others. Meanwhile it
+//! answers requests: query nodes also ask members that are not ready, if they can reach them. A node does not know its
+//! hit ratio before the restart, so the operator sets the ratio to wait for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

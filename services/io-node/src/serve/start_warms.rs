@@ -42,12 +42,13 @@ impl StartWarms {
         self.locked().clone()
     }
 
-    /// Locks the progress, to change it.
+    /// Locks the progress, to read or change it.
     pub fn locked(&self) -> MutexGuard<'_, Vec<StartWarm>> {
         self.warms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of extents that are not filled, including failed ones, of tables that were opened.
+    /// Returns the number of extents that are not filled yet, or could not be filled. Tables that were not opened yet
+    /// are not counted.
     pub fn extents_left(&self) -> u64 {
         let warms = self.locked();
         let progress = warms.iter().filter_map(|warm| warm.progress.as_ref());

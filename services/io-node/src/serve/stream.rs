@@ -323,7 +323,8 @@ fn begin_open(
     begun
 }
 
-/// Starts to open a projection in the background. Takes the line if the opening has started.
+/// Starts to open a projection in the background. Takes `line` only if the opening has started; otherwise the caller
+/// keeps it.
 fn open_in_background(
     core: &Core,
     no: SessionNo,

@@ -35,8 +35,8 @@ const FILES_MAX: u64 = 16_384;
 const LABELS_MAX: u64 = 4096;
 
 impl Registry {
-    /// Creates a registry of the served tables, which keeps at most `tables_max` versions. An evicted version can still
-    /// be used by those that hold it.
+    /// Creates a registry of the served tables, which keeps at most `tables_max` versions. Callers that hold an evicted
+    /// version can still use it.
     pub fn new(source: Arc<dyn Tables>, served: ServedTables, tables_max: u64) -> Self {
         let (tables, files) = (Cache::new(tables_max), Cache::new(FILES_MAX));
         Self { source, served: Arc::new(served), tables, files, labels: Cache::new(LABELS_MAX) }

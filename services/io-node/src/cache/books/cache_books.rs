@@ -45,12 +45,12 @@ use super::waiting::WaitingFills;
 use crate::drive::{DriveState, Health, Superblock, is_drive_fault};
 use crate::extent::{Extent, SegmentNo};
 
-/// Several chunks are read in one scan only if they take at most a segment's length divided by this number in the table.
-/// The memory plan (`node/memory.rs`) reserves one segment's length for the decoded columns of each fill, and columns
-/// take more space in memory than in the table.
+/// Several chunks are read in one scan only if their bytes in the table are at most a segment's length divided by this
+/// number. The memory plan (`node/memory.rs`) reserves one segment's length for the decoded columns of each fill, and
+/// columns take more space in memory than in the table.
 const SCAN_SHARE: u64 = 2;
 
-/// The error for a chunk of a pinned table that is at its quota: none of the table's extents is evicted.
+/// The error for a chunk of a pinned table that is at its quota. No extent of a pinned table is evicted to make room.
 const FULL: &str =
     "its table is pinned and has its `maximum` of the drives: raise `maximum` in `shares`";
 
@@ -180,7 +180,7 @@ impl CacheBooks {
     }
 
     /// Enters the segments that were filled before the restart. The `unreadable` ones stay unused until they are
-    /// reclaimed. Call it first, and once.
+    /// reclaimed. Call it once, before any method that changes the books.
     pub fn restore_segments(&mut self, segments: Vec<RestoredSegment>, unreadable: Vec<SegmentNo>) {
         self.segments.restore(segments);
         for segment in unreadable {

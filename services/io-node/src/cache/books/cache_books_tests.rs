@@ -234,7 +234,7 @@ fn a_chunk_that_failed_is_not_tried_for_a_miss_until_its_delay_is_over() {
         assert!(matches!(cache.request(3, false), RequestOutcome::Ignored));
         cache.now += Duration::from_millis(1);
     }
-    // A fill that is waited for is tried at once, and success forgets the delays.
+    // A fill for which a caller waits is tried at once. Its success ends the delay.
     assert!(matches!(cache.request(3, true), RequestOutcome::Queued));
     let actions = cache.apply(Event::Woken);
     assert!(cache.succeed(actions).ends_with(&["end 3: 12288".to_owned()]));

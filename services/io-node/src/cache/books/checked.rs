@@ -1,4 +1,4 @@
-//! Arithmetic on counts that must not fall below zero. If one would, the books are wrong and can't be relied on, so
+//! Arithmetic on counts that must not fall below zero. If a count would, the books are wrong and can't be relied on, so
 //! [`less`] panics, in release builds too.
 
 /// Returns `count - by`. `what` says in the panic's message what is counted.

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Most chunks, above all those of a scan or a warm, are not read again soon after they were filled. They pass through
-//! the small log, while hot extents stay in the main log. Keeping an extent means writing it once more, so the kept
-//! bytes may not exceed a share of the bytes filled. The hottest extents are kept first. Pure; `simulate.rs` compares
-//! the policy with others.
+//! the small log, while hot extents stay in the main log. Keeping an extent means writing it once more, so hot extents
+//! are kept only up to a share of the bytes filled, the hottest first. Extents that a table's guarantee needs are kept
+//! in any case. Pure; `simulate.rs` compares the policy with others.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::BuildHasherDefault;

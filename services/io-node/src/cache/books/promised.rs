@@ -37,8 +37,8 @@ pub fn check_promised(
 /// a guarantee that is not used costs nothing.
 const FILES_PART: u64 = 10;
 
-/// Returns the share of the index and deletion files of all tables: a guarantee of a tenth of the drives, or what the
-/// tables' own guarantees leave. `None` if that is less than a segment.
+/// Returns the share of the index and deletion files of all tables: a guarantee of a tenth of the drives, or of what
+/// the tables' own guarantees leave if that is less. Returns `None` if the guarantee would be less than a segment.
 pub fn files_share(
     shares: &[(TableTag, Share)],
     segment: ByteSize,
@@ -51,7 +51,7 @@ pub fn files_share(
     (guarantee >= segment_sectors).then_some(Share { guarantee, quota: u64::MAX, is_pinned: false })
 }
 
-/// The maximum number of sectors that tables with these shares hold.
+/// Returns the maximum number of sectors that are held for tables with these shares.
 fn promised(shares: &[(TableTag, Share)], segment_sectors: u64) -> u64 {
     // A table that is not pinned may hold up to one extent, of at most a segment, more than its minimum.
     let promised = shares

@@ -162,8 +162,8 @@ impl Segments {
         Self { segment_sectors, drives, next_drive: 0, next_epoch: first_epoch.max(1) }
     }
 
-    /// Takes over segments that were filled before, in any order. Call it once, first. The newest segment of each log
-    /// and drive is filled further.
+    /// Takes over segments that were filled before, in any order. Call it once, before any method that changes the
+    /// segments. The newest segment of each log and drive is filled further.
     pub fn restore(&mut self, mut restored: Vec<RestoredSegment>) {
         restored.sort_by_key(|segment| segment.epoch);
         for &RestoredSegment { segment, epoch, log, used_sectors, journal_sectors, blocks, sum } in
@@ -430,7 +430,7 @@ impl Segments {
 /// Sectors of a block without records.
 pub const EMPTY_BLOCK_SECTORS: u64 = 1;
 
-/// On a full drive, the small log has one in this many of the segments that are not in the held log.
+/// On a full drive, the small log has one in this many of the segments that are not in the held log, as in S3-FIFO.
 const SMALL_SHARE: usize = 10;
 
 /// A segment is reclaimed before others if at most one in this many of its sectors is still served. So the space of

@@ -218,7 +218,7 @@ impl Life {
 }
 
 impl Drop for Life {
-    /// Fails the test if the filler panicked, where a node would have ended.
+    /// Fails the test if the filler panicked, because a node would then have ended its process.
     fn drop(&mut self) {
         let ended = self.filler.take().and_then(FutureExt::now_or_never);
         if let Some(Err(error)) = ended

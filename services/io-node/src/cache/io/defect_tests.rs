@@ -1,5 +1,5 @@
-//! Fills that can't succeed: steps that panic, chunks that are too long, drives without space. Tests what continues and
-//! what is reported.
+//! Tests what continues and what is reported when fills can't succeed: steps panic, chunks are too long, or drives have
+//! no space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

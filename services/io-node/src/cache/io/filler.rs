@@ -130,7 +130,7 @@ impl Filler {
         self.carry_out(actions);
     }
 
-    /// Runs until it receives a stop message, or all handles are dropped.
+    /// Runs until all handles are dropped, or until it has received a stop message and recorded the written extents.
     pub async fn run(mut self) {
         self.take_over().await;
         while self.stopping.is_none() || self.books.is_busy() {
@@ -291,7 +291,7 @@ impl Filler {
         }
     }
 
-    /// Returns the means to write to a drive and read from it through the ring of the next core in turn.
+    /// Returns the [`Transfers`] for a drive. They go through the ring of the next core in turn.
     fn transfers(&mut self, drive: DriveNo) -> Transfers {
         self.next_core = (self.next_core + 1) % self.cores.len();
         Transfers {

@@ -133,8 +133,8 @@ pub fn publish(cores: &[Mailbox], extent: &Arc<Extent>) -> Broadcast {
     broadcast(cores, |done| Message::Filled { extent: Arc::clone(extent), done })
 }
 
-/// Adds the extents found on the drives at the start to every core's directory. Returns the number of extents that a
-/// core's directory has then.
+/// Adds the extents found on the drives at the start to every core's directory. Returns the number of extents in a
+/// core's directory afterwards.
 pub async fn restore(cores: &[Mailbox], extents: &Arc<[Arc<Extent>]>) -> usize {
     let send = |core: &Mailbox| {
         let (done, found) = oneshot::channel();

@@ -31,11 +31,11 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 /// If a task has waited for the yielding thread for this long, no CPU is idle: with an idle CPU, the task before it
 /// takes about ten milliseconds.
 const TURN_MAX: Duration = Duration::from_millis(200);
-/// The time for which the insisting thread drives before it first tries the yielding thread again. The time doubles
-/// with each try that fails. A failed try may cost seconds, because the yielding thread gets only a third of a percent
-/// of a CPU until its task next waits.
+/// The time for which the insisting thread drives the runtime before it first hands the runtime back, to try whether
+/// the yielding thread gets CPU time again. The time doubles with each failed try. A failed try may cost seconds,
+/// because the yielding thread gets only a third of a percent of a CPU until its task next waits.
 const TAKEN_FIRST: Duration = Duration::from_secs(4);
-/// The maximum time for which the insisting thread drives before it tries the yielding thread again.
+/// The maximum time for which the insisting thread drives the runtime before it hands the runtime back.
 const TAKEN_MAX: Duration = Duration::from_secs(64);
 
 /// The runtimes on which steps of fills run, in turn.
@@ -74,8 +74,8 @@ pub struct FillLane {
 #[derive(Default)]
 struct Ended {
     flag: AtomicBool,
-    /// Wakes the insisting thread while it drives the runtime; at other times it is unparked. The yielding thread ends
-    /// after the insisting one.
+    /// Wakes the insisting thread while it drives the runtime. At other times that thread is parked, and `unpark` wakes
+    /// it. The yielding thread ends after the insisting one.
     notify: Notify,
 }
 

@@ -27,7 +27,7 @@ pub struct TransferBufs {
 }
 
 impl TransferBufs {
-    /// Creates enough buffers for extents of `bytes` bytes under way, but at most [`TRANSFERS_MAX`].
+    /// Creates enough buffers to hold `bytes` bytes in total, but at most [`TRANSFERS_MAX`] buffers.
     pub fn new(bytes: u64) -> Self {
         let wanted = bytes.div_ceil(TRANSFER_BYTES as u64);
         let count = usize::try_from(wanted).unwrap_or(usize::MAX).clamp(1, TRANSFERS_MAX);

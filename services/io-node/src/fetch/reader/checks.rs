@@ -17,8 +17,9 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Returns whether all of a piece's sectors match their checksums; the first is sector number `skipped` of the
-    /// read. Each sector is checked once. If it matches, it is offered to the RAM tier; if not, it is reported.
+    /// Returns whether all of a piece's sectors match their checksums. The piece begins `skipped` sectors after the
+    /// start of the read, whose bytes are `bytes`. Each sector is checked once. If it matches, it is offered to the RAM
+    /// tier; if not, it is reported.
     pub fn verify(
         &mut self,
         core: &ReadContext<'_>,

@@ -94,7 +94,8 @@ impl CacheBooks {
         }
     }
 
-    /// Whether no write, record or reclaim is under way that could free space.
+    /// Whether nothing is under way that could free space: no segment is being reclaimed, and no extent is being
+    /// written or has yet to be recorded.
     fn is_idle(&self) -> bool {
         self.reclaiming.is_none() && !self.is_busy()
     }

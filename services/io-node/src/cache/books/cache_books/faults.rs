@@ -55,8 +55,8 @@ impl CacheBooks {
             self.unplace(extent.key);
             self.counts.dropped += 1;
             // The extent's space becomes free when its segment is reclaimed, so nothing has to wait for the cores to
-            // forget it. The journal still has the extent: after a restart it is found again, and its checksum fails
-            // again.
+            // forget it. The journal still has the extent, so after a restart it is found again, and dropped again when
+            // reading it fails.
             self.forget(vec![extent.key]);
             if self.health[usize::from(drive.0)].read_failed(error, now) {
                 self.degrade(drive, &error);

@@ -22,15 +22,17 @@ const MOVING_MAX: u64 = 4;
 /// A segment that is being reclaimed.
 pub struct Reclaim {
     pub segment: SegmentNo,
-    /// Extents to be moved that have not been read yet. They are taken from the end: first the due ones, then the
+    /// Extents to be moved that have not been read yet. They are taken from the end: first those in `due`, then the
     /// hottest.
     waiting: Vec<Arc<Extent>>,
     /// The number of extents that are being read or written.
     moving: u64,
-    /// The due extents, which must be kept for their table's guarantee, among those that wait or are being moved. The
-    /// others wait until no due extent is left, because they might take the space that the due ones need.
+    /// The due extents that have no new place yet. An extent is due if it must be kept for its table's guarantee. The
+    /// other extents in `waiting` are moved only when no due extent is left, because they might take the space that the
+    /// due ones need.
     due: HashSet<ExtentKey>,
-    /// Due extents that were read, and for which there was no space. Every event tries again to allocate it.
+    /// Due extents that were read, but for which there was no space. After every event, the books try again to allocate
+    /// space for them.
     out_of_space: Vec<(ExtentKey, pack::Extent)>,
 }
 
@@ -68,7 +70,8 @@ impl CacheBooks {
         let mut candidates: Vec<_> = heats.iter().map(candidate).collect();
         let due_sectors = self.shares.mark_due(&mut candidates);
         if self.segments.is_to_be_held(segment, due_sectors) {
-            // Marking the segment as held costs nothing; moving its extents would cost a segment of writes.
+            // Giving the segment to the held log writes nothing; moving its due extents would write more than half a
+            // segment.
             self.segments.make_held(segment);
             let held = candidates.iter().zip(&heats).filter(|(candidate, _)| candidate.is_due);
             held.for_each(|(_, (extent, _))| self.hold(extent, Some(segment)));
