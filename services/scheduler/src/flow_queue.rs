@@ -280,7 +280,7 @@ impl<T: Cost> FlowQueue<T> {
     }
 
     /// Removes flows that have no work waiting and whose tag is not ahead of virtual time. A flow whose tag is ahead is
-    /// not removed, because it has been served more than others, which must not be forgotten.
+    /// not removed: it has been served more than others, and its tag is the record of that.
     fn forget_idle(&mut self) {
         for (at, state) in (0..).zip(&self.flows).skip(1) {
             let is_idle = state.waiting.is_empty() && state.tag <= self.now;

@@ -183,7 +183,8 @@ impl Health {
     }
 }
 
-/// Records an event at `now`, at most one per second, and returns whether there were too many such seconds lately.
+/// Records an event at `now`, at most one per second, and returns whether there were too many such seconds within
+/// [`READ_WINDOW`].
 fn are_too_many(seconds: &mut VecDeque<Instant>, now: Instant) -> bool {
     forget_old(seconds, now);
     if seconds.back().is_none_or(|&last| now - last >= Duration::from_secs(1)) {

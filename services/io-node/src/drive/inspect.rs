@@ -35,7 +35,7 @@ pub struct SegmentState {
     superseded: usize,
 }
 
-/// An extent whose bytes differ from those that were written, or can't be read.
+/// An extent whose bytes can't be read, or differ from the bytes that were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadExtent {
     /// Its segment.

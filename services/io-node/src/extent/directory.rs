@@ -141,7 +141,7 @@ impl Directory {
         }
     }
 
-    /// Adds the extents found on the drives at the start to an empty replica. Of two with the same name, the later one
+    /// Adds the extents found on the drives at the start to an empty replica. If two have the same name, the later one
     /// counts.
     pub fn restore(&mut self, extents: &[Arc<Extent>]) {
         self.by_key.reserve(extents.len(), |_| unreachable!("it is empty"));

@@ -6,8 +6,8 @@
 //! core may use only a part of its slots (`depth.rs`). If a piece's request has ended or missed its deadline when the
 //! piece leaves the queue, the piece is not read.
 //!
-//! The reader does not answer requests. It returns those that have no pieces left, and those that are late, to its
-//! caller (`read_events.rs`).
+//! The reader does not answer requests. It returns requests that have no pieces left, and requests that are late, to
+//! its caller (`read_events.rs`).
 
 mod checks;
 mod deliver;
@@ -263,7 +263,8 @@ impl Reader {
         Some(Submission { late, ended })
     }
 
-    /// Moves at most `room` pieces to `wants`. Returns the pieces that are not to be read.
+    /// Moves at most `room` pieces to `wants`. Returns the requests that are too late, and the pieces whose drives
+    /// hang.
     fn pop(&self, core: &ReadContext<'_>, now: Instant, room: usize) -> Popped {
         let mut popped = Popped::default();
         let mut requests = core.requests.borrow_mut();

@@ -68,7 +68,8 @@ impl Scorer {
         self.scored.extend(self.query.distance(vector).map(|distance| (position, distance)));
     }
 
-    /// Returns the k nearest rows, nearest first. Of two at the same distance, the earlier position comes first.
+    /// Returns the k nearest rows, nearest first. Of two rows at the same distance, the one with the lower position
+    /// comes first.
     pub fn nearest(mut self) -> Vec<(usize, f32)> {
         let order = |a: &(usize, f32), b: &(usize, f32)| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0));
         if self.k < self.scored.len() {

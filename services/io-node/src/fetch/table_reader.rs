@@ -20,7 +20,7 @@ use crate::shard::{HeldBytes, RequestNo};
 use crate::table::{BoundedRows, Pack, Projection};
 
 /// Reads rows from tables for all cores, a bounded number of reads at a time. A batch needs one read for each part (see
-/// `requests.rs`) that has rows which no drive has or could deliver.
+/// `requests.rs`) with rows that must come from the table.
 pub struct TableReader {
     runtime: Handle,
     /// Limits the concurrent reads. Further reads wait in a fair, bounded queue.

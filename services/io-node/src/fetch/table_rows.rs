@@ -1,5 +1,5 @@
-//! Requests, from the table itself, the rows that no drive has or could deliver. This is slow but correct, and is
-//! counted.
+//! Requests rows from their table if they are on no drive, or if a drive failed to deliver them. Such rows are slow, so
+//! they are counted.
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ use crate::error::NodeError;
 /// Bytes for the program, its threads, and the memory that the allocator retains.
 const BASE_BYTES: u64 = 192 << 20;
 
-/// Buffers of sent replies that a core keeps for reuse (`wire::BufferPool`).
+/// Bytes of the buffers of sent replies that a core keeps for reuse (`wire::BufferPool`).
 const SPARE_BYTES: u64 = 32 << 20;
 
 /// The number of copies of its chunk that a fill holds: one as the table's columns, and one encoded.

@@ -249,7 +249,7 @@ async fn shares(samples: &mut Samples, node: &NodeState) {
     if configs.is_empty() {
         return;
     }
-    // Without an answer there are no samples: 0 would read as if all extents were gone.
+    // Without an answer there are no samples: 0 would look as if all extents were gone.
     let Some(holdings) = node.fills.tables().await else { return };
     let holdings: HashMap<_, _> = holdings.into_iter().collect();
     // The shares were checked when the node started.

@@ -25,7 +25,7 @@ const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// Fills the chunks that `warm_at_start` selects. The node's readiness waits for them until `start_max` has passed;
-/// fills that are left then continue.
+/// fills that have not ended by then continue.
 pub async fn run_at_start(shared: Arc<ServiceState>) {
     let ServiceState { node, start_warms, .. } = &*shared;
     let configs = &node.config.warm_at_start;

@@ -1,8 +1,8 @@
 //! Decides which callers are answered: the node's peers, or anyone.
 //!
 //! A peer has a certificate with a name that `peers` matches, or proves that it knows the secret of `peer_secret`. If
-//! both are set, it needs both. The node in turn proves that it knows the secret to each caller that proves it, even if
-//! the node answers anyone. So a secret can be introduced in a cluster node by node.
+//! both are set, it needs both. In turn, each caller that proves its knowledge of the secret gets a proof that the node
+//! knows the secret too, even if the node answers anyone. So a secret can be introduced in a cluster node by node.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -11,8 +11,8 @@ pub enum Accepted {
 }
 
 impl Accepted {
-    /// Registers the connection with the runtime of this thread, which is a core's. Returns `None` if it cannot be
-    /// served. `simulated` counts the core's connections over a simulated network.
+    /// Registers the connection with the runtime of this thread, which must be a core's thread. Returns `None` if it
+    /// cannot be served. `simulated` counts the core's connections over a simulated network.
     pub fn adopt(self, simulated: &mut u64) -> Option<Served> {
         match self {
             Self::Socket(accepted) => accepted.adopt(),

@@ -193,7 +193,7 @@ impl CacheBooks {
         self.placed.reserve(extents);
     }
 
-    /// Enters extents that were found on the drives, in the order in which they were written. Of two with the same
+    /// Enters extents that were found on the drives, in the order in which they were written. If two have the same
     /// name, the later one counts. Call it with all extents before [`restore_counts`](Self::restore_counts).
     pub fn restore_extents(&mut self, extents: &[Arc<Extent>]) {
         extents.iter().for_each(|extent| drop(self.placed.insert(Arc::clone(extent))));

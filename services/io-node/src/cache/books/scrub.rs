@@ -16,9 +16,9 @@ pub struct Scrub {
     is_on: bool,
     pace: Pace,
     began: Instant,
-    /// Segments still to come in this pass, the next one last.
+    /// The segments that this pass has not finished, in reverse order: the current one is the last.
     segments: Vec<SegmentNo>,
-    /// The index of the next extent in the last one of `segments`.
+    /// The index of the next extent in the current segment.
     extent: usize,
     is_reading: bool,
 }

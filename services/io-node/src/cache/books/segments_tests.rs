@@ -46,7 +46,7 @@ fn journals_grow_from_the_end_in_the_room_kept_for_them() {
         previous: 0,
         first: SectorNo(HEAD_SECTORS + first),
     };
-    // Both records go into one block, which is shorter than reserved.
+    // Both records go into one block, which takes fewer sectors than were reserved.
     assert_eq!(segments.next_block(segment(0, 0), 2), block(1, 0, 8));
     segments.settle(segment(0, 0), 2, 3);
     assert_eq!(segments.allocate(Log::Small, 2, 1, Use::Fill), room(0, 0, 5));

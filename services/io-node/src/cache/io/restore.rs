@@ -11,7 +11,7 @@ use crate::extent::{Extent, SegmentNo, segment_start};
 
 /// Extents and segments found on the drives.
 pub struct Restored {
-    /// The extents, in the order of their segments' epochs and, within a segment, of their records. Of two with the
+    /// The extents, in the order of their segments' epochs and, within a segment, of their records. If two have the
     /// same name, the later one counts.
     pub extents: Vec<Arc<Extent>>,
     /// Segments that have a journal.

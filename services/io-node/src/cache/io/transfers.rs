@@ -39,7 +39,8 @@ impl Transfers {
     /// Writes an extent's bytes at `start`, in pieces.
     ///
     /// # Errors
-    /// The error of one piece, once all pieces have ended: the space is in use until then.
+    /// The error of one piece. It is returned only once all pieces have ended, because until then they may still write
+    /// to the space.
     pub async fn write(&self, start: ByteOffset, bytes: &[u8]) -> Result<(), WriteError> {
         let pieces = bytes.chunks(TRANSFER_BYTES).enumerate().map(async |(at, piece)| {
             let (loan, mut buf) = self.bufs.lend(piece.len()).await;
@@ -127,7 +128,7 @@ impl Transfers {
         }
     }
 
-    /// Waits for a core's answer; `None` if the core has ended, or if the drive was retired before it answered.
+    /// Waits for a core's answer; `None` if the core has ended, or if the drive is retired before the answer arrives.
     async fn answer<T>(&self, mut answer: oneshot::Receiver<T>) -> Option<T> {
         // On a retired drive, the operation may be queued behind others that never end.
         let mut patience = if self.is_retired() { Duration::ZERO } else { LATE_AFTER };

@@ -29,7 +29,7 @@ pub struct Queue<P> {
 struct Speed {
     /// The time at which the current measurement began; `None` while no pieces wait.
     since: Option<Instant>,
-    /// The number of pieces that have left the queue since then.
+    /// The number of pieces that have left the queue since the measurement began.
     left: usize,
     /// Whether this is the first measurement since the queue was empty. It is discarded, because after a burst has
     /// arrived, the core is busy with other work than reading.

@@ -63,7 +63,7 @@ impl Reader {
         ended
     }
 
-    /// Returns whether a drive has so many abandoned reads in flight that it gets no more.
+    /// Returns whether a drive has so many abandoned reads in flight that it gets no more reads.
     pub(super) fn is_stuck(&self, drive: DriveNo) -> bool {
         let stuck = self.stuck.borrow();
         stuck.get(usize::from(drive.0)).is_some_and(|&reads| reads > self.slots / STUCK_SHARE)
