@@ -136,7 +136,7 @@ pub enum NodeError {
     },
 }
 
-/// The reason why the beginning of a drive is not that of a valid slab.
+/// The reason why a drive does not begin with a valid superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotOurs {
     /// The bytes were written by another program.

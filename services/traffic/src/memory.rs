@@ -174,8 +174,8 @@ impl TrafficMemory {
         held.map(StreamRoom::new)
     }
 
-    /// Ends the oldest waiting stream of the connection that has the most waiting streams, unless it has at most
-    /// [`WAITING_KEPT`]. Returns whether a stream was ended.
+    /// Ends the oldest waiting stream of the connection that has the most waiting streams, unless that connection has
+    /// at most [`WAITING_KEPT`]. Returns whether a stream was ended.
     fn end_waiting(&self) -> bool {
         let holders = self.holders();
         let all = holders.all.iter().filter_map(Weak::upgrade);

@@ -1,4 +1,4 @@
-//! Reads a slab's journals, when a node starts or to inspect it.
+//! Reads a slab's journals, when a node starts or when the slab is inspected.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -72,7 +72,7 @@ pub fn in_parallel<T: Send, W: FnMut(u32) -> Vec<T>>(
     })
 }
 
-/// Waits for a thread's result. Its panic becomes the caller's.
+/// Waits for a thread's result. If the thread panicked, the panic continues in the caller.
 pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }

@@ -119,7 +119,7 @@ mod tests {
         };
         assert_eq!(duplicates(&[(0, 7, 1), (0, 7, 1), (0, 7, 1)]), [(3, 2)]);
         assert_eq!(duplicates(&[(0, 7, 1), (0, 8, 1), (0, 9, 1)]), [(3, 0)]);
-        // The second lies within the first, the third only half.
+        // The second piece lies within the first; only half of the third does.
         assert_eq!(duplicates(&[(0, 4, 3), (0, 5, 1), (0, 6, 2)]), [(3, 1)]);
         assert_eq!(duplicates(&[(0, 4, 1), (0, 6, 1), (0, 6, 1)]), [(1, 0), (2, 1)]);
     }

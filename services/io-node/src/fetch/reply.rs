@@ -85,7 +85,7 @@ fn shrunk(mut held: HeldBytes, bytes_max: u64) -> HeldBytes {
     held
 }
 
-/// Ends the requests of a closed stream without a reply.
+/// Ends the requests of a closed stream. They get no replies.
 pub fn abandon(core: &Core, session: SessionNo) {
     let dropped = core.requests.borrow_mut().drop_session(session);
     core.stats.dropped.add(dropped as u64);

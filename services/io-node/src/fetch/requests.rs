@@ -157,7 +157,7 @@ impl Request {
 /// The batches under way.
 #[derive(Default)]
 pub struct Requests {
-    /// The serial number and request at each [`RequestNo::place`].
+    /// The requests by [`RequestNo::place`], each with its serial number. `None` if the place is free.
     places: Vec<Option<(u64, Box<Request>)>>,
     /// Indexes in `places` that are free.
     free: Vec<u32>,

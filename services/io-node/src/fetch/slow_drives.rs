@@ -15,7 +15,7 @@ use super::here;
 /// The interval at which each drive is judged.
 const JUDGED_EVERY: Duration = Duration::from_secs(1);
 
-/// The minimum number of reads within an interval to judge a drive by.
+/// The minimum number of reads in an interval for the drive to be judged.
 const READS_MIN: u64 = 16;
 
 /// The factor by which the fastest read must exceed the usual duration for a drive to count as slow.

@@ -189,7 +189,7 @@ mod tests {
     fn an_idle_node_is_ready_after_half_a_minute() {
         let all = verdicts(0.9, [(0, 0); 40]);
         assert_eq!(first(&all), Some((IDLE_SAMPLES, Verdict::Idle)));
-        // A row within the first half minute restarts the wait.
+        // A row that is requested within the first half minute restarts the wait.
         let looks = [(0, 0)].repeat(25).into_iter().chain([(1, 1)]).chain([(0, 0)].repeat(60));
         let all = verdicts(0.9, looks);
         assert_eq!(first(&all), Some((25 + IDLE_SAMPLES, Verdict::Idle)));

@@ -85,7 +85,7 @@ impl Projection {
     }
 }
 
-/// Returns the number of the pack that holds `column`, and the column's index in its layout.
+/// Returns the number of the pack that holds `column`, and the column's index in that pack's layout.
 fn find(table: &OpenTable, column: &str) -> Option<(usize, usize)> {
     table.packs().iter().enumerate().find_map(|(number, pack)| {
         let place = pack.columns.iter().position(|c| c == column)?;

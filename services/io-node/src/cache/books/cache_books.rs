@@ -199,7 +199,7 @@ impl CacheBooks {
         extents.iter().for_each(|extent| drop(self.placed.insert(Arc::clone(extent))));
     }
 
-    /// Counts entered extents in their segments and tables.
+    /// Adds entered extents to the counts of their segments and tables.
     pub fn restore_counts(&mut self, extents: &[Arc<Extent>]) {
         for extent in extents {
             if self.placed.has(extent) {

@@ -189,7 +189,7 @@ mod tests {
         eviction.filled(key(0), 20);
         assert_eq!(eviction.log_for(key(0)), Log::Small);
         assert_eq!(eviction.keep(Log::Main, &candidates(&[1]), 0), [0]);
-        // An extent that leaves the main log was hot once, and becomes no ghost.
+        // An extent that leaves the main log was hot once, and does not become a ghost.
         eviction.keep(Log::Main, &candidates(&[0]), 0);
         assert_eq!(eviction.log_for(key(0)), Log::Small);
     }

@@ -254,7 +254,7 @@ impl Segments {
         }
     }
 
-    /// Returns the segment to reclaim next, on the drives in turn, even if there is space.
+    /// Returns the segment to reclaim next, even if there is free space. The drives take turns.
     pub fn reclaim(&self) -> Allocation {
         self.reclaim_of(|drive| drive.next_reclaimed(self.segment_sectors))
     }

@@ -147,8 +147,8 @@ fn a_segment_of_the_held_log_is_not_given_to_it_again_nor_one_beyond_its_maximum
         );
     }
     assert_eq!(segments.allocate(Log::Small, 8, 1, Use::Fill), room(0, 4, 40));
-    // Between a half and three quarters of segment 1 are due. The held log reclaims it; if the log got it again
-    // instead, it would be chosen forever.
+    // Between a half and three quarters of segment 1 are due. It is reclaimed from the held log; if it stayed in that
+    // log, it would be chosen again and again.
     assert!(!segments.is_to_be_held(segment(0, 1), 7));
     assert!(segments.is_to_be_held(segment(0, 4), 6));
     assert!(!segments.is_to_be_held(segment(0, 4), 5));

@@ -446,7 +446,7 @@ mod tests {
             assert!(cache.fill(key_of(9, chunk)));
         }
         assert!((0..20).all(|chunk| cache.read(key_of(1, chunk)) && cache.read(key_of(2, chunk))));
-        // A segment was given to the held log as it is, or its extents were moved once.
+        // Each segment was given to the held log as it is, or its extents were moved at most once.
         let kept = cache.books.counts().bytes_kept / (SECTORS * SECTOR_BYTES as u64);
         assert!(kept <= 40, "{kept} of 40 extents were written again");
         // Extents that are read again replace those that are not.

@@ -39,7 +39,7 @@ pub(super) const LIMITS: FillLimits = FillLimits {
     fills_max: 3,
     queue_max: 16,
     fill_rate: 0,
-    // The scrubber follows the clock, and a run must repeat.
+    // The scrubber follows the clock, but a run must be repeatable from its seed.
     scrub_rate: 0,
     directory_bytes_max: u64::MAX,
 };

@@ -68,8 +68,8 @@ async fn read_checked(
     Ok(())
 }
 
-/// Reads neighbouring chunks in one scan and encodes them. If that fails, each is read by itself, so that an error in
-/// one does not fail the others.
+/// Reads neighbouring chunks in one scan and encodes them. If that fails, each chunk is read by itself, so that an
+/// error in one does not fail the others.
 pub async fn scan(run: Vec<(ExtentKey, Box<dyn Chunk>)>, bytes_max: u64) -> Event {
     if let [(_, first), _, ..] = run.as_slice() {
         let together = AssertUnwindSafe(first.encoded_together(run.len() as u32)).catch_unwind();

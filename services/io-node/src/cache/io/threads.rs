@@ -87,7 +87,7 @@ impl FillLane {
     pub fn start() -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
-            // After each task the driving thread checks whether the other one wants to drive.
+            // After each task, the thread that drives the runtime checks whether the other thread wants to drive it.
             .event_interval(1)
             .global_queue_interval(1)
             // The name of the runtime's threads for files.

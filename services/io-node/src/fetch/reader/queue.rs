@@ -32,7 +32,7 @@ struct Speed {
     /// The number of pieces that have left the queue since the measurement began.
     left: usize,
     /// Whether this is the first measurement since the queue was empty. It is discarded, because after a burst has
-    /// arrived, the core is busy with other work than reading.
+    /// arrived, the core is busy with work other than reading.
     is_first: bool,
     /// The time of the last measurement.
     looked: Option<Instant>,
