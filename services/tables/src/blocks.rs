@@ -1,5 +1,5 @@
-//! Reads blocks of files from their store. Concurrent reads of a block, by requests that miss it and by its fill, are one
-//! read, and neighbouring blocks are read together.
+//! Reads blocks of files from their store. Concurrent reads of a block, by requests that miss it and by its fill, are
+//! one read, and neighbouring blocks are read together.
 
 use std::collections::HashMap;
 use std::ops::Range;

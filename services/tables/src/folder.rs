@@ -67,8 +67,8 @@ impl TableFolder {
     }
 }
 
-/// Returns the name of the table whose folder is called `folder`; `None` if no table's folder is called that. The name may
-/// be one that is not allowed ([`is_table_name`]).
+/// Returns the name of the table whose folder has the name `folder`; `None` if no table's folder can have it. The
+/// table's name may be one that is not allowed ([`is_table_name`]).
 pub fn table_of_folder(folder: &str) -> Option<&str> {
     folder.strip_suffix(SUFFIX)
 }

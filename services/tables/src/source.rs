@@ -20,8 +20,8 @@ pub trait Tables: Send + Sync {
         version: u64,
     ) -> BoxFuture<'a, Result<Arc<dyn Table>, Fault>>;
 
-    /// Opens a file of a table, as a table ([`FileTable`](crate::FileTable)). `bytes` is the file's size, if it is known;
-    /// otherwise the store is asked for it.
+    /// Opens a file of a table, as a table ([`FileTable`](crate::FileTable)). `bytes` is the file's size, if it is
+    /// known; otherwise the store is asked for it.
     ///
     /// # Errors
     /// `TABLE_DAMAGED` if there is no such file, or it has another size, and errors of the store.

@@ -25,8 +25,8 @@ pub struct StoreUse {
     pub breakers_open: u64,
     /// The cost of the requests at the list prices of S3, in dollars.
     pub cost_usd: f64,
-    /// Reads of index and deletion files that I/O nodes answered instead of a store, from their drives or RAM. A read of
-    /// more than 4 MiB counts once for each of its pieces of this size.
+    /// Reads of index and deletion files that I/O nodes answered instead of a store, from their drives or RAM. A read
+    /// of more than 4 MiB counts once for each of its pieces of this size.
     pub reads_avoided: u64,
     /// Bytes of the reads in `reads_avoided`.
     pub bytes_avoided: u64,
