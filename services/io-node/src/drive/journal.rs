@@ -38,8 +38,8 @@ const MAGIC: [u8; 8] = *b"BIREMEJ1";
 const TRAILER_BYTES: usize = 64;
 const RECORD_HEAD_BYTES: usize = 28;
 
-/// The maximum number of sectors of a block that describes several extents. A block of one extent may be longer. Each
-/// block is written in one operation.
+/// The maximum number of sectors that the records of several extents take in one block; the block's trailer may take
+/// one more. A block of one extent may be longer. Each block is written in one operation.
 pub const BLOCK_SECTORS_MAX: u64 = 256;
 
 /// Identifies a block of a journal.

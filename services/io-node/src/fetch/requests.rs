@@ -88,7 +88,8 @@ pub struct Request {
 pub struct RequestTimes {
     /// The time at which the request arrived.
     pub arrived: Instant,
-    /// The time at which the request's rows were located, and its pieces began to wait.
+    /// The time at which the request's pieces began to wait. By then, all rows were located, and those from the table
+    /// had arrived.
     pub located: Option<Instant>,
     /// The time at which the first read was submitted to a drive.
     pub reading: Option<Instant>,

@@ -14,7 +14,7 @@ use crate::shard::CoreHistograms;
 pub struct BatchTimeline {
     /// The time at which the batch arrived.
     pub arrived: Instant,
-    /// The time at which the batch's rows were located.
+    /// The time at which the batch's rows were located, and those from the table had arrived.
     pub located: Instant,
     /// The time at which the first read was submitted to a drive; equal to `located` if the batch needed none.
     pub reading: Instant,

@@ -142,7 +142,7 @@ impl DriveCounts {
 pub struct CoreHistograms {
     /// Duration of reads, by drive.
     pub reads: Vec<Histogram>,
-    /// Rows per batch received.
+    /// Rows per batch that was admitted.
     pub batch_rows: Histogram,
     /// Duration of each of [`BATCH_STAGES`].
     pub stages: [Histogram; BATCH_STAGES.len()],
@@ -155,7 +155,7 @@ pub struct CoreHistograms {
 pub struct HistogramsSnapshot {
     /// Duration of reads, by drive.
     pub reads: Vec<Buckets>,
-    /// Rows per batch received.
+    /// Rows per batch that was admitted.
     pub batch_rows: Buckets,
     /// Duration of each of [`BATCH_STAGES`].
     pub stages: Vec<Buckets>,

@@ -213,8 +213,8 @@ pub fn table_tag(uri: &TableUri) -> TableTag {
 }
 
 /// Returns a table's label: the last part of its path, and its tag. It may be shown to anyone, because it does not
-/// reveal the table's location. The index and deletion files of a table `t` have the label `t/files-` and a tag of
-/// their own.
+/// reveal the table's location. The index and deletion files of a table `t` have the label `t/files-`, followed by a
+/// tag of their own.
 pub fn label(uri: &TableUri) -> String {
     match uri.table_of_files() {
         Some(table) => format!("{}/files-{:?}", table.last_part(), table_tag(uri)),
