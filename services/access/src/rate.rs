@@ -1,4 +1,4 @@
-//! A rate limit that needs no lock: the time at which everything taken so far will have been earned.
+//! A rate limit that needs no lock. Its only state is the time at which all work taken so far will have been earned.
 //!
 //! The limit is a bucket that holds the work of one second. Work is admitted while the bucket holds at least one unit,
 //! even if the work takes more than the bucket holds. The debt then has to be earned before more work is admitted. So a

@@ -189,10 +189,10 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         Ok((socket, Connection::new(&self.options.lifetimes, number, peer, presented)))
     }
 
-    /// Performs the TLS handshake. The handshake begins only once its line in the audit log has a place: `handshake`,
-    /// or a place that this function waits for. So each refused handshake gets its line, and so does one that is closed
-    /// for a newer one. Handshakes are bounded in number and time, so a flood of them takes bounded memory and few
-    /// places.
+    /// Performs the TLS handshake. The handshake begins only once a place for its line in the audit log is reserved:
+    /// the one in `handshake`, or one that this function waits for. So every handshake that is refused, or closed to
+    /// make room for a newer one, gets its line. Handshakes are bounded in number and time, so a flood of them takes
+    /// bounded memory and few places.
     async fn shake_hands(
         &self,
         tls: &ServerTls,

@@ -35,9 +35,9 @@ const IDLE_GRACE: Duration = Duration::from_secs(5);
 /// callers' memory has passed and whether its connections are still trusted.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The maximum number of requests that a client has cancelled before the core has looked at them. One more ends the
-/// connection. h2's default of 20 is too small: a busy core may not get to 20 requests within the shortest deadlines of
-/// honest callers. Each request holds about 1 KiB.
+/// The maximum number of requests of a connection that its client has cancelled and that the core has not looked at
+/// yet. One more ends the connection. h2's default of 20 is too small: a busy core may not get to 20 requests within
+/// the shortest deadlines of honest callers. Each request holds about 1 KiB.
 const CANCELLED_MAX: usize = 1024;
 
 /// The time that a client gets to send the headers of its next request over HTTP/1.1, counted from the last answer on

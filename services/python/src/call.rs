@@ -1,4 +1,4 @@
-//! A call: the request is made, but not sent before somebody waits for the answer.
+//! A call. Its request is built at once, but sent only when somebody waits for the answer.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -68,7 +68,8 @@ impl Call {
 
 #[pymethods]
 impl Call {
-    /// Sends the call and blocks until it is answered. A signal whose handler raises cancels it.
+    /// Sends the call and blocks until it is answered. If a signal arrives and its handler raises, the call is
+    /// cancelled.
     fn wait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let mut work = self.take(py)?;
         loop {

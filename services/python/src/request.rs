@@ -14,8 +14,8 @@ use wire::fetch::Priority;
 use crate::errors::bad_argument;
 use crate::rows::array_from_python;
 
-/// The table that a request names, and the settings of all requests for rows: the attributes of a table in
-/// `bireme._table`.
+/// The table that a request names, with the settings that all requests for rows have. The fields are the attributes of
+/// `_Target` in `bireme._table`.
 #[derive(FromPyObject)]
 pub struct Target {
     /// The table's name.

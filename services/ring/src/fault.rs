@@ -16,7 +16,7 @@ pub enum DriveFault {
     NoSpace,
     /// The drive cannot be written (EROFS, EPERM, EACCES).
     ReadOnly,
-    /// The kernel was short of memory (ENOMEM, ENOBUFS) or busy (EBUSY), or did not carry out the operation at any
+    /// The kernel was short of memory (ENOMEM, ENOBUFS) or busy (EBUSY), or did not carry out the operation in any
     /// attempt (EAGAIN, EINTR). The operation may succeed later.
     Busy,
     /// The kernel rejects the operation, which only a bug in this program can cause (EINVAL, EBADF, EFAULT,

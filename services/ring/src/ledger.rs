@@ -27,7 +27,7 @@ pub(crate) struct Ledger {
     /// The length of each drive in bytes.
     drive_lens: Vec<u64>,
     reads: Slots<QueuedRead>,
-    /// The buffer of each read slot. Empty while the slot's operation is in flight or its sink is called.
+    /// The buffer of each read slot. Empty while the slot's operation is in flight or its sink is being called.
     bufs: Vec<AlignedBuf>,
     read_queue: ReadQueue,
     transfers: Slots<Transfer>,

@@ -199,7 +199,7 @@ mod tests {
             queues.completed(DriveNo(0));
             assert_eq!(submit(&mut queues), [0]);
         }
-        // The last transfer that must go alone, and then three more beside it.
+        // This submits the last transfer that the read limits, and three more beside it.
         queues.completed(DriveNo(0));
         assert_eq!(submit(&mut queues), [0; 4]);
         queues.limit_after_read(DriveNo(1));

@@ -102,7 +102,7 @@ impl BenchKeys {
     /// Returns the `count` keys of request `number`.
     ///
     /// # Errors
-    /// If Arrow can't take them, which is a defect.
+    /// The error of Arrow's `take`, which only a defect causes.
     pub fn of_request(&self, number: u64, count: usize) -> ArrowResult {
         let len = self.keys.len() as u64;
         let mut random = random(self.seed, number);

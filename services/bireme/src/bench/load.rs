@@ -108,7 +108,7 @@ pub struct Measured {
 /// Applies the load to the endpoint. `watch` is the node whose queues are sampled.
 ///
 /// # Errors
-/// Fails if all requests failed, with the first fault, or if a task of the load ended early.
+/// Fails with the first fault if no request was answered, or if a task of the load ended early.
 pub async fn apply_load<W: Workload>(
     load: &LoadArgs,
     watch: Watch,

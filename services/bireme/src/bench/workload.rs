@@ -21,7 +21,7 @@ pub trait Workload: Send + Sync + 'static {
     fn request(&self, number: u64) -> impl Future<Output = Result<Done, Fault>> + Send;
 }
 
-/// Returns the random numbers of request `number`.
+/// Returns the random number generator of request `number`, which depends only on `seed` and `number`.
 pub fn random(seed: u64, number: u64) -> StdRng {
     // Multiplying by a large odd constant gives consecutive requests seeds that are far apart.
     StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))

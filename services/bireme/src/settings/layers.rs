@@ -25,7 +25,7 @@ pub fn environment(prefix: &str) -> Vec<(String, String)> {
     variables
 }
 
-/// Returns the configuration in `file`, overridden by `variables` (with their names without `prefix`).
+/// Returns the configuration in `file`, overridden by `variables`, which are named without `prefix`.
 pub fn layered<T: DeserializeOwned + JsonSchema + Removed>(
     file: Option<&Path>,
     prefix: &str,

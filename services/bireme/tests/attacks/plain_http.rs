@@ -11,7 +11,7 @@ use super::connections::{
 use super::good_caller::GoodCaller;
 use super::report::held;
 
-/// The number of these attacks in the table of `docs/security.md`.
+/// The row of the table in `docs/security.md` that lists these attacks.
 const ROW: u32 = 17;
 
 /// Returns the head of a query, without the empty line that ends it.

@@ -145,8 +145,9 @@ impl Guarded {
         series.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     }
 
-    /// Checks that the node is alive, within its memory, and answered probes and the good caller, and that no secret is
-    /// in a log. Returns the number of rows of `vault` that callers other than the operator got.
+    /// Checks that the node is alive and within its memory limit, that it answers probes and always answered the good
+    /// caller, and that no log contains a key. Returns the number of rows of `vault` that callers other than the
+    /// operator got.
     fn end(self) -> u64 {
         let seen = self.good.stop();
         assert!(seen.answered > 0 && seen.refused.is_empty(), "{seen:?}");

@@ -43,8 +43,8 @@ impl Attack {
         Ok(found.rows.num_rows())
     }
 
-    /// Checks that the node is alive, within its memory, answers probes, and answered the good caller. Returns the peak
-    /// of its resident memory, in MiB.
+    /// Checks that the node is alive and within its memory limit, that it answers probes, and that it always answered
+    /// the good caller. Returns the peak of its resident memory, in MiB.
     fn end(self) -> u64 {
         let seen = self.good.stop();
         assert!(seen.answered > 0 && seen.refused.is_empty(), "{seen:?}");

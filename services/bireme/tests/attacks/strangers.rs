@@ -156,7 +156,7 @@ fn glosses(cluster: &Cluster) -> String {
     run(&["take", "words", "0", "1", "2", "--columns", "gloss", "--json", "--endpoint", endpoint])
 }
 
-/// Waits until `is_done`.
+/// Waits until `is_done` returns true. Fails with `what` after [`PATIENCE`].
 pub fn wait_until(what: &str, is_done: impl Fn() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !is_done() {

@@ -1,4 +1,4 @@
-//! `bireme index --key-runs`: the files of key indexes beside a table, and what nodes make of them.
+//! `bireme index --key-runs`: the files of key indexes beside a table, and how nodes use them.
 
 use std::path::PathBuf;
 

@@ -97,7 +97,7 @@ fn messages_without_work_are_answered_one_by_one() {
         let report = up.json(&load).remove(0);
         let sent = report["requests"].as_u64().unwrap();
         assert_eq!((&report["rows"], &report["errors"]), (&0.into(), &serde_json::json!({})));
-        // At random times, the number is random too.
+        // With `--poisson`, requests are due at random times, so their number is random too.
         let expected = if by.contains(&"--poisson") { 200..400 } else { 300..301 };
         assert!(expected.contains(&sent), "{report}");
     }

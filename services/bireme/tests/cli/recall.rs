@@ -1,4 +1,4 @@
-//! `bireme tune`, and what searches and `describe` make of its curve.
+//! `bireme tune`, and how searches and `describe` use its curve.
 
 use crate::up::Up;
 use crate::{bireme, run, text};

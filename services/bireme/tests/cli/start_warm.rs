@@ -1,4 +1,4 @@
-//! Tests, as a load balancer sees it, that a node is warmed before its health is `SERVING`.
+//! Tests that a node is warmed before its gRPC health service reports `SERVING`, which is what a load balancer checks.
 
 use std::time::{Duration, Instant};
 

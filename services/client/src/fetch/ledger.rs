@@ -248,8 +248,7 @@ impl Ledger {
 
     /// Returns the next message: a control message if there is one, otherwise the next ready batches, up to the credit
     /// and the size of a message. If there is no credit for the next batch, all batches behind it wait too, because
-    /// large batches would starve otherwise. If its flow has used its share of the credit, only that flow's batches
-    /// wait.
+    /// large batches would starve otherwise. If a flow has used its share of the credit, only that flow's batches wait.
     pub fn next_message(&mut self, now: Instant) -> Option<Kind> {
         if let Some(kind) = self.control.pop_front() {
             return Some(kind);

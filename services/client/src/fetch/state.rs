@@ -10,8 +10,8 @@ use wire::Fault;
 /// The state of a stream's connection.
 #[derive(Clone, Debug)]
 pub(super) enum LinkState {
-    /// The first attempt to connect at all, or the first one since a stream was retired, or since a stream broke on
-    /// which the node had answered a request. Callers wait for this attempt.
+    /// An attempt to connect that callers wait for: the very first one, the first one after a stream was retired, or
+    /// the first one after a stream broke on which the node had answered a request.
     Connecting,
     /// Connected and welcomed.
     Up { batch_rows_max: usize },

@@ -31,7 +31,7 @@ causes! {
     ByClient = "by_client",
     /// The client was too slow.
     TimedOut = "timed_out",
-    /// The client does not speak TLS, or no version or algorithm that the node accepts.
+    /// The client does not speak TLS, or supports no version or algorithm that the node accepts.
     Protocol = "protocol",
 }
 

@@ -99,7 +99,8 @@ fn place(sector: usize) -> (DriveNo, ByteOffset) {
 
 struct Checker {
     model: Rc<Model>,
-    /// By tag: the first sector, and the version of each sector that was known to be complete at the request.
+    /// For each tag: the read's first sector, and for each of its sectors the version that was known to be complete
+    /// when the read was requested.
     requested: RefCell<HashMap<u64, (usize, Vec<u32>)>>,
 }
 

@@ -7,7 +7,7 @@ use super::histogram::Buckets;
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// A value that only grows from the start of the process.
+    /// A value that only grows while the process runs.
     Counter,
     /// A value that can rise and fall.
     Gauge,
