@@ -24,7 +24,7 @@ const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 /// The maximum number of grants: each has metrics of its own.
 const GRANTS_MAX: usize = 1000;
 
-/// The maximum of a limit per second. Rates are kept in nanoseconds per unit.
+/// The maximum of a limit per second. At this rate a unit takes 10 ns, and times are kept in whole nanoseconds.
 const RATE_MAX: u64 = 100_000_000;
 
 /// The problem of a file without grants.

@@ -191,7 +191,7 @@ fn check_all(connections: &mut Vec<Weak<Connection>>) {
     }
 }
 
-/// A connection's end, which has begun.
+/// The state of a connection whose end has begun.
 struct Ending {
     /// The time at which streams that are still open are abandoned.
     until: Instant,

@@ -14,7 +14,7 @@ use crate::error::{MembershipError, Result};
 use crate::list::MemberList;
 use crate::source::ListSender;
 
-/// The size of the largest file that is read, in bytes. The longest list may then use 4 KiB for each member.
+/// The size of the largest file that is read, in bytes. It leaves 4 KiB for each member of the longest list.
 const BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Deserialize)]

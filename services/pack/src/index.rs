@@ -99,8 +99,8 @@ impl ExtentIndex {
         }
     }
 
-    /// Returns the length of the row's span. Cheaper than [`span`](Self::span), which may add up the lengths of the
-    /// rows before.
+    /// Returns the length of the row's span. Cheaper than [`span`](Self::span), which may add up the lengths of
+    /// preceding rows.
     pub fn len_of(&self, row: u32) -> Option<u32> {
         match &self.placement {
             RowPlacement::Fixed(fixed) => (row < self.rows).then_some(fixed.width),

@@ -22,7 +22,7 @@ use crate::wire::{encoded_type, wire_type};
 ///
 /// # Errors
 /// [`PackError::DictionaryOverflow`] if there are more distinct values than the key type can count, which can only
-/// happen if the rows are of several chunks; [`PackError::Arrow`] if the array has another type.
+/// happen if the rows come from several chunks; [`PackError::Arrow`] if the array has another type.
 pub fn restore(array: &ArrayRef, field: &Field) -> Result<ArrayRef, PackError> {
     restore_type(array, field.data_type()).map_err(|error| match error {
         RestoreError::Overflow { values, key_type } => {

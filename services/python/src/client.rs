@@ -84,7 +84,7 @@ pub fn connect(
 }
 
 impl Client {
-    /// Makes a call of `work`, which gets the client and is ended after `timeout` seconds.
+    /// Makes a call that runs `work` with the client, for at most `timeout` seconds.
     fn call<T: Send + 'static, F>(
         &self,
         py: Python<'_>,

@@ -60,7 +60,7 @@ impl QueueDepth {
         }
     }
 
-    /// Returns the sum of what the devices report, not clamped, or the default.
+    /// Returns the sum of the depths that the devices report, not clamped, or the default.
     pub(crate) fn requests(&self) -> u32 {
         match &self.source {
             DepthSource::Devices { devices } => sum(devices),

@@ -1,5 +1,5 @@
-//! `bench empty`: messages that need no work, through the same server and client as all others. Their rate is the limit
-//! of what any request can reach.
+//! `bench empty`: messages that need no work, through the same server and client as all others. Their rate is the upper
+//! limit for requests of any kind.
 //!
 //! Unary messages are health checks. Messages on streams ask gRPC reflection for the names of the services, because its
 //! stream answers each message and needs neither a table nor an I/O node.

@@ -9,7 +9,7 @@ const ROUNDS: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     len: u64,
-    /// The number of bits of a number's low part; the high part has as many or one less.
+    /// The number of bits of a number's low part; the high part has as many, or one fewer.
     low_bits: u32,
     low_mask: u64,
     high_mask: u64,

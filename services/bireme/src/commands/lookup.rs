@@ -23,7 +23,7 @@ use crate::output::{self, Output};
 use crate::part_file::part_file;
 use crate::progress::{Unit, bar};
 
-/// The number of batches of the file that are read ahead.
+/// The number of batches of the file that are read ahead, while earlier ones are looked up.
 const BATCHES_AHEAD: usize = 2;
 
 const EXAMPLES: &str = "\

@@ -14,14 +14,15 @@ use crate::machine::free_bytes;
 /// The bytes that are left free on the disk, in addition to a twentieth of its free space.
 const RESERVE_BYTES: u64 = 64 << 20;
 
-/// The minimum size of a cache, in bytes: seven segments that hold an extent each, and the superblock.
+/// The minimum size of a cache, in bytes: the superblock, and seven segments of 8 MiB, each of which has space for an
+/// extent.
 const CACHE_BYTES_MIN: u64 = 64 << 20;
 
 /// The minimum size of a slab, as a multiple of the segment's size. One segment fewer fits, because the superblock
 /// takes space too.
 const SEGMENTS_MIN: u64 = 8;
 
-/// The maximum size of a segment, in bytes.
+/// The maximum size of a segment, in bytes: the default of I/O nodes.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// Sizes are multiples of this, in bytes.

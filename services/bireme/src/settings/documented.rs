@@ -1,5 +1,5 @@
-//! Generates the tables of `docs/operating/settings.md` from the code: texts, types and defaults from the schema of the
-//! structs that files are read into, flags and variables from the commands.
+//! Generates the tables of `docs/operating/settings.md` from the code: texts, types, defaults and variables of settings
+//! from the schema of the structs that files are read into, flags and their own variables from the commands.
 //! `BIREME_WRITE_DOCS=1` writes the file; otherwise the test compares it.
 
 use std::collections::BTreeMap;

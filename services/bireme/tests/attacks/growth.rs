@@ -13,7 +13,7 @@ pub enum Outcome {
 /// the text of the refusal. `attack` panics if a node ends or does not answer.
 ///
 /// # Panics
-/// If `size_max` is still answered: the construct has no bound.
+/// If an attack of size `size_max` is still answered, which shows that the construct has no bound.
 pub fn until_refused(
     construct: &str,
     size_max: usize,

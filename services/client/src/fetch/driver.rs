@@ -179,7 +179,7 @@ impl Driver {
         }
     }
 
-    /// Admits further commands: yields once, so that tasks that are ready to run can send theirs, and waits for nothing
+    /// Admits further commands. Yields once, so that tasks that are ready to run can send theirs, but waits for nothing
     /// else.
     async fn admit_waiting(&mut self, ledger: &mut Ledger) {
         tokio::task::yield_now().await;

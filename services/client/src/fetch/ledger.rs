@@ -204,7 +204,8 @@ impl Ledger {
         self.next_ready().is_some_and(|ready| self.credits.fits(ready.job.row_addrs.len()))
     }
 
-    /// Returns the next ready batch, among the flows that have enough of their share of the credit left.
+    /// Returns the next ready batch. Skips flows that have too little of their share of the credit left for their next
+    /// batch.
     fn next_ready(&self) -> Option<&Ready> {
         self.ready.first(|flow, ready| self.credits.fits_share(ready.job.row_addrs.len(), flow))
     }

@@ -58,9 +58,9 @@ pub struct Seen {
     pub looks: Cell<u64>,
     /// Descriptions of a node that was not ready.
     pub looks_before_ready: Cell<u64>,
-    /// Checks of guarantees, of tables that already held bytes in the previous description.
+    /// Checks of the guarantees of tables that already held bytes in the previous description.
     pub minima: Cell<u64>,
-    /// Checks of maxima, of tables that had at least half of their maximum.
+    /// Checks of the maxima of tables that used at least half of their maximum.
     pub maxima: Cell<u64>,
     /// Checks of pinned tables that already held bytes in the previous description.
     pub pinned: Cell<u64>,

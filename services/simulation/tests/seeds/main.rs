@@ -34,10 +34,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::happened::Happened;
 use crate::world::Outcome;
 
-/// The default number of seeds. In so many runs or more, every event that `happened.rs` requires must happen.
+/// The default number of seeds. In this many runs or more, every event that `happened.rs` requires must happen.
 const SEEDS: u64 = 200;
 
-/// The default number of seeds that run twice. In at least one of so many seeds, a node must drain.
+/// The default number of seeds that run twice. If this many or more run, a node must drain in at least one of them.
 const REPEATS: usize = 8;
 
 fn variable(name: &str) -> Option<String> {

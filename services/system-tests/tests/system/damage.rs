@@ -278,7 +278,7 @@ async fn drives_that_become_a_hundred_times_slower_are_retired_except_the_last()
     io.warm(&uri, 1).await;
     let ids: Vec<u32> = (0..3000).step_by(17).collect();
     let states = async |seconds: u64| {
-        // Wait until a drive is retired, but at most `seconds`. It takes 30 seconds with slow reads to retire a drive.
+        // Wait until a drive is retired, but at most `seconds`. A drive is retired after 30 seconds of slow reads.
         let until = std::time::Instant::now() + Duration::from_secs(seconds);
         loop {
             check(&io, &uri, &ids).await;

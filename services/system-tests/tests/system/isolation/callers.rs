@@ -77,7 +77,7 @@ impl Caller {
         }
     }
 
-    /// Returns a random table name. There may be no table of that name.
+    /// Returns a random table name, for which a table may or may not exist.
     fn table(&mut self) -> &'static str {
         match self.dice.random_range(0..10) {
             0 => ABSENT[self.dice.random_range(0..ABSENT.len())],
