@@ -396,7 +396,7 @@ async fn each_refused_handshake_has_a_line_and_a_flood_of_them_delays_nobody() {
                 stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
                 assert!(is_closed(&mut stream).await);
             }
-            // Silent connections are closed once more of them wait than are allowed to.
+            // Silent connections are closed when too many of them wait.
             _ => {
                 for _ in 0..16 {
                     let silent = TcpStream::connect(node.address).await.unwrap();

@@ -3,7 +3,7 @@
 //! All network work and decoding runs in one runtime, on one thread at a time. A thread that waits for an answer drives
 //! the runtime itself. Passing the call to another thread, and its answer back, would take two wake-ups, which cost
 //! more than anything else that is done here for a small call. While no thread waits, a background thread drives the
-//! runtime, also for the calls that event loops await. No task takes Python's global lock, so none waits for Python
+//! runtime, and with it the calls that event loops await. No task takes Python's global lock, so none waits for Python
 //! code.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};

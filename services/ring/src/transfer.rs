@@ -33,7 +33,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Completes the transfer. This calls a waker, so nothing of the ring may be borrowed.
+    /// Completes the transfer. This calls a waker, which may call the ring, so no state of the ring may be borrowed.
     pub fn finish(&self, outcome: Result<(), Failure>, buf: AlignedBuf) {
         self.outcome.set(Some((outcome, buf)));
         let waker = self.waker.borrow_mut().take();

@@ -28,7 +28,7 @@ pub const MESSAGE_BYTES_SHOWN: usize = 2048;
 /// shorter.
 pub const METADATUM_BYTES_SHOWN: usize = 1024;
 
-/// Returns `text` on one line, cut after `bytes_max` bytes if it is longer, and then with `…` at the end. If the text
+/// Returns `text` on one line. A text that is longer than `bytes_max` bytes is cut there and ends with `…`. If the text
 /// contains control characters, each run of white space becomes one space, and all other control characters are
 /// escaped.
 fn shown(mut text: String, bytes_max: usize) -> String {

@@ -78,5 +78,5 @@ pub const REQUEST_BYTES_MAX: usize = 16 << 20;
 pub const REQUEST_BYTES_FILLED: usize = 1 << 20;
 
 /// The largest reply that a node sends and a client accepts, in bytes. The largest replies have `batch_rows_max` wide
-/// rows. Nodes accept only smaller requests.
+/// rows. The limits of requests are lower.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;

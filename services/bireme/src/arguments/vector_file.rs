@@ -9,7 +9,8 @@ use std::path::Path;
 use self::raw_floats::raw_floats;
 use crate::error::{CliError, Result};
 
-/// The largest file that is read, in bytes: 500,000 elements as text, even if each takes 32 bytes.
+/// The size of the largest file that is read, in bytes. It has room for 500,000 elements even as text, and bounds the
+/// memory that a wrong file takes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads a vector from `path`; `-` is stdin. Errors name the file.

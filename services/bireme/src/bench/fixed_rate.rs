@@ -19,7 +19,7 @@ use super::workload::Workload;
 /// A request counts as late if it starts more than this after it was due.
 const LATE: Duration = Duration::from_millis(1);
 
-/// The number of tallies. Requests use them in turn, so that they rarely wait for each other.
+/// The number of tallies. Requests use the tallies in turn, so that one request rarely waits for another's tally.
 const SHARDS: usize = 16;
 
 /// The times at which requests are due.

@@ -82,8 +82,8 @@ impl LoadArgs {
         Duration::from_secs_f64(self.seconds)
     }
 
-    /// Returns the time within which all requests are due at `rate`, or the mean of this time if they are due at random
-    /// times; at most --seconds.
+    /// Returns the duration of a schedule at `rate`: the time after which as many requests are due as --requests asks
+    /// for (on average, if they are due at random times), but at most --seconds.
     fn time_at(&self, rate: f64) -> Duration {
         let all = self.requests.map(|requests| requests as f64 / rate);
         // A time that is too long for a `Duration` is longer than --seconds.
@@ -108,7 +108,7 @@ pub struct Measured {
 /// Applies the load to the endpoint. `watch` is the node whose queues are sampled.
 ///
 /// # Errors
-/// Fails with the first fault if no request was answered, or if a task of the load ended early.
+/// If all requests failed, their first fault. Also fails if a task of the load ended early.
 pub async fn apply_load<W: Workload>(
     load: &LoadArgs,
     watch: Watch,

@@ -80,7 +80,7 @@ pub struct Nodes {
     pub drive_bytes_per_row: Option<f64>,
     /// Sectors found in RAM tiers.
     pub ram_hits: u64,
-    /// Rows that I/O nodes answered from the table: their chunk was not filled, or a drive did not deliver them.
+    /// Rows that I/O nodes answered from the table, because their chunk was not filled or a drive did not deliver them.
     pub table_rows: u64,
     /// Rows that the query node read from the table because their I/O node could not answer.
     pub fallback_rows: u64,

@@ -7,7 +7,7 @@ use crate::output::shell_word;
 /// The number of commands that are shown.
 const STEPS: usize = 3;
 
-/// The facts about a table from which commands to try on it are made.
+/// The facts about a table from which the suggested commands are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableFacts {
     /// The table's name; empty if there is no table yet.

@@ -1,4 +1,4 @@
-//! Finds the facts about a table from which commands to try on it are made, by reading one of its rows.
+//! Finds facts about a table by reading one of its rows. `next_steps.rs` makes the suggested commands from them.
 
 use address::RowAddr;
 use lake::Table;

@@ -27,8 +27,8 @@ pub(super) enum HandleState {
 pub(super) struct Entry {
     pub projection: Arc<ProjectionKey>,
     pub state: HandleState,
-    /// Number of waiting or outstanding batches that use the projection. It is not closed before these batches are
-    /// answered.
+    /// Number of waiting or outstanding batches that use the projection. The projection is not closed before these
+    /// batches are answered.
     pub users: usize,
     used_at: u64,
 }

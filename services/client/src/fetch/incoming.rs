@@ -77,7 +77,7 @@ impl Incoming {
         }
     }
 
-    /// Returns whether the secret that the node has proved it knows is no longer a secret of both tiers.
+    /// Returns whether the secret that the node has proved it knows has been withdrawn.
     pub fn is_withdrawn(&self) -> bool {
         self.secret.as_ref().is_some_and(|secret| secret.is_withdrawn())
     }

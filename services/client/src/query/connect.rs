@@ -119,8 +119,8 @@ impl QueryClient {
         Ok(self)
     }
 
-    /// Returns the connection, for services that the node offers beside its own, such as health checks. Credentials are
-    /// not sent with their requests.
+    /// Returns the connection, for services that the node offers besides its own, such as health checks. Credentials
+    /// are not sent with their requests.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }

@@ -37,7 +37,7 @@ class _Target:
         self.name = name
         #: The version that is read; 0 for the latest at each request.
         self.version = version
-        #: Whether requests wait while other callers' requests are waiting.
+        #: Whether requests have batch priority: interactive requests that wait are served first.
         self.background = background
         #: The time limit of a request in seconds; None for no limit.
         self.timeout = timeout

@@ -120,8 +120,8 @@ impl Uring {
         entry.user_data(request.slot.to_u64())
     }
 
-    /// Enters the kernel, if necessary, to run the completion work that it deferred, and to move completions
-    /// that did not fit in the completion queue into it.
+    /// Enters the kernel, if necessary, to run the completion work that it deferred, and to refill the completion queue
+    /// with completions for which it had no room before.
     fn run_deferred(&mut self) {
         let queue = self.ring.submission();
         let is_flagged = queue.taskrun() || queue.cq_overflow();

@@ -134,14 +134,14 @@ impl Net {
     /// Makes a node stop listening. Its connections remain open.
     pub fn unlisten(&self, node: &str) {
         let waiting = self.lock().listening.remove(node);
-        // Dropped after the lock is released, because dropping an end locks the network.
+        // Drop these ends after the lock is released, because dropping an end locks the network.
         drop(waiting);
     }
 
     /// Ends a node. Its connections are reset; with `silently`, as if its machine had failed, they are only cut off.
     pub fn vanish(&self, node: &str, silently: bool) {
         let gone = self.lock().listening.remove(node);
-        // Dropped after the lock is released, because dropping an end locks the network.
+        // Drop these ends after the lock is released, because dropping an end locks the network.
         drop(gone);
         self.each_of(node, |connection, _| match silently {
             true => connection.cut_until_ms = u64::MAX,

@@ -181,8 +181,8 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()
 }
 
-/// Returns shares for drives of 9 segments or more. Four segments of a drive cannot be guaranteed, and of the others,
-/// two thirds can.
+/// Returns shares for drives of 9 segments or more. Four segments of a drive cannot be guaranteed, and two thirds of
+/// the others can.
 fn shares(dice: &mut Dice) -> Vec<ShareConfig> {
     let kib = |dice: &mut Dice, range| ByteSize::kib(dice.in_range(range));
     let share = |table: usize| ShareConfig {

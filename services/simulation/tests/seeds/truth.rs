@@ -88,7 +88,7 @@ impl Version {
         }
     }
 
-    /// Returns the number of the version's extents, if its table has two packs, as all tables but `scanned` have. A
+    /// Returns the number of the version's extents. The table must have two packs, as all tables except `scanned` do. A
     /// chunk has 64 rows.
     pub fn extents(&self) -> u64 {
         2 * self.infos.iter().map(|info| u64::from(info.physical_rows.div_ceil(64))).sum::<u64>()
@@ -157,8 +157,8 @@ fn vectors() -> Vec<Version> {
     ]
 }
 
-/// Returns the version of a table that is larger than the drives of most nodes, so that its fills evict rows of other
-/// tables that are read often.
+/// Returns the only version of a table that is larger than the drives of most nodes, so that its fills evict rows of
+/// other tables that are read often.
 fn scanned() -> Vec<Version> {
     let schema = Arc::new(Schema::new(vec![
         Field::new("id", DataType::Int64, false),
@@ -175,7 +175,7 @@ fn scanned() -> Vec<Version> {
     vec![version("s3://sim/scanned", 1, &[make(6, 4000), make(7, 4000)], |_, _| false)]
 }
 
-/// Returns the version of a table of texts and blobs of many lengths, some of them null.
+/// Returns the only version of a table of texts and blobs of many lengths, some of them null.
 fn documents() -> Vec<Version> {
     let mark = HashMap::from([("lance-encoding:blob".to_owned(), "true".to_owned())]);
     let schema = Arc::new(Schema::new(vec![

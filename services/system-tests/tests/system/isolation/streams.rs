@@ -27,7 +27,7 @@ fn assert_lost(fault: &Fault, table: &str) {
     assert_eq!(fault.message, said);
 }
 
-/// Returns the new policy, which allows the caller to use only a table that it does not use.
+/// Returns the new policy. It allows the caller only a table other than those that its streams use.
 fn left() -> Policy {
     Policy::of("key:one", "larux", &[May::Read, May::Warm])
 }
