@@ -185,7 +185,8 @@ impl KeySet {
         let _ = tokio::spawn(fetch).await;
     }
 
-    /// Reads the file, or fetches the keys from their URL if the last fetch is older than [`FETCH_INTERVAL`].
+    /// Reads the file, or fetches the keys from their URL if the last successful fetch is older than [`FETCH_INTERVAL`]
+    /// and the last attempt is older than [`FETCH_PAUSE`].
     pub async fn refresh(&self) {
         let is_due = match &self.source {
             KeySource::File(_) => true,

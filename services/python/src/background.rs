@@ -17,8 +17,8 @@ use tokio::task::AbortHandle;
 use wire::{Fault, Reason};
 
 /// The time without a waiting thread after which the background thread drives the runtime again, if there is no task to
-/// drive. A program that sends one request after another waits again sooner than this, so its requests do not wake the
-/// background thread.
+/// drive. A program that sends one request after another waits again sooner than this, so the background thread does
+/// not drive the runtime between its requests.
 const IDLE: Duration = Duration::from_millis(10);
 
 /// The runtime, and the id of the process that started it. A fork starts another one, because it inherits no threads.
