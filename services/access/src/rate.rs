@@ -30,7 +30,7 @@ impl Taken {
         let (unit, cost) = (time_of(1), time_of(units));
         let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |earned| {
             let from = earned.max(now);
-            // If earning one unit takes longer than the bucket holds, the bucket has to be full.
+            // If earning a unit takes as long as filling the bucket, or longer, the bucket has to be full.
             (from - now <= burst.saturating_sub(unit)).then(|| from.saturating_add(cost))
         });
         taken.map(drop).map_err(|earned| {

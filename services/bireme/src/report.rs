@@ -5,8 +5,8 @@ use tracing::Level;
 use crate::error::CliError;
 use crate::serve::log_is_json;
 
-/// Prints `error` to stderr, or logs it if the log is JSON lines. With `json`, the error is then printed to stderr as a
-/// JSON object.
+/// Prints `error` to stderr, or logs it if the log is JSON lines. With `json`, also prints it to stderr as a JSON
+/// object.
 pub fn report(error: &CliError, json: bool) {
     let (reason, message) = (error.reason(), error.message());
     match log_is_json() && tracing::enabled!(Level::ERROR) {

@@ -13,8 +13,8 @@ use crate::serve::{Signals, exit_at_second_signal};
 /// of it (`lake/tests/lake/deep_filters.rs`); `lake` plans filters on larger stacks of its own.
 const STACK_BYTES: usize = 4 << 20;
 
-/// Returns a runtime with a thread for each core, or with `threads`. A single thread is the caller's own, so that no
-/// work passes from thread to thread.
+/// Returns a runtime with `threads` threads, or with a thread for each core. A single thread is the caller's own, so
+/// that no work passes from thread to thread.
 pub fn runtime(threads: Option<usize>) -> Result<Runtime> {
     let mut builder = match threads {
         Some(1) => Builder::new_current_thread(),

@@ -20,7 +20,8 @@ pub struct Lifetimes {
     pub establish: Duration,
     /// The time for which a connection may have no stream. Clients' pools keep connections for minutes.
     pub idle: Duration,
-    /// The maximum age, varied by a tenth. A client connects again within milliseconds.
+    /// The maximum age, varied by a tenth. The end of a connection costs its client little: it connects again within
+    /// milliseconds.
     pub age: Duration,
     /// The time that open streams get when the connection is to end: the longest deadline.
     pub grace: Duration,

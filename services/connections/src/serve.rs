@@ -107,8 +107,8 @@ pub async fn serve(
         .max_concurrent_streams(options.streams_max)
         .max_pending_accept_reset_streams(CANCELLED_MAX)
         .keep_alive_interval(options.keep_alive);
-    // A token wakes its waiters in the order in which they began to wait, so a simulation repeats; a `watch` channel
-    // spreads them over lists that it picks at random.
+    // A token wakes its waiters in the order in which they began to wait, so a simulation is reproducible. A `watch`
+    // channel would wake them in random order.
     let stop = CancellationToken::new();
     let mut stopping = pin!(stopping);
     let mut checks = tokio::time::interval(CHECK_INTERVAL);

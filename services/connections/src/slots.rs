@@ -186,7 +186,7 @@ impl ConnectionSlots {
         let idle = used.connections.values().filter(|it| it.connection.idle_since().is_some());
         let mut counts = HashMap::<IpAddr, usize>::new();
         idle.for_each(|it| *counts.entry(it.peer).or_default() += 1);
-        // Between equal counts the address decides, so that a simulation repeats itself.
+        // If counts are equal, the address decides, so that a simulation is reproducible.
         let most = counts.into_iter().max_by_key(|&(peer, count)| (count, peer));
         most.is_some_and(|(peer, _)| self.evict_of(used, peer))
     }

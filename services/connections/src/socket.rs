@@ -20,7 +20,7 @@ pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub enum Wire {
     /// Attached to the runtime of the thread that uses it.
     Attached(TcpStream),
-    /// Not attached to a runtime. `None` only while the socket is moved.
+    /// Not attached to a runtime. `None` while the socket is being attached or detached, and after that has failed.
     Detached(Option<std::net::TcpStream>),
 }
 

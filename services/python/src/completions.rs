@@ -51,7 +51,7 @@ impl Completions {
         self.woken.as_raw_fd()
     }
 
-    /// Gives each finished call's answer to its future, unless that was cancelled.
+    /// Gives each finished call's answer to its future, unless the future was cancelled.
     fn take(&self, py: Python<'_>) -> PyResult<()> {
         // The byte is read before the list, so that a call that is added later wakes the loop again.
         let _ = (&self.woken).read(&mut [0; 64]);

@@ -19,7 +19,7 @@ const BATCH_KEYS: usize = 1024;
 /// The number of batches that are looked up at the same time.
 const BATCHES_IN_FLIGHT: usize = 32;
 
-/// The name of the column of keys when a caller gives only keys. No column of a table has it.
+/// The name of the column of keys when a caller gives only keys. No column of a table has this name.
 const KEYS: &str = "\0keys";
 
 /// Appends columns of a table to `rows`. Their values are those of the table's row whose key is in the column `on`, or
@@ -99,7 +99,7 @@ pub async fn exist(
     let mut found = vec![true; keys.len()];
     not_found.iter().for_each(|&at| found[at as usize] = false);
     if exact && !unproven.is_empty() {
-        // The node compares the keys of the rows that it reads, so no column of them is needed here.
+        // The node itself compares these rows' keys, so the key column is not requested.
         open.columns = vec!["_rowaddr".into()];
         let rows = lookups.open(open).await?;
         let unproven = UInt32Array::from(unproven);

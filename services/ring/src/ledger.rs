@@ -38,7 +38,7 @@ pub(crate) struct Ledger {
 
 /// The receiver of an operation's result. The ring calls it when the ledger is no longer borrowed.
 pub(crate) enum Delivery {
-    /// None yet, because the rest of the operation was pushed to the backend.
+    /// There is no result yet: the rest of the operation was pushed to the backend.
     Nothing,
     /// A sink. After the call, the slot and its buffer are returned.
     ToSink {

@@ -37,7 +37,7 @@ pub struct FetchPlan {
     pub concurrency: usize,
     /// The network over which to connect to the I/O node.
     pub network: Network,
-    /// Proves to the I/O node that this side knows its secret, if it has one.
+    /// Proves that this side knows the I/O node's secret. `None` if the node has none.
     pub prover: Option<Arc<Prover>>,
 }
 

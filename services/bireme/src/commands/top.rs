@@ -95,7 +95,8 @@ struct Times {
 
 impl Span<'_> {
     fn per_s(&self, now: u64, before: u64) -> f64 {
-        // The counters of a restarted node begin at 0, so a counter that has decreased counts as a whole.
+        // A restarted node counts from 0 again. If a counter has decreased, its whole value is the increase since the
+        // restart.
         now.checked_sub(before).unwrap_or(now) as f64 / self.seconds
     }
 

@@ -5,7 +5,7 @@ use wire::query::RecallSetting;
 
 use super::text_table::{Align, TextTable};
 
-/// The values of k whose settings are in a table for people. JSON has the settings of every k that was measured.
+/// The values of k that are shown as text. JSON has every k that was measured.
 const SHOWN_KS: [u32; 2] = [10, 100];
 
 /// Returns a table of the settings.

@@ -250,7 +250,8 @@ fn help_texts_name_only_known_variables() {
         let help = command.render_long_help().to_string();
         let words = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         let is_setting = |word: &&str| {
-            // A help text's `BIREME_IO_<FIELD>` stands for any setting. Its word is the prefix alone.
+            // A help text may write `BIREME_IO_<FIELD>` for any setting. The split leaves only the prefix of it, which
+            // is not the name of a setting.
             [io::PREFIX, query::PREFIX]
                 .iter()
                 .any(|prefix| word.strip_prefix(prefix).is_some_and(|field| !field.is_empty()))

@@ -1,4 +1,4 @@
-//! A list of I/O nodes from Kubernetes, without a Kubernetes API.
+//! Tests what a query node logs if it is to list I/O nodes from Kubernetes, but finds no Kubernetes API.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

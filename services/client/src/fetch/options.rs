@@ -62,7 +62,8 @@ impl Default for FetchOptions {
             stream_window_bytes: 8 << 20,
             connection_window_bytes: 16 << 20,
             connect_timeout: Duration::from_secs(2),
-            // Requests wait for a node that is cut off for the sum of these two times, if their deadlines allow.
+            // A node that is cut off is noticed after the sum of these two times. Until then its requests wait, if
+            // their deadlines allow.
             keep_alive_interval: Duration::from_secs(2),
             keep_alive_timeout: Duration::from_secs(3),
             backoff_min: Duration::from_millis(50),

@@ -303,8 +303,8 @@ impl FetchClient {
         Reply::decode(answer?, ask.addrs.len())
     }
 
-    /// Picks the least loaded stream. Prefers connected streams to connecting ones, and then other streams to `tried`.
-    /// Fails if no stream is connected or connecting.
+    /// Picks a stream: a connected one rather than a connecting one, then any other than `tried`, then the least
+    /// loaded. Fails if no stream is connected or connecting.
     fn pick(&self, tried: Option<usize>) -> Result<usize, Fault> {
         let rank = |(at, stream): &(usize, &Stream)| {
             let link = match *stream.shared.link() {

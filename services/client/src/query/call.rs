@@ -113,8 +113,8 @@ impl QueryClient {
         Ok(TableDescription { response, schema })
     }
 
-    /// Measures the recall of a vector index. Returns a stream of progress reports, the last of which has the curve;
-    /// dropping it cancels the Tune.
+    /// Measures the recall of a vector index. Returns a stream of progress reports. The last report has the curve.
+    /// Dropping the stream cancels the Tune.
     pub async fn tune(
         &self,
         request: TuneRequest,
@@ -125,7 +125,7 @@ impl QueryClient {
         Ok(steps.map(move |step| step.map_err(|status| this.fault_of(&status))).boxed())
     }
 
-    /// Fills a table's chunks. Returns a stream of progress reports; dropping it cancels the Warm.
+    /// Fills a table's chunks. Returns a stream of progress reports. Dropping the stream cancels the Warm.
     pub async fn warm(
         &self,
         request: WarmRequest,

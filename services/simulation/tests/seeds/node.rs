@@ -16,7 +16,7 @@ use crate::truth::TABLES;
 /// The bytes before a drive's first segment, and also the length of a segment.
 const MIB: u64 = 1 << 20;
 
-/// The number of epochs per life. Each life has its own range of epochs.
+/// The number of epochs per life. Each life has its own range of epochs, above those of all earlier lives.
 const EPOCHS_A_LIFE: u64 = 1 << 32;
 
 /// An I/O node of a run.

@@ -194,7 +194,7 @@ struct Connection {
 /// The state of a connection.
 #[derive(Clone, Copy, Debug)]
 enum ConnectionState {
-    /// The connection has sent no request since it was accepted at this time.
+    /// The connection was accepted at this time and has not sent a request yet.
     New(Instant),
     /// The connection waits for the answer to a probe.
     Probes,

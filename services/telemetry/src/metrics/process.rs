@@ -1,4 +1,4 @@
-//! Metrics of the process, named after OpenTelemetry's conventions.
+//! Metrics of the process. Their names follow OpenTelemetry's conventions.
 
 use super::samples::Samples;
 

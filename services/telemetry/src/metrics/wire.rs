@@ -12,7 +12,7 @@ impl From<&Buckets> for Histogram {
 }
 
 impl Buckets {
-    /// Converts a node's histogram message, whose values are of `scale`.
+    /// Converts a node's message of a histogram that has this `scale`.
     pub fn from_wire(scale: Scale, message: &Histogram) -> Self {
         let mut buckets = Self::none(scale);
         let ahead = i64::from(message.first) - i64::from(buckets.first);
