@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The time that the bucket holds.
+/// The time in which an empty bucket is filled.
 const BURST: Duration = Duration::from_secs(1);
 
 /// The work taken so far, as the time in nanoseconds at which all of it is earned.

@@ -12,7 +12,7 @@ pub struct ParentSpan {
     pub trace: u128,
     /// The id of the span; not 0.
     pub span: u64,
-    /// Whether the process that began the trace samples it.
+    /// Whether the trace is sampled. Its spans are then exported in any case.
     pub is_sampled: bool,
 }
 

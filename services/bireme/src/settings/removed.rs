@@ -68,7 +68,7 @@ impl Removed for QueryConfig {
     ];
 }
 
-/// The text for each former price.
+/// The text for each former setting that was a price.
 const LIST_PRICES: &str =
     "the cost is that of S3's list prices; for others, multiply the counters of requests and bytes";
 
