@@ -64,6 +64,30 @@ async fn only_sides_with_trusted_certificates_connect() {
 }
 
 #[tokio::test]
+async fn a_certificate_that_is_revoked_after_it_expired_ends_the_connection_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = Authority::new(folder.path(), "ours");
+    let crl = Some(ours.revoke(&[]));
+    let own = ours.issue("io.bireme", Duration::from_secs(3));
+    let (cert, key) = (own.cert.clone(), own.key.clone());
+    let server = ServerTlsConfig { cert, key, client_ca: None, crl: None };
+    let server = ServerTls::load(&server, ClientCertificates::Required).unwrap();
+    let client = ClientTlsConfig { ca: Some(ours.ca.clone()), crl, ..Default::default() };
+    let client = ClientTls::load(&client).unwrap();
+    let (near, far) = duplex(1 << 16);
+    let (mut stream, served) = tokio::join!(client.connect(near, "io.bireme"), server.accept(far));
+    let (stream, _served) = (stream.as_mut().unwrap(), served.unwrap());
+    let mut byte = [0];
+    // The certificate has expired and was checked again, and the connection outlasts it.
+    let idle = tokio::time::timeout(Duration::from_secs(6), stream.read_exact(&mut byte)).await;
+    assert!(idle.is_err(), "{idle:?}");
+    ours.revoke(&[&own]);
+    let ended = tokio::time::timeout(Duration::from_secs(15), stream.read_exact(&mut byte)).await;
+    let error = ended.expect("the connection goes on").unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionAborted, "{error}");
+}
+
+#[tokio::test]
 async fn failed_handshakes_are_counted_by_cause() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -77,11 +77,9 @@ impl<C: Carrier> VerifiedStream<C> {
 
     fn check(&mut self) -> Result<(), rustls::Error> {
         let now = Instant::now();
-        if let Some(expires) = self.expires.filter(|&expires| expires <= now) {
-            return match expires + EXPIRED_GRACE <= now {
-                true => Err(rustls::CertificateError::Expired.into()),
-                false => Ok(()),
-            };
+        let expired_for = self.expires.and_then(|expires| now.checked_duration_since(expires));
+        if expired_for.is_some_and(|time| time >= EXPIRED_GRACE) {
+            return Err(rustls::CertificateError::Expired.into());
         }
         let generation = self.files.generation();
         if generation == self.verified {
@@ -92,8 +90,17 @@ impl<C: Carrier> VerifiedStream<C> {
             return Err(rustls::Error::NoCertificatesPresented);
         };
         let verifier = &self.files.loaded().verifier;
-        verifier.verify_server_cert(own, between, &self.name, &[], UnixTime::now()).map(drop)
+        verifier.verify_server_cert(own, between, &self.name, &[], time_of(expired_for)).map(drop)
     }
+}
+
+/// Returns the time at which a certificate is verified: now, or, if it expired `expired_for` ago, shortly before it
+/// expired. So a certificate that is revoked after it has expired is recognised as such.
+fn time_of(expired_for: Option<Duration>) -> UnixTime {
+    let now = UnixTime::now();
+    let Some(expired_for) = expired_for else { return now };
+    let before = expired_for.as_secs() + 2;
+    UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs().saturating_sub(before)))
 }
 
 impl<C> fmt::Debug for VerifiedStream<C> {

@@ -8,14 +8,15 @@
 //! ```
 //!
 //! Sectors count towards a table from the moment they are allocated, so a table never exceeds its quota. A held extent
-//! is evicted only for the quota of its own table, and a table holds up to its guarantee plus one extent. So fills of
-//! other tables never take a table below its guarantee. Reads decide which extents are held: an extent that is read
-//! again and kept becomes held, and the one that has been held longest is released.
+//! is evicted only for the quota of its own table, or if its drive fails or has no space to move it to. A table that is
+//! not pinned holds up to its guarantee plus one extent. So fills of other tables never take a table below its
+//! guarantee. Reads decide which extents are held: an extent that is read again and kept becomes held, and the one that
+//! has been held longest is released.
 //!
-//! The index and deletion files of all tables count together, as if they were one table, unless the files of a table have
-//! a share of their own. Their guarantee is the node's: a store answers a query node that has no index only slowly, so
-//! fills of rows should not evict indexes. Blocks of indexes that no version names any more are not read again, and so
-//! are the first to be released.
+//! The index and deletion files of all tables count together, as if they were one table, unless the files of a table
+//! have a share of their own. The node sets their guarantee. Without its index, a query node has to read a slow store
+//! for each search, so fills of rows should not evict indexes. Blocks of indexes that no version names any more are not
+//! read again, so they are the first to be released.
 //!
 //! Pure bookkeeping, in sectors of extents, without journals.
 
@@ -49,9 +50,9 @@ pub enum SpaceDecision {
 /// The segment in which an extent was held until now, and the extent's sectors.
 pub type Unheld = (SegmentNo, u64);
 
-/// A table's extents on all of the node's drives. An extent counts from the time space is allocated for it, before it is
-/// written, until it is removed: because it was evicted or found to be bad, because its drive was retired, or because it
-/// could not be written. After a restart, the counts are computed from the journals.
+/// A table's extents on all of the node's drives. An extent counts from the time space is allocated for it, before it
+/// is written, until it is removed because it was evicted or found to be bad, because its drive was retired, or because
+/// it could not be written. After a restart, the counts are computed from the journals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// Number of extents.
@@ -305,8 +306,8 @@ impl Shares {
         was_held
     }
 
-    /// Sets `is_due` for those of a segment's extents that must be kept for their tables' guarantees. Returns the sum of
-    /// their sectors.
+    /// Sets `is_due` for those of a segment's extents that must be kept for their tables' guarantees. Returns the sum
+    /// of their sectors.
     pub fn mark_due(&self, candidates: &mut [Candidate]) -> u64 {
         let due = self.due(candidates);
         for (candidate, is_due) in candidates.iter_mut().zip(due) {
