@@ -17,6 +17,7 @@
 //! The crate deliberately does not cache rows or rerank vector searches by exact distances (the I/O nodes do both), and
 //! it does not retry beyond what Lance and the store's client do.
 
+mod base_paths;
 mod canonical;
 mod caught;
 mod chunk;
@@ -85,6 +86,7 @@ pub use stores::StoreLimits;
 pub use table::Table;
 pub use table_files::TableFile;
 pub use tables::{
-    DeletedRows, FilePath, FragmentInfo, TableFolder, TableUri, UriPrefix, is_table_name, shown,
+    BadBranch, BranchName, DeletedRows, FilePath, FragmentInfo, TableFolder, TableUri, UriPrefix,
+    is_table_name, shown,
 };
 pub use words::quoted;

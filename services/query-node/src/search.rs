@@ -22,7 +22,7 @@ use crate::stages::{
     validate_search,
 };
 use crate::state::ShardState;
-use crate::tables::{Measure, OpenTable, Projection};
+use crate::tables::{AskedVersion, Measure, OpenTable, Projection};
 
 /// Maximum amount by which rounding can lower the distance of a vector to itself below 0.
 const ROUNDING: f32 = 16.0 * f32::EPSILON;
@@ -50,7 +50,9 @@ pub async fn search(
     if request.explain {
         call.explain();
     }
-    let open = call.open(&request.table, request.version, Permission::Read).boxed().await?;
+    let SearchRequest { table, branch, version, .. } = &request;
+    let asked = AskedVersion { table, branch, version: *version };
+    let open = call.open(asked, Permission::Read).boxed().await?;
     let found = find(state, &open, request, call).await?;
     let FoundRows { rows, projection, measure, exhaustive } = found;
     let count = rows.num_rows();
@@ -70,7 +72,10 @@ pub async fn find(
     let context = call.context;
     let question = context.bound("validate", validate_search(request, open).boxed()).await?;
     call.take_rows(question.charged_rows())?;
-    call.stage(Stage::Validate, || format!("table `{}`, version {}", open.name, open.version()));
+    call.stage(Stage::Validate, || match open.branch() {
+        "" => format!("table `{}`, version {}", open.name, open.version()),
+        branch => format!("table `{}`, branch `{branch}`, version {}", open.name, open.version()),
+    });
     let question = look_up(state, open, question, call).await?;
     let mut question = with_setting(open, question, context).await?;
     let mut hits = by_index(state, open, &question, context).await?;

@@ -171,6 +171,7 @@ impl SearchArgs {
             by: None,
             filter: self.filter.unwrap_or_default(),
             k: self.k,
+            branch: self.table.table_branch,
             columns: self.columns,
             vector_column: String::new(),
             nprobes: self.nprobes.unwrap_or(0),

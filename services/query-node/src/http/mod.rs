@@ -46,14 +46,14 @@ use self::error::{HttpError, refuse};
 use self::freshness::Freshness;
 use self::query::query;
 use self::query_body::QueryBody;
-use self::route::{Dialect, Route, TableCall, route};
+use self::route::{Dialect, Route, TableCall, parameter, route};
 use crate::call::Call;
 use crate::counters::Rpc;
 use crate::error::{QueryError, Result};
 use crate::service::Service;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
-use crate::tables::OpenTable;
+use crate::tables::{AskedVersion, OpenTable};
 
 /// The version of LanceDB's protocol, which tells its clients what they may send: several vectors in one query, and
 /// structured full-text queries.
@@ -166,7 +166,8 @@ async fn answer(
         Err(error) => Reply::Whole(Box::new(call), Err(error)),
         Ok(body) => match route {
             Route::Table { name, call: asked, dialect } => {
-                let table = TableRequest { name: &name, asked, dialect, freshness };
+                let branch = parameter(text, "branch");
+                let table = TableRequest { name: &name, branch, asked, dialect, freshness };
                 table.answer(state, &body, of_stream, call, version).await
             }
             Route::Tables { namespace } => {
@@ -300,6 +301,8 @@ struct ExplainBody {
 /// A call of one table.
 struct TableRequest<'a> {
     name: &'a str,
+    /// The branch that the query string names: calls without a body have it there.
+    branch: Option<String>,
     asked: TableCall,
     dialect: Dialect,
     freshness: Freshness,
@@ -382,22 +385,20 @@ impl TableRequest<'_> {
         call: &mut Call,
         version: &mut Option<u64>,
     ) -> Result<Arc<OpenTable>> {
-        if let Some(branch) = named.branch.filter(|branch| branch != "main") {
-            let problem = format!("branch `{branch}` is not served: only the main branch is");
-            return Err(QueryError::NotBuilt { problem });
-        }
+        let branch = named.branch.as_ref().or(self.branch.as_ref());
+        let branch = branch.map_or("", String::as_str);
         let wanted = named.version.unwrap_or(0);
+        let asked = AskedVersion { table: self.name, branch, version: wanted };
         let permission = match self.asked {
             TableCall::PrewarmIndex { .. } | TableCall::PrewarmRows => Permission::Warm,
             _ => Permission::Read,
         };
-        let mut open = call.open(self.name, wanted, permission).await?;
+        let mut open = call.open(asked, permission).await?;
         let catalog = &state.shared.catalog;
-        let is_behind = |version| self.freshness.is_behind(version, catalog.followed(self.name));
-        if wanted == 0 && is_behind(open.version()) {
-            let caught_up = async { Ok(catalog.catch_up(self.name).await?) };
+        if wanted == 0 && self.freshness.is_behind(open.version(), catalog.followed(&open).await) {
+            let caught_up = async { Ok(catalog.catch_up(&open).await?) };
             call.context.bound("open", Box::pin(caught_up)).await?;
-            open = call.open(self.name, 0, permission).await?;
+            open = call.open(asked, permission).await?;
         }
         *version = Some(open.version());
         Ok(open)

@@ -5,6 +5,7 @@
 //! column. A persisted run must have the seed of the runs that are there; without one, any seed is taken.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -61,8 +62,8 @@ struct RunsState {
     /// The names of files that were opened, whatever came of it. They are not opened again: a file never changes, and a
     /// later version's new data files are in none of them.
     opened: HashSet<String>,
-    /// The newest version, and the memory of all runs in use, when memory was too short. Nothing is begun until one of
-    /// them changes.
+    /// A hash of the versions in use, and the memory of all runs in use, when memory was too short. Nothing is begun until
+    /// one of them changes.
     full_at: Option<(u64, u64)>,
     /// The versions that the runs cover.
     versions: Vec<Weak<VersionFiles>>,
@@ -206,11 +207,14 @@ impl TableRuns {
         }
     }
 
-    /// Returns the newest version, and the memory of all runs in use.
+    /// Returns a hash of the versions in use, and the memory of all runs in use.
     fn room(&self, state: &RunsState) -> (u64, u64) {
-        let versions = state.versions_in_use();
-        let newest = versions.first().map_or(0, |version| version.table().version());
-        (newest, self.memory.used())
+        let mut hasher = DefaultHasher::new();
+        for version in state.versions_in_use() {
+            let table = version.table();
+            (table.branch(), table.version()).hash(&mut hasher);
+        }
+        (hasher.finish(), self.memory.used())
     }
 
     /// Ends the task after a failure. The next version, or the next check for one, begins it again; if memory is too

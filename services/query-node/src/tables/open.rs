@@ -5,7 +5,7 @@ use std::sync::Arc;
 use address::{ChunkId, ChunkRows, RowAddr};
 use arc_swap::ArcSwap;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use lake::Table;
+use lake::{BranchName, Table};
 use pack::{PackLayout, plan_packs, wire_schema};
 use placement::{TableHash, chunk_rows};
 use wire::Fault;
@@ -89,6 +89,11 @@ impl OpenTable {
     /// Returns a text for callers, with the table's name in angle brackets in place of its URI.
     pub fn named_text(&self, text: &str) -> String {
         text.replace(self.table.uri(), &format!("<{}>", self.name))
+    }
+
+    /// Returns the branch that the version belongs to; an empty text for the main one.
+    pub fn branch(&self) -> &str {
+        self.table.branch().map_or("", BranchName::as_str)
     }
 
     /// Returns the version's number.

@@ -91,6 +91,19 @@ pub async fn post(node: &QueryNode, path: &str, body: Value) -> Answer {
     send(node, request(Method::POST, path, body.to_string())).await
 }
 
+pub async fn post_with(
+    node: &QueryNode,
+    path: &str,
+    body: Value,
+    headers: &[(&'static str, String)],
+) -> Answer {
+    let mut request = request(Method::POST, path, body.to_string());
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    send(node, request).await
+}
+
 pub async fn get(node: &QueryNode, path: &str) -> Answer {
     send(node, request(Method::GET, path, "")).await
 }
@@ -229,7 +242,9 @@ async fn bad_requests_say_what_is_wrong() {
         ("/v1/table/t/describe/", json!({"version": 99}), 404, 11, "<t> has no version 99"),
         ("/v1/table/t/tags/version/", json!({"tag": "x"}), 404, 8, "table `t` has no tag `x`"),
         ("/v1/table/t/index/x/stats/", json!({}), 404, 6, "table `t` has no index `x`"),
-        ("/v1/table/t/query/", json!({"branch": "b"}), 501, 0, "branch `b` is not served"),
+        ("/v1/table/t/query/", json!({"branch": "b"}), 404, 22, "<t> has no branch `b`"),
+        ("/v1/table/t/version/list/?branch=b", json!({}), 404, 22, "<t> has no branch `b`"),
+        ("/v1/table/t/query/", json!({"branch": "../u"}), 400, 13, "`branch` `../u` is no branch"),
         ("/v1/table/t/query/", json!([1]), 400, 13, "`body` is not the JSON of this call"),
         (
             "/v1/table/t/query/",
