@@ -18,6 +18,7 @@
 //! it does not retry beyond what Lance and the store's client do.
 
 mod base_paths;
+mod blobs;
 mod canonical;
 mod caught;
 mod chunk;
@@ -55,6 +56,7 @@ mod table_files;
 mod take;
 mod words;
 
+pub use blobs::Blob;
 pub use cpu_pool::cpu_pool_drained;
 pub use deep_stack::STACK_BYTES;
 pub use error::{LakeError, Result};

@@ -22,9 +22,9 @@ use crate::table::{DIMENSION, ROWS, TestTable, live, vector};
 pub struct Answer {
     pub status: StatusCode,
     version: Option<u64>,
-    media_type: String,
-    headers: HeaderMap,
-    body: Bytes,
+    pub media_type: String,
+    pub headers: HeaderMap,
+    pub body: Bytes,
 }
 
 impl Answer {
@@ -34,7 +34,7 @@ impl Answer {
     }
 
     /// Returns the rows of an Arrow file or stream.
-    fn rows(&self) -> RecordBatch {
+    pub fn rows(&self) -> RecordBatch {
         assert_eq!(self.status, StatusCode::OK, "{}", String::from_utf8_lossy(&self.body));
         let batches: Vec<RecordBatch> = match self.media_type.as_str() {
             "application/vnd.apache.arrow.file" => {
@@ -73,7 +73,7 @@ async fn send(node: &QueryNode, request: Request<Full<Bytes>>) -> Answer {
     let driving = tokio::spawn(connection);
     let response: Response<_> = sender.send_request(request).await.unwrap();
     let header = |name: &str| Some(response.headers().get(name)?.to_str().unwrap().to_owned());
-    assert_eq!(header("phalanx-version").as_deref(), Some("0.3.0"));
+    assert_eq!(header("phalanx-version").as_deref(), Some("0.5.0"));
     let (status, media_type) = (response.status(), header("content-type").unwrap_or_default());
     let version = header("x-lancedb-version").map(|it| it.parse().unwrap());
     let headers = response.headers().clone();
@@ -105,7 +105,15 @@ pub async fn post_with(
 }
 
 pub async fn get(node: &QueryNode, path: &str) -> Answer {
-    send(node, request(Method::GET, path, "")).await
+    get_with(node, path, &[]).await
+}
+
+pub async fn get_with(node: &QueryNode, path: &str, headers: &[(&'static str, String)]) -> Answer {
+    let mut request = request(Method::GET, path, "");
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    send(node, request).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

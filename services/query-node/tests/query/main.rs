@@ -3,6 +3,7 @@
 
 mod access;
 mod bad_input;
+mod blobs;
 mod branches;
 mod cancel;
 mod ejection;
