@@ -15,8 +15,10 @@ use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::find::find_rows;
 use crate::io_tier::{Fetched, Scoring, Vectors, fetch_rows, present, score_rows};
+use crate::ipc::IpcHead;
 use crate::recall_curves::{Chosen, choose_setting};
 use crate::request_context::RequestContext;
+use crate::selection::Shape;
 use crate::stages::{
     By, Hits, Keys, Question, finish, fuse, ipc_stream, rank, search as by_index, search_text,
     validate_search,
@@ -43,7 +45,7 @@ pub struct FoundRows {
 /// Answers a Search request.
 pub async fn search(
     state: &ShardState,
-    request: SearchRequest,
+    mut request: SearchRequest,
     call: &mut Call,
 ) -> Result<SearchResponse> {
     call.context = call.context.with_priority(request.priority)?;
@@ -53,10 +55,18 @@ pub async fn search(
     let SearchRequest { table, branch, version, .. } = &request;
     let asked = AskedVersion { table, branch, version: *version };
     let open = call.open(asked, Permission::Read).boxed().await?;
+    let shape = Shape::of(&mut request, &open)?;
     let found = find(state, &open, request, call).await?;
-    let FoundRows { rows, projection, measure, exhaustive } = found;
+    let FoundRows { mut rows, projection, measure, exhaustive } = found;
     let count = rows.num_rows();
-    let rows = ipc_stream(&projection.answer(measure)?.head, &rows)?;
+    let rows = match shape {
+        None => ipc_stream(&projection.answer(measure)?.head, &rows)?,
+        Some(shape) => {
+            rows = shape.apply(rows, measure).boxed().await?;
+            call.hold_rows(rows.get_array_memory_size())?;
+            ipc_stream(&IpcHead::of(rows.schema_ref())?, &rows)?
+        }
+    };
     call.count_rows(count, rows.len());
     call.stage(Stage::Reply, || counted(rows.len(), "byte"));
     Ok(SearchResponse { rows, version: open.version(), stages: call.explained(), exhaustive })

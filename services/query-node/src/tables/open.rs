@@ -142,14 +142,18 @@ impl OpenTable {
                 let problem = format!("names `{name}` twice; name it once");
                 return Err(QueryError::BadRequest { field: "columns", problem });
             }
-            let is_carried = CARRIED.contains(&name.as_str())
-                || (name == RELEVANCE && self.table.schema().field_with_name(name).is_err());
-            if !is_carried {
+            if !self.is_carried(name) {
                 self.table.is_blob(name)?;
                 own.push(name.clone());
             }
         }
         Ok(own)
+    }
+
+    /// Returns whether a name is that of a column which answers may have in addition to the table's own.
+    pub fn is_carried(&self, name: &str) -> bool {
+        CARRIED.contains(&name)
+            || (name == RELEVANCE && self.table.schema().field_with_name(name).is_err())
     }
 
     /// Returns the projection on the columns that a request names, from the cache if possible.

@@ -18,6 +18,7 @@ mod keys;
 mod lookups;
 mod node;
 mod operate;
+mod ordered;
 mod overload;
 mod priority;
 mod recall;
