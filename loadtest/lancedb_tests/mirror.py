@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlparse
 
+import lancedb
 import pyarrow as pa
 
 from nodes import connect, nodes, scratch
@@ -31,6 +32,7 @@ READS = [
     "tags",
     "version",
     "branches",
+    "fetch_blobs",
 ]
 ROWS = 300
 
@@ -50,7 +52,13 @@ class Mirror:
         for name, dimension in [("vector", 3), ("vector2", 3), ("embedding", 10)]:
             vectors = [[float(row + at) for at in range(dimension)] for row in range(ROWS)]
             rows[name] = pa.array(vectors, pa.list_(pa.float32(), dimension))
-        table = connect(folder).create_table("test", pa.table(rows))
+        rows = pa.table(rows)
+        image = lancedb.blob("image")
+        table = connect(folder).create_table("test", schema=rows.schema.append(image))
+        rows = rows.append_column("image", pa.array([b"alpha", None, b"gamma"] * (ROWS // 3), pa.large_binary()))
+        table.add(rows)
+        # The tests name its version 2.
+        table.branches.create("exp")
         table.create_fts_index("name")
         table.create_fts_index("description", name="custom_fts_idx")
         flat = {"num_partitions": 1, "index_type": "IVF_FLAT"}
@@ -58,7 +66,6 @@ class Mirror:
         table.create_index(vector_column_name="embedding", name="custom_vector_idx", **flat)
         table.create_scalar_index("id")
         table.create_scalar_index("a", name="custom_scalar_idx")
-        table.branches.create("exp")
         return folder
 
     def send(self, command: str, path: str, headers: http.client.HTTPMessage, body: bytes, answer: bytes) -> None:
@@ -85,8 +92,11 @@ class Mirror:
             if not is_like(json.loads(content), json.loads(expected.read())):
                 self.problems.append(f"{command} {path} is answered with JSON of another form: {content!r}")
         else:
-            asked, names = json.loads(body), pa.ipc.open_file(content).schema.names
+            is_stream = kinds[0] == "application/vnd.apache.arrow.stream"
+            rows = pa.ipc.open_stream(content) if is_stream else pa.ipc.open_file(content)
+            asked, names = json.loads(body), rows.schema.names
             wanted = [*(asked.get("columns") or []), *(["_rowid"] if asked.get("with_row_id") else [])]
+            wanted += [asked["column"]] if "column" in asked else []
             if not set(wanted) <= set(names):
                 self.problems.append(f"{path} {body!r} is answered with the columns {names}")
 

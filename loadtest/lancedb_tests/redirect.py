@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlparse
 import lancedb
 from lancedb.db import AsyncConnection, LanceDBConnection
 from lancedb.remote.table import RemoteTable
-from lancedb.table import AsyncTable, AsyncTags, LanceTable
+from lancedb.table import AsyncBranches, AsyncTable, AsyncTags, LanceTable
 
 from nodes import Node, loop, nodes, scratch
 
@@ -202,6 +202,17 @@ class Tags(AsyncTags):
         return await handle_of(self._read).asynchronous.tags.get_version(tag)
 
 
+def of_version(before: Callable) -> Callable:
+    """Lets the handle of a branch be read at the version that was asked for."""
+
+    async def checkout(self: AsyncBranches, name: str, version: int | None = None) -> AsyncTable:
+        table = await before(self, name, version)
+        table._bireme_version = version
+        return table
+
+    return checkout
+
+
 def tags(before: Callable) -> Callable:
     """Replaces the tags of local tables."""
     return lambda self: before(self) if is_remote(self) else Tags(self)
@@ -297,6 +308,7 @@ for kind in (LanceDBConnection, AsyncConnection):
     listed(kind, "list_tables")
     opened(kind)
 replace(AsyncTable, "tags", tags)
+replace(AsyncBranches, "checkout", of_version)
 # A remote table has no method for all of its rows; its query has.
 replace(LanceTable, "to_arrow", lambda before: lambda self: self.search().limit(None).to_arrow())
 lancedb.connect, lancedb.connect_async = in_folder(lancedb.connect), in_folder(lancedb.connect_async)

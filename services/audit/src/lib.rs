@@ -126,6 +126,7 @@ mod tests {
             peer: None,
             rpc,
             table: None,
+            branch: None,
             version: None,
             grant: None,
             verdict: Verdict::Allowed,

@@ -34,7 +34,10 @@ pub struct Record<'a> {
     /// The table's name; on an I/O node its label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<&'a str>,
-    /// The version of the table that was used.
+    /// The branch of the table; left out for the main one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<&'a str>,
+    /// The version of the table, or of its branch, that was used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
     /// The grant under which the request ran.
@@ -81,6 +84,7 @@ mod tests {
             peer: "10.0.0.7:4711".parse().ok(),
             rpc: "bireme.query.v1.QueryService/Get",
             table: Some("a \"quoted\"\nname"),
+            branch: Some("exp"),
             version: Some(7),
             grant: None,
             verdict: Verdict::Allowed,
@@ -92,7 +96,7 @@ mod tests {
         };
         let line = "{\"time\":\"2026-09-21T14:13:20.123Z\",\"node\":\"query-0\",\"caller\":\"key:ci\",\
                     \"peer\":\"10.0.0.7:4711\",\"rpc\":\"bireme.query.v1.QueryService/Get\",\
-                    \"table\":\"a \\\"quoted\\\"\\nname\",\"version\":7,\"verdict\":\"allowed\",\"code\":\"OK\",\
+                    \"table\":\"a \\\"quoted\\\"\\nname\",\"branch\":\"exp\",\"version\":7,\"verdict\":\"allowed\",\"code\":\"OK\",\
                     \"rows\":3,\"bytes\":1024,\"duration_us\":250}";
         assert_eq!(super::line(&record), line);
     }

@@ -58,7 +58,7 @@ async fn until(what: impl Fn() -> bool) {
 }
 
 fn version_of(uri: &str) -> TableVersion<'_> {
-    TableVersion { uri, version: 1, identity: "" }
+    TableVersion { uri, branch: "", version: 1, identity: "" }
 }
 
 #[tokio::test]

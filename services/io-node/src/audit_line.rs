@@ -15,9 +15,9 @@ use tokio::time::Instant;
 use tonic::Code;
 use wire::{Fault, Reason, code_name};
 
-/// The maximum length of a label in a line, in bytes. Without it, a caller could write lines of any length, because
-/// names of tables that do not exist are logged too.
-const LABEL_BYTES_MAX: usize = 256;
+/// The maximum length of a label, or of a branch's name, in a line, in bytes. Without it, a caller could write lines of
+/// any length, because names of tables that do not exist are logged too.
+const NAME_BYTES_MAX: usize = 256;
 
 /// The fields that all lines of a call share. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -40,6 +40,7 @@ pub struct AuditLine {
     place: Option<Reserved>,
     began: Instant,
     table: Option<String>,
+    branch: Option<String>,
     version: Option<u64>,
     verdict: Verdict,
     code: Code,
@@ -72,6 +73,7 @@ impl AuditedCall {
             place,
             began: Instant::now(),
             table: None,
+            branch: None,
             version: None,
             verdict: Verdict::Allowed,
             code: Code::Cancelled,
@@ -83,12 +85,12 @@ impl AuditedCall {
 }
 
 impl AuditLine {
-    /// Sets the label of the table that the caller names, if a table can have that name, and the version.
-    pub fn names_table(&mut self, label: Option<String>, version: u64) {
-        self.table = label.map(|mut label| {
-            label.truncate(label.floor_char_boundary(LABEL_BYTES_MAX));
-            label
-        });
+    /// Sets the label of the table that the caller names, if a table can have that name, the branch (empty for the main
+    /// one), and the version.
+    pub fn names_table(&mut self, label: Option<String>, branch: &str, version: u64) {
+        let cut = |name: &str| name[..name.floor_char_boundary(NAME_BYTES_MAX)].to_owned();
+        self.table = label.as_deref().map(cut);
+        self.branch = Some(branch).filter(|branch| !branch.is_empty()).map(cut);
         self.version = Some(version).filter(|&version| version > 0);
     }
 
@@ -129,6 +131,7 @@ impl Drop for AuditLine {
             peer: *peer,
             rpc,
             table: self.table.as_deref(),
+            branch: self.branch.as_deref(),
             version: self.version,
             grant: None,
             verdict: self.verdict,

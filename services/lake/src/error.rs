@@ -48,6 +48,14 @@ pub enum LakeError {
         /// The latest version; 0 when unknown.
         latest: u64,
     },
+    /// The table has no such branch.
+    #[error("{uri} has no branch `{branch}` (never made, or deleted)")]
+    BranchNotFound {
+        /// The table.
+        uri: String,
+        /// The requested branch.
+        branch: String,
+    },
     /// The version has no fragment with that id.
     #[error("version {version} of {uri} has no fragment {fragment}")]
     FragmentNotFound {

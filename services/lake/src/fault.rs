@@ -31,6 +31,9 @@ pub fn fault_of(error: &LakeError) -> Fault {
         LakeError::VersionNotFound { uri, version, .. } => {
             fault.with("table", uri).with("version", version)
         }
+        LakeError::BranchNotFound { uri, branch } => {
+            fault.with("table", uri).with("branch", branch)
+        }
         LakeError::FragmentNotFound { uri, fragment, .. } => {
             fault.with("table", uri).with("fragment", fragment)
         }
@@ -67,7 +70,9 @@ pub fn fault_of(error: &LakeError) -> Fault {
 fn reason_of(error: &LakeError) -> Reason {
     match error {
         LakeError::TableNotFound { .. } | LakeError::FolderNotFound { .. } => Reason::TableNotFound,
-        LakeError::VersionNotFound { .. } => Reason::VersionNotFound,
+        LakeError::VersionNotFound { .. } | LakeError::BranchNotFound { .. } => {
+            Reason::VersionNotFound
+        }
         LakeError::ColumnNotFound { .. } => Reason::ColumnNotFound,
         LakeError::RowNotFound { .. } | LakeError::FragmentNotFound { .. } => Reason::RowNotFound,
         LakeError::BadFilter { .. } | LakeError::BadExpression { .. } => Reason::BadFilter,

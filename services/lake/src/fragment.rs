@@ -5,6 +5,8 @@ use lance_core::datatypes::Field;
 use lance_table::format::{DataFile, Fragment};
 use tables::FragmentInfo;
 
+use crate::base_paths::data_folder;
+
 /// Loads the metadata of a fragment. The counts are in the manifest; only those that an old writer omitted are read
 /// from the store.
 pub(crate) async fn load(fragment: &FileFragment) -> lance::Result<FragmentInfo> {
@@ -40,20 +42,25 @@ async fn first_file_bytes(fragment: &FileFragment) -> Option<u64> {
     }
     let dataset = fragment.dataset();
     let store = dataset.object_store(file.base_id).await.ok()?;
-    store.size(&dataset.data_dir().join(file.path.as_str())).await.ok()
+    let folder = data_folder(dataset, file.base_id)?;
+    store.size(&folder.join(file.path.as_str())).await.ok()
 }
 
 /// Names the files of `column` (a top-level field with all that is nested in it) in `fragment`: for each of the
 /// column's fields `id:type:path`, or `id:type:absent` if the fragment has no data for the field, then each overlay
 /// that replaces some of the column's values. Equal identities mean equal data, because data files never change and
-/// their names are never reused.
-pub(crate) fn file_identity(fragment: &Fragment, column: &Field) -> String {
+/// their names are never reused. `place_of` names the place of a file.
+pub(crate) fn file_identity(
+    fragment: &Fragment,
+    column: &Field,
+    place_of: impl Fn(&DataFile) -> String,
+) -> String {
     let mut fields = Vec::new();
     collect_fields(column, &mut fields);
     let mut parts = Vec::with_capacity(fields.len());
     for field in &fields {
         let file = fragment.files.iter().find(|file| file.fields.contains(&field.id));
-        let place = file.map_or_else(|| "absent".to_owned(), place_of);
+        let place = file.map_or_else(|| "absent".to_owned(), &place_of);
         parts.push(format!("{}:{}:{place}", field.id, field.logical_type));
     }
     for overlay in &fragment.overlays {
@@ -72,12 +79,5 @@ fn collect_fields<'a>(field: &'a Field, into: &mut Vec<&'a Field>) {
     into.push(field);
     for child in &field.children {
         collect_fields(child, into);
-    }
-}
-
-fn place_of(file: &DataFile) -> String {
-    match file.base_id {
-        None => file.path.clone(),
-        Some(base) => format!("{base}/{}", file.path),
     }
 }

@@ -47,12 +47,13 @@ pub struct BranchInfo {
 }
 
 impl Table {
-    /// Returns all versions that the table has now, ascending. Reads the manifest of each. Errors: those of the store.
+    /// Returns all versions that the branch has now, ascending. Reads the manifest of each. Errors: those of the store.
     pub async fn version_infos(&self) -> Result<Vec<VersionInfo>> {
         let versions = self.caught(self.dataset().versions()).await?;
         let naming = self.dataset().manifest_location().naming_scheme;
+        let folder = self.branch().map(|branch| Path::from(branch.folder())).unwrap_or_default();
         let info = |it: lance::dataset::Version| VersionInfo {
-            manifest_path: naming.manifest_path(&Path::default(), it.version).to_string(),
+            manifest_path: naming.manifest_path(&folder, it.version).to_string(),
             version: it.version,
             time: time_of(it.timestamp.timestamp_micros()),
             metadata: it.metadata,

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use tables::{BlockReads, CacheUse, StoreUse, TableFolder, TableUri};
+use lance::Dataset;
+use tables::{BlockReads, BranchName, CacheUse, StoreUse, TableFolder, TableUri};
 
 use crate::canonical::resolved;
 use crate::caught::caught;
@@ -50,8 +51,23 @@ impl Lake {
     /// Opens the latest version of the table at a canonical URI. No symbolic link is followed. Errors: those of
     /// [`open`](Self::open).
     pub async fn open_canonical(&self, uri: &TableUri) -> Result<Table> {
-        let dataset = self.opener.dataset(uri).await?;
-        let opened = Table::new(Arc::clone(&self.opener), uri.clone(), dataset);
+        self.open_branch(uri, None).await
+    }
+
+    /// Opens the latest version of a branch of the table at a canonical URI; of the main one if `branch` is `None`. No
+    /// symbolic link is followed. Errors: those of [`open`](Self::open), and `BranchNotFound`.
+    pub async fn open_branch(&self, uri: &TableUri, branch: Option<&BranchName>) -> Result<Table> {
+        let dataset = self.opener.dataset(uri, branch).await?;
+        self.opened(uri, branch, dataset).await
+    }
+
+    async fn opened(
+        &self,
+        uri: &TableUri,
+        branch: Option<&BranchName>,
+        dataset: Dataset,
+    ) -> Result<Table> {
+        let opened = Table::new(Arc::clone(&self.opener), uri.clone(), branch.cloned(), dataset);
         caught(uri.as_str(), opened).await
     }
 
@@ -71,24 +87,29 @@ impl Lake {
     /// `VersionNotFound`.
     pub async fn open_version(&self, uri: &str, version: u64) -> Result<Table> {
         let uri = self.canonical(uri).await?;
-        Box::pin(self.open_canonical_version(&uri, version)).await
+        Box::pin(self.open_branch_version(&uri, None, version)).await
     }
 
-    /// Opens one version of the table at a canonical URI. No symbolic link is followed. Errors: those of
-    /// [`open_version`](Self::open_version).
-    pub async fn open_canonical_version(&self, uri: &TableUri, version: u64) -> Result<Table> {
-        let load = self.opener.builder(uri).await?.with_version(version).load();
-        match self.opener.with_open_timeout(uri.as_str(), load).await {
-            Ok(dataset) => {
-                let opened = Table::new(Arc::clone(&self.opener), uri.clone(), dataset);
-                caught(uri.as_str(), opened).await
-            }
+    /// Opens one version of a branch of the table at a canonical URI; of the main one if `branch` is `None`. No symbolic
+    /// link is followed. Errors: those of [`open_version`](Self::open_version), and `BranchNotFound`.
+    pub async fn open_branch_version(
+        &self,
+        uri: &TableUri,
+        branch: Option<&BranchName>,
+        version: u64,
+    ) -> Result<Table> {
+        let load = self.opener.builder(uri, branch).await?.with_version(version).load();
+        let opened = self.opener.with_open_timeout(uri.as_str(), load).await;
+        match self.opener.of_branch(uri, branch, opened).await {
+            Ok(dataset) => self.opened(uri, branch, dataset).await,
             // Lance reports a missing version in several ways. If the latest version can be opened, the table exists
             // and only the version is missing.
             Err(
-                error @ (LakeError::StoreUnreachable { .. } | LakeError::CredentialsRefused { .. }),
+                error @ (LakeError::StoreUnreachable { .. }
+                | LakeError::CredentialsRefused { .. }
+                | LakeError::BranchNotFound { .. }),
             ) => Err(error),
-            Err(error) => match self.opener.dataset(uri).await?.version_id() {
+            Err(error) => match self.opener.dataset(uri, branch).await?.version_id() {
                 latest if latest == version => Err(error),
                 latest => Err(LakeError::VersionNotFound { uri: uri.to_string(), version, latest }),
             },
@@ -106,7 +127,7 @@ impl Lake {
     /// Returns the number of the latest version of the table at `uri`. For a table that is open already,
     /// [`Table::latest_version`] is cheaper. Errors: those of [`open`](Self::open).
     pub async fn latest_version(&self, uri: &str) -> Result<u64> {
-        Ok(self.opener.dataset(&self.canonical(uri).await?).await?.version_id())
+        Ok(self.opener.dataset(&self.canonical(uri).await?, None).await?.version_id())
     }
 
     /// The opener of this lake's datasets.

@@ -18,6 +18,8 @@
 //! The crate deliberately does not cache rows or rerank vector searches by exact distances (the I/O nodes do both), and
 //! it does not retry beyond what Lance and the store's client do.
 
+mod base_paths;
+mod blobs;
 mod canonical;
 mod caught;
 mod chunk;
@@ -55,6 +57,7 @@ mod table_files;
 mod take;
 mod words;
 
+pub use blobs::Blob;
 pub use cpu_pool::cpu_pool_drained;
 pub use deep_stack::STACK_BYTES;
 pub use error::{LakeError, Result};
@@ -86,6 +89,7 @@ pub use stores::StoreLimits;
 pub use table::Table;
 pub use table_files::TableFile;
 pub use tables::{
-    DeletedRows, FilePath, FragmentInfo, TableFolder, TableUri, UriPrefix, is_table_name, shown,
+    BadBranch, BranchName, DeletedRows, FilePath, FragmentInfo, TableFolder, TableUri, UriPrefix,
+    is_table_name, shown,
 };
 pub use words::quoted;

@@ -9,10 +9,11 @@ use std::time::Duration;
 use futures::TryFutureExt;
 use lance::Dataset;
 use lance::dataset::builder::DatasetBuilder;
+use lance::dataset::refs::branch_contents_path;
 use lance::session::Session;
 use lance_core::cache::CacheStats;
 use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
-use tables::{CacheUse, StoreUse, TableFolder, TableUri};
+use tables::{BranchName, CacheUse, StoreUse, TableFolder, TableUri};
 
 use crate::canonical::{resolved, resolved_prefix};
 use crate::caught::caught;
@@ -70,10 +71,54 @@ impl Opener {
         }
     }
 
-    /// Opens the latest version of the table at `uri`, as Lance's `Dataset`.
-    pub(crate) async fn dataset(&self, uri: &TableUri) -> Result<Dataset> {
-        let load = self.builder(uri).await?.load();
-        self.with_open_timeout(uri.as_str(), load).await
+    /// Opens the latest version of a branch of the table at `uri`, as Lance's `Dataset`.
+    pub(crate) async fn dataset(
+        &self,
+        uri: &TableUri,
+        branch: Option<&BranchName>,
+    ) -> Result<Dataset> {
+        let load = self.builder(uri, branch).await?.load();
+        let opened = self.with_open_timeout(uri.as_str(), load).await;
+        self.of_branch(uri, branch, opened).await
+    }
+
+    /// Checks that a dataset, which was opened in the folder of `branch`, is that branch of the table.
+    pub(crate) async fn of_branch(
+        &self,
+        uri: &TableUri,
+        branch: Option<&BranchName>,
+        opened: Result<Dataset>,
+    ) -> Result<Dataset> {
+        let Some(branch) = branch else { return opened };
+        match opened {
+            Ok(dataset) if dataset.manifest().branch.as_deref() == Some(branch.as_str()) => {
+                self.check_branch(uri, branch, &dataset).await?;
+                Ok(dataset)
+            }
+            Ok(_) | Err(LakeError::TableNotFound { .. }) => Err(no_branch(uri, branch)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks that the table still has a branch, with one request. The folder of a branch may stay when it is deleted, and
+    /// is there before its branch is.
+    ///
+    /// Errors: `BranchNotFound`, and those of the store.
+    pub(crate) async fn check_branch(
+        &self,
+        uri: &TableUri,
+        branch: &BranchName,
+        dataset: &Dataset,
+    ) -> Result<()> {
+        let exists = async {
+            let table = dataset.branch_location().find_main()?;
+            let contents = branch_contents_path(&table.path, branch.as_str());
+            dataset.object_store(None).await?.exists(&contents).await
+        };
+        match self.with_open_timeout(uri.as_str(), exists).await? {
+            true => Ok(()),
+            false => Err(no_branch(uri, branch)),
+        }
     }
 
     /// Reads index and deletion files through `cache` from now on.
@@ -184,10 +229,23 @@ impl Opener {
         Ok(Fence::new(uri, also))
     }
 
-    /// Lance's builder of the dataset at `uri`.
-    pub(crate) async fn builder(&self, uri: &TableUri) -> Result<DatasetBuilder> {
-        Ok(DatasetBuilder::from_uri(uri.as_str())
+    /// Lance's builder of a branch of the dataset at `uri`. Its fence is the table's: a branch refers to files of its
+    /// parent.
+    pub(crate) async fn builder(
+        &self,
+        uri: &TableUri,
+        branch: Option<&BranchName>,
+    ) -> Result<DatasetBuilder> {
+        let location = match branch {
+            None => uri.to_string(),
+            Some(branch) => format!("{uri}/{}", branch.folder()),
+        };
+        Ok(DatasetBuilder::from_uri(location)
             .with_session(self.session.clone())
             .with_store_params(self.store_params(uri).await?))
     }
+}
+
+fn no_branch(uri: &TableUri, branch: &BranchName) -> LakeError {
+    LakeError::BranchNotFound { uri: uri.to_string(), branch: branch.to_string() }
 }

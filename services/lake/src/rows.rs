@@ -8,7 +8,9 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tables::{CacheUse, DeletedRows, FilePath, FileTable, FragmentInfo, StoreUse, TableUri};
+use tables::{
+    BranchName, CacheUse, DeletedRows, FilePath, FileTable, FragmentInfo, StoreUse, TableUri,
+};
 use wire::Fault;
 
 use crate::canonical::resolved;
@@ -21,11 +23,15 @@ impl tables::Tables for Lake {
     fn open<'a>(
         &'a self,
         uri: &'a TableUri,
+        branch: Option<&'a BranchName>,
         version: u64,
     ) -> BoxFuture<'a, Result<Arc<dyn tables::Table>, Fault>> {
         async move {
-            let table =
-                self.open_version(uri.as_str(), version).await.map_err(|error| fault_of(&error))?;
+            let opened = async {
+                let uri = self.canonical(uri.as_str()).await?;
+                self.open_branch_version(&uri, branch, version).await
+            };
+            let table = opened.await.map_err(|error| fault_of(&error))?;
             Ok(Arc::new(table) as Arc<dyn tables::Table>)
         }
         .boxed()

@@ -68,11 +68,16 @@ pub(crate) fn served_schema(dataset: &Arc<Dataset>) -> Result<SchemaRef, ArrowEr
 
 /// Returns `columns` in the form that Lance's readers take: blobs as contents, not as descriptors.
 pub(crate) fn stored_view(dataset: &Arc<Dataset>, columns: &LanceSchema) -> LanceSchema {
-    dataset
-        .empty_projection()
-        .union_schema(columns)
-        .with_blob_handling(BlobHandling::AllBinary)
-        .to_bare_schema()
+    view(dataset, columns, BlobHandling::AllBinary)
+}
+
+/// Returns `columns` in the form that Lance's readers take, with descriptors of blobs.
+pub(crate) fn described_view(dataset: &Arc<Dataset>, columns: &LanceSchema) -> LanceSchema {
+    view(dataset, columns, BlobHandling::BlobsDescriptions)
+}
+
+fn view(dataset: &Arc<Dataset>, columns: &LanceSchema, blobs: BlobHandling) -> LanceSchema {
+    dataset.empty_projection().union_schema(columns).with_blob_handling(blobs).to_bare_schema()
 }
 
 /// Whether a served field has blobs.

@@ -66,7 +66,9 @@ impl Table {
     pub async fn side_files(&self, kind: &str) -> Result<SideFiles> {
         let dataset = self.dataset();
         let store = dataset.object_store(None).await.map_err(|error| self.blame(error))?;
-        let folder = dataset.branch_location().path.join(SIDE_FOLDER).join(kind);
+        // All branches share them: they say themselves which data files or indexes they are for.
+        let table = dataset.branch_location().find_main().map_err(|error| self.blame(error))?;
+        let folder = table.path.join(SIDE_FOLDER).join(kind);
         Ok(SideFiles { table: self.clone(), store: Arc::clone(&store.inner), folder })
     }
 }

@@ -14,11 +14,12 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use lance::Dataset;
 use lance::dataset::fragment::FileFragment;
 use lance::index::DatasetIndexExt;
-use lance_core::datatypes::format_field_path;
-use tables::{DeletedRows, FragmentInfo, TableUri};
+use lance_core::datatypes::{Field, format_field_path};
+use tables::{BranchName, DeletedRows, FragmentInfo, TableUri};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
+use crate::base_paths::{folder_in_table, place_of, with_canonical_bases};
 use crate::caught::caught;
 use crate::deleted::deleted_rows;
 use crate::diagnose::diagnose;
@@ -49,6 +50,8 @@ struct Inner {
     opener: Arc<Opener>,
     dataset: Arc<Dataset>,
     uri: TableUri,
+    /// The branch that the version belongs to; `None` for the main one.
+    branch: Option<BranchName>,
     schema: SchemaRef,
     positions: HashMap<String, usize>,
     /// The metadata of the fragments, by ascending id. `infos`, `fragments` and `deleted` are parallel lists.
@@ -64,14 +67,20 @@ struct Inner {
 
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Table({} version {})", self.uri(), self.version())
+        let branch = self.branch().map(|branch| format!(" branch {branch}")).unwrap_or_default();
+        write!(f, "Table({}{branch} version {})", self.uri(), self.version())
     }
 }
 
 impl Table {
-    /// Wraps a dataset that was opened at `uri`.
-    pub(crate) async fn new(opener: Arc<Opener>, uri: TableUri, dataset: Dataset) -> Result<Self> {
-        let dataset = Arc::new(dataset);
+    /// Wraps a dataset that was opened at `uri`, or as its branch `branch`.
+    pub(crate) async fn new(
+        opener: Arc<Opener>,
+        uri: TableUri,
+        branch: Option<BranchName>,
+        dataset: Dataset,
+    ) -> Result<Self> {
+        let dataset = Arc::new(with_canonical_bases(&uri, dataset).await);
         let blame = |error| diagnose(uri.as_str(), error);
         let schema = served_schema(&dataset).map_err(|error| blame(error.into()))?;
         check_width(&schema)?;
@@ -99,6 +108,7 @@ impl Table {
                 opener,
                 dataset,
                 uri,
+                branch,
                 schema,
                 positions,
                 infos,
@@ -120,7 +130,12 @@ impl Table {
         &self.inner.uri
     }
 
-    /// The version's number.
+    /// The branch that the version belongs to; `None` for the main one.
+    pub fn branch(&self) -> Option<&BranchName> {
+        self.inner.branch.as_ref()
+    }
+
+    /// The version's number, which counts the versions of its branch.
     pub fn version(&self) -> u64 {
         self.inner.dataset.version_id()
     }
@@ -181,7 +196,13 @@ impl Table {
     pub fn file_identity(&self, fragment: u32, column: &str) -> Result<String> {
         let at = self.position(fragment)?;
         let field = &self.inner.dataset.schema().fields[self.column_position(column)?];
-        Ok(file_identity(self.inner.fragments[at].metadata(), field))
+        Ok(self.identity_at(at, field))
+    }
+
+    /// The identity of the data files of `field` in the fragment at `position`.
+    fn identity_at(&self, position: usize, field: &Field) -> String {
+        let Inner { uri, dataset, fragments, .. } = &*self.inner;
+        file_identity(fragments[position].metadata(), field, |file| place_of(uri, dataset, file))
     }
 
     /// Returns whether the version has `fragment` with a column whose data files have this identity, whatever the
@@ -191,7 +212,7 @@ impl Table {
         let mut fields = self.inner.dataset.schema().fields.iter();
         let field = fields.find(|field| Some(field.id) == id);
         let (Ok(at), Some(field)) = (self.position(fragment), field) else { return false };
-        file_identity(self.inner.fragments[at].metadata(), field) == identity
+        self.identity_at(at, field) == identity
     }
 
     /// Returns the deleted rows of `fragment`. The first call reads them from the store. Errors: `FragmentNotFound`,
@@ -238,36 +259,38 @@ impl Table {
         hash.finalize().to_hex()[..32].to_owned()
     }
 
-    /// Returns the number of the latest version, with one listing and without reading a manifest. Errors:
+    /// Returns the number of the branch's latest version, with one listing and without reading a manifest. Errors:
     /// `StoreUnreachable`, `CredentialsRefused`, `TableNotFound`.
     pub async fn latest_version(&self) -> Result<u64> {
         let latest = self.inner.dataset.latest_version_id();
         self.inner.opener.with_open_timeout(self.uri(), latest).await
     }
 
-    /// Returns the numbers of all versions that the table has now, ascending, with one listing. Errors: those of the
+    /// Returns the numbers of all versions that the branch has now, ascending, with one listing. Errors: those of the
     /// store.
     pub async fn versions(&self) -> Result<Vec<u64>> {
         let versions = self.caught(self.inner.dataset.version_refs()).await?;
         Ok(versions.into_iter().map(|version| version.version).collect())
     }
 
-    /// Opens the latest version, or returns `None` if this is the latest. Also notices a table that was dropped and
+    /// Opens the branch's latest version, or returns `None` if this is the latest. Also notices a table that was dropped and
     /// created anew at the same URI, if the e-tag of the manifest differs. Errors: those of
     /// [`Lake::open`](crate::Lake::open).
     pub async fn newer(&self) -> Result<Option<Self>> {
-        let dataset = &self.inner.dataset;
-        let (_, found) =
-            self.inner.opener.with_open_timeout(self.uri(), dataset.latest_manifest()).await?;
+        let Inner { dataset, opener, uri, branch, .. } = &*self.inner;
+        if let Some(branch) = branch {
+            opener.check_branch(uri, branch, dataset).await?;
+        }
+        let (_, found) = opener.with_open_timeout(self.uri(), dataset.latest_manifest()).await?;
         let mine = dataset.manifest_location();
         let differs = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
         if found.version == mine.version && !differs(found.e_tag.as_deref(), mine.e_tag.as_deref())
         {
             return Ok(None);
         }
-        let (opener, uri) = (&self.inner.opener, &self.inner.uri);
-        let dataset = opener.dataset(uri).await?;
-        caught(self.uri(), Self::new(Arc::clone(opener), uri.clone(), dataset)).await.map(Some)
+        let dataset = opener.dataset(uri, branch.as_ref()).await?;
+        let opened = Self::new(Arc::clone(opener), uri.clone(), branch.clone(), dataset);
+        caught(self.uri(), opened).await.map(Some)
     }
 
     /// The column whose values identify rows: recorded by `bireme ingest --key` or `bireme index --key`, or declared by
@@ -397,6 +420,12 @@ impl Table {
             Ok(_) => format_field_path(&[column]),
             Err(_) => column.to_owned(),
         }
+    }
+
+    /// The folder of the files with `base_id` as a path in the table's folder: empty, or ending with a slash. `None` if they
+    /// are elsewhere.
+    pub(crate) fn folder_in_table(&self, base_id: Option<u32>) -> Option<String> {
+        folder_in_table(&self.inner.uri, &self.inner.dataset, base_id)
     }
 
     /// One fragment, as Lance's type. Errors: `FragmentNotFound`.

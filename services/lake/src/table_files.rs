@@ -21,7 +21,7 @@ pub struct TableFile {
 
 impl Table {
     /// Returns the files of all segments of the indexes named `names`; without names, those of all indexes, and the
-    /// deletion files. Files of indexes that belong to another table's folder are left out.
+    /// deletion files. Files outside the table's folder are left out.
     ///
     /// Errors: those of the store. A name that no index has adds nothing to the result.
     pub async fn files(&self, names: &[String]) -> Result<Vec<TableFile>> {
@@ -32,19 +32,17 @@ impl Table {
         let dataset = self.dataset();
         let mut files = Vec::new();
         for index in dataset.load_indices().await?.iter() {
-            if index.base_id.is_none() && (names.is_empty() || names.contains(&index.name)) {
+            if names.is_empty() || names.contains(&index.name) {
                 self.add_files_of(index, &mut files).await?;
             }
         }
         if names.is_empty() {
             for fragment in dataset.fragments().iter() {
-                if let Some(file) =
-                    fragment.deletion_file.as_ref().filter(|it| it.base_id.is_none())
-                {
-                    let path = deletion_file_path(&Path::default(), fragment.id, file);
-                    let path = FilePath::parse(path.as_ref());
-                    files.extend(path.map(|path| TableFile { path, bytes: None }));
-                }
+                let Some(file) = &fragment.deletion_file else { continue };
+                let Some(folder) = self.folder_in_table(file.base_id) else { continue };
+                let path = deletion_file_path(&Path::default(), fragment.id, file);
+                let path = FilePath::parse(&format!("{folder}{path}"));
+                files.extend(path.map(|path| TableFile { path, bytes: None }));
             }
         }
         Ok(files)
@@ -55,15 +53,20 @@ impl Table {
         index: &IndexMetadata,
         files: &mut Vec<TableFile>,
     ) -> lance::Result<()> {
-        let path = |name: &str| FilePath::parse(&format!("_indices/{}/{name}", index.uuid));
+        let Some(in_table) = self.folder_in_table(index.base_id) else { return Ok(()) };
+        let path =
+            |name: &str| FilePath::parse(&format!("{in_table}_indices/{}/{name}", index.uuid));
         if let Some(recorded) = &index.files {
             files.extend(recorded.iter().filter_map(|file| {
                 Some(TableFile { path: path(&file.path)?, bytes: Some(file.size_bytes) })
             }));
             return Ok(());
         }
-        let store = self.dataset().object_store(None).await?;
-        let folder = self.dataset().indices_dir().join(index.uuid.to_string());
+        let dataset = self.dataset();
+        let store = dataset.object_store(index.base_id).await?;
+        let table = dataset.branch_location().find_main()?.path;
+        let folder = format!("{in_table}_indices/{}", index.uuid);
+        let folder = folder.split('/').fold(table, |path, part| path.join(part));
         let listed: Vec<_> = store.inner.list(Some(&folder)).try_collect().await?;
         files.extend(listed.iter().filter_map(|meta| {
             let parts: Vec<_> = meta.location.prefix_match(&folder)?.collect();

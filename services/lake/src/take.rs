@@ -22,18 +22,33 @@ impl Table {
     /// those of the store.
     pub async fn take(&self, addresses: &[RowAddr], columns: &[String]) -> Result<RecordBatch> {
         let columns = caught(self.uri(), async { Columns::resolve(self, columns) }).await?;
+        self.take_columns(addresses, &columns).await
+    }
+
+    /// Checks that this version has all rows at `addresses`. Errors: `RowNotFound`, and those of the store.
+    pub(crate) async fn check_live(&self, addresses: &[RowAddr]) -> Result<()> {
         let missing = self.missing(addresses).await?;
-        if !missing.is_empty() {
-            return Err(LakeError::RowNotFound {
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(LakeError::RowNotFound {
                 uri: self.uri().to_owned(),
                 version: self.version(),
                 addresses: missing.into_iter().map(|at| addresses[at]).collect(),
-            });
+            }),
         }
+    }
+
+    /// Reads the rows at `addresses`, as [`take`](Self::take) does.
+    pub(crate) async fn take_columns(
+        &self,
+        addresses: &[RowAddr],
+        columns: &Columns,
+    ) -> Result<RecordBatch> {
+        self.check_live(addresses).await?;
         let mut sorted = addresses.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
-        let batch = caught(self.uri(), self.take_sorted(&sorted, &columns)).await?;
+        let batch = caught(self.uri(), self.take_sorted(&sorted, columns)).await?;
         if sorted == addresses {
             return Ok(batch);
         }

@@ -19,11 +19,11 @@ use crate::held_rows::HeldRows;
 use crate::io_tier::Cost;
 use crate::request_context::RequestContext;
 use crate::state::{NodeState, ShardState};
-use crate::tables::OpenTable;
+use crate::tables::{AskedVersion, OpenTable};
 use crate::trace::{StageRecords, StageWork};
 
 /// Maximum number of attributes of a request's span.
-const ATTRIBUTES: usize = 5;
+const ATTRIBUTES: usize = 6;
 
 /// An rpc, or one request of a stream.
 pub struct Call {
@@ -111,10 +111,10 @@ impl Call {
     /// The errors of [`Authorization::of`], and the reason why the table cannot be opened.
     pub async fn open(
         &mut self,
-        table: &str,
-        version: u64,
+        asked: AskedVersion<'_>,
         permission: Permission,
     ) -> Result<Arc<OpenTable>> {
+        let table = asked.table;
         let catalog = &self.state.shared.catalog;
         // A table that is opened anew, for a later version, still counts as one request of the grant.
         let is_known = self.table == table;
@@ -125,7 +125,7 @@ impl Call {
         };
         self.context = authorization.limit(self.context);
         self.authorization = Some(authorization);
-        let open = self.context.bound("open", catalog.open(table, version).boxed()).await?;
+        let open = self.context.bound("open", catalog.open(asked).boxed()).await?;
         self.open = Some(Arc::clone(&open));
         self.record_table(&open);
         Ok(open)
@@ -231,6 +231,9 @@ impl Call {
         if self.recording.is_some() {
             self.attributes.reserve(ATTRIBUTES);
             self.attributes.push(("bireme.table", open.name.clone().into()));
+            if let Some(branch) = open.table.branch() {
+                self.attributes.push(("bireme.branch", branch.to_string().into()));
+            }
             self.attributes.push(("bireme.version", open.version().into()));
         }
     }
@@ -336,6 +339,7 @@ impl Call {
             peer: self.caller.address,
             rpc: self.rpc.path(),
             table: Some(self.table.as_str()).filter(|table| !table.is_empty()),
+            branch: self.open.as_ref().map(|open| open.branch()).filter(|it| !it.is_empty()),
             version: self.open.as_ref().map(|open| open.version()),
             grant: grant.or(refusal.grant.as_deref()),
             verdict,

@@ -61,8 +61,9 @@ pub fn call_rule(path: &str) -> CallRule {
     if path.trim_start_matches('/').starts_with("v1/") || is_alone {
         let rule = CallRule::plain(HTTP_BODY_BYTES_MAX);
         // Answers of many rows last for as long as their callers read.
-        let is_query = path.trim_end_matches('/').ends_with("/query");
-        return if is_query { rule.outlasting() } else { rule };
+        let call = path.trim_end_matches('/').rsplit('/').next();
+        let is_long = matches!(call, Some("query" | "bytes"));
+        return if is_long { rule.outlasting() } else { rule };
     }
     match path.strip_prefix("/bireme.query.v1.QueryService/") {
         Some("Search") => CallRule::new(SEARCH_BYTES_MAX),

@@ -18,7 +18,7 @@ use crate::key_index::KeyIndexReport;
 use crate::recall_curves::index_recall;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
-use crate::tables::{Listed, OpenTable};
+use crate::tables::{AskedVersion, Listed, OpenTable};
 
 /// Lists the tables that `caller` may see, open or not.
 pub fn list_tables(state: &ShardState, caller: &Caller) -> ListTablesResponse {
@@ -53,7 +53,9 @@ pub async fn describe_table(
     request: DescribeTableRequest,
     call: &mut Call,
 ) -> Result<DescribeTableResponse> {
-    let open = call.open(&request.table, request.version, Permission::Read).boxed().await?;
+    let DescribeTableRequest { table, branch, version, .. } = &request;
+    let asked = AskedVersion { table, branch, version: *version };
+    let open = call.open(asked, Permission::Read).boxed().await?;
     let context = call.context;
     let indexes = indexes_of(&open, context).await?;
     let mut recalls = Vec::with_capacity(indexes.len());
@@ -104,7 +106,8 @@ pub async fn describe_table(
         error: state
             .shared
             .catalog
-            .fault(&open.name)
+            .fault(&open)
+            .await
             .map(|fault| fault.message)
             .unwrap_or_default(),
         key_index: open.keys.as_ref().and_then(|keys| key_index(&keys.report())),

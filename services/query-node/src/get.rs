@@ -12,14 +12,16 @@ use crate::find::others;
 use crate::found_rows::FoundRows;
 use crate::gather::{Gathered, find_gathered};
 use crate::stages::{Keys, finish, ipc_stream, json_lines, key_column, row_format, validate_keys};
-use crate::tables::Measure;
+use crate::tables::{AskedVersion, Measure};
 
 /// Answers a Get request.
 pub async fn get(request: GetRequest, call: &mut Call) -> Result<GetResponse> {
     call.context = call.context.with_priority(request.priority)?;
     validate_keys(&request)?;
     let format = row_format(request.format)?;
-    let open = call.open(&request.table, request.version, Permission::Read).boxed().await?;
+    let GetRequest { table, branch, version, .. } = &request;
+    let asked = AskedVersion { table, branch, version: *version };
+    let open = call.open(asked, Permission::Read).boxed().await?;
     call.take_rows(request.keys.len())?;
     let asked = open.project(&request.columns)?;
     let column = key_column(&open, &request.key_column)?;

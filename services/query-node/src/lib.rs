@@ -45,6 +45,7 @@ mod recall_curves;
 mod request_context;
 mod row_reader;
 mod search;
+mod selection;
 mod service;
 mod shard;
 mod stages;

@@ -15,7 +15,7 @@ use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::io_tier::{Node, Routes, add_chunk, all_runs, each_chunk};
 use crate::state::ShardState;
-use crate::tables::OpenTable;
+use crate::tables::{AskedVersion, OpenTable};
 
 /// Maximum number of chunks that an answer names: about 2 MB if none of them are consecutive.
 const CHUNKS_NAMED_MAX: u64 = 131_072;
@@ -38,7 +38,9 @@ pub async fn placement(
     request: PlacementRequest,
     call: &mut Call,
 ) -> Result<PlacementResponse> {
-    let open = call.open(&request.table, request.version, Permission::Observe).boxed().await?;
+    let PlacementRequest { table, branch, version, .. } = &request;
+    let asked = AskedVersion { table, branch, version: *version };
+    let open = call.open(asked, Permission::Observe).boxed().await?;
     let context = call.context;
     let runs = runs_of(&open, &request.fragments)?;
     let chunks = runs.iter().map(|run| run.chunks.len() as u64).sum::<u64>();

@@ -15,14 +15,16 @@ use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::find::find_rows;
 use crate::io_tier::{Fetched, Scoring, Vectors, fetch_rows, present, score_rows};
+use crate::ipc::IpcHead;
 use crate::recall_curves::{Chosen, choose_setting};
 use crate::request_context::RequestContext;
+use crate::selection::Shape;
 use crate::stages::{
     By, Hits, Keys, Question, finish, fuse, ipc_stream, rank, search as by_index, search_text,
     validate_search,
 };
 use crate::state::ShardState;
-use crate::tables::{Measure, OpenTable, Projection};
+use crate::tables::{AskedVersion, Measure, OpenTable, Projection};
 
 /// Maximum amount by which rounding can lower the distance of a vector to itself below 0.
 const ROUNDING: f32 = 16.0 * f32::EPSILON;
@@ -43,18 +45,28 @@ pub struct FoundRows {
 /// Answers a Search request.
 pub async fn search(
     state: &ShardState,
-    request: SearchRequest,
+    mut request: SearchRequest,
     call: &mut Call,
 ) -> Result<SearchResponse> {
     call.context = call.context.with_priority(request.priority)?;
     if request.explain {
         call.explain();
     }
-    let open = call.open(&request.table, request.version, Permission::Read).boxed().await?;
+    let SearchRequest { table, branch, version, .. } = &request;
+    let asked = AskedVersion { table, branch, version: *version };
+    let open = call.open(asked, Permission::Read).boxed().await?;
+    let shape = Shape::of(&mut request, &open)?;
     let found = find(state, &open, request, call).await?;
-    let FoundRows { rows, projection, measure, exhaustive } = found;
+    let FoundRows { mut rows, projection, measure, exhaustive } = found;
     let count = rows.num_rows();
-    let rows = ipc_stream(&projection.answer(measure)?.head, &rows)?;
+    let rows = match shape {
+        None => ipc_stream(&projection.answer(measure)?.head, &rows)?,
+        Some(shape) => {
+            rows = shape.apply(rows, measure).boxed().await?;
+            call.hold_rows(rows.get_array_memory_size())?;
+            ipc_stream(&IpcHead::of(rows.schema_ref())?, &rows)?
+        }
+    };
     call.count_rows(count, rows.len());
     call.stage(Stage::Reply, || counted(rows.len(), "byte"));
     Ok(SearchResponse { rows, version: open.version(), stages: call.explained(), exhaustive })
@@ -70,7 +82,10 @@ pub async fn find(
     let context = call.context;
     let question = context.bound("validate", validate_search(request, open).boxed()).await?;
     call.take_rows(question.charged_rows())?;
-    call.stage(Stage::Validate, || format!("table `{}`, version {}", open.name, open.version()));
+    call.stage(Stage::Validate, || match open.branch() {
+        "" => format!("table `{}`, version {}", open.name, open.version()),
+        branch => format!("table `{}`, branch `{branch}`, version {}", open.name, open.version()),
+    });
     let question = look_up(state, open, question, call).await?;
     let mut question = with_setting(open, question, context).await?;
     let mut hits = by_index(state, open, &question, context).await?;

@@ -39,6 +39,7 @@ impl Stranger {
                 peer: self.address,
                 rpc: rpc.path(),
                 table: None,
+                branch: None,
                 version: None,
                 grant: None,
                 verdict: Verdict::Denied,

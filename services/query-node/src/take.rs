@@ -17,7 +17,7 @@ use crate::request_context::RequestContext;
 use crate::row_reader::{Piece, RowReader};
 use crate::stages::validate_take;
 use crate::state::ShardState;
-use crate::tables::{Measure, OpenTable};
+use crate::tables::{AskedVersion, Measure, OpenTable};
 
 /// Maximum size of a message's rows, in bytes.
 const MESSAGE_ROWS_BYTES: usize = 4 << 20;
@@ -42,7 +42,9 @@ impl Take {
                 return Err(QueryError::BadRequest { field: "on_missing", problem });
             }
         };
-        let open = call.open(&request.table, request.version, Permission::Read).boxed().await?;
+        let TakeRequest { table, branch, version, .. } = &request;
+        let asked = AskedVersion { table, branch, version: *version };
+        let open = call.open(asked, Permission::Read).boxed().await?;
         let context = call.context;
         let projection = open.project(&request.columns)?;
         if !skip {

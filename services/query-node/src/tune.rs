@@ -36,7 +36,7 @@ use crate::recall_curves::{build_of, hash_of};
 use crate::request_context::RequestContext;
 use crate::stages::{NPROBES, REFINE_FACTOR, column_of_vectors, index_of};
 use crate::state::ShardState;
-use crate::tables::OpenTable;
+use crate::tables::{AskedVersion, OpenTable};
 
 /// The number of rows that are drawn as questions by default. Their mean recall has a standard error of about 0.006 near
 /// 0.95, which is about as much as the choice of a setting tolerates.
@@ -66,7 +66,9 @@ pub struct Tune {
 impl Tune {
     /// Validates a request, and opens the index.
     pub async fn new(request: TuneRequest, call: &mut Call) -> Result<Self> {
-        let open = call.open(&request.table, request.version, Permission::Warm).await?;
+        let TuneRequest { table, branch, version, .. } = &request;
+        let asked = AskedVersion { table, branch, version: *version };
+        let open = call.open(asked, Permission::Warm).await?;
         let named = Some(request.vector_column.as_str()).filter(|column| !column.is_empty());
         let column = column_of_vectors(&open, named, None).await?;
         let unmeasurable = |reason: String| QueryError::RecallUnmeasurable {

@@ -23,7 +23,7 @@ use crate::io_tier::{
 };
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
-use crate::tables::OpenTable;
+use crate::tables::{AskedVersion, OpenTable};
 
 /// The number of files that an I/O node fills at the same time for one Warm.
 const FILES_PER_NODE: usize = 4;
@@ -46,7 +46,9 @@ pub struct Warm {
 impl Warm {
     /// Validates a request and assigns its chunks to I/O nodes.
     pub async fn new(state: &ShardState, request: WarmRequest, call: &mut Call) -> Result<Self> {
-        let open = call.open(&request.table, request.version, Permission::Warm).await?;
+        let WarmRequest { table, branch, version, .. } = &request;
+        let asked = AskedVersion { table, branch, version: *version };
+        let open = call.open(asked, Permission::Warm).await?;
         let routes = state.tier.routes();
         if routes.nodes().is_empty() {
             let source = state.shared.io_nodes.source();
@@ -197,6 +199,7 @@ async fn requests_for_rows(
     };
     let request = |chunks: Vec<ChunkRange>| NodeRequest {
         table_uri: open.table.uri().to_owned(),
+        branch: open.branch().to_owned(),
         version: open.version(),
         columns: columns.clone(),
         chunks,

@@ -25,6 +25,7 @@ use tokio::runtime::Handle;
 use wire::{Fault, Reason};
 
 use crate::blocks::{BLOCK_SECTORS, BlockReads, BlockSource, FileSource, TOGETHER_MAX};
+use crate::branch::{BRANCHES, BranchName, FOLDERS};
 use crate::{DeletedRows, FragmentInfo, Table, TableUri};
 
 /// The column of a file's sectors.
@@ -38,15 +39,11 @@ pub const FILE_BYTES_KEY: &str = "file_bytes";
 /// only a few of them in memory.
 const BLOCKS_READING_MAX: usize = 16;
 
-/// The folders, in a table's folder, whose files never change and hold no rows: Lance's indexes and deletion files, and
-/// the files that Bireme keeps beside a table.
-const FOLDERS: [&str; 3] = ["_indices", "_deletions", "_bireme"];
-
 /// The maximum length of a file's path, in bytes.
 const PATH_BYTES_MAX: usize = 1024;
 
 /// The path of a table's file that I/O nodes may cache, relative to the table's folder, such as
-/// `_indices/0a1b…/index.idx`. Cheap to clone.
+/// `_indices/0a1b…/index.idx`, or `tree/exp/_indices/0a1b…/index.idx` of the branch `exp`. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FilePath(Arc<str>);
 
@@ -58,7 +55,17 @@ impl FilePath {
                 && !part.contains(|c: char| c.is_control() || c == '\\')
         };
         let is_file = |rest: &str| rest.split('/').all(is_part);
-        let (folder, rest) = path.split_once('/')?;
+        let branch_file = path.strip_prefix(BRANCHES).and_then(|rest| rest.strip_prefix('/'));
+        let in_branch = branch_file.and_then(|rest| {
+            // No part of a branch's name is one of these folders, so the first one is the branch's.
+            let starts = rest.match_indices('/').map(|(at, _)| (&rest[..at], &rest[at + 1..]));
+            let mut found = starts.filter(|(_, file)| {
+                file.split_once('/').is_some_and(|(folder, _)| FOLDERS.contains(&folder))
+            });
+            let (name, file) = found.next()?;
+            BranchName::of_request(name).ok().flatten().map(|_| file)
+        });
+        let (folder, rest) = in_branch.unwrap_or(path).split_once('/')?;
         let is_cached = FOLDERS.contains(&folder) && path.len() <= PATH_BYTES_MAX && is_file(rest);
         is_cached.then(|| Self(path.into()))
     }
@@ -317,9 +324,14 @@ mod tests {
 
     #[test]
     fn only_files_that_never_change_have_a_path() {
-        for good in
-            ["_indices/u/index.idx", "_deletions/0-1-2.arrow", "_bireme/keys/a", "_indices/a"]
-        {
+        for good in [
+            "_indices/u/index.idx",
+            "_deletions/0-1-2.arrow",
+            "_bireme/keys/a",
+            "_indices/a",
+            "tree/exp/_indices/u/index.idx",
+            "tree/team/exp/_deletions/0-1-2.arrow",
+        ] {
             assert_eq!(FilePath::parse(good).unwrap().as_str(), good);
         }
         for bad in [
@@ -334,6 +346,13 @@ mod tests {
             "_versions/1.manifest",
             "_transactions/1.txn",
             "data/a.lance",
+            "tree/_indices/u/index.idx",
+            "tree/exp/data/a.lance",
+            "tree/exp/_indices",
+            "tree/exp/_versions/1.manifest",
+            "tree/../_indices/a",
+            "tree//_indices/a",
+            "tree/main/_indices/a",
             "_indices/a\n",
             "_indices\\a/b",
             &format!("_indices/{}", "a".repeat(1024)),

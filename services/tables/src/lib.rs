@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod blocks;
+mod branch;
 mod deleted;
 mod file;
 mod folder;
@@ -20,6 +21,7 @@ mod uri;
 mod usage;
 
 pub use blocks::{BLOCK_BYTES, BLOCK_SECTORS, BlockReads, FileSource, TOGETHER_MAX};
+pub use branch::{BadBranch, BranchName};
 pub use deleted::DeletedRows;
 pub use file::{FILE_BYTES_KEY, FILE_COLUMN, FilePath, FileTable};
 pub use folder::{TableFolder, is_table_name, table_of_folder};

@@ -6,17 +6,18 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use wire::Fault;
 
-use crate::{CacheUse, FilePath, FileTable, StoreUse, Table, TableUri};
+use crate::{BranchName, CacheUse, FilePath, FileTable, StoreUse, Table, TableUri};
 
 /// A source of tables.
 pub trait Tables: Send + Sync {
-    /// Opens one version of a table.
+    /// Opens one version of a table's branch; of the main one if `branch` is `None`.
     ///
     /// # Errors
     /// `TABLE_NOT_FOUND`, `VERSION_NOT_FOUND`, and errors of the store.
     fn open<'a>(
         &'a self,
         uri: &'a TableUri,
+        branch: Option<&'a BranchName>,
         version: u64,
     ) -> BoxFuture<'a, Result<Arc<dyn Table>, Fault>>;
 
@@ -32,7 +33,7 @@ pub trait Tables: Send + Sync {
         bytes: Option<u64>,
     ) -> BoxFuture<'a, Result<FileTable, Fault>>;
 
-    /// Returns the number of the latest version of a table.
+    /// Returns the number of the latest version of a table's main branch.
     ///
     /// # Errors
     /// `TABLE_NOT_FOUND`, and errors of the store.

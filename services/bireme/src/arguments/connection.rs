@@ -108,7 +108,7 @@ impl Connection {
     }
 }
 
-/// A table's name and version.
+/// A table's name, branch and version.
 #[derive(Clone, Debug, Args)]
 pub struct TableArgs {
     /// The table's name (see `bireme tables`)
@@ -117,4 +117,8 @@ pub struct TableArgs {
     /// The table's version; 0 for the latest
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub table_version: u64,
+    /// The table's branch, whose versions have numbers of their own [default: the main one]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    #[arg(value_hint = ValueHint::Other)]
+    pub table_branch: String,
 }

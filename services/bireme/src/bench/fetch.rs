@@ -86,7 +86,12 @@ impl FetchLoad {
                 (vec![column], Some(vectors))
             }
         };
-        let version = TableVersion { uri: &plan.uri, version: target.table.version, identity: "" };
+        let version = TableVersion {
+            uri: &plan.uri,
+            branch: "",
+            version: target.table.version,
+            identity: "",
+        };
         let projection = client.open(version, &columns, deadline).await?;
         Ok(Self {
             client,

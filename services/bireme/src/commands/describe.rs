@@ -4,7 +4,9 @@ use bytesize::ByteSize;
 use clap::Args;
 use client::query::TableDescription;
 use serde_json::{Value, json};
-use wire::query::{Column, DescribeTableResponse, Fragment, Index, IndexRecall, KeyIndex};
+use wire::query::{
+    Column, DescribeTableRequest, DescribeTableResponse, Fragment, Index, IndexRecall, KeyIndex,
+};
 
 use crate::arguments::{Connection, TableArgs};
 use crate::error::Result;
@@ -32,14 +34,18 @@ pub struct DescribeArgs {
 /// Prints the table's description.
 pub async fn run(args: DescribeArgs, out: &mut Output) -> Result<()> {
     let client = args.connection.open().await?;
-    let TableDescription { response: table, .. } =
-        client.describe(&args.table.table, args.table.table_version).await?;
+    let TableArgs { table, table_version: version, table_branch: branch } = args.table;
+    let request = DescribeTableRequest { table, version, branch: branch.clone() };
+    let TableDescription { response: table, .. } = client.describe_version(request).await?;
     if out.json() {
         return out.document(&to_json(&table));
     }
     let key = if table.key_column.is_empty() { "none" } else { table.key_column.as_str() };
     let deleted: u64 = table.fragment_sizes.iter().map(|it| u64::from(it.deleted_rows)).sum();
     out.line(format_args!("table      {}", table.name))?;
+    if !branch.is_empty() {
+        out.line(format_args!("branch     {branch}"))?;
+    }
     out.line(format_args!("version    {}", table.version))?;
     out.line(format_args!("rows       {} ({} deleted)", count(table.rows), count(deleted)))?;
     out.line(format_args!("fragments  {}", table.fragments))?;

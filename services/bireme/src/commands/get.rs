@@ -48,6 +48,7 @@ pub async fn run(args: GetArgs, out: &mut Output) -> Result<()> {
     let request = GetRequest {
         table: args.table.table,
         version: args.table.table_version,
+        branch: args.table.table_branch,
         keys: args.keys.clone(),
         columns: args.columns,
         key_column: args.key_column.unwrap_or_default(),

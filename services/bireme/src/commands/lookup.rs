@@ -16,6 +16,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use wire::Fault;
+use wire::query::DescribeTableRequest;
 
 use crate::arguments::{Connection, PriorityArgs, TableArgs, parse_column};
 use crate::error::{CliError, Result};
@@ -73,7 +74,9 @@ pub async fn run(args: LookupArgs, out: &mut Output) -> Result<()> {
         )));
     }
     let client = args.connection.open().await?;
-    let described = client.describe(&args.table.table, args.table.table_version).await?.response;
+    let TableArgs { table, table_version: version, table_branch: branch } = args.table;
+    let request = DescribeTableRequest { table: table.clone(), version, branch: branch.clone() };
+    let described = client.describe_version(request).await?.response;
     let key_column = args.key_column.unwrap_or(described.key_column);
     let columns = match args.columns.is_empty() {
         false => args.columns,
@@ -84,7 +87,8 @@ pub async fn run(args: LookupArgs, out: &mut Output) -> Result<()> {
         }
     };
     let open = LookupOpen {
-        table: args.table.table.clone(),
+        table: table.clone(),
+        branch,
         version: described.version,
         key_column: key_column.clone(),
         columns,
@@ -100,7 +104,7 @@ pub async fn run(args: LookupArgs, out: &mut Output) -> Result<()> {
     let written = write(appended, &args.output).await;
     bar.finish_and_clear();
     let rows = written?;
-    report(&args.table.table, &args.output, rows, began.elapsed().as_secs_f64(), out)
+    report(&table, &args.output, rows, began.elapsed().as_secs_f64(), out)
 }
 
 fn report(table: &str, path: &Path, rows: u64, seconds: f64, out: &mut Output) -> Result<()> {

@@ -43,6 +43,7 @@ pub async fn run(args: PlacementArgs, out: &mut Output) -> Result<()> {
     let request = PlacementRequest {
         table: args.table.table,
         version: args.table.table_version,
+        branch: args.table.table_branch,
         fragments: args.fragments,
         name_chunks: args.chunks,
     };

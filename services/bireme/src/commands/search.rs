@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueHint};
-use client::query::{By, Found, SearchRequest, Vector};
+use client::query::{By, Found, OrderBy, SearchRequest, Vector};
 use serde_json::json;
 
 use crate::arguments::{
     Connection, PriorityArgs, TEXT, TableArgs, TextArgs, parse_at_least_1, parse_column,
-    parse_filter, read_vector,
+    parse_filter, parse_order, read_vector,
 };
 use crate::error::{CliError, Result};
 use crate::output::{Output, RowLayout, counted, micros, stages_json, stages_text};
@@ -23,7 +23,7 @@ Examples:
   bireme search words --like n02503517 --text elephant --text-weight 0.5
   bireme search words --like n02503517 --recall 0.95 --explain
   bireme search words --vector query.json --filter \"pos = 'noun'\" --explain
-  bireme search words --filter \"domain = 13\" --json
+  bireme search words --filter \"domain = 13\" --order-by synset:desc --json
   model \"a boat\" | bireme search words --vector -
 
 A vector's file holds a JSON array, numbers with spaces or commas between them,
@@ -93,6 +93,9 @@ pub struct SearchArgs {
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     #[arg(help_heading = NEAR)]
     refine: Option<u32>,
+    /// The order of the rows found, in place of best first: columns, each with `:desc` for the largest first
+    #[arg(long, value_name = "A,B:desc", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_order)]
+    order_by: Vec<OrderBy>,
     /// The number of the best rows to leave out
     #[arg(long, value_name = "ROWS", default_value_t = 0, hide_default_value = true)]
     offset: u32,
@@ -168,6 +171,7 @@ impl SearchArgs {
         let mut request = SearchRequest {
             table: self.table.table,
             version: self.table.table_version,
+            branch: self.table.table_branch,
             by: None,
             filter: self.filter.unwrap_or_default(),
             k: self.k,
@@ -189,6 +193,7 @@ impl SearchArgs {
             indexed_only: self.near.indexed_only,
             filter_after: self.filter_after,
             recall: self.recall,
+            order_by: self.order_by,
         };
         request.by = match (self.like, self.vector) {
             (Some(key), _) => Some(By::Like(key)),
@@ -288,6 +293,12 @@ mod tests {
         assert_eq!(hybrid.text_weight, Some(2.0));
         let asked = request(&["--filter", "true", "--table-version", "4", "--explain"]);
         assert_eq!((asked.by, asked.version, asked.k, asked.explain), (None, 4, 10, true));
+        let ordered = ["--table-branch", "exp", "--order-by", "place.x:desc,id"];
+        let asked = request(&[&["--filter", "true"], &ordered[..]].concat());
+        assert_eq!(asked.branch, "exp");
+        let by: Vec<_> =
+            asked.order_by.iter().map(|it| (it.column.as_str(), it.descending)).collect();
+        assert_eq!(by, [("place.x", true), ("id", false)]);
     }
 
     fn words(words: &str, column: &str) -> Text {

@@ -58,6 +58,7 @@ pub async fn run(args: TakeArgs, out: &mut Output) -> Result<()> {
     let request = TakeRequest {
         table: args.table.table,
         version: args.table.table_version,
+        branch: args.table.table_branch,
         row_addrs: args.addresses.iter().map(|addr| addr.to_u64()).collect(),
         columns: args.columns,
         on_missing: OnMissing::Skip.into(),

@@ -92,6 +92,7 @@ pub async fn run(args: TuneArgs, out: &mut Output) -> Result<()> {
     let request = TuneRequest {
         table: args.table.table.clone(),
         version: args.table.table_version,
+        branch: args.table.table_branch,
         vector_column: args.column.clone().unwrap_or_default(),
         rows: args.rows.unwrap_or(0),
         questions,

@@ -59,6 +59,7 @@ pub async fn run(args: WarmArgs, out: &mut Output) -> Result<()> {
     let request = WarmRequest {
         table: args.table.table.clone(),
         version: args.table.table_version,
+        branch: args.table.table_branch,
         columns: args.columns,
         bytes_per_s: args.rate.as_u64(),
         rows: args.rows,

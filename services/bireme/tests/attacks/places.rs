@@ -40,7 +40,7 @@ fn connected(node: &Node) -> FetchClient {
 
 /// Opens a table at `uri` on a node.
 async fn open(client: &FetchClient, uri: &str) -> Result<(), Fault> {
-    let table = TableVersion { uri, version: 1, identity: "" };
+    let table = TableVersion { uri, branch: "", version: 1, identity: "" };
     client.open(table, &["synset".into()], soon()).await.map(drop)
 }
 
@@ -203,7 +203,7 @@ fn external_blobs_bring_nothing_out_that_is_not_the_tables() {
     let fetch = |column: &str, row: u32| {
         let (client, uri, column) = (client.clone(), text(&table).to_owned(), column.to_owned());
         runtime.block_on(async move {
-            let version = TableVersion { uri: &uri, version: 1, identity: "" };
+            let version = TableVersion { uri: &uri, branch: "", version: 1, identity: "" };
             let projection = client.open(version, &[column], soon()).await?;
             client.fetch(&projection, vec![RowAddr::new(0, row)], None, soon()).await
         })

@@ -44,7 +44,7 @@ fn assert_newcomer_is_answered(cluster: &Cluster) {
 /// Makes each of the calls of an I/O node. Returns their outcomes.
 async fn each_call(client: &FetchClient, uri: &str) -> [Result<(), Fault>; 3] {
     let opened = async {
-        let table = TableVersion { uri, version: 1, identity: "" };
+        let table = TableVersion { uri, branch: "", version: 1, identity: "" };
         client.ready(soon()).await?;
         client.open(table, &["synset".to_owned()], soon()).await.map(drop)
     };
@@ -181,7 +181,7 @@ fn rows_of_an_impostor_are_not_believed() {
             FetchOptions { prover: Some(Arc::new(Prover::new(secret))), ..Default::default() };
         let client = FetchClient::new(cluster.io.endpoint.parse().unwrap(), options).unwrap();
         client.ready(soon()).await.unwrap();
-        let named = TableVersion { uri: text(&table), version: 1, identity: "" };
+        let named = TableVersion { uri: text(&table), branch: "", version: 1, identity: "" };
         let projection = client.open(named, &["gloss".to_owned()], soon()).await.unwrap();
         Arc::clone(projection.schema())
     });

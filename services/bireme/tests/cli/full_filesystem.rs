@@ -119,7 +119,7 @@ fn soon() -> Instant {
 }
 
 async fn check(client: &FetchClient, uri: &str) {
-    let table = TableVersion { uri, version: u64::from(FRAGMENTS), identity: "" };
+    let table = TableVersion { uri, branch: "", version: u64::from(FRAGMENTS), identity: "" };
     let projection = client.open(table, &["words".into()], soon()).await.unwrap();
     let ids: Vec<u32> = (0..FRAGMENTS * ROWS_PER_FRAGMENT).step_by(61).collect();
     let addr = |&id: &u32| RowAddr::new(id / ROWS_PER_FRAGMENT, id % ROWS_PER_FRAGMENT);

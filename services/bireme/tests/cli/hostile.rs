@@ -108,7 +108,7 @@ async fn unfinished(mut channel: Channel, endpoint: &str) -> Option<http::Respon
 async fn behaves(io: &IoProcess, uri: &str) {
     let client = FetchClient::new(io.endpoint.parse().unwrap(), FetchOptions::default()).unwrap();
     let soon = || Instant::now() + Duration::from_secs(60);
-    let table = TableVersion { uri, version: 1, identity: "" };
+    let table = TableVersion { uri, branch: "", version: 1, identity: "" };
     let ids = [3, 999, 41];
     loop {
         let addrs = ids.map(|id| RowAddr::new(0, id)).to_vec();

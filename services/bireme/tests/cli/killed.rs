@@ -32,7 +32,7 @@ fn words(id: u32) -> String {
 async fn ask(client: FetchClient, uri: String, seed: u64) -> usize {
     let (mut random, mut rows) = (StdRng::seed_from_u64(seed), 0);
     let soon = || Instant::now() + Duration::from_secs(20);
-    let table = TableVersion { uri: &uri, version: u64::from(FRAGMENTS), identity: "" };
+    let table = TableVersion { uri: &uri, branch: "", version: u64::from(FRAGMENTS), identity: "" };
     let Ok(projection) = client.open(table, &["words".into()], soon()).await else { return 0 };
     loop {
         let ids: Vec<_> =

@@ -156,8 +156,15 @@ impl Ledger {
                 if let Some(handle) = evicted {
                     self.control.push_back(Kind::Close(Close { handle }));
                 }
-                let ProjectionKey { table_uri, version, identity, columns, file, file_bytes } =
-                    projection.as_ref();
+                let ProjectionKey {
+                    table_uri,
+                    branch,
+                    version,
+                    identity,
+                    columns,
+                    file,
+                    file_bytes,
+                } = projection.as_ref();
                 self.control.push_back(Kind::Open(Open {
                     handle,
                     table_uri: table_uri.clone(),
@@ -166,6 +173,7 @@ impl Ledger {
                     identity: identity.clone(),
                     file: file.clone(),
                     file_bytes: *file_bytes,
+                    branch: branch.clone(),
                 }));
                 Ok(handle)
             }

@@ -148,6 +148,7 @@ impl FetchClient {
     ) -> Result<Projection, Fault> {
         let key = Arc::new(ProjectionKey {
             table_uri: table.uri.to_owned(),
+            branch: table.branch.to_owned(),
             version: table.version,
             identity: table.identity.to_owned(),
             columns: columns.to_owned(),
@@ -168,11 +169,9 @@ impl FetchClient {
     ) -> Result<Projection, Fault> {
         let key = Arc::new(ProjectionKey {
             table_uri: file.uri.to_owned(),
-            version: 0,
-            identity: String::new(),
-            columns: Vec::new(),
             file: file.path.to_owned(),
             file_bytes: file.bytes,
+            ..ProjectionKey::default()
         });
         self.open_key(key, deadline).await
     }

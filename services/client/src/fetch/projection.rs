@@ -28,6 +28,8 @@ impl Projection {
 pub struct TableVersion<'a> {
     /// The table's URI.
     pub uri: &'a str,
+    /// The branch that the version belongs to; empty for the main one.
+    pub branch: &'a str,
     /// The version.
     pub version: u64,
     /// Identifies the version's data: lake's `Table::identity`. If it is empty, the node does not check it.
@@ -49,6 +51,7 @@ pub struct TableFile<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ProjectionKey {
     pub table_uri: String,
+    pub branch: String,
     pub version: u64,
     pub identity: String,
     pub columns: Vec<String>,

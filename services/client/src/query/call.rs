@@ -105,7 +105,15 @@ impl QueryClient {
     /// Describes a version of a table. `version` 0 is the version that the node serves by default: the pinned one, or
     /// else the latest.
     pub async fn describe(&self, table: &str, version: u64) -> Result<TableDescription, Fault> {
-        let request = DescribeTableRequest { table: table.into(), version };
+        let request = DescribeTableRequest { table: table.into(), version, ..Default::default() };
+        self.describe_version(request).await
+    }
+
+    /// Describes a version of a table, or of a branch of one.
+    pub async fn describe_version(
+        &self,
+        request: DescribeTableRequest,
+    ) -> Result<TableDescription, Fault> {
         let send =
             |mut service: Service, request| async move { service.describe_table(request).await };
         let response = self.call(request, send).await?;

@@ -121,7 +121,7 @@ async fn open(node: &NodeState, config: &StartWarmConfig) -> Result<(u64, WarmPl
         0 => node.tables.latest_version(&config.uri).await.map_err(to_fault)?,
         version => version,
     };
-    let table = node.tables.open(&config.uri, version, "").await;
+    let table = node.tables.open(&config.uri, "", version, "").await;
     let table = table.map_err(|error| fault_of(&error))?;
     let hash = TableHash::of(table.table().uri().as_str());
     let plan = WarmPlan::new(table, &config.columns, ChunkSelection::All).await?;

@@ -314,7 +314,7 @@ fn begin_open(
 ) -> Result<(), Fault> {
     if let Some(line) = &mut line {
         let uri = TableUri::of_wire(&open.table_uri);
-        line.names_table(uri.map(|uri| label(&uri)), open.version);
+        line.names_table(uri.map(|uri| label(&uri)), &open.branch, open.version);
     }
     let begun = open_in_background(core, no, open, &mut line);
     if let (Err(fault), Some(line)) = (&begun, &mut line) {
@@ -379,14 +379,16 @@ async fn project(tables: &Registry, open: &Open) -> Result<Projection, Fault> {
         let what = "version 0 is no version; name one, from 1";
         return Err(Fault::new(Reason::BadArgument, what));
     }
-    let table = tables.open(&open.table_uri, open.version, &open.identity).await;
+    let Open { table_uri, branch, version, identity, .. } = open;
+    let table = tables.open(table_uri, branch, *version, identity).await;
     let table = table.map_err(|error| fault_of(&error))?;
     Projection::new(table, &open.columns).map_err(|error| fault_of(&error))
 }
 
 async fn open_file(tables: &Registry, open: &Open) -> Result<Arc<OpenTable>, Fault> {
-    if open.version != 0 || !open.columns.is_empty() || !open.identity.is_empty() {
-        let what = "an Open of a file has no version, columns or identity; leave them out";
+    let others = [open.columns.len(), open.identity.len(), open.branch.len()];
+    if open.version != 0 || others != [0; 3] {
+        let what = "an Open of a file has no version, columns, identity or branch; leave them out";
         return Err(Fault::new(Reason::BadArgument, what));
     }
     let file = tables.open_file(&open.table_uri, &open.file, open.file_bytes).await;

@@ -30,7 +30,7 @@ pub async fn begin(
 ) -> Result<ReceiverStream<Result<WarmProgress, Status>>, Status> {
     if let Some(line) = &mut line {
         let uri = TableUri::of_wire(&request.table_uri);
-        line.names_table(uri.map(|uri| label(&uri)), request.version);
+        line.names_table(uri.map(|uri| label(&uri)), &request.branch, request.version);
     }
     let pace = Pace::new(request.bytes_per_s, Instant::now());
     // Opening a table does not run on a core's thread.
@@ -51,11 +51,22 @@ pub async fn begin(
 
 async fn work(shared: Arc<NodeState>, request: WarmRequest) -> Result<WarmPlan, Fault> {
     let WarmRequest {
-        table_uri, version, columns, chunks, identity, rows, file, file_bytes, ..
+        table_uri,
+        branch,
+        version,
+        columns,
+        chunks,
+        identity,
+        rows,
+        file,
+        file_bytes,
+        ..
     } = request;
     let is_file = !file.is_empty();
-    if is_file && (version != 0 || [columns.len(), rows.len(), identity.len()] != [0; 3]) {
-        let what = "a Warm of a file has no version, columns, rows or identity; leave them out";
+    let others = [columns.len(), rows.len(), identity.len(), branch.len()];
+    if is_file && (version != 0 || others != [0; 4]) {
+        let what =
+            "a Warm of a file has no version, columns, rows, identity or branch; leave them out";
         return Err(Fault::new(Reason::BadArgument, what));
     }
     let which = match (chunks.is_empty(), rows.is_empty()) {
@@ -69,7 +80,7 @@ async fn work(shared: Arc<NodeState>, request: WarmRequest) -> Result<WarmPlan, 
     };
     let table = match is_file {
         true => shared.tables.open_file(&table_uri, &file, file_bytes).await,
-        false => shared.tables.open(&table_uri, version, &identity).await,
+        false => shared.tables.open(&table_uri, &branch, version, &identity).await,
     };
     WarmPlan::new(table.map_err(|error| fault_of(&error))?, &columns, which).await
 }

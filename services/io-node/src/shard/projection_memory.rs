@@ -64,7 +64,8 @@ impl ProjectionMemory {
 /// Returns the bytes of the projection that `open` requests, including `open` itself.
 fn projection_bytes(open: &Open) -> u64 {
     let columns = open.columns.iter().map(|column| COLUMN_BYTES + 2 * column.len() as u64);
-    let names = (open.table_uri.len() + open.identity.len() + open.file.len()) as u64;
+    let names = [&open.table_uri, &open.branch, &open.identity, &open.file];
+    let names = names.iter().map(|name| name.len() as u64).sum::<u64>();
     PROJECTION_BYTES + names + columns.sum::<u64>()
 }
 

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use address::TableTag;
 use moka::future::Cache;
-use tables::{CacheUse, FilePath, FileTable, StoreUse, TableUri, Tables};
+use tables::{BranchName, CacheUse, FilePath, FileTable, StoreUse, TableUri, Tables};
 use wire::{Fault, Reason};
 
 use super::{OpenTable, ServedTables, label, table_tag};
 use crate::error::NodeError;
 
-/// URI, version, and requested identity. With the identity, a table that was recreated under the same name is not
+/// URI, branch, version, and requested identity. With the identity, a table that was recreated under the same name is not
 /// mistaken for the old one.
-type Key = (TableUri, u64, String);
+type Key = (TableUri, Option<BranchName>, u64, String);
 
 /// A cache of open tables. It opens each version of a table once, however many callers request it at the same time.
 #[derive(Clone)]
@@ -66,22 +66,25 @@ impl Registry {
         Ok(self.source.latest_version(&uri).await?)
     }
 
-    /// Returns a version of the table at `uri`, and opens it if necessary. Failures are not cached.
+    /// Returns a version of a branch of the table at `uri`, of the main one if `branch` is empty, and opens it if necessary.
+    /// A branch is served if its table is. Failures are not cached.
     ///
     /// # Errors
-    /// [`NodeError::NotServed`]; errors of the store; [`NodeError::AnotherTable`] if the version has another identity
+    /// [`NodeError::NotServed`]; a name that no branch can have; errors of the store; [`NodeError::AnotherTable`] if the version has another identity
     /// than requested (an empty one matches any).
     pub async fn open(
         &self,
         uri: &str,
+        branch: &str,
         version: u64,
         identity: &str,
     ) -> Result<Arc<OpenTable>, Arc<NodeError>> {
         let uri = self.served.admit(uri, self.source.as_ref()).await.map_err(Arc::new)?;
-        let key = (uri.clone(), version, identity.to_owned());
+        let branch = branch_of(branch).map_err(Arc::new)?;
+        let key = (uri.clone(), branch.clone(), version, identity.to_owned());
         self.tables
             .try_get_with(key, async {
-                let table = self.source.open(&uri, version).await?;
+                let table = self.source.open(&uri, branch.as_ref(), version).await?;
                 if !identity.is_empty() && table.identity() != identity {
                     return Err(NodeError::AnotherTable { uri: uri.to_string(), version });
                 }
@@ -130,4 +133,12 @@ impl Registry {
             }
         }
     }
+}
+
+/// Returns the branch that a request names; `None` for the main one.
+fn branch_of(text: &str) -> Result<Option<BranchName>, NodeError> {
+    BranchName::of_request(text).map_err(|error| {
+        let what = format!("`{}` {error}", tables::shown(text));
+        Fault::new(Reason::BadArgument, what).with("field", "branch").into()
+    })
 }

@@ -73,7 +73,7 @@ mod tests {
     use futures::FutureExt;
     use futures::executor::block_on;
     use futures::future::BoxFuture;
-    use tables::{FilePath, FileTable, StoreUse, Table};
+    use tables::{BranchName, FilePath, FileTable, StoreUse, Table};
     use wire::{Fault, Reason};
 
     use super::*;
@@ -85,6 +85,7 @@ mod tests {
         fn open<'a>(
             &'a self,
             _: &'a TableUri,
+            _: Option<&'a BranchName>,
             _: u64,
         ) -> BoxFuture<'a, Result<Arc<dyn Table>, Fault>> {
             unreachable!("nothing is opened")

@@ -144,7 +144,7 @@ impl Table {
     /// Returns the first `limit` rows in the order `by`, of those that pass `filter`, or of all. Rows that tie have no
     /// particular order.
     ///
-    /// Errors: `BadFilter`, `ColumnNotFound`, and those of the store.
+    /// Errors: `BadFilter`, `ColumnNotFound`, `BadQuery` for a column of blobs, and those of the store.
     pub async fn scan_ordered(
         &self,
         filter: Option<&str>,
@@ -152,8 +152,13 @@ impl Table {
         limit: usize,
     ) -> Result<Vec<RowAddr>> {
         for OrderBy { column, .. } in by {
-            if self.dataset().schema().field(column).is_none() {
-                return Err(LakeError::column_not_found(column, self.schema()));
+            match self.dataset().schema().field(column) {
+                None => return Err(LakeError::column_not_found(column, self.schema())),
+                Some(field) if field.is_blob() => {
+                    let why = format!("column {column:?} holds blobs, which have no order");
+                    return Err(LakeError::BadQuery { why });
+                }
+                Some(_) => {}
             }
         }
         let mut scanner = self.dataset().scan();

@@ -8,6 +8,7 @@ use arrow::array::{
     Array, ArrayRef, AsArray, Int32Array, LargeBinaryArray, RecordBatch, StructArray,
 };
 use arrow::datatypes::{DataType, Field, Fields, Schema};
+use lake::LakeError;
 use lance::blob::{BlobArrayBuilder, blob_field};
 use lance_file::version::LanceFileVersion;
 
@@ -117,6 +118,70 @@ async fn contents_of_both_kinds() {
         check(taken.column(1).as_binary::<i64>(), rows.into_iter());
         let only = table.take(&addresses, &names(&["id"])).await.unwrap();
         assert_eq!(only.column(0), taken.column(0));
+    }
+}
+
+#[tokio::test]
+async fn descriptors_are_those_of_lances_own_scan() {
+    for (batch, version) in [
+        (v1(), LanceFileVersion::V2_1),
+        (v2(), LanceFileVersion::V2_2),
+        (nested_v2(), LanceFileVersion::V2_2),
+    ] {
+        let place = TablePlace::new();
+        let kind = TableKind { version, stable_row_ids: true };
+        let mut dataset = write(&place.uri(), &[batch.clone(), batch], kind).await;
+        dataset.delete("id = 10").await.unwrap();
+        let table = lake().open(&place.uri()).await.unwrap();
+        let name = table.schema().field(1).name().clone();
+        assert!(table.has_blobs(&name).unwrap() && !table.has_blobs("id").unwrap());
+        let scanned = dataset.scan().with_row_address().try_into_batch().await.unwrap();
+        let addresses = scanned["_rowaddr"].as_primitive::<arrow::datatypes::UInt64Type>();
+        let addresses = addresses.values().iter().map(|&addr| RowAddr::from_u64(addr));
+        let addresses: Vec<_> = addresses.collect();
+        let columns = [name.clone(), "id".to_owned()];
+        let found = table.descriptors(&addresses, &columns).await.unwrap();
+        assert_eq!(found.schema(), table.descriptor_schema(&columns).unwrap());
+        assert_eq!(found[name.as_str()].data_type(), scanned[name.as_str()].data_type());
+        assert!(found[name.as_str()].as_ref() == scanned[name.as_str()].as_ref(), "{version:?}");
+        assert!(found["id"].as_ref() == scanned["id"].as_ref());
+        let lance = Schema::from(dataset.schema());
+        let reported = table.lance_schema().unwrap();
+        assert_eq!(reported.field(1).data_type(), lance.field(1).data_type());
+        assert_eq!(reported.field(1).metadata(), lance.field(1).metadata());
+    }
+}
+
+#[tokio::test]
+async fn ranges_of_blobs() {
+    for (batch, version) in [(v1(), LanceFileVersion::V2_1), (v2(), LanceFileVersion::V2_2)] {
+        let place = TablePlace::new();
+        let kind = TableKind { version, stable_row_ids: false };
+        let mut dataset = write(&place.uri(), &[batch], kind).await;
+        dataset.delete("id = 10").await.unwrap();
+        let table = lake().open(&place.uri()).await.unwrap();
+        let rows = [4, 0, 3, 4, 1, 2];
+        let addresses = rows.map(|row| RowAddr::new(0, row));
+        let blobs = table.blobs("blob", &addresses).await.unwrap();
+        for (row, blob) in rows.into_iter().zip(blobs) {
+            let expected = contents(row as usize);
+            assert_eq!(
+                blob.as_ref().map(|it| it.size()),
+                expected.as_ref().map(|it| it.len() as u64)
+            );
+            let (Some(blob), Some(expected)) = (blob, expected) else { continue };
+            for range in
+                [0..expected.len(), 10..20, expected.len().saturating_sub(3)..expected.len()]
+            {
+                let range = range.start.min(expected.len())..range.end.min(expected.len());
+                let read = blob.read(range.start as u64..range.end as u64).await.unwrap();
+                assert_eq!(read, expected[range]);
+            }
+        }
+        let gone = table.blobs("blob", &[RowAddr::new(0, 10)]).await.err().unwrap();
+        assert!(matches!(gone, LakeError::RowNotFound { .. }), "{gone}");
+        let other = table.blobs("id", &[RowAddr::new(0, 1)]).await.err().unwrap();
+        assert!(other.to_string().contains("holds no blobs"), "{other}");
     }
 }
 

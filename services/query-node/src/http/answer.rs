@@ -4,8 +4,8 @@ use arrow_array::RecordBatch;
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_schema::{DataType, Field, Schema};
 use axum::body::{Body, Bytes};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, Response};
+use axum::http::header::{CONTENT_RANGE, CONTENT_TYPE};
+use axum::http::{HeaderValue, Response, StatusCode};
 use wire::Fault;
 
 use crate::call::Call;
@@ -16,7 +16,7 @@ pub enum Reply {
     /// The request has ended.
     Whole(Box<Call>, Result<Answer>),
     /// The request is still running. The body begins with the first piece of its answer.
-    Pieces(Body, Format),
+    Pieces(Response<Body>),
     /// The request has failed and ended.
     Failed(Fault),
 }
@@ -29,6 +29,13 @@ pub enum Answer {
     Arrow(Bytes, Format),
     /// Success, with an empty body.
     Nothing,
+    /// A blob that is null.
+    Absent,
+    /// None of the bytes of a blob that were asked for.
+    NoRange {
+        /// The blob's size.
+        size: u64,
+    },
 }
 
 /// A format of rows.
@@ -51,6 +58,19 @@ impl Answer {
             }
             Self::Arrow(bytes, format) => response(Body::from(bytes), format.media_type()),
             Self::Nothing => Response::new(Body::empty()),
+            Self::Absent => {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::NO_CONTENT;
+                response
+            }
+            Self::NoRange { size } => {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+                if let Ok(of) = HeaderValue::from_str(&format!("bytes */{size}")) {
+                    response.headers_mut().insert(CONTENT_RANGE, of);
+                }
+                response
+            }
         }
     }
 }
@@ -86,11 +106,16 @@ enum Inner {
 impl ArrowWriter {
     /// Creates a writer of rows with this schema.
     pub fn new(schema: &Schema) -> Result<Self> {
-        let has_dictionary = schema.fields().iter().any(|field| has_dictionary(field));
-        let inner = match has_dictionary {
-            true => Inner::Stream(Box::new(StreamWriter::try_new(Vec::new(), schema)?)),
-            false => Inner::File(Box::new(FileWriter::try_new(Vec::new(), schema)?)),
-        };
+        if schema.fields().iter().any(|field| has_dictionary(field)) {
+            return Self::stream(schema);
+        }
+        let inner = Inner::File(Box::new(FileWriter::try_new(Vec::new(), schema)?));
+        Ok(Self { inner, rows: 0 })
+    }
+
+    /// Begins rows of this schema, as a stream in any case.
+    pub fn stream(schema: &Schema) -> Result<Self> {
+        let inner = Inner::Stream(Box::new(StreamWriter::try_new(Vec::new(), schema)?));
         Ok(Self { inner, rows: 0 })
     }
 

@@ -85,7 +85,7 @@ impl HttpError {
 /// Returns the answer to a request that failed with `fault`.
 pub fn refuse(fault: &Fault) -> Response<Body> {
     let (status, code) = status_of(fault.reason);
-    let missing = [("namespace", 1), ("index", 6), ("tag", 8)];
+    let missing = [("namespace", 1), ("index", 6), ("tag", 8), ("branch", 22)];
     let missing = missing.iter().find(|(name, _)| fault.metadata.contains_key(*name));
     let code = match missing {
         Some((_, of_name)) if status == StatusCode::NOT_FOUND => *of_name,

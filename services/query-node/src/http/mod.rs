@@ -12,17 +12,16 @@
 //! its address.
 
 mod answer;
+mod blobs;
 mod browser;
 mod error;
 mod freshness;
-mod order;
 mod prewarm;
 mod query;
 mod query_body;
 mod route;
 mod row_filter;
 mod scan;
-mod selection;
 mod tables;
 mod text_body;
 
@@ -33,32 +32,35 @@ use access::Permission;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
+use axum::http::header::RANGE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use axum::routing::{any, get};
 use connections::{PlainCalls, read_rest};
+use futures::FutureExt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tonic::metadata::MetadataMap;
 use wire::{DEADLINE_MAX, Fault, Reason};
 
 use self::answer::{Answer, Reply, json, response};
+use self::blobs::{BlobBytes, BlobsBody, Wanted};
 use self::error::{HttpError, refuse};
 use self::freshness::Freshness;
 use self::query::query;
 use self::query_body::QueryBody;
-use self::route::{Dialect, Route, TableCall, route};
+use self::route::{Dialect, Route, TableCall, parameter, route};
 use crate::call::Call;
 use crate::counters::Rpc;
 use crate::error::{QueryError, Result};
 use crate::service::Service;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
-use crate::tables::OpenTable;
+use crate::tables::{AskedVersion, OpenTable};
 
-/// The version of LanceDB's protocol, which tells its clients what they may send: several vectors in one query, and
-/// structured full-text queries.
-const PROTOCOL_VERSION: &str = "0.3.0";
+/// The version of LanceDB's protocol, which tells its clients what they may send: several vectors in one query, structured
+/// full-text queries, and reads of blobs.
+const PROTOCOL_VERSION: &str = "0.5.0";
 
 /// The description of all plain calls, for programs that generate clients and documentation from it.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -142,10 +144,16 @@ async fn answer(
     let route = route(&method, uri.path(), text)?;
     let timeout = asked_timeout(&headers);
     let freshness = Freshness::of(&headers)?;
+    let range = headers.get(RANGE).map(|it| String::from_utf8_lossy(it.as_bytes()).into_owned());
     let request = tonic::Request::from_parts(MetadataMap::from_headers(headers), extensions, ());
     let rpc = match &route {
         Route::Table {
-            call: TableCall::Query | TableCall::ExplainPlan | TableCall::AnalyzePlan,
+            call:
+                TableCall::Query
+                | TableCall::ExplainPlan
+                | TableCall::AnalyzePlan
+                | TableCall::Blobs
+                | TableCall::BlobBytes { .. },
             ..
         } => Rpc::HttpQuery,
         Route::Table { call: TableCall::CountRows, .. } => Rpc::HttpCountRows,
@@ -167,7 +175,8 @@ async fn answer(
         Err(error) => Reply::Whole(Box::new(call), Err(error)),
         Ok(body) => match route {
             Route::Table { name, call: asked, dialect } => {
-                let table = TableRequest { name: &name, asked, dialect, freshness };
+                let table =
+                    TableRequest { name: &name, query: text, asked, dialect, freshness, range };
                 table.answer(state, &body, of_stream, call, version).await
             }
             Route::Tables { namespace } => {
@@ -187,7 +196,7 @@ async fn answer(
     };
     match reply {
         Reply::Whole(call, answer) => Ok(call.end(answer)?.into_response()),
-        Reply::Pieces(body, format) => Ok(response(body, format.media_type())),
+        Reply::Pieces(response) => Ok(response),
         Reply::Failed(fault) => Err(fault.into()),
     }
 }
@@ -302,9 +311,13 @@ struct ExplainBody {
 /// A call of one table.
 struct TableRequest<'a> {
     name: &'a str,
+    /// The query string. Calls without a body name the branch there.
+    query: &'a str,
     asked: TableCall,
     dialect: Dialect,
     freshness: Freshness,
+    /// The header `range`, which says which bytes of a blob are asked for.
+    range: Option<String>,
 }
 
 impl TableRequest<'_> {
@@ -328,11 +341,49 @@ impl TableRequest<'_> {
                     Err(error) => Reply::Whole(Box::new(call), Err(error)),
                 }
             }
+            TableCall::BlobBytes { .. } => {
+                let opened = async {
+                    let asked = self.blob_bytes()?;
+                    let version_named = parameter(self.query, "version").map(number_of);
+                    let version_named = version_named.transpose()?;
+                    let named = Named { version: version_named, branch: None };
+                    Ok((self.open(state, named, &mut call, version).await?, asked))
+                };
+                match opened.boxed().await {
+                    Ok((open, asked)) => {
+                        blobs::blob_bytes(state, &open, asked, of_stream, call).await
+                    }
+                    Err(error) => Reply::Whole(Box::new(call), Err(error)),
+                }
+            }
+            TableCall::Blobs => {
+                let answer = async {
+                    let body: BlobsBody = parse(body)?;
+                    let named = Named { version: body.version, branch: body.branch.clone() };
+                    let open = self.open(state, named, &mut call, version).await?;
+                    blobs::whole_blobs(state, &open, body, &mut call).await
+                };
+                let answer = answer.boxed().await;
+                Reply::Whole(Box::new(call), answer)
+            }
             _ => {
                 let answer = self.described(state, body, &mut call, version).await;
                 Reply::Whole(Box::new(call), answer)
             }
         }
+    }
+
+    /// Returns the bytes of a blob that the call asks for.
+    fn blob_bytes(&self) -> Result<BlobBytes> {
+        let TableCall::BlobBytes { column, row } = &self.asked else {
+            return Err(QueryError::Server("the call is about no blob".into()));
+        };
+        if parameter(self.query, "source_uri").is_some() {
+            let problem = "blobs that SQL queries name are not served".into();
+            return Err(QueryError::NotBuilt { problem });
+        }
+        let wanted = Wanted::of(self.range.as_deref())?;
+        Ok(BlobBytes { column: column.clone(), row_id: number_of(row.clone())?, wanted })
     }
 
     async fn described(
@@ -372,7 +423,9 @@ impl TableRequest<'_> {
             TableCall::Describe
             | TableCall::Query
             | TableCall::ExplainPlan
-            | TableCall::AnalyzePlan => tables::describe(&open, self.name, self.dialect),
+            | TableCall::AnalyzePlan
+            | TableCall::Blobs
+            | TableCall::BlobBytes { .. } => tables::describe(&open, self.name, self.dialect),
         }
     }
 
@@ -384,26 +437,32 @@ impl TableRequest<'_> {
         call: &mut Call,
         version: &mut Option<u64>,
     ) -> Result<Arc<OpenTable>> {
-        if let Some(branch) = named.branch.filter(|branch| branch != "main") {
-            let problem = format!("branch `{branch}` is not served: only the main branch is");
-            return Err(QueryError::NotBuilt { problem });
-        }
+        let branch = named.branch.or_else(|| parameter(self.query, "branch")).unwrap_or_default();
+        let branch = branch.as_str();
         let wanted = named.version.unwrap_or(0);
+        let asked = AskedVersion { table: self.name, branch, version: wanted };
         let permission = match self.asked {
             TableCall::PrewarmIndex { .. } | TableCall::PrewarmRows => Permission::Warm,
             _ => Permission::Read,
         };
-        let mut open = call.open(self.name, wanted, permission).await?;
+        let mut open = call.open(asked, permission).await?;
         let catalog = &state.shared.catalog;
-        let is_behind = |version| self.freshness.is_behind(version, catalog.followed(self.name));
-        if wanted == 0 && is_behind(open.version()) {
-            let caught_up = async { Ok(catalog.catch_up(self.name).await?) };
+        if wanted == 0 && self.freshness.is_behind(open.version(), catalog.followed(&open).await) {
+            let caught_up = async { Ok(catalog.catch_up(&open).await?) };
             call.context.bound("open", Box::pin(caught_up)).await?;
-            open = call.open(self.name, 0, permission).await?;
+            open = call.open(asked, permission).await?;
         }
         *version = Some(open.version());
         Ok(open)
     }
+}
+
+/// Parses a number of a path or a query string.
+fn number_of(text: String) -> Result<u64> {
+    text.parse().map_err(|_| QueryError::BadRequest {
+        field: "path",
+        problem: format!("has {}; give a number there", lake::quoted(&text)),
+    })
 }
 
 /// Refuses all namespaces but the root: all tables are in it, and it has no namespaces.

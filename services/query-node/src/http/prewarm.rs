@@ -58,8 +58,11 @@ pub async fn rows(
     columns: Vec<String>,
     call: &mut Call,
 ) -> Result<Answer> {
-    let (table, version) = (open.name.clone(), open.version());
-    let request = WarmRequest { table: table.clone(), version, columns, ..WarmRequest::default() };
+    let table = open.name.clone();
+    let branch = open.branch().to_owned();
+    let version = open.version();
+    let request =
+        WarmRequest { table: table.clone(), branch, version, columns, ..WarmRequest::default() };
     let warm = Warm::new(state, request, call).boxed().await?;
     let (progress, mut steps) = mpsc::channel(STEPS_AHEAD);
     let context = call.context;

@@ -9,15 +9,14 @@ use wire::query::search_request::By;
 use wire::query::{SearchRequest, Stage, Vector};
 
 use super::answer::{Answer, ArrowWriter, Reply, json};
-use super::order::Ordering;
 use super::query_body::{QueryBody, Vectors};
 use super::row_filter::check_row_ids;
-use super::scan::{explain_scan, positions, scan};
-use super::selection::Selection;
+use super::scan::{explain_scan, scan};
 use super::text_body::text_of;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::search::{FoundRows, find};
+use crate::selection::{Beside, BlobForm, Ordering, Selection, beside};
 use crate::stages::column_of_vectors;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
@@ -77,8 +76,7 @@ async fn by_vectors(
         Vectors::Several(vectors) => (vectors, true),
     };
     let measure = Measure::Distance;
-    let selection = Selection::new(&mut body, measure, open)?;
-    let ordering = Ordering::new(&mut body, measure, open)?;
+    let (selection, ordering) = form(&mut body, measure, open)?;
     let base = SearchRequest {
         vector_column,
         nprobes: body.minimum_nprobes.or(body.nprobes).unwrap_or_default(),
@@ -98,6 +96,18 @@ async fn by_vectors(
         write(&mut answer, rows, measure, &selection, index, call).await?;
     }
     finish(answer, call)
+}
+
+/// Returns the columns of the answer, and the order of its rows.
+fn form(
+    body: &mut QueryBody,
+    measure: Measure,
+    open: &OpenTable,
+) -> Result<(Selection, Option<Ordering>)> {
+    let (columns, with_row_id) = body.take_columns();
+    let selection = Selection::new(columns, with_row_id, BlobForm::Described, measure, open)?;
+    let offset = body.offset.unwrap_or(0);
+    Ok((selection, Ordering::new(body.take_order(), offset, measure, open)?))
 }
 
 /// Joins the vectors of one search in a column whose values are lists of vectors.
@@ -120,8 +130,7 @@ async fn by_words(
     call: &mut Call,
 ) -> Result<Answer> {
     let measure = Measure::Score;
-    let selection = Selection::new(&mut body, measure, open)?;
-    let ordering = Ordering::new(&mut body, measure, open)?;
+    let (selection, ordering) = form(&mut body, measure, open)?;
     let words = text_of(body.full_text_query.take().unwrap_or_default())?;
     let request = SearchRequest {
         by: Some(By::Text(words)),
@@ -201,24 +210,24 @@ async fn found(
     selection: &Selection,
     ordering: Option<&Ordering>,
     call: &mut Call,
-) -> Result<(RecordBatch, Option<Vec<u64>>)> {
+) -> Result<(RecordBatch, Beside)> {
     let FoundRows { mut rows, measure, .. } = find(state, open, request, call).await?;
     if let Some(ordering) = ordering {
         rows = ordering.apply(&rows, measure).await?;
     }
-    let positions = positions(selection, open, &rows, measure, call.context).await?;
-    Ok((rows, positions))
+    let beside = beside(state, selection, open, &rows, measure, call.context).boxed().await?;
+    Ok((rows, beside))
 }
 
 async fn write(
     answer: &mut Option<ArrowWriter>,
-    (rows, positions): (RecordBatch, Option<Vec<u64>>),
+    (rows, beside): (RecordBatch, Beside),
     measure: Measure,
     selection: &Selection,
     query_index: Option<i32>,
     call: &mut Call,
 ) -> Result<()> {
-    let rows = selection.select(&rows, measure, positions, query_index).await?;
+    let rows = selection.select(&rows, measure, beside, query_index).await?;
     let writer = match answer {
         Some(writer) => writer,
         None => answer.insert(ArrowWriter::new(rows.schema_ref())?),

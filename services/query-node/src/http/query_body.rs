@@ -5,10 +5,8 @@ use std::fmt;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::selection::{Columns, Order};
 use crate::stages::VECTORS_MAX;
-
-/// Maximum number of columns that rows are ordered by.
-pub const ORDER_MAX: usize = 16;
 
 /// A `query` call. Unknown fields are ignored, and null is the same as absence.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -26,7 +24,7 @@ pub struct QueryBody {
     pub offset: Option<u64>,
     pub with_row_id: Option<bool>,
     pub fast_search: Option<bool>,
-    pub order_by: Option<Vec<Order>>,
+    pub order_by: Option<Vec<Ordered>>,
     pub full_text_query: Option<serde_json::Value>,
     pub vector_column: Option<String>,
     pub distance_type: Option<String>,
@@ -40,6 +38,16 @@ pub struct QueryBody {
 }
 
 impl QueryBody {
+    /// Takes the columns of the answer, and whether it has the rows' ids.
+    pub fn take_columns(&mut self) -> (Option<Columns>, bool) {
+        (self.columns.take(), self.with_row_id.unwrap_or(false))
+    }
+
+    /// Takes the order of the answer.
+    pub fn take_order(&mut self) -> Vec<Order> {
+        self.order_by.take().unwrap_or_default().into_iter().map(Order::from).collect()
+    }
+
     /// Returns whether the query searches for words.
     pub fn has_words(&self) -> bool {
         self.full_text_query.as_ref().is_some_and(|words| !words.is_null())
@@ -59,14 +67,6 @@ pub enum Vectors {
     None,
     One(Vec<f32>),
     Several(Vec<Vec<f32>>),
-}
-
-/// The columns to return.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Columns {
-    Names(Vec<String>),
-    /// Names of the answer's columns, each with a SQL expression.
-    Aliases(Aliases),
 }
 
 /// SQL expressions by the names of columns.
@@ -104,12 +104,19 @@ fn columns<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Columns>, D::Err
 
 /// The order of rows by one column.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
-pub struct Order {
-    pub column_name: String,
+pub struct Ordered {
+    column_name: String,
     #[serde(default = "yes")]
-    pub ascending: bool,
+    ascending: bool,
     #[serde(default)]
-    pub nulls_first: bool,
+    nulls_first: bool,
+}
+
+impl From<Ordered> for Order {
+    fn from(ordered: Ordered) -> Self {
+        let Ordered { column_name, ascending, nulls_first } = ordered;
+        Self { column: column_name, is_descending: !ascending, nulls_first }
+    }
 }
 
 fn yes() -> bool {

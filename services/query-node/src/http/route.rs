@@ -66,24 +66,43 @@ pub enum TableCall {
     TagVersion,
     Branches,
     Indexes,
-    IndexStats { index: String },
-    PrewarmIndex { index: String },
+    IndexStats {
+        index: String,
+    },
+    PrewarmIndex {
+        index: String,
+    },
     PrewarmRows,
+    /// The blobs of a column in some rows.
+    Blobs,
+    /// Bytes of the blob in one row.
+    BlobBytes {
+        column: String,
+        row: String,
+    },
 }
 
-/// A path that is served. `{id}` and `{index}` stand for any part of a path.
+/// A path that is served. `{id}`, `{index}`, `{column}` and `{row}` stand for any part of a path.
 struct Served {
     method: Method,
     path: &'static str,
     route: fn(Parts<'_>) -> Route,
 }
 
-/// The parts of a request's path in the places of `{id}` and `{index}`.
+/// The parts of a request's path in the places of those in braces, such as `{id}` and `{index}`.
 struct Parts<'a> {
     /// The parts of the id.
     id: Vec<String>,
-    index: &'a str,
+    named: Named<'a>,
     dialect: Dialect,
+}
+
+/// The parts of a path besides the id. Each path has at most two of them.
+#[derive(Clone, Copy, Default)]
+struct Named<'a> {
+    index: &'a str,
+    column: &'a str,
+    row: &'a str,
 }
 
 /// Returns the entry of a call of one table.
@@ -92,7 +111,7 @@ const fn of_table(path: &'static str, route: fn(Parts<'_>) -> Route) -> Served {
 }
 
 /// The paths that are served. `openapi.json` describes each.
-static SERVED: [Served; 19] = [
+static SERVED: [Served; 21] = [
     Served {
         method: Method::GET,
         path: "/v1/table",
@@ -126,14 +145,24 @@ static SERVED: [Served; 19] = [
     of_table("/v1/table/{id}/branches/list", |parts| parts.call(TableCall::Branches)),
     of_table("/v1/table/{id}/index/list", |parts| parts.call(TableCall::Indexes)),
     of_table("/v1/table/{id}/index/{index}/stats", |parts| {
-        let index = parts.index.to_owned();
+        let index = parts.named.index.to_owned();
         parts.call(TableCall::IndexStats { index })
     }),
     of_table("/v1/table/{id}/index/{index}/prewarm", |parts| {
-        let index = parts.index.to_owned();
+        let index = parts.named.index.to_owned();
         parts.call(TableCall::PrewarmIndex { index })
     }),
     of_table("/v1/table/{id}/page_cache/prewarm", |parts| parts.call(TableCall::PrewarmRows)),
+    of_table("/v1/table/{id}/fetch_blobs", |parts| parts.call(TableCall::Blobs)),
+    Served {
+        method: Method::GET,
+        path: "/v1/table/{id}/blob/{column}/{row}/bytes",
+        route: |parts| {
+            let Named { column, row, .. } = parts.named;
+            let (column, row) = (column.to_owned(), row.to_owned());
+            parts.call(TableCall::BlobBytes { column, row })
+        },
+    },
 ];
 
 impl Parts<'_> {
@@ -143,17 +172,19 @@ impl Parts<'_> {
 }
 
 impl Served {
-    /// Returns the id and the index in `parts`, if `parts` have the form of this path.
-    fn matches<'a>(&self, parts: &[&'a str]) -> Option<(&'a str, &'a str)> {
+    /// Returns the id and the other parts in braces, if `parts` have the form of this path.
+    fn matches<'a>(&self, parts: &[&'a str]) -> Option<(&'a str, Named<'a>)> {
         let own = self.path.split('/').skip(1);
         if own.clone().count() != parts.len() {
             return None;
         }
-        let mut found = ("", "");
+        let mut found = ("", Named::default());
         for (own, part) in own.zip(parts) {
             match own {
                 "{id}" => found.0 = part,
-                "{index}" => found.1 = part,
+                "{index}" => found.1.index = part,
+                "{column}" => found.1.column = part,
+                "{row}" => found.1.row = part,
                 own if own == *part => {}
                 _ => return None,
             }
@@ -176,7 +207,7 @@ pub fn route(method: &Method, path: &str, query: &str) -> Result<Route, HttpErro
         .collect();
     let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
     let served = SERVED.iter().find_map(|served| Some((served, served.matches(&parts)?)));
-    let Some((served, (id, index))) = served else {
+    let Some((served, (id, named))) = served else {
         return Err(match parts.first() {
             Some(&"v1") => HttpError::not_built(path),
             _ => HttpError::NoSuchPath(path.to_owned()),
@@ -186,7 +217,7 @@ pub fn route(method: &Method, path: &str, query: &str) -> Result<Route, HttpErro
         return Err(HttpError::Method { path: path.to_owned(), wanted: served.method.clone() });
     }
     let dialect = if path.ends_with('/') { Dialect::LanceDb } else { Dialect::Namespace };
-    Ok((served.route)(Parts { id: ids(id, delimiter), index, dialect }))
+    Ok((served.route)(Parts { id: ids(id, delimiter), named, dialect }))
 }
 
 /// Splits an id into its parts.
@@ -240,6 +271,7 @@ mod tests {
                 "/v1/table/t/page_cache/prewarm/",
                 table("t", TableCall::PrewarmRows, Dialect::LanceDb),
             ),
+            ("/v1/table/t/fetch_blobs/", table("t", TableCall::Blobs, Dialect::LanceDb)),
             ("/v1/namespace/$/describe", Some(Route::Namespace { namespace: vec![] })),
             ("/v1/namespace/a$b/describe", {
                 Some(Route::Namespace { namespace: vec!["a".into(), "b".into()] })
@@ -248,6 +280,11 @@ mod tests {
             assert_eq!(post(path).ok(), expected, "{path}");
         }
         let get = |path| route(&Method::GET, path, "").ok();
+        let bytes = TableCall::BlobBytes { column: "s.image".into(), row: "7".into() };
+        assert_eq!(
+            get("/v1/table/t/blob/s%2Eimage/7/bytes"),
+            table("t", bytes, Dialect::Namespace)
+        );
         assert_eq!(get("/v1/table/"), Some(Route::Tables { namespace: vec![] }));
         assert_eq!(get("//v1/table"), Some(Route::Tables { namespace: vec![] }));
         let list = get("/v1/namespace/a/table/list");

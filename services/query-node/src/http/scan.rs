@@ -7,21 +7,15 @@
 use std::sync::Arc;
 
 use address::RowAddr;
-use arrow_array::RecordBatch;
-use arrow_array::cast::AsArray;
-use arrow_array::types::UInt64Type;
 use axum::body::{Body, Bytes};
 use futures::{FutureExt, StreamExt, stream};
-use lake::OrderBy;
 use spelling::counted;
 use tokio_stream::wrappers::ReceiverStream;
 use wire::Fault;
 
-use super::answer::{Answer, ArrowWriter, Reply};
-use super::order::check_order;
-use super::query_body::{Order, QueryBody};
+use super::answer::{Answer, ArrowWriter, Reply, response};
+use super::query_body::QueryBody;
 use super::row_filter::{RowFilter, check_row_ids};
-use super::selection::Selection;
 use crate::admission::Ask;
 use crate::call::Call;
 use crate::call_rules::TAKE_ROWS_MAX;
@@ -30,6 +24,7 @@ use crate::error::{QueryError, Result};
 use crate::pieces::{Pieces, in_pieces};
 use crate::request_context::RequestContext;
 use crate::row_reader::{Piece, RowReader};
+use crate::selection::{BlobForm, Selection, beside, lake_order};
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
 use crate::tables::{Measure, OpenTable};
@@ -60,7 +55,7 @@ pub async fn scan(
         Ok((first, rest)) => {
             let rest = ReceiverStream::new(rest).map(|piece| piece.map_err(text_of));
             let body = stream::iter([Ok(first)]).chain(rest);
-            Reply::Pieces(Body::from_stream(body), format)
+            Reply::Pieces(response(Body::from_stream(body), format.media_type()))
         }
         Err(fault) => Reply::Failed(fault),
     }
@@ -97,7 +92,9 @@ impl Scan {
         mut body: QueryBody,
         call: &mut Call,
     ) -> Result<Self> {
-        let selection = Selection::new(&mut body, Measure::Nothing, open)?;
+        let (columns, with_row_id) = body.take_columns();
+        let blobs = BlobForm::Described;
+        let selection = Selection::new(columns, with_row_id, blobs, Measure::Nothing, open)?;
         let projection = open.project(&selection.requested(open))?;
         let context = call.context;
         let find = find(Arc::clone(open), body).boxed();
@@ -163,9 +160,10 @@ impl Scan {
     ) -> Result<usize> {
         let Piece { rows, .. } = self.reader.next(state, call, context).await?;
         let measure = Measure::Nothing;
-        let positions =
-            positions(&self.selection, &self.reader.open, &rows, measure, context).await?;
-        let rows = self.selection.select(&rows, measure, positions, None).await?;
+        let Self { selection, reader, .. } = &*self;
+        let beside =
+            beside(state, selection, &reader.open, &rows, measure, context).boxed().await?;
+        let rows = selection.select(&rows, measure, beside, None).await?;
         // A column may be in the answer several times.
         call.hold_rows(self.reader.held() + rows.get_array_memory_size())?;
         self.writer.write(&rows)?;
@@ -173,34 +171,15 @@ impl Scan {
     }
 }
 
-/// Returns the positions in the table of `rows`, whose last columns are row addresses and the `measure`, if `selection`
-/// needs them.
-pub async fn positions(
-    selection: &Selection,
-    open: &OpenTable,
-    rows: &RecordBatch,
-    measure: Measure,
-    context: RequestContext,
-) -> Result<Option<Vec<u64>>> {
-    if !selection.has_positions() {
-        return Ok(None);
-    }
-    let behind = if measure == Measure::Nothing { 1 } else { 2 };
-    let addresses = rows.column(rows.num_columns() - behind).as_primitive::<UInt64Type>();
-    let addrs: Vec<_> = addresses.values().iter().copied().map(RowAddr::from_u64).collect();
-    let positions = async { Ok(Some(open.table.positions_of(&addrs).await?)) }.boxed();
-    context.bound("assemble", positions).await
-}
-
 /// Finds the rows of a query, up to one more than may be returned.
-async fn find(open: Arc<OpenTable>, body: QueryBody) -> Result<Vec<RowAddr>> {
+async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Vec<RowAddr>> {
     let table = &open.table;
     let offset = usize::try_from(body.offset.unwrap_or(0)).unwrap_or(usize::MAX);
     let k = usize::try_from(body.k.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     let k = k.min(TAKE_ROWS_MAX + 1);
     let end = offset.saturating_add(k);
+    let order = Some(body.take_order()).filter(|by| !by.is_empty());
     let filter = body.filter.as_deref().filter(|filter| !filter.trim().is_empty());
-    let order = body.order_by.filter(|by| !by.is_empty());
     if filter.is_none() && order.is_none() {
         return Ok(table.live_rows(offset as u64..end as u64).await?);
     }
@@ -222,18 +201,11 @@ async fn find(open: Arc<OpenTable>, body: QueryBody) -> Result<Vec<RowAddr>> {
             match (filter, order) {
                 (Some(filter), None) => table.search_filter(filter, end).await?.rows,
                 (filter, order) => {
-                    let order = order.unwrap_or_default();
-                    check_order(&order)?;
-                    let by: Vec<OrderBy> = order.into_iter().map(order_by).collect();
+                    let by = lake_order(order.unwrap_or_default())?;
                     table.scan_ordered(filter, &by, end).await?
                 }
             }
         }
     };
     Ok(found.into_iter().skip(offset).take(k).collect())
-}
-
-fn order_by(order: Order) -> OrderBy {
-    let Order { column_name, ascending, nulls_first } = order;
-    OrderBy { column: column_name, is_descending: !ascending, nulls_first }
 }

@@ -51,7 +51,7 @@ pub fn describe(open: &OpenTable, name: &str, dialect: Dialect) -> Result<Answer
         Dialect::LanceDb => TypeNames::Lance,
         Dialect::Namespace => TypeNames::Namespace,
     };
-    let schema = schema_json(open.table.schema(), names).map_err(|error| {
+    let schema = schema_json(open.table.lance_schema()?.as_ref(), names).map_err(|error| {
         let problem = format!("the schema has a type that this protocol can't name: {error}");
         QueryError::NotBuilt { problem }
     })?;

@@ -140,7 +140,7 @@ impl SliceFetch<'_> {
         let client = &node.client;
         let (table, context) = (&self.open.table, self.context.for_io_nodes(span));
         let (uri, version, identity) = (table.uri(), table.version(), self.open.identity.as_str());
-        let table = TableVersion { uri, version, identity };
+        let table = TableVersion { uri, branch: self.open.branch(), version, identity };
         let projection = client.open(table, self.columns, context.deadline).await?;
         let rerank = self.rerank.cloned();
         client.fetch(&projection, self.slice.addrs.clone(), rerank, context).await

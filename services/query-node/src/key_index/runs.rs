@@ -6,6 +6,7 @@
 //! none, it may have any seed.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -62,8 +63,8 @@ struct RunsState {
     /// The names of files that were opened, whether they could be used or not. They are not opened again: a file never
     /// changes, and a later version's new data files are in none of them.
     opened: HashSet<String>,
-    /// The newest version, and the memory that key indexes used, when memory was too short. The task does not begin
-    /// again until one of the two changes.
+    /// A hash of the versions in use, and the memory that key indexes used, when memory was too short. The task does not
+    /// begin again until one of the two changes.
     full_at: Option<(u64, u64)>,
     /// The versions that the runs cover.
     versions: Vec<Weak<VersionFiles>>,
@@ -208,11 +209,14 @@ impl TableRuns {
         }
     }
 
-    /// Returns the number of the newest version, and the memory that key indexes use, in bytes.
+    /// Returns a hash of the versions in use, and the memory that key indexes use, in bytes.
     fn room(&self, state: &RunsState) -> (u64, u64) {
-        let versions = state.versions_in_use();
-        let newest = versions.first().map_or(0, |version| version.table().version());
-        (newest, self.memory.used())
+        let mut hasher = DefaultHasher::new();
+        for version in state.versions_in_use() {
+            let table = version.table();
+            (table.branch(), table.version()).hash(&mut hasher);
+        }
+        (hasher.finish(), self.memory.used())
     }
 
     /// Ends the task after a failure. The next version, or the next check for one, begins it again. If memory was too

@@ -24,7 +24,7 @@ use crate::stages::{
     Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column, row_format,
 };
 use crate::state::ShardState;
-use crate::tables::{Measure, OpenTable, Projection};
+use crate::tables::{AskedVersion, Measure, OpenTable, Projection};
 
 /// The column of row addresses, which a projection may name.
 const ROW_ADDR: &str = "_rowaddr";
@@ -121,7 +121,9 @@ impl Opened {
                 "is given, but `only_presence` returns no rows; give one of the two".into();
             return Err(QueryError::BadRequest { field: "columns", problem });
         }
-        let table = call.open(&open.table, open.version, Permission::Read).boxed().await?;
+        let LookupOpen { table, branch, version, .. } = open;
+        let asked = AskedVersion { table, branch, version: *version };
+        let table = call.open(asked, Permission::Read).boxed().await?;
         let columns = table.project(&open.columns)?;
         let key_column = key_column(&table, &open.key_column)?;
         let key_type = table.table.schema().field_with_name(&key_column)?.data_type().clone();

@@ -7,8 +7,8 @@ use arrow_schema::DataType;
 use client::fetch::Metric;
 use futures::FutureExt;
 use lake::{
-    Allowed, DirectSearch, DistanceHit, FilterHits, Metric as IndexMetric, PlanReason, TextExpr,
-    TextHits, TextQuery, VectorQuery, VectorRoute,
+    Allowed, DirectSearch, DistanceHit, FilterHits, Metric as IndexMetric, OrderBy, PlanReason,
+    TextExpr, TextHits, TextQuery, VectorQuery, VectorRoute,
 };
 use spelling::counted;
 
@@ -146,10 +146,10 @@ pub async fn search(
             by_vector(state, Arc::clone(open), question, column, vector, context).await
         }
         By::Text(query) => search_text(state, open, question, query, context).await,
-        By::Filter { filter } => {
-            let filter = filter.clone();
+        By::Filter { filter, order } => {
+            let (filter, order) = (filter.clone(), order.clone());
             let (open, k) = (Arc::clone(open), question.k);
-            let search = async move { by_filter(&open, &filter, k).await }.boxed();
+            let search = async move { by_filter(&open, &filter, &order, k).await }.boxed();
             let ask = Ask { during: "search", rows: k, context };
             let hits = state.shared.admission.run_in_background(ask, search).await?;
             let (by, via) = (SearchBy::Filter, hits.path.via());
@@ -310,8 +310,14 @@ async fn by_text(open: &OpenTable, query: &TextQuery) -> Result<Hits> {
     Ok(Hits::unrefined(rows, Measure::Score, path))
 }
 
-async fn by_filter(open: &OpenTable, filter: &str, k: usize) -> Result<Hits> {
-    let FilterHits { rows, allowed } = open.table.search_filter(filter, k).await?;
+async fn by_filter(open: &OpenTable, filter: &str, order: &[OrderBy], k: usize) -> Result<Hits> {
+    let FilterHits { rows, allowed } = match order {
+        [] => open.table.search_filter(filter, k).await?,
+        order => {
+            let rows = open.table.scan_ordered(Some(filter), order, k).await?;
+            FilterHits { rows, allowed: None }
+        }
+    };
     let rows = rows.into_iter().map(|addr| (addr, 0.0)).collect();
     Ok(Hits::unrefined(rows, Measure::Nothing, Path::Filter(allowed)))
 }

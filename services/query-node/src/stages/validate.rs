@@ -5,7 +5,7 @@ mod text;
 use std::sync::Arc;
 
 use address::RowAddr;
-use lake::{LakeError, Metric, TextExpr};
+use lake::{LakeError, Metric, OrderBy, TextExpr};
 use wire::query::search_request::By as WireBy;
 use wire::query::{GetRequest, RowFormat, SearchRequest, TakeRequest};
 
@@ -13,6 +13,7 @@ use self::text::validate_text;
 use crate::call_rules::{KEYS_MAX, TAKE_ROWS_MAX};
 use crate::error::{QueryError, Result};
 use crate::recall_curves::Chosen;
+use crate::selection::{Order, lake_order};
 use crate::tables::{OpenTable, Projection};
 
 /// Maximum number of rows that a Search returns.
@@ -55,6 +56,8 @@ pub enum By {
     Filter {
         /// The filter.
         filter: String,
+        /// The order of the rows; empty for that of the table.
+        order: Vec<OrderBy>,
     },
 }
 
@@ -170,7 +173,10 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
             By::Like { column, key, key_column: key_column(open, &request.key_column)? }
         }
         (Some(WireBy::Text(text)), _) => By::Text(validate_text("text", text)?),
-        (None, Some(filter)) => By::Filter { filter: filter.clone() },
+        (None, Some(filter)) => {
+            let order = request.order_by.into_iter().map(Order::from).collect();
+            By::Filter { filter: filter.clone(), order: lake_order(order)? }
+        }
         (None, None) => {
             return bad("by", "is missing; give a vector, like, text, or a filter".into());
         }

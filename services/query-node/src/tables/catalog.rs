@@ -4,6 +4,8 @@
 //! and requests never wait for them. Other versions are opened on request, and a bounded number of them is cached. A table
 //! that cannot be opened is listed with its error and tried again.
 //!
+//! A branch is like a table of its own, which is opened by the first request for it (`branches.rs`).
+//!
 //! Tables of folders come and go with each listing (`folders.rs` says which names they have). Such a table is opened by the
 //! first request for it, and is then like any other until it is closed (`idle.rs`).
 
@@ -16,13 +18,16 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt, stream};
-use lake::{Lake, LakeError, TableUri, fault_of, on_runtime};
+use lake::{BranchName, Lake, LakeError, TableUri, fault_of, on_runtime};
 use moka::future::Cache;
 use tables::{CacheUse, StoreUse};
 use tokio::runtime::Handle;
+use tonic::Code;
 use tracing::{info, warn};
 use wire::Fault;
 
+use super::asked::AskedVersion;
+use super::branches::{BranchKey, Branches};
 use super::entry::{Entry, TableState};
 use super::folders::{Folder, assign};
 use super::idle::{OpenedInFolder, to_close};
@@ -56,6 +61,7 @@ pub struct Catalog {
     entries: ArcSwap<Entries>,
     /// The folders, with their last listings.
     folders: ArcSwap<Vec<Folder>>,
+    branches: Branches,
     /// Held while the folders are listed.
     listing: tokio::sync::Mutex<()>,
     /// The number of entries that were created.
@@ -95,6 +101,7 @@ impl Catalog {
             entries: ArcSwap::from_pointee(entries),
             named: config.tables.clone(),
             folders: ArcSwap::from_pointee(folders),
+            branches: Branches::new(),
             listing: tokio::sync::Mutex::default(),
             round: AtomicU64::new(0),
             key_indexes: KeyIndexes::new(config.key_index.as_u64(), background.clone()),
@@ -131,26 +138,35 @@ impl Catalog {
         self.lake.cache_use().await
     }
 
-    /// Returns one version of a table; `version` 0 is the current one. Opens it if necessary.
+    /// Returns one version of a table. Opens it if necessary.
     ///
     /// # Errors
-    /// [`QueryError::TableUnknown`], or the reason why the table cannot be opened.
-    pub async fn open(&self, name: &str, version: u64) -> Result<Arc<OpenTable>> {
+    /// [`QueryError::TableUnknown`], a text that is no branch's name, or the reason why the version cannot be opened.
+    pub async fn open(&self, asked: AskedVersion<'_>) -> Result<Arc<OpenTable>> {
+        let AskedVersion { table: name, version, .. } = asked;
+        let branch = asked.branch()?;
         let is_asked = |open: &OpenTable| version == 0 || version == open.version();
-        let (entry, current) = {
+        let entry = {
             let entries = self.entries.load();
             let entry = entries.get(name).ok_or_else(|| QueryError::TableUnknown {
                 table: name.to_owned(),
                 available: Vec::new(),
             })?;
             entry.use_in(self.round.load(Ordering::Relaxed));
-            match entry.state().current.clone() {
-                Some(current) if is_asked(&current) => return Ok(current),
-                current => (Arc::clone(entry), current),
+            match &entry.state().current {
+                Some(current) if branch.is_none() && is_asked(current) => {
+                    return Ok(Arc::clone(current));
+                }
+                _ => Arc::clone(entry),
             }
         };
         // Opening is rare and its future is large, so it is boxed to keep it out of every request's future.
         let opened = async {
+            let entry = match branch {
+                None => entry,
+                Some(branch) => self.open_branch(&entry, branch).await?,
+            };
+            let current = entry.state().current.clone();
             let current = match current {
                 Some(current) => current,
                 None => self.open_current(&entry, OpenedFor::Request).await?,
@@ -197,13 +213,27 @@ impl Catalog {
         self.folders.load_full()
     }
 
-    /// Returns why a table cannot be opened or followed.
-    pub fn fault(&self, name: &str) -> Option<Fault> {
-        self.entry(name)?.state().fault.clone()
+    /// Returns why an open table, or its branch, cannot be followed.
+    pub async fn fault(&self, open: &OpenTable) -> Option<Fault> {
+        let (_, entry) = self.entry(&open.name, open.table.branch()).await?;
+        entry.state().fault.clone()
     }
 
-    fn entry(&self, name: &str) -> Option<Arc<Entry>> {
-        self.entries.load().get(name).cloned()
+    /// Returns the entry of a table, or of a branch that is open, with its key.
+    async fn entry(
+        &self,
+        name: &str,
+        branch: Option<&BranchName>,
+    ) -> Option<(Option<BranchKey>, Arc<Entry>)> {
+        let table = self.entries.load().get(name).cloned()?;
+        match branch {
+            None => Some((None, table)),
+            Some(branch) => {
+                let key = (table.id, branch.clone());
+                let entry = self.branches.get(&key).await?;
+                Some((Some(key), entry))
+            }
+        }
     }
 
     /// Lists the folders: tables that have appeared are served from here on, those that have gone are not. Never fails: if
@@ -273,15 +303,18 @@ impl Catalog {
         }
     }
 
-    /// Opens tables that are not open, except those that are opened on request, and updates open tables to their latest
-    /// version, unless their version is pinned. Starts to build the missing runs of their key indexes, without waiting for
+    /// Opens tables that are not open, except those that are opened on request, and updates open tables and branches to
+    /// their latest version, unless their version is pinned. Starts to build the missing runs of their key indexes, without waiting for
     /// them. Never fails: an error is kept in the table's state, and logged when it changes.
     pub async fn refresh(&self) {
         self.round.fetch_add(1, Ordering::Relaxed);
         self.close_tables();
         let entries = self.entries.load_full();
         let followed = entries.values().filter(|it| !it.opens_on_request() || it.is_in_use());
-        let refreshes: Vec<_> = followed.map(|entry| self.refresh_one(entry).boxed()).collect();
+        let followed = followed.map(|entry| (None, Arc::clone(entry)));
+        let branches = self.branches.all().into_iter().map(|(key, entry)| (Some(key), entry));
+        let refreshes = followed.chain(branches).map(|(key, it)| self.refresh_one(key, it).boxed());
+        let refreshes: Vec<_> = refreshes.collect();
         stream::iter(refreshes).buffer_unordered(REFRESHES_MAX).collect::<()>().await;
     }
 
@@ -296,31 +329,34 @@ impl Catalog {
         stream::iter(open).buffer_unordered(REFRESHES_MAX).collect::<()>().await;
     }
 
-    /// Returns when the latest version of a table was last looked for; 1970 if it never was, or the table is unknown.
-    pub fn followed(&self, name: &str) -> SystemTime {
-        self.entry(name).map_or(SystemTime::UNIX_EPOCH, |entry| followed(&entry))
+    /// Returns when the latest version of an open table, or of its branch, was last looked for; 1970 if it never was, or the
+    /// table is unknown.
+    pub async fn followed(&self, open: &OpenTable) -> SystemTime {
+        let entry = self.entry(&open.name, open.table.branch()).await;
+        entry.map_or(SystemTime::UNIX_EPOCH, |(_, entry)| followed(&entry))
     }
 
-    /// Looks for a newer version of a table. Callers that arrive while this is in progress wait, and then share the
-    /// next attempt.
+    /// Looks for a newer version of an open table, or of its branch. Callers that arrive while this is in progress wait,
+    /// and then share the next attempt.
     ///
     /// # Errors
     /// The reason why the latest version is not known.
-    pub async fn catch_up(&self, name: &str) -> std::result::Result<(), Fault> {
-        let Some(entry) = self.entry(name) else { return Ok(()) };
+    pub async fn catch_up(&self, open: &OpenTable) -> std::result::Result<(), Fault> {
+        let entry = self.entry(&open.name, open.table.branch()).await;
+        let Some((key, entry)) = entry else { return Ok(()) };
         let asked = SystemTime::now();
         let _following = entry.following.lock().await;
         if followed(&entry) >= asked {
             return Ok(());
         }
-        on_runtime(&self.background, self.follow(&entry).boxed()).await
+        on_runtime(&self.background, self.follow(key, &entry).boxed()).await
     }
 
-    async fn refresh_one(&self, entry: &Entry) {
+    async fn refresh_one(&self, key: Option<BranchKey>, entry: Arc<Entry>) {
         {
             let _following = entry.following.lock().await;
             // The error is in the table's state.
-            let _ = self.follow(entry).await;
+            let _ = self.follow(key, &entry).await;
         }
         let current = entry.state().current.clone();
         let Some(current) = current else { return };
@@ -330,10 +366,21 @@ impl Catalog {
         entry.curves.look(&current.table, LOOK_EVERY).await;
     }
 
-    /// Looks for a newer version. `entry.following` must be held.
-    async fn follow(&self, entry: &Entry) -> std::result::Result<(), Fault> {
+    /// Looks for a newer version of a table; with `key`, of a branch, which is closed if it was deleted. `entry.following`
+    /// must be held.
+    async fn follow(
+        &self,
+        key: Option<BranchKey>,
+        entry: &Entry,
+    ) -> std::result::Result<(), Fault> {
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.follow_latest(entry).await?;
+        let followed = self.follow_latest(entry).await;
+        if let (Some(key), Err(fault)) = (&key, &followed)
+            && fault.reason.code() == Code::NotFound
+        {
+            self.branches.close(key).await;
+        }
+        followed?;
         entry.followed.store(began.as_micros() as u64, Ordering::Release);
         Ok(())
     }
@@ -388,17 +435,9 @@ impl Catalog {
                 }
             }
         };
-        let table = entry.load(&self.lake, entry.config.version).await;
-        let key = entry.config.key.as_deref();
-        let opened = table.map_err(QueryError::from).and_then(|table| {
-            OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves)
-        });
-        let outcome = match opened {
+        let outcome = match self.load(entry, entry.config.version).await {
             Ok(open) => Ok(entry.replace(open)),
-            Err(error) => {
-                let fault = entry.name_in(Fault::from(error));
-                Err(entry.set_fault(fault).into())
-            }
+            Err(fault) => Err(entry.set_fault(fault).into()),
         };
         // Attempts that wait look at the state, so it has to be set before they go on.
         drop(attempt);
@@ -410,14 +449,34 @@ impl Catalog {
 
     async fn open_version(&self, entry: &Entry, version: u64) -> Result<Arc<OpenTable>> {
         let name = (entry.id, entry.state().generation, version);
-        let open = async {
-            let table = entry.load(&self.lake, Some(version)).await?;
-            let key = entry.config.key.as_deref();
-            OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves).map(Arc::new)
-        };
-        let open = async { open.await.map_err(|error| entry.name_in(Fault::from(error))) };
+        let open = async { self.load(entry, Some(version)).await.map(Arc::new) };
         let opened = self.versions.try_get_with(name, open.boxed()).await;
         opened.map_err(|fault| QueryError::Fault(Fault::clone(&fault)))
+    }
+
+    /// Returns a branch of `table`, open.
+    async fn open_branch(&self, table: &Entry, branch: BranchName) -> Result<Arc<Entry>> {
+        let open = async {
+            let id = self.created.fetch_add(1, Ordering::Relaxed);
+            let entry = Arc::new(Entry::branch(id, table, branch.clone()));
+            entry.replace(self.load(&entry, None).await?);
+            Ok(entry)
+        };
+        Ok(self.branches.get_or_open((table.id, branch.clone()), open.boxed()).await?)
+    }
+
+    /// Opens the latest version of a table or branch, or the given one.
+    async fn load(
+        &self,
+        entry: &Entry,
+        version: Option<u64>,
+    ) -> std::result::Result<OpenTable, Fault> {
+        let key = entry.config.key.as_deref();
+        let opened = match entry.load(&self.lake, version).await {
+            Ok(table) => OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves),
+            Err(error) => Err(error.into()),
+        };
+        opened.map_err(|error| entry.name_in(error.into()))
     }
 }
 

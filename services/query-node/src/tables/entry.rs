@@ -1,4 +1,4 @@
-//! A table of the catalog: its state, and how it is opened.
+//! A table of the catalog, or a branch of one: its state, and how it is opened.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
 use futures::FutureExt;
-use lake::{Lake, Table, TableUri};
+use lake::{BranchName, Lake, Table, TableUri};
 use tracing::{info, warn};
 use wire::Fault;
 
@@ -15,9 +15,11 @@ use super::open::OpenTable;
 use crate::config::TableConfig;
 use crate::recall_curves::{CurveCounts, TableCurves};
 
-/// A table.
+/// A table, or a branch of one.
 pub struct Entry {
     pub name: String,
+    /// The branch; `None` for the main one, which stands for the table.
+    pub branch: Option<BranchName>,
     pub config: TableConfig,
     pub curves: Arc<TableCurves>,
     /// The table's URI if a folder has it; `None` if it is configured by name.
@@ -52,26 +54,47 @@ pub struct TableState {
 impl Entry {
     /// Creates the entry of a table that is configured by name.
     pub fn named(id: u64, name: &str, config: &TableConfig, counts: &Arc<CurveCounts>) -> Self {
-        Self::new(id, name, config.clone(), None, counts)
+        let curves = Arc::new(TableCurves::new(name, &config.recall_curves, Arc::clone(counts)));
+        Self::new(id, name, None, config.clone(), None, curves)
     }
 
     /// Creates the entry of a folder's table.
     pub fn in_folder(id: u64, name: &str, uri: TableUri, counts: &Arc<CurveCounts>) -> Self {
         let config = TableConfig { uri: uri.to_string(), ..Default::default() };
-        Self::new(id, name, config, Some(uri), counts)
+        let curves = Arc::new(TableCurves::new(name, &config.recall_curves, Arc::clone(counts)));
+        Self::new(id, name, None, config, Some(uri), curves)
+    }
+
+    /// Creates the entry of a branch of the table `of`. It always follows the branch's latest version: a version that the
+    /// configuration pins is one of the main branch.
+    pub fn branch(id: u64, of: &Self, branch: BranchName) -> Self {
+        let config = TableConfig { version: None, ..of.config.clone() };
+        let curves = Arc::clone(&of.curves);
+        Self::new(id, &of.name, Some(branch), config, of.in_folder.clone(), curves)
     }
 
     fn new(
         id: u64,
         name: &str,
+        branch: Option<BranchName>,
         config: TableConfig,
         in_folder: Option<TableUri>,
-        counts: &Arc<CurveCounts>,
+        curves: Arc<TableCurves>,
     ) -> Self {
         let (state, opening, following, followed, used) = Default::default();
-        let curves = Arc::new(TableCurves::new(name, &config.recall_curves, Arc::clone(counts)));
-        let name = name.to_owned();
-        Self { name, config, curves, in_folder, id, state, opening, following, followed, used }
+        Self {
+            name: name.to_owned(),
+            branch,
+            config,
+            curves,
+            in_folder,
+            id,
+            state,
+            opening,
+            following,
+            followed,
+            used,
+        }
     }
 
     /// Returns whether the table is opened by the first request for it, and closed when nobody asks for it any more: a
@@ -104,16 +127,16 @@ impl Entry {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Opens the latest version, or the given one. A folder's table is opened without following links, since whoever
-    /// can write to the folder may have put a link in the table's place.
+    /// Opens the branch's latest version, or the given one. A folder's table is opened without following links, since
+    /// whoever can write to the folder may have put a link in the table's place.
     pub async fn load(&self, lake: &Lake, version: Option<u64>) -> lake::Result<Table> {
         let uri = match &self.in_folder {
             Some(uri) => uri.clone(),
             None => lake.canonical(&self.config.uri).await?,
         };
         match version {
-            Some(version) => lake.open_canonical_version(&uri, version).await,
-            None => lake.open_canonical(&uri).await,
+            Some(version) => lake.open_branch_version(&uri, self.branch.as_ref(), version).await,
+            None => lake.open_branch(&uri, self.branch.as_ref()).await,
         }
     }
 
@@ -158,7 +181,11 @@ impl Entry {
     /// Makes a version the current one.
     pub fn replace(&self, open: OpenTable) -> Arc<OpenTable> {
         let open = Arc::new(open);
-        info!(table = self.name, uri = open.table.uri(), version = open.version(), "opened");
+        let (table, uri, version) = (&self.name, open.table.uri(), open.version());
+        match &self.branch {
+            Some(branch) => info!(table, %branch, uri, version, "opened"),
+            None => info!(table, uri, version, "opened"),
+        }
         self.change(|state| {
             let before = state.current.as_ref().map_or(0, |before| before.version());
             state.generation += u64::from(open.version() <= before);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use address::{ChunkId, ChunkRows, RowAddr};
 use arc_swap::ArcSwap;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use lake::Table;
+use lake::{BranchName, Table};
 use pack::{PackLayout, plan_packs, wire_schema};
 use placement::{TableHash, chunk_rows};
 use wire::Fault;
@@ -91,6 +91,11 @@ impl OpenTable {
         text.replace(self.table.uri(), &format!("<{}>", self.name))
     }
 
+    /// Returns the branch that the version belongs to; an empty text for the main one.
+    pub fn branch(&self) -> &str {
+        self.table.branch().map_or("", BranchName::as_str)
+    }
+
     /// Returns the version's number.
     pub fn version(&self) -> u64 {
         self.table.version()
@@ -137,14 +142,18 @@ impl OpenTable {
                 let problem = format!("names `{name}` twice; name it once");
                 return Err(QueryError::BadRequest { field: "columns", problem });
             }
-            let is_carried = CARRIED.contains(&name.as_str())
-                || (name == RELEVANCE && self.table.schema().field_with_name(name).is_err());
-            if !is_carried {
+            if !self.is_carried(name) {
                 self.table.is_blob(name)?;
                 own.push(name.clone());
             }
         }
         Ok(own)
+    }
+
+    /// Returns whether a name is that of a column which answers may have in addition to the table's own.
+    pub fn is_carried(&self, name: &str) -> bool {
+        CARRIED.contains(&name)
+            || (name == RELEVANCE && self.table.schema().field_with_name(name).is_err())
     }
 
     /// Returns the projection on the columns that a request names, from the cache if possible.

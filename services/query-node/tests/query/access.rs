@@ -9,7 +9,7 @@ use query_node::{AccessConfig, QueryConfig, QueryNode};
 use serde_json::Value;
 use telemetry::TelemetryConfig;
 use tempfile::TempDir;
-use wire::query::RowFormat;
+use wire::query::{DescribeTableRequest, RowFormat};
 use wire::{Fault, Reason};
 
 use crate::node::{config, metrics, near, serve_with};
@@ -115,6 +115,8 @@ fn get(table: &str) -> GetRequest {
 async fn refusals(client: &QueryClient, table: &str) -> Vec<Fault> {
     let placed = PlacementRequest { table: table.into(), ..Default::default() };
     let warm = WarmRequest { table: table.into(), ..Default::default() };
+    let (named, branch) = (table.into(), "exp".into());
+    let branch = DescribeTableRequest { table: named, branch, version: 0 };
     let take = TakeRequest {
         table: table.into(),
         row_addrs: vec![address_of(1).to_u64()],
@@ -130,6 +132,7 @@ async fn refusals(client: &QueryClient, table: &str) -> Vec<Fault> {
         answers.next().await.unwrap().unwrap_err(),
         client.take(take).await.err().unwrap(),
         client.describe(table, 0).await.unwrap_err(),
+        client.describe_version(branch).await.unwrap_err(),
         client.warm(warm).await.err().unwrap(),
         client.placement(placed).await.unwrap_err(),
     ]

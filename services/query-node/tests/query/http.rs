@@ -22,9 +22,9 @@ use crate::table::{DIMENSION, ROWS, TestTable, live, vector};
 pub struct Answer {
     pub status: StatusCode,
     version: Option<u64>,
-    media_type: String,
-    headers: HeaderMap,
-    body: Bytes,
+    pub media_type: String,
+    pub headers: HeaderMap,
+    pub body: Bytes,
 }
 
 impl Answer {
@@ -34,7 +34,7 @@ impl Answer {
     }
 
     /// Returns the rows of an Arrow file or stream.
-    fn rows(&self) -> RecordBatch {
+    pub fn rows(&self) -> RecordBatch {
         assert_eq!(self.status, StatusCode::OK, "{}", String::from_utf8_lossy(&self.body));
         let batches: Vec<RecordBatch> = match self.media_type.as_str() {
             "application/vnd.apache.arrow.file" => {
@@ -73,7 +73,7 @@ async fn send(node: &QueryNode, request: Request<Full<Bytes>>) -> Answer {
     let driving = tokio::spawn(connection);
     let response: Response<_> = sender.send_request(request).await.unwrap();
     let header = |name: &str| Some(response.headers().get(name)?.to_str().unwrap().to_owned());
-    assert_eq!(header("phalanx-version").as_deref(), Some("0.3.0"));
+    assert_eq!(header("phalanx-version").as_deref(), Some("0.5.0"));
     let (status, media_type) = (response.status(), header("content-type").unwrap_or_default());
     let version = header("x-lancedb-version").map(|it| it.parse().unwrap());
     let headers = response.headers().clone();
@@ -91,8 +91,29 @@ pub async fn post(node: &QueryNode, path: &str, body: Value) -> Answer {
     send(node, request(Method::POST, path, body.to_string())).await
 }
 
+pub async fn post_with(
+    node: &QueryNode,
+    path: &str,
+    body: Value,
+    headers: &[(&'static str, String)],
+) -> Answer {
+    let mut request = request(Method::POST, path, body.to_string());
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    send(node, request).await
+}
+
 pub async fn get(node: &QueryNode, path: &str) -> Answer {
-    send(node, request(Method::GET, path, "")).await
+    get_with(node, path, &[]).await
+}
+
+pub async fn get_with(node: &QueryNode, path: &str, headers: &[(&'static str, String)]) -> Answer {
+    let mut request = request(Method::GET, path, "");
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    send(node, request).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,7 +250,9 @@ async fn bad_requests_say_what_is_wrong() {
         ("/v1/table/t/describe/", json!({"version": 99}), 404, 11, "<t> has no version 99"),
         ("/v1/table/t/tags/version/", json!({"tag": "x"}), 404, 8, "table `t` has no tag `x`"),
         ("/v1/table/t/index/x/stats/", json!({}), 404, 6, "table `t` has no index `x`"),
-        ("/v1/table/t/query/", json!({"branch": "b"}), 501, 0, "branch `b` is not served"),
+        ("/v1/table/t/query/", json!({"branch": "b"}), 404, 22, "<t> has no branch `b`"),
+        ("/v1/table/t/version/list/?branch=b", json!({}), 404, 22, "<t> has no branch `b`"),
+        ("/v1/table/t/query/", json!({"branch": "../u"}), 400, 13, "`branch` `../u` is no branch"),
         ("/v1/table/t/query/", json!([1]), 400, 13, "`body` is not the JSON of this call"),
         (
             "/v1/table/t/query/",

@@ -3,6 +3,8 @@
 
 mod access;
 mod bad_input;
+mod blobs;
+mod branches;
 mod cancel;
 mod ejection;
 mod fake_io;
@@ -16,6 +18,7 @@ mod keys;
 mod lookups;
 mod node;
 mod operate;
+mod ordered;
 mod overload;
 mod priority;
 mod recall;

@@ -107,7 +107,7 @@ async fn refusals(client: &QueryServiceClient<Channel>, token: Option<&str>) -> 
     let get = GetRequest { table: table(), ..Default::default() };
     let gets = stream::iter([get.clone()]);
     let take = TakeRequest { table: table(), row_addrs: vec![1], ..Default::default() };
-    let describe = DescribeTableRequest { table: table(), version: 0 };
+    let describe = DescribeTableRequest { table: table(), ..Default::default() };
     let warm = WarmRequest { table: table(), ..Default::default() };
     let placed = PlacementRequest { table: table(), ..Default::default() };
     let mut of = client.clone();

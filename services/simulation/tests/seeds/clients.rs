@@ -317,6 +317,7 @@ impl Client {
         let identity = format!("{} {}", ask.version.uri, ask.version.version);
         let table = TableVersion {
             uri: ask.version.uri,
+            branch: "",
             version: ask.version.version,
             identity: &identity,
         };

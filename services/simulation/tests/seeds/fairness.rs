@@ -284,6 +284,7 @@ fn run(seed: u64, shape: &Shape, times: f64) -> Outcome {
     let projection = arena.run(async move {
         let version = TableVersion {
             uri: table().uri,
+            branch: "",
             version: table().version,
             identity: &format!("{} {}", table().uri, table().version),
         };

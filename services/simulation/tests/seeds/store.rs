@@ -11,8 +11,8 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tables::{
-    BlockReads, DeletedRows, FilePath, FileSource, FileTable, FragmentInfo, StoreUse, Table,
-    TableUri, Tables,
+    BlockReads, BranchName, DeletedRows, FilePath, FileSource, FileTable, FragmentInfo, StoreUse,
+    Table, TableUri, Tables,
 };
 use wire::{Fault, Reason};
 
@@ -101,6 +101,7 @@ impl Tables for Store {
     fn open<'a>(
         &'a self,
         uri: &'a TableUri,
+        _: Option<&'a BranchName>,
         version: u64,
     ) -> BoxFuture<'a, Result<Arc<dyn Table>, Fault>> {
         async move {

@@ -54,7 +54,7 @@ async fn each_projection_of_a_stream_has_a_line_however_it_ends() {
     // Each projection's rows are counted separately, and its line is written when the client is gone.
     let options = FetchOptions { streams: 1, ..Default::default() };
     let client = FetchClient::new(endpoint(io.node.local_addr()), options.clone()).unwrap();
-    let table = client::fetch::TableVersion { uri, version: 1, identity: "" };
+    let table = client::fetch::TableVersion { uri, branch: "", version: 1, identity: "" };
     let ids = client.open(table, &["id".to_owned()], soon()).await.unwrap();
     let texts = client.open(table, &["text".to_owned()], soon()).await.unwrap();
     let addrs = |count: u32| (0..count).map(|at| RowAddr::new(0, at)).collect::<Vec<_>>();
@@ -86,7 +86,7 @@ async fn each_projection_of_a_stream_has_a_line_however_it_ends() {
     // Request a table that is not served.
     let client = FetchClient::new(endpoint(io.node.local_addr()), options).unwrap();
     client.ready(soon()).await.unwrap();
-    let foreign = client::fetch::TableVersion { uri: "/etc", version: 1, identity: "" };
+    let foreign = client::fetch::TableVersion { uri: "/etc", branch: "", version: 1, identity: "" };
     client.open(foreign, &["id".to_owned()], soon()).await.unwrap_err();
     let denied = lines_with(&log, |line| line["reason"] == "TABLE_NOT_SERVED").await;
     assert_eq!(denied.len(), 1);

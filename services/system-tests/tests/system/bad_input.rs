@@ -130,7 +130,7 @@ async fn errors_of_a_fetch_name_the_cause_and_the_stream_goes_on() {
     let uri = uri.to_str().unwrap();
     let io = Io::start(|_| {}).await;
     let open = async |uri: &str, version, column: &str| {
-        let table = TableVersion { uri, version, identity: "" };
+        let table = TableVersion { uri, branch: "", version, identity: "" };
         io.client.open(table, &[column.to_owned()], soon()).await
     };
     let nowhere = folder.path().join("nowhere");

@@ -137,7 +137,7 @@ impl Io {
 
     pub async fn open(&self, uri: &str, version: u64, columns: &[&str]) -> Projection {
         let columns: Vec<_> = columns.iter().map(|c| (*c).to_owned()).collect();
-        let table = TableVersion { uri, version, identity: "" };
+        let table = TableVersion { uri, branch: "", version, identity: "" };
         self.client.open(table, &columns, soon()).await.unwrap()
     }
 

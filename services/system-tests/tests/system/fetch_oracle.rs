@@ -239,7 +239,7 @@ async fn a_new_table_with_the_same_name_is_not_mistaken_for_the_old_one() {
         let reader = RecordBatchIterator::new([Ok(batch)], schema);
         Dataset::write(reader, &uri, Some(params)).await.unwrap();
         let identity = lake.open_version(&uri, 1).await.unwrap().identity();
-        let table = TableVersion { uri: &uri, version: 1, identity: &identity };
+        let table = TableVersion { uri: &uri, branch: "", version: 1, identity: &identity };
         let projection = io.client.open(table, &["text".into()], soon()).await.unwrap();
         let addrs: Vec<_> = (0..ROWS_PER_FRAGMENT as u32).map(|o| RowAddr::new(0, o)).collect();
         let rows = io.client.fetch(&projection, addrs, None, soon()).await.unwrap();
@@ -251,7 +251,7 @@ async fn a_new_table_with_the_same_name_is_not_mistaken_for_the_old_one() {
         }
     }
     assert_ne!(identities[0], identities[1]);
-    let gone = TableVersion { uri: &uri, version: 1, identity: "another" };
+    let gone = TableVersion { uri: &uri, branch: "", version: 1, identity: "another" };
     let fault = io.client.open(gone, &["id".into()], soon()).await.unwrap_err();
     assert_eq!(fault.reason, wire::Reason::VersionNotFound, "{fault}");
     io.stop().await;

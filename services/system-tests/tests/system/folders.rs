@@ -116,7 +116,12 @@ async fn a_table_that_is_written_into_a_folder_is_served_by_both_tiers() {
 }
 
 fn version_of(path: &Path) -> client::fetch::TableVersion<'_> {
-    client::fetch::TableVersion { uri: path.to_str().unwrap(), version: 1, identity: "" }
+    client::fetch::TableVersion {
+        uri: path.to_str().unwrap(),
+        branch: "",
+        version: 1,
+        identity: "",
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@
 mod aging;
 mod audit;
 mod bad_input;
+mod branches;
 mod cluster;
 mod damage;
 mod endpoints;

@@ -54,7 +54,7 @@ fn write_secrets(path: &Path, secrets: &[&str]) {
 /// Makes each of the calls of an I/O node.
 async fn each_call(client: &FetchClient, uri: &str) -> [Result<(), Fault>; 3] {
     let fetched = async {
-        let table = TableVersion { uri, version: 1, identity: "" };
+        let table = TableVersion { uri, branch: "", version: 1, identity: "" };
         client.ready(soon()).await?;
         client.open(table, &["id".to_owned()], soon()).await.map(drop)
     };

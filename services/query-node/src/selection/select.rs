@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, Int32Array, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_array::{
+    Array, ArrayRef, Int32Array, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array,
+};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_select::concat::concat;
 use lake::Expression;
 
-use super::query_body::{Columns, QueryBody};
 use crate::error::{QueryError, Result};
 use crate::tables::{Measure, OpenTable};
 
@@ -19,7 +20,7 @@ const ROW_ID: &str = "_rowid";
 const ROW_OFFSET: &str = "_rowoffset";
 
 /// The address of a row, by the name that gRPC's answers have for it.
-const ROW_ADDRESS: &str = "_rowaddr";
+pub const ROW_ADDRESS: &str = "_rowaddr";
 
 /// The position of a row's query vector in the request.
 const QUERY_INDEX: &str = "query_index";
@@ -35,6 +36,24 @@ const EXPRESSIONS_BYTES_MAX: usize = 16 << 10;
 
 /// Number of rows for which an expression is computed before other tasks of the thread may run.
 const ROWS_AT_ONCE: usize = 1024;
+
+/// The columns to return.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Columns {
+    /// Names of columns, which may be nested.
+    Names(Vec<String>),
+    /// Names of the answer's columns, each with a SQL expression.
+    Aliases(serde_json::Map<String, serde_json::Value>),
+}
+
+/// The form of blobs in an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlobForm {
+    /// Their bytes.
+    Whole,
+    /// Descriptors, with their sizes.
+    Described,
+}
 
 /// The columns of an answer, in their order.
 #[derive(Clone, Debug)]
@@ -55,6 +74,8 @@ struct Selected {
 enum Source {
     /// A column of the table, the row's id, or its position.
     Column(String),
+    /// A column with blobs, of which the answer has descriptors: the column, and its field.
+    Blobs(String, FieldRef),
     /// The distance or the score.
     Measure,
     /// Computed from columns of the table, the row's id or position, and the distance or score.
@@ -66,7 +87,7 @@ impl Source {
     fn reads(&self) -> Vec<&str> {
         match self {
             Self::Column(name) => vec![name],
-            Self::Measure => Vec::new(),
+            Self::Measure | Self::Blobs(..) => Vec::new(),
             Self::Expression(expression) => {
                 expression.columns.fields().iter().map(|field| field.name().as_str()).collect()
             }
@@ -83,15 +104,30 @@ fn added_field(name: &str) -> Field {
     Field::new(name, data_type, true)
 }
 
+/// What an answer has of rows besides the columns that I/O nodes serve.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// Their positions in the table.
+    pub positions: Option<Vec<u64>>,
+    /// Descriptors of their blobs, in columns of the table.
+    pub descriptors: Option<RecordBatch>,
+}
+
 impl Selection {
     /// Selects the columns that a query names, or all columns of `open` if it names none. A distance or score is added
-    /// if the search has one, and the row's id if `with_row_id` is set, unless they are named.
+    /// if the search has one, and the row's id if `with_row_id` is set, unless they are named. `blobs` is the form of
+    /// the blobs of columns that are named as a whole.
     ///
     /// # Errors
     /// `BadExpression`, `ColumnNotFound`, or `BadRequest` for too many columns, a column that is named twice, or an
     /// expression that is not text.
-    pub fn new(body: &mut QueryBody, measure: Measure, open: &OpenTable) -> Result<Self> {
-        let columns = body.columns.take();
+    pub fn new(
+        columns: Option<Columns>,
+        with_row_id: bool,
+        blobs: BlobForm,
+        measure: Measure,
+        open: &OpenTable,
+    ) -> Result<Self> {
         let (count, most) = match &columns {
             None => (0, 0),
             Some(Columns::Names(names)) => (names.len(), COLUMNS_MAX),
@@ -111,17 +147,22 @@ impl Selection {
             }
         }
         let measured = measure.name();
-        let selected = |name: String, from: &str| {
-            let source = match measured == Some(from) {
-                true => Source::Measure,
-                false => Source::Column(from.to_owned()),
+        let selected = |name: String, from: &str| -> Result<Selected> {
+            let source = if measured == Some(from) {
+                Source::Measure
+            } else if blobs == BlobForm::Described && open.table.has_blobs(from).unwrap_or(false) {
+                let schema = open.table.descriptor_schema(&[from.to_owned()])?;
+                Source::Blobs(from.to_owned(), Arc::clone(&schema.fields()[0]))
+            } else {
+                Source::Column(from.to_owned())
             };
-            Selected { name, source }
+            Ok(Selected { name, source })
         };
         let mut columns: Vec<Selected> = match columns {
             None => {
                 let fields = open.table.schema().fields().iter();
-                fields.map(|field| selected(field.name().clone(), field.name())).collect()
+                let all = fields.map(|field| selected(field.name().clone(), field.name()));
+                all.collect::<Result<_>>()?
             }
             Some(Columns::Names(names)) => {
                 let mut known = HashSet::new();
@@ -142,7 +183,7 @@ impl Selection {
                     return Err(QueryError::BadRequest { field: "columns", problem });
                 }
                 let column = |name: &String| match is_plain(&name) {
-                    true => Ok(selected(name.clone(), name)),
+                    true => selected(name.clone(), name),
                     false => {
                         let expression = open.table.column_expression(name)?;
                         let source = Source::Expression(Arc::new(expression));
@@ -164,7 +205,7 @@ impl Selection {
                         || [ROW_ID, ROW_OFFSET].contains(&column)
                         || measured == Some(column)
                     {
-                        return Ok(selected(name, column));
+                        return selected(name, column);
                     }
                     let added = [Some(ROW_ID), Some(ROW_OFFSET), measured].into_iter().flatten();
                     let added: Vec<Field> = added.map(added_field).collect();
@@ -174,10 +215,9 @@ impl Selection {
                 aliases.into_iter().map(alias).collect::<Result<_>>()?
             }
         };
-        let with_row_id = body.with_row_id.unwrap_or(false);
         for name in measured.into_iter().chain(with_row_id.then_some(ROW_ID)) {
             if columns.iter().all(|column| column.name != name) {
-                columns.push(selected(name.to_owned(), name));
+                columns.push(selected(name.to_owned(), name)?);
             }
         }
         Ok(Self { columns })
@@ -186,7 +226,8 @@ impl Selection {
     /// Returns the columns of the table that are needed, as a request names them.
     pub fn requested(&self, open: &OpenTable) -> Vec<String> {
         let is_added = |name: &str| {
-            [ROW_ID, ROW_OFFSET, "_distance", "_score"].contains(&name)
+            [ROW_ID, ROW_OFFSET, ROW_ADDRESS, "_distance", "_score", "_relevance_score"]
+                .contains(&name)
                 && open.table.schema().field_with_name(name).is_err()
         };
         let mut names: Vec<String> = Vec::new();
@@ -198,6 +239,18 @@ impl Selection {
         if names.is_empty() {
             // A request that names no column would get the default ones.
             names.push(ROW_ADDRESS.into());
+        }
+        names
+    }
+
+    /// Returns the columns of the table of whose blobs descriptors are needed.
+    pub fn blob_columns(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for Selected { source, .. } in &self.columns {
+            match source {
+                Source::Blobs(column, _) if !names.contains(column) => names.push(column.clone()),
+                _ => {}
+            }
         }
         names
     }
@@ -220,6 +273,7 @@ impl Selection {
                 }
                 Source::Measure => Field::new(name, DataType::Float32, true),
                 Source::Expression(expression) => expression.field.as_ref().clone(),
+                Source::Blobs(_, field) => field.as_ref().clone().with_name(name.as_str()),
             }))
         };
         let index =
@@ -229,18 +283,19 @@ impl Selection {
         Ok(Arc::new(Schema::new_with_metadata(fields, rows.metadata().clone())))
     }
 
-    /// Selects from `rows`, whose last columns are row addresses and the `measure`. `positions` are those of the rows, if
-    /// they are selected; `query_index` is the position of the query vector, if there are several.
+    /// Selects from `rows`, whose last columns are row addresses and the `measure`. `beside` has what else of the rows is
+    /// selected; `query_index` is the position of the query vector, if there are several.
     pub async fn select(
         &self,
         rows: &RecordBatch,
         measure: Measure,
-        positions: Option<Vec<u64>>,
+        beside: Beside,
         query_index: Option<i32>,
     ) -> Result<RecordBatch> {
         let schema = self.schema(rows.schema_ref(), query_index.is_some())?;
         let last = rows.num_columns() - 1;
         let addresses = if measure == Measure::Nothing { last } else { last - 1 };
+        let Beside { positions, descriptors } = beside;
         let positions: ArrayRef = Arc::new(UInt64Array::from(positions.unwrap_or_default()));
         let named = |name: &str| -> Result<ArrayRef> {
             Ok(match name {
@@ -257,6 +312,10 @@ impl Selection {
             columns.push(match source {
                 Source::Column(name) => named(name)?,
                 Source::Measure => Arc::clone(rows.column(last)),
+                Source::Blobs(name, field) => match &descriptors {
+                    Some(read) => Arc::clone(read.column(read.schema_ref().index_of(name)?)),
+                    None => new_null_array(field.data_type(), rows.num_rows()),
+                },
                 Source::Expression(expression) => {
                     let read = source.reads().into_iter().map(named).collect::<Result<Vec<_>>>()?;
                     compute(expression, &read, rows.num_rows()).await?

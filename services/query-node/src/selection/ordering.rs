@@ -5,11 +5,25 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow_ord::sort::{SortColumn, SortOptions, lexsort_to_indices};
 use arrow_select::take::take_record_batch;
+use lake::OrderBy;
 
-use super::query_body::{Columns, ORDER_MAX, Order, QueryBody};
-use super::selection::Selection;
+use super::select::{Beside, BlobForm, Columns, Selection};
 use crate::error::{QueryError, Result};
 use crate::tables::{Measure, OpenTable};
+
+/// Maximum number of columns that rows are ordered by.
+const ORDER_MAX: usize = 16;
+
+/// The order of rows by one column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Order {
+    /// The column, which may be nested.
+    pub column: String,
+    /// Whether the largest values come first.
+    pub is_descending: bool,
+    /// Whether nulls come before all values.
+    pub nulls_first: bool,
+}
 
 /// An order of found rows.
 pub struct Ordering {
@@ -21,26 +35,35 @@ pub struct Ordering {
 }
 
 impl Ordering {
-    /// Takes the order that a query asks for, if it asks for one. Its columns may be nested ones, or the `measure`.
+    /// Takes the order that a query asks for, if it asks for one, with the number of rows to leave out at the start. Its
+    /// columns may be nested ones, or the `measure`.
     ///
     /// # Errors
     /// `BadRequest` for too many columns or for `_rowoffset`, and `ColumnNotFound`.
-    pub fn new(body: &mut QueryBody, measure: Measure, open: &OpenTable) -> Result<Option<Self>> {
-        let by = body.order_by.take().unwrap_or_default();
+    pub fn new(
+        by: Vec<Order>,
+        offset: u64,
+        measure: Measure,
+        open: &OpenTable,
+    ) -> Result<Option<Self>> {
         if by.is_empty() {
             return Ok(None);
         }
         check_order(&by)?;
-        let mut names: Vec<String> = by.iter().map(|it| it.column_name.clone()).collect();
+        let mut names: Vec<String> = by.iter().map(|it| it.column.clone()).collect();
         names.sort_unstable();
         names.dedup();
-        let mut keys = QueryBody { columns: Some(Columns::Names(names)), ..Default::default() };
-        let keys = Selection::new(&mut keys, measure, open)?;
+        let names = Some(Columns::Names(names));
+        let keys = Selection::new(names, false, BlobForm::Described, measure, open)?;
         if keys.has_positions() {
             let problem = "names `_rowoffset`, by which found rows are not ordered".into();
             return Err(QueryError::BadRequest { field: "order_by", problem });
         }
-        let offset = usize::try_from(body.offset.unwrap_or(0)).unwrap_or(usize::MAX);
+        if let Some(blob) = keys.blob_columns().first() {
+            let problem = format!("names `{blob}`, which holds blobs: these have no order");
+            return Err(QueryError::BadRequest { field: "order_by", problem });
+        }
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         Ok(Some(Self { by, keys, offset }))
     }
 
@@ -52,11 +75,11 @@ impl Ordering {
     /// Puts `rows`, whose last columns are row addresses and the `measure`, in this order. Rows that tie stay best
     /// first. Leaves out the first `offset` rows.
     pub async fn apply(&self, rows: &RecordBatch, measure: Measure) -> Result<RecordBatch> {
-        let keys = self.keys.select(rows, measure, None, None).await?;
+        let keys = self.keys.select(rows, measure, Beside::default(), None).await?;
         let mut columns = Vec::with_capacity(self.by.len() + 1);
-        for Order { column_name, ascending, nulls_first } in &self.by {
-            let options = SortOptions { descending: !ascending, nulls_first: *nulls_first };
-            let values = Arc::clone(keys.column(keys.schema_ref().index_of(column_name)?));
+        for Order { column, is_descending, nulls_first } in &self.by {
+            let options = SortOptions { descending: *is_descending, nulls_first: *nulls_first };
+            let values = Arc::clone(keys.column(keys.schema_ref().index_of(column)?));
             columns.push(SortColumn { values, options: Some(options) });
         }
         let rank: ArrayRef = Arc::new(UInt32Array::from_iter_values(0..rows.num_rows() as u32));
@@ -72,8 +95,22 @@ impl Ordering {
     }
 }
 
+/// Returns an order as the table takes it, which puts all of its rows in order.
+///
+/// # Errors
+/// `BadRequest` for too many columns.
+pub fn lake_order(by: Vec<Order>) -> Result<Vec<OrderBy>> {
+    check_order(&by)?;
+    let order = |Order { column, is_descending, nulls_first }| OrderBy {
+        column,
+        is_descending,
+        nulls_first,
+    };
+    Ok(by.into_iter().map(order).collect())
+}
+
 /// Refuses an order by too many columns.
-pub fn check_order(by: &[Order]) -> Result<()> {
+fn check_order(by: &[Order]) -> Result<()> {
     match by.len() > ORDER_MAX {
         true => Err(QueryError::BadRequest {
             field: "order_by",

@@ -1,0 +1,92 @@
+//! Where the files of a dataset are: in its own folder, or below a base path that its manifest names.
+//!
+//! A branch of a table is a dataset in the table's folder. It has the files that it shares with its parent by a base path:
+//!
+//! ```text
+//! table/                          the table's folder, which is that of the main branch
+//!   data/1.lance                  a file of the main branch
+//!   tree/exp/                     the folder of the branch `exp`
+//!     data/2.lance                a file of the branch
+//!     _versions/3.manifest        names `1.lance` with the base path 1, which is `table/`, and `2.lance` without one
+//! ```
+//!
+//! A file that lies in the table's folder is named by its path there, whichever branch refers to it. So branches share what
+//! is cached of it.
+
+use std::sync::Arc;
+
+use lance::Dataset;
+use lance_table::format::DataFile;
+use object_store::path::Path;
+use tables::TableUri;
+
+use crate::canonical::resolved;
+
+/// Replaces base paths of `dataset` that lead into the folder of the table at `uri` by their canonical form. Manifests have
+/// them as the writer spelled them, such as with symbolic links, which the fence refuses.
+pub(crate) async fn with_canonical_bases(uri: &TableUri, mut dataset: Dataset) -> Dataset {
+    if dataset.manifest.base_paths.is_empty() {
+        return dataset;
+    }
+    let mut bases = dataset.manifest.base_paths.clone();
+    for base in bases.values_mut() {
+        let Ok(named) = TableUri::parse(&base.path) else { continue };
+        // A path that can't be looked up stays as it is: reading it says what is wrong.
+        let Ok(real) = resolved(&named).await else { continue };
+        if path_in(uri, real.as_str()).is_some() {
+            base.path = real.to_string();
+        }
+    }
+    if bases != dataset.manifest.base_paths {
+        let mut manifest = dataset.manifest.as_ref().clone();
+        manifest.base_paths = bases;
+        dataset.manifest = Arc::new(manifest);
+    }
+    dataset
+}
+
+/// Returns the folder of the files with `base_id` as a path in the folder of the table at `uri`: empty, or ending with a
+/// slash. `None` if they are elsewhere.
+pub(crate) fn folder_in_table(
+    uri: &TableUri,
+    dataset: &Dataset,
+    base_id: Option<u32>,
+) -> Option<String> {
+    let folder = match base_id {
+        // A dataset that is no branch is opened at the table's own URI.
+        None => path_in(uri, dataset.uri()).unwrap_or_default(),
+        Some(id) => {
+            let base = dataset.manifest.base_paths.get(&id).filter(|base| base.is_dataset_root)?;
+            path_in(uri, &base.path)?
+        }
+    };
+    Some(if folder.is_empty() { String::new() } else { format!("{folder}/") })
+}
+
+/// Returns the folder of data files with `base_id`, as a path in their store.
+pub(crate) fn data_folder(dataset: &Dataset, base_id: Option<u32>) -> Option<Path> {
+    let Some(id) = base_id else { return Some(dataset.data_dir()) };
+    let base = dataset.manifest.base_paths.get(&id)?;
+    let path = base.extract_path(dataset.session().store_registry()).ok()?;
+    Some(if base.is_dataset_root { path.join("data") } else { path })
+}
+
+/// Names the place of a data file. Equal places hold equal files, in all versions of all branches of the table at `uri`.
+pub(crate) fn place_of(uri: &TableUri, dataset: &Dataset, file: &DataFile) -> String {
+    if let Some(folder) = folder_in_table(uri, dataset, file.base_id) {
+        return format!("{folder}{}", file.path);
+    }
+    let id = file.base_id.unwrap_or_default();
+    // The main branch and its branches may give a number to different base paths.
+    let base = dataset.manifest.branch.as_ref().and_then(|_| dataset.manifest.base_paths.get(&id));
+    match base {
+        Some(base) => format!("{}/{}", base.path, file.path),
+        None => format!("{id}/{}", file.path),
+    }
+}
+
+/// Returns the path of `place` in the folder of the table at `uri`; `None` if it is elsewhere.
+fn path_in<'a>(uri: &TableUri, place: &'a str) -> Option<&'a str> {
+    let rest = place.strip_prefix(uri.as_str())?;
+    if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
+}

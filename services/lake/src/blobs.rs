@@ -1,0 +1,116 @@
+//! Blobs by parts: their descriptors, their sizes, and ranges of their bytes, which are read without the rest.
+//!
+//! Rows with whole blobs are read like all others (`take.rs`, `chunk.rs`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use address::RowAddr;
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
+use bytes::Bytes;
+use lance::dataset::BlobFile;
+use lance_arrow::json::convert_lance_json_to_arrow;
+use lance_core::datatypes::Field as LanceField;
+
+use crate::caught::caught;
+use crate::columns::Columns;
+use crate::error::{LakeError, Result};
+use crate::table::Table;
+
+/// A blob of a row. Cheap to clone.
+#[derive(Clone)]
+pub struct Blob {
+    table: Table,
+    file: Arc<BlobFile>,
+}
+
+impl Blob {
+    /// Returns its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.file.size()
+    }
+
+    /// Reads a range of its bytes from the table. Errors: those of the store.
+    pub async fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        self.table.caught(self.file.read_range(range)).await
+    }
+}
+
+impl Table {
+    /// Whether `column` (top-level) has a blob in it, itself or nested. Errors: `ColumnNotFound`.
+    pub fn has_blobs(&self, column: &str) -> Result<bool> {
+        let field = &self.dataset().schema().fields[self.column_position(column)?];
+        Ok(any(field, &LanceField::is_blob))
+    }
+
+    /// Returns the schema as Lance itself gives it: a blob of version 2 is a struct of data and URI with an extension type.
+    /// Clients that fetch blobs by calls of their own recognise the columns by that. Errors: a type that Arrow can't
+    /// convert.
+    pub fn lance_schema(&self) -> Result<SchemaRef> {
+        let blame = |error: arrow::error::ArrowError| self.blame(error.into());
+        let all = Arc::new(ArrowSchema::from(self.dataset().schema()));
+        let all = convert_lance_json_to_arrow(&RecordBatch::new_empty(all)).map_err(blame)?;
+        let own = self.dataset().schema().fields.iter().zip(self.schema().fields());
+        let field = |(at, (lance, served)): (usize, (&LanceField, &Arc<Field>))| match any(
+            lance,
+            &LanceField::is_blob_v2,
+        ) {
+            true => Arc::clone(&all.schema_ref().fields()[at]),
+            false => Arc::clone(served),
+        };
+        let fields: Vec<_> = own.enumerate().map(field).collect();
+        Ok(Arc::new(ArrowSchema::new_with_metadata(fields, self.schema().metadata().clone())))
+    }
+
+    /// Returns the schema of [`descriptors`](Self::descriptors) of these columns. Errors: `ColumnNotFound`.
+    pub fn descriptor_schema(&self, columns: &[String]) -> Result<SchemaRef> {
+        Ok(Columns::of_descriptors(self, columns)?.served)
+    }
+
+    /// Reads `columns` (top-level) of the rows at `addresses`, in the order given, as Lance's scans return them: a blob is a
+    /// descriptor, which has its size and says where its bytes are. No blob is read.
+    ///
+    /// Errors: those of [`take`](Self::take).
+    pub async fn descriptors(
+        &self,
+        addresses: &[RowAddr],
+        columns: &[String],
+    ) -> Result<RecordBatch> {
+        let columns = async { Columns::of_descriptors(self, columns) };
+        let columns = caught(self.uri(), columns).await?;
+        self.take_columns(addresses, &columns).await
+    }
+
+    /// Finds the blobs of `column` in the rows at `addresses`, in the order given; `None` for null. Reads their descriptors,
+    /// and no blob.
+    ///
+    /// Errors: `RowNotFound`, `ColumnNotFound`, `BadQuery` for a column that holds no blobs, and those of the store.
+    pub async fn blobs(&self, column: &str, addresses: &[RowAddr]) -> Result<Vec<Option<Blob>>> {
+        if !self.is_blob(column)? {
+            let why = format!("column {column:?} holds no blobs");
+            return Err(LakeError::BadQuery { why });
+        }
+        self.check_live(addresses).await?;
+        let mut sorted: Vec<u64> = addresses.iter().map(|addr| addr.to_u64()).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let found = self.caught(self.dataset().take_blobs_by_addresses(&sorted, column)).await?;
+        if found.len() != sorted.len() {
+            let why = format!("{} rows were asked for, and {} came", sorted.len(), found.len());
+            return Err(LakeError::Internal { uri: self.uri().to_owned(), why });
+        }
+        let blob = |file| Blob { table: self.clone(), file: Arc::new(file) };
+        let found: Vec<Option<Blob>> = found.into_iter().map(|file| file.map(blob)).collect();
+        let of = |addr: &RowAddr| {
+            let at = sorted.binary_search(&addr.to_u64()).unwrap_or_default();
+            found[at].clone()
+        };
+        Ok(addresses.iter().map(of).collect())
+    }
+}
+
+/// Whether `is` holds for a field, or for one that is nested in it.
+fn any(field: &LanceField, is: &impl Fn(&LanceField) -> bool) -> bool {
+    is(field) || field.children.iter().any(|child| any(child, is))
+}

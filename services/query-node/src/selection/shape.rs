@@ -1,0 +1,87 @@
+//! The form of a Search's answer, if it is more than columns of the table, best first.
+
+use arrow_array::RecordBatch;
+use wire::query::search_request::By;
+use wire::query::{OrderBy, SearchRequest};
+
+use super::ordering::{Order, Ordering};
+use super::select::{Beside, BlobForm, Columns, ROW_ADDRESS, Selection};
+use crate::error::{QueryError, Result};
+use crate::tables::{Measure, OpenTable};
+
+/// Columns that are computed from those that are read, and the order of the rows.
+pub struct Shape {
+    selection: Selection,
+    ordering: Option<Ordering>,
+}
+
+impl Shape {
+    /// Returns the form that a request asks for, and changes the request to one for what the form is made of. `None` if it
+    /// asks for columns of the table, best first.
+    ///
+    /// # Errors
+    /// `BadRequest` for a column named twice, or too many columns, and `ColumnNotFound`.
+    pub fn of(request: &mut SearchRequest, open: &OpenTable) -> Result<Option<Self>> {
+        let is_own = |name: &String| {
+            open.is_carried(name) || open.table.schema().field_with_name(name).is_ok()
+        };
+        // Without a search, the table puts all rows in order before the first ones are taken.
+        let is_search = request.by.is_some();
+        if request.columns.iter().all(is_own) && (request.order_by.is_empty() || !is_search) {
+            return Ok(None);
+        }
+        let measure = match (&request.by, &request.fused_with) {
+            (Some(_), Some(_)) => Measure::Relevance,
+            (Some(By::Vector(_) | By::Like(_)), None) => Measure::Distance,
+            (Some(By::Text(_)), None) => Measure::Score,
+            (None, _) => Measure::Nothing,
+        };
+        let mut names: Vec<String> = match request.columns.is_empty() {
+            true => open.columns(&[])?,
+            false => {
+                let named = request.columns.iter().filter(|name| !open.is_carried(name));
+                named.cloned().collect()
+            }
+        };
+        names.push(ROW_ADDRESS.to_owned());
+        let names = Some(Columns::Names(names));
+        let selection = Selection::new(names, false, BlobForm::Whole, measure, open)?;
+        let mut ordering = None;
+        if is_search {
+            let by = std::mem::take(&mut request.order_by).into_iter().map(Order::from).collect();
+            let offset = request.offset;
+            ordering = Ordering::new(by, offset.into(), measure, open)?;
+            if ordering.is_some() && request.k > 0 {
+                // The best rows are put in order before some are left out.
+                let k = request.k.checked_add(offset).ok_or_else(|| QueryError::BadRequest {
+                    field: "offset",
+                    problem: format!("is {offset}, which is too large"),
+                })?;
+                (request.k, request.offset) = (k, 0);
+            }
+        }
+        request.columns = selection.requested(open);
+        for column in ordering.iter().flat_map(|ordering| ordering.requested(open)) {
+            if !request.columns.contains(&column) {
+                request.columns.push(column);
+            }
+        }
+        Ok(Some(Self { selection, ordering }))
+    }
+
+    /// Gives `rows`, whose last columns are row addresses and the `measure`, this form.
+    pub async fn apply(&self, rows: RecordBatch, measure: Measure) -> Result<RecordBatch> {
+        let rows = match &self.ordering {
+            Some(ordering) => ordering.apply(&rows, measure).await?,
+            None => rows,
+        };
+        self.selection.select(&rows, measure, Beside::default(), None).await
+    }
+}
+
+impl From<OrderBy> for Order {
+    fn from(order: OrderBy) -> Self {
+        let OrderBy { column, descending, nulls_first } = order;
+        Self { column, is_descending: descending, nulls_first }
+    }
+}

@@ -1,0 +1,215 @@
+//! Tests blobs over plain HTTP: descriptors, whole ones, and ranges. The bytes that were written are the oracle, and Lance's
+//! own scan for descriptors.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use arrow_array::{
+    Array, ArrayRef, Int64Array, LargeBinaryArray, RecordBatch, RecordBatchIterator,
+};
+use arrow_schema::{DataType, Field, Schema};
+use client::query::SearchRequest;
+use lance::Dataset;
+use lance::blob::{BlobArrayBuilder, blob_field};
+use lance::dataset::WriteParams;
+use lance_file::version::LanceFileVersion;
+use query_node::QueryNode;
+use serde_json::json;
+
+use crate::http::{Answer, get_with, post};
+use crate::node::serve;
+use crate::table::TestTable;
+
+const ROWS: usize = 40;
+
+/// Returns the blob of a row: null, empty, small, or larger than a piece of an answer.
+fn contents(row: usize) -> Option<Vec<u8>> {
+    match row {
+        0 => None,
+        1 => Some(Vec::new()),
+        2 => Some((0..(5 << 20) / 2).map(|at: u32| (at % 251) as u8).collect()),
+        _ => Some(vec![row as u8; row * 10]),
+    }
+}
+
+fn field_of(is_v2: bool) -> Field {
+    let metadata = HashMap::from([("lance-encoding:blob".to_owned(), "true".to_owned())]);
+    match is_v2 {
+        true => blob_field("image", true),
+        false => Field::new("image", DataType::LargeBinary, true).with_metadata(metadata),
+    }
+}
+
+fn rows(is_v2: bool) -> RecordBatch {
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..ROWS as i64));
+    let blobs: ArrayRef = match is_v2 {
+        false => Arc::new(LargeBinaryArray::from_iter((0..ROWS).map(contents))),
+        true => {
+            let mut blobs = BlobArrayBuilder::new(ROWS);
+            for row in 0..ROWS {
+                match contents(row) {
+                    None => blobs.push_null().unwrap(),
+                    Some(bytes) if bytes.is_empty() => blobs.push_empty().unwrap(),
+                    Some(bytes) => blobs.push_bytes(bytes).unwrap(),
+                }
+            }
+            blobs.finish().unwrap()
+        }
+    };
+    let schema = Schema::new(vec![Field::new("id", DataType::Int64, false), field_of(is_v2)]);
+    RecordBatch::try_new(Arc::new(schema), vec![ids, blobs]).unwrap()
+}
+
+async fn table(is_v2: bool) -> TestTable {
+    let table = TestTable::nowhere();
+    let rows = rows(is_v2);
+    let reader = RecordBatchIterator::new([Ok(rows.clone())], rows.schema());
+    let version = if is_v2 { LanceFileVersion::V2_2 } else { LanceFileVersion::V2_1 };
+    let params = WriteParams { data_storage_version: Some(version), ..Default::default() };
+    let mut dataset = Dataset::write(reader, &table.uri, Some(params)).await.unwrap();
+    dataset.delete("id = 9").await.unwrap();
+    table
+}
+
+async fn bytes(node: &QueryNode, row: u64, range: Option<&str>) -> Answer {
+    let headers: Vec<_> = range.map(|range| ("range", range.to_owned())).into_iter().collect();
+    get_with(node, &format!("/v1/table/t/blob/image/{row}/bytes"), &headers).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_have_descriptors_and_other_calls_the_bytes() {
+    for is_v2 in [false, true] {
+        let table = table(is_v2).await;
+        let (node, client) = serve(&[("t", &table)]).await;
+        let lance = Dataset::open(&table.uri).await.unwrap();
+        let scanned = lance.scan().with_row_address().try_into_batch().await.unwrap();
+        let described = post(&node, "/v1/table/t/describe/", json!({})).await.json();
+        let image = &described["schema"]["fields"][1];
+        assert_eq!(image["type"]["type"], if is_v2 { "struct" } else { "large_binary" }, "{image}");
+        let (name, value) = match is_v2 {
+            true => ("ARROW:extension:name", "lance.blob.v2"),
+            false => ("lance-encoding:blob", "true"),
+        };
+        assert_eq!(image["metadata"][name], value, "{image}");
+
+        for columns in [json!(null), json!(["id", "image"]), json!({"id": "id", "image": "image"})]
+        {
+            let body = json!({"vector": [], "k": 100, "columns": columns, "with_row_id": true});
+            let found = post(&node, "/v1/table/t/query/", body).await;
+            let found = found.rows();
+            assert_eq!(found["image"].data_type(), scanned["image"].data_type());
+            assert!(found["image"].as_ref() == scanned["image"].as_ref());
+            assert!(found["_rowid"].as_ref() == scanned["_rowaddr"].as_ref());
+        }
+        let body = json!({"vector": [], "k": 3, "offset": 2, "columns": ["image"]});
+        let found = post(&node, "/v1/table/t/query/", body).await;
+        let found = found.rows();
+        assert_eq!((found.num_columns(), found.num_rows()), (1, 3));
+        let sizes = found["image"].as_struct().column_by_name("size").unwrap();
+        let sizes = sizes.as_primitive::<UInt64Type>();
+        let wanted = [2, 3, 4].map(|row| contents(row).unwrap().len() as u64);
+        assert_eq!(sizes.values(), &wanted);
+        let body = json!({"vector": [], "k": 3, "order_by": [{"column_name": "image"}]});
+        let refused = post(&node, "/v1/table/t/query/", body).await;
+        assert_eq!(refused.status.as_u16(), 400);
+
+        // By gRPC blobs are whole.
+        let columns = vec!["image".to_owned()];
+        let filter = "id = 3".to_owned();
+        let table = "t".to_owned();
+        let whole = SearchRequest { table, filter, columns, k: 1, ..Default::default() };
+        let whole = client.search(whole).await.unwrap().rows;
+        assert_eq!(whole["image"].as_binary::<i64>().value(0), contents(3).unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whole_blobs_of_several_rows() {
+    for is_v2 in [false, true] {
+        let table = table(is_v2).await;
+        let (node, _client) = serve(&[("t", &table)]).await;
+        let fetch = async |column: &str, ids: &[u64]| {
+            let body = json!({"version": null, "column": column, "row_ids": ids});
+            post(&node, "/v1/table/t/fetch_blobs/", body).await
+        };
+        let ids = [5, 0, 2, 5, 1];
+        let found = fetch("image", &ids).await;
+        assert_eq!(found.media_type, "application/vnd.apache.arrow.stream");
+        let found = found.rows();
+        let blobs = found["image"].as_binary::<i64>();
+        for (at, id) in ids.into_iter().enumerate() {
+            let wanted = contents(id as usize);
+            assert_eq!(blobs.is_valid(at).then(|| blobs.value(at)), wanted.as_deref(), "{id}");
+        }
+        assert_eq!(fetch("image", &[]).await.rows().num_rows(), 0);
+        let large = vec![2; 27];
+        let many = vec![3; 1025];
+        for (column, ids, said) in [
+            ("image", &[9][..], "not in version"),
+            ("image", &[1 << 40][..], "not in version"),
+            ("id", &[1][..], "column \"id\" holds no blobs"),
+            ("imag", &[1][..], "imag"),
+            ("image", &large, "fetch_blobs accepts at most 67108864 total blob bytes"),
+            ("image", &many, "`row_ids` has 1025 ids; fetch_blobs accepts at most 1024"),
+        ] {
+            let refused = fetch(column, ids).await;
+            let error = refused.json()["error"].as_str().unwrap().to_owned();
+            assert_eq!(refused.status.as_u16(), 400, "{error}");
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_of_one_blob() {
+    for is_v2 in [false, true] {
+        let table = table(is_v2).await;
+        let (node, _client) = serve(&[("t", &table)]).await;
+        let large = contents(2).unwrap();
+        let size = large.len();
+        for (range, wanted) in [
+            ("bytes=0-0", 0..1),
+            ("bytes=100-299", 100..300),
+            ("bytes=1000000-2500000", 1_000_000..2_500_001),
+            ("bytes=7-", 7..size),
+            ("bytes=-5", size - 5..size),
+            ("bytes=9-99999999999", 9..size),
+        ] {
+            let answer = bytes(&node, 2, Some(range)).await;
+            assert_eq!(answer.status.as_u16(), 206, "{range}");
+            let of = format!("bytes {}-{}/{size}", wanted.start, wanted.end - 1);
+            assert_eq!(answer.headers["content-range"], of.as_str());
+            assert_eq!(answer.headers["content-length"], wanted.len().to_string().as_str());
+            assert!(answer.headers.contains_key("x-lancedb-version"));
+            assert!(answer.body == large[wanted], "{range}");
+        }
+        let whole = bytes(&node, 2, None).await;
+        assert_eq!((whole.status.as_u16(), whole.body.len()), (200, size));
+        assert_eq!(bytes(&node, 0, Some("bytes=0-0")).await.status.as_u16(), 204);
+        for (row, range, of) in [
+            (1, "bytes=0-0", "bytes */0".to_owned()),
+            (2, "bytes=9999999-", format!("bytes */{size}")),
+        ] {
+            let answer = bytes(&node, row, Some(range)).await;
+            assert_eq!(answer.status.as_u16(), 416);
+            assert_eq!(answer.headers["content-range"], of.as_str());
+        }
+        let empty = bytes(&node, 1, None).await;
+        assert_eq!((empty.status.as_u16(), empty.body.len()), (200, 0));
+        for (row, range, said) in [
+            (9, None, "not in version"),
+            (2, Some("bytes=5-2"), "`range` is not one range of bytes"),
+        ] {
+            let refused = bytes(&node, row, range).await;
+            let error = refused.json()["error"].as_str().unwrap().to_owned();
+            assert_eq!(refused.status.as_u16(), 400, "{error}");
+            assert!(error.contains(said), "{error}");
+        }
+        let path = "/v1/table/t/blob/image/x/bytes";
+        assert_eq!(get_with(&node, path, &[]).await.status.as_u16(), 400);
+        let path = "/v1/table/t/blob/image/2/bytes?version=1&branch=none";
+        assert_eq!(get_with(&node, path, &[]).await.status.as_u16(), 404);
+    }
+}
