@@ -11,7 +11,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use key_index::{DataFile, Found, Key, KeyHasher, KeyHashes, KeyType, Run, RunSet};
+use key_index::{DataFile, Found, Key, KeyHasher, KeyHashes, KeyType, Pages, Run, RunSet};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -33,7 +33,7 @@ fn main() {
     println!("memory                      {bytes:.4} B per row, {} spilled", run.spilled_entries());
     load(&run, rounds);
     merge(&run, rounds);
-    let set = RunSet::new([Arc::new(run)], &files(keys)).expect("runs of one table");
+    let set = RunSet::new([Arc::new(run)], [], &files(keys)).expect("runs of one table");
     look_up(&set, keys / rows_a_key, rounds, &hasher);
 }
 
@@ -160,7 +160,7 @@ fn batched(set: &RunSet, hashes: &[u64], size: usize, candidates: &mut usize) ->
     *candidates = 0;
     seconds(|| {
         for batch in hashes.chunks(size) {
-            set.lookup(batch, 1, |_| true, &mut found);
+            set.lookup(batch, &Pages::default(), 1, |_| true, &mut found);
             *candidates += found.rows().len();
             // A batch of one key ends before the next begins, as for a caller that waits for each answer.
             if size == 1 {

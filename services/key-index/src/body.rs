@@ -46,7 +46,8 @@ impl Body {
         let line = self.line::<F>(spot.bucket);
         let head = F::head(line);
         if overflows::<F>(line, head, spot.tag) {
-            let (line, _) = overflow_slot::<F>(spot.bucket, usize::from(head.overflow_start));
+            let (page, _) = page_and_line::<F>(spot.bucket);
+            let (line, _) = overflow_slot::<F>(page * PAGE_LINES, head.overflow_start.into());
             process::prefetch(std::slice::from_ref(&self.lines[line]));
         }
     }
@@ -58,36 +59,10 @@ impl Body {
         spot: Spot,
         mut each: impl FnMut(u32) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let line = self.line::<F>(spot.bucket);
-        let head = F::head(line);
-        let ways = F::ways_of(line, spot.tag);
-        // The upper bound excludes free entries, which have the highest tag.
-        for way in ways.start..ways.end.min(usize::from(head.entries)) {
-            each(F::rank(line, way))?;
-        }
-        if overflows::<F>(line, head, spot.tag) {
-            return self.each_beyond::<F>(spot, head, each);
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn each_beyond<F: Form>(
-        &self,
-        spot: Spot,
-        head: LineHead,
-        mut each: impl FnMut(u32) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        let start = usize::from(head.overflow_start);
-        for slot in start..start + usize::from(head.overflow_entries) {
-            let (line, way) = overflow_slot::<F>(spot.bucket, slot);
-            let line = &self.lines[line];
-            if F::tag(line, way) == spot.tag {
-                each(F::rank(line, way))?;
-            }
-        }
-        match head.is_spilled {
-            true => self.spill.ranks(spot.bucket, spot.tag).try_for_each(each),
-            false => ControlFlow::Continue(()),
+        let (page, home) = page_and_line::<F>(spot.bucket);
+        match each_in_page::<F>(&self.lines, page * PAGE_LINES, home, spot.tag, &mut each)? {
+            MayBeSpilled(true) => self.spill.ranks(spot.bucket, spot.tag).try_for_each(each),
+            MayBeSpilled(false) => ControlFlow::Continue(()),
         }
     }
 
@@ -103,7 +78,8 @@ impl Body {
         let overflow = usize::from(head.overflow_entries);
         if number - entries < overflow {
             let slot = usize::from(head.overflow_start) + number - entries;
-            let (line, way) = overflow_slot::<F>(bucket, slot);
+            let (page, _) = page_and_line::<F>(bucket);
+            let (line, way) = overflow_slot::<F>(page * PAGE_LINES, slot);
             return at(&self.lines[line], way);
         }
         if !head.is_spilled {
@@ -145,9 +121,53 @@ fn overflows<F: Form>(line: &Line, head: LineHead, tag: u32) -> bool {
     overflows & (tag >= F::tag(line, F::WAYS - 1))
 }
 
-/// Returns the line, and the entry in it, of a slot in the overflow lines of a bucket's page.
+/// Returns the line, and the entry in it, of a slot in the overflow lines of the page that begins with line `first`.
 #[inline]
-fn overflow_slot<F: Form>(bucket: u32, slot: usize) -> (usize, usize) {
-    let (page, _) = page_and_line::<F>(bucket);
-    (page * PAGE_LINES + F::HOME_LINES + slot / F::WAYS, slot % F::WAYS)
+fn overflow_slot<F: Form>(first: usize, slot: usize) -> (usize, usize) {
+    (first + F::HOME_LINES + slot / F::WAYS, slot % F::WAYS)
+}
+
+/// Whether a bucket's entries with some tag may be among the run's spilled entries too.
+pub struct MayBeSpilled(pub bool);
+
+/// Calls `each` with the rank of every entry in a page that has the tag, until it breaks. The page begins with line
+/// `first` of `lines`, and the bucket is line `home` of the page.
+#[inline]
+pub fn each_in_page<F: Form>(
+    lines: &[Line],
+    first: usize,
+    home: usize,
+    tag: u32,
+    mut each: impl FnMut(u32) -> ControlFlow<()>,
+) -> ControlFlow<(), MayBeSpilled> {
+    let line = &lines[first + home];
+    let head = F::head(line);
+    let ways = F::ways_of(line, tag);
+    // The upper bound excludes free entries, which have the highest tag.
+    for way in ways.start..ways.end.min(usize::from(head.entries)) {
+        each(F::rank(line, way))?;
+    }
+    if overflows::<F>(line, head, tag) {
+        each_in_overflow::<F>(lines, first, head, tag, each)?;
+        return ControlFlow::Continue(MayBeSpilled(head.is_spilled));
+    }
+    ControlFlow::Continue(MayBeSpilled(false))
+}
+
+fn each_in_overflow<F: Form>(
+    lines: &[Line],
+    first: usize,
+    head: LineHead,
+    tag: u32,
+    mut each: impl FnMut(u32) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let start = usize::from(head.overflow_start);
+    for slot in start..start + usize::from(head.overflow_entries) {
+        let (line, way) = overflow_slot::<F>(first, slot);
+        let line = &lines[line];
+        if F::tag(line, way) == tag {
+            each(F::rank(line, way))?;
+        }
+    }
+    ControlFlow::Continue(())
 }

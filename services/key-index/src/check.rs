@@ -67,12 +67,7 @@ impl Checked {
         if spilled.windows(2).any(|two| two[0] >= two[1]) {
             return Err("spilled entries are not in order");
         }
-        let is_possible = |entry: &Spilled| {
-            u64::from(entry.bucket) < geometry.buckets()
-                && entry.tag <= F::TAG_MAX
-                && entry.rank < rows
-        };
-        if !spilled.iter().all(is_possible) {
+        if !spilled.iter().all(|entry| is_possible::<F>(*entry, geometry, rows)) {
             return Err("a spilled entry is of no bucket or no row");
         }
         for bucket in spilled.chunk_by(|a, b| a.bucket == b.bucket) {
@@ -90,7 +85,12 @@ impl Checked {
     }
 }
 
-/// Checks the first `entries` entries of a line. The others must be free.
+/// Returns whether a run of this shape with `rows` rows may have a spilled entry.
+pub fn is_possible<F: Form>(entry: Spilled, geometry: Geometry, rows: u32) -> bool {
+    u64::from(entry.bucket) < geometry.buckets() && entry.tag <= F::TAG_MAX && entry.rank < rows
+}
+
+/// Checks the entries of one line; the others must be free.
 fn entries_are_ordered<F: Form>(
     line: &Line,
     entries: usize,

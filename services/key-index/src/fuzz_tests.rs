@@ -13,6 +13,8 @@ use crate::found::Found;
 use crate::geometry::{FormName, Geometry};
 use crate::head::{Head, head_checksum, page_checksum};
 use crate::line::PAGE_BYTES;
+use crate::paged_tests::{paged, read_pages};
+use crate::pages::Pages;
 use crate::run::Run;
 use crate::run_set::RunSet;
 use crate::{KeyIndexError, KeyType, Loading};
@@ -71,7 +73,7 @@ fn damage_some(rng: &mut StdRng, bytes: &mut Vec<u8>, head_len: usize) {
 
 #[test]
 fn fuzz_persisted_runs() {
-    let (mut refused, mut accepted) = (0, 0);
+    let (mut refused, mut refused_pages, mut accepted) = (0, 0, 0);
     cases("fuzz_persisted_runs", 400, |rng| {
         let good = subject(rng).to_bytes();
         let head_len = Loading::head_len(&good).unwrap();
@@ -89,6 +91,14 @@ fn fuzz_persisted_runs() {
             let is_corrected = rng.random_bool(0.8);
             if is_corrected {
                 correct(&mut bytes, head_len);
+            }
+            let paged = within(bytes.len() * 8 + (64 << 10), || page_it(&bytes, rng));
+            if let Err(error) = paged {
+                refused_pages += 1;
+                assert!(
+                    Run::from_bytes(&bytes).is_err(),
+                    "{error}: a whole run is checked for it too"
+                );
             }
             match within(bytes.len() * 8 + (16 << 10), || Run::from_bytes(&bytes)) {
                 Ok(run) => {
@@ -109,6 +119,7 @@ fn fuzz_persisted_runs() {
             }
         }
     });
+    assert!(refused_pages > refused / 20, "{refused_pages} {refused}");
     assert!(refused > accepted / 20 && accepted > refused / 20, "{refused} {accepted}");
 }
 
@@ -126,8 +137,24 @@ fn use_it(run: Run, rng: &mut StdRng) {
         Err(error) => assert!(matches!(error, KeyIndexError::TooManyRows { .. })),
     }
     let files = run.files().to_vec();
-    let set = RunSet::new([Arc::new(run)], &files).unwrap();
+    let set = RunSet::new([Arc::new(run)], [], &files).unwrap();
     let mut found = Found::default();
-    set.lookup(&hashes, 10, |_| true, &mut found);
+    set.lookup(&hashes, &Pages::default(), 10, |_| true, &mut found);
     assert_eq!(found.keys(), hashes.len());
+}
+
+/// Opens bytes as a run whose pages stay in its file, and looks keys up in it. Nothing may panic.
+fn page_it(bytes: &[u8], rng: &mut StdRng) -> Result<Found, KeyIndexError> {
+    let run = Arc::new(paged("a", bytes)?);
+    let hashes: Vec<u64> = (0..200).map(|_| rng.random_range(0..50u64) << 58).collect();
+    let files = run.files().to_vec();
+    let set = RunSet::new([], [run], &files)?;
+    let (pages, failed) = read_pages(&set, &hashes, |_| bytes);
+    let mut found = Found::default();
+    set.lookup(&hashes, &pages, 10, |_| true, &mut found);
+    assert_eq!(found.keys(), hashes.len());
+    match failed.into_iter().next() {
+        Some(error) => Err(error),
+        None => Ok(found),
+    }
 }

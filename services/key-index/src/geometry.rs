@@ -26,6 +26,24 @@ pub enum FormName {
     Wide,
 }
 
+/// Calls a function with the form of the lines of a run that has this [`Geometry`].
+macro_rules! with_form {
+    ($geometry:expr, $form:ident => $call:expr) => {
+        match $geometry.form() {
+            $crate::geometry::FormName::Narrow => {
+                type $form = $crate::line::Narrow;
+                $call
+            }
+            $crate::geometry::FormName::Wide => {
+                type $form = $crate::line::Wide;
+                $call
+            }
+        }
+    };
+}
+
+pub(crate) use with_form;
+
 /// The shape of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {

@@ -4,14 +4,18 @@
 //! key ──KeyHasher::hash──► hash ──RunSet::lookup (a batch)──► candidates: row addresses ──► the rows prove the key
 //!
 //! key column of a data file ──KeyHashes──► Run::build ──► Run ──to_pieces──► bytes ──Loading──► Run
-//!                                                          └─Run::merge (without the key column; next_merge says when)
+//!                                                          │               └─Run::merge (without the key column;
+//!                                                          │                             next_merge says when)
+//!                                                          └──head──► Paging ──► PagedRun
+//!
+//! hashes ──RunSet::needed_pages──► numbers of pages ──(the caller reads them)──► Pages ──RunSet::lookup──► candidates
 //! ```
 //!
 //! A [`Run`] is the immutable index of the keys of one data file, or of several after a merge. It has a bucket of 64
-//! bytes for every nine keys (`line.rs` draws it), with a tag of 16 bits and a row's rank of 32 bits for each key.
-//! Buckets are ordered by hash (`geometry.rs`). A page of 4,096 bytes consists of 57 buckets and seven lines for their
-//! overflow (`body.rs`). Pages are persisted as they are in memory, after a head with their checksums (`head.rs` draws
-//! the file). Keys are not stored.
+//! bytes for every nine keys (`line.rs` draws it), with a tag of 16 bits and a row's rank of 32 bits for each. Buckets
+//! are ordered by hash (`geometry.rs`). 57 of them and seven lines for their overflow make a page of 4,096 bytes
+//! (`body.rs`), and pages are persisted as they are (`head.rs` draws the file), with their checksums beside. Keys are
+//! not stored. A [`PagedRun`] is a run whose pages stay in its file: the caller reads those that a look-up needs.
 //!
 //! With unique keys (Poisson-distributed over the buckets):
 //!
@@ -30,7 +34,9 @@
 //! - A damaged run is refused when it is loaded, with the reason. If damage passes the checksums, look-ups and merges
 //!   give wrong candidates, but do not panic.
 //! - Rows whose key is null have no entry.
-//! - [`RunSet`] probes at most [`RUNS_MAX`] runs. It lists the files that no run covers.
+//! - A look-up that needs a page which was not read, or is damaged, has no candidates and says so.
+//! - [`RunSet`] probes at most [`RUNS_MAX`] runs in memory, and as many others. Files that no run covers are named, never
+//!   forgotten.
 //!
 //! This crate does no I/O, and has no clock, randomness or threads: the caller reads and writes the bytes, chooses the
 //! seed, decides when to merge, and compares keys with rows. Deleted rows keep their entries; the caller says which
@@ -51,6 +57,9 @@ mod key;
 mod key_type;
 mod line;
 mod merge;
+mod paged_run;
+mod pages;
+mod paging;
 mod policy;
 mod run;
 mod run_bytes;
@@ -64,6 +73,8 @@ mod bytes_tests;
 mod fuzz_tests;
 #[cfg(test)]
 mod model_tests;
+#[cfg(test)]
+mod paged_tests;
 
 pub use build::{KeyHashes, SCRATCH_BYTES_MAX};
 pub use error::KeyIndexError;
@@ -71,6 +82,9 @@ pub use files::DataFile;
 pub use found::Found;
 pub use key::{Key, KeyHasher};
 pub use key_type::KeyType;
+pub use paged_run::{Page, PagedRun};
+pub use pages::{PageId, Pages};
+pub use paging::Paging;
 pub use policy::{Merge, RUNS_MAX, RunFacts, next_merge};
 pub use run::Run;
 pub use run_bytes::Loading;

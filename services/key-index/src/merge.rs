@@ -13,6 +13,7 @@ use crate::body::Body;
 use crate::files::{DataFile, Files};
 use crate::fill::Fill;
 use crate::geometry::{FormName, Geometry};
+use crate::key_type::KeyType;
 use crate::line::{Form, Narrow, Wide};
 use crate::run::Run;
 
@@ -23,7 +24,8 @@ impl Run {
     /// # Errors
     /// If no run is given, if the runs differ in their seed or key type, or if the files have too many rows.
     pub fn merge(runs: &[&Run], keep: impl Fn(&DataFile) -> bool) -> Result<Self, KeyIndexError> {
-        let first = alike(runs)?;
+        let first = *runs.first().ok_or(KeyIndexError::NoRuns)?;
+        alike(runs.iter().map(|run| (run.seed, run.key_type)))?;
         let kept = runs.iter().flat_map(|run| run.files()).filter(|file| keep(file));
         let files = Files::new(kept.cloned().collect())?;
         let hash_bits = runs.iter().map(|run| run.hash_bits()).min().unwrap_or(u64::BITS);
@@ -40,16 +42,19 @@ impl Run {
     }
 }
 
-/// Checks that the hashes of all runs were made in the same way, and returns the first run.
-pub fn alike<'a>(runs: &[&'a Run]) -> Result<&'a Run, KeyIndexError> {
-    let first = *runs.first().ok_or(KeyIndexError::NoRuns)?;
-    if runs.iter().any(|run| run.seed != first.seed) {
-        return Err(KeyIndexError::Unlike { what: "their seeds" });
+/// Checks that the hashes of some runs were made in the same way, by the runs' seeds and types of keys.
+pub fn alike(runs: impl Iterator<Item = (u64, KeyType)>) -> Result<(), KeyIndexError> {
+    let mut first = None;
+    for (seed, key_type) in runs {
+        let (first_seed, first_type) = *first.get_or_insert((seed, key_type));
+        if seed != first_seed {
+            return Err(KeyIndexError::Unlike { what: "their seeds" });
+        }
+        if key_type != first_type {
+            return Err(KeyIndexError::Unlike { what: "the types of their keys" });
+        }
     }
-    match runs.iter().all(|run| run.key_type == first.key_type) {
-        true => Ok(first),
-        false => Err(KeyIndexError::Unlike { what: "the types of their keys" }),
-    }
+    Ok(())
 }
 
 /// A run that is merged, and the ranks that its rows get in the new run.

@@ -12,6 +12,7 @@ use crate::build::KeyHashes;
 use crate::files::DataFile;
 use crate::found::Found;
 use crate::geometry::{FormName, Geometry, Spot};
+use crate::pages::Pages;
 use crate::run::Run;
 use crate::run_set::RunSet;
 use crate::{KeyIndexError, KeyType};
@@ -20,7 +21,7 @@ const SEED: u64 = 7;
 
 /// The way in which a key's hash is computed. All variants but `Full` make keys collide.
 #[derive(Clone, Copy, Debug)]
-enum Hashing {
+pub enum Hashing {
     /// The key's full 64-bit hash. Hardly any keys collide.
     Full,
     /// Only the first bits differ: a bucket's number and a tag of eight bits.
@@ -32,7 +33,7 @@ enum Hashing {
 }
 
 impl Hashing {
-    fn hash(self, key: u16) -> u64 {
+    pub fn hash(self, key: u16) -> u64 {
         let hash = xxhash_rust::xxh3::xxh3_64(&key.to_le_bytes());
         match self {
             Self::Full => hash,
@@ -44,14 +45,14 @@ impl Hashing {
 }
 
 /// The keys of one data file's rows.
-type Rows = Vec<Option<u16>>;
+pub type Rows = Vec<Option<u16>>;
 
-fn file(fragment: usize, rows: &Rows) -> DataFile {
+pub fn file(fragment: usize, rows: &Rows) -> DataFile {
     let path = format!("data/{fragment}.lance");
     DataFile { path, fragment: fragment as u32, rows: rows.len() as u32 }
 }
 
-fn build(hashing: Hashing, form: FormName, bits: u32, files: &[(usize, &Rows)]) -> Run {
+pub fn build(hashing: Hashing, form: FormName, bits: u32, files: &[(usize, &Rows)]) -> Run {
     let mut hashes = KeyHashes::default();
     let rows = || files.iter().flat_map(|(_, rows)| rows.iter());
     rows().for_each(|key| hashes.push(key.map(|key| hashing.hash(key))));
@@ -82,7 +83,7 @@ fn check(set: &RunSet, hashing: Hashing, files: &[Rows]) -> Result<(), TestCaseE
     let keys: Vec<u16> = model.keys().copied().chain(60_000..60_100).collect();
     let hashes: Vec<u64> = keys.iter().map(|&key| hashing.hash(key)).collect();
     let mut found = Found::default();
-    set.lookup(&hashes, u32::MAX, |_| true, &mut found);
+    set.lookup(&hashes, &Pages::default(), u32::MAX, |_| true, &mut found);
     prop_assert_eq!(found.keys(), keys.len());
     for (position, key) in keys.iter().enumerate() {
         let candidates = found.rows_of(position);
@@ -105,7 +106,7 @@ fn check_limits(set: &RunSet, hashes: &[u64], all: &Found) -> Result<(), TestCas
     let mut found = Found::default();
     for limit in [0, 1, 3] {
         for is_live in [|_| true, |row: RowAddr| !row.offset().is_multiple_of(3)] {
-            set.lookup(hashes, limit, is_live, &mut found);
+            set.lookup(hashes, &Pages::default(), limit, is_live, &mut found);
             for position in 0..hashes.len() {
                 let live: Vec<RowAddr> =
                     all.rows_of(position).iter().copied().filter(|&row| is_live(row)).collect();
@@ -118,17 +119,17 @@ fn check_limits(set: &RunSet, hashes: &[u64], all: &Found) -> Result<(), TestCas
     Ok(())
 }
 
-fn hashings() -> impl Strategy<Value = Hashing> {
+pub fn hashings() -> impl Strategy<Value = Hashing> {
     use Hashing::*;
     prop_oneof![Just(Full), Just(ShortTags), Just(FewBuckets), Just(Few)]
 }
 
-fn forms() -> impl Strategy<Value = FormName> {
+pub fn forms() -> impl Strategy<Value = FormName> {
     prop_oneof![Just(FormName::Narrow), Just(FormName::Wide)]
 }
 
 /// Files with unique keys, with duplicates, and with nulls.
-fn rows() -> impl Strategy<Value = Rows> {
+pub fn rows() -> impl Strategy<Value = Rows> {
     let key = prop_oneof![9 => (0u16..50_000).prop_map(Some), 2 => (0u16..5).prop_map(Some), 1 => Just(None)];
     prop_oneof![vec(key.clone(), 0..40), vec(key, 0..1_500)]
 }
@@ -146,7 +147,7 @@ proptest! {
         let loaded = Run::from_bytes(&run.to_bytes()).unwrap();
         for run in [run, loaded] {
             let all: Vec<DataFile> = run.files().to_vec();
-            let set = RunSet::new([Arc::new(run)], &all).unwrap();
+            let set = RunSet::new([Arc::new(run)], [], &all).unwrap();
             check(&set, hashing, &files)?;
         }
     }
@@ -169,7 +170,7 @@ proptest! {
         }
         let covered = merged.files().to_vec();
         prop_assert_eq!(covered.len(), files.len() - usize::from(dropped < files.len()));
-        check(&RunSet::new([Arc::new(merged)], &covered).unwrap(), hashing, &kept)?;
+        check(&RunSet::new([Arc::new(merged)], [], &covered).unwrap(), hashing, &kept)?;
     }
 
     #[test]
@@ -197,7 +198,7 @@ proptest! {
             .map(|files| Arc::new(build(hashing, FormName::Narrow, 64, files))));
         let version: Vec<DataFile> = numbered.iter().filter(|(number, _)| !gone[*number])
             .map(|(number, rows)| file(*number, rows)).collect();
-        let set = RunSet::new(runs, &version).unwrap();
+        let set = RunSet::new(runs, [], &version).unwrap();
         prop_assert!(set.runs().count() <= crate::RUNS_MAX);
         let missing: HashSet<u32> = set.uncovered().iter().map(|file| file.fragment).collect();
         let visible: Vec<Rows> = (0..).zip(&files).map(|(number, rows)| {
@@ -226,7 +227,7 @@ fn a_key_with_a_hundred_thousand_rows_is_found_with_all_of_them() {
         assert_eq!(ranks(&run, spot), (0..100_000).collect::<Vec<_>>());
         assert!(run.spilled_entries() > 99_000);
         let covered = run.files().to_vec();
-        let set = RunSet::new([Arc::new(run)], &covered).unwrap();
+        let set = RunSet::new([Arc::new(run)], [], &covered).unwrap();
         check(&set, Hashing::Full, &[keys.clone()]).unwrap();
     }
 }
@@ -262,11 +263,11 @@ fn runs_that_do_not_belong_together_are_refused() {
     for (other, what) in [(other_seed, "their seeds"), (other_type, "the types of their keys")] {
         let merged = Run::merge(&[&run, &other], |_| true).unwrap_err();
         assert_eq!(merged, KeyIndexError::Unlike { what });
-        let set = RunSet::new([Arc::new(run.clone()), Arc::new(other)], &[]).unwrap_err();
+        let set = RunSet::new([Arc::new(run.clone()), Arc::new(other)], [], &[]).unwrap_err();
         assert_eq!(set, merged);
     }
     assert_eq!(Run::merge(&[], |_| true).unwrap_err(), KeyIndexError::NoRuns);
     let too_few = Run::build(1, KeyType::Text, vec![file(0, &rows)], &KeyHashes::default());
     assert_eq!(too_few.unwrap_err(), KeyIndexError::Rows { expected: 1, found: 0 });
-    assert_eq!(RunSet::new([], &[file(0, &rows)]).unwrap().uncovered(), [file(0, &rows)]);
+    assert_eq!(RunSet::new([], [], &[file(0, &rows)]).unwrap().uncovered(), [file(0, &rows)]);
 }

@@ -6,10 +6,10 @@ use crate::KeyIndexError;
 use crate::body::Body;
 use crate::build::{KeyHashes, SCRATCH_BYTES_MAX, build};
 use crate::files::{DataFile, Files};
-use crate::geometry::{FormName, Geometry, Spot};
+use crate::geometry::{Geometry, Spot, with_form};
 use crate::key::KeyHasher;
 use crate::key_type::KeyType;
-use crate::line::{Narrow, PAGE_BYTES, Wide};
+use crate::line::PAGE_BYTES;
 
 /// The index of the keys of one or several data files.
 #[derive(Clone, Debug)]
@@ -19,22 +19,6 @@ pub struct Run {
     pub(crate) files: Files,
     pub(crate) entries: u64,
     pub(crate) body: Body,
-}
-
-/// Evaluates an expression that uses the form of a run's lines as a type.
-macro_rules! with_form {
-    ($run:expr, $form:ident => $call:expr) => {
-        match $run.body.geometry.form() {
-            FormName::Narrow => {
-                type $form = Narrow;
-                $call
-            }
-            FormName::Wide => {
-                type $form = Wide;
-                $call
-            }
-        }
-    };
 }
 
 impl Run {
@@ -143,12 +127,12 @@ impl Run {
 
     /// Returns the hash and the rank of every entry, in the order of the hashes. Bits that the run does not keep are 0.
     pub(crate) fn hashes(&self) -> Box<dyn Iterator<Item = (u64, u32)> + '_> {
-        with_form!(self, F => Box::new(self.body.entries::<F>()))
+        with_form!(self.body.geometry, F => Box::new(self.body.entries::<F>()))
     }
 
     /// Computes the spots of some hashes and prefetches their buckets.
     pub(crate) fn prefetch(&self, hashes: &[u64], spots: &mut [Spot]) {
-        with_form!(self, F => for (hash, spot) in hashes.iter().zip(spots) {
+        with_form!(self.body.geometry, F => for (hash, spot) in hashes.iter().zip(spots) {
             *spot = self.body.geometry.spot::<F>(*hash);
             self.body.prefetch::<F>(*spot);
         });
@@ -157,7 +141,7 @@ impl Run {
     /// Prefetches the overflow of buckets, where look-ups need it. Reads the buckets, and so waits until they are in
     /// the CPU's cache.
     pub(crate) fn prefetch_overflow(&self, spots: &[Spot]) {
-        with_form!(self, F => spots.iter().for_each(|&spot| self.body.prefetch_overflow::<F>(spot)));
+        with_form!(self.body.geometry, F => spots.iter().for_each(|&spot| self.body.prefetch_overflow::<F>(spot)));
     }
 
     /// Calls `each` with the rank of each row that may have the key whose hash has this spot, until `each` breaks.
@@ -167,6 +151,6 @@ impl Run {
         spot: Spot,
         each: impl FnMut(u32) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        with_form!(self, F => self.body.each::<F>(spot, each))
+        with_form!(self.body.geometry, F => self.body.each::<F>(spot, each))
     }
 }

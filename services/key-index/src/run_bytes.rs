@@ -6,9 +6,9 @@
 
 use crate::body::{Body, reserve};
 use crate::check::Checked;
-use crate::geometry::FormName;
+use crate::geometry::with_form;
 use crate::head::{Head, page_checksum};
-use crate::line::{Form, LINE_BYTES, Line, Narrow, PAGE_BYTES, PAGE_LINES, Wide};
+use crate::line::{Form, LINE_BYTES, Line, PAGE_BYTES, PAGE_LINES};
 use crate::run::Run;
 use crate::spill::{Spill, Spilled};
 use crate::spill_bytes::{SPILLED_A_PAGE, from_page, to_page};
@@ -110,12 +110,7 @@ impl Loading {
     /// # Errors
     /// If the head is invalid, or the file has another length than the head says.
     pub fn new(head: &[u8], file_bytes: u64) -> Result<Self, KeyIndexError> {
-        let head_bytes = head.len() as u64;
-        let head = Head::from_bytes(head)?;
-        let expected = head_bytes + (head.checksums.len() * PAGE_BYTES) as u64;
-        if file_bytes != expected {
-            return Err(KeyIndexError::head("it is truncated, or has bytes after its end"));
-        }
+        let head = decode_head(head, file_bytes)?;
         let (lines, spilled) = Default::default();
         Ok(Self { head, lines, spilled, checked: Checked::default(), pages: 0 })
     }
@@ -170,10 +165,7 @@ impl Loading {
         self.lines.extend(page.as_chunks::<LINE_BYTES>().0.iter().map(|bytes| Line(*bytes)));
         let lines = &self.lines[start..];
         let rows = self.head.files.rows();
-        match self.head.geometry.form() {
-            FormName::Narrow => self.checked.page::<Narrow>(lines, rows),
-            FormName::Wide => self.checked.page::<Wide>(lines, rows),
-        }
+        with_form!(self.head.geometry, F => self.checked.page::<F>(lines, rows))
     }
 
     /// Returns the run once all pages have been added.
@@ -184,11 +176,7 @@ impl Loading {
         if self.pages < self.head.checksums.len() {
             return Err(KeyIndexError::head("it is truncated"));
         }
-        match self.head.geometry.form() {
-            FormName::Narrow => self.check_all::<Narrow>(),
-            FormName::Wide => self.check_all::<Wide>(),
-        }
-        .map_err(KeyIndexError::head)?;
+        with_form!(self.head.geometry, F => self.check_all::<F>()).map_err(KeyIndexError::head)?;
         let Head { seed, key_type, geometry, entries, files, .. } = self.head;
         let home_lines = geometry.form().home_lines() as u32;
         let spill = Spill::new(self.spilled, geometry.pages(), home_lines);
@@ -208,5 +196,15 @@ impl Loading {
             true => Ok(()),
             false => Err("it has another number of entries than its head says"),
         }
+    }
+}
+
+/// Decodes the head of a file of `file_bytes` bytes.
+pub fn decode_head(bytes: &[u8], file_bytes: u64) -> Result<Head, KeyIndexError> {
+    let head = Head::from_bytes(bytes)?;
+    let expected = (bytes.len() + head.checksums.len() * PAGE_BYTES) as u64;
+    match file_bytes == expected {
+        true => Ok(head),
+        false => Err(KeyIndexError::head("it is truncated, or has bytes after its end")),
     }
 }

@@ -1,8 +1,8 @@
 //! The runs of one version of a table, and look-ups in all of them.
 //!
-//! A batch is looked up in groups of [`GROUP_KEYS`]. All buckets of a group are prefetched, in every run; then the
-//! overflow lines that are needed; then the entries are read, key after key. So a group waits for memory twice, not
-//! once per key.
+//! A batch is looked up in groups of [`GROUP_KEYS`]. All buckets of a group are prefetched, in every run in memory; then
+//! the overflow lines that are needed; then the entries are read, key after key. So a group waits for memory twice, not
+//! once per key. Runs whose pages stay in their files are searched in the pages that the caller has read.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -12,10 +12,12 @@ use std::sync::Arc;
 use address::RowAddr;
 
 use crate::KeyIndexError;
-use crate::files::DataFile;
+use crate::files::{DataFile, Files};
 use crate::found::Found;
 use crate::geometry::Spot;
 use crate::merge::alike;
+use crate::paged_run::PagedRun;
+use crate::pages::{PageId, Pages};
 use crate::policy::RUNS_MAX;
 use crate::run::Run;
 
@@ -23,60 +25,90 @@ use crate::run::Run;
 /// no faster, but a single look-up is slower, by up to a half, because it sets up room for the others.
 const GROUP_KEYS: usize = 16;
 
-/// The runs of one version, newest first: at most [`RUNS_MAX`].
+/// The runs of one version, newest first: at most [`RUNS_MAX`] in memory, and as many whose pages stay in their files.
 #[derive(Clone, Debug)]
 pub struct RunSet {
-    runs: Vec<Probed>,
+    runs: Vec<Probed<Run>>,
+    paged: Vec<Probed<PagedRun>>,
     uncovered: Vec<DataFile>,
 }
 
-#[derive(Clone, Debug)]
-struct Probed {
-    run: Arc<Run>,
-    /// For each file of the run, whether look-ups return its rows: the version has the file, and no larger run that was
-    /// chosen covers it. `None` if they return the rows of all files.
+#[derive(Debug)]
+struct Probed<R> {
+    run: Arc<R>,
+    /// For each file of the run whether its rows count: the version has it, and no other run does. `None` if all count.
     files: Option<Box<[bool]>>,
+}
+
+/// A run that a set may choose.
+enum Candidate {
+    InMemory(Arc<Run>),
+    Paged(Arc<PagedRun>),
 }
 
 impl RunSet {
     /// Chooses the runs for a version with these data files: the largest ones first, and only runs with a file that no
-    /// larger one covers.
+    /// larger one covers. Of two that cover as much, it takes the one in memory.
     ///
     /// # Errors
     /// If runs differ in their seed or the type of their keys.
     pub fn new(
         runs: impl IntoIterator<Item = Arc<Run>>,
+        paged: impl IntoIterator<Item = Arc<PagedRun>>,
         files: &[DataFile],
     ) -> Result<Self, KeyIndexError> {
+        let runs = runs.into_iter().map(Candidate::InMemory);
+        let mut all: Vec<Candidate> = runs.chain(paged.into_iter().map(Candidate::Paged)).collect();
+        alike(all.iter().map(Candidate::seed_and_type))?;
         let mut missing: HashSet<&DataFile> = files.iter().collect();
-        let mut runs: Vec<Arc<Run>> = runs.into_iter().collect();
-        if !runs.is_empty() {
-            alike(&runs.iter().map(Arc::as_ref).collect::<Vec<_>>())?;
-        }
-        let useful_rows = |run: &Arc<Run>| -> u64 {
-            let useful = run.files().iter().filter(|file| missing.contains(file));
-            useful.map(|file| u64::from(file.rows)).sum()
-        };
-        runs.sort_by_cached_key(|run| Reverse((useful_rows(run), newest_fragment(run))));
-        let mut chosen = Vec::new();
-        for run in runs {
-            if chosen.len() == RUNS_MAX {
-                break;
+        all.sort_by_cached_key(|run| {
+            let useful = run.files().list().iter().filter(|file| missing.contains(file));
+            let rows: u64 = useful.map(|file| u64::from(file.rows)).sum();
+            let is_in_memory = matches!(run, Candidate::InMemory(_));
+            Reverse((rows, is_in_memory, newest_fragment(run.files())))
+        });
+        let (mut runs, mut paged) = (Vec::new(), Vec::new());
+        for run in all {
+            let chosen = match run {
+                Candidate::InMemory(_) => runs.len(),
+                Candidate::Paged(_) => paged.len(),
+            };
+            if chosen == RUNS_MAX {
+                continue;
             }
-            let counts: Box<[bool]> = run.files().iter().map(|file| missing.remove(file)).collect();
-            if counts.contains(&true) {
-                let all = counts.iter().all(|&counts| counts);
-                chosen.push(Probed { run, files: (!all).then_some(counts) });
+            let counts = run.files().list().iter().map(|file| missing.remove(file));
+            let counts: Box<[bool]> = counts.collect();
+            if !counts.contains(&true) {
+                continue;
+            }
+            let files = counts.contains(&false).then_some(counts);
+            match run {
+                Candidate::InMemory(run) => runs.push(Probed { run, files }),
+                Candidate::Paged(run) => paged.push(Probed { run, files }),
             }
         }
-        chosen.sort_by_key(|probed| Reverse(newest_fragment(&probed.run)));
+        runs.sort_by_key(|probed| Reverse(newest_fragment(&probed.run.files)));
+        paged.sort_by_key(|probed| Reverse(newest_fragment(&probed.run.files)));
         let uncovered = files.iter().filter(|file| missing.contains(file)).cloned().collect();
-        Ok(Self { runs: chosen, uncovered })
+        Ok(Self { runs, paged, uncovered })
     }
 
-    /// Returns the runs that look-ups probe, newest first.
+    /// Returns the runs in memory that look-ups probe, newest first.
     pub fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
         self.runs.iter().map(|probed| &probed.run)
+    }
+
+    /// Returns the runs that look-ups probe whose pages stay in their files, newest first.
+    pub fn paged(&self) -> impl Iterator<Item = &Arc<PagedRun>> {
+        self.paged.iter().map(|probed| &probed.run)
+    }
+
+    /// Returns the run of a page.
+    ///
+    /// # Panics
+    /// If the page is not of this set.
+    pub fn paged_run(&self, id: PageId) -> &Arc<PagedRun> {
+        &self.paged[id.run].run
     }
 
     /// Returns the version's files that no run covers. Their rows must be found in another way.
@@ -84,14 +116,39 @@ impl RunSet {
         &self.uncovered
     }
 
+    /// Returns the pages that [`lookup`](Self::lookup) of a batch needs, ordered, as far as `pages` tells: only the page
+    /// of a bucket says whether a look-up needs pages of spilled entries. So this is called again once the pages were
+    /// read. Without runs whose pages stay in their files, it needs none.
+    pub fn needed_pages(&self, hashes: &[u64], pages: &Pages) -> Vec<PageId> {
+        let mut needed = Vec::with_capacity(self.paged.len() * hashes.len());
+        for (run, probed) in self.paged.iter().enumerate() {
+            let paged = &probed.run;
+            for &hash in hashes {
+                let spot = paged.spot(hash);
+                let page = paged.page_of(spot);
+                needed.push(PageId { run, page });
+                let bucket = pages.get(run, page).flatten();
+                if bucket.is_some_and(|bucket| paged.may_be_spilled(bucket, spot)) {
+                    let spilled = paged.spill_pages_of(spot).unwrap_or_default();
+                    needed.extend(spilled.map(|page| PageId { run, page }));
+                }
+            }
+        }
+        needed.sort_unstable();
+        needed.dedup();
+        needed
+    }
+
     /// Looks up a batch of keys by their hashes, and puts at most `limit` candidates of each into `found`. Rows for
-    /// which `is_live` is false, because they are deleted, are skipped and do not count towards the limit.
+    /// which `is_live` is false, because they are deleted, are skipped and do not count. `pages` has the
+    /// [`needed_pages`](Self::needed_pages); a key with a page that is not there is not looked up.
     ///
-    /// A row that has the key is always among the candidates, if its file is covered and the limit is not reached.
-    /// Unless the limit is 0, a key without candidates is in no live row of a covered file.
+    /// A row that has the key is always among the candidates, if its file is covered, the key was looked up and the limit
+    /// is not reached. Another key without candidates is in no covered file.
     pub fn lookup(
         &self,
         hashes: &[u64],
+        pages: &Pages,
         limit: u32,
         is_live: impl Fn(RowAddr) -> bool,
         found: &mut Found,
@@ -106,21 +163,34 @@ impl RunSet {
             for (probed, spots) in runs().zip(&spots) {
                 probed.run.prefetch_overflow(&spots[..group.len()]);
             }
-            for key in 0..group.len() {
+            for (key, &hash) in group.iter().enumerate() {
                 let start = found.rows.len();
-                let outcome = runs().zip(&spots).try_for_each(|(probed, spots)| {
-                    probed.run.each(spots[key], |rank| {
-                        let Some(row) = probed.row(rank).filter(|&row| is_live(row)) else {
-                            return ControlFlow::Continue(());
-                        };
-                        if found.rows.len() - start == limit as usize {
-                            return ControlFlow::Break(());
-                        }
-                        found.rows.push(row);
-                        ControlFlow::Continue(())
-                    })
+                let rows = &mut found.rows;
+                let mut take = |row: Option<RowAddr>| {
+                    let Some(row) = row.filter(|&row| is_live(row)) else {
+                        return ControlFlow::Continue(());
+                    };
+                    if rows.len() - start == limit as usize {
+                        return ControlFlow::Break(());
+                    }
+                    rows.push(row);
+                    ControlFlow::Continue(())
+                };
+                let mut outcome = runs().zip(&spots).try_for_each(|(probed, spots)| {
+                    probed.run.each(spots[key], |rank| take(probed.row_in(&probed.run.files, rank)))
                 });
-                if outcome.is_break() {
+                let mut is_unread = false;
+                for (run, probed) in self.paged.iter().enumerate() {
+                    match probed.each(run, hash, pages, &mut take) {
+                        // Whether another run's page is there counts, even if there are enough candidates.
+                        ControlFlow::Break(()) => outcome = ControlFlow::Break(()),
+                        ControlFlow::Continue(is_read) => is_unread |= !is_read,
+                    }
+                }
+                if is_unread {
+                    found.rows.truncate(start);
+                    found.unread.push(found.ends.len() as u32);
+                } else if outcome.is_break() {
                     found.cut.push(found.ends.len() as u32);
                 }
                 let end =
@@ -131,16 +201,69 @@ impl RunSet {
     }
 }
 
-impl Probed {
-    /// Returns the row of a rank, if look-ups return the rows of its file.
-    #[inline]
-    fn row(&self, rank: u32) -> Option<RowAddr> {
-        let file = self.run.files.file_of(rank);
-        let counts = self.files.as_ref().is_none_or(|files| files[file]);
-        counts.then(|| self.run.files.row(file, rank))
+impl Candidate {
+    fn files(&self) -> &Files {
+        match self {
+            Self::InMemory(run) => &run.files,
+            Self::Paged(run) => &run.files,
+        }
+    }
+
+    fn seed_and_type(&self) -> (u64, crate::KeyType) {
+        match self {
+            Self::InMemory(run) => (run.seed, run.key_type),
+            Self::Paged(run) => (run.seed, run.key_type),
+        }
     }
 }
 
-fn newest_fragment(run: &Run) -> Option<u32> {
-    run.files().iter().map(|file| file.fragment).max()
+impl<R> Probed<R> {
+    /// Returns the row of a rank of the run, which has these files, if its file counts.
+    #[inline]
+    fn row_in(&self, files: &Files, rank: u32) -> Option<RowAddr> {
+        let file = files.file_of(rank);
+        let counts = self.files.as_ref().is_none_or(|counts| counts[file]);
+        counts.then(|| files.row(file, rank))
+    }
+}
+
+impl Probed<PagedRun> {
+    /// Calls `each` with the row of every entry that has the hash and whose file counts, until it breaks. Returns
+    /// whether all pages are there. `number` is the run's position among the paged ones.
+    fn each(
+        &self,
+        number: usize,
+        hash: u64,
+        pages: &Pages,
+        mut each: impl FnMut(Option<RowAddr>) -> ControlFlow<()>,
+    ) -> ControlFlow<(), bool> {
+        let spot = self.run.spot(hash);
+        let page = |page: u32| pages.get(number, page).flatten();
+        let mut each = |rank| each(self.row_in(&self.run.files, rank));
+        let Some(bucket) = page(self.run.page_of(spot)) else {
+            return ControlFlow::Continue(false);
+        };
+        match self.run.each_in_bucket(bucket, spot, &mut each)? {
+            Some(true) => {}
+            in_bucket => return ControlFlow::Continue(in_bucket.is_some()),
+        }
+        let Some(spilled) = self.run.spill_pages_of(spot) else {
+            return ControlFlow::Continue(false);
+        };
+        for number in spilled {
+            let Some(spilled) = page(number) else { return ControlFlow::Continue(false) };
+            spilled.each_spilled(spot, &mut each)?;
+        }
+        ControlFlow::Continue(true)
+    }
+}
+
+impl<R> Clone for Probed<R> {
+    fn clone(&self) -> Self {
+        Self { run: Arc::clone(&self.run), files: self.files.clone() }
+    }
+}
+
+fn newest_fragment(files: &Files) -> Option<u32> {
+    files.list().iter().map(|file| file.fragment).max()
 }

@@ -1,7 +1,9 @@
 //! The runs of a table's key column: built from the column, and kept in files beside the table.
 //!
 //! ```text
-//! key column ──build_run──► Run ──RunFiles::write──► TABLE/_bireme/keys/*.keys ──RunFiles::open──► head ──► Run
+//! key column ──build_run──► Run ──RunFiles::write──► TABLE/_bireme/keys/*.keys ─┬─RunFiles::open──► head ──► Run
+//!                                                                               ├─open_paged──► head ──► PagedRun
+//!                                                                               └─page──► a page of a PagedRun
 //!
 //! write_runs (`bireme index`): loads the runs of unchanged data files, builds the others, merges small ones, writes
 //!                              what is new, and then deletes the files that nobody needs any more
@@ -22,12 +24,14 @@
 
 mod hashes;
 mod key_column;
+mod paged_file;
 mod run_build;
 mod run_file;
 mod run_writer;
 
 pub use hashes::{each_hash, key_type};
 pub use key_column::{KeyColumn, data_files};
+pub use paged_file::{PagedHead, PagedReader};
 pub use run_build::{BuildError, ROWS_TOGETHER, build_run, first_together};
 pub use run_file::{RunFile, RunFileError, RunFiles, RunHead, RunReader};
 pub use run_writer::{RunsSummary, write_runs};

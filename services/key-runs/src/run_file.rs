@@ -20,7 +20,7 @@ const FILES_MAX: usize = 1_000;
 
 /// The files of the persisted runs of a table.
 pub struct RunFiles {
-    files: SideFiles,
+    pub(crate) files: SideFiles,
 }
 
 /// The name and size of a run's file.

@@ -7,6 +7,7 @@
 //! A file is written whole or not at all, and never changed: its name is new each time.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -17,8 +18,9 @@ use lance_core::Error as LanceError;
 use object_store::buffered::BufWriter;
 use object_store::path::Path;
 use object_store::{
-    Error as StoreError, GetOptions, GetResultPayload, ObjectStore, ObjectStoreExt,
+    Error as StoreError, GetOptions, GetRange, GetResultPayload, ObjectStore, ObjectStoreExt,
 };
+use tables::FilePath;
 use tokio::io::AsyncWriteExt;
 
 use crate::error::{LakeError, Result};
@@ -111,6 +113,29 @@ impl SideFiles {
             GetResultPayload::Stream(pieces) => pieces,
         };
         Ok(Some(SideFileReader { bytes, table: self.table.clone(), pieces }))
+    }
+
+    /// Reads a range of a file, with one request. `None` if the file does not exist. The result is shorter if the file
+    /// ends within the range.
+    ///
+    /// # Errors
+    /// Errors of the store, also if the file ends before the range.
+    pub async fn read_range(&self, name: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        let mut options =
+            GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
+        options.extensions.insert(CheckedByReader);
+        let answer = match self.store.get_opts(&self.folder.clone().join(name), options).await {
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            answer => answer.map_err(|error| self.blame(error))?,
+        };
+        answer.bytes().await.map(Some).map_err(|error| self.blame(error))
+    }
+
+    /// Returns the path of a file in the table's folder, by which I/O nodes cache it. `None` if they don't.
+    pub fn file_path(&self, name: &str) -> Option<FilePath> {
+        let parts: Vec<_> = self.folder.parts().collect();
+        let kind = parts.last()?;
+        FilePath::parse(&format!("{SIDE_FOLDER}/{}/{name}", kind.as_ref()))
     }
 
     /// Writes a file with a new name.

@@ -120,6 +120,8 @@ fn key_index(report: &KeyIndexReport) -> Option<KeyIndex> {
     report.is_wanted.then(|| KeyIndex {
         runs: report.runs as u32,
         loaded_runs: report.runs_loaded as u32,
+        paged_runs: report.runs_paged as u32,
+        paged_bytes: report.paged_bytes,
         bytes: report.bytes,
         missing_rows: report.uncovered_rows,
         error: report.fault.as_deref().unwrap_or_default().to_owned(),

@@ -13,7 +13,7 @@ use wire::{CODES, Reason};
 
 use crate::counters::{IndexKind, KeyVia, Rpc, SearchBy, SearchVia, ShardMetrics, Stage};
 use crate::error::QueryError;
-use crate::key_index::RunSource;
+use crate::key_index::{PageOutcome, RunSource};
 use crate::state::{NodeState, ShardState};
 use crate::tables::Listed;
 
@@ -36,8 +36,9 @@ telemetry::metrics! {
     GATHERED = Counter "bireme.query.gathered" "{request}" [] "Gets that shared a look-up and a fetch with others that waited on the same core";
     KEY_INDEX_MEMORY = Gauge "bireme.query.key_index.usage" "By" [] "Memory of the key indexes of all tables, and of the run that is being built";
     KEY_INDEX_MEMORY_LIMIT = Gauge "bireme.query.key_index.limit" "By" [] "Maximum of the memory of key indexes";
-    KEY_INDEX_RUNS = Counter "bireme.query.key_index.runs" "{run}" ["source"] "Runs of key indexes by where they came from: a `file` beside the table, which `bireme index` wrote; the key `column`; or the `merge` of other runs";
-    KEY_INDEX_REFUSED = Counter "bireme.query.key_index.refused" "{file}" [] "Files of persisted runs that were not used, because they are damaged or of an unknown format. `bireme index --key-runs` replaces them";
+    KEY_INDEX_RUNS = Counter "bireme.query.key_index.runs" "{run}" ["source"] "Runs of key indexes by where they came from: a `file` beside the table, which `bireme index` wrote; the key `column`; the `merge` of other runs; or `pages`: a file of which only the head is in memory, because the run does not fit into `key_index`";
+    KEY_INDEX_REFUSED = Counter "bireme.query.key_index.refused" "{file}" [] "Files of persisted runs that were not used, or only in part, because they are damaged or of an unknown format. `bireme index --key-runs` replaces them";
+    KEY_INDEX_PAGES = Counter "bireme.query.key_index.pages" "{page}" ["outcome"] "Pages of 4,096 bytes that look-ups read of key indexes that are not in memory: they were `read`, were `damaged`, or reading them `failed`. Keys of the latter two are looked up in the table";
     RECALL_CURVES_REFUSED = Counter "bireme.query.recall_curves.refused" "{file}" [] "Files of recall curves that were not used, because they are damaged or of an unknown format. `bireme tune` writes new ones";
     UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches and Gets in progress, whether they wait for a core, a permit, an index, or rows. It grows when a node is overloaded. Take and Warm, which last long, are not counted";
     QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches, look-ups, table reads, and requests of Placement and Warm that wait, in the longer of the two queues";
@@ -67,6 +68,7 @@ telemetry::metrics! {
     TABLE_ROWS = Gauge "bireme.query.table.rows" "{row}" ["table"] "Rows of the version that is served";
     TABLE_UNINDEXED_ROWS = Gauge "bireme.query.table.unindexed_rows" "{row}" ["table", "index"] "Rows of the version that is served that an index does not cover. Each vector search compares them one by one until the index is updated. Reported once a search or a description has loaded the table's indexes";
     TABLE_KEY_INDEX_SIZE = Gauge "bireme.query.table.key_index.size" "By" ["table"] "Memory of a table's key index, for all versions in use. Reported once the key column is indexed";
+    TABLE_KEY_INDEX_PAGED = Gauge "bireme.query.table.key_index.paged" "By" ["table"] "Pages of a table's key index that are not in memory, because they do not fit into `key_index`: look-ups read those that they need through the I/O nodes. Reported once the key column is indexed";
     TABLE_KEY_INDEX_MISSING = Gauge "bireme.query.table.key_index.missing_rows" "{row}" ["table"] "Rows of the version that is served that the key index lacks: their keys are looked up in the table. Reported once the key column is indexed";
 }
 
@@ -254,6 +256,9 @@ fn tables(samples: &mut Samples, shared: &NodeState) {
         samples.add(&KEY_INDEX_RUNS, &[source], runs);
     }
     samples.add(&KEY_INDEX_REFUSED, &[], refused);
+    for (outcome, pages) in PageOutcome::NAMES.iter().zip(shared.catalog.key_index_pages()) {
+        samples.add(&KEY_INDEX_PAGES, &[outcome], pages);
+    }
     samples.add(&RECALL_CURVES_REFUSED, &[], shared.catalog.recall_curves_refused());
     // Tables of folders have metrics while they are in use: a folder may have thousands.
     let has_metrics =
@@ -266,6 +271,7 @@ fn tables(samples: &mut Samples, shared: &NodeState) {
         let keys = current.and_then(|it| it.keys.as_ref()).map(|keys| keys.report());
         if let Some(keys) = keys.filter(|keys| keys.is_wanted) {
             samples.add(&TABLE_KEY_INDEX_SIZE, &[&table.name], keys.bytes);
+            samples.add(&TABLE_KEY_INDEX_PAGED, &[&table.name], keys.paged_bytes);
             samples.add(&TABLE_KEY_INDEX_MISSING, &[&table.name], keys.uncovered_rows);
         }
         for index in current.and_then(|it| it.table.loaded_indexes()).into_iter().flatten() {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use access::Permission;
 use futures::future::{join_all, ready};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use lake::quoted;
+use key_runs::{RunFile, RunFiles};
+use lake::{Table, TableFile, quoted};
 use placement::ChunkRun;
 use spelling::counted;
 use tables::{BLOCK_BYTES, FragmentRows, RANGES_MAX, rows_of};
@@ -221,7 +222,17 @@ async fn requests_for_rows(
     Ok(ranges.map(requests).collect())
 }
 
-/// Returns the requests to each node for the files of the indexes named `names`, or of all indexes.
+/// Returns the files of the persisted runs of the table's key index.
+async fn key_files(table: &Table) -> Result<Vec<TableFile>> {
+    let runs = RunFiles::of(table).await?;
+    let file = |file: RunFile| {
+        Some(TableFile { path: runs.file_path(&file.name)?, bytes: Some(file.bytes) })
+    };
+    Ok(runs.list().await?.into_iter().filter_map(file).collect())
+}
+
+/// Returns the requests to each node for the files of the indexes named `names`; without names, for those of all indexes
+/// and of the key index.
 async fn requests_for_files(
     open: Arc<OpenTable>,
     routes: Arc<Routes>,
@@ -237,10 +248,14 @@ async fn requests_for_files(
         let (name, known) = (quoted(name), known.join(", "));
         return Err(bad(format!("have no {name}; the table's indexes are: {known}")));
     }
+    let mut files = open.table.files(&names).await?;
+    if names.is_empty() {
+        files.extend(key_files(&open.table).await?);
+    }
     let mut requests = vec![Vec::new(); routes.nodes().len()];
     let mut blocks_left = BLOCKS_MAX;
-    for file in open.table.files(&names).await? {
-        // The size of a deletion file is not recorded. Most are small, so only the first block is filled.
+    for file in files {
+        // The size of a deletion file is not recorded. It is small: its first block is filled.
         let bytes = file.bytes.unwrap_or(0);
         let blocks = bytes.div_ceil(BLOCK_BYTES as u64).max(1);
         blocks_left = blocks_left.checked_sub(blocks).ok_or_else(|| {

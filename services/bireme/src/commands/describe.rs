@@ -85,8 +85,12 @@ fn key_index_text(index: &KeyIndex) -> String {
         0 => "covers every row".to_owned(),
         rows => format!("lacks {} rows, whose keys are looked up in the table", count(rows)),
     };
-    let runs =
+    let mut runs =
         format!("{} of {} loaded", index.loaded_runs, counted(index.runs.into(), "run", "runs"));
+    if index.paged_runs > 0 {
+        let paged = ByteSize::b(index.paged_bytes);
+        runs += &format!(", {} read from drives by page ({paged})", index.paged_runs);
+    }
     match index.error.as_str() {
         "" => format!("{size}, {runs}, {covered}"),
         error => format!("{size}, {runs}, {covered}: {error}"),
@@ -168,6 +172,8 @@ fn to_json(table: &DescribeTableResponse) -> Value {
         json!({
             "runs": it.runs,
             "loaded_runs": it.loaded_runs,
+            "paged_runs": it.paged_runs,
+            "paged_bytes": it.paged_bytes,
             "bytes": it.bytes,
             "missing_rows": it.missing_rows,
             "error": present(&it.error),

@@ -42,8 +42,8 @@ pub struct WarmArgs {
     /// Rows to fill, by their positions in the table, half-open [default: all]
     #[arg(long, value_name = "A..B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_row_range)]
     rows: Vec<RowRange>,
-    /// Fill files of indexes instead of rows: those named, or without names all, and the table's deletion files.
-    /// Only for tables in object stores
+    /// Fill files of indexes instead of rows: those named, or without names all, and the table's deletion files and
+    /// written key index. Only for tables in object stores
     #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', num_args = 0.., require_equals = true, conflicts_with_all = ["columns", "rows"])]
     indexes: Option<Vec<String>>,
     /// Bytes per second that are written at most, over all I/O nodes; 0 for no limit

@@ -1,4 +1,4 @@
-//! Counts the runs of a node by their source.
+//! Counts where the runs of a node come from, and the pages that look-ups read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,19 +11,38 @@ pub enum RunSource {
     Column,
     /// Other runs, from which it was merged.
     Merge,
+    /// A file beside the table, where its pages stay.
+    Pages,
 }
 
 impl RunSource {
     /// The sources' names in metrics.
-    pub const NAMES: [&str; 3] = ["file", "column", "merge"];
+    pub const NAMES: [&str; 4] = ["file", "column", "merge", "pages"];
 }
 
-/// The numbers of runs that a node has loaded, built or merged since its start.
+/// What became of a page that a look-up needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageOutcome {
+    /// It was read and searched.
+    Read,
+    /// It is not the page that was written.
+    Damaged,
+    /// It could not be read.
+    Failed,
+}
+
+impl PageOutcome {
+    /// The outcomes' names in metrics.
+    pub const NAMES: [&str; 3] = ["read", "damaged", "failed"];
+}
+
+/// The numbers of runs of a node since its start, and of the pages that look-ups read.
 #[derive(Debug, Default)]
 pub struct RunCounts {
     by_source: [AtomicU64; RunSource::NAMES.len()],
     /// The number of files that were refused because they are damaged or have an unknown format.
     refused: AtomicU64,
+    pages: [AtomicU64; PageOutcome::NAMES.len()],
 }
 
 impl RunCounts {
@@ -39,5 +58,14 @@ impl RunCounts {
     pub fn get(&self) -> ([u64; RunSource::NAMES.len()], u64) {
         let by_source = self.by_source.each_ref().map(|count| count.load(Ordering::Relaxed));
         (by_source, self.refused.load(Ordering::Relaxed))
+    }
+
+    pub fn page(&self, outcome: PageOutcome) {
+        self.pages[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of pages by outcome, in the order of [`PageOutcome::NAMES`].
+    pub fn get_pages(&self) -> [u64; PageOutcome::NAMES.len()] {
+        self.pages.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 }

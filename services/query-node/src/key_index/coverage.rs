@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use address::RowAddr;
 use arc_swap::{ArcSwap, Guard};
 use arrow_array::{Array, ArrayRef};
-use key_index::{DataFile, Found, KeyHasher, Run, RunSet};
+use key_index::{DataFile, Found, KeyHasher, PagedRun, Pages, Run, RunSet};
 use key_runs::{data_files, each_hash};
 use lake::Table;
 
@@ -46,7 +46,8 @@ pub struct Candidates {
     pub rows: Vec<RowAddr>,
     /// For each key, the index in `rows` at which its rows end.
     pub ends: Vec<u32>,
-    /// The positions, ascending, of the keys that more rows may have than are listed.
+    /// The positions of the keys that further rows may have, ascending: also those that could not be looked up, which
+    /// have no candidates.
     pub cut: Vec<u32>,
     /// The fragments that no run covers, ascending. Their rows may have the keys too.
     pub uncovered: Arc<[u32]>,
@@ -56,7 +57,7 @@ impl VersionFiles {
     /// Lists the files of a version that have `column`. No run covers them yet.
     pub fn new(table: &Table, column: &str) -> Self {
         let files = data_files(table, column).expect("the table has its key column");
-        let coverage = ArcSwap::from_pointee(Coverage::new(Vec::new(), &files));
+        let coverage = ArcSwap::from_pointee(Coverage::new(Vec::new(), Vec::new(), &files));
         Self { table: table.clone(), files, coverage, is_followed: AtomicBool::new(false) }
     }
 
@@ -81,37 +82,77 @@ impl VersionFiles {
         self.is_followed.swap(true, Ordering::Relaxed)
     }
 
-    /// Makes look-ups use those of `runs` that cover the most. All have the same seed and type of keys.
-    pub fn cover(&self, runs: Vec<Arc<Run>>) {
-        self.coverage.store(Arc::new(Coverage::new(runs, &self.files)));
+    /// Makes look-ups use those of the runs in memory, and of the paged ones, that cover the most. All have the same seed
+    /// and type of keys.
+    pub fn cover(&self, runs: Vec<Arc<Run>>, paged: Vec<Arc<PagedRun>>) {
+        self.coverage.store(Arc::new(Coverage::new(runs, paged, &self.files)));
     }
 
-    /// Returns the rows that may have these keys. Waits only if the deletions of a fragment with candidates have not
-    /// been loaded yet.
+    /// Returns the coverage, for look-ups that wait.
+    pub fn coverage_to_keep(&self) -> Arc<Coverage> {
+        self.coverage.load_full()
+    }
+
+    /// Returns the rows that may have these keys, if all runs are in memory. Waits only for deletions of fragments with
+    /// candidates that have not been loaded yet.
     ///
     /// # Errors
-    /// Errors of the store. Keys of another type than the column's are an error too, and a defect.
-    pub async fn candidates(&self, keys: &ArrayRef) -> Result<Candidates> {
+    /// Errors of the store, or of keys of another type than the column's, which are a defect.
+    pub async fn candidates_in_memory(&self, keys: &ArrayRef) -> Result<Candidates> {
         loop {
             let mut unloaded = Vec::new();
-            let candidates = self.loaded_candidates(keys, &mut unloaded)?;
+            let candidates = {
+                let coverage = self.coverage();
+                // Runs may be replaced by others with another seed, so keys are hashed for the runs that are searched.
+                let hashes = coverage.hashes(keys)?;
+                self.loaded_candidates(&coverage, &hashes, &Pages::default(), &mut unloaded)
+            };
             if unloaded.is_empty() {
                 return Ok(candidates);
             }
-            unloaded.sort_unstable();
-            unloaded.dedup();
-            for fragment in unloaded {
-                self.table.deleted(fragment).await?;
-            }
+            self.load_deletions(unloaded).await?;
         }
+    }
+
+    /// Returns the rows that may have keys with these hashes. `pages` has the pages that the look-up needs, as far as
+    /// they could be read. Waits like [`candidates_in_memory`](Self::candidates_in_memory).
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn candidates_in(
+        &self,
+        coverage: &Coverage,
+        hashes: &[u64],
+        pages: &Pages,
+    ) -> Result<Candidates> {
+        loop {
+            let mut unloaded = Vec::new();
+            let candidates = self.loaded_candidates(coverage, hashes, pages, &mut unloaded);
+            if unloaded.is_empty() {
+                return Ok(candidates);
+            }
+            self.load_deletions(unloaded).await?;
+        }
+    }
+
+    async fn load_deletions(&self, mut fragments: Vec<u32>) -> Result<()> {
+        fragments.sort_unstable();
+        fragments.dedup();
+        for fragment in fragments {
+            self.table.deleted(fragment).await?;
+        }
+        Ok(())
     }
 
     /// Returns the candidates. Puts fragments whose deletions are not known into `unloaded`; their rows are taken for
     /// live.
-    fn loaded_candidates(&self, keys: &ArrayRef, unloaded: &mut Vec<u32>) -> Result<Candidates> {
-        let coverage = self.coverage();
-        // Runs may be replaced by others with another seed, so keys are hashed for the runs that are searched.
-        let hashes = coverage.hashes(keys)?;
+    fn loaded_candidates(
+        &self,
+        coverage: &Coverage,
+        hashes: &[u64],
+        pages: &Pages,
+        unloaded: &mut Vec<u32>,
+    ) -> Candidates {
         let unloaded = RefCell::new(unloaded);
         let is_live = |addr: RowAddr| match self.table.is_missing(addr) {
             Some(is_missing) => !is_missing,
@@ -121,38 +162,42 @@ impl VersionFiles {
             }
         };
         let mut found = Found::default();
-        coverage.set.lookup(&hashes, CANDIDATES_MAX, is_live, &mut found);
+        coverage.set.lookup(hashes, pages, CANDIDATES_MAX, is_live, &mut found);
         let mut candidates =
             Candidates { uncovered: Arc::clone(&coverage.uncovered), ..Default::default() };
         candidates.rows.reserve(found.rows().len());
         candidates.ends.reserve(hashes.len());
         for (key, hash) in hashes.iter().enumerate() {
             let start = candidates.rows.len();
-            if found.has_more(key) {
+            if found.is_unread(key) {
+                // Any row may have the key.
                 candidates.cut.push(key as u32);
-                candidates.rows.extend(lowest(&coverage.set, *hash, is_live));
+            } else if found.has_more(key) {
+                candidates.cut.push(key as u32);
+                candidates.rows.extend(lowest(&coverage.set, *hash, pages, is_live));
             } else {
                 candidates.rows.extend_from_slice(found.rows_of(key));
             }
             candidates.rows[start..].sort_unstable();
             candidates.ends.push(candidates.rows.len() as u32);
         }
-        Ok(candidates)
+        candidates
     }
 }
 
 impl Coverage {
-    fn new(runs: Vec<Arc<Run>>, files: &[DataFile]) -> Self {
-        let set = RunSet::new(runs, files).expect("the runs are alike");
+    fn new(runs: Vec<Arc<Run>>, paged: Vec<Arc<PagedRun>>, files: &[DataFile]) -> Self {
+        let set = RunSet::new(runs, paged, files).expect("the runs are alike");
         let mut uncovered: Vec<u32> = set.uncovered().iter().map(|file| file.fragment).collect();
         uncovered.sort_unstable();
-        let hasher = set.runs().next().map(|run| run.hasher());
+        let of_runs = set.runs().next().map(|run| run.hasher());
+        let hasher = of_runs.or_else(|| set.paged().next().map(|run| run.hasher()));
         Self { set, hasher, uncovered: uncovered.into() }
     }
 
-    /// Returns the hashes of keys. A null key gets the hash 0 and may have candidates, but no row turns out to have it.
-    /// Without a run, all hashes are 0.
-    fn hashes(&self, keys: &ArrayRef) -> Result<Vec<u64>> {
+    /// Returns the hashes of keys. Null gets the hash of some other key: no row proves it. Without a run, all hashes are
+    /// 0.
+    pub fn hashes(&self, keys: &ArrayRef) -> Result<Vec<u64>> {
         let Some(hasher) = &self.hasher else { return Ok(vec![0; keys.len()]) };
         let mut hashes = Vec::with_capacity(keys.len());
         each_hash(hasher, keys, |hash| hashes.push(hash.unwrap_or_default()))
@@ -162,7 +207,12 @@ impl Coverage {
 }
 
 /// Returns the [`CANDIDATES_MAX`] live candidates of a key with the lowest addresses.
-fn lowest(set: &RunSet, hash: u64, is_live: impl Fn(RowAddr) -> bool) -> Vec<RowAddr> {
+fn lowest(
+    set: &RunSet,
+    hash: u64,
+    pages: &Pages,
+    is_live: impl Fn(RowAddr) -> bool,
+) -> Vec<RowAddr> {
     let lowest = RefCell::new(BinaryHeap::new());
     let collect = |addr: RowAddr| {
         let mut lowest = lowest.borrow_mut();
@@ -176,6 +226,10 @@ fn lowest(set: &RunSet, hash: u64, is_live: impl Fn(RowAddr) -> bool) -> Vec<Row
         // No row counts as live, so the limit is not reached and every candidate is seen.
         false
     };
-    set.lookup(&[hash], 0, collect, &mut Found::default());
-    lowest.into_inner().into_vec()
+    let mut found = Found::default();
+    set.lookup(&[hash], pages, 0, collect, &mut found);
+    match found.is_unread(0) {
+        true => Vec::new(),
+        false => lowest.into_inner().into_vec(),
+    }
 }

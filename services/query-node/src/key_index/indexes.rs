@@ -7,7 +7,7 @@ use key_runs::{KeyColumn, key_type};
 use lake::Table;
 use tokio::runtime::Handle;
 
-use super::counts::{RunCounts, RunSource};
+use super::counts::{PageOutcome, RunCounts, RunSource};
 use super::memory::KeyIndexMemory;
 use super::runs::TableRuns;
 use super::version::VersionKeys;
@@ -34,6 +34,12 @@ impl KeyIndexes {
     /// the start.
     pub fn run_counts(&self) -> ([u64; RunSource::NAMES.len()], u64) {
         self.counts.get()
+    }
+
+    /// Returns the number of pages that look-ups needed, by outcome, in the order of [`PageOutcome::NAMES`], since the
+    /// start.
+    pub fn page_counts(&self) -> [u64; PageOutcome::NAMES.len()] {
+        self.counts.get_pages()
     }
 
     /// Returns the maximum memory of all indexes and the part in use, in bytes.

@@ -9,8 +9,12 @@ pub struct KeyIndexReport {
     pub is_wanted: bool,
     /// The number of runs that look-ups probe.
     pub runs: usize,
-    /// The number of them that were loaded from files beside the table.
+    /// The number of them that were loaded into memory from files beside the table.
     pub runs_loaded: usize,
+    /// The number of them whose pages stay in files beside the table.
+    pub runs_paged: usize,
+    /// The size of these pages, in bytes.
+    pub paged_bytes: u64,
     /// The memory of all runs of the table, of other versions too, in bytes.
     pub bytes: u64,
     /// The rows of the version, deleted ones included, that no run covers.

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
+use futures::FutureExt;
 use lake::Table;
 
 use super::coverage::{Candidates, VersionFiles};
+use super::page_reads::candidates_with_pages;
 use super::report::KeyIndexReport;
 use super::runs::{RunsReport, TableRuns};
 use crate::error::Result;
@@ -43,7 +45,12 @@ impl VersionKeys {
         self.runs.follow(&self.files);
     }
 
-    /// Returns whether the runs cover at least one of the version's files, or the version has no files.
+    /// Waits until no run is being looked for, loaded, built or merged.
+    pub async fn settled(&self) {
+        self.runs.settled().await;
+    }
+
+    /// Returns whether the runs know anything of the version: at least one of its files is covered, or it has none.
     pub fn covers_any(&self) -> bool {
         let (files, uncovered) = (self.files.files().len(), self.files.coverage().uncovered.len());
         uncovered < files || files == 0
@@ -54,13 +61,18 @@ impl VersionKeys {
         self.files.coverage().uncovered.is_empty()
     }
 
-    /// Returns the rows that may have these keys, which are values of the column's type. Waits only if the deletions of
-    /// a fragment with candidates have not been loaded yet.
+    /// Returns the rows that may have these keys, which are values of the column's type. If all runs are in memory, it
+    /// waits only for deletions of fragments with candidates that have not been loaded yet. Otherwise it reads pages, and
+    /// is pending when it is first polled, so that the reads begin in the background.
     ///
     /// # Errors
     /// Errors of the store. Keys of another type are an error too, and a defect.
     pub async fn candidates(&self, keys: &ArrayRef) -> Result<Candidates> {
-        self.files.candidates(keys).await
+        if self.files.coverage().set.paged().next().is_none() {
+            return self.files.candidates_in_memory(keys).await;
+        }
+        tokio::task::yield_now().await;
+        candidates_with_pages(&self.files, &self.runs, keys).boxed().await
     }
 
     /// Returns the state of the index.
@@ -70,8 +82,10 @@ impl VersionKeys {
         let RunsReport { is_wanted, bytes, runs_loaded, fault } = self.runs.report(&coverage.set);
         KeyIndexReport {
             is_wanted,
-            runs: coverage.set.runs().count(),
+            runs: coverage.set.runs().count() + coverage.set.paged().count(),
             runs_loaded,
+            runs_paged: coverage.set.paged().count(),
+            paged_bytes: coverage.set.paged().map(|run| run.paged_bytes()).sum(),
             bytes,
             uncovered_rows: uncovered.map(|info| u64::from(info.physical_rows)).sum(),
             fault,

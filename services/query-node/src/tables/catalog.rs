@@ -34,7 +34,7 @@ use super::idle::{OpenedInFolder, to_close};
 use super::open::OpenTable;
 use crate::config::{QueryConfig, TableConfig};
 use crate::error::{QueryError, Result};
-use crate::key_index::{KeyIndexes, RunSource};
+use crate::key_index::{KeyIndexes, PageOutcome, RunSource};
 use crate::recall_curves::{CurveCounts, LOOK_EVERY};
 
 /// Maximum number of tables that are checked for new versions concurrently.
@@ -121,6 +121,12 @@ impl Catalog {
     /// refused, since the start.
     pub fn key_index_runs(&self) -> ([u64; RunSource::NAMES.len()], u64) {
         self.key_indexes.run_counts()
+    }
+
+    /// Returns the number of pages of key indexes that look-ups needed, by outcome, in the order of
+    /// [`PageOutcome::NAMES`], since the start.
+    pub fn key_index_pages(&self) -> [u64; PageOutcome::NAMES.len()] {
+        self.key_indexes.page_counts()
     }
 
     /// Returns the number of files of recall curves that were refused since the start.

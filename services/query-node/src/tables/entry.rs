@@ -161,13 +161,20 @@ impl Entry {
         });
     }
 
-    /// Loads the table's indexes, if its configuration asks for it.
+    /// Loads the table's indexes, if its configuration asks for it: those of Lance, and the key index.
     pub async fn load_indexes(&self, open: &OpenTable, patience: Duration) {
         if !self.config.warm_indexes {
             return;
         }
         let began = Instant::now();
-        let loaded = tokio::time::timeout(patience, open.table.prewarm().boxed()).await;
+        let load = async {
+            open.table.prewarm().boxed().await?;
+            if let Some(keys) = &open.keys {
+                keys.settled().await;
+            }
+            lake::Result::Ok(())
+        };
+        let loaded = tokio::time::timeout(patience, load).await;
         let (table, version, took) = (&self.name, open.version(), began.elapsed());
         match loaded {
             Ok(Ok(())) => info!(table, version, ?took, "the indexes are loaded"),

@@ -36,7 +36,7 @@ pub fn with_metrics(config: QueryConfig) -> QueryConfig {
     QueryConfig { telemetry: TelemetryConfig { metrics_listen, ..Default::default() }, ..config }
 }
 
-async fn key_index(client: &QueryClient) -> Option<KeyIndex> {
+pub async fn key_index(client: &QueryClient) -> Option<KeyIndex> {
     client.describe("t", 0).await.unwrap().response.key_index
 }
 

@@ -13,6 +13,7 @@ mod follow;
 mod fuzz;
 mod get;
 mod http;
+mod key_pages;
 mod key_runs;
 mod keys;
 mod lookups;

@@ -13,6 +13,7 @@ mod fetch_oracle;
 mod folders;
 mod index_files;
 mod isolation;
+mod key_pages;
 mod key_runs;
 mod key_types;
 mod keys;

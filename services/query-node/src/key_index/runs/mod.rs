@@ -1,28 +1,31 @@
 //! The runs of one key column of a table, and the task that loads, builds and merges them.
 //!
-//! Each time the task begins and a version has data files without a run, it lists the files of persisted runs, and
-//! opens one after the other, largest first, until every data file has a run. What they do not cover is built from the
-//! key column. A persisted run is used only if it has the seed of the runs that the table already has. If there are
-//! none, it may have any seed.
+//! Each time the task begins and a version has data files without a run, it lists the files of persisted runs, and opens
+//! one after the other, largest first, until no data file is missing (`persisted.rs`). What they do not cover is built
+//! from the key column. A persisted run must have the seed of the runs that are there; without one, any seed is taken.
+
+mod page_faults;
+mod persisted;
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use bytesize::ByteSize;
-use key_index::{DataFile, Run, RunFacts, RunSet, next_merge};
-use key_runs::{
-    KeyColumn, ROWS_TOGETHER, RunFile, RunFileError, RunFiles, RunHead, build_run, first_together,
-};
-use lake::{LakeError, Table};
+use key_index::{DataFile, PagedRun, Run, RunFacts, RunSet, next_merge};
+use key_runs::{KeyColumn, ROWS_TOGETHER, RunFile, build_run, first_together};
+use lake::Table;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::counts::{RunCounts, RunSource};
 use super::coverage::VersionFiles;
 use super::error::RunError;
 use super::memory::{KeyIndexMemory, Reserved};
+use persisted::Persisted;
 
 /// The runs of one key column of a table, for all its versions in use.
 #[derive(Debug)]
@@ -31,10 +34,12 @@ pub struct TableRuns {
     table: String,
     column: KeyColumn,
     memory: Arc<KeyIndexMemory>,
-    counts: Arc<RunCounts>,
+    pub(super) counts: Arc<RunCounts>,
     background: Handle,
     /// Whether somebody has looked up a key. Before that, runs are loaded but not built.
     is_looked_up: AtomicBool,
+    /// Whether runs are being looked for, loaded, built or merged.
+    is_busy: watch::Sender<bool>,
     state: Mutex<RunsState>,
 }
 
@@ -44,7 +49,7 @@ pub struct RunsReport {
     pub is_wanted: bool,
     /// The memory of all runs.
     pub bytes: u64,
-    /// The number of a set's runs that were loaded from files.
+    /// The number of a set's runs that were loaded into memory.
     pub runs_loaded: usize,
     /// The reason why the last attempt to build or merge a run failed.
     pub fault: Option<Arc<str>>,
@@ -56,8 +61,12 @@ struct RunsState {
     is_wanted: bool,
     /// Whether persisted runs were looked for, when the first version was opened.
     is_looked_for: bool,
+    /// Whether they are being looked for now.
+    is_looking: bool,
     is_building: bool,
     runs: Vec<HeldRun>,
+    /// The runs whose pages stay in their files.
+    paged: Vec<HeldPagedRun>,
     /// The files of persisted runs that the task has not opened, smallest first; `None` until it has listed them.
     unopened: Option<Vec<RunFile>>,
     /// The names of files that were opened, whether they could be used or not. They are not opened again: a file never
@@ -69,14 +78,25 @@ struct RunsState {
     /// The versions that the runs cover.
     versions: Vec<Weak<VersionFiles>>,
     fault: Option<Arc<str>>,
+    /// When a page could last not be used, and the log said so.
+    page_warned: Option<Instant>,
 }
 
-/// A run and its memory.
+/// A run in memory.
 #[derive(Debug)]
 struct HeldRun {
     run: Arc<Run>,
     source: RunSource,
     held: Reserved,
+}
+
+/// A run whose pages stay in its file, and the memory of its head.
+#[derive(Debug)]
+struct HeldPagedRun {
+    run: Arc<PagedRun>,
+    held: Reserved,
+    /// Whether a page of it was damaged.
+    is_damaged: bool,
 }
 
 /// The next step of the task. The new run takes the place of `replaced`.
@@ -100,8 +120,8 @@ impl TableRuns {
         background: Handle,
     ) -> Arc<Self> {
         let (table, is_looked_up) = (table.to_owned(), AtomicBool::new(false));
-        let state = Mutex::default();
-        Arc::new(Self { table, column, memory, counts, background, is_looked_up, state })
+        let (is_busy, state) = (watch::Sender::new(false), Mutex::default());
+        Arc::new(Self { table, column, memory, counts, background, is_looked_up, is_busy, state })
     }
 
     pub fn column(&self) -> &KeyColumn {
@@ -117,19 +137,35 @@ impl TableRuns {
             return self.join(&mut state, version, None);
         }
         if !std::mem::replace(&mut state.is_looked_for, true) {
+            state.is_looking = true;
+            self.note_busy(&state);
             let (runs, version) = (Arc::clone(self), Arc::clone(version));
             self.background.spawn(async move {
-                match runs.listed(version.table()).await {
+                let listed = runs.listed(version.table()).await;
+                let mut state = runs.state();
+                state.is_looking = false;
+                match listed {
                     Ok(listed) if listed.is_empty() => {}
-                    Ok(listed) => runs.join(&mut runs.state(), &version, Some(listed)),
+                    Ok(listed) => runs.join(&mut state, &version, Some(listed)),
                     // The next version looks again.
-                    Err(_) => runs.state().is_looked_for = false,
+                    Err(_) => state.is_looked_for = false,
                 }
+                runs.note_busy(&state);
             });
         }
     }
 
-    /// Returns whether somebody has looked up a key.
+    /// Waits until runs are neither looked for, loaded, built nor merged.
+    pub async fn settled(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.is_busy.subscribe().wait_for(|is_busy| !is_busy).await;
+    }
+
+    fn note_busy(&self, state: &RunsState) {
+        self.is_busy.send_replace(state.is_looking || state.is_building);
+    }
+
+    /// Whether somebody has looked up a key.
     pub fn is_looked_up(&self) -> bool {
         self.is_looked_up.load(Ordering::Relaxed)
     }
@@ -155,7 +191,7 @@ impl TableRuns {
         state.is_wanted = true;
         if !version.set_followed() {
             state.versions.push(Arc::downgrade(version));
-            version.cover(state.all_runs());
+            state.cover(version);
             self.begin(state, listed);
         }
     }
@@ -180,7 +216,7 @@ impl TableRuns {
         };
         RunsReport {
             is_wanted: state.is_wanted,
-            bytes: state.runs.iter().map(|it| it.held.bytes()).sum(),
+            bytes: state.held().map(Reserved::bytes).sum(),
             runs_loaded: state.runs.iter().filter(is_loaded).count(),
             fault: state.fault.clone(),
         }
@@ -195,6 +231,7 @@ impl TableRuns {
         let is_as_full = state.full_at.is_some() && state.full_at == Some(self.room(state));
         if !is_as_full && !std::mem::replace(&mut state.is_building, true) {
             (state.unopened, state.full_at) = (listed, None);
+            self.note_busy(state);
             let runs = Arc::clone(self);
             self.background.spawn(async move {
                 loop {
@@ -224,6 +261,7 @@ impl TableRuns {
     fn give_up(&self, error: &RunError) {
         let mut state = self.state();
         state.is_building = false;
+        self.note_busy(&state);
         let is_full = matches!(error, RunError::Full { .. });
         state.full_at = is_full.then(|| self.room(&state));
         let fault = error.to_string();
@@ -246,8 +284,12 @@ impl TableRuns {
                 self.state().unopened = Some(listed);
                 return Ok(true);
             }
-            Work::Load { table, file } => match self.loaded(&table, &file).await {
-                Some((run, held)) => (run, RunSource::File, held, Vec::new()),
+            Work::Load { table, file } => match self.opened(&table, &file).await {
+                Some(Persisted::Loaded(run, held)) => (run, RunSource::File, held, Vec::new()),
+                Some(Persisted::Paged(run, held)) => {
+                    self.add_paged(run, held);
+                    return Ok(true);
+                }
                 None => return Ok(true),
             },
             Work::Build { files, replaced } => {
@@ -279,80 +321,12 @@ impl TableRuns {
         Ok(true)
     }
 
-    /// Lists the files of persisted runs that were not opened yet, smallest first.
-    ///
-    /// # Errors
-    /// If the store does not list them, which is logged.
-    async fn listed(&self, table: &Table) -> Result<Vec<RunFile>, LakeError> {
-        let files = async { RunFiles::of(table).await?.list().await };
-        let (name, column) = (&self.table, &self.column.name);
-        let mut files = files.await.inspect_err(|error| {
-            let note = "what is looked up is built from the key column";
-            warn!(table = name, column, "its persisted runs can't be listed: {error}; {note}");
-        })?;
-        files.reverse();
+    /// Adds a run whose pages stay in its file, for all versions.
+    fn add_paged(&self, run: PagedRun, held: Reserved) {
+        self.counts.made(RunSource::Pages);
         let mut state = self.state();
-        state.opened.retain(|name| files.iter().any(|file| file.name == *name));
-        files.retain(|file| !state.opened.contains(&file.name));
-        Ok(files)
-    }
-
-    /// Loads a persisted run and reserves its memory. `None` if it is not needed, does not fit, or can't be used.
-    async fn loaded(&self, table: &Table, file: &RunFile) -> Option<(Run, Reserved)> {
-        let files = RunFiles::of(table).await.ok()?;
-        let error = match self.load(&files, file).await {
-            Ok(loaded) => return loaded,
-            Err(error) => error,
-        };
-        let (name, column, file_path) = (&self.table, &self.column.name, files.path_of(&file.name));
-        let note = "its rows are indexed from the key column";
-        match &error {
-            RunFileError::Table(_) => {
-                warn!(table = name, column, "{file_path} can't be read: {error}; {note}");
-            }
-            RunFileError::Refused(_) => {
-                self.counts.refused();
-                let uri = table.uri();
-                warn!(
-                    table = name,
-                    column,
-                    "{file_path} is not used: {error}; {note}; \
-                     write it again: `bireme index --table {uri} --key-runs`"
-                );
-            }
-        }
-        None
-    }
-
-    async fn load(
-        &self,
-        files: &RunFiles,
-        file: &RunFile,
-    ) -> Result<Option<(Run, Reserved)>, RunFileError> {
-        // A file consists mostly of pages, which take as much memory as they have bytes in the file.
-        if self.memory.used().saturating_add(file.bytes) > self.memory.max {
-            return Ok(None);
-        }
-        self.state().opened.insert(file.name.clone());
-        let Some(reader) = files.open(&file.name).await? else { return Ok(None) };
-        let Some(held) = self.memory.reserve(reader.bytes_max()) else { return Ok(None) };
-        let head = reader.head().await?;
-        match self.needs(&head) {
-            true => Ok(Some((head.load().await?, held))),
-            false => Ok(None),
-        }
-    }
-
-    /// Returns whether a persisted run can be used together with the existing runs, and covers a file without a run.
-    fn needs(&self, head: &RunHead) -> bool {
-        let files: HashSet<&DataFile> = head.files().iter().collect();
-        let state = self.state();
-        let is_like_others = state.seed().is_none_or(|seed| seed == head.seed());
-        let versions = state.versions_in_use();
-        let mut missing = versions.iter().flat_map(|version| state.without_run(version));
-        head.key_type() == self.column.key_type
-            && is_like_others
-            && missing.any(|file| files.contains(&file))
+        state.paged.push(HeldPagedRun { run: Arc::new(run), held, is_damaged: false });
+        state.cover_all();
     }
 
     fn reserve(&self, bytes: u64) -> Result<Reserved, RunError> {
@@ -371,9 +345,7 @@ impl TableRuns {
         let mut state = self.state();
         state.runs.retain(|it| !replaced.iter().any(|run| Arc::ptr_eq(run, &it.run)));
         state.runs.push(new);
-        for version in state.versions_in_use() {
-            version.cover(state.all_runs());
-        }
+        state.cover_all();
     }
 
     /// Drops runs that no version needs, and chooses what to do next. `None` if nothing is left to do: the task must
@@ -388,6 +360,7 @@ impl TableRuns {
             versions.iter().flat_map(|version| version.files()).cloned().collect();
         state.versions.retain(|version| version.strong_count() > 0);
         state.runs.retain(|it| it.run.files().iter().any(|file| live.contains(file)));
+        state.paged.retain(|it| it.run.files().iter().any(|file| live.contains(file)));
         let facts: Vec<RunFacts> = state.runs.iter().map(|it| facts(&it.run, &live)).collect();
         if let Some(merge) = next_merge(&facts) {
             let replaced = merge.runs.iter().map(|&at| Arc::clone(&state.runs[at].run));
@@ -407,15 +380,15 @@ impl TableRuns {
                 continue;
             }
             let table = version.table().clone();
-            if let Err(error) = self.check_room(&missing, 0) {
-                full = full.or(Some(error));
-                continue;
-            }
             let Some(unopened) = &mut state.unopened else { return Ok(Some(Work::List { table })) };
             if let Some(file) = unopened.pop() {
                 return Ok(Some(Work::Load { table, file }));
             }
             if !self.is_looked_up() {
+                // What is missing is built from the first look-up on.
+                if let Err(error) = self.check_room(&missing, 0) {
+                    full = full.or(Some(error));
+                }
                 continue;
             }
             match self.first_to_build(missing) {
@@ -430,6 +403,7 @@ impl TableRuns {
             return Err(error);
         }
         state.is_building = false;
+        self.note_busy(&state);
         if state.fault.take().is_some() {
             let (table, column) = (&self.table, &self.column.name);
             info!(table, column, "the key index covers the table again");
@@ -463,13 +437,28 @@ impl TableRuns {
 }
 
 impl RunsState {
-    fn all_runs(&self) -> Vec<Arc<Run>> {
-        self.runs.iter().map(|it| Arc::clone(&it.run)).collect()
+    /// Makes look-ups in a version use the runs that there are.
+    fn cover(&self, version: &VersionFiles) {
+        let runs = self.runs.iter().map(|it| Arc::clone(&it.run));
+        let paged = self.paged.iter().map(|it| Arc::clone(&it.run));
+        version.cover(runs.collect(), paged.collect());
+    }
+
+    /// Makes look-ups in all versions use the runs that there are.
+    fn cover_all(&self) {
+        self.versions_in_use().iter().for_each(|version| self.cover(version));
+    }
+
+    /// Returns the memory of all runs.
+    fn held(&self) -> impl Iterator<Item = &Reserved> {
+        let of_runs = self.runs.iter().map(|it| &it.held);
+        of_runs.chain(self.paged.iter().map(|it| &it.held))
     }
 
     /// Returns the seed of all runs, if there is one.
     fn seed(&self) -> Option<u64> {
-        self.runs.first().map(|it| it.run.seed())
+        let of_runs = self.runs.first().map(|it| it.run.seed());
+        of_runs.or_else(|| self.paged.first().map(|it| it.run.seed()))
     }
 
     /// Returns the versions in use, newest first.
@@ -481,7 +470,9 @@ impl RunsState {
 
     /// Returns the version's files that are in no run.
     fn without_run(&self, version: &VersionFiles) -> Vec<DataFile> {
-        let covered: HashSet<&DataFile> = self.runs.iter().flat_map(|it| it.run.files()).collect();
+        let of_runs = self.runs.iter().flat_map(|it| it.run.files());
+        let of_paged = self.paged.iter().flat_map(|it| it.run.files());
+        let covered: HashSet<&DataFile> = of_runs.chain(of_paged).collect();
         version.files().iter().filter(|file| !covered.contains(file)).cloned().collect()
     }
 }

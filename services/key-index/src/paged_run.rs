@@ -1,0 +1,201 @@
+//! A run whose pages stay in its file: only the head, and where the spilled entries of each page begin, are in memory.
+//!
+//! ```text
+//! in memory   4 bytes per page: its CRC32C; 8 more per page of spilled entries: its first entry; the data files
+//! in the file pages of buckets, pages of spilled entries (head.rs draws the file)
+//! ```
+//!
+//! A look-up needs the page of the hash's bucket. If the bucket has spilled entries and the tag may be one of them, it
+//! needs pages of spilled entries too: nearly always one. A page is checked like a page that is loaded, so that look-ups
+//! in it can rely on it.
+
+use std::ops::{ControlFlow, Range};
+
+use crate::KeyIndexError;
+use crate::body::{MayBeSpilled, each_in_page};
+use crate::check::Checked;
+use crate::files::{DataFile, Files};
+use crate::geometry::{Geometry, Spot, page_and_line, with_form};
+use crate::head::page_checksum;
+use crate::key::KeyHasher;
+use crate::key_type::KeyType;
+use crate::line::{LINE_BYTES, Line, PAGE_BYTES};
+use crate::spill::Spilled;
+use crate::spill_bytes::{SPILLED_A_PAGE, from_page};
+
+/// The maximum number of pages of spilled entries that a look-up of a key needs in a run. At least 341 rows of a key
+/// that has spilled entries fit into them. A key with more is not looked up in the run.
+pub const SPILL_PAGES_MAX: u32 = 2;
+
+/// A run whose pages stay in its file.
+#[derive(Debug)]
+pub struct PagedRun {
+    pub(crate) name: String,
+    pub(crate) seed: u64,
+    pub(crate) key_type: KeyType,
+    pub(crate) files: Files,
+    pub(crate) entries: u64,
+    pub(crate) geometry: Geometry,
+    pub(crate) head_bytes: u64,
+    pub(crate) spilled: u64,
+    /// The CRC32C of each page, those of buckets first.
+    pub(crate) checksums: Box<[u32]>,
+    /// The first entry of each page of spilled entries.
+    pub(crate) spill_begins: Box<[Spot]>,
+}
+
+/// A page of a run that was read from its file and checked.
+#[derive(Debug)]
+pub struct Page(Content);
+
+#[derive(Debug)]
+enum Content {
+    Buckets(Box<[Line]>),
+    Spilled(Vec<Spilled>),
+}
+
+impl PagedRun {
+    /// Returns the name of the run's file, which the caller gave.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the hasher that the run's hashes were made with.
+    pub fn hasher(&self) -> KeyHasher {
+        KeyHasher::new(self.seed, self.key_type)
+    }
+
+    /// Returns the seed of the table's hashes.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Returns the data files that the run covers.
+    pub fn files(&self) -> &[DataFile] {
+        self.files.list()
+    }
+
+    /// Returns the number of rows that have a key.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Returns the size of the pages, which are not in memory.
+    pub fn paged_bytes(&self) -> u64 {
+        self.checksums.len() as u64 * PAGE_BYTES as u64
+    }
+
+    /// Returns the memory that the run takes:
+    ///
+    /// ```text
+    /// 4 × pages of the file  +  8 × pages of spilled entries, 341 in each  +  52 × data files + their paths
+    /// ```
+    pub fn ram_bytes(&self) -> usize {
+        let begins = size_of_val(&self.spill_begins[..]);
+        size_of_val(&self.checksums[..]) + begins + self.files.ram_bytes() + self.name.len()
+    }
+
+    /// Returns the bytes of a page in the file.
+    pub fn bytes_of(&self, page: u32) -> Range<u64> {
+        let start = self.head_bytes + u64::from(page) * PAGE_BYTES as u64;
+        start..start + PAGE_BYTES as u64
+    }
+
+    /// Checks the bytes of a page.
+    ///
+    /// # Errors
+    /// [`KeyIndexError::CorruptPage`] if they are not the page that was written.
+    pub fn check(&self, page: u32, bytes: &[u8]) -> Result<Page, KeyIndexError> {
+        self.checked(page, bytes)
+            .map(Page)
+            .map_err(|reason| KeyIndexError::CorruptPage { page, reason })
+    }
+
+    fn checked(&self, page: u32, bytes: &[u8]) -> Result<Content, &'static str> {
+        let checksum = *self.checksums.get(page as usize).ok_or("it is after the end")?;
+        if bytes.len() != PAGE_BYTES {
+            return Err("it is truncated");
+        }
+        if checksum != page_checksum(bytes) {
+            return Err("wrong checksum");
+        }
+        let rows = self.files.rows();
+        if let Some(spill_page) = page.checked_sub(self.geometry.pages()) {
+            let mut entries = Vec::new();
+            from_page(bytes, self.spilled_in(spill_page), &mut entries)?;
+            return match entries.iter().all(|entry| entry.rank < rows) {
+                true => Ok(Content::Spilled(entries)),
+                false => Err("a spilled entry is of no row"),
+            };
+        }
+        let lines: Box<[Line]> =
+            bytes.as_chunks::<LINE_BYTES>().0.iter().map(|bytes| Line(*bytes)).collect();
+        with_form!(self.geometry, F => Checked::default().page::<F>(&lines, rows))?;
+        Ok(Content::Buckets(lines))
+    }
+
+    /// Returns the number of entries of a page of spilled entries.
+    fn spilled_in(&self, spill_page: u32) -> usize {
+        let before = u64::from(spill_page) * SPILLED_A_PAGE as u64;
+        self.spilled.saturating_sub(before).min(SPILLED_A_PAGE as u64) as usize
+    }
+
+    /// Returns the bucket and the tag of a hash.
+    pub(crate) fn spot(&self, hash: u64) -> Spot {
+        with_form!(self.geometry, F => self.geometry.spot::<F>(hash))
+    }
+
+    /// Returns the page of a bucket.
+    pub(crate) fn page_of(&self, spot: Spot) -> u32 {
+        // There are fewer than 2^32 pages.
+        with_form!(self.geometry, F => page_and_line::<F>(spot.bucket).0 as u32)
+    }
+
+    /// Returns the pages that have the spilled entries with the spot's bucket and tag, if there are any; `None` if they
+    /// are too many.
+    pub(crate) fn spill_pages_of(&self, spot: Spot) -> Option<Range<u32>> {
+        let begins = &self.spill_begins;
+        // The first of the entries may be the last ones of the page before.
+        let start = begins.partition_point(|begin| *begin < spot).saturating_sub(1) as u32;
+        let end = begins.partition_point(|begin| *begin <= spot) as u32;
+        let pages = self.geometry.pages();
+        (end - start <= SPILL_PAGES_MAX).then_some(pages + start..pages + end)
+    }
+
+    /// Calls `each` with the rank of every entry in a bucket's page that has the spot's tag, until it breaks. Returns
+    /// whether there may be others among the spilled entries; `None` if the page is of spilled entries.
+    pub(crate) fn each_in_bucket(
+        &self,
+        page: &Page,
+        spot: Spot,
+        each: impl FnMut(u32) -> ControlFlow<()>,
+    ) -> ControlFlow<(), Option<bool>> {
+        let Content::Buckets(lines) = &page.0 else { return ControlFlow::Continue(None) };
+        let MayBeSpilled(spilled) = with_form!(self.geometry, F => {
+            let (_, home) = page_and_line::<F>(spot.bucket);
+            each_in_page::<F>(lines, 0, home, spot.tag, each)?
+        });
+        ControlFlow::Continue(Some(spilled))
+    }
+
+    /// Returns whether a bucket's entries with the spot's tag may be among the spilled entries, by the bucket's page.
+    pub(crate) fn may_be_spilled(&self, page: &Page, spot: Spot) -> bool {
+        let all = self.each_in_bucket(page, spot, |_| ControlFlow::Continue(()));
+        matches!(all, ControlFlow::Continue(Some(true)))
+    }
+}
+
+impl Page {
+    /// Calls `each` with the rank of every spilled entry of a page that has the spot's bucket and tag, until it breaks.
+    pub(crate) fn each_spilled(
+        &self,
+        spot: Spot,
+        each: impl FnMut(u32) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let Content::Spilled(entries) = &self.0 else { return ControlFlow::Continue(()) };
+        let place = |entry: &Spilled| Spot { bucket: entry.bucket, tag: entry.tag };
+        let start = entries.partition_point(|entry| place(entry) < spot);
+        let ranks = entries[start..].iter().take_while(|entry| place(entry) == spot);
+        ranks.map(|entry| entry.rank).try_for_each(each)
+    }
+}

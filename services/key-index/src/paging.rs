@@ -1,0 +1,137 @@
+//! Opens a persisted run whose pages stay in its file.
+//!
+//! The head is read, and the pages of spilled entries once, to note the first entry of each. Pages of buckets are
+//! checked when look-ups read them.
+
+use std::ops::Range;
+
+use crate::check::is_possible;
+use crate::geometry::{Spot, with_form};
+use crate::head::{Head, page_checksum};
+use crate::line::{Form, PAGE_BYTES};
+use crate::paged_run::PagedRun;
+use crate::run_bytes::decode_head;
+use crate::spill::Spilled;
+use crate::spill_bytes::{SPILLED_A_PAGE, from_page};
+use crate::{DataFile, KeyIndexError, KeyType};
+
+/// Opens a persisted run whose pages stay in its file.
+#[derive(Debug)]
+pub struct Paging {
+    name: String,
+    head: Head,
+    head_bytes: u64,
+    spill_begins: Vec<Spot>,
+    last: Option<Spilled>,
+}
+
+impl Paging {
+    /// Returns the memory that opening a run takes at most, besides the pages that are given to
+    /// [`push`](Self::push): its head, what is decoded of it, and the first entries of the pages of spilled ones.
+    pub fn bytes_of(head_bytes: u64) -> u64 {
+        // The shortest entry of the list of files takes 56 bytes for 10 in the file. A checksum takes 4 bytes for 4 in
+        // the file, and the first entry of a page of spilled ones 8 more.
+        head_bytes.saturating_mul(7)
+    }
+
+    /// Begins to open the run in the file `name`, which has `file_bytes` bytes, from its head.
+    ///
+    /// # Errors
+    /// If the head is invalid, or the file has another length than it says.
+    pub fn new(name: &str, head: &[u8], file_bytes: u64) -> Result<Self, KeyIndexError> {
+        let head_bytes = head.len() as u64;
+        let head = decode_head(head, file_bytes)?;
+        let (spill_begins, last) = Default::default();
+        Ok(Self { name: name.to_owned(), head, head_bytes, spill_begins, last })
+    }
+
+    /// Returns the data files that the run covers.
+    pub fn files(&self) -> &[DataFile] {
+        self.head.files.list()
+    }
+
+    /// Returns the seed of the run's hashes.
+    pub fn seed(&self) -> u64 {
+        self.head.seed
+    }
+
+    /// Returns the type of the run's keys.
+    pub fn key_type(&self) -> KeyType {
+        self.head.key_type
+    }
+
+    /// Returns the bytes of the file that [`push`](Self::push) needs: the pages of spilled entries.
+    pub fn spill_bytes(&self) -> Range<u64> {
+        let page = |number: usize| self.head_bytes + (number * PAGE_BYTES) as u64;
+        page(self.head.geometry.pages() as usize)..page(self.head.checksums.len())
+    }
+
+    /// Adds the next pages of spilled entries, whole ones.
+    ///
+    /// # Errors
+    /// If one of them is damaged.
+    pub fn push(&mut self, pages: &[u8]) -> Result<(), KeyIndexError> {
+        let (pages, rest) = pages.as_chunks::<PAGE_BYTES>();
+        for page in pages {
+            let number = self.head.geometry.pages() + self.spill_begins.len() as u32;
+            with_form!(self.head.geometry, F => self.push_page::<F>(number, page))
+                .map_err(|reason| KeyIndexError::CorruptPage { page: number, reason })?;
+        }
+        match rest {
+            [] => Ok(()),
+            _ => Err(KeyIndexError::head("a part of a page was given to load")),
+        }
+    }
+
+    fn push_page<F: Form>(
+        &mut self,
+        number: u32,
+        page: &[u8; PAGE_BYTES],
+    ) -> Result<(), &'static str> {
+        let checksum = *self.head.checksums.get(number as usize).ok_or("it is after the end")?;
+        if checksum != page_checksum(page) {
+            return Err("wrong checksum");
+        }
+        let before = self.spill_begins.len() as u64 * SPILLED_A_PAGE as u64;
+        let count = self.head.spilled.saturating_sub(before).min(SPILLED_A_PAGE as u64);
+        let mut entries = Vec::with_capacity(SPILLED_A_PAGE);
+        from_page(page, count as usize, &mut entries)?;
+        let (geometry, rows) = (self.head.geometry, self.head.files.rows());
+        for entry in entries.iter().copied() {
+            if self.last.replace(entry).is_some_and(|last| last >= entry) {
+                return Err("spilled entries are not in order");
+            }
+            if !is_possible::<F>(entry, geometry, rows) {
+                return Err("a spilled entry is of no bucket or no row");
+            }
+        }
+        let first = entries.first().ok_or("a page has no spilled entry")?;
+        self.spill_begins.push(Spot { bucket: first.bucket, tag: first.tag });
+        Ok(())
+    }
+
+    /// Returns the run, once all pages of spilled entries were added.
+    ///
+    /// # Errors
+    /// If pages are missing.
+    pub fn finish(self) -> Result<PagedRun, KeyIndexError> {
+        let Self { name, head, head_bytes, spill_begins, .. } = self;
+        let Head { seed, key_type, geometry, entries, spilled, files, checksums } = head;
+        if geometry.pages() as usize + spill_begins.len() < checksums.len() {
+            return Err(KeyIndexError::head("it is truncated"));
+        }
+        let (checksums, spill_begins) = (checksums.into(), spill_begins.into());
+        Ok(PagedRun {
+            name,
+            seed,
+            key_type,
+            files,
+            entries,
+            geometry,
+            head_bytes,
+            spilled,
+            checksums,
+            spill_begins,
+        })
+    }
+}

@@ -1,0 +1,126 @@
+//! Runs whose pages stay in their files: opened with a few reads, and then read page by page.
+//!
+//! Every read is a range of the file, through the store that Lance reads with. So a query node that reads files through
+//! I/O nodes reads pages from their drives.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use key_index::{DataFile, KeyIndexError, KeyType, Loading, Page, PagedRun, Paging};
+use lake::{FilePath, LakeError};
+
+use crate::run_file::{RunFile, RunFileError, RunFiles};
+
+/// The maximum number of bytes of spilled entries that are read at once.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// A run whose head is about to be read.
+pub struct PagedReader {
+    file: RunFile,
+    head_bytes: u64,
+}
+
+/// A run whose head has been read.
+pub struct PagedHead {
+    file: RunFile,
+    head_bytes: u64,
+    paging: Paging,
+}
+
+impl RunFiles {
+    /// Begins to open a run whose pages stay in its file. `None` if it does not exist any more.
+    ///
+    /// # Errors
+    /// Errors of the store, and [`RunFileError::Refused`].
+    pub async fn open_paged(&self, file: &RunFile) -> Result<Option<PagedReader>, RunFileError> {
+        let first = 0..(Loading::PAGE_BYTES as u64).min(file.bytes);
+        if first.is_empty() {
+            return Err(KeyIndexError::CorruptHead { reason: "its head is truncated" }.into());
+        }
+        let Some(first) = self.bytes(&file.name, first).await? else { return Ok(None) };
+        let head_bytes = Loading::head_len(&first)? as u64;
+        match head_bytes > file.bytes {
+            true => Err(KeyIndexError::CorruptHead { reason: "its head is truncated" }.into()),
+            false => Ok(Some(PagedReader { file: file.clone(), head_bytes })),
+        }
+    }
+
+    /// Reads and checks a page of a run. `None` if the file does not exist any more.
+    ///
+    /// # Errors
+    /// Errors of the store, and [`RunFileError::Refused`].
+    pub async fn page(&self, run: &PagedRun, page: u32) -> Result<Option<Page>, RunFileError> {
+        let Some(bytes) = self.bytes(run.name(), run.bytes_of(page)).await? else {
+            return Ok(None);
+        };
+        Ok(Some(run.check(page, &bytes)?))
+    }
+
+    /// Returns the path of a file by which I/O nodes cache it.
+    pub fn file_path(&self, name: &str) -> Option<FilePath> {
+        self.files.file_path(name)
+    }
+
+    async fn bytes(&self, name: &str, range: Range<u64>) -> Result<Option<Bytes>, LakeError> {
+        self.files.read_range(name, range).await
+    }
+}
+
+impl PagedReader {
+    /// Returns the memory that reading the head takes at most.
+    pub fn bytes_max(&self) -> u64 {
+        Paging::bytes_of(self.head_bytes)
+    }
+
+    /// Reads the head. `None` if the file does not exist any more.
+    ///
+    /// # Errors
+    /// Errors of the store, and [`RunFileError::Refused`].
+    pub async fn head(self, files: &RunFiles) -> Result<Option<PagedHead>, RunFileError> {
+        let Self { file, head_bytes } = self;
+        let Some(head) = files.bytes(&file.name, 0..head_bytes).await? else { return Ok(None) };
+        let paging = Paging::new(&file.name, &head, file.bytes)?;
+        Ok(Some(PagedHead { file, head_bytes, paging }))
+    }
+}
+
+impl PagedHead {
+    /// Returns the data files that the run covers.
+    pub fn files(&self) -> &[DataFile] {
+        self.paging.files()
+    }
+
+    /// Returns the seed of the run's hashes.
+    pub fn seed(&self) -> u64 {
+        self.paging.seed()
+    }
+
+    /// Returns the type of the run's keys.
+    pub fn key_type(&self) -> KeyType {
+        self.paging.key_type()
+    }
+
+    /// Returns the memory that opening the run takes at most.
+    pub fn bytes_max(&self) -> u64 {
+        let Range { start, end } = self.paging.spill_bytes();
+        Paging::bytes_of(self.head_bytes) + (end - start).min(PIECE_BYTES)
+    }
+
+    /// Reads the spilled entries once, and returns the run. `None` if the file does not exist any more.
+    ///
+    /// # Errors
+    /// Errors of the store, and [`RunFileError::Refused`].
+    pub async fn open(self, files: &RunFiles) -> Result<Option<PagedRun>, RunFileError> {
+        let Self { file, mut paging, .. } = self;
+        let Range { mut start, end } = paging.spill_bytes();
+        while start < end {
+            let piece = start..end.min(start + PIECE_BYTES);
+            let Some(bytes) = files.bytes(&file.name, piece.clone()).await? else {
+                return Ok(None);
+            };
+            paging.push(&bytes)?;
+            start = piece.end;
+        }
+        Ok(Some(paging.finish()?))
+    }
+}

@@ -1,0 +1,134 @@
+//! Look-ups in runs whose pages stay in their files.
+//!
+//! ```text
+//! keys ──► hashes, in order ──a part at a time──► numbers of pages ──► reads, many at a time ──► pages ──► candidates
+//! ```
+//!
+//! Runs are ordered by hash, and so are the keys here: keys of a page follow each other, so each page is read once. The
+//! pages of one part are in memory at a time: at most [`PAGES_MAX`] pages of buckets, and the few pages of spilled entries
+//! that keys in them need. The number of look-ups at a time is bounded by `admission.rs`.
+
+use std::sync::Arc;
+
+use address::RowAddr;
+use arrow_array::ArrayRef;
+use futures::FutureExt;
+use futures::stream::{self, StreamExt};
+use key_index::{Page, PageId, PagedRun, Pages, RunSet};
+use key_runs::RunFiles;
+
+use super::counts::PageOutcome;
+use super::coverage::{Candidates, VersionFiles};
+use super::runs::TableRuns;
+use crate::error::Result;
+
+/// The maximum number of pages of buckets that a look-up holds: 2 MiB.
+const PAGES_MAX: usize = 512;
+
+/// The maximum number of pages that a look-up reads at the same time.
+const PAGES_READING_MAX: usize = 128;
+
+/// Returns the rows that may have these keys. Keys that need a page which can't be read, or is damaged, are among
+/// [`Candidates::cut`].
+///
+/// # Errors
+/// Errors of the store other than those of pages, or of keys of another type than the column's, which are a defect.
+pub async fn candidates_with_pages(
+    version: &VersionFiles,
+    runs: &Arc<TableRuns>,
+    keys: &ArrayRef,
+) -> Result<Candidates> {
+    let coverage = version.coverage_to_keep();
+    let reader = PageReader { files: RunFiles::of(version.table()).await?, runs, version };
+    let hashes = coverage.hashes(keys)?;
+    let mut order: Vec<u32> = (0..hashes.len() as u32).collect();
+    order.sort_unstable_by_key(|&key| hashes[key as usize]);
+    let part_keys = PAGES_MAX / coverage.set.paged().count().max(1);
+    let mut pages = Pages::default();
+    // The rows of all keys, in the order of hashes, and for each key the place of its rows in there.
+    let mut rows: Vec<RowAddr> = Vec::new();
+    let mut places = vec![0..0; hashes.len()];
+    let mut cut = Vec::new();
+    for part in order.chunks(part_keys) {
+        let hashes: Vec<u64> = part.iter().map(|&key| hashes[key as usize]).collect();
+        reader.read_for(&coverage.set, &hashes, &mut pages).await;
+        let found = version.candidates_in(&coverage, &hashes, &pages).await?;
+        let first = rows.len();
+        let starts = [0].into_iter().chain(found.ends.iter().copied());
+        for ((&key, start), &end) in part.iter().zip(starts).zip(&found.ends) {
+            places[key as usize] = first + start as usize..first + end as usize;
+        }
+        rows.extend_from_slice(&found.rows);
+        cut.extend(found.cut.iter().map(|&at| part[at as usize]));
+    }
+    cut.sort_unstable();
+    let uncovered = Arc::clone(&coverage.uncovered);
+    let mut candidates = Candidates { cut, uncovered, ..Candidates::default() };
+    for place in places {
+        candidates.rows.extend_from_slice(&rows[place]);
+        candidates.ends.push(candidates.rows.len() as u32);
+    }
+    Ok(candidates)
+}
+
+/// Reads pages of the runs that cover a version.
+struct PageReader<'a> {
+    files: RunFiles,
+    runs: &'a Arc<TableRuns>,
+    version: &'a VersionFiles,
+}
+
+impl PageReader<'_> {
+    /// Reads the pages that look-ups of these hashes need and `pages` lacks. Removes pages that they don't need.
+    async fn read_for(&self, set: &RunSet, hashes: &[u64], pages: &mut Pages) {
+        pages.keep(&set.needed_pages(hashes, pages));
+        loop {
+            let mut missing = set.needed_pages(hashes, pages);
+            missing.retain(|id| !pages.contains(id));
+            if missing.is_empty() {
+                return;
+            }
+            let read = |id: PageId| async move { (id, self.read(set, id).await) }.boxed();
+            let reads: Vec<_> = missing.into_iter().map(read).collect();
+            let mut reads = stream::iter(reads).buffer_unordered(PAGES_READING_MAX);
+            while let Some((id, page)) = reads.next().await {
+                pages.insert(id, page);
+            }
+        }
+    }
+
+    /// Reads a page. `None` if it can't be used, which is counted and logged.
+    async fn read(&self, set: &RunSet, id: PageId) -> Option<Page> {
+        let run = set.paged_run(id);
+        let error = match self.files.page(run, id.page).await {
+            Ok(Some(page)) => {
+                self.runs.count_page(PageOutcome::Read);
+                return Some(page);
+            }
+            Ok(None) => None,
+            Err(error) => Some(error),
+        };
+        let path = self.files.path_of(run.name());
+        let is_gone = match error {
+            None => {
+                self.runs.count_page(PageOutcome::Failed);
+                true
+            }
+            Some(error) => {
+                let is_logged =
+                    self.runs.page_is_unusable(run, &path, self.version.table().uri(), &error);
+                is_logged && self.is_deleted(run).await
+            }
+        };
+        if is_gone {
+            self.runs.drop_paged(run, &path);
+        }
+        None
+    }
+
+    /// Returns whether the file of a run was deleted: an I/O node that has its blocks answers all the same.
+    async fn is_deleted(&self, run: &PagedRun) -> bool {
+        let listed = self.files.list().await;
+        listed.is_ok_and(|files| files.iter().all(|file| file.name != run.name()))
+    }
+}

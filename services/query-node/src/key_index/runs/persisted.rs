@@ -1,0 +1,151 @@
+//! Opens persisted runs: into memory, or, if they do not fit, with their pages left in their files.
+
+use std::collections::HashSet;
+
+use bytesize::ByteSize;
+use key_index::{DataFile, KeyType, PagedRun, RUNS_MAX, Run};
+use key_runs::{RunFile, RunFileError, RunFiles};
+use lake::{LakeError, Table};
+use tracing::{info, warn};
+
+use super::TableRuns;
+use crate::key_index::memory::Reserved;
+
+/// A persisted run that was opened, and its memory.
+pub enum Persisted {
+    /// It is in memory.
+    Loaded(Run, Reserved),
+    /// Its pages stay in its file.
+    Paged(PagedRun, Reserved),
+}
+
+/// What is known of a run once its head was read.
+struct RunHeadFacts<'a> {
+    files: &'a [DataFile],
+    seed: u64,
+    key_type: KeyType,
+}
+
+impl TableRuns {
+    /// Lists the files of persisted runs that were not opened yet, smallest first.
+    ///
+    /// # Errors
+    /// If the store does not list them, which is logged.
+    pub(super) async fn listed(&self, table: &Table) -> Result<Vec<RunFile>, LakeError> {
+        let files = async { RunFiles::of(table).await?.list().await };
+        let (name, column) = (&self.table, &self.column.name);
+        let mut files = files.await.inspect_err(|error| {
+            let note = "what is looked up is built from the key column";
+            warn!(table = name, column, "its persisted runs can't be listed: {error}; {note}");
+        })?;
+        files.reverse();
+        let mut state = self.state();
+        state.opened.retain(|name| files.iter().any(|file| file.name == *name));
+        files.retain(|file| !state.opened.contains(&file.name));
+        Ok(files)
+    }
+
+    /// Opens a persisted run and reserves its memory. `None` if it is not needed, even its head does not fit, or it
+    /// can't be used.
+    pub(super) async fn opened(&self, table: &Table, file: &RunFile) -> Option<Persisted> {
+        let files = RunFiles::of(table).await.ok()?;
+        let error = match self.open_file(&files, file).await {
+            Ok(opened) => return opened,
+            Err(error) => error,
+        };
+        let (name, column, file_path) = (&self.table, &self.column.name, files.path_of(&file.name));
+        let note = "its rows are indexed from the key column";
+        match &error {
+            RunFileError::Table(_) => {
+                warn!(table = name, column, "{file_path} can't be read: {error}; {note}");
+            }
+            RunFileError::Refused(_) => {
+                self.counts.refused();
+                let uri = table.uri();
+                warn!(
+                    table = name,
+                    column,
+                    "{file_path} is not used: {error}; {note}; \
+                     write it again: `bireme index --table {uri} --key-runs`"
+                );
+            }
+        }
+        None
+    }
+
+    async fn open_file(
+        &self,
+        files: &RunFiles,
+        file: &RunFile,
+    ) -> Result<Option<Persisted>, RunFileError> {
+        self.state().opened.insert(file.name.clone());
+        // Its pages are most of a file, and are in memory as they are in the file.
+        let may_fit = self.memory.used().saturating_add(file.bytes) <= self.memory.max;
+        if may_fit {
+            let Some(reader) = files.open(&file.name).await? else { return Ok(None) };
+            if let Some(held) = self.memory.reserve(reader.bytes_max()) {
+                let head = reader.head().await?;
+                let (files, seed, key_type) = (head.files(), head.seed(), head.key_type());
+                return match self.needs(&RunHeadFacts { files, seed, key_type }) {
+                    true => Ok(Some(Persisted::Loaded(head.load().await?, held))),
+                    false => Ok(None),
+                };
+            }
+        }
+        self.open_paged(files, file).await
+    }
+
+    /// Opens a persisted run whose pages stay in its file.
+    async fn open_paged(
+        &self,
+        files: &RunFiles,
+        file: &RunFile,
+    ) -> Result<Option<Persisted>, RunFileError> {
+        if self.state().paged.len() == RUNS_MAX {
+            return Ok(self.later(file));
+        }
+        let Some(reader) = files.open_paged(file).await? else { return Ok(None) };
+        let Some(mut held) = self.memory.reserve(reader.bytes_max()) else {
+            return Ok(self.later(file));
+        };
+        let Some(head) = reader.head(files).await? else { return Ok(None) };
+        let facts =
+            RunHeadFacts { files: head.files(), seed: head.seed(), key_type: head.key_type() };
+        if !self.needs(&facts) {
+            return Ok(None);
+        }
+        if !held.resize(head.bytes_max()) {
+            return Ok(self.later(file));
+        }
+        let Some(run) = head.open(files).await? else { return Ok(None) };
+        if !held.resize(run.ram_bytes() as u64) {
+            return Ok(self.later(file));
+        }
+        let (table, column) = (&self.table, &self.column.name);
+        let (path, paged) = (files.path_of(&file.name), ByteSize::b(run.paged_bytes()));
+        let more = self.full(run.paged_bytes());
+        info!(
+            table,
+            column, "{path} is not in memory, so look-ups read its pages ({paged}): {more}"
+        );
+        Ok(Some(Persisted::Paged(run, held)))
+    }
+
+    /// Notes that a file is opened another time, when there may be room for it.
+    fn later(&self, file: &RunFile) -> Option<Persisted> {
+        self.state().opened.remove(&file.name);
+        None
+    }
+
+    /// Returns whether a persisted run can be used together with the runs that are there, and covers a missing file.
+    fn needs(&self, head: &RunHeadFacts<'_>) -> bool {
+        let files: HashSet<&DataFile> = head.files.iter().collect();
+        let state = self.state();
+        let is_like_others = state.seed().is_none_or(|seed| seed == head.seed);
+        let versions = state.versions_in_use();
+        let mut missing = versions.iter().flat_map(|version| state.without_run(version));
+        head.key_type == self.column.key_type
+            && is_like_others
+            && missing.any(|file| files.contains(&file))
+    }
+}
