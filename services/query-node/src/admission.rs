@@ -13,9 +13,14 @@ use tokio::task::JoinSet;
 use crate::error::{QueryError, Result};
 use crate::request_context::RequestContext;
 
-/// Admits work in two lanes: `on_core` for work that begins on a core, such as a look-up by key or a search of open
+/// The maximum number of look-ups that read pages of key indexes at the same time, over all cores. Each waits for the
+/// network and drives most of the time, and holds up to a megabyte of pages.
+const PAGED_LOOKUPS_MAX: usize = 32;
+
+/// Admits work in three lanes: `on_core` for work that begins on a core, such as a look-up by key or a search of open
 /// index partitions, and `in_background` for work that runs in the background from its start, above all searches that
-/// Lance plans. A filter may read a whole table. With a single lane, a few filters would block every look-up.
+/// Lance plans; and `paged` for look-ups that read pages of key indexes. A filter may read a whole table, and a page may
+/// come late. With a single lane, a few of them would block every look-up.
 ///
 /// Each lane has permits, which limit how many requests run concurrently, and a bounded queue for a permit. The queue
 /// orders requests by priority, then fairly between grants by weight, and by arrival within a grant
@@ -27,6 +32,7 @@ use crate::request_context::RequestContext;
 pub struct AdmissionQueue {
     on_core: Arc<Permits>,
     in_background: Arc<Permits>,
+    paged: Arc<Permits>,
     /// The runtime that runs work in the background.
     runtime: Handle,
 }
@@ -43,22 +49,28 @@ pub struct Ask {
 }
 
 impl AdmissionQueue {
-    /// Creates a queue whose lanes each run `concurrency` requests and let `waiting_max` wait. Batch work may fill at
-    /// most half of the places in a lane's queue, and one grant at most seven eighths (all, if there are fewer than 8).
-    /// `runtime` runs the work in the background. On a core, that work would delay all connections of the core.
+    /// Creates a queue whose lanes each run `concurrency` requests ([`PAGED_LOOKUPS_MAX`] in the lane of look-ups that
+    /// read pages) and let `waiting_max` wait. Batch work may fill at most half of the places in a lane's queue, and one
+    /// grant at most seven eighths (all, if there are fewer than 8). `runtime` runs the work in the background. On a
+    /// core, that work would delay all connections of the core.
     pub fn new(concurrency: usize, waiting_max: usize, runtime: Handle) -> Self {
         let lane = || Permits::new(concurrency, waiting_max);
-        Self { on_core: lane(), in_background: lane(), runtime }
+        let paged = Permits::new(PAGED_LOOKUPS_MAX, waiting_max);
+        Self { on_core: lane(), in_background: lane(), paged, runtime }
     }
 
-    /// Returns how many requests wait in the longer lane. The limit applies to each lane.
+    fn lanes(&self) -> [&Arc<Permits>; 3] {
+        [&self.on_core, &self.in_background, &self.paged]
+    }
+
+    /// Returns how many requests wait in the longest lane. The limit applies to each lane.
     pub fn waiting(&self) -> usize {
-        self.on_core.waiting().max(self.in_background.waiting())
+        self.lanes().map(|lane| lane.waiting()).into_iter().max().unwrap_or(0)
     }
 
-    /// Returns how many requests of a grant's flow wait, in both lanes together.
+    /// Returns how many requests of a grant's flow wait, in all lanes together.
     pub fn waiting_of(&self, flow: Flow) -> usize {
-        self.on_core.waiting_of(flow) + self.in_background.waiting_of(flow)
+        self.lanes().map(|lane| lane.waiting_of(flow)).into_iter().sum()
     }
 
     /// Runs `work` on this core once it has a permit. Work whose deadline has passed is not begun.
@@ -84,7 +96,28 @@ impl AdmissionQueue {
         ask: Ask,
         work: BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
-        let permit = permit(&self.in_background, ask).await?;
+        self.run_spawned(&self.in_background, ask, work).await
+    }
+
+    /// Runs a look-up that reads pages of a key index in the background, once it has a permit. It needs little CPU.
+    ///
+    /// # Errors
+    /// The errors of [`run_on_core`](Self::run_on_core).
+    pub async fn run_paged<T: Send + 'static>(
+        &self,
+        ask: Ask,
+        work: BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
+        self.run_spawned(&self.paged, ask, work).await
+    }
+
+    async fn run_spawned<T: Send + 'static>(
+        &self,
+        lane: &Arc<Permits>,
+        ask: Ask,
+        work: BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
+        let permit = permit(lane, ask).await?;
         ask.context.bound(ask.during, self.spawn(permit, work).boxed()).await
     }
 
@@ -239,6 +272,35 @@ mod tests {
         becomes_free(&admission.in_background).await;
         assert_eq!(next().await.unwrap(), 2);
         background.shutdown_background();
+    }
+
+    #[tokio::test]
+    async fn look_ups_that_read_pages_wait_for_each_other_only() {
+        let admission = AdmissionQueue::new(1, 8, Handle::current());
+        let late = RequestContext::after(Duration::from_secs(1));
+        let soon = RequestContext::after(Duration::from_millis(50));
+        let endless = || std::future::pending::<Result<i32>>().boxed();
+        let hung =
+            (0..PAGED_LOOKUPS_MAX).map(|_| admission.run_paged(ask("lookup", late), endless()));
+        let hung = futures::future::join_all(hung);
+        let others = async {
+            let next = admission.run_paged(ask("lookup", soon), async { Ok(1) }.boxed()).await;
+            assert!(
+                matches!(next, Err(QueryError::DeadlinePassed { during: "lookup" })),
+                "{next:?}"
+            );
+            let work = || async { Ok(2) }.boxed();
+            let on_core = admission.begin_on_core(ask("lookup", late), work()).await.unwrap();
+            let in_background = admission.run_in_background(ask("search", late), work()).await;
+            (on_core, in_background.unwrap())
+        };
+        let (hung, others) = tokio::join!(hung, others);
+        assert_eq!(others, (2, 2));
+        assert!(hung.iter().all(|it| matches!(it, Err(QueryError::DeadlinePassed { .. }))));
+        becomes_free(&admission.paged).await;
+        let later = RequestContext::after(Duration::from_secs(10));
+        let work = async { Ok(3) }.boxed();
+        assert_eq!(admission.run_paged(ask("lookup", later), work).await.unwrap(), 3);
     }
 
     #[tokio::test]

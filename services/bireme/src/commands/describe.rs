@@ -89,7 +89,7 @@ fn key_index_text(index: &KeyIndex) -> String {
         format!("{} of {} loaded", index.loaded_runs, counted(index.runs.into(), "run", "runs"));
     if index.paged_runs > 0 {
         let paged = ByteSize::b(index.paged_bytes);
-        runs += &format!(", {} read from drives by page ({paged})", index.paged_runs);
+        runs += &format!(", {} read by page ({paged})", index.paged_runs);
     }
     match index.error.as_str() {
         "" => format!("{size}, {runs}, {covered}"),

@@ -22,8 +22,8 @@ use super::coverage::{Candidates, VersionFiles};
 use super::runs::TableRuns;
 use crate::error::Result;
 
-/// The maximum number of pages of buckets that a look-up holds: 2 MiB.
-const PAGES_MAX: usize = 512;
+/// The maximum number of pages of buckets that a look-up holds: 1 MiB.
+const PAGES_MAX: usize = 256;
 
 /// The maximum number of pages that a look-up reads at the same time.
 const PAGES_READING_MAX: usize = 128;

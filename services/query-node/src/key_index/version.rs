@@ -61,18 +61,21 @@ impl VersionKeys {
         self.files.coverage().uncovered.is_empty()
     }
 
+    /// Returns whether look-ups read pages of runs that are not in memory.
+    pub fn is_paged(&self) -> bool {
+        self.files.coverage().set.paged().next().is_some()
+    }
+
     /// Returns the rows that may have these keys, which are values of the column's type. If all runs are in memory, it
-    /// waits only for deletions of fragments with candidates that have not been loaded yet. Otherwise it reads pages, and
-    /// is pending when it is first polled, so that the reads begin in the background.
+    /// waits only for deletions of fragments with candidates that have not been loaded yet. Otherwise it reads pages.
     ///
     /// # Errors
     /// Errors of the store. Keys of another type are an error too, and a defect.
     pub async fn candidates(&self, keys: &ArrayRef) -> Result<Candidates> {
-        if self.files.coverage().set.paged().next().is_none() {
-            return self.files.candidates_in_memory(keys).await;
+        match self.is_paged() {
+            true => candidates_with_pages(&self.files, &self.runs, keys).boxed().await,
+            false => self.files.candidates_in_memory(keys).await,
         }
-        tokio::task::yield_now().await;
-        candidates_with_pages(&self.files, &self.runs, keys).boxed().await
     }
 
     /// Returns the state of the index.

@@ -67,7 +67,8 @@ impl<'a> Lookup<'a> {
     ///
     /// A key index that covers the version, or an open BTREE that needs no plan, is searched on this core: in memory,
     /// looking up a few keys takes less time than handing them to the background. If something has to be read, the
-    /// look-up moves to the background. A look-up in another column than the table's own key begins in the background:
+    /// look-up moves to the background; if pages of the key index have to be read, it begins there. A look-up in another
+    /// column than the table's own key begins in the background:
     /// there a key may have any number of rows, and looking up a key with many rows would occupy the core for long.
     ///
     /// # Errors
@@ -95,9 +96,13 @@ impl<'a> Lookup<'a> {
                 admission.begin_on_core(ask, lookup).await?
             }
             (None, Some(index)) if index.covers_any() => {
+                let is_paged = index.is_paged();
                 let (index, looked_up) = (Arc::clone(index), Arc::clone(keys.keys));
                 let lookup = async move { index.candidates(&looked_up).await }.boxed();
-                let candidates = admission.begin_on_core(ask, lookup).await?;
+                let candidates = match is_paged {
+                    true => admission.run_paged(ask, lookup).await?,
+                    false => admission.begin_on_core(ask, lookup).await?,
+                };
                 return Ok(Self::of_candidates(keys, context, candidates));
             }
             _ => {
