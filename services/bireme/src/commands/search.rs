@@ -93,7 +93,8 @@ pub struct SearchArgs {
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     #[arg(help_heading = NEAR)]
     refine: Option<u32>,
-    /// The order of the rows found, in place of best first: columns, each with `:desc` for the largest first
+    /// The order of the rows found, in place of best first: columns, each with `:desc` for the largest first,
+    /// and `:nulls-first` for rows without a value first
     #[arg(long, value_name = "A,B:desc", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_order)]
     order_by: Vec<OrderBy>,
     /// The number of the best rows to leave out

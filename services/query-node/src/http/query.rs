@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use futures::FutureExt;
+use lake::{LakeError, fault_of};
 use wire::query::search_request::By;
 use wire::query::{SearchRequest, Stage, Vector};
 
@@ -21,6 +22,10 @@ use crate::stages::column_of_vectors;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
 use crate::tables::{Measure, OpenTable};
+
+/// LanceDB's sentence for a search by words in columns without a full-text index.
+const NO_TEXT_INDEX: &str = "Cannot perform full text search unless an INVERTED index has been created on at least one \
+                             column";
 
 /// Answers a `query` call of the table that `call` has opened. `of_stream` is the context of the whole answer.
 pub async fn query(
@@ -136,10 +141,23 @@ async fn by_words(
         by: Some(By::Text(words)),
         ..search_request(&mut body, open, &selection, ordering.as_ref())?
     };
-    let rows = found(state, open, request, &selection, ordering.as_ref(), call).await?;
+    let rows = found(state, open, request, &selection, ordering.as_ref(), call).await;
+    let rows = rows.map_err(in_lancedbs_words)?;
     let mut answer = None;
     write(&mut answer, rows, measure, &selection, None, call).await?;
     finish(answer, call)
+}
+
+/// Begins the error for a missing full-text index with the sentence that LanceDB has for it. Programs look for it.
+fn in_lancedbs_words(error: QueryError) -> QueryError {
+    match error {
+        QueryError::Lake(error @ (LakeError::NoIndex { .. } | LakeError::NoTextIndex { .. })) => {
+            let mut fault = fault_of(&error);
+            fault.message = format!("{NO_TEXT_INDEX}: {}", fault.message);
+            QueryError::Fault(fault)
+        }
+        other => other,
+    }
 }
 
 /// Runs a query, and returns its stages as text.

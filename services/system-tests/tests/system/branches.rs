@@ -8,18 +8,22 @@ use std::time::Duration;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
-use client::fetch::{Instant, TableVersion};
+use client::fetch::{Instant, TableFile, TableVersion};
 use client::query::GottenRows;
 use futures::StreamExt;
-use lake::{IndexRequest, IngestOptions, Lake, LakeOptions, Metric, UriPrefix, VectorIndex};
-use lake::{build_index, ingest};
+use lake::{
+    BranchName, IndexRequest, IngestOptions, Lake, LakeOptions, Metric, TableUri, UriPrefix,
+    VectorIndex, build_index, ingest,
+};
 use lance::Dataset;
-use wire::query::{DescribeTableRequest, GetRequest, SearchRequest, TakeRequest, Text};
+use lance::dataset::builder::DatasetBuilder;
+use wire::query::{DescribeTableRequest, GetRequest, IndexFiles, SearchRequest, TakeRequest, Text};
 use wire::query::{WarmRequest, search_request::By};
 use wire::{Fault, Reason};
 
 use crate::cluster::{Cluster, folder, joined, sample, soon, total};
-use crate::words::{by_vector, read, synsets};
+use crate::store::S3;
+use crate::words::{by_vector, read, synsets, words};
 
 /// A word that only rows of a branch have, and the branches that have such rows.
 const WORD: &str = "zyzzyva";
@@ -321,6 +325,60 @@ async fn until(cluster: &Cluster, branch: &str, is: impl Fn(Result<(u64, u64), R
         assert!(Instant::now() < deadline, "{now:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_in_a_bucket_is_read_through_the_io_nodes() {
+    let Some(s3) = S3::start(false).await else { return };
+    let uri = "s3://lake/words";
+    s3.put_folder(&words().await.uri, "/lake/words");
+    let mut options = s3.options();
+    options.insert("allow_http".into(), "true".into());
+    let dataset = DatasetBuilder::from_uri(uri).with_storage_options(options).load();
+    let mut main = Box::pin(dataset).await.unwrap();
+    let mut exp = main.create_branch("exp", main.version_id(), None).await.unwrap();
+    append(&mut exp, renamed(&read(&sample()), 20, "exp")).await;
+    exp.delete("synset > 'n1'").await.unwrap();
+    let cluster = Cluster::start_with(2, &[("words", uri.as_ref())], |io, query| {
+        io.serve = vec![UriPrefix::of_config(uri).unwrap()];
+        (io.storage, query.storage) = (s3.options(), s3.options());
+    })
+    .await;
+    let wanted = all_rows(&exp).await;
+    let version = exp.version_id();
+    let rows = wanted.num_rows() as u64;
+    assert_eq!(describe(&cluster, "exp", 0).await.unwrap(), (version, rows));
+    let taken = take(&cluster, "exp", version, &wanted).await;
+    for field in wanted.schema().fields().iter().filter(|field| field.name() != "_rowaddr") {
+        let name = field.name().as_str();
+        assert!(taken[name].as_ref() == wanted[name].as_ref(), "{name}");
+    }
+    assert_eq!(cluster.query.fallback_rows(), 0);
+    let text = By::Text(Text { words: WORD.into(), ..Default::default() });
+    assert_eq!(search(&cluster, "exp", text.clone()).await.len(), 20);
+    assert_eq!(search(&cluster, "main", text).await, [""; 0]);
+
+    // The index files of the table and the deletion file of the branch are filled as files of the table.
+    let indexes = Some(IndexFiles::default());
+    let request =
+        WarmRequest { table: "words".into(), branch: "exp".into(), indexes, ..Default::default() };
+    let steps: Vec<_> = cluster.client.warm(request).await.unwrap().collect().await;
+    let last = steps.last().unwrap().as_ref().unwrap();
+    assert_eq!((last.extents_failed, last.extents_done), (0, last.extents_total));
+    let lake = Lake::new(LakeOptions { storage: s3.options(), ..Default::default() });
+    let branch = BranchName::of_request("exp").unwrap();
+    let table = lake.open_branch(&TableUri::parse(uri).unwrap(), branch.as_ref()).await.unwrap();
+    let files = table.files(&[]).await.unwrap();
+    let paths = files.iter().map(|file| file.path.as_str());
+    assert!(paths.clone().any(|path| path.starts_with("_indices/")));
+    let path = paths.clone().find(|path| path.starts_with("tree/exp/_deletions/")).unwrap();
+    let mut opened = 0;
+    for io in &cluster.io {
+        let file = TableFile { uri, path, bytes: 0 };
+        opened += usize::from(io.client.open_file(file, soon()).await.is_ok());
+    }
+    assert_eq!(opened, cluster.io.len(), "{path}");
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
