@@ -127,11 +127,11 @@ fn overflow_slot<F: Form>(first: usize, slot: usize) -> (usize, usize) {
     (first + F::HOME_LINES + slot / F::WAYS, slot % F::WAYS)
 }
 
-/// Whether a bucket's entries with some tag may be among the run's spilled entries too.
+/// Whether the run's spilled entries may have further entries of the bucket with the tag.
 pub struct MayBeSpilled(pub bool);
 
-/// Calls `each` with the rank of every entry in a page that has the tag, until it breaks. The page begins with line
-/// `first` of `lines`, and the bucket is line `home` of the page.
+/// Calls `each` with the rank of every entry of a bucket that has the tag and is in the bucket's page, until `each`
+/// breaks. The page begins with line `first` of `lines`, and the bucket is line `home` of the page.
 #[inline]
 pub fn each_in_page<F: Form>(
     lines: &[Line],

@@ -85,12 +85,12 @@ impl Checked {
     }
 }
 
-/// Returns whether a run of this shape with `rows` rows may have a spilled entry.
+/// Returns whether a run of this shape with `rows` rows may have the spilled entry `entry`.
 pub fn is_possible<F: Form>(entry: Spilled, geometry: Geometry, rows: u32) -> bool {
     u64::from(entry.bucket) < geometry.buckets() && entry.tag <= F::TAG_MAX && entry.rank < rows
 }
 
-/// Checks the entries of one line; the others must be free.
+/// Checks the first `entries` entries of a line. The others must be free.
 fn entries_are_ordered<F: Form>(
     line: &Line,
     entries: usize,

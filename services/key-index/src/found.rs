@@ -10,7 +10,7 @@ pub struct Found {
     pub(crate) ends: Vec<u32>,
     /// The positions in the batch, ascending, of the keys that have more candidates than the look-up's limit.
     pub(crate) cut: Vec<u32>,
-    /// The positions in the batch, ascending, of the keys that were not looked up, because a page could not be read.
+    /// The positions in the batch, ascending, of the keys that were not looked up ([`Found::is_unread`] says why).
     pub(crate) unread: Vec<u32>,
 }
 
@@ -25,8 +25,8 @@ impl Found {
         &self.rows
     }
 
-    /// Returns the rows that may have a key, given by its position in the batch: those of runs in memory first, and of
-    /// newer ones.
+    /// Returns the rows that may have a key, given by its position in the batch: rows of runs in memory first, then
+    /// rows of paged runs, and within each kind rows of newer runs first.
     pub fn rows_of(&self, key: usize) -> &[RowAddr] {
         let start = key.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.rows[start as usize..self.ends[key] as usize]
@@ -37,8 +37,8 @@ impl Found {
         self.cut.binary_search(&(key as u32)).is_ok()
     }
 
-    /// Returns whether a key was not looked up, because a page that it needs could not be read, or because it has too
-    /// many rows. It has no candidates then, and any row of a covered file may have it.
+    /// Returns whether a key was not looked up, because a page that the look-up needs is missing or damaged, or because
+    /// the key has too many rows. It then has no candidates, and any row of a covered file may have it.
     pub fn is_unread(&self, key: usize) -> bool {
         self.unread.binary_search(&(key as u32)).is_ok()
     }

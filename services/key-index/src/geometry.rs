@@ -26,7 +26,7 @@ pub enum FormName {
     Wide,
 }
 
-/// Calls a function with the form of the lines of a run that has this [`Geometry`].
+/// Evaluates an expression that uses, as a type, the form of the lines of a run with this [`Geometry`].
 macro_rules! with_form {
     ($geometry:expr, $form:ident => $call:expr) => {
         match $geometry.form() {

@@ -12,10 +12,11 @@
 //! ```
 //!
 //! A [`Run`] is the immutable index of the keys of one data file, or of several after a merge. It has a bucket of 64
-//! bytes for every nine keys (`line.rs` draws it), with a tag of 16 bits and a row's rank of 32 bits for each. Buckets
-//! are ordered by hash (`geometry.rs`). 57 of them and seven lines for their overflow make a page of 4,096 bytes
-//! (`body.rs`), and pages are persisted as they are (`head.rs` draws the file), with their checksums beside. Keys are
-//! not stored. A [`PagedRun`] is a run whose pages stay in its file: the caller reads those that a look-up needs.
+//! bytes for every nine keys (`line.rs` draws it), with a tag of 16 bits and a row's rank of 32 bits for each key.
+//! Buckets are ordered by hash (`geometry.rs`). A page of 4,096 bytes consists of 57 buckets and seven lines for their
+//! overflow (`body.rs`). Pages are persisted as they are in memory, after a head with their checksums (`head.rs` draws
+//! the file). Keys are not stored. A [`PagedRun`] is a run whose pages stay in its file: the caller reads the pages
+//! that a look-up needs.
 //!
 //! With unique keys (Poisson-distributed over the buckets):
 //!
@@ -34,9 +35,9 @@
 //! - A damaged run is refused when it is loaded, with the reason. If damage passes the checksums, look-ups and merges
 //!   give wrong candidates, but do not panic.
 //! - Rows whose key is null have no entry.
-//! - A look-up that needs a page which was not read, or is damaged, has no candidates and says so.
-//! - [`RunSet`] probes at most [`RUNS_MAX`] runs in memory, and as many others. Files that no run covers are named, never
-//!   forgotten.
+//! - If a page that a key needs is missing or damaged, the key gets no candidates, and [`Found::is_unread`] is true.
+//! - [`RunSet`] probes at most [`RUNS_MAX`] runs in memory, and as many paged runs. It lists the files that no run
+//!   covers.
 //!
 //! This crate does no I/O, and has no clock, randomness or threads: the caller reads and writes the bytes, chooses the
 //! seed, decides when to merge, and compares keys with rows. Deleted rows keep their entries; the caller says which

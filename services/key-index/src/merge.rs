@@ -42,7 +42,7 @@ impl Run {
     }
 }
 
-/// Checks that the hashes of some runs were made in the same way, by the runs' seeds and types of keys.
+/// Checks that the hashes of all runs were made in the same way. `runs` has the seed and the key type of each.
 pub fn alike(runs: impl Iterator<Item = (u64, KeyType)>) -> Result<(), KeyIndexError> {
     let mut first = None;
     for (seed, key_type) in runs {

@@ -1,13 +1,14 @@
-//! A run whose pages stay in its file: only the head, and where the spilled entries of each page begin, are in memory.
+//! A run whose pages stay in its file: only the head, and the first entry of each page of spilled entries, are in
+//! memory.
 //!
 //! ```text
 //! in memory   4 bytes per page: its CRC32C; 8 more per page of spilled entries: its first entry; the data files
 //! in the file pages of buckets, pages of spilled entries (head.rs draws the file)
 //! ```
 //!
-//! A look-up needs the page of the hash's bucket. If the bucket has spilled entries and the tag may be one of them, it
-//! needs pages of spilled entries too: nearly always one. A page is checked like a page that is loaded, so that look-ups
-//! in it can rely on it.
+//! A look-up needs the page of the hash's bucket. If the bucket has spilled entries, and some of them may have the
+//! hash's tag, it needs pages of spilled entries too, nearly always one. A page is checked as when a whole run is
+//! loaded, so look-ups can rely on it.
 
 use std::ops::{ControlFlow, Range};
 
@@ -23,8 +24,8 @@ use crate::line::{LINE_BYTES, Line, PAGE_BYTES};
 use crate::spill::Spilled;
 use crate::spill_bytes::{SPILLED_A_PAGE, from_page};
 
-/// The maximum number of pages of spilled entries that a look-up of a key needs in a run. At least 341 rows of a key
-/// that has spilled entries fit into them. A key with more is not looked up in the run.
+/// The maximum number of pages of spilled entries that a look-up of a key reads in a run. Two pages are enough for up
+/// to 341 spilled entries of a key, wherever these begin. A key that needs more pages is not looked up.
 pub const SPILL_PAGES_MAX: u32 = 2;
 
 /// A run whose pages stay in its file.
@@ -80,7 +81,7 @@ impl PagedRun {
         self.entries
     }
 
-    /// Returns the size of the pages, which are not in memory.
+    /// Returns the size of the pages in bytes. They are not in memory.
     pub fn paged_bytes(&self) -> u64 {
         self.checksums.len() as u64 * PAGE_BYTES as u64
     }
@@ -88,14 +89,14 @@ impl PagedRun {
     /// Returns the memory that the run takes:
     ///
     /// ```text
-    /// 4 × pages of the file  +  8 × pages of spilled entries, 341 in each  +  52 × data files + their paths
+    /// 4 × pages of the file  +  8 × pages of spilled entries, 341 in each  +  36 × data files + their paths + the name
     /// ```
     pub fn ram_bytes(&self) -> usize {
         let begins = size_of_val(&self.spill_begins[..]);
         size_of_val(&self.checksums[..]) + begins + self.files.ram_bytes() + self.name.len()
     }
 
-    /// Returns the bytes of a page in the file.
+    /// Returns the range of the file that is the page.
     pub fn bytes_of(&self, page: u32) -> Range<u64> {
         let start = self.head_bytes + u64::from(page) * PAGE_BYTES as u64;
         start..start + PAGE_BYTES as u64
@@ -151,19 +152,19 @@ impl PagedRun {
         with_form!(self.geometry, F => page_and_line::<F>(spot.bucket).0 as u32)
     }
 
-    /// Returns the pages that have the spilled entries with the spot's bucket and tag, if there are any; `None` if they
-    /// are too many.
+    /// Returns the pages that have all spilled entries with the spot's bucket and tag, if there are such entries.
+    /// Returns `None` if there are more pages than [`SPILL_PAGES_MAX`].
     pub(crate) fn spill_pages_of(&self, spot: Spot) -> Option<Range<u32>> {
         let begins = &self.spill_begins;
-        // The first of the entries may be the last ones of the page before.
+        // The first such entries may be at the end of the page before the first one that begins with such an entry.
         let start = begins.partition_point(|begin| *begin < spot).saturating_sub(1) as u32;
         let end = begins.partition_point(|begin| *begin <= spot) as u32;
         let pages = self.geometry.pages();
         (end - start <= SPILL_PAGES_MAX).then_some(pages + start..pages + end)
     }
 
-    /// Calls `each` with the rank of every entry in a bucket's page that has the spot's tag, until it breaks. Returns
-    /// whether there may be others among the spilled entries; `None` if the page is of spilled entries.
+    /// Calls `each` with the rank of every entry in `page` that has the spot's bucket and tag, until `each` breaks.
+    /// Returns whether further ones may be among the spilled entries; `None` if `page` is a page of spilled entries.
     pub(crate) fn each_in_bucket(
         &self,
         page: &Page,
@@ -178,7 +179,7 @@ impl PagedRun {
         ControlFlow::Continue(Some(spilled))
     }
 
-    /// Returns whether a bucket's entries with the spot's tag may be among the spilled entries, by the bucket's page.
+    /// Returns whether spilled entries may have the spot's bucket and tag, according to the bucket's page.
     pub(crate) fn may_be_spilled(&self, page: &Page, spot: Spot) -> bool {
         let all = self.each_in_bucket(page, spot, |_| ControlFlow::Continue(()));
         matches!(all, ControlFlow::Continue(Some(true)))
@@ -186,7 +187,8 @@ impl PagedRun {
 }
 
 impl Page {
-    /// Calls `each` with the rank of every spilled entry of a page that has the spot's bucket and tag, until it breaks.
+    /// Calls `each` with the rank of every spilled entry in the page that has the spot's bucket and tag, until `each`
+    /// breaks.
     pub(crate) fn each_spilled(
         &self,
         spot: Spot,

@@ -1,4 +1,4 @@
-//! Compares runs whose pages stay in their files with the same runs in memory.
+//! Compares paged runs with the same runs in memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub fn paged(name: &str, bytes: &[u8]) -> Result<PagedRun, KeyIndexError> {
     paging.finish()
 }
 
-/// Reads the pages that look-ups need, each once, from the bytes of the runs' files. Returns also the errors of those
-/// that are damaged.
+/// Reads the pages that look-ups need, each once, from the bytes of the runs' files. Also returns the errors of damaged
+/// pages.
 pub fn read_pages<'a>(
     set: &RunSet,
     hashes: &[u64],
@@ -60,7 +60,7 @@ fn hashes_of(hashing: Hashing, files: &[Rows]) -> Vec<u64> {
     keys.map(|key| hashing.hash(key)).collect()
 }
 
-/// Returns whether a key has more spilled entries than a look-up reads.
+/// Returns whether a key has more spilled entries than are sure to fit into the pages that a look-up reads.
 fn spills_much(run: &Run, hash: u64) -> bool {
     let spot =
         crate::geometry::with_form!(run.body.geometry, F => run.body.geometry.spot::<F>(hash));
@@ -68,7 +68,8 @@ fn spills_much(run: &Run, hash: u64) -> bool {
     run.body.spill.ranks(spot.bucket, spot.tag).count() > few
 }
 
-/// Compares two answers, except for the order of a key's rows, if they are not limited.
+/// Compares the rows of each key in any order or, if there is a limit, only their number. `unread` says which keys may
+/// be unread in `found`; they are left out. Returns the number of compared keys.
 fn compare(
     all: &Found,
     found: &Found,
@@ -127,7 +128,7 @@ proptest! {
             set.lookup(&hashes, &pages, limit, is_live, &mut found);
             let unread = |key: usize| spills_much(&run, hashes[key]);
             let read = compare(&all, &found, limit, unread)?;
-            // A single run is searched in the same order.
+            // A single run is searched in the same order, in memory and in pages.
             if read == hashes.len() {
                 prop_assert_eq!(&found, &all);
             }
@@ -231,10 +232,10 @@ fn most_keys_need_one_page_and_no_key_needs_many() {
             pages => panic!("{pages} pages for key {key}"),
         }
     }
-    // Those of which a page spills entries, and keys in the same buckets with high tags.
+    // Keys with spilled entries, and keys with high tags in the same buckets.
     assert!((1..100).contains(&several), "{several}");
 
-    // A key with 10,000 rows has them on 29 pages: it is not looked up.
+    // The spilled entries of a key with 10,000 rows are on some 30 pages, so the key is not looked up.
     let rows: Rows = [vec![Some(1); 10_000], vec![Some(2)]].concat();
     let run = build(Hashing::Full, FormName::Wide, 64, &[(3, &rows)]);
     let bytes = run.to_bytes();

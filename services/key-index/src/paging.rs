@@ -1,6 +1,6 @@
 //! Opens a persisted run whose pages stay in its file.
 //!
-//! The head is read, and the pages of spilled entries once, to note the first entry of each. Pages of buckets are
+//! The caller reads the head, and each page of spilled entries once, whose first entry is kept. Pages of buckets are
 //! checked when look-ups read them.
 
 use std::ops::Range;
@@ -27,17 +27,18 @@ pub struct Paging {
 
 impl Paging {
     /// Returns the memory that opening a run takes at most, besides the pages that are given to
-    /// [`push`](Self::push): its head, what is decoded of it, and the first entries of the pages of spilled ones.
+    /// [`push`](Self::push): the bytes of its head, the decoded head, and the first entry of each page of spilled
+    /// entries.
     pub fn bytes_of(head_bytes: u64) -> u64 {
-        // The shortest entry of the list of files takes 56 bytes for 10 in the file. A checksum takes 4 bytes for 4 in
-        // the file, and the first entry of a page of spilled ones 8 more.
+        // In the list of files, the shortest entry takes 56 bytes for 10 in the file. A checksum takes 4 bytes for 4 in
+        // the file, and 8 more for the first entry of a page of spilled entries. The head's own bytes come on top.
         head_bytes.saturating_mul(7)
     }
 
     /// Begins to open the run in the file `name`, which has `file_bytes` bytes, from its head.
     ///
     /// # Errors
-    /// If the head is invalid, or the file has another length than it says.
+    /// If the head is invalid, or the file has another length than the head says.
     pub fn new(name: &str, head: &[u8], file_bytes: u64) -> Result<Self, KeyIndexError> {
         let head_bytes = head.len() as u64;
         let head = decode_head(head, file_bytes)?;
@@ -60,16 +61,16 @@ impl Paging {
         self.head.key_type
     }
 
-    /// Returns the bytes of the file that [`push`](Self::push) needs: the pages of spilled entries.
+    /// Returns the range of the file that [`push`](Self::push) needs: the pages of spilled entries.
     pub fn spill_bytes(&self) -> Range<u64> {
         let page = |number: usize| self.head_bytes + (number * PAGE_BYTES) as u64;
         page(self.head.geometry.pages() as usize)..page(self.head.checksums.len())
     }
 
-    /// Adds the next pages of spilled entries, whole ones.
+    /// Adds the next pages of spilled entries. `pages` must be a number of whole pages.
     ///
     /// # Errors
-    /// If one of them is damaged.
+    /// If a page is damaged or not whole.
     pub fn push(&mut self, pages: &[u8]) -> Result<(), KeyIndexError> {
         let (pages, rest) = pages.as_chunks::<PAGE_BYTES>();
         for page in pages {
@@ -110,7 +111,7 @@ impl Paging {
         Ok(())
     }
 
-    /// Returns the run, once all pages of spilled entries were added.
+    /// Returns the run, once all pages of spilled entries have been added.
     ///
     /// # Errors
     /// If pages are missing.

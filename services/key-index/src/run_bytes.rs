@@ -199,7 +199,7 @@ impl Loading {
     }
 }
 
-/// Decodes the head of a file of `file_bytes` bytes.
+/// Decodes the head of a file, and checks that the file, of `file_bytes` bytes, has the length that the head says.
 pub fn decode_head(bytes: &[u8], file_bytes: u64) -> Result<Head, KeyIndexError> {
     let head = Head::from_bytes(bytes)?;
     let expected = (bytes.len() + head.checksums.len() * PAGE_BYTES) as u64;

@@ -36,7 +36,8 @@ pub struct RunSet {
 #[derive(Debug)]
 struct Probed<R> {
     run: Arc<R>,
-    /// For each file of the run whether its rows count: the version has it, and no other run does. `None` if all count.
+    /// For each file of the run, whether look-ups return its rows: the version has the file, and no run that was chosen
+    /// before covers it. `None` if they return the rows of all files.
     files: Option<Box<[bool]>>,
 }
 
@@ -48,7 +49,7 @@ enum Candidate {
 
 impl RunSet {
     /// Chooses the runs for a version with these data files: the largest ones first, and only runs with a file that no
-    /// larger one covers. Of two that cover as much, it takes the one in memory.
+    /// larger one covers. If two cover equally many rows, the one in memory comes first.
     ///
     /// # Errors
     /// If runs differ in their seed or the type of their keys.
@@ -98,7 +99,7 @@ impl RunSet {
         self.runs.iter().map(|probed| &probed.run)
     }
 
-    /// Returns the runs that look-ups probe whose pages stay in their files, newest first.
+    /// Returns the paged runs that look-ups probe, newest first.
     pub fn paged(&self) -> impl Iterator<Item = &Arc<PagedRun>> {
         self.paged.iter().map(|probed| &probed.run)
     }
@@ -106,7 +107,7 @@ impl RunSet {
     /// Returns the run of a page.
     ///
     /// # Panics
-    /// If the page is not of this set.
+    /// If the set has no such run.
     pub fn paged_run(&self, id: PageId) -> &Arc<PagedRun> {
         &self.paged[id.run].run
     }
@@ -116,9 +117,9 @@ impl RunSet {
         &self.uncovered
     }
 
-    /// Returns the pages that [`lookup`](Self::lookup) of a batch needs, ordered, as far as `pages` tells: only the page
-    /// of a bucket says whether a look-up needs pages of spilled entries. So this is called again once the pages were
-    /// read. Without runs whose pages stay in their files, it needs none.
+    /// Returns the pages that [`lookup`](Self::lookup) of a batch needs, in ascending order. Only the page of a bucket
+    /// shows whether a look-up needs pages of spilled entries too. So the caller reads the returned pages, adds them to
+    /// `pages`, and calls this again until `pages` has all of them. Look-ups in a set without paged runs need no pages.
     pub fn needed_pages(&self, hashes: &[u64], pages: &Pages) -> Vec<PageId> {
         let mut needed = Vec::with_capacity(self.paged.len() * hashes.len());
         for (run, probed) in self.paged.iter().enumerate() {
@@ -140,11 +141,12 @@ impl RunSet {
     }
 
     /// Looks up a batch of keys by their hashes, and puts at most `limit` candidates of each into `found`. Rows for
-    /// which `is_live` is false, because they are deleted, are skipped and do not count. `pages` has the
-    /// [`needed_pages`](Self::needed_pages); a key with a page that is not there is not looked up.
+    /// which `is_live` is false, because they are deleted, are skipped and do not count towards the limit. `pages` has
+    /// the [`needed_pages`](Self::needed_pages). A key that needs a page that `pages` lacks is not looked up.
     ///
     /// A row that has the key is always among the candidates, if its file is covered, the key was looked up and the limit
-    /// is not reached. Another key without candidates is in no covered file.
+    /// is not reached. Unless the limit is 0, a key that was looked up and has no candidates is in no live row of a
+    /// covered file.
     pub fn lookup(
         &self,
         hashes: &[u64],
@@ -182,7 +184,7 @@ impl RunSet {
                 let mut is_unread = false;
                 for (run, probed) in self.paged.iter().enumerate() {
                     match probed.each(run, hash, pages, &mut take) {
-                        // Whether another run's page is there counts, even if there are enough candidates.
+                        // The loop goes on: the key counts as not looked up if any other paged run lacks a page.
                         ControlFlow::Break(()) => outcome = ControlFlow::Break(()),
                         ControlFlow::Continue(is_read) => is_unread |= !is_read,
                     }
@@ -218,7 +220,7 @@ impl Candidate {
 }
 
 impl<R> Probed<R> {
-    /// Returns the row of a rank of the run, which has these files, if its file counts.
+    /// Returns the row of a rank, if look-ups return the rows of its file. `files` are the run's.
     #[inline]
     fn row_in(&self, files: &Files, rank: u32) -> Option<RowAddr> {
         let file = files.file_of(rank);
@@ -228,8 +230,9 @@ impl<R> Probed<R> {
 }
 
 impl Probed<PagedRun> {
-    /// Calls `each` with the row of every entry that has the hash and whose file counts, until it breaks. Returns
-    /// whether all pages are there. `number` is the run's position among the paged ones.
+    /// Calls `each` for every entry that has the hash, until `each` breaks: with the entry's row, or with `None` if
+    /// look-ups do not return the rows of its file. Returns whether `pages` has all pages that this needs. `number` is
+    /// the run's position among the paged runs.
     fn each(
         &self,
         number: usize,

@@ -1,7 +1,7 @@
 //! Runs whose pages stay in their files: opened with a few reads, and then read page by page.
 //!
-//! Every read is a range of the file, through the store that Lance reads with. So a query node that reads files through
-//! I/O nodes reads pages from their drives.
+//! Every read is a range of the file, and goes through the store that Lance reads with. So if a query node reads files
+//! through the I/O nodes, it reads pages from their drives.
 
 use std::ops::Range;
 
@@ -11,7 +11,8 @@ use lake::{FilePath, LakeError};
 
 use crate::run_file::{RunFile, RunFileError, RunFiles};
 
-/// The maximum number of bytes of spilled entries that are read at once.
+/// The maximum number of bytes of spilled entries that are read at once. Opening a run takes this much memory besides
+/// the head.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// A run whose head is about to be read.
@@ -28,7 +29,7 @@ pub struct PagedHead {
 }
 
 impl RunFiles {
-    /// Begins to open a run whose pages stay in its file. `None` if it does not exist any more.
+    /// Begins to open a run whose pages stay in its file. `None` if the file does not exist any more.
     ///
     /// # Errors
     /// Errors of the store, and [`RunFileError::Refused`].
@@ -56,7 +57,7 @@ impl RunFiles {
         Ok(Some(run.check(page, &bytes)?))
     }
 
-    /// Returns the path of a file by which I/O nodes cache it.
+    /// Returns the path by which I/O nodes cache a file.
     pub fn file_path(&self, name: &str) -> Option<FilePath> {
         self.files.file_path(name)
     }
