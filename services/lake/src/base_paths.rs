@@ -1,6 +1,7 @@
 //! Where the files of a dataset are: in its own folder, or below a base path that its manifest names.
 //!
-//! A branch of a table is a dataset in the table's folder. It has the files that it shares with its parent by a base path:
+//! A branch of a table is a dataset in the table's folder. It refers to the files that it shares with its parent by a
+//! base path:
 //!
 //! ```text
 //! table/                          the table's folder, which is that of the main branch
@@ -23,7 +24,7 @@ use tables::TableUri;
 use crate::canonical::resolved;
 
 /// Replaces base paths of `dataset` that lead into the folder of the table at `uri` by their canonical form. Manifests have
-/// them as the writer spelled them, such as with symbolic links, which the fence refuses.
+/// base paths as the writer spelled them, for example with symbolic links, which the fence refuses.
 pub(crate) async fn with_canonical_bases(uri: &TableUri, mut dataset: Dataset) -> Dataset {
     if dataset.manifest.base_paths.is_empty() {
         return dataset;
@@ -31,7 +32,7 @@ pub(crate) async fn with_canonical_bases(uri: &TableUri, mut dataset: Dataset) -
     let mut bases = dataset.manifest.base_paths.clone();
     for base in bases.values_mut() {
         let Ok(named) = TableUri::parse(&base.path) else { continue };
-        // A path that can't be looked up stays as it is: reading it says what is wrong.
+        // A path that can't be resolved stays as it is: the first read below it reports the error.
         let Ok(real) = resolved(&named).await else { continue };
         if path_in(uri, real.as_str()).is_some() {
             base.path = real.to_string();
@@ -46,7 +47,7 @@ pub(crate) async fn with_canonical_bases(uri: &TableUri, mut dataset: Dataset) -
 }
 
 /// Returns the folder of the files with `base_id` as a path in the folder of the table at `uri`: empty, or ending with a
-/// slash. `None` if they are elsewhere.
+/// slash. `None` if the files are elsewhere.
 pub(crate) fn folder_in_table(
     uri: &TableUri,
     dataset: &Dataset,
@@ -71,13 +72,14 @@ pub(crate) fn data_folder(dataset: &Dataset, base_id: Option<u32>) -> Option<Pat
     Some(if base.is_dataset_root { path.join("data") } else { path })
 }
 
-/// Names the place of a data file. Equal places hold equal files, in all versions of all branches of the table at `uri`.
+/// Returns a name for the place of a data file. In all versions of all branches of the table at `uri`, equal places
+/// hold equal files.
 pub(crate) fn place_of(uri: &TableUri, dataset: &Dataset, file: &DataFile) -> String {
     if let Some(folder) = folder_in_table(uri, dataset, file.base_id) {
         return format!("{folder}{}", file.path);
     }
     let id = file.base_id.unwrap_or_default();
-    // The main branch and its branches may give a number to different base paths.
+    // A branch may use the same number as the main branch for another base path.
     let base = dataset.manifest.branch.as_ref().and_then(|_| dataset.manifest.base_paths.get(&id));
     match base {
         Some(base) => format!("{}/{}", base.path, file.path),
@@ -85,7 +87,7 @@ pub(crate) fn place_of(uri: &TableUri, dataset: &Dataset, file: &DataFile) -> St
     }
 }
 
-/// Returns the path of `place` in the folder of the table at `uri`; `None` if it is elsewhere.
+/// Returns the path of `place` in the folder of the table at `uri`; `None` if `place` is elsewhere.
 fn path_in<'a>(uri: &TableUri, place: &'a str) -> Option<&'a str> {
     let rest = place.strip_prefix(uri.as_str())?;
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }

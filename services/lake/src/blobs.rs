@@ -1,4 +1,4 @@
-//! Blobs by parts: their descriptors, their sizes, and ranges of their bytes, which are read without the rest.
+//! Parts of blobs: their descriptors, their sizes, and ranges of their bytes, which are read without the rest.
 //!
 //! Rows with whole blobs are read like all others (`take.rs`, `chunk.rs`).
 
@@ -38,15 +38,15 @@ impl Blob {
 }
 
 impl Table {
-    /// Whether `column` (top-level) has a blob in it, itself or nested. Errors: `ColumnNotFound`.
+    /// Returns whether `column` (top-level) is a column of blobs, or has blobs nested in it. Errors: `ColumnNotFound`.
     pub fn has_blobs(&self, column: &str) -> Result<bool> {
         let field = &self.dataset().schema().fields[self.column_position(column)?];
         Ok(any(field, &LanceField::is_blob))
     }
 
     /// Returns the schema as Lance itself gives it: a blob of version 2 is a struct of data and URI with an extension type.
-    /// Clients that fetch blobs by calls of their own recognise the columns by that. Errors: a type that Arrow can't
-    /// convert.
+    /// By this type, clients recognise the columns whose blobs they fetch with separate calls. Errors: a type that
+    /// Arrow can't convert.
     pub fn lance_schema(&self) -> Result<SchemaRef> {
         let blame = |error: arrow::error::ArrowError| self.blame(error.into());
         let all = Arc::new(ArrowSchema::from(self.dataset().schema()));
@@ -110,7 +110,7 @@ impl Table {
     }
 }
 
-/// Whether `is` holds for a field, or for one that is nested in it.
+/// Returns whether `is` holds for a field, or for one that is nested in it.
 fn any(field: &LanceField, is: &impl Fn(&LanceField) -> bool) -> bool {
     is(field) || field.children.iter().any(|child| any(child, is))
 }

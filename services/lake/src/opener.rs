@@ -100,8 +100,8 @@ impl Opener {
         }
     }
 
-    /// Checks that the table still has a branch, with one request. The folder of a branch may stay when it is deleted, and
-    /// is there before its branch is.
+    /// Checks that the table still has a branch, with one request. The branch's folder does not show this: it may
+    /// remain when the branch is deleted, and it exists before the branch does.
     ///
     /// Errors: `BranchNotFound`, and those of the store.
     pub(crate) async fn check_branch(
@@ -229,8 +229,8 @@ impl Opener {
         Ok(Fence::new(uri, also))
     }
 
-    /// Lance's builder of a branch of the dataset at `uri`. Its fence is the table's: a branch refers to files of its
-    /// parent.
+    /// Returns Lance's builder of a branch of the dataset at `uri`. Its fence is the table's, because a branch refers
+    /// to files of its parent.
     pub(crate) async fn builder(
         &self,
         uri: &TableUri,

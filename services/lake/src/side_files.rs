@@ -68,7 +68,7 @@ impl Table {
     pub async fn side_files(&self, kind: &str) -> Result<SideFiles> {
         let dataset = self.dataset();
         let store = dataset.object_store(None).await.map_err(|error| self.blame(error))?;
-        // All branches share them: they say themselves which data files or indexes they are for.
+        // All branches share the files, each of which says for which data files or indexes it is.
         let table = dataset.branch_location().find_main().map_err(|error| self.blame(error))?;
         let folder = table.path.join(SIDE_FOLDER).join(kind);
         Ok(SideFiles { table: self.clone(), store: Arc::clone(&store.inner), folder })
@@ -131,7 +131,7 @@ impl SideFiles {
         answer.bytes().await.map(Some).map_err(|error| self.blame(error))
     }
 
-    /// Returns the path of a file in the table's folder, by which I/O nodes cache it. `None` if they don't.
+    /// Returns the path in the table's folder by which I/O nodes cache a file. `None` if they don't cache it.
     pub fn file_path(&self, name: &str) -> Option<FilePath> {
         let parts: Vec<_> = self.folder.parts().collect();
         let kind = parts.last()?;

@@ -73,7 +73,7 @@ impl std::fmt::Debug for Table {
 }
 
 impl Table {
-    /// Wraps a dataset that was opened at `uri`, or as its branch `branch`.
+    /// Wraps a dataset that was opened at `uri`, or in the folder of its branch `branch`.
     pub(crate) async fn new(
         opener: Arc<Opener>,
         uri: TableUri,
@@ -273,9 +273,9 @@ impl Table {
         Ok(versions.into_iter().map(|version| version.version).collect())
     }
 
-    /// Opens the branch's latest version, or returns `None` if this is the latest. Also notices a table that was dropped and
-    /// created anew at the same URI, if the e-tag of the manifest differs. Errors: those of
-    /// [`Lake::open`](crate::Lake::open).
+    /// Opens the branch's latest version, or returns `None` if this is the latest. Also notices a table that was
+    /// dropped and created anew at the same URI, if the e-tag of the manifest differs. Errors: those of
+    /// [`Lake::open`](crate::Lake::open), and `BranchNotFound`.
     pub async fn newer(&self) -> Result<Option<Self>> {
         let Inner { dataset, opener, uri, branch, .. } = &*self.inner;
         if let Some(branch) = branch {
@@ -422,8 +422,8 @@ impl Table {
         }
     }
 
-    /// The folder of the files with `base_id` as a path in the table's folder: empty, or ending with a slash. `None` if they
-    /// are elsewhere.
+    /// Returns the folder of the files with `base_id` as a path in the table's folder: empty, or ending with a slash.
+    /// `None` if the files are elsewhere.
     pub(crate) fn folder_in_table(&self, base_id: Option<u32>) -> Option<String> {
         folder_in_table(&self.inner.uri, &self.inner.dataset, base_id)
     }

@@ -60,7 +60,7 @@ pub fn call_rule(path: &str) -> CallRule {
     let is_alone = ["/healthz", "/openapi.json"].contains(&path);
     if path.trim_start_matches('/').starts_with("v1/") || is_alone {
         let rule = CallRule::plain(HTTP_BODY_BYTES_MAX);
-        // Answers of many rows last for as long as their callers read.
+        // Answers of many rows, and the bytes of a blob, last for as long as their callers read.
         let call = path.trim_end_matches('/').rsplit('/').next();
         let is_long = matches!(call, Some("query" | "bytes"));
         return if is_long { rule.outlasting() } else { rule };

@@ -231,8 +231,8 @@ async fn key_files(table: &Table) -> Result<Vec<TableFile>> {
     Ok(runs.list().await?.into_iter().filter_map(file).collect())
 }
 
-/// Returns the requests to each node for the files of the indexes named `names`; without names, for those of all indexes
-/// and of the key index.
+/// Returns the requests to each node for the files of the indexes named `names`. Without names, it returns the requests
+/// for the files of all indexes, for deletion files, and for the files of the key index.
 async fn requests_for_files(
     open: Arc<OpenTable>,
     routes: Arc<Routes>,
@@ -255,7 +255,7 @@ async fn requests_for_files(
     let mut requests = vec![Vec::new(); routes.nodes().len()];
     let mut blocks_left = BLOCKS_MAX;
     for file in files {
-        // The size of a deletion file is not recorded. It is small: its first block is filled.
+        // The size of a deletion file is not recorded. Most are small, so only the first block is filled.
         let bytes = file.bytes.unwrap_or(0);
         let blocks = bytes.div_ceil(BLOCK_BYTES as u64).max(1);
         blocks_left = blocks_left.checked_sub(blocks).ok_or_else(|| {

@@ -9,14 +9,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The folder of the branches' folders, in a table's folder.
+/// The folder, in a table's folder, that has the folders of its branches.
 pub(crate) const BRANCHES: &str = "tree";
 
-/// The folders, in a table's or a branch's folder, whose files never change and are not those of rows: Lance's indexes and
+/// The folders, in a table's or a branch's folder, whose files never change and hold no rows: Lance's indexes and
 /// deletion files, and the files that Bireme keeps beside a table.
 pub(crate) const FOLDERS: [&str; 3] = ["_indices", "_deletions", "_bireme"];
 
-/// The name of the main branch, which stands for no branch.
+/// The name of the main branch. [`BranchName::of_request`] treats it like an empty text.
 const MAIN: &str = "main";
 
 /// The maximum length of a name, in bytes.
@@ -35,11 +35,12 @@ pub struct BranchName(Arc<str>);
 pub struct BadBranch;
 
 impl BranchName {
-    /// Parses the branch that a request names. `None` stands for the main branch, which an empty text and `main` name.
+    /// Parses the branch that a request names. Returns `None` for the main branch, which an empty text and `main` stand
+    /// for.
     ///
     /// # Errors
-    /// [`BadBranch`] for a text that Lance does not allow as a name. The names of folders in a table's folder are not
-    /// allowed as parts either: a file's path would not say where the branch's own folder begins.
+    /// [`BadBranch`] for a text that Lance does not allow as a name, or that has a part named like one of the folders
+    /// whose files never change (`_indices`): a file's path would then not show where the branch's name ends.
     pub fn of_request(text: &str) -> Result<Option<Self>, BadBranch> {
         if matches!(text, "" | MAIN) {
             return Ok(None);

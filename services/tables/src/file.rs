@@ -43,7 +43,7 @@ const BLOCKS_READING_MAX: usize = 16;
 const PATH_BYTES_MAX: usize = 1024;
 
 /// The path of a table's file that I/O nodes may cache, relative to the table's folder, such as
-/// `_indices/0a1b…/index.idx`, or `tree/exp/_indices/0a1b…/index.idx` of the branch `exp`. Cheap to clone.
+/// `_indices/0a1b…/index.idx`, or `tree/exp/_indices/0a1b…/index.idx` for a file of the branch `exp`. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FilePath(Arc<str>);
 
@@ -57,7 +57,7 @@ impl FilePath {
         let is_file = |rest: &str| rest.split('/').all(is_part);
         let branch_file = path.strip_prefix(BRANCHES).and_then(|rest| rest.strip_prefix('/'));
         let in_branch = branch_file.and_then(|rest| {
-            // No part of a branch's name is one of these folders, so the first one is the branch's.
+            // No part of a branch's name is in `FOLDERS`, so the name ends before the first part that is.
             let starts = rest.match_indices('/').map(|(at, _)| (&rest[..at], &rest[at + 1..]));
             let mut found = starts.filter(|(_, file)| {
                 file.split_once('/').is_some_and(|(folder, _)| FOLDERS.contains(&folder))

@@ -15,7 +15,7 @@ use crate::error::{QueryError, Result};
 pub enum Reply {
     /// The request has ended.
     Whole(Box<Call>, Result<Answer>),
-    /// The request is still running. The body begins with the first piece of its answer.
+    /// The request is still running. The response's body begins with the first piece of the answer.
     Pieces(Response<Body>),
     /// The request has failed and ended.
     Failed(Fault),
@@ -29,9 +29,9 @@ pub enum Answer {
     Arrow(Bytes, Format),
     /// Success, with an empty body.
     Nothing,
-    /// A blob that is null.
+    /// The blob is null.
     Absent,
-    /// None of the bytes of a blob that were asked for.
+    /// The blob has none of the bytes that were asked for.
     NoRange {
         /// The blob's size.
         size: u64,
@@ -113,7 +113,7 @@ impl ArrowWriter {
         Ok(Self { inner, rows: 0 })
     }
 
-    /// Begins rows of this schema, as a stream in any case.
+    /// Creates a writer of rows with this schema that writes a stream even if a file is possible.
     pub fn stream(schema: &Schema) -> Result<Self> {
         let inner = Inner::Stream(Box::new(StreamWriter::try_new(Vec::new(), schema)?));
         Ok(Self { inner, rows: 0 })

@@ -1,7 +1,7 @@
-//! Blobs, which queries answer with descriptors: whole ones of several rows, and ranges of one.
+//! Reads blobs, for which queries return only descriptors: whole blobs of several rows, or a range of one blob.
 //!
-//! Whole blobs are rows like all others, and come from the I/O nodes. A range is read from the table, because an I/O node
-//! reads only whole blobs.
+//! Whole blobs come from the I/O nodes, like all columns. A range is read from the table, because an I/O node reads
+//! only whole blobs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,10 +28,11 @@ use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
 use crate::tables::OpenTable;
 
-/// The maximum number of rows of one call. LanceDB's clients divide more.
+/// The maximum number of rows of one call. LanceDB's clients divide calls for more.
 const ROWS_MAX: usize = 1024;
 
-/// The maximum number of bytes of all blobs of one call. LanceDB's clients divide a call that is refused for more.
+/// The maximum number of bytes of all blobs of one call. LanceDB's clients divide a call that is refused because of
+/// this limit.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// The number of bytes of a range that are read at once.
@@ -96,13 +97,13 @@ pub struct BlobBytes {
 /// The bytes of a blob that a call asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// All of them.
+    /// All bytes.
     All,
-    /// Those from the first number to the second one, which is among them.
+    /// The bytes from the first offset to the second, inclusive.
     Between(u64, u64),
-    /// Those from this one on.
+    /// The bytes from this offset to the end.
     From(u64),
-    /// This many at the end.
+    /// This number of bytes at the end.
     Last(u64),
 }
 
@@ -110,7 +111,7 @@ impl Wanted {
     /// Reads the header `range`.
     ///
     /// # Errors
-    /// `BadRequest` for one that is not of these forms.
+    /// `BadRequest` for a header that has none of these forms.
     pub fn of(header: Option<&str>) -> Result<Self> {
         let Some(text) = header else { return Ok(Self::All) };
         let bounds = text.strip_prefix("bytes=").and_then(|range| range.split_once('-'));
@@ -128,7 +129,7 @@ impl Wanted {
         wanted.ok_or_else(|| QueryError::BadRequest { field: "range", problem: problem() })
     }
 
-    /// Returns the range of a blob of `size` bytes; `None` if it has none of the bytes.
+    /// Returns the wanted range of a blob of `size` bytes; `None` if the blob has none of these bytes.
     fn within(self, size: u64) -> Option<Range<u64>> {
         let range = match self {
             Self::All => return Some(0..size),
@@ -204,7 +205,7 @@ async fn send(
     loop {
         let end = range.end.min(start + PIECE_BYTES);
         call.renew()?;
-        // Pieces that wait for the caller, and the one that is read.
+        // The pieces that wait for the caller, and the piece that is being read.
         call.hold_rows(3 * (end - start) as usize)?;
         let context = of_stream.for_piece().for_piece_of(call.context);
         let ask = Ask { during: "fetch", rows: 1, context };

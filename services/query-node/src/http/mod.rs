@@ -58,8 +58,8 @@ use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
 use crate::tables::{AskedVersion, OpenTable};
 
-/// The version of LanceDB's protocol, which tells its clients what they may send: several vectors in one query, structured
-/// full-text queries, and reads of blobs.
+/// The version of LanceDB's protocol, which tells its clients what they may send: several vectors in one query,
+/// structured full-text queries, and reads of blobs.
 const PROTOCOL_VERSION: &str = "0.5.0";
 
 /// The description of all plain calls, for programs that generate clients and documentation from it.
@@ -311,7 +311,7 @@ struct ExplainBody {
 /// A call of one table.
 struct TableRequest<'a> {
     name: &'a str,
-    /// The query string. Calls without a body name the branch there.
+    /// The query string, in which calls without a body name the branch and the version.
     query: &'a str,
     asked: TableCall,
     dialect: Dialect,
@@ -373,7 +373,7 @@ impl TableRequest<'_> {
         }
     }
 
-    /// Returns the bytes of a blob that the call asks for.
+    /// Returns which bytes of which blob the call asks for.
     fn blob_bytes(&self) -> Result<BlobBytes> {
         let TableCall::BlobBytes { column, row } = &self.asked else {
             return Err(QueryError::Server("the call is about no blob".into()));
@@ -457,7 +457,7 @@ impl TableRequest<'_> {
     }
 }
 
-/// Parses a number of a path or a query string.
+/// Parses a number in a path or a query string.
 fn number_of(text: String) -> Result<u64> {
     text.parse().map_err(|_| QueryError::BadRequest {
         field: "path",

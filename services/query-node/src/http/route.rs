@@ -89,7 +89,7 @@ struct Served {
     route: fn(Parts<'_>) -> Route,
 }
 
-/// The parts of a request's path in the places of those in braces, such as `{id}` and `{index}`.
+/// The parts of a request's path in the places of `{id}`, `{index}`, `{column}` and `{row}`.
 struct Parts<'a> {
     /// The parts of the id.
     id: Vec<String>,
@@ -97,7 +97,8 @@ struct Parts<'a> {
     dialect: Dialect,
 }
 
-/// The parts of a path besides the id. Each path has at most two of them.
+/// The parts of a request's path in the places of `{index}`, `{column}` and `{row}`; empty if the path has no such
+/// place.
 #[derive(Clone, Copy, Default)]
 struct Named<'a> {
     index: &'a str,
@@ -172,7 +173,8 @@ impl Parts<'_> {
 }
 
 impl Served {
-    /// Returns the id and the other parts in braces, if `parts` have the form of this path.
+    /// Returns the parts in the places of `{id}` and of the other names in braces, if `parts` have the form of this
+    /// path.
     fn matches<'a>(&self, parts: &[&'a str]) -> Option<(&'a str, Named<'a>)> {
         let own = self.path.split('/').skip(1);
         if own.clone().count() != parts.len() {

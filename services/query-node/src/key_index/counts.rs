@@ -1,4 +1,4 @@
-//! Counts where the runs of a node come from, and the pages that look-ups read.
+//! Counts the runs of a node by their source, and the pages that look-ups need by outcome.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ pub enum RunSource {
     Column,
     /// Other runs, from which it was merged.
     Merge,
-    /// A file beside the table, where its pages stay.
+    /// A file beside the table, in which the run's pages stay.
     Pages,
 }
 
@@ -20,7 +20,7 @@ impl RunSource {
     pub const NAMES: [&str; 4] = ["file", "column", "merge", "pages"];
 }
 
-/// What became of a page that a look-up needed.
+/// The outcome of reading a page for a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageOutcome {
     /// It was read and searched.
@@ -36,7 +36,8 @@ impl PageOutcome {
     pub const NAMES: [&str; 3] = ["read", "damaged", "failed"];
 }
 
-/// The numbers of runs of a node since its start, and of the pages that look-ups read.
+/// The numbers of runs that a node has loaded, opened, built or merged, and of pages that look-ups needed, since its
+/// start.
 #[derive(Debug, Default)]
 pub struct RunCounts {
     by_source: [AtomicU64; RunSource::NAMES.len()],

@@ -46,8 +46,8 @@ pub struct Candidates {
     pub rows: Vec<RowAddr>,
     /// For each key, the index in `rows` at which its rows end.
     pub ends: Vec<u32>,
-    /// The positions of the keys that further rows may have, ascending: also those that could not be looked up, which
-    /// have no candidates.
+    /// The positions, ascending, of the keys that more rows may have than are listed. Keys that could not be looked up
+    /// are among them, without candidates.
     pub cut: Vec<u32>,
     /// The fragments that no run covers, ascending. Their rows may have the keys too.
     pub uncovered: Arc<[u32]>,
@@ -82,22 +82,22 @@ impl VersionFiles {
         self.is_followed.swap(true, Ordering::Relaxed)
     }
 
-    /// Makes look-ups use those of the runs in memory, and of the paged ones, that cover the most. All have the same seed
-    /// and type of keys.
+    /// Makes look-ups use the runs that cover the most: some of `runs`, and some of `paged`. All have the same seed and
+    /// type of keys.
     pub fn cover(&self, runs: Vec<Arc<Run>>, paged: Vec<Arc<PagedRun>>) {
         self.coverage.store(Arc::new(Coverage::new(runs, paged, &self.files)));
     }
 
-    /// Returns the coverage, for look-ups that wait.
+    /// Returns the coverage in a form that a look-up may keep while it waits.
     pub fn coverage_to_keep(&self) -> Arc<Coverage> {
         self.coverage.load_full()
     }
 
-    /// Returns the rows that may have these keys, if all runs are in memory. Waits only for deletions of fragments with
-    /// candidates that have not been loaded yet.
+    /// Returns the rows that may have these keys. All runs must be in memory. Waits only if the deletions of a fragment
+    /// with candidates have not been loaded yet.
     ///
     /// # Errors
-    /// Errors of the store, or of keys of another type than the column's, which are a defect.
+    /// Errors of the store. Keys of another type than the column's are an error too, and a defect.
     pub async fn candidates_in_memory(&self, keys: &ArrayRef) -> Result<Candidates> {
         loop {
             let mut unloaded = Vec::new();
@@ -114,8 +114,8 @@ impl VersionFiles {
         }
     }
 
-    /// Returns the rows that may have keys with these hashes. `pages` has the pages that the look-up needs, as far as
-    /// they could be read. Waits like [`candidates_in_memory`](Self::candidates_in_memory).
+    /// Returns the rows that may have keys with these hashes. `pages` has the pages that the look-up needs, except
+    /// those that could not be read. Waits like [`candidates_in_memory`](Self::candidates_in_memory).
     ///
     /// # Errors
     /// Errors of the store.
@@ -195,8 +195,8 @@ impl Coverage {
         Self { set, hasher, uncovered: uncovered.into() }
     }
 
-    /// Returns the hashes of keys. Null gets the hash of some other key: no row proves it. Without a run, all hashes are
-    /// 0.
+    /// Returns the hashes of keys. A null key gets the hash 0 and may have candidates, but no row turns out to have it.
+    /// Without a run, all hashes are 0.
     pub fn hashes(&self, keys: &ArrayRef) -> Result<Vec<u64>> {
         let Some(hasher) = &self.hasher else { return Ok(vec![0; keys.len()]) };
         let mut hashes = Vec::with_capacity(keys.len());

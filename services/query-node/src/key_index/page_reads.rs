@@ -4,9 +4,9 @@
 //! keys ──► hashes, in order ──a part at a time──► numbers of pages ──► reads, many at a time ──► pages ──► candidates
 //! ```
 //!
-//! Runs are ordered by hash, and so are the keys here: keys of a page follow each other, so each page is read once. The
-//! pages of one part are in memory at a time: at most [`PAGES_MAX`] pages of buckets, and the few pages of spilled entries
-//! that keys in them need. The number of look-ups at a time is bounded by `admission.rs`.
+//! Runs are ordered by hash, and so are the keys here: keys of one page follow each other, so each page is read once.
+//! Only the pages of one part are in memory at a time: at most [`PAGES_MAX`] pages of buckets, and the few pages of
+//! spilled entries that keys in these buckets need. `admission.rs` bounds the number of concurrent look-ups.
 
 use std::sync::Arc;
 
@@ -32,7 +32,8 @@ const PAGES_READING_MAX: usize = 128;
 /// [`Candidates::cut`].
 ///
 /// # Errors
-/// Errors of the store other than those of pages, or of keys of another type than the column's, which are a defect.
+/// Errors of the store, except those of reading pages. Keys of another type than the column's are an error too, and a
+/// defect.
 pub async fn candidates_with_pages(
     version: &VersionFiles,
     runs: &Arc<TableRuns>,
@@ -45,7 +46,7 @@ pub async fn candidates_with_pages(
     order.sort_unstable_by_key(|&key| hashes[key as usize]);
     let part_keys = PAGES_MAX / coverage.set.paged().count().max(1);
     let mut pages = Pages::default();
-    // The rows of all keys, in the order of hashes, and for each key the place of its rows in there.
+    // The rows of all keys, in the order of hashes, and for each key the range of its rows in `rows`.
     let mut rows: Vec<RowAddr> = Vec::new();
     let mut places = vec![0..0; hashes.len()];
     let mut cut = Vec::new();
@@ -79,7 +80,7 @@ struct PageReader<'a> {
 }
 
 impl PageReader<'_> {
-    /// Reads the pages that look-ups of these hashes need and `pages` lacks. Removes pages that they don't need.
+    /// Adds to `pages` the pages that look-ups of these hashes need, and removes all others from it.
     async fn read_for(&self, set: &RunSet, hashes: &[u64], pages: &mut Pages) {
         pages.keep(&set.needed_pages(hashes, pages));
         loop {
@@ -126,7 +127,8 @@ impl PageReader<'_> {
         None
     }
 
-    /// Returns whether the file of a run was deleted: an I/O node that has its blocks answers all the same.
+    /// Returns whether the store no longer lists a run's file. A read may not fail because of that: an I/O node that
+    /// has the file's blocks still answers.
     async fn is_deleted(&self, run: &PagedRun) -> bool {
         let listed = self.files.list().await;
         listed.is_ok_and(|files| files.iter().all(|file| file.name != run.name()))

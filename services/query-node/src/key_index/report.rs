@@ -9,11 +9,11 @@ pub struct KeyIndexReport {
     pub is_wanted: bool,
     /// The number of runs that look-ups probe.
     pub runs: usize,
-    /// The number of them that were loaded into memory from files beside the table.
+    /// The number of these runs that were loaded into memory from files beside the table.
     pub runs_loaded: usize,
-    /// The number of them whose pages stay in files beside the table.
+    /// The number of these runs whose pages stay in files beside the table.
     pub runs_paged: usize,
-    /// The size of these pages, in bytes.
+    /// The size of the pages that stay in files, in bytes.
     pub paged_bytes: u64,
     /// The memory of all runs of the table, of other versions too, in bytes.
     pub bytes: u64,

@@ -50,7 +50,7 @@ impl VersionKeys {
         self.runs.settled().await;
     }
 
-    /// Returns whether the runs know anything of the version: at least one of its files is covered, or it has none.
+    /// Returns whether the runs cover at least one of the version's files, or the version has no files.
     pub fn covers_any(&self) -> bool {
         let (files, uncovered) = (self.files.files().len(), self.files.coverage().uncovered.len());
         uncovered < files || files == 0

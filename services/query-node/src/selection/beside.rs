@@ -1,4 +1,4 @@
-//! What an answer has of rows besides the columns that I/O nodes serve: their positions, and descriptors of blobs.
+//! Finds what an answer has besides the columns that I/O nodes serve: the rows' positions, and descriptors of blobs.
 
 use address::RowAddr;
 use arrow_array::RecordBatch;
@@ -13,7 +13,7 @@ use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable};
 
-/// Finds what `selection` needs of `rows` besides their columns. The last columns of `rows` are row addresses and the
+/// Finds what `selection` needs in addition to the columns of `rows`, whose last columns are row addresses and the
 /// `measure`.
 pub async fn beside(
     state: &ShardState,

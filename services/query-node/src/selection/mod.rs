@@ -1,5 +1,5 @@
-//! The columns of an answer and the order of its rows, where they are more than columns of the table, best first: nested
-//! columns, expressions, positions, descriptors of blobs, and an order by columns. Plain HTTP and gRPC share them.
+//! Makes answers that are more than columns of the table, best first: nested columns, expressions, positions and
+//! descriptors of blobs, and rows in the order of some columns. Plain HTTP and gRPC share this module.
 
 mod beside;
 mod ordering;

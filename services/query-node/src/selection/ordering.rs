@@ -35,11 +35,11 @@ pub struct Ordering {
 }
 
 impl Ordering {
-    /// Takes the order that a query asks for, if it asks for one, with the number of rows to leave out at the start. Its
-    /// columns may be nested ones, or the `measure`.
+    /// Creates the order that a query asks for; `None` if `by` is empty. `offset` is the number of rows to leave out at
+    /// the start. The columns in `by` may be nested, or the `measure`.
     ///
     /// # Errors
-    /// `BadRequest` for too many columns or for `_rowoffset`, and `ColumnNotFound`.
+    /// `BadRequest` for too many columns, `_rowoffset` or a column of blobs, and `ColumnNotFound`.
     pub fn new(
         by: Vec<Order>,
         offset: u64,
@@ -95,7 +95,7 @@ impl Ordering {
     }
 }
 
-/// Returns an order as the table takes it, which puts all of its rows in order.
+/// Converts an order to the type that `Table::scan_ordered` takes.
 ///
 /// # Errors
 /// `BadRequest` for too many columns.

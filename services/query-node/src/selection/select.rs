@@ -28,7 +28,7 @@ const QUERY_INDEX: &str = "query_index";
 /// Maximum number of columns of an answer.
 const COLUMNS_MAX: usize = 4096;
 
-/// Maximum number of columns of an answer that are given as expressions.
+/// Maximum number of columns of an answer that are expressions or nested.
 const ALIASES_MAX: usize = 100;
 
 /// Maximum number of bytes of all expressions of a query. While they are parsed, the thread serves nothing else.
@@ -49,9 +49,9 @@ pub enum Columns {
 /// The form of blobs in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlobForm {
-    /// Their bytes.
+    /// The blobs' bytes.
     Whole,
-    /// Descriptors, with their sizes.
+    /// Descriptors, which have the blobs' sizes.
     Described,
 }
 
@@ -74,7 +74,7 @@ struct Selected {
 enum Source {
     /// A column of the table, the row's id, or its position.
     Column(String),
-    /// A column with blobs, of which the answer has descriptors: the column, and its field.
+    /// A column with blobs, for which the answer has descriptors: the column's name, and the field of its descriptors.
     Blobs(String, FieldRef),
     /// The distance or the score.
     Measure,
@@ -104,19 +104,19 @@ fn added_field(name: &str) -> Field {
     Field::new(name, data_type, true)
 }
 
-/// What an answer has of rows besides the columns that I/O nodes serve.
+/// The parts of an answer that I/O nodes do not serve.
 #[derive(Debug, Default)]
 pub struct Beside {
-    /// Their positions in the table.
+    /// The rows' positions in the table.
     pub positions: Option<Vec<u64>>,
-    /// Descriptors of their blobs, in columns of the table.
+    /// Descriptors of the rows' blobs, with a column for each column of blobs.
     pub descriptors: Option<RecordBatch>,
 }
 
 impl Selection {
     /// Selects the columns that a query names, or all columns of `open` if it names none. A distance or score is added
     /// if the search has one, and the row's id if `with_row_id` is set, unless they are named. `blobs` is the form of
-    /// the blobs of columns that are named as a whole.
+    /// blobs in columns that are selected as a whole.
     ///
     /// # Errors
     /// `BadExpression`, `ColumnNotFound`, or `BadRequest` for too many columns, a column that is named twice, or an
@@ -243,7 +243,7 @@ impl Selection {
         names
     }
 
-    /// Returns the columns of the table of whose blobs descriptors are needed.
+    /// Returns the columns of the table whose blobs are needed as descriptors.
     pub fn blob_columns(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for Selected { source, .. } in &self.columns {
@@ -283,8 +283,8 @@ impl Selection {
         Ok(Arc::new(Schema::new_with_metadata(fields, rows.metadata().clone())))
     }
 
-    /// Selects from `rows`, whose last columns are row addresses and the `measure`. `beside` has what else of the rows is
-    /// selected; `query_index` is the position of the query vector, if there are several.
+    /// Selects from `rows`, whose last columns are row addresses and the `measure`. `beside` has the rows' positions
+    /// and descriptors, if they are selected; `query_index` is the position of the query vector, if there are several.
     pub async fn select(
         &self,
         rows: &RecordBatch,

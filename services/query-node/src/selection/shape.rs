@@ -1,4 +1,4 @@
-//! The form of a Search's answer, if it is more than columns of the table, best first.
+//! The form of a Search's answer that is more than columns of the table, best first.
 
 use arrow_array::RecordBatch;
 use wire::query::search_request::By;
@@ -9,15 +9,16 @@ use super::select::{Beside, BlobForm, Columns, ROW_ADDRESS, Selection};
 use crate::error::{QueryError, Result};
 use crate::tables::{Measure, OpenTable};
 
-/// Columns that are computed from those that are read, and the order of the rows.
+/// The columns of an answer, some of which are computed, and the order of its rows.
 pub struct Shape {
     selection: Selection,
     ordering: Option<Ordering>,
 }
 
 impl Shape {
-    /// Returns the form that a request asks for, and changes the request to one for what the form is made of. `None` if it
-    /// asks for columns of the table, best first.
+    /// Returns the form that a request asks for, and changes the request so that it finds the rows and columns from
+    /// which the answer is made. `None` if the request asks for columns of the table, best first, or is not a search
+    /// and asks only for another order.
     ///
     /// # Errors
     /// `BadRequest` for a column named twice, or too many columns, and `ColumnNotFound`.
@@ -52,7 +53,7 @@ impl Shape {
             let offset = request.offset;
             ordering = Ordering::new(by, offset.into(), measure, open)?;
             if ordering.is_some() && request.k > 0 {
-                // The best rows are put in order before some are left out.
+                // The search returns the `offset` rows too: they are left out after all rows were put in order.
                 let k = request.k.checked_add(offset).ok_or_else(|| QueryError::BadRequest {
                     field: "offset",
                     problem: format!("is {offset}, which is too large"),
@@ -69,7 +70,7 @@ impl Shape {
         Ok(Some(Self { selection, ordering }))
     }
 
-    /// Gives `rows`, whose last columns are row addresses and the `measure`, this form.
+    /// Returns `rows`, whose last columns are row addresses and the `measure`, in this form.
     pub async fn apply(&self, rows: RecordBatch, measure: Measure) -> Result<RecordBatch> {
         let rows = match &self.ordering {
             Some(ordering) => ordering.apply(&rows, measure).await?,

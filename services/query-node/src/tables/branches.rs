@@ -17,14 +17,15 @@ use super::entry::Entry;
 /// The maximum number of branches that are open. Each costs two requests to its store every `refresh_interval`.
 const OPEN_MAX: u32 = 128;
 
-/// The maximum number of fragments of these branches together, each of which takes one or two KiB. A branch counts for at
-/// least its part of it, and for at most half of it.
+/// The maximum number of fragments of all open branches. Each takes one or two KiB. A branch counts as at least
+/// `FRAGMENTS_MAX / OPEN_MAX` fragments, which bounds the number of branches, and as at most half of the maximum, so
+/// that even the largest can be open.
 const FRAGMENTS_MAX: u32 = 100_000;
 
-/// The time after which a branch is closed that nobody has asked for.
+/// A branch that nobody has asked for in this time is closed.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// The number of a table's entry, and the name of a branch of it.
+/// The number of a table's entry ([`Entry::id`]), and the name of a branch of the table.
 pub type BranchKey = (u64, BranchName);
 
 /// The branches that are open.
@@ -52,7 +53,7 @@ impl Branches {
     /// Returns a branch. If it is not open, `open` opens it, once for all requests that wait for it.
     ///
     /// # Errors
-    /// That of `open`.
+    /// The error of `open`.
     pub async fn get_or_open(
         &self,
         key: BranchKey,
@@ -67,7 +68,7 @@ impl Branches {
         self.open.get(key).await
     }
 
-    /// Returns all open branches. This is no use of them.
+    /// Returns all open branches. This does not count as a use that keeps them open.
     pub fn all(&self) -> Vec<(BranchKey, Arc<Entry>)> {
         self.open.iter().map(|(key, entry)| (BranchKey::clone(&key), entry)).collect()
     }

@@ -147,7 +147,8 @@ impl Catalog {
     /// Returns one version of a table. Opens it if necessary.
     ///
     /// # Errors
-    /// [`QueryError::TableUnknown`], a text that is no branch's name, or the reason why the version cannot be opened.
+    /// [`QueryError::TableUnknown`], `BadRequest` for a text that is no branch's name, or the reason why the version
+    /// cannot be opened.
     pub async fn open(&self, asked: AskedVersion<'_>) -> Result<Arc<OpenTable>> {
         let AskedVersion { table: name, version, .. } = asked;
         let branch = asked.branch()?;
@@ -225,7 +226,7 @@ impl Catalog {
         entry.state().fault.clone()
     }
 
-    /// Returns the entry of a table, or of a branch that is open, with its key.
+    /// Returns the entry of a table; with `branch`, the key and the entry of that branch, if it is open.
     async fn entry(
         &self,
         name: &str,
@@ -310,8 +311,8 @@ impl Catalog {
     }
 
     /// Opens tables that are not open, except those that are opened on request, and updates open tables and branches to
-    /// their latest version, unless their version is pinned. Starts to build the missing runs of their key indexes, without waiting for
-    /// them. Never fails: an error is kept in the table's state, and logged when it changes.
+    /// their latest version, unless their version is pinned. Starts to build the missing runs of their key indexes,
+    /// without waiting for them. Never fails: an error is kept in the table's state, and logged when it changes.
     pub async fn refresh(&self) {
         self.round.fetch_add(1, Ordering::Relaxed);
         self.close_tables();
@@ -460,7 +461,7 @@ impl Catalog {
         opened.map_err(|fault| QueryError::Fault(Fault::clone(&fault)))
     }
 
-    /// Returns a branch of `table`, open.
+    /// Returns the entry of a branch of `table`. Opens the branch if necessary.
     async fn open_branch(&self, table: &Entry, branch: BranchName) -> Result<Arc<Entry>> {
         let open = async {
             let id = self.created.fetch_add(1, Ordering::Relaxed);

@@ -18,7 +18,7 @@ use crate::recall_curves::{CurveCounts, TableCurves};
 /// A table, or a branch of one.
 pub struct Entry {
     pub name: String,
-    /// The branch; `None` for the main one, which stands for the table.
+    /// The branch; `None` for the table itself, which is its main branch.
     pub branch: Option<BranchName>,
     pub config: TableConfig,
     pub curves: Arc<TableCurves>,
@@ -161,7 +161,7 @@ impl Entry {
         });
     }
 
-    /// Loads the table's indexes, if its configuration asks for it: those of Lance, and the key index.
+    /// If the table's configuration asks for it, loads its Lance indexes and waits until its key index is loaded.
     pub async fn load_indexes(&self, open: &OpenTable, patience: Duration) {
         if !self.config.warm_indexes {
             return;

@@ -150,7 +150,7 @@ impl OpenTable {
         Ok(own)
     }
 
-    /// Returns whether a name is that of a column which answers may have in addition to the table's own.
+    /// Returns whether `name` is a column that answers may have in addition to the table's own columns.
     pub fn is_carried(&self, name: &str) -> bool {
         CARRIED.contains(&name)
             || (name == RELEVANCE && self.table.schema().field_with_name(name).is_err())

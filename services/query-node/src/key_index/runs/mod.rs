@@ -1,8 +1,9 @@
 //! The runs of one key column of a table, and the task that loads, builds and merges them.
 //!
-//! Each time the task begins and a version has data files without a run, it lists the files of persisted runs, and opens
-//! one after the other, largest first, until no data file is missing (`persisted.rs`). What they do not cover is built
-//! from the key column. A persisted run must have the seed of the runs that are there; without one, any seed is taken.
+//! Each time the task begins and a version has data files without a run, it lists the files of persisted runs, and
+//! opens one after the other, largest first, until every data file has a run (`persisted.rs`). What they do not cover
+//! is built from the key column. A persisted run is used only if it has the seed of the runs that the table already
+//! has. If there are none, it may have any seed.
 
 mod page_faults;
 mod persisted;
@@ -61,7 +62,7 @@ struct RunsState {
     is_wanted: bool,
     /// Whether persisted runs were looked for, when the first version was opened.
     is_looked_for: bool,
-    /// Whether they are being looked for now.
+    /// Whether persisted runs are being looked for now.
     is_looking: bool,
     is_building: bool,
     runs: Vec<HeldRun>,
@@ -78,11 +79,11 @@ struct RunsState {
     /// The versions that the runs cover.
     versions: Vec<Weak<VersionFiles>>,
     fault: Option<Arc<str>>,
-    /// When a page could last not be used, and the log said so.
+    /// The time of the last line of the log about a page that can't be used.
     page_warned: Option<Instant>,
 }
 
-/// A run in memory.
+/// A run in memory, and the memory that is reserved for it.
 #[derive(Debug)]
 struct HeldRun {
     run: Arc<Run>,
@@ -90,12 +91,12 @@ struct HeldRun {
     held: Reserved,
 }
 
-/// A run whose pages stay in its file, and the memory of its head.
+/// A run whose pages stay in its file, and the memory that is reserved for its head.
 #[derive(Debug)]
 struct HeldPagedRun {
     run: Arc<PagedRun>,
     held: Reserved,
-    /// Whether a page of it was damaged.
+    /// Whether one of its pages was found damaged. The file is then counted as refused only once.
     is_damaged: bool,
 }
 
@@ -155,7 +156,7 @@ impl TableRuns {
         }
     }
 
-    /// Waits until runs are neither looked for, loaded, built nor merged.
+    /// Waits until no run is being looked for, loaded, built or merged.
     pub async fn settled(&self) {
         // The sender lives as long as `self`.
         let _ = self.is_busy.subscribe().wait_for(|is_busy| !is_busy).await;
@@ -165,7 +166,7 @@ impl TableRuns {
         self.is_busy.send_replace(state.is_looking || state.is_building);
     }
 
-    /// Whether somebody has looked up a key.
+    /// Returns whether somebody has looked up a key.
     pub fn is_looked_up(&self) -> bool {
         self.is_looked_up.load(Ordering::Relaxed)
     }
@@ -257,7 +258,7 @@ impl TableRuns {
     }
 
     /// Ends the task after a failure. The next version, or the next check for one, begins it again. If memory was too
-    /// short, the memory in use must first change, or there must be a newer version.
+    /// short, the memory or the versions in use must change first.
     fn give_up(&self, error: &RunError) {
         let mut state = self.state();
         state.is_building = false;
@@ -437,19 +438,19 @@ impl TableRuns {
 }
 
 impl RunsState {
-    /// Makes look-ups in a version use the runs that there are.
+    /// Makes look-ups in a version use the current runs.
     fn cover(&self, version: &VersionFiles) {
         let runs = self.runs.iter().map(|it| Arc::clone(&it.run));
         let paged = self.paged.iter().map(|it| Arc::clone(&it.run));
         version.cover(runs.collect(), paged.collect());
     }
 
-    /// Makes look-ups in all versions use the runs that there are.
+    /// Makes look-ups in all versions use the current runs.
     fn cover_all(&self) {
         self.versions_in_use().iter().for_each(|version| self.cover(version));
     }
 
-    /// Returns the memory of all runs.
+    /// Returns the memory that is reserved for each run.
     fn held(&self) -> impl Iterator<Item = &Reserved> {
         let of_runs = self.runs.iter().map(|it| &it.held);
         of_runs.chain(self.paged.iter().map(|it| &it.held))

@@ -1,4 +1,4 @@
-//! What becomes of a paged run whose pages are damaged, or can't be read.
+//! Counts and logs pages of paged runs that are damaged or can't be read, and drops runs whose files are gone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,8 @@ impl TableRuns {
         self.counts.page(outcome);
     }
 
-    /// Drops a run whose file is gone: `bireme index` has replaced it. The files are listed again.
+    /// Drops a run whose file is gone, because `bireme index` has replaced it, and begins the task, which lists the
+    /// files again.
     pub fn drop_paged(self: &Arc<Self>, run: &Arc<PagedRun>, path: &str) {
         let mut state = self.state();
         let before = state.paged.len();
@@ -33,7 +34,8 @@ impl TableRuns {
         }
     }
 
-    /// Counts that a page of a run is damaged or can't be read, and logs it now and then. Returns whether it did.
+    /// Counts that a page of a run is damaged or can't be read, and logs it unless another such line was logged within
+    /// [`WARN_EVERY`]. Returns whether it was logged.
     pub fn page_is_unusable(
         &self,
         run: &Arc<PagedRun>,

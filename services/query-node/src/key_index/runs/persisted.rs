@@ -19,7 +19,7 @@ pub enum Persisted {
     Paged(PagedRun, Reserved),
 }
 
-/// What is known of a run once its head was read.
+/// The facts about a run that its head has.
 struct RunHeadFacts<'a> {
     files: &'a [DataFile],
     seed: u64,
@@ -45,8 +45,8 @@ impl TableRuns {
         Ok(files)
     }
 
-    /// Opens a persisted run and reserves its memory. `None` if it is not needed, even its head does not fit, or it
-    /// can't be used.
+    /// Opens a persisted run and reserves its memory. `None` if the run is not needed, if not even its head fits, or if
+    /// the run can't be used.
     pub(super) async fn opened(&self, table: &Table, file: &RunFile) -> Option<Persisted> {
         let files = RunFiles::of(table).await.ok()?;
         let error = match self.open_file(&files, file).await {
@@ -79,7 +79,7 @@ impl TableRuns {
         file: &RunFile,
     ) -> Result<Option<Persisted>, RunFileError> {
         self.state().opened.insert(file.name.clone());
-        // Its pages are most of a file, and are in memory as they are in the file.
+        // A file consists mostly of pages, which take as much memory as they have bytes in the file.
         let may_fit = self.memory.used().saturating_add(file.bytes) <= self.memory.max;
         if may_fit {
             let Some(reader) = files.open(&file.name).await? else { return Ok(None) };
@@ -131,13 +131,13 @@ impl TableRuns {
         Ok(Some(Persisted::Paged(run, held)))
     }
 
-    /// Notes that a file is opened another time, when there may be room for it.
+    /// Lets the task open a file again later, when there may be room for it.
     fn later(&self, file: &RunFile) -> Option<Persisted> {
         self.state().opened.remove(&file.name);
         None
     }
 
-    /// Returns whether a persisted run can be used together with the runs that are there, and covers a missing file.
+    /// Returns whether a persisted run can be used together with the existing runs, and covers a file without a run.
     fn needs(&self, head: &RunHeadFacts<'_>) -> bool {
         let files: HashSet<&DataFile> = head.files.iter().collect();
         let state = self.state();
