@@ -1,8 +1,8 @@
 //! The runs of one version of a table, and look-ups in all of them.
 //!
-//! A batch is looked up in groups of [`GROUP_KEYS`]. All buckets of a group are prefetched, in every run in memory; then
-//! the overflow lines that are needed; then the entries are read, key after key. So a group waits for memory twice, not
-//! once per key. Runs whose pages stay in their files are searched in the pages that the caller has read.
+//! A batch is looked up in groups of [`GROUP_KEYS`]. All buckets of a group are prefetched, in every run in memory;
+//! then the overflow lines that are needed; then the entries are read, key after key. So a group waits for memory
+//! twice, not once per key. Runs whose pages stay in their files are searched in the pages that the caller has read.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -144,9 +144,9 @@ impl RunSet {
     /// which `is_live` is false, because they are deleted, are skipped and do not count towards the limit. `pages` has
     /// the [`needed_pages`](Self::needed_pages). A key that needs a page that `pages` lacks is not looked up.
     ///
-    /// A row that has the key is always among the candidates, if its file is covered, the key was looked up and the limit
-    /// is not reached. Unless the limit is 0, a key that was looked up and has no candidates is in no live row of a
-    /// covered file.
+    /// A row that has the key is always among the candidates, if its file is covered, the key was looked up and the
+    /// limit is not reached. Unless the limit is 0, a key that was looked up and has no candidates is in no live row of
+    /// a covered file.
     pub fn lookup(
         &self,
         hashes: &[u64],

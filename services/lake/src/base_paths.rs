@@ -11,8 +11,8 @@
 //!     _versions/3.manifest        names `1.lance` with the base path 1, which is `table/`, and `2.lance` without one
 //! ```
 //!
-//! A file that lies in the table's folder is named by its path there, whichever branch refers to it. So branches share what
-//! is cached of it.
+//! A file that lies in the table's folder is named by its path there, whichever branch refers to it. So branches share
+//! what is cached of it.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ use tables::TableUri;
 
 use crate::canonical::resolved;
 
-/// Replaces base paths of `dataset` that lead into the folder of the table at `uri` by their canonical form. Manifests have
-/// base paths as the writer spelled them, for example with symbolic links, which the fence refuses.
+/// Replaces base paths of `dataset` that lead into the folder of the table at `uri` by their canonical form. Manifests
+/// have base paths as the writer spelled them, for example with symbolic links, which the fence refuses.
 pub(crate) async fn with_canonical_bases(uri: &TableUri, mut dataset: Dataset) -> Dataset {
     if dataset.manifest.base_paths.is_empty() {
         return dataset;
@@ -46,8 +46,8 @@ pub(crate) async fn with_canonical_bases(uri: &TableUri, mut dataset: Dataset) -
     dataset
 }
 
-/// Returns the folder of the files with `base_id` as a path in the folder of the table at `uri`: empty, or ending with a
-/// slash. `None` if the files are elsewhere.
+/// Returns the folder of the files with `base_id` as a path in the folder of the table at `uri`: empty, or ending with
+/// a slash. `None` if the files are elsewhere.
 pub(crate) fn folder_in_table(
     uri: &TableUri,
     dataset: &Dataset,

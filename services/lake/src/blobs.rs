@@ -44,9 +44,9 @@ impl Table {
         Ok(any(field, &LanceField::is_blob))
     }
 
-    /// Returns the schema as Lance itself gives it: a blob of version 2 is a struct of data and URI with an extension type.
-    /// By this type, clients recognise the columns whose blobs they fetch with separate calls. Errors: a type that
-    /// Arrow can't convert.
+    /// Returns the schema as Lance itself gives it: a blob of version 2 is a struct of data and URI with an extension
+    /// type. By this type, clients recognise the columns whose blobs they fetch with separate calls. Errors: a type
+    /// that Arrow can't convert.
     pub fn lance_schema(&self) -> Result<SchemaRef> {
         let blame = |error: arrow::error::ArrowError| self.blame(error.into());
         let all = Arc::new(ArrowSchema::from(self.dataset().schema()));
@@ -68,8 +68,8 @@ impl Table {
         Ok(Columns::of_descriptors(self, columns)?.served)
     }
 
-    /// Reads `columns` (top-level) of the rows at `addresses`, in the order given, as Lance's scans return them: a blob is a
-    /// descriptor, which has its size and says where its bytes are. No blob is read.
+    /// Reads `columns` (top-level) of the rows at `addresses`, in the order given, as Lance's scans return them: a blob
+    /// is a descriptor, which has its size and says where its bytes are. No blob is read.
     ///
     /// Errors: those of [`take`](Self::take).
     pub async fn descriptors(
@@ -82,8 +82,8 @@ impl Table {
         self.take_columns(addresses, &columns).await
     }
 
-    /// Finds the blobs of `column` in the rows at `addresses`, in the order given; `None` for null. Reads their descriptors,
-    /// and no blob.
+    /// Finds the blobs of `column` in the rows at `addresses`, in the order given; `None` for null. Reads their
+    /// descriptors, and no blob.
     ///
     /// Errors: `RowNotFound`, `ColumnNotFound`, `BadQuery` for a column that holds no blobs, and those of the store.
     pub async fn blobs(&self, column: &str, addresses: &[RowAddr]) -> Result<Vec<Option<Blob>>> {

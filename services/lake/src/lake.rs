@@ -90,8 +90,8 @@ impl Lake {
         Box::pin(self.open_branch_version(&uri, None, version)).await
     }
 
-    /// Opens one version of a branch of the table at a canonical URI; of the main one if `branch` is `None`. No symbolic
-    /// link is followed. Errors: those of [`open_version`](Self::open_version), and `BranchNotFound`.
+    /// Opens one version of a branch of the table at a canonical URI; of the main one if `branch` is `None`. No
+    /// symbolic link is followed. Errors: those of [`open_version`](Self::open_version), and `BranchNotFound`.
     pub async fn open_branch_version(
         &self,
         uri: &TableUri,

@@ -102,9 +102,9 @@ pub struct QueryConfig {
     /// The part of `memory` for key indexes, over all tables: 8 to 12 bytes per row. A table's key column is indexed in
     /// memory from its first look-up on, or from the start if `bireme index` has written its index beside the table.
     /// Loading that takes little more; building takes up to 40 bytes per row of a data file, or of a million rows. Of a
-    /// written index that does not fit, 0.01 bytes per row are in memory, and look-ups read its pages from the I/O nodes'
-    /// drives. Another one that does not fit is not built: its keys are looked up through the table's BTREE or by scans,
-    /// as are all keys with 0.
+    /// written index that does not fit, 0.01 bytes per row are in memory, and look-ups read its pages from the I/O
+    /// nodes' drives. Another one that does not fit is not built: its keys are looked up through the table's BTREE or
+    /// by scans, as are all keys with 0.
     #[schemars(with = "String", extend("format" = "size"))]
     pub key_index: ByteSize,
     /// The interval at which a table is checked for a new version.
@@ -178,9 +178,9 @@ pub struct TableConfig {
     #[serde(default)]
     #[schemars(extend("format" = "path"))]
     pub recall_curves: Vec<PathBuf>,
-    /// Whether the node loads the table's indexes into `index_cache`, and its key index into `key_index`, before it reports
-    /// that it serves (at most 10 minutes long), and those of a new version before it serves that version (at most 5 seconds
-    /// long). Only for indexes that fit.
+    /// Whether the node loads the table's indexes into `index_cache`, and its key index into `key_index`, before it
+    /// reports that it serves (at most 10 minutes long), and those of a new version before it serves that version (at
+    /// most 5 seconds long). Only for indexes that fit.
     #[serde(default)]
     pub warm_indexes: bool,
 }

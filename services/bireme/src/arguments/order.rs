@@ -2,8 +2,8 @@
 
 use client::query::OrderBy;
 
-/// Parses a column with what may follow it: `:desc` for the largest values first, `:nulls-first` for rows without a value
-/// before all others.
+/// Parses a column's name and the suffixes that may follow it: `:asc`, `:desc` for the largest values first, and
+/// `:nulls-first` for rows without a value before all others.
 pub fn parse_order(text: &str) -> Result<OrderBy, String> {
     let mut order = OrderBy::default();
     let mut column = text.trim();

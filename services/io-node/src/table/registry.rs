@@ -10,8 +10,8 @@ use wire::{Fault, Reason};
 use super::{OpenTable, ServedTables, label, table_tag};
 use crate::error::NodeError;
 
-/// URI, branch, version, and requested identity. With the identity, a table that was recreated under the same name is not
-/// mistaken for the old one.
+/// URI, branch, version, and requested identity. With the identity, a table that was recreated under the same name is
+/// not mistaken for the old one.
 type Key = (TableUri, Option<BranchName>, u64, String);
 
 /// A cache of open tables. It opens each version of a table once, however many callers request it at the same time.
@@ -66,12 +66,12 @@ impl Registry {
         Ok(self.source.latest_version(&uri).await?)
     }
 
-    /// Returns a version of a branch of the table at `uri`, of the main one if `branch` is empty, and opens it if necessary.
-    /// A branch is served if its table is. Failures are not cached.
+    /// Returns a version of a branch of the table at `uri`; of the main branch if `branch` is empty. Opens it if
+    /// necessary. A branch is served if its table is. Failures are not cached.
     ///
     /// # Errors
-    /// [`NodeError::NotServed`]; a name that no branch can have; errors of the store; [`NodeError::AnotherTable`] if the version has another identity
-    /// than requested (an empty one matches any).
+    /// [`NodeError::NotServed`]; `BAD_ARGUMENT` for a text that is no branch's name; errors of the store;
+    /// [`NodeError::AnotherTable`] if the version has another identity than requested (an empty one matches any).
     pub async fn open(
         &self,
         uri: &str,

@@ -1,9 +1,9 @@
 //! The key indexes of a node's tables. They say which rows may have a key (`services/key-index` has the format).
 //!
-//! A table's key column is indexed in the background: from its first look-up on, or from the start if there are files of
-//! persisted runs beside the table (`services/key-runs`). Runs are loaded from these files or, if there are none, built
-//! from the key column. If a persisted run does not fit into memory, its pages stay in its file, and look-ups read the
-//! pages that they need. Runs are shared by all versions that have their data files:
+//! A table's key column is indexed in the background: from its first look-up on, or from the start if there are files
+//! of persisted runs beside the table (`services/key-runs`). Runs are loaded from these files or, if there are none,
+//! built from the key column. If a persisted run does not fit into memory, its pages stay in its file, and look-ups
+//! read the pages that they need. Runs are shared by all versions that have their data files:
 //!
 //! ```text
 //! KeyIndexes ── one per node: the memory of all runs; one run is loaded, built or merged at a time
@@ -14,8 +14,8 @@
 //! Invariants:
 //! - A look-up never waits until a run is loaded or built, only for pages. Data files without a run are reported
 //!   ([`Candidates::uncovered`]), and the caller finds their rows in another way.
-//! - All runs together, and what loading or building one takes, stay within `key_index`. If the runs that have to be built
-//!   for a table do not fit, none of them is built, and the reason is reported.
+//! - All runs together, and what loading or building one takes, stay within `key_index`. If the runs that have to be
+//!   built for a table do not fit, none of them is built, and the reason is reported.
 //! - If a page is damaged or can't be read, the keys that need it are looked up as if no run covered any file.
 //! - All runs of a table have one seed: that of the first one, which is random if no run was loaded.
 //! - A new version has the runs of its data files as soon as it is open: only files that it adds have none.

@@ -67,7 +67,7 @@ impl VersionKeys {
     }
 
     /// Returns the rows that may have these keys, which are values of the column's type. If all runs are in memory, it
-    /// waits only for deletions of fragments with candidates that have not been loaded yet. Otherwise it reads pages.
+    /// waits only if the deletions of a fragment with candidates have not been loaded yet. Otherwise it reads pages.
     ///
     /// # Errors
     /// Errors of the store. Keys of another type are an error too, and a defect.

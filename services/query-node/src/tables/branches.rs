@@ -1,7 +1,7 @@
 //! The branches of tables that are open.
 //!
-//! A branch is opened by the first request for it, and closed when nobody has asked for it for a while, like a table of a
-//! folder. A name that is no branch's is not kept, so callers can't fill the list with names.
+//! A branch is opened by the first request for it, and closed when nobody has asked for it for a while, like a table of
+//! a folder. A name that is no branch's is not kept, so callers can't fill the list with names.
 
 use std::future::Future;
 use std::sync::Arc;

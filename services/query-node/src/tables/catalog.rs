@@ -336,15 +336,15 @@ impl Catalog {
         stream::iter(open).buffer_unordered(REFRESHES_MAX).collect::<()>().await;
     }
 
-    /// Returns when the latest version of an open table, or of its branch, was last looked for; 1970 if it never was, or the
-    /// table is unknown.
+    /// Returns when the latest version of an open table, or of its branch, was last looked for; 1970 if it never was,
+    /// or the table is unknown.
     pub async fn followed(&self, open: &OpenTable) -> SystemTime {
         let entry = self.entry(&open.name, open.table.branch()).await;
         entry.map_or(SystemTime::UNIX_EPOCH, |(_, entry)| followed(&entry))
     }
 
-    /// Looks for a newer version of an open table, or of its branch. Callers that arrive while this is in progress wait,
-    /// and then share the next attempt.
+    /// Looks for a newer version of an open table, or of its branch. Callers that arrive while this is in progress
+    /// wait, and then share the next attempt.
     ///
     /// # Errors
     /// The reason why the latest version is not known.
@@ -373,8 +373,8 @@ impl Catalog {
         entry.curves.look(&current.table, LOOK_EVERY).await;
     }
 
-    /// Looks for a newer version of a table; with `key`, of a branch, which is closed if it was deleted. `entry.following`
-    /// must be held.
+    /// Looks for a newer version of a table; with `key`, of a branch, which is closed if it was deleted.
+    /// `entry.following` must be held.
     async fn follow(
         &self,
         key: Option<BranchKey>,

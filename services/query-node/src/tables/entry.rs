@@ -65,8 +65,8 @@ impl Entry {
         Self::new(id, name, None, config, Some(uri), curves)
     }
 
-    /// Creates the entry of a branch of the table `of`. It always follows the branch's latest version: a version that the
-    /// configuration pins is one of the main branch.
+    /// Creates the entry of a branch of the table `of`. It always follows the branch's latest version: a version that
+    /// the configuration pins is one of the main branch.
     pub fn branch(id: u64, of: &Self, branch: BranchName) -> Self {
         let config = TableConfig { version: None, ..of.config.clone() };
         let curves = Arc::clone(&of.curves);

@@ -1,5 +1,5 @@
-//! Tests blobs over plain HTTP: descriptors, whole ones, and ranges. The bytes that were written are the oracle, and Lance's
-//! own scan for descriptors.
+//! Tests blobs over plain HTTP: descriptors, whole blobs, and ranges. The oracles are the bytes that were written and,
+//! for descriptors, Lance's own scan.
 
 use std::collections::HashMap;
 use std::sync::Arc;

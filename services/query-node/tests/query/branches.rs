@@ -1,4 +1,4 @@
-//! Tests branches over plain HTTP, in both of the places where clients name them, and how they follow what is written.
+//! Tests branches over plain HTTP: in both places where clients name them, and how a node follows writes to them.
 //! Both tiers together are tested in `services/system-tests`.
 
 use lance::Dataset;
@@ -22,7 +22,7 @@ async fn branch(table: &TestTable, name: &str) {
 async fn a_branch_has_versions_rows_and_freshness_of_its_own() {
     let table = TestTable::plain().await;
     branch(&table, "exp").await;
-    // The configuration pins a version of the main branch, and of no other.
+    // A version that the configuration pins is one of the main branch, so other branches are not pinned.
     let mut config = config(&[("t", &table)]);
     config.tables.get_mut("t").unwrap().version = Some(1);
     let (node, _client) = serve_with(config).await;

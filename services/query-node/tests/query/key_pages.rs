@@ -17,7 +17,7 @@ use crate::node::{config, ids, serve_with};
 use crate::operate::metric;
 use crate::table::{ROWS, TestTable, is_live, key};
 
-/// Memory for the head of the plain table's run, but not for the run: 28 KiB and 68 KiB while it is opened.
+/// Enough memory to open the plain table's run in pages (28 KiB), but not to load it (68 KiB).
 const HEADS_ONLY: ByteSize = ByteSize::kib(33);
 
 /// The pages of the plain table's run.
@@ -55,7 +55,7 @@ async fn paged() -> (TestTable, PathBuf, QueryNode, QueryClient) {
 async fn a_run_that_does_not_fit_is_searched_page_by_page() {
     let table = TestTable::plain().await;
     write(&table).await;
-    // With 64 KiB, the file would fit, but not loading it.
+    // 64 KiB are enough for the file, but not for loading it.
     for key_index in [HEADS_ONLY, ByteSize::kib(64)] {
         let (node, client, index) = restarted(&table, key_index).await;
         assert_eq!((index.runs, index.loaded_runs, index.paged_runs), (1, 0, 1));
@@ -167,7 +167,7 @@ async fn keys_of_a_damaged_page_are_looked_up_in_the_table() {
     let (_table, file, node, client) = paged().await;
     let good = std::fs::read(&file).unwrap();
     let mut bytes = good.clone();
-    // In the fourth page of buckets: everything before and behind is right.
+    // One bit of the fourth page of buckets. All other pages are right.
     bytes[4 * 4096 + 70] ^= 1;
     replace(&file, &bytes);
     let in_table = metric(&node, IN_TABLE).await;
@@ -189,7 +189,7 @@ async fn keys_of_a_damaged_page_are_looked_up_in_the_table() {
 async fn a_file_that_is_truncated_or_gone_is_not_needed() {
     let (table, file, node, client) = paged().await;
     let good = std::fs::read(&file).unwrap();
-    // The sixth page of nine is cut, and the others behind it are gone.
+    // The sixth page of nine is cut, and the pages behind it are gone.
     replace(&file, &good[..6 * 4096 + 100]);
     let [read, ..] = pages(&node).await;
     check_live(&client, ROWS, is_live).await;
@@ -197,7 +197,7 @@ async fn a_file_that_is_truncated_or_gone_is_not_needed() {
     assert_eq!((read_after - read, damaged + failed), (5.0, 4.0));
     assert!(key_index(&client).await.is_some_and(|index| index.paged_runs == 1));
 
-    // A file that another one replaces: the other one is used.
+    // The file is renamed, as if a new one had replaced it: the new one is used.
     replace(&file, &good);
     let other = file.with_file_name(format!("{:032x}.keys", 1));
     std::fs::rename(&file, &other).unwrap();
@@ -240,7 +240,7 @@ async fn paged_again(client: &QueryClient) -> KeyIndex {
     tokio::time::timeout(Duration::from_secs(60), paged).await.unwrap()
 }
 
-/// Puts a file with other bytes in the place of a file.
+/// Overwrites a file with other bytes.
 fn replace(file: &Path, bytes: &[u8]) {
     std::fs::write(file, bytes).unwrap();
 }
@@ -280,7 +280,7 @@ async fn entries_that_have_no_room_in_their_pages_are_read_too() {
     let (before, in_table) = (pages(&node).await, metric(&node, IN_TABLE).await);
     check_frequent(&client).await;
     assert_eq!(pages(&node).await[0], before[0] + 3.0);
-    // The key has more rows than a look-up returns candidates, but its first row has it.
+    // The key has more rows than a look-up returns candidates, but the first candidate has the key already.
     assert_eq!(metric(&node, IN_TABLE).await, in_table);
 
     let flipped = |at: usize| {

@@ -1,5 +1,5 @@
-//! Tests the order of rows by columns, and nested columns, by gRPC. Plain computations over the same rows are the oracle, and
-//! the answers of plain HTTP.
+//! Tests the order of rows by columns, and nested columns, by gRPC. The oracles are plain computations over the same
+//! rows, and the answers of plain HTTP.
 
 use std::sync::Arc;
 
@@ -53,13 +53,13 @@ async fn found_rows_are_put_in_order_before_some_are_left_out() {
             assert_eq!(addresses(&found)[row], addresses(&best)[at]);
             assert_eq!(numbers(&found, measure)[row], numbers(&best, measure)[at]);
         }
-        // The columns that rows are ordered by need not be among those of the answer.
+        // The answer need not have the columns that rows are ordered by.
         let only = SearchRequest { columns: vec!["key".into()], ..asked };
         let only = client.search(only).await.unwrap().rows;
         assert_eq!(names(&only), ["key", "_rowaddr", measure]);
         let keys: Vec<_> = only["key"].as_string::<i32>().iter().flatten().collect();
         assert_eq!(keys, wanted[3..].iter().map(|id| key(*id)).collect::<Vec<_>>());
-        // Ties stay best first, and the measure is a column like others.
+        // Ties stay best first, and rows may be ordered by the measure.
         let tied = SearchRequest { order_by: vec![by("tag")], ..search.clone() };
         let tied = client.search(tied).await.unwrap().rows;
         let rank = |id: &i64| (id % 3, ids(&best).iter().position(|best| best == id));
@@ -104,8 +104,8 @@ async fn an_order_that_is_none_is_refused_with_a_sentence() {
     assert!(client.search(none).await.unwrap_err().message.starts_with("`k` is 0"));
 }
 
-/// Serves a table with a struct: `place.x` is a third of the id and null for every fifth row, `place.of.name` is `n` and the
-/// id.
+/// Serves a table with a struct: `place.x` is a third of the id and null for every fifth row, `place.of.name` is `n`
+/// and the id.
 async fn places() -> (TestTable, QueryNode, QueryClient) {
     let rows = 0..60i64;
     let name = Field::new("name", DataType::Utf8, true);

@@ -25,7 +25,7 @@ use crate::cluster::{Cluster, folder, joined, sample, soon, total};
 use crate::store::S3;
 use crate::words::{by_vector, read, synsets, words};
 
-/// A word that only rows of a branch have, and the branches that have such rows.
+/// A word that only rows of [`renamed`] have.
 const WORD: &str = "zyzzyva";
 
 /// A table with branches that have diverged from the main one and from each other, though their versions have the same
@@ -243,7 +243,7 @@ async fn searches_and_keys_do_not_mix_branches() {
             let with_word: BTreeSet<_> = live.iter().filter(has_word).cloned().collect();
             assert_eq!(found, with_word, "{branch:?}");
 
-            // The rows whose vector is this one: those of the source's first row.
+            // The nearest rows are all rows with this vector, which are copies of the source's first row.
             let nearest = search(&cluster, branch, by_vector(first.clone())).await;
             let same = all["vector"].as_fixed_size_list();
             let same = (0..all.num_rows()).filter(|&row| {
@@ -294,7 +294,7 @@ async fn a_branch_is_followed_until_it_is_deleted() {
     let of_main = describe(&cluster, "", 0).await.unwrap();
     assert_eq!(of_main.0, main.version_id());
 
-    // A branch that has a branch below it keeps its files when it is deleted; it is gone nevertheless.
+    // The files of a deleted branch remain if another branch is below it. The branch is gone nevertheless.
     let mut below = main.create_branch("exp/below", main.version_id(), None).await.unwrap();
     main.delete_branch("team/nested").await.unwrap();
     main.delete_branch("exp").await.unwrap();
@@ -303,7 +303,7 @@ async fn a_branch_is_followed_until_it_is_deleted() {
     let rows = main.count_rows(None).await.unwrap() as u64;
     assert_eq!(describe(&cluster, "exp/below", 0).await.unwrap().1, rows);
 
-    // A branch of the same name is another one.
+    // A new branch with the name of a deleted one is another branch.
     below.delete_branch("exp/below").await.unwrap();
     main.force_delete_branch("exp").await.unwrap();
     let mut again = main.create_branch("exp", main.version_id(), None).await.unwrap();

@@ -1,5 +1,5 @@
-//! Tests key indexes that do not fit into a query node's memory: it reads their pages through the I/O nodes, with a table
-//! in an S3 server.
+//! Tests key indexes that do not fit into a query node's memory. The tables are in an S3 server, so the node reads
+//! pages through the I/O nodes; one is in a folder.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -42,7 +42,8 @@ struct Words {
 }
 
 impl Words {
-    /// Copies the sample some times over, under other keys, into a table with a persisted run.
+    /// Creates a table with a persisted run, of `copies` copies of the sample with different keys. `None` if there is
+    /// no S3 server.
     async fn new(copies: usize) -> Option<Self> {
         let s3 = S3::start(false).await?;
         let (folder, sample) = (folder(), read(&sample()));
@@ -122,7 +123,7 @@ fn configure(query: &mut QueryConfig, key_index: ByteSize) {
     }
 }
 
-/// Returns the rows of the sample with keys of their own.
+/// Returns the rows of the sample with keys that no other copy has.
 fn renamed(sample: &RecordBatch, copy: usize) -> RecordBatch {
     let keys = texts(sample, "synset").into_iter().map(|key| format!("{key}-{copy}"));
     let keys = StringArray::from_iter_values(keys);
@@ -256,7 +257,7 @@ async fn after_warming_a_get_costs_two_drive_reads_and_no_request_to_the_store()
     assert_eq!((filled.extents_total, filled.extents_failed), (blocks, 0), "those of the run");
     warm_rows(&cluster).await;
 
-    // A query node of its own, whose requests are counted.
+    // Another query node, so that only its requests are counted.
     let table = TableConfig { uri: URI.into(), warm_indexes: true, ..TableConfig::default() };
     let mut config = QueryConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -292,7 +293,7 @@ async fn after_warming_a_get_costs_two_drive_reads_and_no_request_to_the_store()
     let pages = counter(&node, READ).await - pages;
     let of_drives = drive_reads(&cluster).await - of_drives;
     println!("{gets} gets, half of them of absent keys: {pages} pages, {of_drives} drive reads");
-    // A page for each key, and a row for each key that is there.
+    // A read for each page, and one for each row that is found.
     assert_eq!(of_drives, pages + gets / 2);
     // A page for each key, and one more if the key's bucket has spilled entries.
     assert!((gets..=gets + gets / 50).contains(&pages), "{pages} pages");
@@ -325,7 +326,8 @@ async fn damaged_pages_and_truncated_files_in_a_store_give_no_wrong_answer() {
     assert!((1..ever.len() as u64 / 2).contains(&in_table), "only keys of one page: {in_table}");
     cluster.stop().await;
 
-    // The file is replaced while the I/O nodes have its blocks. The damage is what shows that it is gone.
+    // The file is replaced while the I/O nodes have its blocks, so reading it does not fail. Only the damaged page
+    // makes the query node list the files, and notice that this one is gone.
     let cluster = words.serve(key_index).await;
     assert_eq!(covered(&cluster.client, version).await.paged_runs, 1);
     assert_eq!(warm_indexes(&cluster).await.extents_failed, 0);

@@ -70,11 +70,11 @@ struct RunsState {
     paged: Vec<HeldPagedRun>,
     /// The files of persisted runs that the task has not opened, smallest first; `None` until it has listed them.
     unopened: Option<Vec<RunFile>>,
-    /// The names of files that were opened, whether they could be used or not. They are not opened again: a file never
-    /// changes, and a later version's new data files are in none of them.
+    /// The names of files that were opened, whether they could be used or not, except files for which there was no
+    /// room. They are not opened again: a file never changes, and a later version's new data files are in none of them.
     opened: HashSet<String>,
-    /// A hash of the versions in use, and the memory that key indexes used, when memory was too short. The task does not
-    /// begin again until one of the two changes.
+    /// A hash of the versions in use, and the memory that key indexes used, when memory was too short. The task does
+    /// not begin again until one of the two changes.
     full_at: Option<(u64, u64)>,
     /// The versions that the runs cover.
     versions: Vec<Weak<VersionFiles>>,
