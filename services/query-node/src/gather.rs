@@ -102,7 +102,7 @@ async fn answer(state: Arc<ShardState>, group: Vec<WaitingGet>) {
 
 async fn found(state: &ShardState, group: &[WaitingGet]) -> Result<Vec<Shared>> {
     let keys = concat(&group.iter().map(|get| get.keys.as_ref()).collect::<Vec<_>>())?;
-    // The group has the context of the Get with the least time left. If an I/O node hangs, the group ends by that Get's
+    // The group has the context of the Get with the least time left. If an I/O node hangs, the group ends at that Get's
     // deadline, and the others are then done alone.
     let Some(hasty) = group.iter().min_by_key(|get| get.context.left()) else {
         return Ok(Vec::new());

@@ -70,7 +70,7 @@ impl StreamCalls {
         self.context.for_piece()
     }
 
-    /// Begins a call with the context that it has now.
+    /// Begins a call in the context that [`context`](Self::context) returns now.
     ///
     /// # Errors
     /// The errors of [`begin_in`](Self::begin_in).

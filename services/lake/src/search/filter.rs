@@ -141,8 +141,8 @@ impl Table {
         self.caught(polled_on_deep_stack(scan.boxed())).await
     }
 
-    /// Returns the first `limit` rows in the order `by`, of those that pass `filter`, or of all. Rows that tie have no
-    /// particular order.
+    /// Returns the first `limit` rows, in the order `by`, of the rows that pass `filter`, or of all rows without a
+    /// filter. Rows that tie have no particular order.
     ///
     /// Errors: `BadFilter`, `ColumnNotFound`, `BadQuery` for a column of blobs, and those of the store.
     pub async fn scan_ordered(

@@ -127,7 +127,7 @@ impl ArrowWriter {
         }
     }
 
-    /// Returns the number of bytes that were written and not taken.
+    /// Returns the number of bytes that were written and have not been taken yet.
     pub fn bytes(&self) -> usize {
         match &self.inner {
             Inner::File(writer) => writer.get_ref().len(),

@@ -4,6 +4,7 @@
 //! ```text
 //! path ─► route ─► caller, deadline ─► body ─► query: Search (by vectors, by words), or scan ─► Arrow IPC
 //!                                         ├──► tables: lists, descriptions ─────────────────► JSON
+//!                                         ├──► blobs: whole ones, or a range of one ─────────► Arrow IPC, bytes
 //!                                         └──► prewarm: loads an index, fills drives
 //! ```
 //!

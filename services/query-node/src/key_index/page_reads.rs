@@ -28,7 +28,7 @@ const PAGES_MAX: usize = 256;
 /// The maximum number of pages that a look-up reads at the same time.
 const PAGES_READING_MAX: usize = 128;
 
-/// Returns the rows that may have these keys. Keys that need a page which can't be read, or is damaged, are among
+/// Returns the rows that may have these keys. Keys that need a page that is damaged or can't be read are among
 /// [`Candidates::cut`].
 ///
 /// # Errors

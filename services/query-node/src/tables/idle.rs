@@ -3,8 +3,8 @@
 /// The maximum number of tables of folders that are open. Each costs a request to its store every `refresh_interval`.
 const OPEN_MAX: usize = 256;
 
-/// The maximum number of fragments of these tables together. A fragment takes one or two KiB. A table counts for at
-/// most half of it, so that one with more fragments leaves room for others.
+/// The maximum number of fragments of these tables together. A fragment takes one or two KiB. A table counts as at most
+/// half of this maximum, so that a table with more fragments leaves room for others.
 const FRAGMENTS_MAX: usize = 100_000;
 
 /// The number of rounds after which a table that nobody has asked for is closed: 10 minutes with the default of

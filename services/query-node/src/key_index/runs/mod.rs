@@ -104,7 +104,7 @@ struct HeldPagedRun {
 enum Work {
     /// List the files of persisted runs.
     List { table: Table },
-    /// Load a persisted run, if it covers a file without a run.
+    /// Open a persisted run, if it covers a file without a run: load it, or leave its pages in its file.
     Load { table: Table, file: RunFile },
     /// Build a run from the key column of some files. Each file comes with a version that has it.
     Build { files: Vec<(Table, DataFile)>, replaced: Vec<Arc<Run>> },
@@ -386,7 +386,8 @@ impl TableRuns {
                 return Ok(Some(Work::Load { table, file }));
             }
             if !self.is_looked_up() {
-                // What is missing is built from the first look-up on.
+                // The missing runs are built from the first look-up on. If there is no room for them, that is reported
+                // now.
                 if let Err(error) = self.check_room(&missing, 0) {
                     full = full.or(Some(error));
                 }
@@ -426,7 +427,7 @@ impl TableRuns {
         Ok(first_together(&mut missing))
     }
 
-    /// Checks that the runs of all `missing` files fit, and `scratch` bytes more.
+    /// Checks that the runs of all `missing` files and `scratch` further bytes fit.
     fn check_room(&self, missing: &[DataFile], scratch: u64) -> Result<(), RunError> {
         let bytes = |file: &DataFile| Run::ram_bytes_of(u64::from(file.rows));
         let needed = missing.iter().map(bytes).sum::<u64>() + scratch;
