@@ -161,7 +161,8 @@ impl Entry {
         });
     }
 
-    /// If the table's configuration asks for it, loads its Lance indexes and waits until its key index is loaded.
+    /// If the table's configuration asks for it, loads its Lance indexes and waits until its key index is loaded or
+    /// built.
     pub async fn load_indexes(&self, open: &OpenTable, patience: Duration) {
         if !self.config.warm_indexes {
             return;
