@@ -41,7 +41,7 @@ telemetry::metrics! {
     KEY_INDEX_PAGES = Counter "bireme.query.key_index.pages" "{page}" ["outcome"] "Pages of 4,096 bytes that look-ups read of key indexes that are not in memory: they were `read`, were `damaged`, or reading them `failed`. Keys of the latter two are looked up in the table";
     RECALL_CURVES_REFUSED = Counter "bireme.query.recall_curves.refused" "{file}" [] "Files of recall curves that were not used, because they are damaged or of an unknown format. `bireme tune` writes new ones";
     UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches and Gets in progress, whether they wait for a core, a permit, an index, or rows. It grows when a node is overloaded. Take and Warm, which last long, are not counted";
-    QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches, look-ups, table reads, and requests of Placement and Warm that wait, in the longer of the two queues";
+    QUEUE = Gauge "bireme.query.queue" "{search}" [] "Searches, look-ups, table reads, and requests of Placement and Warm that wait, in the longest of the queues";
     QUEUE_LIMIT = Gauge "bireme.query.queue.limit" "{search}" [] "Maximum number that may wait in each queue; further requests are refused";
     TRAFFIC_MEMORY = Gauge "bireme.query.traffic_memory.usage" "By" [] "Memory held for callers: connections, requests as they arrive, rows, and replies until they are sent";
     TRAFFIC_MEMORY_LIMIT = Gauge "bireme.query.traffic_memory.limit" "By" [] "Maximum of the memory held for callers";

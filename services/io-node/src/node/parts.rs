@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use address::SECTOR_BYTES;
 use audit::Audit;
+use bytesize::ByteSize;
 use connections::tls::{ClientCertificates, ServerTls};
 use connections::{Caps, ConnectionSlots, connections_by_memory};
 use peers::{Checker, SecretFile};
@@ -76,6 +78,11 @@ impl NodeParts {
         let sectors: Vec<_> = superblocks.iter().map(|slab| slab.sectors).collect();
         check_promised(&shares, config.segment, &sectors)?;
         let files = files_share(&shares, config.segment, &sectors);
+        let guarantee = files.map_or(0, |files| files.guarantee * SECTOR_BYTES as u64);
+        tracing::info!(
+            guarantee = %ByteSize::b(guarantee),
+            "fills of rows leave this much of the drives to index and deletion files"
+        );
         let capacity = slabs.iter().map(SlabFile::len).sum();
         let memory = MemoryPlan::new(&config, cores, capacity, process::memory_bytes())?;
         let (mailboxes, mails): (Vec<_>, _) = (0..cores).map(|_| mpsc::unbounded_channel()).unzip();

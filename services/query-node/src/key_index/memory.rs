@@ -5,12 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+/// The maximum number of pages that look-ups read at the same time: half of the requests that a node sends to one store
+/// by default (`requests_max`), so that page reads leave the other half to everything else when the I/O nodes are away.
+pub const PAGES_READING_MAX: usize = 64;
+
 /// The memory of all key indexes of a node.
 #[derive(Debug)]
 pub struct KeyIndexMemory {
     /// The maximum, in bytes.
     pub max: u64,
     used: AtomicU64,
+    /// Has a permit for each page that may be read at the same time.
+    page_reads: Semaphore,
     /// Has one permit: runs are loaded, built and merged one at a time, so that the scratch memory of only one must
     /// fit.
     builder: Semaphore,
@@ -18,7 +24,12 @@ pub struct KeyIndexMemory {
 
 impl KeyIndexMemory {
     pub fn new(max: u64) -> Self {
-        Self { max, used: AtomicU64::new(0), builder: Semaphore::new(1) }
+        Self {
+            max,
+            used: AtomicU64::new(0),
+            page_reads: Semaphore::new(PAGES_READING_MAX),
+            builder: Semaphore::new(1),
+        }
     }
 
     /// Returns the bytes in use.
@@ -29,6 +40,11 @@ impl KeyIndexMemory {
     /// Waits until no other run is being loaded, built or merged. The next caller waits until the permit is dropped.
     pub async fn turn(&self) -> SemaphorePermit<'_> {
         self.builder.acquire().await.expect("the semaphore is never closed")
+    }
+
+    /// Waits until another page may be read. The permit is for one page.
+    pub async fn page_read(&self) -> SemaphorePermit<'_> {
+        self.page_reads.acquire().await.expect("the semaphore is never closed")
     }
 
     /// Reserves `bytes`; `None` if they are not free.

@@ -19,14 +19,12 @@ use key_runs::RunFiles;
 
 use super::counts::PageOutcome;
 use super::coverage::{Candidates, VersionFiles};
+use super::memory::PAGES_READING_MAX;
 use super::runs::TableRuns;
 use crate::error::Result;
 
 /// The maximum number of pages of buckets that a look-up holds: 1 MiB.
 const PAGES_MAX: usize = 256;
-
-/// The maximum number of pages that a look-up reads at the same time.
-const PAGES_READING_MAX: usize = 128;
 
 /// Returns the rows that may have these keys. Keys that need a page that is damaged or can't be read are among
 /// [`Candidates::cut`].
@@ -101,6 +99,7 @@ impl PageReader<'_> {
     /// Reads a page. `None` if it can't be used, which is counted and logged.
     async fn read(&self, set: &RunSet, id: PageId) -> Option<Page> {
         let run = set.paged_run(id);
+        let _permit = self.runs.page_read().await;
         let error = match self.files.page(run, id.page).await {
             Ok(Some(page)) => {
                 self.runs.count_page(PageOutcome::Read);

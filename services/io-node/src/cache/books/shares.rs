@@ -85,7 +85,9 @@ enum Account {
 /// The extents of an account.
 #[derive(Debug, Default)]
 struct Holdings {
+    /// The sum over all tables.
     holding: Holding,
+    tables: BTreeMap<TableTag, Holding>,
     /// Whether a fill was refused, and no extent was removed since.
     is_full: bool,
     /// The extents, by name. This and the following fields are used only for accounts with a share.
@@ -124,23 +126,8 @@ impl Shares {
 
     /// Each table's holding.
     pub fn holdings(&self) -> impl Iterator<Item = (TableTag, Holding)> {
-        let mut tables: BTreeMap<TableTag, Holding> = BTreeMap::new();
-        for (&account, holdings) in &self.accounts {
-            match account {
-                Account::Table(tag) => {
-                    tables.insert(tag, holdings.holding);
-                }
-                Account::Files => {
-                    for (key, extent) in &holdings.extents {
-                        let holding = tables.entry(key.pack.table()).or_default();
-                        holding.extents += 1;
-                        holding.sectors += extent.sectors;
-                        holding.held_sectors += extent.held_in.map_or(0, |_| extent.sectors);
-                    }
-                }
-            }
-        }
-        tables.into_iter()
+        let of_accounts = self.accounts.values();
+        of_accounts.flat_map(|it| it.tables.iter().map(|(&tag, &holding)| (tag, holding)))
     }
 
     fn account(&self, key: ExtentKey) -> Account {
@@ -221,8 +208,10 @@ impl Shares {
         let account = self.account(key);
         let has_share = self.share(account).is_some();
         let table = self.accounts.entry(account).or_default();
-        table.holding.extents += 1;
-        table.holding.sectors += sectors;
+        table.count(key, |holding| {
+            holding.extents += 1;
+            holding.sectors += sectors;
+        });
         if has_share {
             let extent = CountedExtent { sectors, is_written: false, held_in: None };
             assert!(table.extents.insert(key, extent).is_none(), "{key:?} is counted twice");
@@ -298,8 +287,10 @@ impl Shares {
         let was_held = table.release(key);
         table.extents.remove(&key);
         table.is_full = false;
-        table.holding.extents = less(table.holding.extents, 1, "a table's extents");
-        table.holding.sectors = less(table.holding.sectors, sectors, "a table's sectors");
+        table.count(key, |holding| {
+            holding.extents = less(holding.extents, 1, "a table's extents");
+            holding.sectors = less(holding.sectors, sectors, "a table's sectors");
+        });
         if table.holding.extents == 0 {
             self.accounts.remove(&account);
         }
@@ -366,16 +357,29 @@ impl Holdings {
     fn hold(&mut self, key: ExtentKey, segment: SegmentNo) {
         let Some(extent) = self.extents.get_mut(&key) else { return };
         extent.held_in = Some(segment);
-        self.holding.held_sectors += extent.sectors;
+        let sectors = extent.sectors;
+        self.count(key, |holding| holding.held_sectors += sectors);
         push(&mut self.held, key, &self.extents);
     }
 
     fn release(&mut self, key: ExtentKey) -> Option<Unheld> {
         let extent = self.extents.get_mut(&key)?;
-        let segment = extent.held_in.take()?;
-        self.holding.held_sectors =
-            less(self.holding.held_sectors, extent.sectors, "a table's held sectors");
-        Some((segment, extent.sectors))
+        let (segment, sectors) = (extent.held_in.take()?, extent.sectors);
+        self.count(key, |holding| {
+            holding.held_sectors = less(holding.held_sectors, sectors, "a table's held sectors");
+        });
+        Some((segment, sectors))
+    }
+
+    /// Changes the holding of an extent's table, and the sum over all tables.
+    fn count(&mut self, key: ExtentKey, change: impl Fn(&mut Holding)) {
+        change(&mut self.holding);
+        let tag = key.pack.table();
+        let table = self.tables.entry(tag).or_default();
+        change(table);
+        if table.extents == 0 {
+            self.tables.remove(&tag);
+        }
     }
 }
 

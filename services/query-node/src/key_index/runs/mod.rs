@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytesize::ByteSize;
 use key_index::{DataFile, PagedRun, Run, RunFacts, RunSet, next_merge};
@@ -27,6 +27,10 @@ use super::coverage::VersionFiles;
 use super::error::RunError;
 use super::memory::{KeyIndexMemory, Reserved};
 use persisted::Persisted;
+
+/// The time after which the task begins again although memory is still too short: `bireme index` may have written a run
+/// meanwhile, whose pages can stay in its file.
+const FULL_RETRY: Duration = Duration::from_secs(60);
 
 /// The runs of one key column of a table, for all its versions in use.
 #[derive(Debug)]
@@ -70,17 +74,29 @@ struct RunsState {
     paged: Vec<HeldPagedRun>,
     /// The files of persisted runs that the task has not opened, smallest first; `None` until it has listed them.
     unopened: Option<Vec<RunFile>>,
-    /// The names of files that were opened, whether they could be used or not, except files for which there was no
-    /// room. They are not opened again: a file never changes, and a later version's new data files are in none of them.
+    /// The names of files that were opened, whether they could be used or not. A file never changes, and a later
+    /// version's new data files are not in it, so it is opened again only once a run was dropped whose files it may
+    /// cover.
     opened: HashSet<String>,
-    /// A hash of the versions in use, and the memory that key indexes used, when memory was too short. The task does
-    /// not begin again until one of the two changes.
-    full_at: Option<(u64, u64)>,
+    /// Whether the files have to be listed again, because the file of a run is gone.
+    must_list: bool,
+    /// Whether a file, or the list of files, could not be read. The next check for a version then tries again.
+    must_retry: bool,
+    /// Set when memory was too short. The task does not begin again while this holds.
+    full: Option<FullMemory>,
     /// The versions that the runs cover.
     versions: Vec<Weak<VersionFiles>>,
     fault: Option<Arc<str>>,
     /// The time of the last line of the log about a page that can't be used.
     page_warned: Option<Instant>,
+}
+
+/// The state when memory was too short.
+#[derive(Debug)]
+struct FullMemory {
+    /// A hash of the versions in use, and the memory that key indexes used.
+    room: (u64, u64),
+    since: Instant,
 }
 
 /// A run in memory, and the memory that is reserved for it.
@@ -203,7 +219,7 @@ impl TableRuns {
         if state.is_wanted {
             // It may have been opened while persisted runs were looked for.
             self.join(&mut state, version, None);
-            if self.is_looked_up() {
+            if self.is_looked_up() || state.must_retry {
                 self.begin(&mut state, None);
             }
         }
@@ -229,9 +245,12 @@ impl TableRuns {
 
     /// Begins the task, unless it is running. `listed` are the files of persisted runs, if they were just listed.
     fn begin(self: &Arc<Self>, state: &mut RunsState, listed: Option<Vec<RunFile>>) {
-        let is_as_full = state.full_at.is_some() && state.full_at == Some(self.room(state));
+        let is_as_full = state
+            .full
+            .as_ref()
+            .is_some_and(|full| full.room == self.room(state) && full.since.elapsed() < FULL_RETRY);
         if !is_as_full && !std::mem::replace(&mut state.is_building, true) {
-            (state.unopened, state.full_at) = (listed, None);
+            (state.unopened, state.full, state.must_retry) = (listed, None, false);
             self.note_busy(state);
             let runs = Arc::clone(self);
             self.background.spawn(async move {
@@ -240,7 +259,8 @@ impl TableRuns {
                     match runs.step().await {
                         Ok(true) => {}
                         Ok(false) => return,
-                        Err(error) => return runs.give_up(&error),
+                        Err(error) if runs.give_up(&error) => return,
+                        Err(_) => {}
                     }
                 }
             });
@@ -257,14 +277,19 @@ impl TableRuns {
         (hasher.finish(), self.memory.used())
     }
 
-    /// Ends the task after a failure. The next version, or the next check for one, begins it again. If memory was too
-    /// short, the memory or the versions in use must change first.
-    fn give_up(&self, error: &RunError) {
+    /// Ends the task after a failure, and returns whether it did: it goes on if a run was dropped meanwhile. The next
+    /// version, or the next check for one, begins it again. If memory was too short, the memory or the versions in use
+    /// must change first, or [`FULL_RETRY`] must pass.
+    fn give_up(&self, error: &RunError) -> bool {
         let mut state = self.state();
+        if state.must_list {
+            return false;
+        }
         state.is_building = false;
         self.note_busy(&state);
-        let is_full = matches!(error, RunError::Full { .. });
-        state.full_at = is_full.then(|| self.room(&state));
+        let is_full = matches!(error, RunError::Full { .. }) && !state.must_retry;
+        let room = self.room(&state);
+        state.full = is_full.then(|| FullMemory { room, since: Instant::now() });
         let fault = error.to_string();
         if state.fault.as_deref() != Some(&fault) {
             let (table, column) = (&self.table, &self.column.name);
@@ -273,6 +298,7 @@ impl TableRuns {
             warn!(table, column, "{fault}; {note}");
             state.fault = Some(fault.into());
         }
+        true
     }
 
     /// Loads, builds or merges one run, or finds out which ones can be loaded. Returns false if nothing is left to do; the
@@ -281,8 +307,10 @@ impl TableRuns {
         let Some(work) = self.next_work()? else { return Ok(false) };
         let (run, source, mut held, replaced) = match work {
             Work::List { table } => {
-                let listed = self.listed(&table).await.unwrap_or_default();
-                self.state().unopened = Some(listed);
+                let listed = self.listed(&table).await;
+                let mut state = self.state();
+                state.must_retry |= listed.is_err();
+                state.unopened = Some(listed.unwrap_or_default());
                 return Ok(true);
             }
             Work::Load { table, file } => match self.opened(&table, &file).await {
@@ -322,10 +350,12 @@ impl TableRuns {
         Ok(true)
     }
 
-    /// Adds a run whose pages stay in its file, for all versions.
+    /// Adds a run whose pages stay in its file, for all versions, in place of those that are superfluous beside it.
     fn add_paged(&self, run: PagedRun, held: Reserved) {
         self.counts.made(RunSource::Pages);
         let mut state = self.state();
+        let mut is_needed = state.needed_beside(run.files()).into_iter();
+        state.paged.retain(|_| is_needed.next().unwrap_or(true));
         state.paged.push(HeldPagedRun { run: Arc::new(run), held, is_damaged: false });
         state.cover_all();
     }
@@ -361,7 +391,15 @@ impl TableRuns {
             versions.iter().flat_map(|version| version.files()).cloned().collect();
         state.versions.retain(|version| version.strong_count() > 0);
         state.runs.retain(|it| it.run.files().iter().any(|file| live.contains(file)));
+        let paged = state.paged.len();
         state.paged.retain(|it| it.run.files().iter().any(|file| live.contains(file)));
+        if state.paged.len() < paged {
+            // An older version that is opened again may need one of the files that seemed superfluous.
+            state.opened.clear();
+        }
+        if std::mem::take(&mut state.must_list) {
+            state.unopened = None;
+        }
         let facts: Vec<RunFacts> = state.runs.iter().map(|it| facts(&it.run, &live)).collect();
         if let Some(merge) = next_merge(&facts) {
             let replaced = merge.runs.iter().map(|&at| Arc::clone(&state.runs[at].run));
@@ -468,6 +506,27 @@ impl RunsState {
         let mut versions: Vec<_> = self.versions.iter().filter_map(Weak::upgrade).collect();
         versions.sort_by_key(|version| std::cmp::Reverse(version.table().version()));
         versions
+    }
+
+    /// Returns for each paged run whether it is needed beside a run of `files`: whether it has a file of a version that
+    /// is neither among these nor in a run in memory, nor in a larger paged run that is needed.
+    fn needed_beside(&self, files: &[DataFile]) -> Vec<bool> {
+        let versions = self.versions_in_use();
+        let live: HashSet<&DataFile> =
+            versions.iter().flat_map(|version| version.files()).collect();
+        let of_runs = self.runs.iter().flat_map(|it| it.run.files());
+        let mut covered: HashSet<&DataFile> = of_runs.chain(files).collect();
+        let mut order: Vec<usize> = (0..self.paged.len()).collect();
+        order.sort_by_key(|&at| std::cmp::Reverse(self.paged[at].run.paged_bytes()));
+        let mut is_needed = vec![false; order.len()];
+        for at in order {
+            let files = self.paged[at].run.files().iter().filter(|file| live.contains(file));
+            is_needed[at] = files.clone().any(|file| !covered.contains(file));
+            if is_needed[at] {
+                covered.extend(files);
+            }
+        }
+        is_needed
     }
 
     /// Returns the version's files that are in no run.

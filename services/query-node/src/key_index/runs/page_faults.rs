@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use key_index::PagedRun;
 use key_runs::RunFileError;
+use tokio::sync::SemaphorePermit;
 use tracing::{info, warn};
 
 use super::TableRuns;
@@ -14,6 +15,11 @@ use crate::key_index::counts::PageOutcome;
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
 impl TableRuns {
+    /// Waits until another page may be read.
+    pub async fn page_read(&self) -> SemaphorePermit<'_> {
+        self.memory.page_read().await
+    }
+
     /// Counts a page that a look-up needed.
     pub fn count_page(&self, outcome: PageOutcome) {
         self.counts.page(outcome);
@@ -29,7 +35,9 @@ impl TableRuns {
             let (table, column) = (&self.table, &self.column.name);
             info!(table, column, "{path} is gone: looking for the persisted runs that replace it");
             state.cover_all();
-            (state.unopened, state.full_at) = (None, None);
+            // A file that seemed superfluous may have been written in place of this one.
+            state.opened.clear();
+            (state.must_list, state.full) = (true, None);
             self.begin(&mut state, None);
         }
     }

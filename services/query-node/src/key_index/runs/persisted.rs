@@ -35,7 +35,7 @@ impl TableRuns {
         let files = async { RunFiles::of(table).await?.list().await };
         let (name, column) = (&self.table, &self.column.name);
         let mut files = files.await.inspect_err(|error| {
-            let note = "what is looked up is built from the key column";
+            let note = "what is looked up is built from the key column, and they are listed again";
             warn!(table = name, column, "its persisted runs can't be listed: {error}; {note}");
         })?;
         files.reverse();
@@ -57,6 +57,11 @@ impl TableRuns {
         let note = "its rows are indexed from the key column";
         match &error {
             RunFileError::Table(_) => {
+                let mut state = self.state();
+                state.opened.remove(&file.name);
+                state.must_retry = true;
+                drop(state);
+                let note = "it is tried again";
                 warn!(table = name, column, "{file_path} can't be read: {error}; {note}");
             }
             RunFileError::Refused(_) => {
@@ -101,9 +106,6 @@ impl TableRuns {
         files: &RunFiles,
         file: &RunFile,
     ) -> Result<Option<Persisted>, RunFileError> {
-        if self.state().paged.len() == RUNS_MAX {
-            return Ok(self.later(file));
-        }
         let Some(reader) = files.open_paged(file).await? else { return Ok(None) };
         let Some(mut held) = self.memory.reserve(reader.bytes_max()) else {
             return Ok(self.later(file));
@@ -113,6 +115,10 @@ impl TableRuns {
             RunHeadFacts { files: head.files(), seed: head.seed(), key_type: head.key_type() };
         if !self.needs(&facts) {
             return Ok(None);
+        }
+        let needed = self.state().needed_beside(head.files());
+        if needed.into_iter().filter(|it| *it).count() == RUNS_MAX {
+            return Ok(self.later(file));
         }
         if !held.resize(head.bytes_max()) {
             return Ok(self.later(file));
