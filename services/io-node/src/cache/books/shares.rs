@@ -511,8 +511,9 @@ mod tests {
         assert!(!place(two, 1) && !place(one, 1) && !place(TableTag(4), 0));
         assert!(place(own, 0) && !place(own, 1));
         let held = |shares: &Shares| {
-            let holdings = shares.holdings().filter(|(tag, _)| tag.is_of_files());
-            holdings.map(|(_, it)| (it.extents, it.sectors, it.held_sectors)).collect::<Vec<_>>()
+            let tables: BTreeMap<_, _> = shares.holdings().collect();
+            let files = tables.into_iter().filter(|(tag, _)| tag.is_of_files());
+            files.map(|(_, it)| (it.extents, it.sectors, it.held_sectors)).collect::<Vec<_>>()
         };
         assert_eq!(held(&shares), [(2, 20, 10); 3]);
         // A block of another file that is read again takes the place of the block that was held first.
