@@ -14,6 +14,7 @@
 //! A file that lies in the table's folder is named by its path there, whichever branch refers to it. So branches share
 //! what is cached of it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use lance::Dataset;
@@ -21,29 +22,57 @@ use lance_table::format::DataFile;
 use object_store::path::Path;
 use tables::TableUri;
 
-use crate::canonical::resolved;
+use crate::error::Result;
+use crate::opener::Opener;
+
+/// The maximum number of a manifest's paths that are resolved. The writers of a table rarely spell its path in more ways.
+const BASES_MAX: usize = 8;
 
 /// Replaces base paths of `dataset` that lead into the folder of the table at `uri` by their canonical form. Manifests
-/// have base paths as the writer spelled them, for example with symbolic links, which the fence refuses.
-pub(crate) async fn with_canonical_bases(uri: &TableUri, mut dataset: Dataset) -> Dataset {
-    if dataset.manifest.base_paths.is_empty() {
-        return dataset;
-    }
-    let mut bases = dataset.manifest.base_paths.clone();
-    for base in bases.values_mut() {
-        let Ok(named) = TableUri::parse(&base.path) else { continue };
-        // A path that can't be resolved stays as it is: the first read below it reports the error.
-        let Ok(real) = resolved(&named).await else { continue };
-        if path_in(uri, real.as_str()).is_some() {
-            base.path = real.to_string();
-        }
-    }
-    if bases != dataset.manifest.base_paths {
+/// have base paths as the writer spelled them, for example with symbolic links, which the fence refuses. A path that
+/// can't be resolved in time stays as it is: the first read below it reports the error.
+pub(crate) async fn with_canonical_bases(
+    opener: &Opener,
+    uri: &TableUri,
+    mut dataset: Dataset,
+) -> Dataset {
+    let real = real_bases(opener, uri, &dataset);
+    let real = opener.in_open_time(uri.as_str(), real).await.unwrap_or_default();
+    if !real.is_empty() {
         let mut manifest = dataset.manifest.as_ref().clone();
-        manifest.base_paths = bases;
+        for base in manifest.base_paths.values_mut() {
+            if let Some(real) = real.get(&base.path) {
+                base.path = real.to_string();
+            }
+        }
         dataset.manifest = Arc::new(manifest);
     }
     dataset
+}
+
+/// Returns the canonical forms of the base paths that lead into the table's folder and are spelled in another way. The
+/// writer of a manifest chooses its paths, so only a table in a folder has some resolved, and only a few.
+async fn real_bases(
+    opener: &Opener,
+    uri: &TableUri,
+    dataset: &Dataset,
+) -> Result<HashMap<String, TableUri>> {
+    let bases = dataset.manifest.base_paths.values().map(|base| &base.path);
+    let mut foreign: Vec<_> = bases.filter(|path| path_in(uri, path).is_none()).collect();
+    foreign.sort_unstable();
+    foreign.dedup();
+    let named = foreign.into_iter().filter_map(|path| Some((path, TableUri::parse(path).ok()?)));
+    let mut local: Vec<_> = named.filter(|(_, named)| named.folder().is_some()).collect();
+    local.truncate(if uri.folder().is_some() { BASES_MAX } else { 0 });
+    let mut real = HashMap::new();
+    for (path, named) in local {
+        if let Ok(found) = opener.resolved_base(named).await
+            && path_in(uri, found.as_str()).is_some()
+        {
+            real.insert(path.clone(), found);
+        }
+    }
+    Ok(real)
 }
 
 /// Returns the folder of the files with `base_id` as a path in the folder of the table at `uri`: empty, or ending with

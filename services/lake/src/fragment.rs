@@ -47,9 +47,9 @@ async fn first_file_bytes(fragment: &FileFragment) -> Option<u64> {
 }
 
 /// Names the files of `column` (a top-level field with all that is nested in it) in `fragment`: for each of the
-/// column's fields `id:type:path`, or `id:type:absent` if the fragment has no data for the field, then each overlay
-/// that replaces some of the column's values. Equal identities mean equal data, because data files never change and
-/// their names are never reused. `place_of` names the place of a file.
+/// column's fields `id:type:path`, or `id:type:absent from FRAGMENT` if the fragment has no data for the field, then
+/// each overlay that replaces some of the column's values. Equal identities mean equal data, because data files never
+/// change and their names are never reused. `place_of` names the place of a file.
 pub(crate) fn file_identity(
     fragment: &Fragment,
     column: &Field,
@@ -60,7 +60,7 @@ pub(crate) fn file_identity(
     let mut parts = Vec::with_capacity(fields.len());
     for field in &fields {
         let file = fragment.files.iter().find(|file| file.fields.contains(&field.id));
-        let place = file.map_or_else(|| "absent".to_owned(), &place_of);
+        let place = file.map_or_else(|| absent_from(fragment, &place_of), &place_of);
         parts.push(format!("{}:{}:{place}", field.id, field.logical_type));
     }
     for overlay in &fragment.overlays {
@@ -73,6 +73,15 @@ pub(crate) fn file_identity(
         }
     }
     parts.join(",")
+}
+
+/// Names the place of a column without data. Fragments of two branches may have the same id and different numbers of
+/// rows, and so of nulls. The first data file tells them apart.
+fn absent_from(fragment: &Fragment, place_of: impl Fn(&DataFile) -> String) -> String {
+    match fragment.files.first() {
+        Some(first) => format!("absent from {}", place_of(first)),
+        None => format!("absent from {} rows", fragment.physical_rows.unwrap_or_default()),
+    }
 }
 
 fn collect_fields<'a>(field: &'a Field, into: &mut Vec<&'a Field>) {

@@ -9,7 +9,7 @@ use crate::canonical::resolved;
 use crate::caught::caught;
 use crate::error::{LakeError, Result};
 use crate::folder::{self, FolderListing};
-use crate::opener::Opener;
+use crate::opener::{FoundBranch, Opener};
 use crate::options::LakeOptions;
 use crate::stop::Stop;
 use crate::store::FileCache;
@@ -57,17 +57,17 @@ impl Lake {
     /// Opens the latest version of a branch of the table at a canonical URI; of the main one if `branch` is `None`. No
     /// symbolic link is followed. Errors: those of [`open`](Self::open), and `BranchNotFound`.
     pub async fn open_branch(&self, uri: &TableUri, branch: Option<&BranchName>) -> Result<Table> {
-        let dataset = self.opener.dataset(uri, branch).await?;
+        let (dataset, branch) = self.opener.dataset(uri, branch).await?;
         self.opened(uri, branch, dataset).await
     }
 
     async fn opened(
         &self,
         uri: &TableUri,
-        branch: Option<&BranchName>,
+        branch: Option<FoundBranch>,
         dataset: Dataset,
     ) -> Result<Table> {
-        let opened = Table::new(Arc::clone(&self.opener), uri.clone(), branch.cloned(), dataset);
+        let opened = Table::new(Arc::clone(&self.opener), uri.clone(), branch, dataset);
         caught(uri.as_str(), opened).await
     }
 
@@ -101,13 +101,13 @@ impl Lake {
         let load = self.opener.builder(uri, branch).await?.with_version(version).load();
         let opened = self.opener.with_open_timeout(uri.as_str(), load).await;
         match self.opener.of_branch(uri, branch, opened).await {
-            Ok(dataset) => self.opened(uri, branch, dataset).await,
+            Ok((dataset, branch)) => self.opened(uri, branch, dataset).await,
             // Lance reports a missing version in several ways. If the latest version can be opened, the table and the branch
             // exist, and only the version is missing.
             Err(
                 error @ (LakeError::StoreUnreachable { .. } | LakeError::CredentialsRefused { .. }),
             ) => Err(error),
-            Err(error) => match self.opener.dataset(uri, branch).await?.version_id() {
+            Err(error) => match self.opener.dataset(uri, branch).await?.0.version_id() {
                 latest if latest == version => Err(error),
                 latest => Err(LakeError::VersionNotFound { uri: uri.to_string(), version, latest }),
             },
@@ -125,7 +125,7 @@ impl Lake {
     /// Returns the number of the latest version of the table at `uri`. For a table that is open already,
     /// [`Table::latest_version`] is cheaper. Errors: those of [`open`](Self::open).
     pub async fn latest_version(&self, uri: &str) -> Result<u64> {
-        Ok(self.opener.dataset(&self.canonical(uri).await?, None).await?.version_id())
+        Ok(self.opener.dataset(&self.canonical(uri).await?, None).await?.0.version_id())
     }
 
     /// The opener of this lake's datasets.

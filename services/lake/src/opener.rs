@@ -13,7 +13,10 @@ use lance::dataset::refs::branch_contents_path;
 use lance::session::Session;
 use lance_core::cache::CacheStats;
 use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
+use object_store::ObjectStoreExt;
 use tables::{BranchName, CacheUse, StoreUse, TableFolder, TableUri};
+use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 
 use crate::canonical::{resolved, resolved_prefix};
 use crate::caught::caught;
@@ -27,6 +30,10 @@ use crate::store::{FENCE_OPTION, Fence, FileCache, Guard, StoreUsage, TableGuard
 /// quarter of a byte for each row of its table.
 const ALLOW_LISTS_PART: usize = 8;
 
+/// The maximum number of base paths that are resolved at the same time. Each occupies a thread, also after its caller has
+/// given up, if a network filesystem doesn't answer.
+const BASES_RESOLVED_MAX: usize = 4;
+
 /// Opens the datasets of one [`Lake`](crate::Lake), which share caches and connections.
 pub(crate) struct Opener {
     session: Arc<Session>,
@@ -38,6 +45,8 @@ pub(crate) struct Opener {
     index_cache_bytes: u64,
     metadata_cache_bytes: u64,
     allow_lists: AllowLists,
+    /// The base paths that may be resolved at the same time.
+    base_permits: Arc<Semaphore>,
     /// The number of tables that have been opened.
     opened: AtomicU64,
 }
@@ -67,6 +76,7 @@ impl Opener {
             index_cache_bytes: index_cache_bytes as u64,
             metadata_cache_bytes: options.metadata_cache_bytes as u64,
             allow_lists: AllowLists::new(allow_list_bytes as u64),
+            base_permits: Arc::new(Semaphore::new(BASES_RESOLVED_MAX)),
             opened: AtomicU64::new(0),
         }
     }
@@ -76,7 +86,7 @@ impl Opener {
         &self,
         uri: &TableUri,
         branch: Option<&BranchName>,
-    ) -> Result<Dataset> {
+    ) -> Result<(Dataset, Option<FoundBranch>)> {
         let load = self.builder(uri, branch).await?.load();
         let opened = self.with_open_timeout(uri.as_str(), load).await;
         self.of_branch(uri, branch, opened).await
@@ -88,37 +98,56 @@ impl Opener {
         uri: &TableUri,
         branch: Option<&BranchName>,
         opened: Result<Dataset>,
-    ) -> Result<Dataset> {
-        let Some(branch) = branch else { return opened };
+    ) -> Result<(Dataset, Option<FoundBranch>)> {
+        let Some(branch) = branch else { return opened.map(|dataset| (dataset, None)) };
         match opened {
             Ok(dataset) if dataset.manifest().branch.as_deref() == Some(branch.as_str()) => {
-                self.check_branch(uri, branch, &dataset).await?;
-                Ok(dataset)
+                let found = self.find_branch(uri, branch, &dataset).await?;
+                Ok((dataset, Some(found)))
             }
             Ok(_) | Err(LakeError::TableNotFound { .. }) => Err(no_branch(uri, branch)),
             Err(error) => Err(error),
         }
     }
 
-    /// Checks that the table still has a branch, with one request. The branch's folder does not show this: it may
-    /// remain when the branch is deleted, and it exists before the branch does.
+    /// Finds a branch that the table still has, with one request. The branch's folder does not show this: it may remain
+    /// when the branch is deleted, and it exists before the branch does.
     ///
     /// Errors: `BranchNotFound`, and those of the store.
-    pub(crate) async fn check_branch(
+    pub(crate) async fn find_branch(
         &self,
         uri: &TableUri,
         branch: &BranchName,
         dataset: &Dataset,
-    ) -> Result<()> {
-        let exists = async {
+    ) -> Result<FoundBranch> {
+        let find = async {
             let table = dataset.branch_location().find_main()?;
             let contents = branch_contents_path(&table.path, branch.as_str());
-            dataset.object_store(None).await?.exists(&contents).await
+            match dataset.object_store(None).await?.inner.head(&contents).await {
+                Ok(file) => Ok(Some(file)),
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(error.into()),
+            }
         };
-        match self.with_open_timeout(uri.as_str(), exists).await? {
-            true => Ok(()),
-            false => Err(no_branch(uri, branch)),
-        }
+        let file = self.with_open_timeout(uri.as_str(), find).await?;
+        let file = file.ok_or_else(|| no_branch(uri, branch))?;
+        let creation = format!("{:?} {} {}", file.e_tag, file.last_modified, file.size);
+        Ok(FoundBranch { name: branch.clone(), creation })
+    }
+
+    /// Resolves the symbolic links in a base path that a manifest names.
+    ///
+    /// Errors: those of [`resolved`].
+    pub(crate) async fn resolved_base(&self, base: TableUri) -> Result<TableUri> {
+        let permit = Arc::clone(&self.base_permits).acquire_owned().await;
+        let text = base.to_string();
+        // A task of its own holds the permit until the thread is free, even if the caller does not wait for it.
+        let task = tokio::spawn(async move {
+            let _permit = permit;
+            resolved(&base).await
+        });
+        let failed = |why: JoinError| LakeError::StoreRefuses { uri: text, why: why.to_string() };
+        task.await.map_err(failed)?
     }
 
     /// Reads index and deletion files through `cache` from now on.
@@ -244,6 +273,15 @@ impl Opener {
             .with_session(self.session.clone())
             .with_store_params(self.store_params(uri).await?))
     }
+}
+
+/// A branch other than the main one, as its table has it.
+#[derive(Debug)]
+pub(crate) struct FoundBranch {
+    pub(crate) name: BranchName,
+    /// The e-tag, time and size of the file that says which version of which branch the branch began from. The file
+    /// holds a random id of the branch, so another branch that gets the same name later has another file.
+    pub(crate) creation: String,
 }
 
 fn no_branch(uri: &TableUri, branch: &BranchName) -> LakeError {

@@ -27,7 +27,7 @@ use crate::error::{LakeError, Result};
 use crate::fragment::{self, file_identity};
 use crate::index::info::IndexInfo;
 use crate::on_runtime::on_runtime;
-use crate::opener::Opener;
+use crate::opener::{FoundBranch, Opener};
 use crate::schema::{check_width, is_blob, served_schema};
 use crate::search::{AllowLists, DirectIndexes};
 
@@ -51,7 +51,7 @@ struct Inner {
     dataset: Arc<Dataset>,
     uri: TableUri,
     /// The branch that the version belongs to; `None` for the main one.
-    branch: Option<BranchName>,
+    branch: Option<FoundBranch>,
     schema: SchemaRef,
     positions: HashMap<String, usize>,
     /// The metadata of the fragments, by ascending id. `infos`, `fragments` and `deleted` are parallel lists.
@@ -73,14 +73,14 @@ impl std::fmt::Debug for Table {
 }
 
 impl Table {
-    /// Wraps a dataset that was opened at `uri`, or in the folder of its branch `branch`.
+    /// Wraps a dataset that was opened at `uri`, or in the folder of `branch`.
     pub(crate) async fn new(
         opener: Arc<Opener>,
         uri: TableUri,
-        branch: Option<BranchName>,
+        branch: Option<FoundBranch>,
         dataset: Dataset,
     ) -> Result<Self> {
-        let dataset = Arc::new(with_canonical_bases(&uri, dataset).await);
+        let dataset = Arc::new(with_canonical_bases(&opener, &uri, dataset).await);
         let blame = |error| diagnose(uri.as_str(), error);
         let schema = served_schema(&dataset).map_err(|error| blame(error.into()))?;
         check_width(&schema)?;
@@ -132,7 +132,13 @@ impl Table {
 
     /// The branch that the version belongs to; `None` for the main one.
     pub fn branch(&self) -> Option<&BranchName> {
-        self.inner.branch.as_ref()
+        self.inner.branch.as_ref().map(|branch| &branch.name)
+    }
+
+    /// Returns whether `other`, a version of the branch with the same name, belongs to another branch: the one that had
+    /// the name was deleted, and the other one was created.
+    pub fn is_of_other_branch(&self, other: &Self) -> bool {
+        creation_of(&self.inner.branch) != creation_of(&other.inner.branch)
     }
 
     /// The version's number, which counts the versions of its branch.
@@ -188,9 +194,9 @@ impl Table {
     }
 
     /// Returns the identity of the data files of `column` (top-level, with all that is nested in it) in `fragment`:
-    /// `id:type:path` for each of the column's fields, `id:type:absent` for a field without data in the fragment (it
-    /// reads as nulls), and each overlay. File names are unique and files never change, so equal identities mean equal
-    /// bytes, across versions too.
+    /// `id:type:path` for each of the column's fields, `id:type:absent from FRAGMENT` for a field without data in the
+    /// fragment (it reads as nulls), and each overlay. File names are unique and files never change, so equal identities
+    /// mean equal bytes, across versions and branches too.
     ///
     /// Errors: `FragmentNotFound`, `ColumnNotFound`.
     pub fn file_identity(&self, fragment: u32, column: &str) -> Result<String> {
@@ -274,22 +280,28 @@ impl Table {
     }
 
     /// Opens the branch's latest version, or returns `None` if this is the latest. Also notices a table that was
-    /// dropped and created anew at the same URI, if the e-tag of the manifest differs. Errors: those of
-    /// [`Lake::open`](crate::Lake::open), and `BranchNotFound`.
+    /// dropped and created anew at the same URI, if the e-tag of the manifest differs, and a branch that was deleted and
+    /// created anew. Errors: those of [`Lake::open`](crate::Lake::open), and `BranchNotFound`.
     pub async fn newer(&self) -> Result<Option<Self>> {
         let Inner { dataset, opener, uri, branch, .. } = &*self.inner;
-        if let Some(branch) = branch {
-            opener.check_branch(uri, branch, dataset).await?;
-        }
+        let found_branch = match branch {
+            Some(branch) => Some(opener.find_branch(uri, &branch.name, dataset).await?),
+            None => None,
+        };
+        let is_same_branch = creation_of(&found_branch) == creation_of(branch);
         let (_, found) = opener.with_open_timeout(self.uri(), dataset.latest_manifest()).await?;
         let mine = dataset.manifest_location();
         let differs = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
-        if found.version == mine.version && !differs(found.e_tag.as_deref(), mine.e_tag.as_deref())
+        if is_same_branch
+            && found.version == mine.version
+            && !differs(found.e_tag.as_deref(), mine.e_tag.as_deref())
         {
             return Ok(None);
         }
-        let dataset = opener.dataset(uri, branch.as_ref()).await?;
-        let opened = Self::new(Arc::clone(opener), uri.clone(), branch.clone(), dataset);
+        let name = branch.as_ref().map(|branch| &branch.name);
+        let (dataset, _) = opener.dataset(uri, name).await?;
+        // The branch as it was before the version was opened: if it has been created anew since, the next call notices.
+        let opened = Self::new(Arc::clone(opener), uri.clone(), found_branch, dataset);
         caught(self.uri(), opened).await.map(Some)
     }
 
@@ -454,4 +466,9 @@ impl Table {
             }
         })
     }
+}
+
+/// Returns the creation of a branch; `None` for the main one.
+fn creation_of(branch: &Option<FoundBranch>) -> Option<&str> {
+    branch.as_ref().map(|branch| branch.creation.as_str())
 }

@@ -1,9 +1,12 @@
 //! Tests how tables are opened, and their versions, fragments, and metadata that needs no reads.
 
+use std::sync::Arc;
+
 use arrow::array::RecordBatchIterator;
-use lake::LakeError;
+use arrow::datatypes::{DataType, Field, Schema};
+use lake::{BranchName, LakeError, Table};
 use lance::Dataset;
-use lance::dataset::{WriteMode, WriteParams};
+use lance::dataset::{NewColumnTransform, WriteMode, WriteParams};
 use tables::Table as _;
 use wire::Reason;
 
@@ -70,11 +73,37 @@ async fn identities_distinguish_data_files() {
         let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
         dataset.append(reader, None).await.unwrap();
         let table = lake.open(&place.uri()).await.unwrap();
-        assert!(table.file_identity(3, "added").unwrap().ends_with(":absent"), "{kind:?}");
+        let absent = table.file_identity(3, "added").unwrap();
+        assert!(absent.contains(":absent from "), "{kind:?}: {absent}");
         dataset.drop_columns(&["added"]).await.unwrap();
         let table = table.newer().await.unwrap().unwrap();
         assert!(matches!(table.file_identity(3, "added"), Err(LakeError::ColumnNotFound { .. })));
     }
+}
+
+#[tokio::test]
+async fn a_column_without_data_has_an_identity_for_each_branch() {
+    let place = TablePlace::new();
+    write(&place.uri(), &[rows(0, 10)], PLAIN).await;
+    let mut main = Dataset::open(&place.uri()).await.unwrap();
+    let column = Field::new("none", DataType::Int64, true);
+    let added = NewColumnTransform::AllNulls(Arc::new(Schema::new(vec![column])));
+    main.add_columns(added, None, None).await.unwrap();
+    let mut exp = main.create_branch("exp", main.version_id(), None).await.unwrap();
+    for (dataset, batch) in [(&mut main, rows(10, 110)), (&mut exp, rows(10, 60))] {
+        let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+        dataset.append(reader, None).await.unwrap();
+    }
+    let lake = lake();
+    let uri = lake.canonical(&place.uri()).await.unwrap();
+    let name = BranchName::of_request("exp").unwrap();
+    let main = lake.open(&place.uri()).await.unwrap();
+    let exp = lake.open_branch(&uri, name.as_ref()).await.unwrap();
+    let rows_of = |table: &Table| table.fragment(1).unwrap().physical_rows;
+    assert_eq!((rows_of(&main), rows_of(&exp)), (100, 50));
+    let identity = |table: &Table, fragment| table.file_identity(fragment, "none").unwrap();
+    assert_eq!(identity(&main, 0), identity(&exp, 0), "both branches have the fragment");
+    assert_ne!(identity(&main, 1), identity(&exp, 1));
 }
 
 #[tokio::test]

@@ -46,7 +46,7 @@ pub struct TableState {
     pub current: Option<Arc<OpenTable>>,
     /// The reason why there is no current version, or why the table cannot be followed.
     pub fault: Option<Fault>,
-    /// Counts how often the table was closed, or dropped and recreated. Cached versions of an earlier generation are not
+    /// Counts how often the table was closed, or the table or branch was dropped and recreated. Cached versions of an earlier generation are not
     /// used.
     pub generation: u64,
 }
@@ -195,8 +195,10 @@ impl Entry {
             None => info!(table, uri, version, "opened"),
         }
         self.change(|state| {
-            let before = state.current.as_ref().map_or(0, |before| before.version());
-            state.generation += u64::from(open.version() <= before);
+            let is_anew = state.current.as_ref().is_some_and(|before| {
+                open.version() <= before.version() || open.table.is_of_other_branch(&before.table)
+            });
+            state.generation += u64::from(is_anew);
             state.current = Some(Arc::clone(&open));
             state.fault = None;
         });

@@ -72,3 +72,31 @@ async fn a_branch_has_versions_rows_and_freshness_of_its_own() {
     let gone = post(&node, "/v1/table/t/count_rows/", json!({"branch": "exp"})).await;
     assert_eq!((gone.status.as_u16(), gone.json()["code"].clone()), (404, json!(22)));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_is_created_anew_does_not_keep_versions_of_the_old_one() {
+    let table = TestTable::plain().await;
+    branch(&table, "exp").await;
+    let (node, _client) = serve_with(config(&[("t", &table)])).await;
+    let count = async |body: Value| post(&node, "/v1/table/t/count_rows/", body).await.json();
+    let described = post(&node, "/v1/table/t/describe/", json!({"branch": "exp"})).await.json();
+    let first = described["version"].as_u64().unwrap();
+    write(&folder(&table, "exp"), rows(ROWS..ROWS + 5)).await;
+    write(&folder(&table, "exp"), rows(ROWS..ROWS + 5)).await;
+    node.refresh().await;
+    // This version is not the latest one, so the node keeps it beside the latest one.
+    let second = json!({"branch": "exp", "version": first + 1});
+    let all = live().count();
+    assert_eq!(count(second.clone()).await, all + 5);
+
+    // The new branch has the same version with other rows, and a latest version that is higher than the old one's.
+    let mut main = Dataset::open(&table.uri).await.unwrap();
+    main.delete_branch("exp").await.unwrap();
+    branch(&table, "exp").await;
+    for _ in 0..3 {
+        write(&folder(&table, "exp"), rows(ROWS..ROWS + 1)).await;
+    }
+    node.refresh().await;
+    assert_eq!(count(json!({"branch": "exp"})).await, all + 3);
+    assert_eq!(count(second).await, all + 1);
+}
