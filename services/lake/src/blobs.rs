@@ -23,6 +23,8 @@ use crate::table::Table;
 pub struct Blob {
     table: Table,
     file: Arc<BlobFile>,
+    /// Whether Lance can read its bytes; it can always read its size.
+    has_ranges: bool,
 }
 
 impl Blob {
@@ -31,8 +33,16 @@ impl Blob {
         self.file.size()
     }
 
-    /// Reads a range of its bytes from the table. Errors: those of the store.
+    /// Reads a range of its bytes from the table. Errors: those of the store, and `Unsupported` for a blob of version 1
+    /// that a branch shares with its parent: Lance looks for its file in the branch's own folder.
     pub async fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        if !self.has_ranges {
+            return Err(LakeError::Unsupported {
+                uri: self.table.uri().to_owned(),
+                why: "ranges of blobs of version 1 in rows that a branch shares with its parent; fetch whole blobs"
+                    .to_owned(),
+            });
+        }
         self.table.caught(self.file.read_range(range)).await
     }
 }
@@ -100,13 +110,28 @@ impl Table {
             let why = format!("{} rows were asked for, and {} came", sorted.len(), found.len());
             return Err(LakeError::Internal { uri: self.uri().to_owned(), why });
         }
-        let blob = |file| Blob { table: self.clone(), file: Arc::new(file) };
-        let found: Vec<Option<Blob>> = found.into_iter().map(|file| file.map(blob)).collect();
+        let field = &self.dataset().schema().fields[self.column_position(column)?];
+        let mut blobs = Vec::with_capacity(found.len());
+        for (file, addr) in found.into_iter().zip(&sorted) {
+            let has_ranges = self.branch().is_none()
+                || field.is_blob_v2()
+                || !self.is_inherited(RowAddr::from_u64(*addr).fragment())?;
+            let blob = |file| Blob { table: self.clone(), file: Arc::new(file), has_ranges };
+            blobs.push(file.map(blob));
+        }
         let of = |addr: &RowAddr| {
             let at = sorted.binary_search(&addr.to_u64()).unwrap_or_default();
-            found[at].clone()
+            blobs[at].clone()
         };
         Ok(addresses.iter().map(of).collect())
+    }
+}
+
+impl Table {
+    /// Returns whether some data files of `fragment` are outside the branch's own folder. Errors: `FragmentNotFound`.
+    fn is_inherited(&self, fragment: u32) -> Result<bool> {
+        let files = &self.file_fragment(fragment)?.metadata().files;
+        Ok(files.iter().any(|file| file.base_id.is_some()))
     }
 }
 

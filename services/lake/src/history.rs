@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use lance::dataset::refs::{BranchContents, TagContents};
+use object_store::Error as StoreError;
 use object_store::path::Path;
 
 use crate::error::Result;
@@ -51,7 +52,10 @@ impl Table {
     pub async fn version_infos(&self) -> Result<Vec<VersionInfo>> {
         let versions = self.caught(self.dataset().versions()).await?;
         let naming = self.dataset().manifest_location().naming_scheme;
-        let folder = self.branch().map(|branch| Path::from(branch.folder())).unwrap_or_default();
+        // `Path::from` would encode letters outside ASCII.
+        let folder = self.branch().map(|branch| Path::parse(branch.folder())).transpose();
+        let folder = folder.map_err(|error| self.blame(StoreError::from(error).into()))?;
+        let folder = folder.unwrap_or_default();
         let info = |it: lance::dataset::Version| VersionInfo {
             manifest_path: naming.manifest_path(&folder, it.version).to_string(),
             version: it.version,

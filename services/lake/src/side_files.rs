@@ -69,8 +69,8 @@ impl Table {
         let dataset = self.dataset();
         let store = dataset.object_store(None).await.map_err(|error| self.blame(error))?;
         // All branches share the files, each of which says for which data files or indexes it is.
-        let table = dataset.branch_location().find_main().map_err(|error| self.blame(error))?;
-        let folder = table.path.join(SIDE_FOLDER).join(kind);
+        let table = self.table_path().map_err(|error| self.blame(error))?;
+        let folder = table.join(SIDE_FOLDER).join(kind);
         Ok(SideFiles { table: self.clone(), store: Arc::clone(&store.inner), folder })
     }
 }

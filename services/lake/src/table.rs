@@ -15,6 +15,7 @@ use lance::Dataset;
 use lance::dataset::fragment::FileFragment;
 use lance::index::DatasetIndexExt;
 use lance_core::datatypes::{Field, format_field_path};
+use object_store::path::Path;
 use tables::{BranchName, DeletedRows, FragmentInfo, TableUri};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
@@ -438,6 +439,15 @@ impl Table {
     /// `None` if the files are elsewhere.
     pub(crate) fn folder_in_table(&self, base_id: Option<u32>) -> Option<String> {
         folder_in_table(&self.inner.uri, &self.inner.dataset, base_id)
+    }
+
+    /// Returns the path of the table's folder, which all branches share, in its store.
+    pub(crate) fn table_path(&self) -> lance::Result<Path> {
+        let location = self.inner.dataset.branch_location();
+        match self.branch() {
+            Some(_) => Ok(location.find_main()?.path),
+            None => Ok(location.path),
+        }
     }
 
     /// One fragment, as Lance's type. Errors: `FragmentNotFound`.

@@ -4,6 +4,7 @@ use futures::TryStreamExt;
 use lance::index::DatasetIndexExt;
 use lance_table::format::IndexMetadata;
 use lance_table::io::deletion::deletion_file_path;
+use object_store::Error as StoreError;
 use object_store::path::Path;
 use tables::FilePath;
 
@@ -64,9 +65,10 @@ impl Table {
         }
         let dataset = self.dataset();
         let store = dataset.object_store(index.base_id).await?;
-        let table = dataset.branch_location().find_main()?.path;
-        let folder = format!("{in_table}_indices/{}", index.uuid);
-        let folder = folder.split('/').fold(table, |path, part| path.join(part));
+        let table = self.table_path()?;
+        // `Path::join` would encode letters of a branch's name that are outside ASCII.
+        let folder = Path::parse(format!("{table}/{in_table}_indices/{}", index.uuid));
+        let folder = folder.map_err(StoreError::from)?;
         let listed: Vec<_> = store.inner.list(Some(&folder)).try_collect().await?;
         files.extend(listed.iter().filter_map(|meta| {
             let parts: Vec<_> = meta.location.prefix_match(&folder)?.collect();

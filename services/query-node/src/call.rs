@@ -25,6 +25,9 @@ use crate::trace::{StageRecords, StageWork};
 /// Maximum number of attributes of a request's span.
 const ATTRIBUTES: usize = 6;
 
+/// The audit log has at most this many bytes of the branch that a request names. Longer texts are no branch's name.
+const BRANCH_BYTES_MAX: usize = 256;
+
 /// An rpc, or one request of a stream.
 pub struct Call {
     state: Arc<ShardState>,
@@ -34,6 +37,8 @@ pub struct Call {
     caller: IdentifiedCaller,
     /// The name of the table that the request names. Empty before [`open`](Self::open).
     table: String,
+    /// The branch that the request names, for the audit log. Empty for the main one.
+    branch: String,
     /// The right to use the table. `None` until it is granted.
     authorization: Option<Authorization>,
     /// The place of the request's line in the audit log, if there is a log.
@@ -83,6 +88,7 @@ impl Call {
             context: context.in_span(recording.as_ref().map(Recording::span).or(context.span)),
             caller,
             table: String::new(),
+            branch: String::new(),
             authorization: None,
             line,
             open: None,
@@ -119,6 +125,8 @@ impl Call {
         // A table that is opened anew, for a later version, still counts as one request of the grant.
         let is_known = self.table == table;
         table.clone_into(&mut self.table);
+        let branch = if asked.branch == "main" { "" } else { asked.branch };
+        branch[..branch.floor_char_boundary(BRANCH_BYTES_MAX)].clone_into(&mut self.branch);
         let authorization = match self.authorization.take() {
             Some(known) if is_known && known.is_for(permission) => known,
             _ => Authorization::of(&self.caller.caller, table, permission, catalog)?,
@@ -339,7 +347,7 @@ impl Call {
             peer: self.caller.address,
             rpc: self.rpc.path(),
             table: Some(self.table.as_str()).filter(|table| !table.is_empty()),
-            branch: self.open.as_ref().map(|open| open.branch()).filter(|it| !it.is_empty()),
+            branch: Some(self.branch.as_str()).filter(|branch| !branch.is_empty()),
             version: self.open.as_ref().map(|open| open.version()),
             grant: grant.or(refusal.grant.as_deref()),
             verdict,

@@ -17,7 +17,7 @@ use access::Permission;
 use address::RowAddr;
 use client::fetch::Metric;
 use futures::{FutureExt, StreamExt, stream};
-use lake::{COMPARED_PER_SCORED, IndexInfo, MeasurableIndex, VectorQuery};
+use lake::{COMPARED_PER_SCORED, IndexInfo, MeasurableIndex, VectorQuery, quoted};
 use recall::{
     Curve, Measured, Questions, SearchesFor, Tally, Trial, encode, nprobes_ladder,
     searched_candidates,
@@ -69,6 +69,13 @@ impl Tune {
         let TuneRequest { table, branch, version, .. } = &request;
         let asked = AskedVersion { table, branch, version: *version };
         let open = call.open(asked, Permission::Warm).await?;
+        if open.table.branch().is_some() {
+            let problem = format!(
+                "is {}; recall is measured on the main branch, so leave the branch out",
+                quoted(branch)
+            );
+            return Err(QueryError::BadRequest { field: "branch", problem });
+        }
         let named = Some(request.vector_column.as_str()).filter(|column| !column.is_empty());
         let column = column_of_vectors(&open, named, None).await?;
         let unmeasurable = |reason: String| QueryError::RecallUnmeasurable {

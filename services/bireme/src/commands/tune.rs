@@ -12,7 +12,7 @@ use recall::{Curve, CurveFileError, CurveFiles, Questions, decode};
 use serde_json::{Value, json};
 use wire::query::RecallSetting;
 
-use crate::arguments::{Connection, StorageArgs, TableArgs, read_questions};
+use crate::arguments::{Connection, StorageArgs, read_questions};
 use crate::error::{CliError, Result};
 use crate::escape;
 use crate::output::{Output, count, counted, micros, recall_json, recall_text};
@@ -47,8 +47,12 @@ with a filter.";
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("kept").required(true).multiple(true).args(["uri", "output"]))]
 pub struct TuneArgs {
-    #[command(flatten)]
-    table: TableArgs,
+    /// The table's name (see `bireme tables`)
+    #[arg(value_name = "TABLE", value_hint = ValueHint::Other)]
+    table: String,
+    /// The table's version, of its main branch; 0 for the latest
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    table_version: u64,
     /// The table's URI, as in the query node's `tables`: the curve is kept beside the table
     #[arg(long, value_name = "URI", value_hint = ValueHint::AnyPath)]
     uri: Option<String>,
@@ -90,9 +94,9 @@ pub async fn run(args: TuneArgs, out: &mut Output) -> Result<()> {
     };
     let client = args.connection.open_unlimited().await?;
     let request = TuneRequest {
-        table: args.table.table.clone(),
-        version: args.table.table_version,
-        branch: args.table.table_branch,
+        table: args.table.clone(),
+        version: args.table_version,
+        branch: String::new(),
         vector_column: args.column.clone().unwrap_or_default(),
         rows: args.rows.unwrap_or(0),
         questions,
@@ -112,7 +116,7 @@ pub async fn run(args: TuneArgs, out: &mut Output) -> Result<()> {
         kept.push(Box::pin(keep(table, &curve, &bytes)).await?);
     }
     let seconds = began.elapsed().as_secs_f64();
-    report(&args.table.table, &curve, &kept, seconds, out)
+    report(&args.table, &curve, &kept, seconds, out)
 }
 
 /// Asks the node to measure. Returns the bytes of the curve's file.

@@ -107,6 +107,23 @@ async fn a_column_without_data_has_an_identity_for_each_branch() {
 }
 
 #[tokio::test]
+async fn names_of_branches_may_have_letters_outside_ascii() {
+    let place = TablePlace::new();
+    write(&place.uri(), &[rows(0, 10)], PLAIN).await;
+    let mut main = Dataset::open(&place.uri()).await.unwrap();
+    main.create_branch("größe", main.version_id(), None).await.unwrap();
+    let lake = lake();
+    let uri = lake.canonical(&place.uri()).await.unwrap();
+    let name = BranchName::of_request("größe").unwrap();
+    let branch = lake.open_branch(&uri, name.as_ref()).await.unwrap();
+    assert_eq!(branch.row_count(), 10);
+    let infos = branch.version_infos().await.unwrap();
+    let manifest = format!("{}/{}", place.uri(), infos[0].manifest_path);
+    assert!(std::fs::exists(&manifest).unwrap(), "{manifest}");
+    assert!(manifest.contains("/tree/größe/_versions/"), "{manifest}");
+}
+
+#[tokio::test]
 async fn versions_are_followed() {
     let place = TablePlace::new();
     write(&place.uri(), &[rows(0, 10)], PLAIN).await;

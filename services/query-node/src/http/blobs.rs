@@ -31,9 +31,13 @@ use crate::tables::OpenTable;
 /// The maximum number of rows of one call. LanceDB's clients divide calls for more.
 const ROWS_MAX: usize = 1024;
 
-/// The maximum number of bytes of all blobs of one call. LanceDB's clients divide a call that is refused because of
-/// this limit.
+/// The maximum number of bytes of all blobs of one call, if the core's memory allows it. LanceDB's clients divide a
+/// call that is refused because of this limit.
 const BYTES_MAX: u64 = 64 << 20;
+
+/// The blobs of one call take at most one part in this many of the memory that the core's callers may hold. A call holds
+/// them up to four times: as rows and as the answer, each with the room that [`Call::hold_rows`] adds.
+const MEMORY_PART: u64 = 8;
 
 /// The number of bytes of a range that are read at once.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -66,10 +70,11 @@ pub async fn whole_blobs(
     let addrs: Vec<RowAddr> = row_ids.into_iter().map(RowAddr::from_u64).collect();
     let blobs = found(state, open, &column, addrs.clone(), call.context).await?;
     let bytes = blobs.iter().flatten().map(Blob::size).fold(0, u64::saturating_add);
-    if bytes > BYTES_MAX {
+    let most = BYTES_MAX.min(state.shared.core_traffic / MEMORY_PART);
+    if bytes > most {
         // The clients recognise the limit by these words.
         return refused(format!(
-            "name blobs of {bytes} bytes; fetch_blobs accepts at most {BYTES_MAX} total blob bytes"
+            "name blobs of {bytes} bytes; fetch_blobs accepts at most {most} total blob bytes"
         ));
     }
     call.stage(Stage::Search, || counted(addrs.len(), "blob"));

@@ -21,7 +21,8 @@ use crate::config::WebOrigin;
 const FETCH_SITE: &str = "sec-fetch-site";
 
 /// The headers of answers that pages may read, besides those that browsers always let them read.
-const EXPOSED: &str = "phalanx-version, x-lancedb-version, x-request-id, retry-after";
+const EXPOSED: &str =
+    "phalanx-version, x-lancedb-version, x-request-id, retry-after, content-range, accept-ranges";
 
 /// The time in seconds for which a browser need not ask again what a page may send.
 const PREFLIGHT_AGE: &str = "600";

@@ -17,7 +17,7 @@ use crate::tables::{Measure, OpenTable};
 const ROW_ID: &str = "_rowid";
 
 /// The position of a row in the table, counted without deleted rows.
-const ROW_OFFSET: &str = "_rowoffset";
+pub const ROW_OFFSET: &str = "_rowoffset";
 
 /// The address of a row, by the name that gRPC's answers have for it.
 pub const ROW_ADDRESS: &str = "_rowaddr";

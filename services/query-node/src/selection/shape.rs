@@ -5,7 +5,7 @@ use wire::query::search_request::By;
 use wire::query::{OrderBy, SearchRequest};
 
 use super::ordering::{Order, Ordering};
-use super::select::{Beside, BlobForm, Columns, ROW_ADDRESS, Selection};
+use super::select::{Beside, BlobForm, Columns, ROW_ADDRESS, ROW_OFFSET, Selection};
 use crate::error::{QueryError, Result};
 use crate::tables::{Measure, OpenTable};
 
@@ -44,6 +44,10 @@ impl Shape {
                 named.cloned().collect()
             }
         };
+        if names.iter().any(|name| name == ROW_OFFSET) {
+            // The positions of found rows are not known. This fails unless the table has such a column.
+            open.columns(&[ROW_OFFSET.to_owned()])?;
+        }
         names.push(ROW_ADDRESS.to_owned());
         let names = Some(Columns::Names(names));
         let selection = Selection::new(names, false, BlobForm::Whole, measure, open)?;

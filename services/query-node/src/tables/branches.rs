@@ -36,15 +36,9 @@ pub struct Branches {
 impl Branches {
     /// Creates an empty list.
     pub fn new() -> Self {
-        let weight = |_: &BranchKey, entry: &Arc<Entry>| {
-            let current = entry.state().current.clone();
-            let fragments = current.map_or(0, |open| open.table.fragments().len());
-            let fragments = u32::try_from(fragments).unwrap_or(u32::MAX);
-            fragments.clamp(FRAGMENTS_MAX / OPEN_MAX, FRAGMENTS_MAX / 2)
-        };
         let open = Cache::builder()
             .max_capacity(FRAGMENTS_MAX.into())
-            .weigher(weight)
+            .weigher(|_: &BranchKey, entry: &Arc<Entry>| weight(entry))
             .eviction_policy(EvictionPolicy::lru())
             .time_to_idle(IDLE);
         Self { open: open.build() }
@@ -73,8 +67,24 @@ impl Branches {
         self.open.iter().map(|(key, entry)| (BranchKey::clone(&key), entry)).collect()
     }
 
+    /// Weighs an open branch again, after its latest version has changed. The cache itself weighs a branch only when it
+    /// is inserted. If the weight is still `before`, this does nothing, since an insertion counts as a use.
+    pub async fn weigh_again(&self, key: &BranchKey, entry: &Arc<Entry>, before: u32) {
+        if weight(entry) != before && self.open.contains_key(key) {
+            self.open.insert(key.clone(), Arc::clone(entry)).await;
+        }
+    }
+
     /// Closes a branch, which was deleted. Requests that run keep what they use.
     pub async fn close(&self, key: &BranchKey) {
         self.open.invalidate(key).await;
     }
+}
+
+/// Returns the number of fragments that a branch counts as.
+pub fn weight(entry: &Entry) -> u32 {
+    let current = entry.state().current.clone();
+    let fragments = current.map_or(0, |open| open.table.fragments().len());
+    let fragments = u32::try_from(fragments).unwrap_or(u32::MAX);
+    fragments.clamp(FRAGMENTS_MAX / OPEN_MAX, FRAGMENTS_MAX / 2)
 }

@@ -27,7 +27,7 @@ use tracing::{info, warn};
 use wire::Fault;
 
 use super::asked::AskedVersion;
-use super::branches::{BranchKey, Branches};
+use super::branches::{self, BranchKey, Branches};
 use super::entry::{Entry, TableState};
 use super::folders::{Folder, assign};
 use super::idle::{OpenedInFolder, to_close};
@@ -378,14 +378,19 @@ impl Catalog {
     async fn follow(
         &self,
         key: Option<BranchKey>,
-        entry: &Entry,
+        entry: &Arc<Entry>,
     ) -> std::result::Result<(), Fault> {
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let weight_before = branches::weight(entry);
         let followed = self.follow_latest(entry).await;
-        if let (Some(key), Err(fault)) = (&key, &followed)
-            && fault.reason.code() == Code::NotFound
-        {
-            self.branches.close(key).await;
+        if let Some(key) = &key {
+            match &followed {
+                Ok(()) => self.branches.weigh_again(key, entry, weight_before).await,
+                Err(fault) if fault.reason.code() == Code::NotFound => {
+                    self.branches.close(key).await;
+                }
+                Err(_) => {}
+            }
         }
         followed?;
         entry.followed.store(began.as_micros() as u64, Ordering::Release);

@@ -277,6 +277,21 @@ async fn refusals_are_audited_and_counted_by_cause() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_audit_log_has_the_branch_of_refused_requests_too() {
+    let served = Served::new(GRANTS).await;
+    let one = served.with_key("one");
+    let long = "é".repeat(200);
+    for (table, branch) in [("b", "exp"), ("a", "exp"), ("a", long.as_str())] {
+        let request =
+            DescribeTableRequest { table: table.into(), branch: branch.into(), version: 0 };
+        one.describe_version(request).await.unwrap_err();
+    }
+    let lines = served.audited(3).await;
+    let branches: Vec<_> = lines.iter().map(|line| line["branch"].as_str().unwrap()).collect();
+    assert_eq!(branches, ["exp", "exp", &"é".repeat(128)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_request_has_a_line_in_the_audit_log() {
     let served = Served::new(GRANTS).await;
     let one = served.with_key("one");

@@ -10,6 +10,7 @@ use arrow_array::{
     Array, ArrayRef, Int64Array, LargeBinaryArray, RecordBatch, RecordBatchIterator,
 };
 use arrow_schema::{DataType, Field, Schema};
+use bytesize::ByteSize;
 use client::query::SearchRequest;
 use lance::Dataset;
 use lance::blob::{BlobArrayBuilder, blob_field};
@@ -19,7 +20,7 @@ use query_node::QueryNode;
 use serde_json::json;
 
 use crate::http::{Answer, get_with, post};
-use crate::node::serve;
+use crate::node::{config, serve, serve_with};
 use crate::table::TestTable;
 
 const ROWS: usize = 40;
@@ -159,6 +160,48 @@ async fn whole_blobs_of_several_rows() {
             assert_eq!(refused.status.as_u16(), 400, "{error}");
             assert!(error.contains(said), "{error}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_little_memory_returns_fewer_bytes_of_blobs_at_once() {
+    let table = table(false).await;
+    let mut config = config(&[("t", &table)]);
+    (config.cores, config.memory) = (1, ByteSize::mib(512));
+    (config.index_cache, config.key_index) = (ByteSize::mib(64), ByteSize::b(0));
+    let (node, _client) = serve_with(config).await;
+    let fetch = async |ids: &[u64]| {
+        let body = json!({"column": "image", "row_ids": ids});
+        post(&node, "/v1/table/t/fetch_blobs/", body).await
+    };
+    // Callers may hold 32 MiB, and half of the 128 MiB that the other parts leave: 192 + 64 + 64 + 2 * 32 of 512.
+    let refused = fetch(&[2; 5]).await;
+    let error = refused.json()["error"].as_str().unwrap().to_owned();
+    assert!(error.ends_with("accepts at most 12582912 total blob bytes"), "{error}");
+    assert_eq!(refused.status.as_u16(), 400);
+    assert_eq!(fetch(&[2; 4]).await.rows().num_rows(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_has_the_blobs_of_its_parent_but_no_ranges_of_those_of_version_1() {
+    for is_v2 in [false, true] {
+        let table = table(is_v2).await;
+        let mut main = Dataset::open(&table.uri).await.unwrap();
+        main.create_branch("exp", main.version_id(), None).await.unwrap();
+        let (node, _client) = serve(&[("t", &table)]).await;
+        let body = json!({"column": "image", "row_ids": [5], "branch": "exp"});
+        let whole = post(&node, "/v1/table/t/fetch_blobs/", body).await.rows();
+        assert_eq!(whole["image"].as_binary::<i64>().value(0), contents(5).unwrap());
+        let path = "/v1/table/t/blob/image/5/bytes?branch=exp";
+        let range = get_with(&node, path, &[("range", "bytes=0-9".to_owned())]).await;
+        if is_v2 {
+            assert_eq!(range.status.as_u16(), 206);
+            assert_eq!(range.body, contents(5).unwrap()[..10]);
+            continue;
+        }
+        assert_eq!(range.status.as_u16(), 400);
+        let error = range.json()["error"].as_str().unwrap().to_owned();
+        assert!(error.contains("ranges of blobs of version 1"), "{error}");
     }
 }
 

@@ -1,8 +1,10 @@
 //! Tests branches over plain HTTP: in both places where clients name them, and how a node follows writes to them.
 //! Both tiers together are tested in `services/system-tests`.
 
+use client::query::TuneRequest;
 use lance::Dataset;
 use serde_json::{Value, json};
+use wire::Reason;
 
 use crate::http::post;
 use crate::node::{config, serve_with};
@@ -71,6 +73,17 @@ async fn a_branch_has_versions_rows_and_freshness_of_its_own() {
     node.refresh().await;
     let gone = post(&node, "/v1/table/t/count_rows/", json!({"branch": "exp"})).await;
     assert_eq!((gone.status.as_u16(), gone.json()["code"].clone()), (404, json!(22)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_recall_of_a_branch_is_not_measured() {
+    let table = TestTable::plain().await;
+    branch(&table, "exp").await;
+    let (_node, client) = serve_with(config(&[("t", &table)])).await;
+    let request = TuneRequest { table: "t".into(), branch: "exp".into(), ..Default::default() };
+    let fault = client.tune(request).await.err().unwrap();
+    assert_eq!(fault.reason, Reason::BadArgument);
+    assert!(fault.message.starts_with("`branch` is `exp`; recall is measured on"), "{fault}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
