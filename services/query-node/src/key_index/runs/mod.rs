@@ -30,7 +30,7 @@ use persisted::Persisted;
 
 /// The time after which the task begins again although memory is still too short: `bireme index` may have written a run
 /// meanwhile, whose pages can stay in its file.
-const FULL_RETRY: Duration = Duration::from_secs(60);
+const FULL_RETRY: Duration = Duration::from_secs(20);
 
 /// The runs of one key column of a table, for all its versions in use.
 #[derive(Debug)]
