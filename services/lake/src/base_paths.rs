@@ -17,12 +17,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures::future::join_all;
 use lance::Dataset;
 use lance_table::format::DataFile;
 use object_store::path::Path;
 use tables::TableUri;
 
-use crate::error::Result;
 use crate::opener::Opener;
 
 /// The maximum number of a manifest's paths that are resolved. The writers of a table rarely spell its path in more ways.
@@ -36,8 +36,7 @@ pub(crate) async fn with_canonical_bases(
     uri: &TableUri,
     mut dataset: Dataset,
 ) -> Dataset {
-    let real = real_bases(opener, uri, &dataset);
-    let real = opener.in_open_time(uri.as_str(), real).await.unwrap_or_default();
+    let real = real_bases(opener, uri, &dataset).await;
     if !real.is_empty() {
         let mut manifest = dataset.manifest.as_ref().clone();
         for base in manifest.base_paths.values_mut() {
@@ -56,7 +55,7 @@ async fn real_bases(
     opener: &Opener,
     uri: &TableUri,
     dataset: &Dataset,
-) -> Result<HashMap<String, TableUri>> {
+) -> HashMap<String, TableUri> {
     let bases = dataset.manifest.base_paths.values().map(|base| &base.path);
     let mut foreign: Vec<_> = bases.filter(|path| path_in(uri, path).is_none()).collect();
     foreign.sort_unstable();
@@ -64,15 +63,11 @@ async fn real_bases(
     let named = foreign.into_iter().filter_map(|path| Some((path, TableUri::parse(path).ok()?)));
     let mut local: Vec<_> = named.filter(|(_, named)| named.folder().is_some()).collect();
     local.truncate(if uri.folder().is_some() { BASES_MAX } else { 0 });
-    let mut real = HashMap::new();
-    for (path, named) in local {
-        if let Ok(found) = opener.resolved_base(named).await
-            && path_in(uri, found.as_str()).is_some()
-        {
-            real.insert(path.clone(), found);
-        }
-    }
-    Ok(real)
+    let resolve = local.into_iter().map(async |(path, named)| {
+        let found = opener.in_open_time(uri.as_str(), opener.resolved_base(named)).await.ok()?;
+        path_in(uri, found.as_str()).is_some().then(|| (path.clone(), found))
+    });
+    join_all(resolve).await.into_iter().flatten().collect()
 }
 
 /// Returns the folder of the files with `base_id` as a path in the folder of the table at `uri`: empty, or ending with
