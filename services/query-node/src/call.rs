@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime};
 use access::Permission;
 use audit::{Record, Reserved, Verdict};
 use futures::FutureExt;
+use lake::BranchName;
 use spelling::counted;
 use telemetry::{Attribute, Recording};
 use wire::fetch::StageTimes;
@@ -125,7 +126,7 @@ impl Call {
         // A table that is opened anew, for a later version, still counts as one request of the grant.
         let is_known = self.table == table;
         table.clone_into(&mut self.table);
-        let branch = if asked.branch == "main" { "" } else { asked.branch };
+        let branch = if asked.branch == BranchName::MAIN { "" } else { asked.branch };
         branch[..branch.floor_char_boundary(BRANCH_BYTES_MAX)].clone_into(&mut self.branch);
         let authorization = match self.authorization.take() {
             Some(known) if is_known && known.is_for(permission) => known,

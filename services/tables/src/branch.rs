@@ -16,9 +16,6 @@ pub(crate) const BRANCHES: &str = "tree";
 /// deletion files, and the files that Bireme keeps beside a table.
 pub(crate) const FOLDERS: [&str; 3] = ["_indices", "_deletions", "_bireme"];
 
-/// The name of the main branch. [`BranchName::of_request`] treats it like an empty text.
-const MAIN: &str = "main";
-
 /// The maximum length of a name, in bytes.
 const BYTES_MAX: usize = 256;
 
@@ -35,6 +32,9 @@ pub struct BranchName(Arc<str>);
 pub struct BadBranch;
 
 impl BranchName {
+    /// The name of the main branch. [`of_request`](Self::of_request) treats it like an empty text.
+    pub const MAIN: &str = "main";
+
     /// Parses the branch that a request names. Returns `None` for the main branch, which an empty text and `main` stand
     /// for.
     ///
@@ -42,7 +42,7 @@ impl BranchName {
     /// [`BadBranch`] for a text that Lance does not allow as a name, or that has a part named like one of the folders
     /// whose files never change (`_indices`): a file's path would then not show where the branch's name ends.
     pub fn of_request(text: &str) -> Result<Option<Self>, BadBranch> {
-        if matches!(text, "" | MAIN) {
+        if matches!(text, "" | Self::MAIN) {
             return Ok(None);
         }
         let is_allowed = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');

@@ -6,6 +6,9 @@ use arrow_schema::{DataType, Field, Schema};
 use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_RANGE, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response, StatusCode};
+use futures::{StreamExt, stream};
+use tokio::sync::mpsc::Receiver;
+use tokio_stream::wrappers::ReceiverStream;
 use wire::Fault;
 
 use crate::call::Call;
@@ -36,6 +39,14 @@ pub enum Answer {
         /// The blob's size.
         size: u64,
     },
+}
+
+/// Returns the body of an answer that is sent in pieces ([`in_pieces`](crate::pieces::in_pieces)). An error ends the
+/// connection or stream; its text is logged, not sent.
+pub fn body_of_pieces(first: Bytes, rest: Receiver<std::result::Result<Bytes, Fault>>) -> Body {
+    let rest = ReceiverStream::new(rest)
+        .map(|piece| piece.map_err(|fault| std::io::Error::other(fault.message)));
+    Body::from_stream(stream::iter([Ok(first)]).chain(rest))
 }
 
 /// A format of rows.

@@ -9,14 +9,13 @@ use std::sync::Arc;
 use address::RowAddr;
 use axum::body::{Body, Bytes};
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE};
-use axum::http::{HeaderValue, Response, StatusCode};
-use futures::{FutureExt, StreamExt, stream};
+use axum::http::{HeaderValue, StatusCode};
+use futures::FutureExt;
 use lake::{Blob, LakeError};
 use serde::Deserialize;
 use spelling::counted;
-use tokio_stream::wrappers::ReceiverStream;
 
-use super::answer::{Answer, ArrowWriter, Reply, response};
+use super::answer::{Answer, ArrowWriter, Reply, body_of_pieces, response};
 use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
@@ -188,10 +187,8 @@ pub async fn blob_bytes(
     });
     match sent.await {
         Ok((first, rest)) => {
-            let broken = |fault: wire::Fault| std::io::Error::other(fault.message);
-            let rest = ReceiverStream::new(rest).map(move |piece| piece.map_err(broken));
-            let body = Body::from_stream(stream::iter([Ok(first)]).chain(rest));
-            Reply::Pieces(Response::from_parts(head.into_parts().0, body))
+            *head.body_mut() = body_of_pieces(first, rest);
+            Reply::Pieces(head)
         }
         Err(fault) => Reply::Failed(fault),
     }

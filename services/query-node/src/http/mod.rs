@@ -342,9 +342,9 @@ impl TableRequest<'_> {
                     Err(error) => Reply::Whole(Box::new(call), Err(error)),
                 }
             }
-            TableCall::BlobBytes { .. } => {
+            TableCall::BlobBytes { ref column, ref row } => {
                 let opened = async {
-                    let asked = self.blob_bytes()?;
+                    let asked = self.blob_bytes(column, row)?;
                     let version_named = parameter(self.query, "version").map(number_of);
                     let version_named = version_named.transpose()?;
                     let named = Named { version: version_named, branch: None };
@@ -375,16 +375,13 @@ impl TableRequest<'_> {
     }
 
     /// Returns which bytes of which blob the call asks for.
-    fn blob_bytes(&self) -> Result<BlobBytes> {
-        let TableCall::BlobBytes { column, row } = &self.asked else {
-            return Err(QueryError::Server("the call is about no blob".into()));
-        };
+    fn blob_bytes(&self, column: &str, row: &str) -> Result<BlobBytes> {
         if parameter(self.query, "source_uri").is_some() {
             let problem = "blobs that SQL queries name are not served".into();
             return Err(QueryError::NotBuilt { problem });
         }
         let wanted = Wanted::of(self.range.as_deref())?;
-        Ok(BlobBytes { column: column.clone(), row_id: number_of(row.clone())?, wanted })
+        Ok(BlobBytes { column: column.to_owned(), row_id: number_of(row.to_owned())?, wanted })
     }
 
     async fn described(

@@ -17,7 +17,7 @@ use super::text_body::text_of;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::search::{FoundRows, find};
-use crate::selection::{Beside, BlobForm, Ordering, Selection, beside};
+use crate::selection::{Beside, BlobForm, Ordering, Selection, beside, requested};
 use crate::stages::column_of_vectors;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
@@ -202,12 +202,6 @@ fn search_request(
         Some(_) => (k.saturating_add(offset), 0),
         None => (k, offset),
     };
-    let mut columns = selection.requested(open);
-    for column in ordering.iter().flat_map(|ordering| ordering.requested(open)) {
-        if !columns.contains(&column) {
-            columns.push(column);
-        }
-    }
     Ok(SearchRequest {
         table: open.name.clone(),
         version: open.version(),
@@ -216,7 +210,7 @@ fn search_request(
         indexed_only: body.fast_search.unwrap_or(false),
         k,
         offset,
-        columns,
+        columns: requested(selection, ordering, open),
         ..Default::default()
     })
 }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use lake::OrderBy;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::selection::{Columns, Order};
+use crate::selection::Columns;
 use crate::stages::VECTORS_MAX;
 
 /// A `query` call. Unknown fields are ignored, and null is the same as absence.
@@ -44,8 +45,8 @@ impl QueryBody {
     }
 
     /// Takes the order of the answer.
-    pub fn take_order(&mut self) -> Vec<Order> {
-        self.order_by.take().unwrap_or_default().into_iter().map(Order::from).collect()
+    pub fn take_order(&mut self) -> Vec<OrderBy> {
+        self.order_by.take().unwrap_or_default().into_iter().map(OrderBy::from).collect()
     }
 
     /// Returns whether the query searches for words.
@@ -112,7 +113,7 @@ pub struct Ordered {
     nulls_first: bool,
 }
 
-impl From<Ordered> for Order {
+impl From<Ordered> for OrderBy {
     fn from(ordered: Ordered) -> Self {
         let Ordered { column_name, ascending, nulls_first } = ordered;
         Self { column: column_name, is_descending: !ascending, nulls_first }

@@ -7,13 +7,11 @@
 use std::sync::Arc;
 
 use address::RowAddr;
-use axum::body::{Body, Bytes};
-use futures::{FutureExt, StreamExt, stream};
+use axum::body::Bytes;
+use futures::FutureExt;
 use spelling::counted;
-use tokio_stream::wrappers::ReceiverStream;
-use wire::Fault;
 
-use super::answer::{Answer, ArrowWriter, Reply, response};
+use super::answer::{Answer, ArrowWriter, Reply, body_of_pieces, response};
 use super::query_body::QueryBody;
 use super::row_filter::{RowFilter, check_row_ids};
 use crate::admission::Ask;
@@ -24,7 +22,7 @@ use crate::error::{QueryError, Result};
 use crate::pieces::{Pieces, in_pieces};
 use crate::request_context::RequestContext;
 use crate::row_reader::{Piece, RowReader};
-use crate::selection::{BlobForm, Selection, beside, lake_order};
+use crate::selection::{BlobForm, Selection, beside, check_order};
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
 use crate::tables::{Measure, OpenTable};
@@ -53,9 +51,7 @@ pub async fn scan(
     });
     match sent.await {
         Ok((first, rest)) => {
-            let rest = ReceiverStream::new(rest).map(|piece| piece.map_err(text_of));
-            let body = stream::iter([Ok(first)]).chain(rest);
-            Reply::Pieces(response(Body::from_stream(body), format.media_type()))
+            Reply::Pieces(response(body_of_pieces(first, rest), format.media_type()))
         }
         Err(fault) => Reply::Failed(fault),
     }
@@ -71,11 +67,6 @@ pub async fn explain_scan(
     let mut scan = Scan::new(state, open, body, call).await?;
     let context = call.context;
     scan.write_next(state, call, context).await.map(drop)
-}
-
-/// Returns the error with which an answer that has begun is broken off. The text is logged, not sent.
-fn text_of(fault: Fault) -> std::io::Error {
-    std::io::Error::other(fault.message)
 }
 
 /// A query in progress.
@@ -201,7 +192,8 @@ async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Vec<RowAddr>>
             match (filter, order) {
                 (Some(filter), None) => table.search_filter(filter, end).await?.rows,
                 (filter, order) => {
-                    let by = lake_order(order.unwrap_or_default())?;
+                    let by = order.unwrap_or_default();
+                    check_order(&by)?;
                     table.scan_ordered(filter, &by, end).await?
                 }
             }

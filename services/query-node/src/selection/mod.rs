@@ -7,6 +7,6 @@ mod select;
 mod shape;
 
 pub use beside::beside;
-pub use ordering::{Order, Ordering, lake_order};
+pub use ordering::{Ordering, check_order, requested};
 pub use select::{Beside, BlobForm, Columns, Selection};
-pub use shape::Shape;
+pub use shape::{Shape, order_of};

@@ -14,20 +14,9 @@ use crate::tables::{Measure, OpenTable};
 /// Maximum number of columns that rows are ordered by.
 const ORDER_MAX: usize = 16;
 
-/// The order of rows by one column.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Order {
-    /// The column, which may be nested.
-    pub column: String,
-    /// Whether the largest values come first.
-    pub is_descending: bool,
-    /// Whether nulls come before all values.
-    pub nulls_first: bool,
-}
-
 /// An order of found rows.
 pub struct Ordering {
-    by: Vec<Order>,
+    by: Vec<OrderBy>,
     /// The columns that rows are ordered by.
     keys: Selection,
     /// The number of rows to leave out at the start.
@@ -41,7 +30,7 @@ impl Ordering {
     /// # Errors
     /// `BadRequest` for too many columns, `_rowoffset` or a column of blobs, and `ColumnNotFound`.
     pub fn new(
-        by: Vec<Order>,
+        by: Vec<OrderBy>,
         offset: u64,
         measure: Measure,
         open: &OpenTable,
@@ -67,17 +56,12 @@ impl Ordering {
         Ok(Some(Self { by, keys, offset }))
     }
 
-    /// Returns the columns of the table that are needed, as a request names them.
-    pub fn requested(&self, open: &OpenTable) -> Vec<String> {
-        self.keys.requested(open)
-    }
-
     /// Puts `rows`, whose last columns are row addresses and the `measure`, in this order. Rows that tie stay best
     /// first. Leaves out the first `offset` rows.
     pub async fn apply(&self, rows: &RecordBatch, measure: Measure) -> Result<RecordBatch> {
         let keys = self.keys.select(rows, measure, Beside::default(), None).await?;
         let mut columns = Vec::with_capacity(self.by.len() + 1);
-        for Order { column, is_descending, nulls_first } in &self.by {
+        for OrderBy { column, is_descending, nulls_first } in &self.by {
             let options = SortOptions { descending: *is_descending, nulls_first: *nulls_first };
             let values = Arc::clone(keys.column(keys.schema_ref().index_of(column)?));
             columns.push(SortColumn { values, options: Some(options) });
@@ -95,22 +79,26 @@ impl Ordering {
     }
 }
 
-/// Converts an order to the type that `Table::scan_ordered` takes.
-///
-/// # Errors
-/// `BadRequest` for too many columns.
-pub fn lake_order(by: Vec<Order>) -> Result<Vec<OrderBy>> {
-    check_order(&by)?;
-    let order = |Order { column, is_descending, nulls_first }| OrderBy {
-        column,
-        is_descending,
-        nulls_first,
-    };
-    Ok(by.into_iter().map(order).collect())
+/// Returns the columns of the table that an answer and its order need, as a request names them.
+pub fn requested(
+    selection: &Selection,
+    ordering: Option<&Ordering>,
+    open: &OpenTable,
+) -> Vec<String> {
+    let mut columns = selection.requested(open);
+    for column in ordering.iter().flat_map(|ordering| ordering.keys.requested(open)) {
+        if !columns.contains(&column) {
+            columns.push(column);
+        }
+    }
+    columns
 }
 
 /// Refuses an order by too many columns.
-fn check_order(by: &[Order]) -> Result<()> {
+///
+/// # Errors
+/// `BadRequest`.
+pub fn check_order(by: &[OrderBy]) -> Result<()> {
     match by.len() > ORDER_MAX {
         true => Err(QueryError::BadRequest {
             field: "order_by",

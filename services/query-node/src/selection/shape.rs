@@ -1,10 +1,11 @@
 //! The form of a Search's answer that is more than columns of the table, best first.
 
 use arrow_array::RecordBatch;
+use lake::OrderBy;
+use wire::query::SearchRequest;
 use wire::query::search_request::By;
-use wire::query::{OrderBy, SearchRequest};
 
-use super::ordering::{Order, Ordering};
+use super::ordering::{Ordering, requested};
 use super::select::{Beside, BlobForm, Columns, ROW_ADDRESS, ROW_OFFSET, Selection};
 use crate::error::{QueryError, Result};
 use crate::tables::{Measure, OpenTable};
@@ -53,7 +54,7 @@ impl Shape {
         let selection = Selection::new(names, false, BlobForm::Whole, measure, open)?;
         let mut ordering = None;
         if is_search {
-            let by = std::mem::take(&mut request.order_by).into_iter().map(Order::from).collect();
+            let by = order_of(std::mem::take(&mut request.order_by));
             let offset = request.offset;
             ordering = Ordering::new(by, offset.into(), measure, open)?;
             if ordering.is_some() && request.k > 0 {
@@ -65,12 +66,7 @@ impl Shape {
                 (request.k, request.offset) = (k, 0);
             }
         }
-        request.columns = selection.requested(open);
-        for column in ordering.iter().flat_map(|ordering| ordering.requested(open)) {
-            if !request.columns.contains(&column) {
-                request.columns.push(column);
-            }
-        }
+        request.columns = requested(&selection, ordering.as_ref(), open);
         Ok(Some(Self { selection, ordering }))
     }
 
@@ -84,9 +80,12 @@ impl Shape {
     }
 }
 
-impl From<OrderBy> for Order {
-    fn from(order: OrderBy) -> Self {
-        let OrderBy { column, descending, nulls_first } = order;
-        Self { column, is_descending: descending, nulls_first }
-    }
+/// Returns the order that a request asks for.
+pub fn order_of(by: Vec<wire::query::OrderBy>) -> Vec<OrderBy> {
+    let order = |by: wire::query::OrderBy| OrderBy {
+        column: by.column,
+        is_descending: by.descending,
+        nulls_first: by.nulls_first,
+    };
+    by.into_iter().map(order).collect()
 }

@@ -13,7 +13,7 @@ use self::text::validate_text;
 use crate::call_rules::{KEYS_MAX, TAKE_ROWS_MAX};
 use crate::error::{QueryError, Result};
 use crate::recall_curves::Chosen;
-use crate::selection::{Order, lake_order};
+use crate::selection::{check_order, order_of};
 use crate::tables::{OpenTable, Projection};
 
 /// Maximum number of rows that a Search returns.
@@ -174,8 +174,9 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
         }
         (Some(WireBy::Text(text)), _) => By::Text(validate_text("text", text)?),
         (None, Some(filter)) => {
-            let order = request.order_by.into_iter().map(Order::from).collect();
-            By::Filter { filter: filter.clone(), order: lake_order(order)? }
+            let order = order_of(request.order_by);
+            check_order(&order)?;
+            By::Filter { filter: filter.clone(), order }
         }
         (None, None) => {
             return bad("by", "is missing; give a vector, like, text, or a filter".into());
