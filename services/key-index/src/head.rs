@@ -46,7 +46,23 @@ pub struct Head {
     pub checksums: Vec<u32>,
 }
 
+/// What a head says of its run, as far as others have to know it.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadFacts<'a> {
+    /// The data files that the run covers.
+    pub files: &'a [DataFile],
+    /// The seed of the run's hashes.
+    pub seed: u64,
+    /// The type of the run's keys.
+    pub key_type: KeyType,
+}
+
 impl Head {
+    /// Returns what the head says of the run.
+    pub fn facts(&self) -> HeadFacts<'_> {
+        HeadFacts { files: self.files.list(), seed: self.seed, key_type: self.key_type }
+    }
+
     /// Returns the head's bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let files = self.files.list();

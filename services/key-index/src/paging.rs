@@ -5,15 +5,15 @@
 
 use std::ops::Range;
 
+use crate::KeyIndexError;
 use crate::check::is_possible;
 use crate::geometry::{Spot, with_form};
-use crate::head::{Head, page_checksum};
+use crate::head::{Head, HeadFacts, page_checksum};
 use crate::line::{Form, PAGE_BYTES};
 use crate::paged_run::PagedRun;
 use crate::run_bytes::decode_head;
 use crate::spill::Spilled;
 use crate::spill_bytes::{SPILLED_A_PAGE, from_page};
-use crate::{DataFile, KeyIndexError, KeyType};
 
 /// Opens a persisted run whose pages stay in its file.
 #[derive(Debug)]
@@ -46,19 +46,9 @@ impl Paging {
         Ok(Self { name: name.to_owned(), head, head_bytes, spill_begins, last })
     }
 
-    /// Returns the data files that the run covers.
-    pub fn files(&self) -> &[DataFile] {
-        self.head.files.list()
-    }
-
-    /// Returns the seed of the run's hashes.
-    pub fn seed(&self) -> u64 {
-        self.head.seed
-    }
-
-    /// Returns the type of the run's keys.
-    pub fn key_type(&self) -> KeyType {
-        self.head.key_type
+    /// Returns what the head says of the run.
+    pub fn facts(&self) -> HeadFacts<'_> {
+        self.head.facts()
     }
 
     /// Returns the range of the file that [`push`](Self::push) needs: the pages of spilled entries.

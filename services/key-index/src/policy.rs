@@ -1,4 +1,4 @@
-//! Decides which runs to merge.
+//! Decides which runs to merge, and which ones are needed.
 //!
 //! Each data file starts with a run of its own, and a look-up probes every run. So runs are merged until at most
 //! [`RUNS_MAX`] are left: the smallest ones, and a larger one only if the merged run would otherwise have more than a
@@ -7,6 +7,9 @@
 //! of a quarter 9 and 40 times, with an eighth 13 and 19 times). A large run is written again when the others reach a
 //! quarter of it.
 
+use std::collections::HashSet;
+
+use crate::files::DataFile;
 use crate::geometry::Geometry;
 
 /// The maximum number of runs that a look-up probes.
@@ -37,6 +40,16 @@ pub struct Merge {
     pub runs: Vec<usize>,
     /// Whether to build the new run from the key column, because the runs keep too few bits of the hashes.
     pub needs_keys: bool,
+}
+
+/// Removes the files of a run from those that are `missing`, and returns whether there were any. Called for one run
+/// after the other, largest first, it says which runs are needed: those with a file that no larger one covers.
+pub fn covers_some(files: &[DataFile], missing: &mut HashSet<&DataFile>) -> bool {
+    let before = missing.len();
+    for file in files {
+        missing.remove(file);
+    }
+    missing.len() < before
 }
 
 /// Returns the next merge that `runs` need, or `None` if they need none. Runs without live rows should be deleted

@@ -4,15 +4,15 @@
 //! checked alone. Loading checks each page's checksum, and that the entries have the order and the ranges that look-ups
 //! and merges rely on. Nothing is built: pages are used as they are.
 
+use crate::KeyIndexError;
 use crate::body::{Body, reserve};
 use crate::check::Checked;
 use crate::geometry::with_form;
-use crate::head::{Head, page_checksum};
+use crate::head::{Head, HeadFacts, page_checksum};
 use crate::line::{Form, LINE_BYTES, Line, PAGE_BYTES, PAGE_LINES};
 use crate::run::Run;
 use crate::spill::{Spill, Spilled};
 use crate::spill_bytes::{SPILLED_A_PAGE, from_page, to_page};
-use crate::{DataFile, KeyIndexError, KeyType};
 
 impl Run {
     /// Returns the number of pages after the head.
@@ -115,19 +115,9 @@ impl Loading {
         Ok(Self { head, lines, spilled, checked: Checked::default(), pages: 0 })
     }
 
-    /// Returns the data files that the run covers.
-    pub fn files(&self) -> &[DataFile] {
-        self.head.files.list()
-    }
-
-    /// Returns the seed of the run's hashes.
-    pub fn seed(&self) -> u64 {
-        self.head.seed
-    }
-
-    /// Returns the type of the run's keys.
-    pub fn key_type(&self) -> KeyType {
-        self.head.key_type
+    /// Returns what the head says of the run.
+    pub fn facts(&self) -> HeadFacts<'_> {
+        self.head.facts()
     }
 
     /// Adds the next pages. The bytes must be whole pages.

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use key_index::{DataFile, KeyIndexError, KeyType, Loading, Page, PagedRun, Paging};
+use key_index::{HeadFacts, KeyIndexError, Loading, Page, PagedRun, Paging};
 use lake::{FilePath, LakeError};
 
 use crate::run_file::{RunFile, RunFileError, RunFiles};
@@ -86,19 +86,9 @@ impl PagedReader {
 }
 
 impl PagedHead {
-    /// Returns the data files that the run covers.
-    pub fn files(&self) -> &[DataFile] {
-        self.paging.files()
-    }
-
-    /// Returns the seed of the run's hashes.
-    pub fn seed(&self) -> u64 {
-        self.paging.seed()
-    }
-
-    /// Returns the type of the run's keys.
-    pub fn key_type(&self) -> KeyType {
-        self.paging.key_type()
+    /// Returns what the head says of the run.
+    pub fn facts(&self) -> HeadFacts<'_> {
+        self.paging.facts()
     }
 
     /// Returns the memory that opening the run takes at most.

@@ -4,7 +4,7 @@
 //! nothing about the contents. So reading a run begins with its head, in the same request as its pages.
 
 use bytes::Bytes;
-use key_index::{DataFile, KeyIndexError, KeyType, Loading, Run};
+use key_index::{HeadFacts, KeyIndexError, Loading, Run};
 use lake::{LakeError, SideFileReader, SideFiles, Table};
 use thiserror::Error;
 
@@ -137,19 +137,9 @@ impl RunReader {
 }
 
 impl RunHead {
-    /// Returns the data files that the run covers.
-    pub fn files(&self) -> &[DataFile] {
-        self.loading.files()
-    }
-
-    /// Returns the seed of the run's hashes.
-    pub fn seed(&self) -> u64 {
-        self.loading.seed()
-    }
-
-    /// Returns the type of the run's keys.
-    pub fn key_type(&self) -> KeyType {
-        self.loading.key_type()
+    /// Returns what the head says of the run.
+    pub fn facts(&self) -> HeadFacts<'_> {
+        self.loading.facts()
     }
 
     /// Reads and checks the pages.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use key_index::{DataFile, KeyIndexError, Run, RunFacts, next_merge};
+use key_index::{DataFile, HeadFacts, KeyIndexError, Run, RunFacts, covers_some, next_merge};
 use lake::{IndexProgress, Lake, LakeError, Result, Table};
 
 use crate::hashes::key_type;
@@ -150,14 +150,15 @@ impl<P: Fn(IndexProgress)> RunWriter<'_, P> {
     async fn load_one(&mut self, file: &RunFile) -> std::result::Result<(), RunFileError> {
         let Some(reader) = self.files.open(&file.name).await? else { return Ok(()) };
         let head = reader.head().await?;
-        let is_wanted = head.key_type() == self.column.key_type
-            && head.files().iter().any(|file| self.wanted.contains(file));
+        let HeadFacts { files, key_type, .. } = head.facts();
+        let is_wanted =
+            key_type == self.column.key_type && files.iter().any(|file| self.wanted.contains(file));
         match is_wanted {
             true => {
                 let run = Arc::new(head.load().await?);
                 self.held.push(HeldRun { run, file: Some(file.clone()) });
             }
-            false => self.unused.push((file.name.clone(), head.files().to_vec())),
+            false => self.unused.push((file.name.clone(), files.to_vec())),
         }
         Ok(())
     }
@@ -175,13 +176,7 @@ impl<P: Fn(IndexProgress)> RunWriter<'_, P> {
         let mut missing: HashSet<&DataFile> = self.wanted.iter().collect();
         for it in held {
             let is_of_seed = Some(it.run.seed()) == seed.map(|(seed, _)| seed);
-            let before = missing.len();
-            if is_of_seed {
-                for file in it.run.files() {
-                    missing.remove(file);
-                }
-            }
-            match missing.len() < before {
+            match is_of_seed && covers_some(it.run.files(), &mut missing) {
                 true => self.held.push(it),
                 false => self.unused.extend(it.into_unused()),
             }

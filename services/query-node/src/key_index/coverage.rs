@@ -99,19 +99,13 @@ impl VersionFiles {
     /// # Errors
     /// Errors of the store. Keys of another type than the column's are an error too, and a defect.
     pub async fn candidates_in_memory(&self, keys: &ArrayRef) -> Result<Candidates> {
-        loop {
-            let mut unloaded = Vec::new();
-            let candidates = {
-                let coverage = self.coverage();
-                // Runs may be replaced by others with another seed, so keys are hashed for the runs that are searched.
-                let hashes = coverage.hashes(keys)?;
-                self.loaded_candidates(&coverage, &hashes, &Pages::default(), &mut unloaded)
-            };
-            if unloaded.is_empty() {
-                return Ok(candidates);
-            }
-            self.load_deletions(unloaded).await?;
-        }
+        let look_up = |unloaded: &mut Vec<u32>| {
+            let coverage = self.coverage();
+            // Runs may be replaced by others with another seed, so keys are hashed for the runs that are searched.
+            let hashes = coverage.hashes(keys)?;
+            Ok(self.loaded_candidates(&coverage, &hashes, &Pages::default(), unloaded))
+        };
+        self.with_deletions(look_up).await
     }
 
     /// Returns the rows that may have keys with these hashes. `pages` has the pages that the look-up needs, except
@@ -125,23 +119,29 @@ impl VersionFiles {
         hashes: &[u64],
         pages: &Pages,
     ) -> Result<Candidates> {
+        let look_up =
+            |unloaded: &mut Vec<u32>| Ok(self.loaded_candidates(coverage, hashes, pages, unloaded));
+        self.with_deletions(look_up).await
+    }
+
+    /// Looks up again and again, until the deletions of all fragments with candidates are loaded. `look_up` returns the
+    /// fragments whose deletions are not, besides the candidates.
+    async fn with_deletions(
+        &self,
+        look_up: impl Fn(&mut Vec<u32>) -> Result<Candidates>,
+    ) -> Result<Candidates> {
         loop {
             let mut unloaded = Vec::new();
-            let candidates = self.loaded_candidates(coverage, hashes, pages, &mut unloaded);
+            let candidates = look_up(&mut unloaded)?;
             if unloaded.is_empty() {
                 return Ok(candidates);
             }
-            self.load_deletions(unloaded).await?;
+            unloaded.sort_unstable();
+            unloaded.dedup();
+            for fragment in unloaded {
+                self.table.deleted(fragment).await?;
+            }
         }
-    }
-
-    async fn load_deletions(&self, mut fragments: Vec<u32>) -> Result<()> {
-        fragments.sort_unstable();
-        fragments.dedup();
-        for fragment in fragments {
-            self.table.deleted(fragment).await?;
-        }
-        Ok(())
     }
 
     /// Returns the candidates. Puts fragments whose deletions are not known into `unloaded`; their rows are taken for

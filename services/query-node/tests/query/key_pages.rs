@@ -12,7 +12,9 @@ use query_node::QueryNode;
 use wire::query::KeyIndex;
 
 use crate::key_runs::{files, restarted, write};
-use crate::keys::{History, check_live, covered, get, key_index, lookup, presence, with_metrics};
+use crate::keys::{
+    History, check_live, covered, get, key_index, key_index_when, lookup, presence, with_metrics,
+};
 use crate::node::{config, ids, serve_with};
 use crate::operate::metric;
 use crate::table::{ROWS, TestTable, is_live, key};
@@ -211,15 +213,7 @@ async fn a_file_that_is_truncated_or_gone_is_not_needed() {
     // Without any file, and without memory to build the run, keys are looked up in the table.
     std::fs::remove_file(&other).unwrap();
     check_live(&client, ROWS, is_live).await;
-    let failed = async {
-        loop {
-            match key_index(&client).await {
-                Some(index) if !index.error.is_empty() => return index,
-                _ => tokio::time::sleep(Duration::from_millis(5)).await,
-            }
-        }
-    };
-    let index = tokio::time::timeout(Duration::from_secs(60), failed).await.unwrap();
+    let index = key_index_when(&client, |index| !index.error.is_empty()).await;
     assert_eq!((index.runs, index.missing_rows), (0, ROWS as u64));
     check_live(&client, ROWS, is_live).await;
     assert_eq!(usage(&node).await, 0.0);
@@ -228,16 +222,7 @@ async fn a_file_that_is_truncated_or_gone_is_not_needed() {
 
 /// Waits until a run is in pages and nothing is missing.
 async fn paged_again(client: &QueryClient) -> KeyIndex {
-    let paged = async {
-        loop {
-            let index = covered(client).await;
-            if index.paged_runs == 1 {
-                return index;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), paged).await.unwrap()
+    key_index_when(client, |index| index.missing_rows == 0 && index.paged_runs == 1).await
 }
 
 /// Overwrites a file with other bytes.

@@ -40,17 +40,24 @@ pub async fn key_index(client: &QueryClient) -> Option<KeyIndex> {
     client.describe("t", 0).await.unwrap().response.key_index
 }
 
-/// Waits until the key index covers the current version.
-pub async fn covered(client: &QueryClient) -> KeyIndex {
-    let covers = async {
+/// Waits until the key index is as `wanted`.
+pub async fn key_index_when(client: &QueryClient, wanted: impl Fn(&KeyIndex) -> bool) -> KeyIndex {
+    let waits = async {
         loop {
             match key_index(client).await {
-                Some(index) if index.missing_rows == 0 => return index,
+                Some(index) if wanted(&index) => return index,
                 _ => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), covers).await.expect("the key index is not built")
+    tokio::time::timeout(Duration::from_secs(60), waits)
+        .await
+        .expect("the key index stays as it is")
+}
+
+/// Waits until the key index covers the current version.
+pub async fn covered(client: &QueryClient) -> KeyIndex {
+    key_index_when(client, |index| index.missing_rows == 0).await
 }
 
 /// Gets rows by their keys. Returns the positions of the keys without a row, and the rows.
@@ -365,15 +372,7 @@ async fn a_table_that_does_not_fit_stays_on_its_btree_and_says_so() {
     // The run of the two files takes 36 KiB, and building it 82 KiB more.
     let (table, node, client) = serve_keyed(|config| config.key_index = ByteSize::kib(64)).await;
     check_live(&client, ROWS, is_live).await;
-    let failed = async {
-        loop {
-            match key_index(&client).await {
-                Some(index) if !index.error.is_empty() => return index,
-                _ => tokio::time::sleep(Duration::from_millis(5)).await,
-            }
-        }
-    };
-    let index = tokio::time::timeout(Duration::from_secs(60), failed).await.unwrap();
+    let index = key_index_when(&client, |index| !index.error.is_empty()).await;
     assert_eq!((index.runs, index.bytes, index.missing_rows), (0, 0, ROWS as u64));
     assert!(index.error.contains("more than `key_index` leaves (64.0 KiB"), "{}", index.error);
     table.append(ROWS..ROWS + 10).await;

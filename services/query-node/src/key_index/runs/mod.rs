@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytesize::ByteSize;
-use key_index::{DataFile, PagedRun, Run, RunFacts, RunSet, next_merge};
+use key_index::{DataFile, PagedRun, Run, RunFacts, RunSet, covers_some, next_merge};
 use key_runs::{KeyColumn, ROWS_TOGETHER, RunFile, build_run, first_together};
 use lake::Table;
 use tokio::runtime::Handle;
@@ -70,7 +70,7 @@ struct RunsState {
     is_looking: bool,
     is_building: bool,
     runs: Vec<HeldRun>,
-    /// The runs whose pages stay in their files.
+    /// The runs whose pages stay in their files, largest first.
     paged: Vec<HeldPagedRun>,
     /// The files of persisted runs that the task has not opened, smallest first; `None` until it has listed them.
     unopened: Option<Vec<RunFile>>,
@@ -357,6 +357,7 @@ impl TableRuns {
         let mut is_needed = state.needed_beside(run.files()).into_iter();
         state.paged.retain(|_| is_needed.next().unwrap_or(true));
         state.paged.push(HeldPagedRun { run: Arc::new(run), held, is_damaged: false });
+        state.paged.sort_by_key(|it| std::cmp::Reverse(it.run.paged_bytes()));
         state.cover_all();
     }
 
@@ -512,21 +513,11 @@ impl RunsState {
     /// is neither among these nor in a run in memory, nor in a larger paged run that is needed.
     fn needed_beside(&self, files: &[DataFile]) -> Vec<bool> {
         let versions = self.versions_in_use();
-        let live: HashSet<&DataFile> =
-            versions.iter().flat_map(|version| version.files()).collect();
-        let of_runs = self.runs.iter().flat_map(|it| it.run.files());
-        let mut covered: HashSet<&DataFile> = of_runs.chain(files).collect();
-        let mut order: Vec<usize> = (0..self.paged.len()).collect();
-        order.sort_by_key(|&at| std::cmp::Reverse(self.paged[at].run.paged_bytes()));
-        let mut is_needed = vec![false; order.len()];
-        for at in order {
-            let files = self.paged[at].run.files().iter().filter(|file| live.contains(file));
-            is_needed[at] = files.clone().any(|file| !covered.contains(file));
-            if is_needed[at] {
-                covered.extend(files);
-            }
+        let mut missing = versions.iter().flat_map(|version| version.files()).collect();
+        for run in self.runs.iter().map(|it| it.run.files()).chain([files]) {
+            covers_some(run, &mut missing);
         }
-        is_needed
+        self.paged.iter().map(|it| covers_some(it.run.files(), &mut missing)).collect()
     }
 
     /// Returns the version's files that are in no run.

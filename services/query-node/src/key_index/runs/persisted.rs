@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use bytesize::ByteSize;
-use key_index::{DataFile, KeyType, PagedRun, RUNS_MAX, Run};
+use key_index::{DataFile, HeadFacts, PagedRun, RUNS_MAX, Run};
 use key_runs::{RunFile, RunFileError, RunFiles};
 use lake::{LakeError, Table};
 use tracing::{info, warn};
@@ -17,13 +17,6 @@ pub enum Persisted {
     Loaded(Run, Reserved),
     /// Its pages stay in its file.
     Paged(PagedRun, Reserved),
-}
-
-/// The facts about a run that its head has.
-struct RunHeadFacts<'a> {
-    files: &'a [DataFile],
-    seed: u64,
-    key_type: KeyType,
 }
 
 impl TableRuns {
@@ -54,15 +47,14 @@ impl TableRuns {
             Err(error) => error,
         };
         let (name, column, file_path) = (&self.table, &self.column.name, files.path_of(&file.name));
-        let note = "its rows are indexed from the key column";
         match &error {
             RunFileError::Table(_) => {
-                let mut state = self.state();
-                state.opened.remove(&file.name);
-                state.must_retry = true;
-                drop(state);
-                let note = "it is tried again";
-                warn!(table = name, column, "{file_path} can't be read: {error}; {note}");
+                warn!(
+                    table = name,
+                    column, "{file_path} can't be read: {error}; it is tried again"
+                );
+                self.state().must_retry = true;
+                self.later(file)
             }
             RunFileError::Refused(_) => {
                 self.counts.refused();
@@ -70,12 +62,12 @@ impl TableRuns {
                 warn!(
                     table = name,
                     column,
-                    "{file_path} is not used: {error}; {note}; \
+                    "{file_path} is not used: {error}; its rows are indexed from the key column; \
                      write it again: `bireme index --table {uri} --key-runs`"
                 );
+                None
             }
         }
-        None
     }
 
     async fn open_file(
@@ -90,8 +82,7 @@ impl TableRuns {
             let Some(reader) = files.open(&file.name).await? else { return Ok(None) };
             if let Some(held) = self.memory.reserve(reader.bytes_max()) {
                 let head = reader.head().await?;
-                let (files, seed, key_type) = (head.files(), head.seed(), head.key_type());
-                return match self.needs(&RunHeadFacts { files, seed, key_type }) {
+                return match self.needs(head.facts()) {
                     true => Ok(Some(Persisted::Loaded(head.load().await?, held))),
                     false => Ok(None),
                 };
@@ -111,12 +102,10 @@ impl TableRuns {
             return Ok(self.later(file));
         };
         let Some(head) = reader.head(files).await? else { return Ok(None) };
-        let facts =
-            RunHeadFacts { files: head.files(), seed: head.seed(), key_type: head.key_type() };
-        if !self.needs(&facts) {
+        if !self.needs(head.facts()) {
             return Ok(None);
         }
-        let needed = self.state().needed_beside(head.files());
+        let needed = self.state().needed_beside(head.facts().files);
         if needed.into_iter().filter(|it| *it).count() == RUNS_MAX {
             return Ok(self.later(file));
         }
@@ -144,7 +133,7 @@ impl TableRuns {
     }
 
     /// Returns whether a persisted run can be used together with the existing runs, and covers a file without a run.
-    fn needs(&self, head: &RunHeadFacts<'_>) -> bool {
+    fn needs(&self, head: HeadFacts<'_>) -> bool {
         let files: HashSet<&DataFile> = head.files.iter().collect();
         let state = self.state();
         let is_like_others = state.seed().is_none_or(|seed| seed == head.seed);
