@@ -10,12 +10,12 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use bytes::Bytes;
 use lance::dataset::BlobFile;
-use lance_arrow::json::convert_lance_json_to_arrow;
 use lance_core::datatypes::Field as LanceField;
 
 use crate::caught::caught;
 use crate::columns::Columns;
 use crate::error::{LakeError, Result};
+use crate::schema::arrow_schema;
 use crate::table::Table;
 
 /// A blob of a row. Cheap to clone.
@@ -58,15 +58,14 @@ impl Table {
     /// type. By this type, clients recognise the columns whose blobs they fetch with separate calls. Errors: a type
     /// that Arrow can't convert.
     pub fn lance_schema(&self) -> Result<SchemaRef> {
-        let blame = |error: arrow::error::ArrowError| self.blame(error.into());
-        let all = Arc::new(ArrowSchema::from(self.dataset().schema()));
-        let all = convert_lance_json_to_arrow(&RecordBatch::new_empty(all)).map_err(blame)?;
+        let all =
+            arrow_schema(self.dataset().schema()).map_err(|error| self.blame(error.into()))?;
         let own = self.dataset().schema().fields.iter().zip(self.schema().fields());
         let field = |(at, (lance, served)): (usize, (&LanceField, &Arc<Field>))| match any(
             lance,
             &LanceField::is_blob_v2,
         ) {
-            true => Arc::clone(&all.schema_ref().fields()[at]),
+            true => Arc::clone(&all.fields()[at]),
             false => Arc::clone(served),
         };
         let fields: Vec<_> = own.enumerate().map(field).collect();

@@ -3,14 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use arrow::error::ArrowError;
-use lance_arrow::json::convert_lance_json_to_arrow;
 use lance_core::datatypes::Schema as LanceSchema;
 
 use crate::error::Result;
-use crate::schema::{described_view, stored_view};
+use crate::schema::{arrow_schema, described_view, stored_view};
 use crate::table::Table;
 
 /// Top-level columns, in the requested order.
@@ -52,9 +50,8 @@ impl Columns {
         let Self { served, stored, .. } = Self::resolve(table, names)?;
         let readable = described_view(table.dataset(), &stored);
         let blame = |error: ArrowError| table.blame(error.into());
-        let read = RecordBatch::new_empty(Arc::new(ArrowSchema::from(&readable)));
-        let read = convert_lance_json_to_arrow(&read).map_err(blame)?;
-        let field = |name: &String| read.schema_ref().field_with_name(name).cloned();
+        let read = arrow_schema(&readable).map_err(blame)?;
+        let field = |name: &String| read.field_with_name(name).cloned();
         let fields = names.iter().map(field).collect::<std::result::Result<Vec<_>, _>>();
         let metadata = served.metadata().clone();
         let served = ArrowSchema::new_with_metadata(fields.map_err(blame)?, metadata);

@@ -57,12 +57,16 @@ fn fixed_bytes(data_type: &DataType) -> u64 {
     }
 }
 
+/// Converts a schema to Arrow's types. JSON, which Lance stores as binary, becomes text.
+pub(crate) fn arrow_schema(schema: &LanceSchema) -> Result<SchemaRef, ArrowError> {
+    let stored = RecordBatch::new_empty(Arc::new(ArrowSchema::from(schema)));
+    Ok(convert_lance_json_to_arrow(&stored)?.schema())
+}
+
 /// The served schema of all columns of `dataset`.
 pub(crate) fn served_schema(dataset: &Arc<Dataset>) -> Result<SchemaRef, ArrowError> {
-    let bare = stored_view(dataset, dataset.schema());
-    let arrow = Arc::new(ArrowSchema::from(&bare));
-    let empty = convert_lance_json_to_arrow(&RecordBatch::new_empty(arrow))?;
-    let fields: Vec<_> = empty.schema().fields().iter().map(served_field).collect();
+    let bare = arrow_schema(&stored_view(dataset, dataset.schema()))?;
+    let fields: Vec<_> = bare.fields().iter().map(served_field).collect();
     Ok(Arc::new(ArrowSchema::new_with_metadata(fields, dataset.schema().metadata.clone())))
 }
 
