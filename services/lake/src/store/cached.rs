@@ -39,7 +39,7 @@ pub trait FileCache: fmt::Debug + Send + Sync {
     /// Returns a file's size, or `None` if the cache cannot answer.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     fn size<'a>(
         &'a self,
         table: &'a TableUri,

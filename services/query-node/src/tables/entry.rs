@@ -46,8 +46,8 @@ pub struct TableState {
     pub current: Option<Arc<OpenTable>>,
     /// The reason why there is no current version, or why the table cannot be followed.
     pub fault: Option<Fault>,
-    /// Counts how often the table was closed, or the table or branch was dropped and recreated. Cached versions of an earlier generation are not
-    /// used.
+    /// Counts how often the table was closed, or the table or branch was dropped and recreated. Cached versions of an
+    /// earlier generation are not used.
     pub generation: u64,
 }
 
