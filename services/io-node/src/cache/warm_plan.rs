@@ -26,8 +26,8 @@ const REQUESTS_PER_SLOT: usize = 8;
 /// ends: fills that are requested before the first one ends are not delayed.
 const REQUESTS_PER_SLOT_LIMITED: usize = 2;
 
-/// The number of neighbouring chunks of a pack that are requested before the same chunks of the next pack. More would
-/// make longer scans; fewer complete the rows of a chunk, in all their packs, sooner.
+/// The number of neighbouring chunks of a pack that are requested before the same chunks of the next pack. With more,
+/// scans would be longer. With fewer, all packs of a chunk would be filled sooner.
 const NEIGHBOURS: u32 = 4;
 
 /// The chunks that a warm selects.

@@ -17,8 +17,8 @@ use crate::extent::{segment_start, segments};
 const READERS: u32 = 8;
 
 /// A segment's length divided by this is the length of the first read of its journal. The read covers the whole journal
-/// if the segment's extents are large. The first 128 KiB of a journal of 64 MiB have the records of 15 extents of 4
-/// MiB, of two sectors each.
+/// if the segment's extents are large. In a segment of 64 MiB it has 128 KiB: enough for 15 extents of 4 MiB, whose
+/// records take two sectors each if their rows have a fixed width.
 const FIRST_READ_SHARE: u64 = 512;
 
 /// The minimum and maximum length of the first read, in sectors. They apply to segments shorter than 8 MiB and longer

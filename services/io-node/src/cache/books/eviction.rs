@@ -62,7 +62,7 @@ const KEPT_PERCENT: u64 = 25;
 const KEPT_HEAT_MIN: u32 = 1;
 
 /// The minimum number of ghosts that are remembered. If there are more extents, as many ghosts as extents are
-/// remembered. This many take about 100 KB.
+/// remembered. So many names take about 100 KB.
 const GHOSTS_MIN: usize = 1024;
 
 /// An extent of a segment that is to be reclaimed.

@@ -430,8 +430,8 @@ impl Segments {
 /// Sectors of a block without records.
 pub const EMPTY_BLOCK_SECTORS: u64 = 1;
 
-/// On a full drive, the small log has one in this many of the segments that are not in the held log, as in S3-FIFO.
-/// Three in ten had worse hit ratios (`docs/performance.md`).
+/// On a full drive, the small log has one in this many of the segments that are not in the held log, as in S3-FIFO. In
+/// a first trial, three in ten did worse (`docs/performance.md`).
 const SMALL_SHARE: usize = 10;
 
 /// A segment is reclaimed before others if at most one in this many of its sectors is still served. So the space of
