@@ -20,7 +20,8 @@ use crate::pattern::Pattern;
 use crate::policy::Policy;
 use crate::token::{self, Refused};
 
-/// The maximum number of callers that are remembered. Others are identified again with each request.
+/// The maximum number of callers that are remembered. Others are identified again with each request. A caller takes a
+/// few hundred bytes, so all of them take some megabytes.
 const CALLERS_MAX: u64 = 10_000;
 
 /// The credentials of a request's caller.

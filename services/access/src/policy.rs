@@ -17,11 +17,13 @@ use crate::key_set::{KeySet, KeySource};
 use crate::pattern::Pattern;
 use crate::token::Issuer;
 
-/// The clock skew if the policy gives none, and its maximum.
+/// The clock skew if the policy gives none, and its maximum. A token is accepted for this long after its expiry: 30 s
+/// suffice for clocks that are synchronised, and the maximum keeps a policy from accepting tokens for much longer.
 const CLOCK_SKEW: Duration = Duration::from_secs(30);
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 
-/// The maximum number of grants: each has metrics of its own.
+/// The maximum number of grants: each has metrics of its own. They are fewer than the flows that a queue distinguishes
+/// (`scheduler::FLOWS_MAX`), so that each grant can have a flow of its own.
 const GRANTS_MAX: usize = 1000;
 
 /// The maximum of a limit per second. At this rate a unit takes 10 ns, and times are kept in whole nanoseconds.

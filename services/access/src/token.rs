@@ -10,7 +10,8 @@ use crate::digest::Digest;
 use crate::error::Denied;
 use crate::key_set::KeySet;
 
-/// The maximum size of a token, in bytes. Longer ones are refused before anything is parsed.
+/// The maximum size of a token, in bytes. Longer ones are refused before anything is parsed. Over HTTP/2, all headers
+/// of a request together have at most 16 KiB.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
 
 /// An issuer whose tokens are accepted.

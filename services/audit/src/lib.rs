@@ -22,7 +22,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 pub use handshake::{Handshake, HandshakeAudit};
 pub use record::{Record, Verdict};
 
-/// The maximum number of lines that wait for the file. A line has a few hundred bytes.
+/// The maximum number of lines that wait for the file. A line has a few hundred bytes, so all of them take some
+/// megabytes. Requests beyond them wait.
 const LINES_MAX: usize = 16_384;
 
 /// A node's audit log. Cheap to clone.

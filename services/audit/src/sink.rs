@@ -15,7 +15,8 @@ use crate::Entry;
 /// renamed.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The maximum number of lines that are written together.
+/// The maximum number of lines that are written together. They share one system call, and usually have less than 100
+/// KB.
 const BATCH_MAX: usize = 256;
 
 /// Opens the file and starts the thread.

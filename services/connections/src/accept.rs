@@ -31,7 +31,8 @@ use crate::tls::{Presented, ServerTls};
 /// pause if one can be.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The interval at which the TLS files are checked for changes, even if no connection is made.
+/// The interval at which the TLS files are checked for changes, even if no connection is made. A change is noticed
+/// within twice this time, because `tls/reload.rs` ignores a check that comes within 5 s of another.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The minimum time between two log lines with the same message, so that a flood of connections does not flood the log.

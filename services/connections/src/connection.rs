@@ -43,7 +43,8 @@ impl Default for Lifetimes {
 }
 
 /// After the node's certificate was replaced, connections that were made with the earlier one end at times spread over
-/// this many milliseconds, so that clients do not all reconnect at once.
+/// this many milliseconds, so that clients do not all reconnect at once. Changed files are noticed within 10 s, so
+/// these connections have ended 20 s after the change, except for open streams.
 const REPLACED_WITHIN_MS: u64 = 10_000;
 
 /// The maximum number of watch streams (`Health/Watch`) of one connection. A client has one for each service.

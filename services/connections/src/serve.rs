@@ -25,7 +25,8 @@ use crate::connection::Connection;
 use crate::requests::{CallRules, PlainCalls, Requests};
 use crate::slots::ConnectionSlot;
 
-/// The time that an evicted connection gets to send its GOAWAY.
+/// The time that an evicted connection gets to send its GOAWAY. Writing a frame to the socket takes microseconds,
+/// unless the client does not read.
 const EVICTION_GRACE: Duration = Duration::from_millis(10);
 
 /// The time that a client without streams gets to close its side of a connection that is to end.
@@ -45,6 +46,7 @@ const CANCELLED_MAX: usize = 1024;
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Maximum size in bytes of the headers of a request over HTTP/1.1, and of the part of its body that hyper reads ahead.
+/// It is as large as the smallest HTTP/2 window, for which each connection is charged memory.
 const HTTP1_BUFFER_BYTES: usize = 64 << 10;
 
 /// The options of [`serve`].

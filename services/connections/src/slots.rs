@@ -19,14 +19,14 @@ use tokio::time::Instant;
 
 use crate::connection::Connection;
 
-/// One address may hold at most the number of slots divided by this.
+/// One address may hold at most the number of slots divided by this. The head of this file says why it is half.
 const PEER_PART: usize = 2;
 
 /// The number of file descriptors divided by this is the number reserved for uses other than clients' connections:
 /// drives, tables, object stores, connections to other nodes, probes.
 const RESERVED_PART: u64 = 4;
 
-/// The minimum number of reserved descriptors.
+/// The minimum number of reserved descriptors. They are a quarter of 1,024, a usual limit of descriptors.
 const RESERVED_MIN: u64 = 256;
 
 /// The maximum number of connections that are not established yet. Each holds a descriptor and next to no memory. At

@@ -106,7 +106,8 @@ pub trait Form: Copy + Send + Sync + 'static {
     }
 }
 
-/// Ten entries with tags of 16 bits: 7.8 bytes per key. For runs of millions of keys.
+/// Ten entries with tags of 16 bits: 7.8 bytes per key. For runs of millions of keys. `docs/decisions/key-index.md` has
+/// the figures for other numbers of buckets and of keys per page.
 #[derive(Clone, Copy, Debug)]
 pub struct Narrow;
 

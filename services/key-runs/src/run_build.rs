@@ -15,7 +15,7 @@ pub const ROWS_TOGETHER: u64 = 1 << 20;
 /// read.
 const ROWS_FIRST: u32 = 1024;
 
-/// The maximum number of rows of one read.
+/// The maximum number of rows of one read. Keys of up to 128 bytes reach it before [`READ_BYTES`].
 const ROWS_MAX: u32 = 65_536;
 
 /// The approximate size of the keys of one read, in bytes. It assumes that keys are as long as those of the read

@@ -17,11 +17,12 @@ use crate::diagnose::diagnose_opening;
 use crate::error::{LakeError, Result};
 use crate::opener::Opener;
 
-/// The maximum number of tables of a folder. A node keeps about 1 KiB for each table.
+/// The maximum number of tables of a folder. A node keeps about 1 KiB for each table. Listing so many takes ten
+/// requests.
 const TABLES_MAX: usize = 10_000;
 
 /// The maximum number of pages that are read to list a folder in an object store. Each page is a request and has about
-/// 1,000 entries.
+/// 1,000 entries. In all they have ten times [`TABLES_MAX`] entries, because not every entry of a folder is a table.
 const PAGES_MAX: usize = 100;
 
 /// The tables of a folder, in the order of their names.

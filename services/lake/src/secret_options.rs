@@ -18,7 +18,8 @@ use lance_io::object_store::{StorageOptionsAccessor, StorageOptionsProvider};
 use crate::error::{LakeError, Result};
 use crate::option_names::check_storage;
 
-/// The time after which a store's client reads the folder again, at its next request.
+/// The time after which a store's client reads the folder again, at its next request. A credential that is replaced has
+/// to stay valid for this long.
 const REREAD: Duration = Duration::from_secs(30);
 
 /// The maximum size of a file. The longest values, keys of Google's service accounts, have some 2 KiB.

@@ -30,7 +30,8 @@ use crate::table::Table;
 /// The name of the folder, in the table's folder, that has a folder for each kind of files.
 const SIDE_FOLDER: &str = "_bireme";
 
-/// The bytes of a part of a large file, which is uploaded in several requests. A smaller file takes one.
+/// The bytes of a part of a large file, which is uploaded in several requests. A smaller file takes one. S3 accepts
+/// 10,000 parts, so a file may have 160 GB.
 const PART_BYTES: usize = 16 << 20;
 
 /// The bytes that are read at once from a file in a folder.

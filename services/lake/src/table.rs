@@ -32,7 +32,9 @@ use crate::opener::{FoundBranch, Opener};
 use crate::schema::{check_width, is_blob, served_schema};
 use crate::search::{AllowLists, DirectIndexes};
 
-/// The maximum number of fragments whose metadata is loaded concurrently when a table is opened.
+/// The maximum number of fragments whose metadata is loaded concurrently when a table is opened. Sixteen are an eighth
+/// of the requests that a node may have in flight to a store by default (`requests_max`), so most are left to other
+/// tables.
 const FRAGMENTS_OPENING_MAX: usize = 16;
 
 /// The entry of the table's configuration that names its key column. Lance's own field metadata can't always do so: it

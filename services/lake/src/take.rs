@@ -11,7 +11,8 @@ use crate::error::{LakeError, Result};
 use crate::read::{read_offsets, scan_addresses};
 use crate::table::Table;
 
-/// The maximum number of fragments that one take reads concurrently.
+/// The maximum number of fragments that one take reads concurrently. `FRAGMENTS_OPENING_MAX` in `table.rs` has the same
+/// value for the same reason.
 const FRAGMENTS_READ_MAX: usize = 16;
 
 impl Table {

@@ -25,7 +25,8 @@ use tokio::time::Instant;
 use crate::list::{Entry, MemberList, Presence};
 use crate::view::{MemberState, ViewMember};
 
-/// The number of steps in which a joining member's share grows.
+/// The number of steps in which a joining member's share grows. With each step, every core makes new routes, and other
+/// chunks are filled on the member. Fewer steps would begin more fills at once.
 const STEPS: u32 = 8;
 
 /// The durations of holds and of slow starts.

@@ -22,13 +22,15 @@
 
 use address::SECTOR_BYTES;
 
-/// The maximum padding at a sector's end: a third of a sector.
+/// The maximum padding at a sector's end: a third of a sector. With more, more space could be lost; with less, more
+/// short rows would take two sectors.
 pub(crate) const PADDING_BYTES_MAX: u32 = SECTOR_BYTES as u32 / 3;
 /// The maximum number of sectors of an extent. It keeps every byte offset within a u32.
 pub(crate) const SECTORS_MAX: u64 = (1 << 20) - 1;
 
 const SECTOR: u32 = SECTOR_BYTES as u32;
-/// The number of rows that share a base.
+/// The number of rows that share a base. A base takes a quarter of a byte per row, and a look-up adds up to 15 lengths,
+/// which takes about 35 ns (`docs/performance.md`).
 const GROUP_ROWS: usize = 16;
 /// In `lens`, marks a row of this length or more, whose length is stored in `long`.
 pub(crate) const LONG: u16 = u16::MAX;

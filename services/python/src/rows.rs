@@ -56,7 +56,7 @@ impl Rows {
 /// The schemas of the last answers. Converting a schema takes longer than converting the rows of a small answer.
 static SCHEMAS: Mutex<Vec<(SchemaRef, Py<PyAny>)>> = Mutex::new(Vec::new());
 
-/// The maximum number of schemas that are kept.
+/// The maximum number of schemas that are kept. They are compared one after the other.
 const SCHEMAS_MAX: usize = 16;
 
 /// Returns a schema as a `pyarrow.Schema`.

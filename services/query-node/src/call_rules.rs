@@ -7,13 +7,14 @@
 use connections::CallRule;
 use wire::LOOKUP_BYTES_MAX;
 
-/// Maximum number of keys of a Get, or of one batch of a Lookup.
+/// Maximum number of keys of a Get, or of one batch of a Lookup. At 1 KiB each, they make the largest request of all
+/// calls, 10 MB.
 pub const KEYS_MAX: usize = 10_000;
 
 /// Maximum number of outstanding keys of one Lookup stream: enough for several of the largest batches.
 pub const LOOKUP_CREDIT_KEYS: usize = 1 << 16;
 
-/// Maximum number of addresses of a Take.
+/// Maximum number of addresses of a Take. They take 8 MB.
 pub const TAKE_ROWS_MAX: usize = 1_000_000;
 
 /// Maximum size of a Search in bytes: its vector (400 KB for 100,000 dimensions), its filter, and its words. The words
@@ -23,7 +24,8 @@ const SEARCH_BYTES_MAX: usize = 4 << 20;
 /// Maximum average size of a Get's keys, in bytes.
 const KEY_BYTES_MAX: usize = 1 << 10;
 
-/// Maximum number of questions of a Tune.
+/// Maximum number of questions of a Tune. Their mean recall has a standard error of about 0.002 near 0.95, a third of
+/// that of the default of 256.
 pub const QUESTIONS_MAX: usize = 2_000;
 
 /// Maximum size of a Tune in bytes: 2,000 questions of 1,024 dimensions, or 500 of 4,096.

@@ -17,10 +17,11 @@ use crate::error::{QueryError, Result};
 /// Memory of the program, its threads, and free memory that the allocator keeps.
 const BASE_BYTES: u64 = 192 << 20;
 
-/// Maximum memory of the row buffers that a core keeps for reuse (`wire::BufferPool`).
+/// Maximum memory of the row buffers that a core keeps for reuse (`wire::BufferPool`): the maximum of the pool.
 const SPARE_BYTES: u64 = 32 << 20;
 
-/// Default of `memory`, in percent of the memory that this process may use.
+/// Default of `memory`, in percent of the memory that this process may use. The rest is for the kernel and for other
+/// processes.
 const DEFAULT_PERCENT: u64 = 80;
 
 /// The cache of manifests and file footers gets `memory` divided by this, but at most [`METADATA_CACHE_MAX`].

@@ -7,7 +7,8 @@ use wire::{Fault, Reason};
 use crate::call::Call;
 use crate::error::Result;
 
-/// Maximum number of pieces that wait for the connection while the next one is made.
+/// Maximum number of pieces that wait for the connection while the next one is made. More would only take memory, up to
+/// 4 MiB each.
 pub const PIECES_AHEAD_MAX: usize = 2;
 
 /// The channel of pieces to the caller. If it is full, the sender waits for the caller to read.

@@ -14,13 +14,16 @@ use crate::stages::finish;
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
 
-/// The size in bytes of a piece's rows.
+/// The size in bytes of a piece's rows. Up to [`PIECES_AHEAD_MAX`](crate::pieces::PIECES_AHEAD_MAX) pieces wait while
+/// the next one is made, so an answer has about 12 MiB in memory.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// The number of rows in the first piece if rows have no fixed size. Their size determines the next piece.
+/// The number of rows in the first piece if rows have no fixed size. Their size determines the next piece. Rows of up
+/// to 16 KiB on average fit into [`PIECE_BYTES`].
 const ROWS_FIRST: usize = 256;
 
-/// Maximum number of rows in a piece.
+/// Maximum number of rows in a piece. It is a quarter of the rows that a stream to an I/O node may have outstanding, so
+/// other requests get credit too.
 const ROWS_MAX: usize = 16_384;
 
 /// Reads the rows at some addresses, in the order of the addresses.

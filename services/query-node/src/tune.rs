@@ -42,8 +42,8 @@ use crate::tables::{AskedVersion, OpenTable};
 /// 0.95, which is about as much as the choice of a setting tolerates.
 const ROWS_DEFAULT: u32 = 256;
 
-/// The timeout of each part of a Tune: a chunk of rows compared with a question, or a question answered by the index with
-/// all numbers of partitions.
+/// The timeout of each part of a Tune: a chunk of rows compared with a question, or a question answered by the index
+/// with all numbers of partitions. It is the longest deadline that a batch may have (`wire::DEADLINE_MAX`).
 const PART_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The number of questions that the index answers concurrently. It is low because other requests wait for the same

@@ -11,7 +11,8 @@ use crate::held_rows::HeldRows;
 use crate::request_context::RequestContext;
 use crate::tables::{OpenTable, Projection};
 
-/// Maximum number of keys that are looked up together.
+/// Maximum number of keys that are looked up together. Looking them up takes some 50 µs if the key index is in memory
+/// (`docs/decisions/key-index.md`).
 const GROUP_KEYS_MAX: usize = 1024;
 
 /// The Gets that wait on a core. All of them are on its thread, so the lock is never contended.

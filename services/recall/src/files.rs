@@ -14,8 +14,8 @@ const KIND: &str = "recall";
 /// The end of the name of a curve's file.
 const EXTENSION: &str = ".curve";
 
-/// The maximum number of files that are listed. A column has at most [`CURVES_KEPT`]. The bound protects against a
-/// folder that somebody has filled with files.
+/// The maximum number of files that are listed. A column has at most [`CURVES_KEPT`], so this is enough for 25 columns.
+/// The bound protects against a folder that somebody has filled with files.
 const FILES_MAX: usize = 100;
 
 /// The number of curves of a column that are kept: the newest, and those of earlier builds of its index, which nodes that

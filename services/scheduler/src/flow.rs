@@ -1,6 +1,7 @@
 //! Flows, which share a queue in proportion to their weights.
 
-/// The maximum weight of a flow.
+/// The maximum weight of a flow. At higher weights, virtual time would be rounded by more than a thousandth
+/// (`flow_queue.rs`).
 pub const WEIGHT_MAX: u32 = 1000;
 
 /// A party that shares a queue with others, such as a grant. Its weight is relative to those of other flows.

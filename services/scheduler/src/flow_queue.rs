@@ -16,7 +16,8 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use crate::flow::{Cost, Flow};
 
-/// The maximum number of flows that a queue distinguishes. Work of further flows joins flow 0.
+/// The maximum number of flows that a queue distinguishes. Work of further flows joins flow 0. An access policy has at
+/// most 1,000 grants, each with a flow of its own.
 pub const FLOWS_MAX: usize = 1024;
 
 /// The number of units of virtual time that a row takes at weight 1. At the maximum weight, a row takes 1,048 units, so
@@ -27,7 +28,7 @@ const UNITS: u64 = 1 << 20;
 const REBASED_AT: u64 = 1 << 60;
 
 /// The maximum capacity of the buffer that a flow keeps while it has no work, in pieces of work. It does not apply as
-/// long as the queue has seen no flow but flow 0.
+/// long as the queue has seen no flow but flow 0. At 40 bytes for a piece, all flows of a queue keep at most 40 MiB.
 const IDLE_CAPACITY: usize = 1024;
 
 /// The index of flow 0, which always exists.

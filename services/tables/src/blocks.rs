@@ -20,7 +20,7 @@ pub const BLOCK_SECTORS: ChunkRows = ChunkRows::new(128).unwrap();
 /// The bytes of a block.
 pub const BLOCK_BYTES: usize = BLOCK_SECTORS.get() as usize * SECTOR_BYTES;
 
-/// The maximum number of neighbouring blocks that one request to the store reads: 4 MiB.
+/// The maximum number of neighbouring blocks that one request to the store reads: 4 MiB, as in a chunk of rows.
 pub const TOGETHER_MAX: u32 = 8;
 
 /// Reads the bytes of one file of a store.

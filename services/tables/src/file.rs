@@ -36,10 +36,10 @@ pub const FILE_COLUMN: &str = "bytes";
 pub const FILE_BYTES_KEY: &str = "file_bytes";
 
 /// The maximum number of blocks of one request that are read at the same time, so that a request for many blocks holds
-/// only a few of them in memory.
+/// only a few of them in memory. Sixteen blocks take 8 MiB.
 const BLOCKS_READING_MAX: usize = 16;
 
-/// The maximum length of a file's path, in bytes.
+/// The maximum length of a file's path, in bytes. S3 allows no longer keys.
 const PATH_BYTES_MAX: usize = 1024;
 
 /// The path of a table's file that I/O nodes may cache, relative to the table's folder, such as

@@ -19,7 +19,8 @@ use crate::form::Form;
 use crate::memory::holder::Holder;
 use crate::memory::{HeldBytes, TrafficMemory};
 
-/// The maximum number of bytes of a reply that HTTP/2 gets in one part.
+/// The maximum number of bytes of a reply that HTTP/2 gets in one part. It is the size of the largest frame that query
+/// nodes accept from I/O nodes (`client/src/fetch/link.rs`).
 const PART_BYTES: usize = 256 << 10;
 
 /// An extension of a response. It says that the body counts its bytes itself.

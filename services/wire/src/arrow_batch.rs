@@ -24,7 +24,7 @@ use flatbuffers::FlatBufferBuilder;
 use prost::encoding::{self, DecodeContext, WireType};
 use prost::{DecodeError, Message};
 
-/// The alignment of each buffer within a body.
+/// The alignment of each buffer within a body: the least that the Arrow format allows.
 const BUFFER_ALIGNMENT: usize = 8;
 
 /// The minimum size of a buffer that is sent without a copy. Sending one more piece costs about as much as copying this

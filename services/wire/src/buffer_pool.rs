@@ -12,9 +12,9 @@ use bytes::Bytes;
 /// The minimum size of a buffer in the pool, in bytes.
 pub(crate) const POOLED_BYTES_MIN: usize = 64 << 10;
 
-/// The maximum total size of the buffers in the pool, in bytes.
+/// The maximum total size of the buffers in the pool, in bytes. There is room for 16 replies of 2 MB.
 const BYTES_MAX: usize = 32 << 20;
-/// The maximum number of buffers in the pool.
+/// The maximum number of buffers in the pool. A search for a fitting buffer may look at each of them.
 const COUNT_MAX: usize = 64;
 
 /// A pool of unused buffers. Each core or client has a pool of its own, so the pool's lock is rarely contended. Lent

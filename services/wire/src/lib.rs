@@ -71,12 +71,13 @@ pub const DESCRIBE_PATH: &str = "/bireme.fetch.v1.FetchService/Describe";
 pub const BATCH_STAGES: [&str; 4] = ["locate", "queue", "read", "assemble"];
 
 /// The largest message of a Fetch stream that an I/O node accepts, in bytes. A batch with its query vector is far
-/// smaller.
+/// smaller: 4,096 addresses have 32 KiB, and a vector of 100,000 dimensions 400 KB.
 pub const REQUEST_BYTES_MAX: usize = 16 << 20;
 
-/// A client adds no further batch to a message that has at least this many bytes.
+/// A client adds no further batch to a message that has at least this many bytes. So a message with one batch more
+/// stays far below [`REQUEST_BYTES_MAX`].
 pub const REQUEST_BYTES_FILLED: usize = 1 << 20;
 
-/// The largest reply that a node sends and a client accepts, in bytes. The largest replies have `batch_rows_max` wide
-/// rows. The limits of requests are lower.
+/// The largest reply that a node sends and a client accepts, in bytes. In a reply of an I/O node, half of it is for
+/// rows: `batch_rows_max` rows (4,096) of 32 KiB. The limits of requests are lower.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;

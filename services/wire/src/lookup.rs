@@ -4,7 +4,7 @@ use crate::query::lookup_batch::Keys;
 use crate::query::{Integers, LookupBatch, Strings};
 
 /// The largest message of a client, in bytes. It is small because many small batches take far more memory than their
-/// encoded bytes.
+/// encoded bytes. As text, the 10,000 keys of the largest batch may have 200 bytes each.
 pub const LOOKUP_BYTES_MAX: usize = 2 << 20;
 
 /// The number of encoded bytes that take one credit if keys are in Arrow. The number of keys is known only after they

@@ -20,7 +20,8 @@ use super::target::Target;
 use super::workload::random;
 use crate::error::{CliError, Result};
 
-/// The maximum number of keys that are drawn from the table.
+/// The maximum number of keys that are drawn from the table. With fewer keys, more reads would find their sectors in
+/// RAM.
 const KEYS: usize = 200_000;
 
 /// The exponent of the Zipf distribution, as in YCSB.

@@ -3,6 +3,7 @@
 //! A Feistel network of four rounds over the next power of two, applied again until its output is in range (Black and
 //! Rogaway, "Ciphers with arbitrary finite domains", 2002). The network is not cryptographically secure.
 
+/// The number of rounds. Four suffice if the function of each round is random (Luby and Rackoff, 1988).
 const ROUNDS: usize = 4;
 
 /// A random order of the numbers `0..len`.

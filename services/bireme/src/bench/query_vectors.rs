@@ -12,7 +12,8 @@ use rand::rngs::StdRng;
 use super::target::Target;
 use crate::error::{CliError, Result};
 
-/// The maximum number of vectors that are drawn from the table.
+/// The maximum number of vectors that are drawn from the table. A thousand suffice, because noise makes each query
+/// vector a new one.
 const VECTORS: usize = 1000;
 
 /// The largest noise, as a fraction of the vector's root mean square.

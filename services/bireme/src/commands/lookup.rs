@@ -24,7 +24,8 @@ use crate::output::{self, Output};
 use crate::part_file::part_file;
 use crate::progress::{Unit, bar};
 
-/// The number of batches of the file that are read ahead, while earlier ones are looked up.
+/// The number of batches of the file that are read ahead, while earlier ones are looked up. More would only take
+/// memory.
 const BATCHES_AHEAD: usize = 2;
 
 const EXAMPLES: &str = "\

@@ -20,7 +20,7 @@ use crate::part_file::part_file;
 use crate::progress::{Unit, bar};
 
 /// A number of rows and a recall. If the curve has no setting that finds this many rows with this recall, a warning
-/// says so.
+/// says so. A query node warns about the same values (`WARNED_K`, and `REPAIRED` in `services/recall`).
 const WANTED: (u32, f64) = (10, 0.95);
 
 const EXAMPLES: &str = "\

@@ -11,7 +11,8 @@ use bytesize::ByteSize;
 use crate::error::{CliError, Result};
 use crate::machine::free_bytes;
 
-/// The bytes that are left free on the disk, in addition to a twentieth of its free space.
+/// The bytes that are left free on the disk, in addition to a twentieth of its free space. On a nearly full disk, the
+/// twentieth alone would be next to nothing.
 const RESERVE_BYTES: u64 = 64 << 20;
 
 /// The minimum size of a cache, in bytes: the superblock, and seven segments of 8 MiB, each of which has space for an

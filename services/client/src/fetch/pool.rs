@@ -31,7 +31,8 @@ use super::state::{Counters, LinkState, QueuePlace, StreamState};
 use super::unary::{Unary, WarmStream};
 use crate::network::Network;
 
-/// Maximum number of schemas cached for callers, over all streams.
+/// Maximum number of schemas cached for callers, over all streams. Two streams, the default, have at most 512
+/// projections open.
 const PROJECTIONS_KNOWN_MAX: u64 = 1024;
 
 /// The client of one I/O node. Cheap to clone; clones share the streams.

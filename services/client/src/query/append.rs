@@ -17,7 +17,7 @@ use super::lookup::{Lookup, keys_of};
 const BATCH_ROWS: usize = 1024;
 
 /// The number of batches that are looked up at the same time. Only these batches, and the input batches that they are
-/// slices of, are in memory.
+/// slices of, are in memory. Their keys take half of the credit of a Lookup stream (65,536 keys).
 const BATCHES_IN_FLIGHT: usize = 32;
 
 /// The columns of one table that are appended.

@@ -17,9 +17,11 @@ use crate::kind::{is_io_node, speaks_tls};
 use crate::network::Network;
 use crate::transport::{causes, lacks_tls, root_cause, transport, why};
 
+/// The maximum time for connecting to a node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// HTTP/2 window of a stream, in bytes, so that answers with many rows do not wait for acknowledgements.
+/// HTTP/2 window of a stream, in bytes, so that answers with many rows do not wait for acknowledgements. At a round
+/// trip of 50 ms, 8 MiB carry 160 MB/s.
 const WINDOW_BYTES: u32 = 8 << 20;
 
 /// The generated gRPC client.

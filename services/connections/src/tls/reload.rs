@@ -16,7 +16,8 @@ use rustls::pki_types::CertificateDer;
 use super::files::TlsError;
 
 /// The minimum time between two checks of the files. A check happens when a connection is made, when the certificates'
-/// expiry is requested, and regularly: always on the accepting side, and while there are connections on the other.
+/// expiry is requested, and regularly: always on the accepting side, and while there are connections on the other. A
+/// check asks the file system for the time of each file, so not every new connection makes one.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The TLS configuration of one side, made from files.

@@ -20,7 +20,8 @@ use super::reload::{LoadedConfig, Reloaded};
 use super::{ALPN, ALPN_HTTP1};
 use crate::Carrier;
 
-/// The time that a client has for its handshake.
+/// The time that a client has for its handshake. Of the 5 s in which a connection has to be established (`Lifetimes`),
+/// this leaves 2 s for HTTP/2's preface.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The `tls` section of a node's configuration. With it, the node accepts only TLS connections. The files are PEM, and

@@ -23,7 +23,8 @@ use crate::Carrier;
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The time for which a connection outlasts its server's certificate, so that a server with a new one can end the
-/// connection by itself, without failed requests. A revoked certificate gets no such time.
+/// connection by itself, without failed requests. A revoked certificate gets no such time. A server gives open streams
+/// as long (`Lifetimes::untrusted_grace`).
 const EXPIRED_GRACE: Duration = Duration::from_secs(30);
 
 /// The settings of the connecting side, made from files.

@@ -18,14 +18,16 @@ use crate::error::fault_of;
 use crate::table::{OpenFragment, OpenTable, Projection};
 
 /// The number of fills that a warm requests in advance, for each fill that may run at the same time. It is high enough
-/// that neighbouring chunks wait together, and so are scanned together.
+/// that neighbouring chunks wait together, and so are scanned together. Eight chunks of 4 MiB are as much as one scan
+/// may read with the default segments (`SCAN_SHARE`).
 const REQUESTS_PER_SLOT: usize = 8;
 
 /// The same limit for a warm with a limited rate. It is lower, because a fill counts towards the rate only when it
 /// ends: fills that are requested before the first one ends are not delayed.
 const REQUESTS_PER_SLOT_LIMITED: usize = 2;
 
-/// The number of neighbouring chunks of a pack that are requested before the same chunks of the next pack.
+/// The number of neighbouring chunks of a pack that are requested before the same chunks of the next pack. With more,
+/// scans would be longer. With fewer, all packs of a chunk would be filled sooner.
 const NEIGHBOURS: u32 = 4;
 
 /// The chunks that a warm selects.

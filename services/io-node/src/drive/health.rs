@@ -67,7 +67,8 @@ pub fn is_drive_fault(error: &WriteError) -> bool {
     }
 }
 
-/// A drive is retired when this many extents fail within [`READ_WINDOW`].
+/// A drive is retired when this many extents fail within [`READ_WINDOW`]. A few bad sectors must not cost all that the
+/// drive caches; a drive that loses an extent every two seconds is failing as a whole. The number was not measured.
 const READ_FAILURES_MAX: usize = 32;
 
 /// The time for which a failed extent, or a second with late answers or slow reads, counts against the drive.
@@ -77,7 +78,8 @@ const READ_WINDOW: Duration = Duration::from_secs(60);
 /// because drives behind a network pause now and then.
 const LATE_SECONDS_MAX: usize = 30;
 
-/// A drive takes no more writes after this many writes have failed in a row.
+/// A drive takes no more writes after this many writes have failed in a row. A single failed write costs one extent and
+/// may have a passing cause.
 const WRITE_FAILURES_MAX: u32 = 3;
 
 /// One drive's failures.

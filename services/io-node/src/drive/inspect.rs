@@ -13,7 +13,8 @@ use super::superblock::Superblock;
 use crate::error::NodeError;
 use crate::extent::{segment_start, segments};
 
-/// Sectors per read of [`Inspection::verify`].
+/// Sectors per read of [`Inspection::verify`]. They are 1 MiB, so all readers of a drive (`READERS`) take 8 MiB of
+/// memory.
 const READ_SECTORS: u32 = 256;
 
 /// A slab that is open for reading only.

@@ -12,14 +12,17 @@ use super::journal::{Journal, Reading, read};
 use super::superblock::Superblock;
 use crate::extent::{segment_start, segments};
 
-/// The maximum number of threads that read one drive.
+/// The maximum number of threads that read one drive. Each has one read in flight. With 8, the journals of a million
+/// extents, 60 MB, are read and decoded in 0.19 s (`docs/performance.md`).
 const READERS: u32 = 8;
 
 /// A segment's length divided by this is the length of the first read of its journal. The read covers the whole journal
-/// if the segment's extents are large.
+/// if the segment's extents are large. In a segment of 64 MiB it has 128 KiB: enough for 15 extents of 4 MiB, whose
+/// records take two sectors each if their rows have a fixed width.
 const FIRST_READ_SHARE: u64 = 512;
 
-/// The minimum and maximum length of the first read, in sectors.
+/// The minimum and maximum length of the first read, in sectors. They apply to segments shorter than 8 MiB and longer
+/// than 512 MiB.
 const FIRST_READ_SECTORS: (u64, u64) = (4, 256);
 
 /// A segment and its journal.

@@ -14,6 +14,7 @@ use super::reader::Priority;
 
 /// The share of the time until its deadline that a batch may spend in the queue, in tenths. The rest is for its reads,
 /// its reply, and a drive that becomes slower. A batch that misses its deadline has delayed other batches for nothing.
+/// With eight tenths, one admitted batch in nine to twelve was late (`docs/performance.md`).
 const WAIT_TENTHS: u32 = 6;
 
 /// Admits a batch of `rows` rows of a flow, or sheds it.

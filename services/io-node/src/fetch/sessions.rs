@@ -28,7 +28,9 @@ impl Outgoing {
     }
 }
 
-/// The maximum number of projections that one stream may have open.
+/// The maximum number of projections that one stream may have open. Clients keep as many open by default
+/// (`projections_max` of their `FetchOptions`). The memory of all projections of a core is bounded too
+/// (`shard/projection_memory.rs`).
 pub const HANDLES_MAX: usize = 256;
 
 /// The maximum number of unread messages of a stream that hold no traffic memory. A stream that has this many is ended

@@ -15,10 +15,12 @@ use super::here;
 /// The interval at which each drive is judged.
 const JUDGED_EVERY: Duration = Duration::from_secs(1);
 
-/// The minimum number of reads in an interval for the drive to be judged.
+/// The minimum number of reads in an interval for the drive to be judged. If there are only a few reads, all of them
+/// may have met the same pause of the drive.
 const READS_MIN: u64 = 16;
 
-/// The factor by which the fastest read must exceed the usual duration for a drive to count as slow.
+/// The factor by which the fastest read must exceed the usual duration for a drive to count as slow. It is meant for
+/// drives that become about a hundred times slower: 10 ms in place of 0.1 ms.
 const SLOW_FACTOR: f64 = 30.0;
 
 /// The duration, in seconds, up to which a read never counts as slow. A read from object storage takes longer.

@@ -17,7 +17,7 @@ use crate::error::NodeError;
 /// Bytes for the program, its threads, and the memory that the allocator retains.
 const BASE_BYTES: u64 = 192 << 20;
 
-/// Bytes of the buffers of sent replies that a core keeps for reuse (`wire::BufferPool`).
+/// Bytes of the buffers of sent replies that a core keeps for reuse (`wire::BufferPool`): the maximum of the pool.
 const SPARE_BYTES: u64 = 32 << 20;
 
 /// The number of copies of its chunk that a fill holds: one as the table's columns, and one encoded.
@@ -27,7 +27,8 @@ const COPIES_A_FILL: u64 = 2;
 /// written again, and they may make up a whole segment.
 const RECLAIMED: u64 = 1;
 
-/// The default of `memory`, in percent of the memory that this process may use.
+/// The default of `memory`, in percent of the memory that this process may use. The rest is for the kernel and for
+/// other processes.
 const DEFAULT_PERCENT: u64 = 80;
 
 /// The memory that the directory should have, in thousandths of the drives' capacity: three times what extents with
@@ -40,10 +41,12 @@ const LAKE_CACHE_PART: u64 = 8;
 /// The maximum size of the cache of tables' indexes and metadata, in bytes.
 const LAKE_CACHE_MAX: u64 = 256 << 20;
 
-/// The maximum of each core's traffic memory if `traffic_memory` is not configured, in bytes.
+/// The maximum of each core's traffic memory if `traffic_memory` is not configured, in bytes. It has room for more than
+/// 200 replies of the usual 1 to 2 MB.
 const TRAFFIC_MAX: u64 = 512 << 20;
 
-/// The minimum of each core's traffic memory if `traffic_memory` is not configured, in bytes.
+/// The minimum of each core's traffic memory if `traffic_memory` is not configured, in bytes. It has room for 16
+/// replies of the usual 1 to 2 MB.
 const TRAFFIC_MIN: u64 = 32 << 20;
 
 /// The sizes, in bytes, of the parts that are computed from the sizes of the others.

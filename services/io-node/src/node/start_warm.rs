@@ -21,7 +21,8 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 /// The first delay before the node tries again to open a table. The delay doubles with each failure.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 
-/// The maximum delay before the node tries again to open a table.
+/// The maximum delay before the node tries again to open a table. A table that cannot be opened costs its store two
+/// attempts a minute.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// Fills the chunks that `warm_at_start` selects. The node's readiness waits for them until `start_max` has passed;

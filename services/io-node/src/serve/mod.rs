@@ -28,10 +28,11 @@ pub use service_state::ServiceState;
 pub use start_warms::StartWarms;
 pub use stream::opened;
 
-/// The largest HTTP/2 frame, in bytes.
+/// The largest HTTP/2 frame that a client may send, in bytes.
 const FRAME_BYTES: u32 = 1 << 20;
 
-/// The maximum number of concurrent calls (HTTP/2 streams) on one connection.
+/// The maximum number of concurrent calls (HTTP/2 streams) on one connection. At 16 KiB each, they take all that
+/// streams may take of the smallest traffic memory of a core: half of 32 MiB.
 const STREAMS_A_CONNECTION: u32 = 1024;
 
 /// The service's full name.

@@ -189,7 +189,8 @@ fn unfinished(no: SessionNo) -> Option<mpsc::UnboundedSender<Outgoing>> {
     sessions.get_mut(no).filter(|session| session.is_busy()).map(|s| s.replies.clone())
 }
 
-/// The interval at which a closing stream checks whether its last batches are answered.
+/// The interval at which a closing stream checks whether its last batches are answered. The end of the stream comes at
+/// most this much later.
 const FINISH_POLL: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// Handles one message of the client. An error ends the stream.

@@ -12,7 +12,9 @@ use tables::{BLOCK_SECTORS, DeletedRows, FileTable, FragmentInfo, Table, TableUr
 
 use crate::error::NodeError;
 
-/// The maximum number of deletion vectors that are read at the same time when a table is opened.
+/// The maximum number of deletion vectors that are read at the same time when a table is opened. Sixteen are an eighth
+/// of the requests that a node may have in flight to a store by default (`requests_max`), so most are left to other
+/// tables.
 const DELETIONS_LOADING_MAX: usize = 16;
 
 /// One version of a table. Immutable, and shared by all cores.

@@ -16,7 +16,8 @@ use super::target::Target;
 use crate::error::{LakeError, Result};
 use crate::stop::Stop;
 
-/// The most batches that wait for the writer.
+/// The most batches that wait for the writer. With the batches that are being read and written, there are four in
+/// memory, about 32 MiB.
 const BATCHES_WAITING_MAX: usize = 2;
 
 /// The error of the reading thread, if any, and the number of rows read.

@@ -36,7 +36,8 @@ use crate::table::Table;
 /// ends at its first `k` rows, which may be cheaper than a longer scan for the list.
 const SCANNED_ROWS_MAX: u64 = 50_000;
 
-/// Maximum number of fragments whose deletions and row ids are loaded at the same time.
+/// Maximum number of fragments whose deletions and row ids are loaded at the same time. `FRAGMENTS_OPENING_MAX` in
+/// `table.rs` has the same value for the same reason.
 const FRAGMENTS_LOADING_MAX: usize = 16;
 
 /// A plan by which scalar indexes answer a filter.

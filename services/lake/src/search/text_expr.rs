@@ -106,7 +106,7 @@ impl Default for TextExpr {
 }
 
 impl TextMatch {
-    /// The number of words that fuzzy words stand for, unless a query sets another.
+    /// The number of words that fuzzy words stand for, unless a query sets another. This is Lance's default.
     pub const MAX_EXPANSIONS: usize = 50;
 }
 
@@ -125,6 +125,6 @@ impl Default for TextMatch {
 }
 
 impl TextBoost {
-    /// The part of the score that is subtracted, unless a query sets another.
+    /// The part of the score that is subtracted, unless a query sets another. This is Lance's default.
     pub const NEGATIVE_BOOST: f32 = 0.5;
 }

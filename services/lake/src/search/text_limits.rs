@@ -10,17 +10,18 @@ use std::ops::RangeInclusive;
 use super::text_expr::{Fuzziness, TextBoolean, TextCombined, TextExpr, TextMatch, TextPhrase};
 
 /// Maximum number of words of a query, each a run of letters and digits. Repetitions count too, unless
-/// [`bounded_words`] drops them.
+/// [`bounded_words`] drops them. At 16 KiB each, they take 8 MiB.
 const WORDS_MAX: usize = 512;
 
 /// Maximum bytes of a query's words, after [`bounded_words`] has dropped repetitions. Text with few spaces may still be
-/// many words to a tokenizer that makes n-grams, or splits Chinese.
+/// many words to a tokenizer that makes n-grams, or splits Chinese. If there are [`WORDS_MAX`] words, they may have 16
+/// bytes on average.
 const WORDS_BYTES_MAX: usize = 8 << 10;
 
 /// Up to this many words, repeated words are kept, because a repetition gives a word more weight.
 const REPEATED_WORDS_MAX: usize = 64;
 
-/// Maximum number of words of the index that a query's fuzzy words stand for.
+/// Maximum number of words of the index that a query's fuzzy words stand for. At 16 KiB each, they take 16 MiB.
 pub(crate) const EXPANSIONS_MAX: usize = 1024;
 
 /// Maximum number of edits of a fuzzy word, as in other search engines. With three, most words of an index match a
@@ -34,7 +35,7 @@ const FUZZY_CHARS_MAX: usize = 40;
 /// Maximum number of other words between two words of a phrase.
 const SLOP_MAX: u32 = 1000;
 
-/// The range of factors of scores. Products of such factors, over the depth of a query, stay finite.
+/// The range of factors of scores. Products of such factors, over [`DEPTH_MAX`] levels, stay finite.
 const BOOSTS: RangeInclusive<f32> = 0.0..=1000.0;
 
 /// The range of weights of columns that are combined. Lance refuses weights below 1.

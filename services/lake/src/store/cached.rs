@@ -28,10 +28,11 @@ use super::usage::{StoreUsage, count};
 /// piece.
 const PIECE_BYTES: u64 = TOGETHER_MAX as u64 * BLOCK_BYTES as u64;
 
-/// The number of pieces of a longer read that are read ahead.
+/// The number of pieces of a longer read that are read ahead. More would only take memory, 4 MiB each.
 const PIECES_AHEAD: usize = 2;
 
-/// The time after which the store is asked too, if the cache has not answered yet. The first answer counts.
+/// The time after which the store is asked too, if the cache has not answered yet. The first answer counts. An I/O node
+/// itself gives up a read of its drive after 500 ms by default (`read_timeout`).
 const LATE: Duration = Duration::from_millis(400);
 
 /// Reads files of tables from a cache outside this process.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The number of latencies from which the 99th percentile is computed.
+/// The number of latencies from which the 99th percentile is computed. Ten of them are above the percentile.
 const REMEMBERED: usize = 1000;
 
 /// The number of answers after which the percentile is computed again. No read is hedged before the first computation.
@@ -14,7 +14,8 @@ const WAIT_MIN: Duration = Duration::from_millis(5);
 /// The number of reads that earn one hedge, so that a store that is slow as a whole does not get twice the work.
 const READS_A_HEDGE: u32 = 20;
 
-/// The maximum number of hedges that can be saved up.
+/// The maximum number of hedges that can be saved up. A store that becomes slow as a whole gets this many at once, and
+/// then one for every 20 reads.
 const SAVED_MAX: u32 = 10;
 
 /// The latencies of a store's reads, and the budget of hedges.

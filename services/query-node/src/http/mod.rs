@@ -117,7 +117,8 @@ async fn serve(State(state): State<Arc<ShardState>>, request: Request) -> Respon
     response
 }
 
-/// The time for which the rest of a refused request is read, and the bytes after which reading stops.
+/// The time for which the rest of a refused request is read, and the bytes after which reading stops. These bytes are
+/// the most that a body may have without its filter ([`SMALL_BODY_BYTES`]).
 const REFUSED_TIME_MAX: Duration = Duration::from_secs(1);
 const REFUSED_BYTES_MAX: usize = 1 << 20;
 

@@ -19,7 +19,8 @@ use crate::error::{QueryError, Result};
 use crate::state::ShardState;
 use crate::tables::OpenTable;
 
-/// Maximum number of names in one page of a list.
+/// Maximum number of names in one page of a list. Names of folders' tables have up to 128 bytes, so a page has at most
+/// some 130 KB.
 const PAGE_MAX: usize = 1000;
 
 /// The number of rows below which LanceDB counts a fragment as small.

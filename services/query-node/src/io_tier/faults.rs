@@ -5,7 +5,8 @@ use std::time::Duration;
 use client::fetch::UNANSWERED;
 use wire::{Fault, Reason};
 
-/// A missed deadline counts as the node's failure only if the node had at least this much time.
+/// A missed deadline counts as the node's failure only if the node had at least this much time. A usual batch takes
+/// milliseconds, so short deadlines of callers do not eject a healthy node.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Returns whether a failure, which took `took`, counts towards the node's ejection.

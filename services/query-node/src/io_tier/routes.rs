@@ -23,7 +23,8 @@ use crate::config::QueryConfig;
 use crate::error::Result;
 use crate::tables::OpenTable;
 
-/// The maximum time that new routes wait for the connections to new members before they are used.
+/// The maximum time that new routes wait for the connections to new members before they are used. One attempt to
+/// connect takes at most as long (`FetchOptions::connect_timeout`).
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One core's routes to the I/O nodes, which follow the list of members.

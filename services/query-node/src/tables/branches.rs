@@ -22,7 +22,8 @@ const OPEN_MAX: u32 = 128;
 /// that even the largest can be open.
 const FRAGMENTS_MAX: u32 = 100_000;
 
-/// A branch that nobody has asked for in this time is closed.
+/// A branch that nobody has asked for in this time is closed. The tables of folders have the same time by default
+/// (`idle.rs`).
 const IDLE: Duration = Duration::from_secs(600);
 
 /// The number of a table's entry ([`Entry::id`]), and the name of a branch of the table.

@@ -34,6 +34,7 @@ impl Measure {
     }
 }
 
+/// The number of variants of [`Measure`].
 const MEASURES: usize = 4;
 
 /// Assumed size in bytes of a row without a fixed size. Memory for it is reserved before rows are fetched; afterwards

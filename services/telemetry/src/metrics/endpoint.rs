@@ -36,10 +36,11 @@ use crate::resource::Identity;
 /// The maximum number of connections: enough for a few Prometheus servers, probes and people.
 const CONNECTIONS_MAX: usize = 64;
 
-/// The maximum number of concurrent collections of the metrics. Others wait.
+/// The maximum number of concurrent collections of the metrics. Others wait. Each asks every core for its counters.
 const SCRAPES_MAX: usize = 2;
 
 /// The maximum time for the headers of a request, for the pause between two requests, and for collecting the metrics.
+/// Prometheus's scrapes have the same timeout by default.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum age of a connection: long enough for several scrapes.
@@ -52,7 +53,7 @@ const REQUESTS_MAX: u32 = 100;
 /// The time after which a new connection without a request counts as idle. Probes send their request at once.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The pause after a failed accept.
+/// The pause after a failed accept. The usual reason is a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -25,7 +25,8 @@ use super::source::Source;
 use crate::receiver::Headers;
 use crate::resource::Identity;
 
-/// The timeout of connecting to the receiver and of each request.
+/// The timeout of connecting to the receiver and of each request. OpenTelemetry's exporters have the same one by
+/// default.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Collects and sends the samples of `source` every `interval`, until dropped. Samples that can't be sent are not

@@ -28,10 +28,11 @@ and records them in the journal as usual. Then writes as many bytes to another
 file as programs on tokio do, in pieces of 4 MiB, synced at the end. Both files
 are removed.";
 
-/// The number of sectors of a full chunk's extent.
+/// The number of sectors of a full chunk's extent: 4 MiB.
 const EXTENT_SECTORS: u32 = 1024;
 
-/// The number of extents that are written at the same time.
+/// The number of extents that are written at the same time. Each is written in 16 transfers, so there are always more
+/// of them than a drive gets at a time.
 const AT_ONCE: usize = 8;
 
 /// Arguments of `bireme bench write`.

@@ -46,10 +46,13 @@ impl Log {
     }
 }
 
-/// The maximum of the allowance for rewriting hot extents, in segments.
+/// The maximum of the allowance for rewriting hot extents, in segments. It bounds the burst of rewriting that may
+/// follow a long time without hot extents.
 pub const SEGMENTS_SAVED: u64 = 4;
 
-/// The number of sectors that may be rewritten to keep hot extents, per 100 sectors filled.
+/// The number of sectors that may be rewritten to keep hot extents, per 100 sectors filled. At 25, at most 1.25 bytes
+/// are written for each byte filled, and each trace of `bireme bench eviction` has a better hit ratio than LRU of
+/// single extents (`docs/decisions/s3-fifo-over-segments.md`).
 const KEPT_PERCENT: u64 = 25;
 
 /// An extent is kept only if at least this many batches, over all cores, have read it since it was placed.
@@ -59,7 +62,7 @@ const KEPT_PERCENT: u64 = 25;
 const KEPT_HEAT_MIN: u32 = 1;
 
 /// The minimum number of ghosts that are remembered. If there are more extents, as many ghosts as extents are
-/// remembered.
+/// remembered. So many names take about 100 KB.
 const GHOSTS_MIN: usize = 1024;
 
 /// An extent of a segment that is to be reclaimed.

@@ -430,11 +430,13 @@ impl Segments {
 /// Sectors of a block without records.
 pub const EMPTY_BLOCK_SECTORS: u64 = 1;
 
-/// On a full drive, the small log has one in this many of the segments that are not in the held log, as in S3-FIFO.
+/// On a full drive, the small log has one in this many of the segments that are not in the held log, as in S3-FIFO. In
+/// a first trial, three in ten did worse (`docs/performance.md`).
 const SMALL_SHARE: usize = 10;
 
 /// A segment is reclaimed before others if at most one in this many of its sectors is still served. So the space of
-/// extents that a table evicts for its quota is used again before other tables lose extents.
+/// extents that a table evicts for its quota is used again before other tables lose extents. At most an eighth of a
+/// segment is evicted too early by this.
 const NEARLY_EMPTY_SHARE: u64 = 8;
 
 /// On a drive with at least this many segments, fills leave one free for extents that are kept. A smaller drive has no

@@ -105,7 +105,8 @@ struct CountedExtent {
     held_in: Option<SegmentNo>,
 }
 
-/// A list of names is compacted when it is longer than twice the number of extents plus this number.
+/// A list of names is compacted when it is longer than twice the number of extents plus this number. Without it, the
+/// list of a table with few extents would be compacted after every few of them.
 const STALE_NAMES_MAX: usize = 64;
 
 impl Shares {

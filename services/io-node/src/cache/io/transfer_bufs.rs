@@ -10,7 +10,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// In tests, a transfer is so short that even short extents need several.
 pub const TRANSFER_BYTES: usize = if cfg!(test) { 8 << 10 } else { 256 << 10 };
 
-/// The maximum number of transfers of one drive at a time: enough to keep several rings busy.
+/// The maximum number of transfers of one drive at a time: enough to keep several rings busy. Each of eight rings can
+/// have four in flight, and the buffers take 8 MiB.
 const TRANSFERS_MAX: usize = 32;
 
 /// The maximum number of bytes that one drive's transfer buffers take.

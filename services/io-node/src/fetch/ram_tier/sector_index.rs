@@ -9,9 +9,12 @@ use std::cell::Cell;
 
 use super::{FrameNo, bucket_of};
 
+/// The number of ways of a set. Their frames take 40 bytes and their tags 20; with the use counters they fill a cache
+/// line.
 const WAYS: usize = 10;
 
-/// The average number of sectors in a set when the tier is full.
+/// The average number of sectors in a set when the tier is full. The head of this file says how rarely a set of ten
+/// ways is full then.
 const SECTORS_A_SET: usize = 4;
 
 /// Bytes of the index per sector.
@@ -20,7 +23,7 @@ pub const INDEX_BYTES: usize = size_of::<Set>() / SECTORS_A_SET;
 /// Stands for no frame, in a way without a sector.
 const NONE: FrameNo = FrameNo(u32::MAX);
 
-/// The number of bits of a way's use counter.
+/// The number of bits of a way's use counter. S3-FIFO counts up to 3 uses too.
 const USE_BITS: u32 = 2;
 /// The maximum of a way's use counter.
 const USES_MAX: u32 = 3;

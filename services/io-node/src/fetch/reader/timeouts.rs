@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use super::{ReadContext, Reader, mark_piece_undelivered, mark_undelivered};
 use crate::shard::RequestNo;
 
-/// A drive gets no more reads once its abandoned reads occupy more than one slot in this many.
+/// A drive gets no more reads once its abandoned reads occupy more than one slot in this many. So a drive that hangs
+/// leaves seven eighths of the slots to the others.
 const STUCK_SHARE: u32 = 8;
 
 impl Reader {

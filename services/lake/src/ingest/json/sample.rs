@@ -10,7 +10,8 @@ use super::lines::Lines;
 use crate::error::Result;
 use crate::ingest::file::bad_file;
 
-/// The maximum number of rows from which types are inferred.
+/// The maximum number of rows from which types are inferred. They are fewer than for CSV, because they are kept in
+/// memory.
 const ROWS_SAMPLED: usize = 1_000;
 
 /// No more rows are sampled once the sampled rows have this number of bytes.

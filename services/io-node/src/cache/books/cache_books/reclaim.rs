@@ -16,7 +16,9 @@ use crate::drive::journal::{sum_of, to_block};
 use crate::drive::{ExtentError, JournalError};
 use crate::extent::{Extent, SegmentNo};
 
-/// The maximum number of a segment's extents that are moved at the same time.
+/// The maximum number of a segment's extents that are moved at the same time. Each is read one transfer after another,
+/// so together they have as many reads in flight as a ring has transfers on a drive. Extents of the usual 4 MiB take 16
+/// MiB of memory.
 const MOVING_MAX: u64 = 4;
 
 /// A segment that is being reclaimed.
