@@ -250,8 +250,9 @@ fn plain_field(field: &FieldRef) -> FieldRef {
     )
 }
 
-/// Whether values of type `has` can be written as `wanted`: the same type, regardless of nested names and nullability,
-/// or lists of numbers as vectors.
+/// Returns whether values of type `has` can be written as `wanted`. They can if both are the same type, or if lists of
+/// numbers become vectors. Nullability, the names of list items and map entries, and the order of a struct's fields do
+/// not matter.
 fn becomes(has: &DataType, wanted: &DataType) -> bool {
     use DataType::{FixedSizeList, LargeList, List, Map, Struct};
     match (has, wanted) {
