@@ -267,7 +267,7 @@ impl Table {
     }
 
     /// Returns the number of the branch's latest version, without reading a manifest; in an object store, with one
-    /// listing. Errors: `StoreUnreachable`, `CredentialsRefused`, `TableNotFound`.
+    /// listing. Errors: `TableNotFound`, and those of the store.
     pub async fn latest_version(&self) -> Result<u64> {
         let latest = self.inner.dataset.latest_version_id();
         self.inner.opener.with_open_timeout(self.uri(), latest).await

@@ -49,8 +49,8 @@ pub struct IndexSummary {
 /// full-text index its full-text index, and a new scalar index its scalar index of the same kind. `progress` is called
 /// often, from Lance's threads too; it must not block.
 ///
-/// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex` (settings), `AnotherKey`,
-/// `NullKeys`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
+/// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex` (settings), `CompositeKey`,
+/// `AnotherKey`, `NullKeys`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
 pub async fn build_index(
     lake: &Lake,
     uri: &str,

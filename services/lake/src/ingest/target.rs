@@ -73,7 +73,8 @@ impl Target {
         Ok(Self { schema, key, may_lack: false })
     }
 
-    /// The target for rows that are added to `table`: its columns. Errors: `ColumnNotFound` (key), `AnotherKey`.
+    /// The target for rows that are added to `table`: its columns. Errors: `ColumnNotFound` (key), `CompositeKey`,
+    /// `AnotherKey`.
     pub(crate) fn of_table(table: &Table, options: &IngestOptions) -> Result<Self> {
         let schema = Arc::new(Schema::from(table.dataset().schema()));
         let key = options.key.clone().or_else(|| table.key_column().map(str::to_owned));
