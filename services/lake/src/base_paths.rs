@@ -25,7 +25,8 @@ use tables::TableUri;
 
 use crate::opener::Opener;
 
-/// The maximum number of a manifest's paths that are resolved. The writers of a table rarely spell its path in more ways.
+/// The maximum number of a manifest's paths that are resolved. The writers of a table rarely spell its path in more
+/// ways.
 const BASES_MAX: usize = 8;
 
 /// Replaces base paths of `dataset` that lead into the folder of the table at `uri` by their canonical form. Manifests
@@ -50,7 +51,8 @@ pub(crate) async fn with_canonical_bases(
 }
 
 /// Returns the canonical forms of the base paths that lead into the table's folder and are spelled in another way. The
-/// writer of a manifest chooses its paths, so only a table in a folder has some resolved, and only a few.
+/// writer of a manifest chooses its paths, so at most [`BASES_MAX`] of them are resolved, and none for a table in an
+/// object store.
 async fn real_bases(
     opener: &Opener,
     uri: &TableUri,

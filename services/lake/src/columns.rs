@@ -17,9 +17,11 @@ pub(crate) struct Columns {
     pub served: SchemaRef,
     /// The fields as the table stores them.
     pub stored: LanceSchema,
-    /// The stored fields in the form that a fragment's reader takes: blobs as contents, not as descriptors.
+    /// The stored fields in the form that a fragment's reader takes: blobs as contents, or as descriptors if
+    /// [`of_descriptors`](Self::of_descriptors) made this.
     pub readable: LanceSchema,
-    /// Whether any field, nested ones included, holds blobs of version 2, whose contents only Lance's scanner can read.
+    /// Whether the contents of blobs of version 2 are to be read, from any field, nested ones included. Only Lance's
+    /// scanner returns such contents in a column of its batches.
     pub blob_v2: bool,
 }
 

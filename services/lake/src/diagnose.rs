@@ -141,7 +141,8 @@ fn outside(error: &LanceError, text: &str) -> Option<String> {
     Mark::Forbidden.is_in(text).then(|| one_line(text))
 }
 
-/// Whether the error's text says that the store's client found neither credentials nor a service that issues them.
+/// Returns whether the error's text says that the store's client found neither credentials nor a service that issues
+/// them.
 fn credentials_missing(uri: &str, text: &str) -> bool {
     const MISSING: [&str; 8] = [
         "Failed to get AWS credentials",
@@ -201,7 +202,8 @@ fn text_fault(uri: &str, text: &str) -> Option<LakeError> {
     None
 }
 
-/// Puts a message on one line, without marks and without the `, /path/file.rs:12:34` locations that Lance adds.
+/// Puts a message on one line, without marks, and without the `, /path/file.rs:12:34` locations and the prefixes that
+/// Lance adds.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = unmarked(text).split_whitespace().collect::<Vec<_>>().join(" ");
     while let Some(at) = line.find(".rs:") {

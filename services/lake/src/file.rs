@@ -35,9 +35,10 @@ struct StoredFile {
 }
 
 /// Opens a file of a table as a [`FileTable`]. If `bytes`, the file's size, is `None`, reads the first block and takes
-/// the size from the store's answer.
+/// the size from the store's answer. Otherwise reads nothing, and only the first read of rows finds out whether there
+/// is a file of this size.
 ///
-/// Errors: `Corrupt` if there is no such file, and errors of the store.
+/// Errors: `TABLE_DAMAGED` if a block is read and there is no such file, `TOO_LARGE`, and errors of the store.
 pub(crate) async fn open_file(
     opener: &Opener,
     blocks: &BlockReads,

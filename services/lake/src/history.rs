@@ -43,7 +43,7 @@ pub struct BranchInfo {
     pub parent_version: u64,
     /// When it was created, in seconds since 1970.
     pub created: u64,
-    /// Size in bytes of the manifest of its first version.
+    /// Size in bytes of the manifest of the version that it began from.
     pub manifest_bytes: usize,
 }
 

@@ -40,8 +40,8 @@ impl Lake {
 
     /// Opens the latest version of the table at `uri`.
     ///
-    /// Errors: `TableNotFound`, `StoreUnreachable` (within `open_timeout`), `CredentialsRefused`,
-    /// `BadUri`, `Corrupt`, `Unsupported`.
+    /// Errors: `TableNotFound`, `BadUri`, `Corrupt`, `Unsupported`, `UnsupportedType`, `OutsideTable`, and those of the
+    /// store: `StoreUnreachable` (within `open_timeout`), `StoreRefuses`, `CredentialsMissing`, `CredentialsRefused`.
     pub async fn open(&self, uri: &str) -> Result<Table> {
         let uri = self.canonical(uri).await?;
         // Boxed because the future is large, and callers would hold it within theirs.
@@ -102,8 +102,8 @@ impl Lake {
         let opened = self.opener.with_open_timeout(uri.as_str(), load).await;
         match self.opener.of_branch(uri, branch, opened).await {
             Ok((dataset, branch)) => self.opened(uri, branch, dataset).await,
-            // Lance reports a missing version in several ways. If the latest version can be opened, the table and the branch
-            // exist, and only the version is missing.
+            // Lance reports a missing version in several ways. If the latest version can be opened, the table and the
+            // branch exist, and only the version is missing.
             Err(
                 error @ (LakeError::StoreUnreachable { .. } | LakeError::CredentialsRefused { .. }),
             ) => Err(error),
@@ -116,8 +116,8 @@ impl Lake {
 
     /// Lists the tables of a folder. In an object store, this takes a request for each 1,000 entries of the folder.
     ///
-    /// Errors: `FolderNotFound` for a folder or bucket that does not exist, and errors of the store. A prefix of a
-    /// bucket that has no objects is an empty folder.
+    /// Errors: `FolderNotFound` for a folder or bucket that does not exist, `BadUri` for the path of a file, and errors
+    /// of the store. A prefix of a bucket that has no objects is an empty folder.
     pub async fn list_folder(&self, folder: &TableFolder) -> Result<FolderListing> {
         folder::list(&self.opener, folder).await
     }

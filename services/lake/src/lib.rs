@@ -1,5 +1,5 @@
-//! Reads Lance tables in object storage or folders. This is the only crate that knows Lance, DataFusion and object
-//! stores.
+//! Reads Lance tables in object storage or folders. This is the only crate that knows Lance, DataFusion and the clients
+//! of object stores.
 //!
 //! A [`Lake`] opens tables; a [`Table`] is one version of a table, immutable. A table provides
 //!

@@ -31,8 +31,8 @@ use crate::store::{FENCE_OPTION, Fence, FileCache, Guard, StoreUsage, TableGuard
 /// tables of 100 million rows.
 const ALLOW_LISTS_PART: usize = 8;
 
-/// The maximum number of base paths that are resolved at the same time. Each occupies a thread, also after its caller has
-/// given up, if a network filesystem doesn't answer.
+/// The maximum number of base paths that are resolved at the same time. Each occupies a thread, also after its caller
+/// has given up, if a network filesystem doesn't answer.
 const BASES_RESOLVED_MAX: usize = 4;
 
 /// Opens the datasets of one [`Lake`](crate::Lake), which share caches and connections.

@@ -1,9 +1,10 @@
-//! Reads rows of one fragment by their physical offsets, deleted or not.
+//! Reads rows of one fragment by their physical offsets, deleted or not, and live rows by their addresses.
 //!
 //! This module uses Lance's fragment reader instead of the scanner, because the reader needs no query plan and does not
 //! read the deletion vector. Each row comes with its address, by which its position is checked. Only blobs of version 2
-//! need the scanner, because nothing else in Lance 14 turns their descriptors into contents. To scan a range with its
-//! deleted rows, the deletions are removed from a copy of the manifest, as in Lance's own `read_physical_slice`.
+//! need the scanner: nothing else in Lance 14 returns rows with the contents of such blobs instead of their
+//! descriptors. To scan a range with its deleted rows, the deletions are removed from a copy of the manifest, as in
+//! Lance's own `read_physical_slice`.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -84,7 +84,7 @@ fn view(dataset: &Arc<Dataset>, columns: &LanceSchema, blobs: BlobHandling) -> L
     dataset.empty_projection().union_schema(columns).with_blob_handling(blobs).to_bare_schema()
 }
 
-/// Whether a served field has blobs.
+/// Returns whether a served field has blobs.
 pub(crate) fn is_blob(field: &Field) -> bool {
     field.metadata().contains_key(BLOB_META_KEY)
 }

@@ -58,7 +58,8 @@ impl SecretOptions {
     ///
     /// # Errors
     /// [`LakeError::SecretOption`] if the folder or one of its files can't be read, if a file is empty, too long or not
-    /// UTF-8, or if its option is in `storage` too; [`LakeError::UnknownOption`] if no object store has the option.
+    /// UTF-8, or if its option is in `storage` too; [`LakeError::UnknownOption`] if no object store has the option;
+    /// [`LakeError::UserInEndpoint`] for an endpoint with a user name or password.
     pub fn read(folder: &Path, storage: &HashMap<String, String>) -> Result<Self> {
         Self::reread_after(folder, storage, REREAD)
     }

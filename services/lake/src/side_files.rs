@@ -69,7 +69,7 @@ impl Table {
     pub async fn side_files(&self, kind: &str) -> Result<SideFiles> {
         let dataset = self.dataset();
         let store = dataset.object_store(None).await.map_err(|error| self.blame(error))?;
-        // All branches share the files, each of which says for which data files or indexes it is.
+        // All branches share the files. Each file names the data files or the index that it is for.
         let table = self.table_path().map_err(|error| self.blame(error))?;
         let folder = table.join(SIDE_FOLDER).join(kind);
         Ok(SideFiles { table: self.clone(), store: Arc::clone(&store.inner), folder })

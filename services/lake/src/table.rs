@@ -155,7 +155,7 @@ impl Table {
         &self.inner.schema
     }
 
-    /// Whether `column` (top-level) holds blobs. Errors: `ColumnNotFound`.
+    /// Returns whether `column` (top-level) holds blobs. Errors: `ColumnNotFound`.
     pub fn is_blob(&self, column: &str) -> Result<bool> {
         Ok(is_blob(&self.inner.schema.fields()[self.column_position(column)?]))
     }
@@ -170,7 +170,7 @@ impl Table {
         self.inner.infos.iter().map(FragmentInfo::live_rows).sum()
     }
 
-    /// Whether rows have stable ids, which differ from their addresses.
+    /// Returns whether rows have stable ids, which differ from their addresses.
     pub fn has_stable_row_ids(&self) -> bool {
         self.inner.dataset.manifest().uses_stable_row_ids()
     }
@@ -198,8 +198,8 @@ impl Table {
 
     /// Returns the identity of the data files of `column` (top-level, with all that is nested in it) in `fragment`:
     /// `id:type:path` for each of the column's fields, `id:type:absent from FRAGMENT` for a field without data in the
-    /// fragment (it reads as nulls), and each overlay. File names are unique and files never change, so equal identities
-    /// mean equal bytes, across versions and branches too.
+    /// fragment (it reads as nulls), and each overlay. File names are unique and files never change, so equal
+    /// identities mean equal bytes, across versions and branches too.
     ///
     /// Errors: `FragmentNotFound`, `ColumnNotFound`.
     pub fn file_identity(&self, fragment: u32, column: &str) -> Result<String> {
@@ -268,8 +268,8 @@ impl Table {
         hash.finalize().to_hex()[..32].to_owned()
     }
 
-    /// Returns the number of the branch's latest version, with one listing and without reading a manifest. Errors:
-    /// `StoreUnreachable`, `CredentialsRefused`, `TableNotFound`.
+    /// Returns the number of the branch's latest version, without reading a manifest; in an object store, with one
+    /// listing. Errors: `TableNotFound`, and those of the store.
     pub async fn latest_version(&self) -> Result<u64> {
         let latest = self.inner.dataset.latest_version_id();
         self.inner.opener.with_open_timeout(self.uri(), latest).await
@@ -283,8 +283,8 @@ impl Table {
     }
 
     /// Opens the branch's latest version, or returns `None` if this is the latest. Also notices a table that was
-    /// dropped and created anew at the same URI, if the e-tag of the manifest differs, and a branch that was deleted and
-    /// created anew. Errors: those of [`Lake::open`](crate::Lake::open), and `BranchNotFound`.
+    /// dropped and created anew at the same URI, if the e-tag of the manifest differs, and a branch that was deleted
+    /// and created anew. Errors: those of [`Lake::open`](crate::Lake::open), and `BranchNotFound`.
     pub async fn newer(&self) -> Result<Option<Self>> {
         let Inner { dataset, opener, uri, branch, .. } = &*self.inner;
         let found_branch = match branch {

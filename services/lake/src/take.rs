@@ -1,4 +1,5 @@
-//! Reads rows by address from the table itself. This is slow; it serves rows whose chunks are not filled yet.
+//! Reads rows by address from the table itself. This is slow; it serves rows that are on no I/O node's drive, or whose
+//! I/O node does not answer.
 
 use address::RowAddr;
 use arrow::array::{RecordBatch, UInt32Array};

@@ -1,5 +1,5 @@
-//! The gRPC service. Each rpc, each request of a GetStream and each group of batches of a Lookup becomes a [`Call`],
-//! which has a context and ends with an answer.
+//! The gRPC service. Each rpc becomes a [`Call`], which has a context and ends with an answer. On the streams of
+//! GetStream and Lookup, each request, each opening of a projection and each group of batches becomes one instead.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Service {
         Ok(Call::begin(&self.0, rpc, context, caller).await?)
     }
 
-    /// Identifies the caller of a stream, each of whose requests becomes a call.
+    /// Identifies the caller of a stream, on which calls begin later.
     async fn stream_calls<T>(&self, rpc: Rpc, request: &Request<T>) -> Result<StreamCalls, Fault> {
         let context = StreamContext::of(request, self.0.shared.config.timeout);
         let caller = self.identify(rpc, request).await?;

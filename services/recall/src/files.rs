@@ -33,7 +33,7 @@ pub enum CurveFileError {
     /// The store does not answer, or refuses.
     #[error(transparent)]
     Table(#[from] LakeError),
-    /// The file is damaged, or no curve of a known format.
+    /// The file is damaged, or is not a curve of a known format.
     #[error(transparent)]
     Refused(#[from] CurveError),
 }

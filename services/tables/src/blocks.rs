@@ -88,7 +88,8 @@ impl BlockReads {
     /// read recently or is being read. A read that has begun continues even if no caller waits for it any more.
     ///
     /// # Errors
-    /// The errors of the source, and `STORE_UNREACHABLE` if it does not return as many bytes as it was asked for.
+    /// The errors of the source, `STORE_UNREACHABLE` if it does not return as many bytes as it was asked for, and
+    /// `INTERNAL` if it panics.
     pub async fn read(
         &self,
         file: &BlockSource,

@@ -39,8 +39,9 @@ impl BranchName {
     /// for.
     ///
     /// # Errors
-    /// [`BadBranch`] for a text that Lance does not allow as a name, or that has a part named like one of the folders
-    /// whose files never change (`_indices`): a file's path would then not show where the branch's name ends.
+    /// [`BadBranch`] for a text that Lance does not allow as a name, that is longer than 256 bytes, that has a part
+    /// `.`, or that has a part named like one of the folders whose files never change (`_indices`): a file's path would
+    /// then not show where the branch's name ends.
     pub fn of_request(text: &str) -> Result<Option<Self>, BadBranch> {
         if matches!(text, "" | Self::MAIN) {
             return Ok(None);

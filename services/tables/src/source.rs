@@ -13,7 +13,8 @@ pub trait Tables: Send + Sync {
     /// Opens one version of a table's branch; of the main one if `branch` is `None`.
     ///
     /// # Errors
-    /// `TABLE_NOT_FOUND`, `VERSION_NOT_FOUND`, and errors of the store.
+    /// `TABLE_NOT_FOUND`, `VERSION_NOT_FOUND` (also for a branch), `TABLE_DAMAGED`, `UNSUPPORTED_TYPE`, and errors of
+    /// the store.
     fn open<'a>(
         &'a self,
         uri: &'a TableUri,
@@ -22,10 +23,11 @@ pub trait Tables: Send + Sync {
     ) -> BoxFuture<'a, Result<Arc<dyn Table>, Fault>>;
 
     /// Opens a file of a table, as a table ([`FileTable`](crate::FileTable)). `bytes` is the file's size, if it is
-    /// known; otherwise the store is asked for it.
+    /// known; otherwise the store is asked for it. With `bytes`, a file that is missing or has another size may be
+    /// noticed only when its rows are read.
     ///
     /// # Errors
-    /// `TABLE_DAMAGED` if there is no such file, or it has another size, and errors of the store.
+    /// `TABLE_DAMAGED` if there is no such file, `TOO_LARGE` for a file of more than 16 TiB, and errors of the store.
     fn open_file<'a>(
         &'a self,
         table: &'a TableUri,

@@ -11,7 +11,8 @@ pub struct StoreUse {
     pub bytes_read: u64,
     /// Bytes of objects written.
     pub bytes_written: u64,
-    /// Requests that failed after the store client's retries.
+    /// Requests that failed after the store client's retries, and those that their callers dropped after a wait of 5 s
+    /// or more.
     pub failed: u64,
     /// Requests that were not sent, because the store's circuit breaker was open.
     pub refused: u64,
@@ -19,7 +20,7 @@ pub struct StoreUse {
     pub hedged: u64,
     /// The hedged reads whose second request was answered first.
     pub hedges_won: u64,
-    /// Requests in progress.
+    /// Reads and listings in progress.
     pub under_way: u64,
     /// Stores whose circuit breaker is open now.
     pub breakers_open: u64,
@@ -39,7 +40,7 @@ pub struct StoreUse {
 /// The use of one of the caches of tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheUse {
-    /// The cache's name: `index` or `metadata`.
+    /// The cache's name: `index`, `metadata` or `filter`.
     pub name: &'static str,
     /// The memory of its entries, in bytes.
     pub bytes: u64,

@@ -21,8 +21,8 @@ const READERS: u32 = 8;
 /// records take two sectors each if their rows have a fixed width.
 const FIRST_READ_SHARE: u64 = 512;
 
-/// The minimum and maximum length of the first read, in sectors. They apply to segments shorter than 8 MiB and longer
-/// than 512 MiB.
+/// The minimum and maximum length of the first read, in sectors. They apply to segments of less than 8 MiB and of more
+/// than 512 MiB. Without the minimum, the first read of the smallest segments, of 1 MiB, would have no sectors.
 const FIRST_READ_SECTORS: (u64, u64) = (4, 256);
 
 /// A segment and its journal.

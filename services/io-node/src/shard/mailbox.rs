@@ -41,7 +41,8 @@ pub enum Message {
         /// The memory reserved for reading the rows.
         held: HeldBytes,
     },
-    /// Memory that work for a batch held even after the batch was answered. The core that reserved it releases it.
+    /// The memory of a read of the table that went on after its batch was answered. It is sent when the read has ended,
+    /// and the core that reserved the memory releases it.
     Held(HeldBytes),
     /// An extent was written to a drive: add it to the directory.
     Filled {

@@ -45,12 +45,12 @@ pub struct IndexSummary {
 }
 
 /// Builds an index over all rows of the latest version of the table at `uri` and commits it as a new version. A key
-/// column is recorded in a further version. A new vector index replaces the column's vector index, a new full-text
-/// index its full-text index, and a new scalar index its scalar index of the same kind. `progress` is called often,
-/// from Lance's threads; it must not block.
+/// column is recorded in one or two further versions. A new vector index replaces the column's vector index, a new
+/// full-text index its full-text index, and a new scalar index its scalar index of the same kind. `progress` is called
+/// often, from Lance's threads too; it must not block.
 ///
-/// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex` (settings), `AnotherKey`,
-/// `NullKeys`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
+/// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex` (settings), `CompositeKey`,
+/// `AnotherKey`, `NullKeys`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
 pub async fn build_index(
     lake: &Lake,
     uri: &str,

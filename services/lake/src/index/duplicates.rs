@@ -138,7 +138,7 @@ impl Tally {
     }
 }
 
-/// Whether two arrays begin with the same value.
+/// Returns whether two arrays begin with the same value.
 fn is_same(a: &ArrayRef, b: &ArrayRef) -> lance::Result<bool> {
     Ok(ScalarValue::try_from_array(a, 0)? == ScalarValue::try_from_array(b, 0)?)
 }

@@ -46,12 +46,12 @@ pub struct IndexInfo {
 }
 
 impl IndexInfo {
-    /// Whether this is a vector index.
+    /// Returns whether this is a vector index.
     pub fn is_vector(&self) -> bool {
         self.kind.starts_with("IVF") || self.kind == "Vector"
     }
 
-    /// Whether this is a full-text index.
+    /// Returns whether this is a full-text index.
     pub fn is_text(&self) -> bool {
         self.kind == "Inverted"
     }

@@ -148,7 +148,7 @@ fn rows_min(kind: VectorIndexKind) -> u64 {
     }
 }
 
-/// Whether an index of `kind` can compress vectors of `dimension`.
+/// Returns whether an index of `kind` can compress vectors of `dimension`.
 fn takes(kind: VectorIndexKind, dimension: usize) -> bool {
     kind != VectorIndexKind::IvfRq || dimension.is_multiple_of(RQ_DIMENSION_MULTIPLE)
 }

@@ -9,13 +9,14 @@ use lance_index::progress::IndexBuildProgress;
 /// The progress of one step. Most steps run one after another; some overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexProgress {
-    /// Lance's name of the step: `train_ivf`, `shuffle`, `build_partitions`, ...
+    /// The step's name: Lance's own (`train_ivf`, `shuffle`, `build_partitions`, ...), or `check_keys` for the search
+    /// for duplicate keys.
     pub stage: String,
     /// Units done in this step.
     pub done: u64,
     /// The total number of units, if known beforehand.
     pub total: Option<u64>,
-    /// The unit: `rows`, `partitions`, `batches`, ...
+    /// The unit: `rows`, `partitions`, `batches`, ...; empty for `check_keys`.
     pub unit: String,
     /// Whether the step has ended.
     pub ended: bool,
@@ -24,7 +25,7 @@ pub struct IndexProgress {
 /// The total of a step, and its unit.
 type Total = (Option<u64>, String);
 
-/// Forwards Lance's progress reports.
+/// Forwards Lance's progress reports, and those of the search for duplicate keys.
 pub(crate) struct Reporter {
     report: Arc<dyn Fn(IndexProgress) + Send + Sync>,
     totals: Mutex<HashMap<String, Total>>,

@@ -1,5 +1,5 @@
 //! Finds numbers that became infinite while text was read: `1e39` is too large for `float32`, and Arrow's readers
-//! silently turn it into an infinity.
+//! silently turn it into an infinity. Also finds numbers in vectors that are not finite, whatever the file's format.
 
 use std::sync::Arc;
 

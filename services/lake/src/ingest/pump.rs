@@ -20,7 +20,7 @@ use crate::stop::Stop;
 /// memory, about 32 MiB.
 const BATCHES_WAITING_MAX: usize = 2;
 
-/// The error of the reading thread, if any, and the number of rows read.
+/// The error that ended the reading, if any, and the number of rows read.
 #[derive(Clone, Default)]
 pub(crate) struct Outcome {
     fault: Arc<Mutex<Option<LakeError>>>,
@@ -28,7 +28,8 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Takes the error of the reading thread, if any. It is more specific than the error that it causes in the writer.
+    /// Takes the error that ended the reading, if any: a fault of a file, or `Interrupted`. It is more specific than
+    /// the error that it causes in the writer.
     pub(crate) fn take_fault(&self) -> Option<LakeError> {
         self.fault.lock().ok().and_then(|mut fault| fault.take())
     }

@@ -39,8 +39,8 @@ impl Source {
         }
     }
 
-    /// Whether the types are only inferred, so that the types of another file or of the table may be used to read this
-    /// one.
+    /// Returns whether the types are only inferred, so that the types of another file or of the table may be used to
+    /// read this one.
     pub(crate) fn is_text(&self) -> bool {
         matches!(self.format, Format::Csv { .. } | Format::Json)
     }

@@ -73,7 +73,8 @@ impl Target {
         Ok(Self { schema, key, may_lack: false })
     }
 
-    /// The target for rows that are added to `table`: its columns. Errors: `ColumnNotFound` (key), `AnotherKey`.
+    /// The target for rows that are added to `table`: its columns. Errors: `ColumnNotFound` (key), `CompositeKey`,
+    /// `AnotherKey`.
     pub(crate) fn of_table(table: &Table, options: &IngestOptions) -> Result<Self> {
         let schema = Arc::new(Schema::from(table.dataset().schema()));
         let key = options.key.clone().or_else(|| table.key_column().map(str::to_owned));
@@ -250,8 +251,9 @@ fn plain_field(field: &FieldRef) -> FieldRef {
     )
 }
 
-/// Whether values of type `has` can be written as `wanted`: the same type, regardless of nested names and nullability,
-/// or lists of numbers as vectors.
+/// Returns whether values of type `has` can be written as `wanted`. They can if both are the same type, or if lists of
+/// numbers become vectors. Nullability, the names of list items and map entries, and the order of a struct's fields do
+/// not matter.
 fn becomes(has: &DataType, wanted: &DataType) -> bool {
     use DataType::{FixedSizeList, LargeList, List, Map, Struct};
     match (has, wanted) {

@@ -25,10 +25,10 @@ use crate::table::{KEY_COLUMN_CONFIG, Table};
 /// another key column or none, the requested one is recorded in a further version. `progress` is called from the
 /// reading thread after each batch.
 ///
-/// Errors: `BadFile`, `SchemaMismatch`, `UnsupportedType`, `ColumnNotFound` (key, vectors), `ReservedColumn`,
-/// `TableExists`, `TableNotFound` (append), `BadQuery` (options), `Conflict`, `StoreFull`, `StoreRefuses` (read-only),
-/// `Interrupted`, and those of [`Lake::open`]. An ingest that fails commits nothing, unless it fails after the rows are
-/// committed, when it opens the new version or records the key column.
+/// Errors: `BadFile`, `SchemaMismatch`, `UnsupportedType`, `ColumnNotFound` (key, vectors), `CompositeKey` and
+/// `AnotherKey` (append), `ReservedColumn`, `TableExists`, `TableNotFound` (append), `BadQuery` (options), `Conflict`,
+/// `StoreFull`, `StoreRefuses` (read-only), `Interrupted`, and those of [`Lake::open`]. An ingest that fails commits
+/// nothing, unless it fails after the rows are committed, when it opens the new version or records the key column.
 pub async fn ingest(
     lake: &Lake,
     files: &[PathBuf],

@@ -68,7 +68,7 @@ impl Table {
     /// Returns the expression that reads the column at `path`: a nested one, such as `place.x`, or one whose name is in
     /// backticks or in a different case. The computed column is named as `path` is written.
     ///
-    /// Errors: `ColumnNotFound`.
+    /// Errors: `ColumnNotFound`, and `BadExpression` for a path that is too long or too deep.
     pub fn column_expression(&self, path: &str) -> Result<Expression> {
         let fields = self.dataset().schema().resolve_case_insensitive(path);
         let fields = fields.ok_or_else(|| LakeError::column_not_found(path, self.schema()))?;

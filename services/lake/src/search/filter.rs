@@ -85,7 +85,8 @@ impl Table {
 
     /// Returns for each of `rows`, which are live, whether the SQL expression `filter` is true.
     ///
-    /// Errors: `BadFilter`, and those of the store.
+    /// Errors: `BadFilter`, `BadExpression` if a filter that reads the clock has no value for a row, and those of the
+    /// store.
     pub async fn passes(&self, filter: &str, rows: &[RowAddr]) -> Result<Vec<bool>> {
         if may_read_clock(filter) {
             return self.passes_now(filter, rows).await;

@@ -14,8 +14,8 @@ use crate::table::Table;
 pub struct MeasurableIndex {
     /// The number of partitions of its largest segment.
     pub partitions: usize,
-    /// Whether a search nearly always finds the rows that come first in a search for more rows. This is not so for
-    /// graphs (HNSW).
+    /// Whether a search for few rows nearly always finds the first of the rows that a search for more finds. This is
+    /// not so for graphs (HNSW).
     pub is_flat: bool,
     /// The live rows that the index does not cover, ascending.
     pub fresh: std::sync::Arc<[RowAddr]>,

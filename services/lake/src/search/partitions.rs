@@ -123,14 +123,14 @@ impl Partitions {
         Ok(SelectedByIndex { segments, covered, uncovered: uncovered.into(), all })
     }
 
-    /// Whether a search for `k` of the `rows` that pass a filter is expected to compare so many rows that it would
-    /// delay others on its core.
+    /// Returns whether a search for `k` of the `rows` that pass a filter is expected to compare so many rows that it
+    /// would delay others on its core.
     pub fn is_long(&self, rows: u64, k: usize) -> bool {
         let index_rows = self.rows as f64;
         until_enough(rows as f64, k, index_rows).min(index_rows) > COMPARED_ON_CORE_MAX
     }
 
-    /// Whether it costs less to score all `rows` that pass a filter than to search the index for `k` of them.
+    /// Returns whether it costs less to score all `rows` that pass a filter than to search the index for `k` of them.
     pub fn is_scoring_cheaper(&self, rows: usize, k: usize, nprobes: usize) -> bool {
         let (index_rows, partitions) = (self.rows as f64, self.partitions(usize::MAX).max(1));
         let probed = index_rows * self.partitions(nprobes) as f64 / partitions as f64;
@@ -176,7 +176,7 @@ impl Partitions {
         self.segments.iter().map(|it| it.index.total_partitions()).max().unwrap_or(0)
     }
 
-    /// Whether all rows of a searched partition are compared, whatever `k` is.
+    /// Returns whether all rows of a searched partition are compared, whatever `k` is.
     pub fn is_flat(&self) -> bool {
         self.segments.iter().all(|segment| segment.is_flat)
     }
@@ -317,8 +317,8 @@ fn is_cosine(segment: &Segment) -> bool {
     segment.index.metric_type() == DistanceType::Cosine
 }
 
-/// Whether it costs less to score all `rows` that pass a filter than to search the index for `k` of them, which are
-/// then scored. `probed` of its `index_rows` rows are compared at first, and more if too few of these pass.
+/// Returns whether it costs less to score all `rows` that pass a filter than to search the index for `k` of them, which
+/// are then scored. `probed` of its `index_rows` rows are compared at first, and more if too few of these pass.
 fn scoring_is_cheaper(rows: usize, k: usize, probed: f64, index_rows: f64) -> bool {
     let compared = probed.max(until_enough(rows as f64, k, index_rows)).min(index_rows);
     let is_cheaper = rows as f64 <= k as f64 + compared / COMPARED_PER_SCORED;

@@ -17,7 +17,8 @@ impl RowAddresses {
         get_row_id_index(dataset).await.map(Self)
     }
 
-    /// Returns the address of each row, in the order of `ids`; `None` for rows that the version does not have.
+    /// Returns the address of each row, in the order of `ids`; `None` for a stable row id that the version does not
+    /// have. An id that is an address is returned unchecked.
     pub fn of(&self, ids: &[u64]) -> Result<Vec<Option<RowAddr>>> {
         let addr = |addr: u64| Some(RowAddr::from_u64(addr));
         Ok(match &self.0 {

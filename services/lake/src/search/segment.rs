@@ -58,7 +58,7 @@ impl Ranking {
 }
 
 impl Segment {
-    /// Whether the segments rank partitions alike for every query.
+    /// Returns whether the segments rank partitions alike for every query.
     pub fn ranks_like(&self, other: &Self) -> bool {
         let centroids = self.index.ivf_model().centroids_array();
         // A segment ranks its partitions by its centroids and metric alone.

@@ -113,7 +113,7 @@ impl Table {
         Ok(hits)
     }
 
-    /// Returns the matches of `searched`, one of the queries of `query`, in any order.
+    /// Returns the best `query.k` matches of `searched`, which is one of the queries of `query`, in any order.
     async fn plan_one_text(&self, query: &TextQuery, searched: FtsQuery) -> Result<Vec<ScoreHit>> {
         let mut scanner = self.dataset().scan();
         self.caught(async { only_addresses(self.dataset(), &mut scanner, &[SCORE]) }).await?;

@@ -93,7 +93,7 @@ pub struct TextBoolean {
 }
 
 impl TextExpr {
-    /// Matches rows that have any of the `words`, in any column with a full-text index.
+    /// Returns the query that matches rows that have any of the `words`, in any column with a full-text index.
     pub fn words(words: impl Into<String>) -> Self {
         Self::Match(TextMatch { words: words.into(), ..Default::default() })
     }

@@ -295,7 +295,7 @@ impl Table {
     /// columns that a query vector of `numbers` numbers fits, or all vector columns if it fits none. Nested columns are
     /// candidates only if no other column is, and never without `numbers`. Returns the only candidate, or the only one
     /// that has an index.
-    /// Errors: `ColumnNotFound`, `NotAVector`, `ColumnNotNamed`.
+    /// Errors: `ColumnNotFound`, `NotAVector`, `ColumnNotNamed`, and those of the store.
     pub async fn vector_column(
         &self,
         wanted: Option<&str>,

@@ -120,7 +120,7 @@ impl Breaker {
         }
     }
 
-    /// Whether `probe` is the probe in progress.
+    /// Returns whether `probe` is the probe in progress.
     fn is_live(&self, probe: Option<Probe>) -> bool {
         probe.is_some() && self.probing.as_ref().map(|it| it.probe) == probe
     }

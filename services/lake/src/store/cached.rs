@@ -157,7 +157,7 @@ impl Source {
         Ok(size)
     }
 
-    /// Reads a range from the cache. If it cannot answer, or is late, the store is asked.
+    /// Reads a range from the cache. If the cache cannot answer, or is late, the store is asked.
     async fn piece(&self, path: &FilePath, location: &Path, range: Range<u64>) -> Result<Bytes> {
         let Some(cache) = self.cache.get() else { return self.stored(location, range).await };
         let mut asked = cache.read(&self.table, path, range.clone());

@@ -225,8 +225,8 @@ fn is_store_failure(error: &StoreError) -> bool {
     }
 }
 
-/// Whether the store answered with a 4xx other than 408 (timeout) and 429 (overload). The store's client has types for
-/// some of these statuses; the others are only in the error's text.
+/// Returns whether the store answered with a 4xx other than 408 (timeout) and 429 (overload). The store's client has
+/// types for some of these statuses; the others are only in the error's text.
 fn is_bad_request(error: &(dyn StdError + 'static)) -> bool {
     const STATUS: &str = "status code: ";
     let mut texts = causes(error).map(ToString::to_string);

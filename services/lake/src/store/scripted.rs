@@ -41,7 +41,7 @@ pub enum Act {
     Shorten,
     /// Says that the bytes are those of the range that begins one byte later.
     Shift,
-    /// Says that the object has a byte more.
+    /// Says that the object is one byte longer than it is.
     Grow,
 }
 

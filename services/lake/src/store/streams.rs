@@ -7,7 +7,7 @@ use object_store::Result;
 use super::limiter::AdmittedRequest;
 
 /// Guards the listing `inner`, which is polled only after `admitted` has resolved. The first item of the listing, or
-/// its end if it is empty, shows whether the store answers. Each error counts as a failure.
+/// its end if it is empty, shows whether the store answers. Later errors are reported to the circuit breaker too.
 pub fn guarded<T: Send + 'static>(
     admitted: impl Future<Output = Result<AdmittedRequest>> + Send + 'static,
     inner: BoxStream<'static, Result<T>>,

@@ -67,7 +67,7 @@ impl TableGuard {
     }
 }
 
-/// Whether Lance's name of a store is that of the folders.
+/// Returns whether Lance's name of a store is that of the folders.
 fn is_local(store: &str) -> bool {
     store.starts_with("file")
 }

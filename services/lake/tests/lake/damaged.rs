@@ -1,4 +1,4 @@
-//! Opens tables with damaged files, and uses them in every way that nodes use tables.
+//! Opens tables with damaged files, and uses them as nodes do.
 //!
 //! A case copies a small table, damages a few of its files ([`harm`]) and uses the copy ([`visit`]). Every use must end
 //! in an answer or an error: no panic that reaches the caller, no abort, no hang, and bounded memory. An abort (stack

@@ -1,4 +1,4 @@
-//! Grows every construct of a filter until it is refused. The largest filter that passes is planned and evaluated.
+//! Grows each construct in [`CONSTRUCTS`] until the filter is refused. Filters that pass are planned and evaluated.
 
 use std::time::{Duration, Instant};
 

@@ -63,8 +63,8 @@ impl History {
         Dataset::open(&self.place.uri()).await.unwrap()
     }
 
-    /// Makes change number `step` of the table and returns its name. The first two changes are the same in each
-    /// history.
+    /// Makes change number `step` of the table and returns its name. In each history, the first two changes are an
+    /// append and a further index segment.
     async fn step(&mut self, step: usize) -> &'static str {
         let mut dataset = self.dataset().await;
         let change = match step {
@@ -128,8 +128,8 @@ fn assert_same(found: &[DistanceHit], expected: &[DistanceHit], strays_max: usiz
     assert_eq!(found.len(), expected.len(), "{context}");
     let distinct: BTreeSet<_> = found.iter().map(|hit| hit.addr).collect();
     assert_eq!(found.len(), distinct.len(), "{context}");
-    // If a dot-product distance is near 0, it is the difference of two rounded numbers near 1, so its relative error may
-    // be large. Below 1e-2, an absolute error of 1e-6 is allowed instead.
+    // If a dot-product distance is near 0, it is the difference of two rounded numbers near 1, so its relative error
+    // may be large. Below 1e-2, an absolute error of 1e-6 is allowed instead.
     let near = |a: f32, b: f32| (a - b).abs() <= 1e-4 * a.abs().max(b.abs()).max(1e-2);
     let last = expected.last().map_or(0.0, |hit| hit.distance);
     let mut strays = Vec::new();
@@ -212,7 +212,7 @@ async fn compare(
     Ok(seen)
 }
 
-/// Filters that the BTREE on `id` answers, wholly, in part and not at all.
+/// Filters that the BTREE on `id` answers wholly, in part or not at all.
 const FILTERS: [&str; 9] = [
     "id < 150",
     "id = 7",

@@ -148,7 +148,7 @@ async fn keys_of_all_types_are_found_as_by_the_scanner() {
     for column in COLUMNS {
         assert_eq!(compare_to_scanner(&table, column, true).await, by_hand(|_| true), "{column}");
     }
-    // Delete the first or the second row of keys that two rows have, and a whole fragment.
+    // Delete the first row, the second row or both rows of some keys that two rows have, and a whole fragment.
     dataset.delete("row % 10 = 7 OR row < 1000 OR (row >= 4000 AND row < 8000)").await.unwrap();
     let table = lake.open(&place.uri()).await.unwrap();
     assert_eq!(table.fragments().len(), 2);

@@ -196,8 +196,8 @@ fn search_request(
         k => small("k", k)?,
     };
     let offset = small("offset", body.offset)?;
-    // With an order, rows are skipped only after the best rows have been put in order, so the search must return them
-    // too.
+    // If the request asks for an order, the best rows are put in that order before `offset` of them are skipped. So the
+    // search must return `offset` rows more, and skip none itself.
     let (k, offset) = match ordering {
         Some(_) => (k.saturating_add(offset), 0),
         None => (k, offset),

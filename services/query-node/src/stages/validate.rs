@@ -37,11 +37,11 @@ pub const REFINE_FACTOR: u32 = 10;
 /// The criterion of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum By {
-    /// The rows nearest to a vector, which is finite and has the column's dimension.
+    /// The rows nearest to a query vector, or to several ([`Question::vectors`]). All values are finite.
     Vector {
         /// The column.
         column: String,
-        /// The vector.
+        /// The query vectors, one after the other. Each has the column's dimension.
         vector: Vec<f32>,
     },
     /// The rows nearest to the vector of the row with this key.

@@ -1,4 +1,5 @@
-//! Checks random interleavings of all operations of a ring against a simple model.
+//! Checks random interleavings of a ring's reads, writes, submissions and drains, with read sinks and writes dropped in
+//! between, against a simple model.
 //!
 //! Each write gives its sectors a higher version number. A read may return any version between the last one that was
 //! known to be complete when the read was requested, and the last one that was begun when the read's result arrived. It

@@ -1,4 +1,5 @@
-//! Handmade files with impossible metadata. Every other kind of damage is tested in `tests/lake/damaged.rs`.
+//! Handmade files with impossible metadata. Random damage to files that Lance wrote is tested in
+//! `tests/lake/damaged.rs`.
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::datatypes::{DataType, Field, Schema};

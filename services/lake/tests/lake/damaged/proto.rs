@@ -90,8 +90,8 @@ fn change_one(rng: &mut StdRng, bytes: &[u8], depth: usize) -> Vec<u8> {
                 let is_message = parse(inner).is_some_and(|it| !it.is_empty());
                 *inner = match is_message && depth < 12 && rng.random_bool(0.9) {
                     true => change_one(rng, inner, depth + 1),
-                    // The field contains packed numbers or text. In one case of ten, or from depth 12 on, it is a
-                    // message, whose bytes are then damaged without regard to its fields.
+                    // The field contains packed numbers or text. One message in ten, and each message from depth 12 on,
+                    // is damaged here too, without regard to its fields.
                     false => {
                         let mut bytes = inner.clone();
                         damage(rng, &mut bytes);

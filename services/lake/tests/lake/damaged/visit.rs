@@ -1,4 +1,5 @@
-//! Uses a table, which may be damaged, in every way that nodes do.
+//! Uses a table, which may be damaged, as nodes do: reads chunks, rows and deletions, searches, looks keys up, loads
+//! indexes, and opens other versions.
 
 use std::future::Future;
 use std::panic::set_hook;
@@ -63,7 +64,8 @@ pub fn record_panics() {
     }));
 }
 
-/// Uses the table at `uri` in every way. Returns the first result that was neither an answer nor an error.
+/// Uses the table at `uri` in the ways that the head of this file lists. Returns the first result that was neither an
+/// answer nor an error.
 pub async fn visit(uri: String) -> Option<String> {
     let lake = Lake::new(LakeOptions {
         index_cache_bytes: 64 << 20,
