@@ -19,7 +19,8 @@ const READERS: u32 = 8;
 /// if the segment's extents are large.
 const FIRST_READ_SHARE: u64 = 512;
 
-/// The minimum and maximum length of the first read, in sectors.
+/// The minimum and maximum length of the first read, in sectors. The minimum is for segments under 8 MiB: a 512th of
+/// the smallest segment, 1 MiB, is less than a sector. The maximum is for segments over 512 MiB.
 const FIRST_READ_SECTORS: (u64, u64) = (4, 256);
 
 /// A segment and its journal.
@@ -41,7 +42,8 @@ pub fn recover_all(slabs: &[SlabFile], superblocks: &[Superblock]) -> Vec<Vec<Fo
     })
 }
 
-/// Reads the journals of a slab's segments, several at a time. Leaves out segments that were never used.
+/// Reads the journals of a slab's segments, several at a time. Leaves out segments in which no block of a journal is
+/// found, as in those that were never used.
 pub fn recover(slab: &SlabFile, superblock: &Superblock) -> Vec<FoundJournal> {
     let count = segments(superblock.sectors, superblock.segment_sectors);
     in_parallel(count, || {

@@ -30,18 +30,19 @@ pub enum Message {
         /// The projection, or the fault.
         opening: Opening,
     },
-    /// Rows arrived from the table.
+    /// Rows were read from the table, or could not be read.
     Image {
         /// The batch that requested the rows.
         request: RequestNo,
         /// The number of the part of the batch's projection that the rows belong to.
         part: usize,
-        /// The rows, encoded like a chunk.
+        /// The rows, encoded like a chunk, or the fault.
         image: Result<pack::Extent, Fault>,
         /// The memory reserved for reading the rows.
         held: HeldBytes,
     },
-    /// Memory that work for a batch held even after the batch was answered. The core that reserved it releases it.
+    /// The memory of a read of rows that went on after its batch was answered. It is sent when the read has ended, and
+    /// the core that reserved the memory releases it.
     Held(HeldBytes),
     /// An extent was written to a drive: add it to the directory.
     Filled {

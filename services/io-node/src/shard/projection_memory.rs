@@ -55,8 +55,9 @@ impl ProjectionMemory {
 
     fn hold_bytes(&self, bytes: u64) -> Option<HeldProjection> {
         let part = self.part.hold_overhead(bytes)?;
-        // `part` is the bound, so `all` is charged without a check. The bytes count as overhead, so that a batch counts
-        // as alone if only projections hold memory besides it.
+        // `part` is the bound, so `all` is charged without a check. `all` counts the bytes as overhead: a batch is
+        // granted memory whatever its size if no other message holds any ([`TrafficMemory::hold`]), and projections
+        // must not prevent that.
         Some(HeldProjection { _part: part, _all: self.all.charge(bytes) })
     }
 }

@@ -60,7 +60,7 @@ const NO_DRIVE: &str = "no drive takes writes";
 /// The limits of fills.
 #[derive(Clone, Copy, Debug)]
 pub struct FillLimits {
-    /// The maximum number of fills that run at the same time.
+    /// The maximum sum of scans under way, extents that await space, and extents that are being written.
     pub fills_max: usize,
     /// The maximum number of fills that wait.
     pub queue_max: usize,
