@@ -103,7 +103,7 @@ pub struct ReadContext<'a> {
     pub ram: &'a RamTier,
     /// Counters.
     pub stats: &'a CoreStats,
-    /// Histograms of durations.
+    /// The core's histograms.
     pub histograms: &'a CoreHistograms,
     /// The filler, to which bad extents and late drives are reported.
     pub fills: &'a FillHandle,
