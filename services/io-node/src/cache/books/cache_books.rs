@@ -130,7 +130,7 @@ pub struct CacheBooks {
     placed: Placed,
     /// Extents placed in each segment. Some may have been dropped or placed elsewhere since.
     by_segment: HashMap<SegmentNo, Vec<Arc<Extent>>>,
-    /// For each drive, the extents that are not in its journal yet, and whether a block is being written.
+    /// For each drive, the extents that are in no journal yet, and whether a block of a journal is being written.
     unrecorded: Vec<(Unrecorded, bool)>,
     health: Vec<Health>,
     is_stopped: bool,

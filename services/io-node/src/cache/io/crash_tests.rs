@@ -175,7 +175,7 @@ impl Life {
         self.fills.drive_state(DriveNo(drive))
     }
 
-    /// Whether every core finds the extent, with the right bytes.
+    /// Returns whether every core finds the extent. Checks the extent's bytes.
     fn finds(&self, disk: &SimDisk, name: ExtentKey) -> bool {
         self.directories.iter().all(|directory| {
             let directory = directory.borrow();
