@@ -1,5 +1,5 @@
-//! Distances between vectors. I/O nodes compute them in place, in the ring's buffers, and query nodes compute them for
-//! rows whose I/O nodes did not answer. Both use this code.
+//! Distances between vectors. I/O nodes compute them for the rows that they serve, mostly without copying the vectors.
+//! Query nodes compute them for rows that no I/O node has scored. Both use this code.
 //!
 //! The definitions match Lance's `_distance`, so exact distances can be compared with those of an index. Each
 //! sum is kept in 32 lanes of f32. That is more accurate than a single running sum, and the compiler turns it

@@ -85,8 +85,8 @@ impl AuditedCall {
 }
 
 impl AuditLine {
-    /// Sets the label of the table that the caller names, if a table can have that name, the branch (empty for the main
-    /// one), and the version.
+    /// Sets the table's label (`None` if no table can have the name that the caller gives), its branch (empty for the
+    /// main one), and its version (0 if the caller names none).
     pub fn names_table(&mut self, label: Option<String>, branch: &str, version: u64) {
         let cut = |name: &str| name[..name.floor_char_boundary(NAME_BYTES_MAX)].to_owned();
         self.table = label.as_deref().map(cut);

@@ -135,7 +135,8 @@ pub struct IoConfig {
     #[serde(skip)]
     pub depth_phase: Duration,
     /// The part of `memory` for connections, streams, and batches with their rows and replies, over all cores; requests
-    /// beyond it are refused. 0 for half of what the other parts leave, from 32 to 512 MiB per core.
+    /// beyond it are refused. 0 for half of what is left after the other parts and the size that the directory should
+    /// have (`node/memory.rs`), from 32 to 512 MiB per core.
     #[serde(skip)]
     pub traffic_memory: ByteSize,
     /// The maximum number of concurrent fills.
@@ -144,7 +145,8 @@ pub struct IoConfig {
     /// Bytes per second that the scrubber reads to find extents that the drives have lost; 0 for none.
     #[serde(skip)]
     pub scrub_rate: ByteSize,
-    /// The maximum number of batches that are answered from tables at the same time.
+    /// The maximum number of concurrent reads of rows from tables. A batch needs one for each pack from which rows are
+    /// missing on the drives.
     #[serde(skip)]
     pub table_reads: usize,
     /// The maximum number of rows that one stream may have outstanding.
@@ -159,7 +161,7 @@ pub struct IoConfig {
     /// The maximum number of waiting fills; a miss beyond it is answered but fills nothing.
     #[serde(skip)]
     pub fill_queue_max: usize,
-    /// The maximum number of batches that wait to be answered from tables; batches beyond it are shed.
+    /// The maximum number of reads of rows from tables that wait; a batch that needs one more is refused.
     #[serde(skip)]
     pub table_queue_max: usize,
     /// The maximum number of versions of tables that are kept open.

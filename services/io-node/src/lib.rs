@@ -17,10 +17,11 @@
 //!  └─ error     errors, and their form on the wire
 //! ```
 //!
-//! A module imports only from folders further down in this drawing. `.ci/imports` checks that no imports form a circle.
+//! A module imports only from folders further down in this drawing. `.ci/imports` checks that no imports form a circle,
+//! except between a module and its direct children.
 //!
 //! A batch is served on the core whose connection it arrived on; other threads only read rows from tables for it. Cores
-//! communicate only through mailboxes, and a fetch takes no lock that cores share.
+//! communicate only through mailboxes, and a fetch whose rows are all on drives takes no lock that cores share.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -13,9 +13,9 @@ const ROWS_MAX: u64 = 16_384;
 /// KiB, such a chunk has the target size.
 const ROWS_WHEN_UNKNOWN: u64 = 1_024;
 
-/// Returns the number of rows in each chunk of a fragment: the largest power of two, from 1 to 16,384, for which a
-/// chunk of rows of average size takes at most about [`CHUNK_BYTES_TARGET`]. It is 1,024 if the size of the file is
-/// unknown.
+/// Returns the number of rows in each chunk of a fragment: the largest power of two, up to 16,384, for which a chunk of
+/// rows of average size takes at most about [`CHUNK_BYTES_TARGET`]. It is 1 if a single row takes more, and 1,024 if
+/// the size of the file is unknown.
 ///
 /// `physical_rows` includes deleted rows. `first_file_bytes` is the size of the fragment's first data file,
 /// which does not change when columns are added later.
@@ -28,7 +28,7 @@ pub fn chunk_rows(physical_rows: u32, first_file_bytes: Option<u64>) -> ChunkRow
         }
         None => ROWS_WHEN_UNKNOWN,
     };
-    // The number is at least 1 and at most ROWS_MAX, because it was clamped.
+    // `rows` is from 1 to ROWS_MAX, whether the size is known or not, so `new` never returns `None`.
     ChunkRows::new(rows as u32).unwrap_or(const { ChunkRows::new(1).unwrap() })
 }
 

@@ -1,4 +1,4 @@
-//! Runs of consecutive chunks. A Warm request lists the chunks to fill as runs.
+//! Runs of consecutive chunks. A Warm request that selects chunks lists them as runs.
 
 use std::ops::Range;
 

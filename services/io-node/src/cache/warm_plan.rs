@@ -1,4 +1,4 @@
-//! Finds the chunks of a warm, and fills them.
+//! Finds the chunks of a warm, which is a Warm call or an entry of `warm_at_start`, and fills them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -52,7 +52,8 @@ impl WarmPlan {
     /// Finds the packs that hold `columns` (all packs if `columns` is empty), and the selected chunks.
     ///
     /// # Errors
-    /// The version lacks a column, chunk or row; there are too many ranges; the store fails.
+    /// The version lacks a column, chunk or row; a column occurs twice; there are too many ranges of rows; the store
+    /// fails.
     pub async fn new(
         table: Arc<OpenTable>,
         columns: &[String],

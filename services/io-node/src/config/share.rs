@@ -50,7 +50,8 @@ impl ShareConfig {
     /// Returns the table's tag and its share.
     ///
     /// # Errors
-    /// [`NodeError::Config`] if the values contradict each other.
+    /// [`NodeError::Config`] if the URI names no table, values are missing or contradict each other, or `maximum` is
+    /// less than `segment`.
     pub fn share(&self, segment: ByteSize) -> Result<(TableTag, Share), NodeError> {
         let bad = |what: String| {
             let problem = format!("of {}: {what}", self.uri);
@@ -89,7 +90,8 @@ impl ShareConfig {
 /// Returns the shares of all tables that have one.
 ///
 /// # Errors
-/// [`NodeError::Config`] for the first share that contradicts itself, or a table that occurs twice.
+/// [`NodeError::Config`] for the first share that [`ShareConfig::share`] refuses, or whose table has the tag of an
+/// earlier one.
 pub fn shares(config: &IoConfig) -> Result<Vec<(TableTag, Share)>, NodeError> {
     let mut shares: Vec<(TableTag, Share)> = Vec::with_capacity(config.shares.len());
     for share in &config.shares {

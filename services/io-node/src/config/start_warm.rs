@@ -1,4 +1,4 @@
-//! The configuration of the fills that must end before a node reports serving.
+//! The configuration of the fills for which a node waits before it reports serving.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -17,9 +17,10 @@ use crate::extent::HEAD_SECTORS;
 /// The errno of a sector that can't be read.
 const EIO: i32 = 5;
 
-/// Returns the superblock of a drive that holds a slab; `None` for a drive that is empty or does not exist, or, with
-/// `overwrite`, holds anything else. Call it before the drive is opened as a slab, because opening gives a file its
-/// full length.
+/// Returns the superblock of a drive that holds a slab. Returns `None` if the drive is empty or does not exist, or if
+/// the path is no drive or can't be opened (opening it as a slab then reports the reason). With `overwrite`, also
+/// returns `None` if the drive holds anything else. Call it before the drive is opened as a slab, because opening gives
+/// a file its full length.
 ///
 /// # Errors
 /// [`NodeError::NotOurs`] if the drive holds anything else, or its beginning can't be read, unless `overwrite` allows
@@ -75,7 +76,7 @@ impl Claim {
         Self { superblock: Superblock { uuid, segment_sectors, sectors }, found }
     }
 
-    /// Writes the superblock to the slab.
+    /// Writes the superblock to the slab, unless the slab has it already.
     fn mark(&self, slab: &SlabFile) -> Result<(), NodeError> {
         let Superblock { uuid, segment_sectors, .. } = self.superblock;
         let path = slab.path().display();

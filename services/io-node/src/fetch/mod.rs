@@ -10,9 +10,10 @@
 //! No stage waits: each leaves the request in a state from which the next event continues. The events are a batch
 //! ([`fetch`]), rows from the table ([`image`]) and completed reads (`read_events.rs`, which ends in [`settle`]).
 //!
-//! Each stage is a file of the same name. The stages work on the core of this thread (`core_state.rs`), which has the
-//! streams (`sessions.rs`), the batches under way (`requests.rs`), the RAM tier and the reader. The state that the
-//! cores share is in `node_state.rs`.
+//! Each stage is in the file of its name, but `prepare` is in `assemble.rs`, `read` in `reader.rs` and `score` in
+//! `rerank.rs`. The stages work on the core of this thread (`core_state.rs`), which has the streams (`sessions.rs`),
+//! the batches under way (`requests.rs`), the RAM tier and the reader. The state that the cores share is in
+//! `node_state.rs`.
 
 mod admit;
 mod assemble;

@@ -8,7 +8,8 @@
 //! some pieces ahead of their use (`prefetch_bytes`). A sector's index entry (`sector_index.rs`) is within one cache
 //! line of the CPU, its bytes (`frames.rs`) are in huge pages, and a hit changes only two bits of the entry. A
 //! library's cache was rejected: its hash table and entries can only be read one after the other, so a look-up of a
-//! sector took 0.8 µs, more than scoring it (`docs/performance.md`). S3-FIFO selects the sector to evict (`queues.rs`).
+//! sector took 0.8 µs, more than scoring it (`docs/performance.md`). S3-FIFO selects the sector to evict (`queues.rs`),
+//! unless the set of the index to which the new sector belongs is full: then that set's least used sector is evicted.
 
 mod frames;
 mod queues;

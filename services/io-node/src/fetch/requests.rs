@@ -65,7 +65,7 @@ pub struct Request {
     pub images: Vec<Option<pack::Extent>>,
     /// Positions of the rows that drives failed to deliver, by part. These rows are read from the table.
     pub undelivered: Vec<BTreeSet<u32>>,
-    /// The rows that have arrived so far; `None` until all sources are known.
+    /// The rows that have arrived so far; `None` until the images that the request waits for have arrived.
     pub gather: Option<Gather>,
     /// The memory that the batch itself holds. It passes to the reply.
     pub held: HeldBytes,

@@ -37,7 +37,8 @@ pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
         let columns = &request.projection.parts[part];
         let bytes: u64 =
             addrs.iter().map(|&addr| read_bytes(&request.projection, columns, addr)).sum();
-        // The estimate is rough. Without this bound, a large estimate would always be refused.
+        // The estimate is rough. Without this bound, a large estimate would be refused unless no other message holds
+        // memory.
         let bytes = bytes.min(core.traffic_memory.max() / 2);
         let held = core
             .traffic_memory

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The settings and the constants below determine all parts but two. Traffic gets `traffic_memory`, or by default half
-//! of what the other parts leave, within bounds per core. The directory gets the rest. When it is full, segments are
-//! reclaimed although the drives have room.
+//! of what is left after the other parts and the size that the directory should have, within bounds per core. The
+//! directory gets the rest. When it is full, segments are reclaimed although the drives have room.
 
 use bytesize::ByteSize;
 
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_small_machine_has_less_traffic_and_starts() {
-        // Half of what the other parts leave.
+        // Half of what is left after the other parts and 0.3 % of the drive for the directory.
         let small = plan(0, GIB, Some(3 * GIB)).unwrap();
         assert_eq!(small.traffic, (3 * GIB / 100 * 80 - FIXED - GIB / 1000 * 3) / 2);
         let wanted = 100 * GIB / 1000 * 3;

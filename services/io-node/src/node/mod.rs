@@ -106,8 +106,9 @@ impl IoNode {
     /// node serves rows of `tables`.
     ///
     /// # Errors
-    /// The configuration contradicts itself, a drive cannot be used, a ring cannot start, or the port is taken. Nothing
-    /// is left running.
+    /// The configuration contradicts itself; a drive, or a file that the configuration names, cannot be used; a ring
+    /// cannot start; the node cannot listen on an address, its own or that of metrics or probes. Nothing is left
+    /// running.
     pub fn start(config: IoConfig, tables: Arc<dyn Tables>) -> Result<Self, NodeError> {
         config.validate()?;
         let drives = Drives::open(&config)?;

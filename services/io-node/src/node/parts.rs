@@ -31,7 +31,7 @@ use crate::table::{Registry, ServedTables};
 pub struct Threads {
     /// Short work that callers may wait for: opening tables, reading rows from them, and the filler's bookkeeping.
     pub background: Handle,
-    /// Long work that no caller waits for: scans, encoding, writes, and the scrubber.
+    /// Long work that no fetch waits for: scans, encoding, writes of extents, and reads for reclaiming and scrubbing.
     pub fills: FillThreads,
 }
 
@@ -57,7 +57,7 @@ pub struct NodeParts {
 
 impl NodeParts {
     /// Builds the parts of a node with `cores` cores that serves the tables of `served`. Work that is not on the read
-    /// path runs on `threads`. Spans go to `tracer`. [`Filler::new`] explains `epoch_min`.
+    /// path runs on `threads`. Spans go to `tracer`. `CacheBooks::new` explains `epoch_min`.
     ///
     /// # Errors
     /// [`NodeError::Config`] if `memory` is too small for its parts, or the shares exceed the drives;

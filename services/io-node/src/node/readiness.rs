@@ -1,4 +1,5 @@
-//! Makes the node ready: its health reports serving once its start warm has ended and its hit ratio is high enough.
+//! Makes the node ready: its health reports serving once its start warm (`start_warm.rs`) has ended, and its hit ratio
+//! is high enough or no rows are requested. After `start_max` it reports serving in any case.
 //!
 //! A StatefulSet's update, or a drain under a disruption budget, takes nodes down one after another, each only when the
 //! previous one is ready again. So a node that came back without enough of its cache delays the others. Meanwhile it
@@ -101,7 +102,7 @@ enum Verdict {
     Enough(f64),
     /// No batch arrived for [`IDLE_SAMPLES`] intervals.
     Idle,
-    /// The ratio is not reached, and batches arrive. Contains the current ratio, or 0 if no rows were requested.
+    /// Neither is the case yet. Contains the current ratio, or 0 if no rows were requested.
     Wait(f64),
 }
 

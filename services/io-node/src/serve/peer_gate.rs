@@ -27,7 +27,7 @@ pub struct PeerGate {
     /// `None` if the tiers share no secret.
     secret: Option<Checker>,
     is_open: bool,
-    /// The number of refused callers by cause, in the order of [`CAUSES`].
+    /// The number of refused calls by cause, in the order of [`CAUSES`].
     refused: [AtomicU64; CAUSES.len()],
     logged: Mutex<Option<Instant>>,
 }

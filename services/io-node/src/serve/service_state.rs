@@ -15,7 +15,7 @@ pub struct ServiceState {
     pub peers: PeerGate,
     /// Whether the node reports ready.
     pub readiness: Readiness,
-    /// The fills that must end before the node reports ready.
+    /// The progress of the fills for which the node waits before it reports ready.
     pub start_warms: StartWarms,
     /// Returns the CPU time and memory of the process; zeros for a simulated node, because its process runs several
     /// nodes, and runs must repeat exactly.

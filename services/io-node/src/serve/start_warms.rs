@@ -1,4 +1,4 @@
-//! The progress of the start warms, which Describe and metrics report.
+//! The progress of the start warms, the fills of `warm_at_start`. Describe and metrics report it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

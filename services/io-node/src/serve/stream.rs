@@ -30,8 +30,8 @@ const REVISION: u32 = 1;
 /// Bytes that a row of a batch holds from its arrival to its reply, for its address, source and piece.
 const ROW_BYTES: u64 = 64;
 
-/// The bytes that are counted for the answer to an Open until the client has read it. The bytes of a schema are counted
-/// in addition. A fault is shortened to fit (`brief`).
+/// The bytes that are counted for the answer to an Open until its last byte has been sent. The bytes of a schema are
+/// counted in addition. A fault is shortened to fit (`brief`).
 const OPENED_BYTES: u64 = 1 << 10;
 
 /// The maximum length, in bytes, of the message in the fault of a projection that failed to open. This fault answers

@@ -21,7 +21,8 @@ use crate::table::label;
 /// when all fills have ended or the node stops.
 ///
 /// # Errors
-/// A table, version, column, chunk or row does not exist, or the request names both chunks and rows.
+/// The table is not served; a version, column, chunk or row does not exist; the request has fields that exclude each
+/// other; the store fails.
 pub async fn begin(
     shared: &Arc<NodeState>,
     request: WarmRequest,

@@ -71,7 +71,8 @@ impl OpenTable {
     /// Plans the packs of `table`, reads the deletion vectors of all fragments, and derives the keys of their packs.
     ///
     /// # Errors
-    /// An error of the store, or a column whose type cannot be packed (Lance stores no such types).
+    /// An error of the store; a column whose type cannot be packed (Lance stores no such types); a pack whose rows have
+    /// a fixed part of more than 1 GiB.
     pub async fn new(table: Arc<dyn Table>) -> Result<Self, NodeError> {
         Self::divided(table, |info| chunk_rows(info.physical_rows, info.first_file_bytes)).await
     }

@@ -60,7 +60,7 @@ const NO_DRIVE: &str = "no drive takes writes";
 /// The limits of fills.
 #[derive(Clone, Copy, Debug)]
 pub struct FillLimits {
-    /// The maximum number of fills that run at the same time.
+    /// The maximum sum of scans under way, extents that await space, and extents that are being written.
     pub fills_max: usize,
     /// The maximum number of fills that wait.
     pub queue_max: usize,
@@ -130,7 +130,7 @@ pub struct CacheBooks {
     placed: Placed,
     /// Extents placed in each segment. Some may have been dropped or placed elsewhere since.
     by_segment: HashMap<SegmentNo, Vec<Arc<Extent>>>,
-    /// For each drive, the extents that are not in its journal yet, and whether a block is being written.
+    /// For each drive, the extents that are in no journal yet, and whether a block of a journal is being written.
     unrecorded: Vec<(Unrecorded, bool)>,
     health: Vec<Health>,
     is_stopped: bool,

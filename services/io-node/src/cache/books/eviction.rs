@@ -58,7 +58,7 @@ const KEPT_PERCENT: u64 = 25;
 /// An extent is kept only if at least this many batches, over all cores, have read it since it was placed.
 /// `Directory::extent_counting_reader` counts them, whether the rows are in RAM or not. The batch whose miss filled the
 /// extent does not count, because it was answered from the table. So a missed chunk is kept after two reads, and a
-/// warmed one after one.
+/// warmed chunk after one.
 const KEPT_HEAT_MIN: u32 = 1;
 
 /// The minimum number of ghosts that are remembered. If there are more extents, as many ghosts as extents are

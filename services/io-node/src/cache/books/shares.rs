@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Sectors count towards a table from the moment they are allocated, so a table never exceeds its quota. A held extent
-//! is evicted only for the quota of its own table, or if its drive fails or has no space to move it to. A table that is
-//! not pinned holds up to its guarantee plus one extent. So fills of other tables never take a table below its
+//! is evicted only for the quota of its own table, if its drive fails, or if there is no space to move it to. A table
+//! that is not pinned holds up to its guarantee plus one extent. So fills of other tables never take a table below its
 //! guarantee. Reads decide which extents are held: an extent that is read again and kept becomes held, and the one that
 //! has been held longest is released.
 //!
@@ -88,7 +88,7 @@ struct Holdings {
     /// The sum over all tables.
     holding: Holding,
     tables: BTreeMap<TableTag, Holding>,
-    /// Whether a fill was refused, and no extent was removed since.
+    /// Whether a fill was refused as [`SpaceDecision::Full`], and no extent was removed since.
     is_full: bool,
     /// The extents, by name. This and the following fields are used only for accounts with a share.
     extents: ByKey<CountedExtent>,
@@ -151,7 +151,8 @@ impl Shares {
         self.share(self.account(key))
     }
 
-    /// Whether a fill of this extent's table was refused, and none of the table's extents was removed since.
+    /// Whether a fill of this extent's table was refused as [`SpaceDecision::Full`], and none of the table's extents
+    /// was removed since.
     pub fn is_full(&self, key: ExtentKey) -> bool {
         self.accounts.get(&self.account(key)).is_some_and(|holdings| holdings.is_full)
     }
@@ -252,7 +253,8 @@ impl Shares {
         unheld
     }
 
-    /// Releases the extents of all tables that have been held longest, as long as the rest still covers the guarantees.
+    /// Releases, in each table, the extents that have been held longest, as long as the other held extents still cover
+    /// the table's guarantee.
     pub fn trim_all(&mut self) -> Vec<Unheld> {
         let accounts: Vec<_> = self.accounts.keys().copied().collect();
         accounts.into_iter().flat_map(|account| self.trim(account)).collect()

@@ -1,4 +1,4 @@
-//! Extents that are on a drive, but not in its journal yet.
+//! Extents that are on a drive, but not in their segment's journal yet.
 //!
 //! While a drive writes one block of a journal, newly placed extents wait here, and then share the next block: the
 //! slower the drive's flushes, the more extents per block.

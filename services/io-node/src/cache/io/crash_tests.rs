@@ -175,7 +175,7 @@ impl Life {
         self.fills.drive_state(DriveNo(drive))
     }
 
-    /// Whether every core finds the extent, with the right bytes.
+    /// Returns whether every core finds the extent. Checks the extent's bytes.
     fn finds(&self, disk: &SimDisk, name: ExtentKey) -> bool {
         self.directories.iter().all(|directory| {
             let directory = directory.borrow();
@@ -420,8 +420,8 @@ fn a_damaged_journal_loses_only_its_own_extents() {
     });
 }
 
-/// Returns a disk whose drives have twelve segments each. The held log may have eight of them, and the guarantees may
-/// sum to two thirds of these eight.
+/// Returns a disk whose drives have twelve segments each. The held log may have eight segments of each drive, and the
+/// guarantees may sum to two thirds of these.
 fn larger_disk(seed: u64) -> SimDisk {
     let bytes = (HEAD_SECTORS + 12 * SEGMENT_SECTORS) * SECTOR_BYTES as u64;
     SimDisk::new(SimConfig { seed, drives: vec![bytes; DRIVES], ..SimConfig::default() })

@@ -41,7 +41,7 @@ fn a_step_that_panics_fails_and_fills_and_reclaims_continue() {
         live(async || {
             let life = Life::begin(&disk).await;
             for chunk in 0..150 {
-                // A step panics at the start, and once more when the drives are full.
+                // Makes the next step of this name panic, and another one when the drives are full.
                 if chunk == 0 || chunk == 100 {
                     defect::plan(step, 1);
                 }

@@ -119,7 +119,7 @@ impl Filler {
         self.books.reserve(restored.len());
         for extents in restored.chunks(TAKEN_OVER_AT_ONCE) {
             self.books.restore_extents(extents);
-            // This may be the process's only thread, and connections wait to be accepted.
+            // Other tasks of this runtime wait meanwhile, such as openings of tables.
             tokio::task::yield_now().await;
         }
         for extents in restored.chunks(TAKEN_OVER_AT_ONCE) {

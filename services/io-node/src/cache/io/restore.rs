@@ -16,7 +16,7 @@ pub struct Restored {
     pub extents: Vec<Arc<Extent>>,
     /// Segments that have a journal.
     pub segments: Vec<RestoredSegment>,
-    /// Segments whose journal can't be read, or contradicts itself.
+    /// Segments whose journal can't be read, begins with a damaged block, or contradicts itself.
     pub unreadable: Vec<SegmentNo>,
 }
 

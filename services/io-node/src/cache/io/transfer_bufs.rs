@@ -43,7 +43,8 @@ impl TransferBufs {
     /// [`TRANSFER_BYTES`]. The content of the buffer is arbitrary.
     pub async fn lend(&self, len: usize) -> (Loan<'_>, AlignedBuf) {
         let permit = self.permits.acquire().await.expect("the semaphore is never closed");
-        // The queue is empty if a buffer was lost, because its ring ended or its step panicked. A new one replaces it.
+        // The queue is empty if a buffer was lost, because its ring ended, its drive hung or its step panicked. A new
+        // one replaces it.
         let mut buf = self.free.pop().unwrap_or_else(|| AlignedBuf::zeroed(TRANSFER_BYTES));
         buf.resize(len);
         (Loan { free: &self.free, _permit: permit }, buf)
