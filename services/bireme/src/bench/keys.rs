@@ -61,7 +61,8 @@ impl BenchKeys {
     /// Draws keys of `column` from the table.
     ///
     /// # Errors
-    /// If no key was drawn, or if absent keys can't be made for the column's type.
+    /// If no key was drawn, or if keys of the column's type can't be sorted, or absent ones can't be made, as
+    /// `distribution` requires. Also the query node's fault if it can't read the sample.
     pub async fn draw(
         target: &Target,
         column: &str,
