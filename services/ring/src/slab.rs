@@ -229,7 +229,7 @@ impl SlabFile {
     /// Fills `buf` from `offset`, on the calling thread. Meant for reading a slab before a ring is started on it.
     ///
     /// # Errors
-    /// The error of the drive, or `UnexpectedEof` if the range extends past the slab's end.
+    /// The error of the drive, or `UnexpectedEof` if the range extends past the end of the file or device.
     pub fn read_at(&self, offset: ByteOffset, buf: &mut AlignedBuf) -> io::Result<()> {
         match &self.0.medium {
             Medium::File(file) => file.read_exact_at(buf, offset.0),
