@@ -118,7 +118,7 @@ impl BenchKeys {
     }
 }
 
-/// Returns as many keys of the same type as `keys` has, chosen so that it is very unlikely that a row has one of them.
+/// Returns as many keys as `keys` has, of the same type, chosen so that a row is very unlikely to have one of them.
 fn absent(keys: &ArrayRef) -> ArrowResult {
     let len = keys.len();
     let absent: ArrayRef = match keys.data_type() {
