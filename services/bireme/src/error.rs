@@ -64,7 +64,7 @@ impl CliError {
         Self::new(exit, reason, message)
     }
 
-    /// Returns the error for a folder that can't be used.
+    /// Returns the error for a folder that can't be used, or for an output file that can't be written.
     pub fn folder(message: impl Into<String>) -> Self {
         Self::new(Exit::Refused, "FOLDER_UNUSABLE", message)
     }
@@ -74,7 +74,7 @@ impl CliError {
         Self::new(Exit::Refused, "DISK_FULL", message)
     }
 
-    /// Returns the error for a drive that returns data other than what was written to it.
+    /// Returns the error for a drive that does not return what was written to it.
     pub fn damaged(message: impl Into<String>) -> Self {
         Self::new(Exit::Other, "DRIVE_DAMAGED", message)
     }

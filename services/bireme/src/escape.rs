@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Returns `text` on one line. Control characters, line separators and marks that change the direction of text are
-/// written as Rust's escapes.
+/// Returns `text` on one line. Control characters, line separators and the characters that embed, override or isolate a
+/// direction of text are written as Rust's escapes.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, needs_escape)
 }

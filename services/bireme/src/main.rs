@@ -8,7 +8,8 @@
 //! machine.rs  cores and free disk space
 //! ```
 //!
-//! Composition only: the work of the commands is done in `lake`, `io-node`, `query-node` and `client`.
+//! Composition only, apart from the load of `bench/`: the work of the commands is done in `lake`, `key-runs`,
+//! `io-node`, `query-node` and `client`.
 
 mod arguments;
 mod bench;

@@ -71,7 +71,8 @@ impl Network {
     /// Returns the network for connections to `endpoint`.
     ///
     /// # Errors
-    /// If the TLS files are invalid, or `tls` has settings although the endpoint's scheme is not `https`.
+    /// If the TLS files are invalid, if the settings of `tls` contradict each other, or if `tls` has settings although
+    /// the endpoint's scheme is not `https`.
     pub fn of(endpoint: &Endpoint, tls: &ClientTlsConfig) -> Result<Self, NetworkError> {
         let name = || endpoint.to_string();
         let bad = |problem| Err(NetworkError::Contradiction { endpoint: name(), problem });

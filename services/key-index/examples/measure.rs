@@ -5,8 +5,8 @@
 //! cargo run --release -p key-index --example measure -- [MILLION_KEYS=10] [ROUNDS=5] [ROWS_A_KEY=1]
 //! ```
 //!
-//! Every figure comes from the CPU time of one core, and is printed for each round to show its spread. Measurements of
-//! the limit and of the look-ups alternate.
+//! Rates and times come from the CPU time of one core. All of them but the rate of hashing are printed for each round,
+//! to show their spread. Measurements of the limit and of the look-ups alternate.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! line  0 …              a bucket each: the ten (or seven) entries with the lowest tags
-//! line 57 … (wide: 56)   the other entries of all buckets of the page, bucket after bucket, ten to a line
+//! line 57 … (wide: 56)   the other entries of all buckets of the page, bucket after bucket, ten (or seven) to a line
 //! ```
 //!
 //! A look-up reads its bucket's line. If the bucket overflows and the tag is not below the highest one of the line, it

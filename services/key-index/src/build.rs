@@ -13,10 +13,12 @@ use crate::fill::Fill;
 use crate::geometry::{FormName, Geometry};
 use crate::line::{Form, Narrow, Wide};
 
-/// The maximum of scratch memory for building a run, in bytes. Up to 16 million rows take one pass over the hashes.
+/// The maximum of scratch memory for building a run, in bytes. Up to 16 million rows are distributed in one pass over
+/// the hashes.
 pub const SCRATCH_BYTES_MAX: usize = 256 << 20;
 
-/// The average number of entries in a slice: 32 KiB, which a first-level cache holds.
+/// The minimum average number of entries in a slice, if a run has several slices: 32 KiB, which a first-level cache
+/// holds. The average is less than twice this, unless [`SLICE_BITS_MAX`] limits the number of slices.
 const SLICE_ENTRIES: u64 = 2_048;
 
 /// The maximum number of slices is 2 to this power. With more, distributing waits for address translation.

@@ -50,7 +50,8 @@ pub enum KeyIndexError {
         /// The version that this crate reads.
         known: u32,
     },
-    /// The head of a persisted run is damaged, or the file is no persisted run.
+    /// The head of a persisted run is damaged, its file has another length or other contents than the head says, or the
+    /// file is no persisted run.
     #[error("not a usable key index: {reason}")]
     CorruptHead {
         /// The reason why the head is invalid.

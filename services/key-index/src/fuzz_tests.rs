@@ -123,7 +123,8 @@ fn fuzz_persisted_runs() {
     assert!(refused > accepted / 20 && accepted > refused / 20, "{refused} {accepted}");
 }
 
-/// Looks keys up in a run that is accepted although its bytes were changed, and merges it. Nothing may panic.
+/// Looks keys up in a run that was accepted, although its bytes may have been changed, and merges it. Nothing may
+/// panic.
 fn use_it(run: Run, rng: &mut StdRng) {
     let entries: Vec<(u64, u32)> = run.hashes().collect();
     assert_eq!(entries.len() as u64, run.entries());

@@ -46,7 +46,7 @@ pub struct Head {
     pub checksums: Vec<u32>,
 }
 
-/// What a head says of its run, as far as others have to know it.
+/// The facts in the head of a run that callers of this crate need.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadFacts<'a> {
     /// The data files that the run covers.
@@ -58,7 +58,7 @@ pub struct HeadFacts<'a> {
 }
 
 impl Head {
-    /// Returns what the head says of the run.
+    /// Returns the head's facts about the run: its files, seed and key type.
     pub fn facts(&self) -> HeadFacts<'_> {
         HeadFacts { files: self.files.list(), seed: self.seed, key_type: self.key_type }
     }

@@ -1,9 +1,9 @@
 //! Merges runs without the key column.
 //!
 //! Each run gives its entries in the order of their hashes, so merging is one pass over all runs. A run from which
-//! files are dropped is read once more before, to count its entries. It takes the memory of the new run; the old ones
-//! are only read. The new run keeps as many bits of each hash as the old run that keeps the fewest, or fewer if its own
-//! lines hold fewer.
+//! files are dropped is read once more before, to count its entries. Merging takes the memory of the new run; the old
+//! ones are only read. The new run keeps as many bits of each hash as the old run that keeps the fewest, or fewer if
+//! its own lines hold fewer.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

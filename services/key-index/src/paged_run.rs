@@ -96,7 +96,7 @@ impl PagedRun {
         size_of_val(&self.checksums[..]) + begins + self.files.ram_bytes() + self.name.len()
     }
 
-    /// Returns the range of the file that is the page.
+    /// Returns the range of a page in the file, in bytes.
     pub fn bytes_of(&self, page: u32) -> Range<u64> {
         let start = self.head_bytes + u64::from(page) * PAGE_BYTES as u64;
         start..start + PAGE_BYTES as u64

@@ -1,7 +1,7 @@
 //! Opens a persisted run whose pages stay in its file.
 //!
-//! The caller reads the head, and each page of spilled entries once, whose first entry is kept. Pages of buckets are
-//! checked when look-ups read them.
+//! The caller reads the head, and each page of spilled entries once. The first entry of each of these pages is kept in
+//! memory. Pages of buckets are checked when look-ups read them.
 
 use std::ops::Range;
 
@@ -46,7 +46,7 @@ impl Paging {
         Ok(Self { name: name.to_owned(), head, head_bytes, spill_begins, last })
     }
 
-    /// Returns what the head says of the run.
+    /// Returns the head's facts about the run: its files, seed and key type.
     pub fn facts(&self) -> HeadFacts<'_> {
         self.head.facts()
     }

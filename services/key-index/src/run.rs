@@ -26,7 +26,7 @@ impl Run {
     /// [`KeyHasher`] with `seed`. Rows of earlier files are found first: give newer files first.
     ///
     /// # Errors
-    /// If there are too many rows, or not as many hashes as rows.
+    /// If there are too many rows, not as many hashes as rows, or if the path of a file is too long.
     pub fn build(
         seed: u64,
         key_type: KeyType,
@@ -103,7 +103,7 @@ impl Run {
     /// Returns the memory that the run takes:
     ///
     /// ```text
-    /// 4,096 × pages  +  12 × spilled entries, if any + 4 × (pages + 1)  +  52 × files + their paths
+    /// 4,096 × pages  +  12 × spilled entries, if any + 4 × (pages + 1)  +  36 × files + their paths
     ///
     /// pages = entries / 528, rounded up (wide lines, for fewer than 2.4 million keys: / 345); at least 1
     /// ```

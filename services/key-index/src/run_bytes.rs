@@ -115,7 +115,7 @@ impl Loading {
         Ok(Self { head, lines, spilled, checked: Checked::default(), pages: 0 })
     }
 
-    /// Returns what the head says of the run.
+    /// Returns the head's facts about the run: its files, seed and key type.
     pub fn facts(&self) -> HeadFacts<'_> {
         self.head.facts()
     }

@@ -49,7 +49,8 @@ enum Candidate {
 
 impl RunSet {
     /// Chooses the runs for a version with these data files: the largest ones first, and only runs with a file that no
-    /// larger one covers. If two cover equally many rows, the one in memory comes first.
+    /// larger one covers; at most [`RUNS_MAX`] in memory, and as many paged ones. If two cover equally many rows, the
+    /// one in memory comes first.
     ///
     /// # Errors
     /// If runs differ in their seed or the type of their keys.
@@ -112,7 +113,7 @@ impl RunSet {
         &self.paged[id.run].run
     }
 
-    /// Returns the version's files that no run covers. Their rows must be found in another way.
+    /// Returns the version's files that none of the set's runs covers. Their rows must be found in another way.
     pub fn uncovered(&self) -> &[DataFile] {
         &self.uncovered
     }
@@ -231,8 +232,9 @@ impl<R> Probed<R> {
 
 impl Probed<PagedRun> {
     /// Calls `each` for every entry that has the hash, until `each` breaks: with the entry's row, or with `None` if
-    /// look-ups do not return the rows of its file. Returns whether `pages` has all pages that this needs. `number` is
-    /// the run's position among the paged runs.
+    /// look-ups do not return the rows of its file. Returns false if `pages` lacks a page that this needs, or if the
+    /// spilled entries of the hash are on more pages than a look-up reads. `number` is the run's position among the
+    /// paged runs.
     fn each(
         &self,
         number: usize,

@@ -11,8 +11,8 @@ use lake::{FilePath, LakeError};
 
 use crate::run_file::{RunFile, RunFileError, RunFiles};
 
-/// The maximum number of bytes of spilled entries that are read at once. Opening a run takes this much memory besides
-/// the head.
+/// The maximum number of bytes of spilled entries that are read at once. Opening a run takes at most this much memory
+/// besides the head.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// A run whose head is about to be read.
@@ -86,7 +86,7 @@ impl PagedReader {
 }
 
 impl PagedHead {
-    /// Returns what the head says of the run.
+    /// Returns the head's facts about the run: its files, seed and key type.
     pub fn facts(&self) -> HeadFacts<'_> {
         self.paging.facts()
     }

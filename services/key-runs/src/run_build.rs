@@ -28,7 +28,7 @@ pub enum BuildError {
     /// The key column can't be read.
     #[error("the key column can't be read: {0}")]
     Table(#[from] LakeError),
-    /// The run or its keys do not fit each other: a defect.
+    /// No run can be made of these data files and keys: a defect.
     #[error("the key index: {0}")]
     Index(#[from] KeyIndexError),
     /// The computation panicked: a defect.

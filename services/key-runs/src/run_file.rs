@@ -32,7 +32,7 @@ pub enum RunFileError {
     /// The store does not answer, or refuses.
     #[error(transparent)]
     Table(#[from] LakeError),
-    /// The file is damaged, or no run of a known format.
+    /// The file is damaged, or is not a run of a known format.
     #[error(transparent)]
     Refused(#[from] KeyIndexError),
 }
@@ -137,7 +137,7 @@ impl RunReader {
 }
 
 impl RunHead {
-    /// Returns what the head says of the run.
+    /// Returns the head's facts about the run: its files, seed and key type.
     pub fn facts(&self) -> HeadFacts<'_> {
         self.loading.facts()
     }

@@ -28,7 +28,8 @@ pub struct RunsSummary {
     pub bytes: u64,
     /// The number of runs that this call writes. The others were there before.
     pub written: usize,
-    /// The number of files that were deleted, because other runs replace them, or no version has their data files.
+    /// The number of files that were deleted, because they are damaged, other runs replace them, or no version has
+    /// their data files.
     pub deleted: usize,
     /// The duration.
     pub took: Duration,
@@ -41,10 +42,11 @@ pub struct RunsSummary {
 /// undamaged. Small runs are merged. `progress` must not block.
 ///
 /// It takes the memory of all runs (about 8 bytes for each row), and 28 bytes more for each row of the largest data
-/// file without a run. It may be interrupted at any time: files are deleted last.
+/// file without a run, or of several small ones that get a run together. It may be interrupted at any time: files are
+/// deleted last.
 ///
 /// # Errors
-/// `ColumnNotFound`, `UnsupportedType`, and those of the store.
+/// `ColumnNotFound`, `UnsupportedType`, those of the store, and `Internal` for a defect.
 pub async fn write_runs(
     lake: &Lake,
     uri: &str,
@@ -99,7 +101,7 @@ struct RunWriter<'a, P> {
     /// The data files that the runs must cover.
     wanted: HashSet<DataFile>,
     progress: P,
-    /// The runs that cover them.
+    /// The runs that cover data files of `wanted`.
     held: Vec<HeldRun>,
     /// The files that are not used: the name of each, and the data files that it covers, none if it is damaged.
     unused: Vec<(String, Vec<DataFile>)>,
@@ -274,7 +276,8 @@ impl<P: Fn(IndexProgress)> RunWriter<'_, P> {
         Ok(total)
     }
 
-    /// Deletes unused files, unless some version has a data file that only they cover. Returns their number.
+    /// Deletes unused files, unless some version has, or may have, a data file that only they cover. Returns their
+    /// number.
     async fn delete_unused(&mut self) -> Result<usize> {
         let unused = std::mem::take(&mut self.unused);
         let covered: HashSet<&DataFile> = self.held.iter().flat_map(|it| it.run.files()).collect();
@@ -294,8 +297,8 @@ impl<P: Fn(IndexProgress)> RunWriter<'_, P> {
         Ok(obsolete.len())
     }
 
-    /// Removes from `doubtful` the files with a data file that some version has. Returns whether all versions could be
-    /// opened.
+    /// Removes from `doubtful` the files with a data file that some version has. Returns false if a version that still
+    /// exists could not be opened.
     async fn retain_unneeded(
         &mut self,
         doubtful: &mut Vec<(String, Vec<DataFile>)>,

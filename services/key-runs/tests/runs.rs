@@ -181,7 +181,7 @@ async fn runs_of_another_column_stay_while_it_has_its_files() {
     place.assert_covered().await;
 }
 
-/// Returns the warnings of a call that writes one run anew after all files were changed by `damage`.
+/// Returns the warning of a call that writes one run anew after all files were changed by `damage`.
 async fn repaired(damage: impl Fn(&mut Vec<u8>)) -> String {
     let place = Place::new().await;
     place.write_runs().await;

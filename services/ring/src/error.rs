@@ -14,7 +14,7 @@ pub enum ReadError {
     /// Refused: the queue is full. The caller should shed the request.
     #[error("the read queue is full: {queue_max} reads are waiting")]
     Full {
-        /// Maximum length of the queue, in reads.
+        /// Maximum length of the queue, in reads; for an owned read, in transfers.
         queue_max: usize,
     },
     /// Refused: the ring was started without this drive.
@@ -54,14 +54,14 @@ pub enum ReadError {
         /// The slab's length in bytes.
         end: u64,
     },
-    /// The kernel reported a permanent error, or only transient errors until the attempts were used up.
+    /// The kernel reported a permanent error, or the operation made no progress until its attempts were used up.
     #[error("reading drive {} at offset {} failed: {} ({fault})", drive.0, offset.0, errno_text(*errno))]
     Io {
         /// The drive.
         drive: DriveNo,
         /// The offset at which the operation began.
         offset: ByteOffset,
-        /// The errno that the kernel reported, positive.
+        /// The errno, positive: the kernel's, or EIO if the kernel transferred too little or too much.
         errno: i32,
         /// The class of the errno.
         fault: DriveFault,
@@ -130,14 +130,15 @@ pub enum WriteError {
         /// The offset at which the operation began.
         offset: ByteOffset,
     },
-    /// The kernel reported an error. The range may now hold old bytes, new bytes or a mixture.
+    /// The kernel reported an error, or the operation made no progress until its attempts were used up. The range may
+    /// now hold old bytes, new bytes or a mixture.
     #[error("writing drive {} at offset {} failed: {} ({fault})", drive.0, offset.0, errno_text(*errno))]
     Io {
         /// The drive.
         drive: DriveNo,
         /// The offset at which the operation began.
         offset: ByteOffset,
-        /// The errno that the kernel reported, positive.
+        /// The errno, positive: the kernel's, or EIO if the kernel transferred too little or too much.
         errno: i32,
         /// The class of the errno.
         fault: DriveFault,

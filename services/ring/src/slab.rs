@@ -1,8 +1,9 @@
 //! The file or block device that holds a drive's extents.
 //!
-//! Opening a slab detects most problems that would otherwise appear later. It allocates the file's full size, tests
-//! O_DIRECT by reading and writing the first sector, and takes an exclusive lock (flock), which keeps other processes
-//! away as long as any clone exists. It also finds out the queue depth of the drive.
+//! Opening a slab detects most problems that would otherwise appear later. It allocates the file's full size if one is
+//! configured, tests O_DIRECT by reading the first sector and, unless the slab is read-only, writing it back, and takes
+//! an exclusive lock (flock), which keeps other processes away as long as any clone exists. It also finds out the queue
+//! depth of the drive.
 
 use std::fs::{File, Metadata, Permissions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
@@ -76,7 +77,7 @@ impl SlabFile {
     ///
     /// # Errors
     ///
-    /// See [`SlabError`]. A file that this call created is removed again.
+    /// See [`SlabError`]. A file that this call created is removed again, unless another process has locked it by then.
     pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> Result<Self, SlabError> {
         let path = path.as_ref();
         if let Some(bytes) = options.size
@@ -229,7 +230,7 @@ impl SlabFile {
     /// Fills `buf` from `offset`, on the calling thread. Meant for reading a slab before a ring is started on it.
     ///
     /// # Errors
-    /// The error of the drive, or `UnexpectedEof` if the range extends past the slab's end.
+    /// The error of the drive, or `UnexpectedEof` if the range extends past the end of the file or device.
     pub fn read_at(&self, offset: ByteOffset, buf: &mut AlignedBuf) -> io::Result<()> {
         match &self.0.medium {
             Medium::File(file) => file.read_exact_at(buf, offset.0),

@@ -34,9 +34,9 @@ counters! {
     reads_discarded,
     /// Reads that were given a slot.
     reads_submitted,
-    /// Reads that succeeded.
+    /// Reads that succeeded while their sink existed.
     reads_completed,
-    /// Reads that failed.
+    /// Reads that failed while their sink existed.
     reads_failed,
     /// Reads that ended, successfully or not, after their sink was dropped.
     reads_orphaned,

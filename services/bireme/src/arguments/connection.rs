@@ -10,7 +10,7 @@ use client::{ClientTlsConfig, Endpoint, Network};
 use super::duration::parse_duration;
 use crate::error::{CliError, Result};
 
-/// The time limit of a request if --timeout is not given.
+/// The time limit of a request if --timeout is not given, for all commands but `tune` and `warm`, which then have none.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// The flags that name the query node and say how to connect to it.

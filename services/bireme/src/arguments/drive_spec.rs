@@ -23,8 +23,8 @@ impl FromStr for DriveSpec {
         let whole = || Self { path: text.into(), size: None };
         let spec = match text.rsplit_once(':') {
             Some((_, "")) => return Err("there is no size after `:`; write it like 64GiB".into()),
-            // The name of an existing drive may have a colon, as in /dev/disk/by-path. In the name of a new file, a
-            // colon begins the size.
+            // The name of an existing drive may have a colon, as in /dev/disk/by-path. In the name of a new file, the
+            // last colon begins the size, unless a `/` follows it.
             Some((path, size)) if !size.contains('/') && !Path::new(text).exists() => {
                 let size = parse_size(size).map_err(|expected| {
                     format!("`{size}` is not a size, and no drive has that name; {expected}")

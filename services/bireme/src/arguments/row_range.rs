@@ -2,7 +2,7 @@
 
 use wire::fetch::RowRange;
 
-/// Parses `A..B`, `A..` or `..B`: half-open, counted from 0.
+/// Parses `A..B`, `A..`, `..B` or `..`: half-open, counted from 0.
 pub fn parse_row_range(text: &str) -> Result<RowRange, String> {
     let form =
         || "write it A..B, half-open and counted from 0; A.. goes to the table's end".to_owned();

@@ -41,7 +41,8 @@ impl StorageArgs {
 /// Reads the secret options of the object stores in `folder`, if there is one.
 ///
 /// # Errors
-/// Fails if the folder or one of its files can't be used, or if an option in it is in `storage` too.
+/// Fails if the folder or one of its files can't be used, if no object store knows an option in it, if an option in it
+/// is in `storage` too, or for an endpoint with a user name.
 pub fn secret_options(
     folder: Option<&Path>,
     storage: &HashMap<String, String>,

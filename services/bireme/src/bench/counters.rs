@@ -4,8 +4,9 @@ use client::query::StatusResponse;
 use wire::fetch::{Core, DescribeResponse};
 use wire::query::IoNode;
 
-/// If the CPU times that both tiers report differ by less than this, in microseconds, both tiers are taken to be one
-/// process. The CPU times of one process differ a little, because the tiers are asked one after the other.
+/// If there is one I/O node, and the CPU times that both tiers report differ by less than this, in microseconds, both
+/// tiers are taken to be one process. The CPU times of one process differ a little, because the tiers are asked one
+/// after the other.
 const SAME_PROCESS_US: u64 = 100_000;
 
 /// Counters of the I/O nodes together, and of the query node.

@@ -25,7 +25,7 @@ pub struct FetchPlan {
     pub batch_rows: usize,
     /// The table's URI, as the I/O node serves it.
     pub uri: String,
-    /// The columns to fetch; if empty, all but vectors and blobs.
+    /// The columns to fetch; if empty, all but vectors and blobs, or with `rerank` the vector column.
     pub columns: Vec<String>,
     /// If given, the I/O node scores the rows and returns only this many, the nearest ones.
     pub rerank: Option<u32>,

@@ -61,7 +61,8 @@ impl BenchKeys {
     /// Draws keys of `column` from the table.
     ///
     /// # Errors
-    /// If no key was drawn, or if absent keys can't be made for the column's type.
+    /// If no key was drawn, or if keys of the column's type can't be sorted, or absent ones can't be made, as
+    /// `distribution` requires. Also the query node's fault if it can't read the sample.
     pub async fn draw(
         target: &Target,
         column: &str,
@@ -117,7 +118,7 @@ impl BenchKeys {
     }
 }
 
-/// Returns as many keys of the same type as `keys` has, chosen so that it is very unlikely that a row has one of them.
+/// Returns as many keys as `keys` has, of the same type, chosen so that a row is very unlikely to have one of them.
 fn absent(keys: &ArrayRef) -> ArrowResult {
     let len = keys.len();
     let absent: ArrayRef = match keys.data_type() {

@@ -108,7 +108,7 @@ pub struct Measured {
 /// Applies the load to the endpoint. `watch` is the node whose queues are sampled.
 ///
 /// # Errors
-/// If all requests failed, their first fault. Also fails if a task of the load ended early.
+/// If all requests failed, the fault of one of them. Also fails if a task of the load ended early.
 pub async fn apply_load<W: Workload>(
     load: &LoadArgs,
     watch: Watch,

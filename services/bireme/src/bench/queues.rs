@@ -1,4 +1,5 @@
-//! Samples the queues between the stages under load: where a queue grows, the stage behind it is the bottleneck.
+//! Samples the queues between the stages under load: where a queue grows, the stage that takes from it is the
+//! bottleneck.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,8 @@ const SAMPLES_MAX: usize = 100_000;
 pub struct Queues {
     /// Seconds since the load began.
     pub seconds: f64,
-    /// Requests that wait on the query node, in the longer of its two admission queues; `None` if the load goes to an
-    /// I/O node alone.
+    /// Requests that wait on the query node, in the longest of its admission queues; `None` if the load goes to an I/O
+    /// node alone.
     pub searches_waiting: Option<u64>,
     /// Pieces of rows that wait for a read on the I/O nodes.
     pub pieces_waiting: u64,

@@ -45,7 +45,7 @@ pub struct Report {
     pub latency_us: Option<Latency>,
     /// Requests that failed, by reason.
     pub errors: BTreeMap<&'static str, u64>,
-    /// The message of the first failure.
+    /// The message of one of the failures, which need not be the earliest.
     pub first_error: Option<String>,
     /// Requests started more than 1 ms after they were due.
     pub late: u64,

@@ -86,7 +86,8 @@ impl Queries {
         })
     }
 
-    /// Returns a random query. For hybrid searches, also returns the words whose results are fused with the query's.
+    /// Returns a random query, or `None` for searches by a filter alone. For hybrid searches, also returns the words
+    /// whose results are fused with the query's.
     fn next(&self, random: &mut StdRng) -> (Option<By>, Option<Text>) {
         let near = |vectors: &QueryVectors, random: &mut StdRng| {
             Some(By::Vector(Vector { values: vectors.next(random) }))

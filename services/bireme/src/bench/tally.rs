@@ -128,7 +128,8 @@ impl Tally {
         &self.errors
     }
 
-    /// Returns the first failure.
+    /// Returns the first failure. Merging keeps the first failure of one of the tallies, which need not be the
+    /// earliest.
     pub fn first_fault(&self) -> Option<&Fault> {
         self.first_fault.as_ref()
     }

@@ -137,7 +137,7 @@ impl IndexArgs {
     }
 }
 
-/// Builds the indexes one after another.
+/// Builds the indexes one after another, then writes the key runs.
 pub async fn run(args: IndexArgs, out: &mut Output) -> Result<()> {
     let stop = Stop::default();
     let lake = Lake::new(LakeOptions {
@@ -174,8 +174,9 @@ async fn build_all(lake: &Lake, stop: &Stop, args: &IndexArgs, out: &mut Output)
     }
 }
 
-/// Returns the column whose key runs are to be written, or `None` if none are. Also checks this column and `--key`
-/// before any index is built, because building may take long.
+/// Returns the column whose key runs are to be written, or `None` if none are. Fails before any index is built, because
+/// building may take long: if the column of `--key` can't be the key, or if `--key-runs` is given without `--key` and
+/// the table records no key column.
 async fn runs_column(lake: &Lake, args: &IndexArgs) -> Result<Option<String>> {
     if args.key.is_none() && !args.key_runs {
         return Ok(None);

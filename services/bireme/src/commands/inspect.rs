@@ -36,7 +36,8 @@ pub struct InspectArgs {
     segments: bool,
 }
 
-/// Prints the slab's contents. Fails if a journal can't be read, or if a sector that was verified is wrong.
+/// Prints the slab's contents. Fails if the slab can't be opened, if a journal can't be read, or if `--verify` finds a
+/// sector that is wrong or can't be read.
 pub fn run(args: &InspectArgs, out: &mut Output) -> Result<()> {
     let slab = Inspection::open(&args.drive)?;
     let bad = args.verify.then(|| verify(&slab, out));

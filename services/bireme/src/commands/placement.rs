@@ -101,7 +101,7 @@ fn percent(part: f64, all: f64) -> String {
     format!("{percent:.2} %")
 }
 
-/// Lists the runs of chunks with their owners, in the table's order.
+/// Lists the ranges of chunks with their owners, ordered by fragment and first chunk.
 fn chunks_text(placed: &PlacementResponse) -> TextTable {
     let mut text = TextTable::new([
         ("fragment", Align::Right),

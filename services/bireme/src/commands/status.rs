@@ -162,7 +162,7 @@ fn report(status: &StatusResponse, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether a node waits for its hit ratio: it answers and has warmed, but is not ready yet.
+/// Returns whether a node waits for its hit ratio: it answers, has warmed and is not draining, but is not ready yet.
 fn waits_for_hits(node: &IoNode) -> bool {
     let is_warm = node.start_warms.iter().all(|warm| warm.done);
     node.reachable && !node.ready && is_warm && node.state() != MemberState::Draining

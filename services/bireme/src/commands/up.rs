@@ -288,7 +288,8 @@ fn plan_slab(folder: &CacheFolder, asked: Option<ByteSize>, served: &Served) -> 
     Ok(slab)
 }
 
-/// Converts an error of the I/O node. If flags of this command can fix the error, the message names them.
+/// Converts an error of the I/O node. Adds a hint if flags of this command can fix the error, or if the message names a
+/// flag that only `bireme io` has.
 fn io_fault(error: NodeError, slab: &Slab) -> CliError {
     match &error {
         NodeError::Slab(SlabError::InUse { path }) if *path == slab.path => {

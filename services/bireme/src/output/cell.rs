@@ -12,8 +12,8 @@ const ELEMENTS_SHOWN: usize = 3;
 /// The number of bytes of a binary value that are shown.
 const BYTES_SHOWN: usize = 8;
 
-/// Returns the value at `row` without control characters. Long vectors of floats and long binaries are shown by their
-/// beginning and length.
+/// Returns the value at `row` without control characters. Long vectors of floats and long values of the types `Binary`
+/// and `LargeBinary` are shown by their beginning and length.
 pub fn cell(array: &ArrayRef, row: usize) -> String {
     if array.is_null(row) {
         return "null".into();

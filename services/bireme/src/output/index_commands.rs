@@ -52,7 +52,7 @@ pub fn index_commands(
     commands.iter().map(|options| format!("bireme index --table {uri}{options}")).collect()
 }
 
-/// Returns the flags for those settings of a vector index that differ from the defaults.
+/// Returns the flags for the kind and the metric of a vector index, as far as they differ from the defaults.
 fn settings_of(index: &IndexInfo) -> String {
     let mut settings = String::new();
     if let Ok(kind) = index.kind.parse::<VectorIndexKind>()

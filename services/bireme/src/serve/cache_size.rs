@@ -10,7 +10,7 @@ const CACHE_BYTES_MIN: u64 = 256 << 20;
 /// The largest default, in bytes. More of a laptop's disk is used only on request.
 const CACHE_BYTES_MAX: u64 = 4 << 30;
 
-/// Sizes are multiples of this, in bytes: the size of a segment.
+/// Sizes are multiples of this, in bytes: the maximum size of a segment.
 const UNIT_BYTES: u64 = 64 << 20;
 
 /// Returns twice the size of `tables`, within the limits, or the maximum if a size is not known. Rows take more space

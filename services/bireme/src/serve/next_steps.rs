@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::output::shell_word;
 
-/// The number of commands that are shown.
+/// The maximum number of commands that are shown.
 const STEPS: usize = 3;
 
 /// The facts about a table from which the suggested commands are made.
@@ -20,7 +20,7 @@ pub struct TableFacts {
     pub has_vector: bool,
 }
 
-/// Returns three commands of `program` to try on the table, the most instructive first.
+/// Returns at most three commands of `program` to try on the table, the most instructive first.
 pub fn next_steps(facts: &TableFacts, program: &str, endpoint: Option<&str>) -> Vec<String> {
     let name = shell_word(&facts.name);
     let mut steps = Vec::new();

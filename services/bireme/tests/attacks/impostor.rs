@@ -40,7 +40,7 @@ pub struct Impostor {
     true_node: Arc<Mutex<Option<String>>>,
     /// The schema of the forged rows: columns of text.
     schema: SchemaRef,
-    /// The calls so far, by pretence.
+    /// The calls of Fetch and Describe so far, by pretence.
     calls: Arc<Mutex<BTreeMap<&'static str, usize>>>,
     /// Messages that callers have sent on streams.
     messages: Arc<Mutex<usize>>,
@@ -69,7 +69,7 @@ impl Impostor {
         *self.messages.lock().unwrap()
     }
 
-    /// Returns the number of calls.
+    /// Returns the number of calls of Fetch and Describe.
     pub fn calls(&self) -> usize {
         self.calls.lock().unwrap().values().sum()
     }

@@ -19,7 +19,7 @@ fn head(length: usize) -> String {
     format!("POST /v1/table/words/query/ HTTP/1.1\r\nHost: node\r\nContent-Length: {length}\r\n")
 }
 
-/// Sends a query, and returns the answer's first line and its end.
+/// Sends a query, and returns the whole answer, with its head.
 fn answer(node: SocketAddr, body: &str) -> String {
     let mut stream = TcpStream::connect_timeout(&node, PATIENCE).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

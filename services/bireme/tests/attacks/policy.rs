@@ -208,7 +208,7 @@ impl Caller {
         answer.map(drop).map_err(fault)
     }
 
-    /// Calls each rpc that names a table. Returns the first answer of each.
+    /// Calls each rpc that names a table, except Lookup. Returns the first answer of each.
     async fn each_call_of(&self, table: &str) -> [(&'static str, Result<(), Fault>); 8] {
         let table = table.to_owned();
         let search = SearchRequest {
@@ -245,7 +245,7 @@ impl Caller {
         ]
     }
 
-    /// Calls every rpc. Returns the first answer of each.
+    /// Calls every rpc except Lookup. Returns the first answer of each.
     async fn each_call(&self, table: &str) -> Vec<(&'static str, Result<(), Fault>)> {
         let mut answers = Vec::from(self.each_call_of(table).await);
         let mut service = self.service.clone();

@@ -172,7 +172,7 @@ fn a_full_filesystem_is_reported_and_rows_stay_right() {
     let printed = String::from_utf8(status.stdout).unwrap();
     assert!(printed.contains("takes no more writes"), "{printed}");
 
-    // The exit code shows a node that is gone.
+    // The exit code of `status` tells that a node is gone.
     drop(node);
     names(&["status", "--endpoint", endpoint], 4, "1 of 1 I/O node did not answer");
 }

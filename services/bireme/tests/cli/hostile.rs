@@ -61,7 +61,7 @@ async fn connect(io: &IoProcess) -> Channel {
     endpoint.initial_stream_window_size(4096).connect().await.unwrap()
 }
 
-/// Requests more than its window has room for, and reads nothing.
+/// Requests more than the receive window of `channel` has room for, and reads nothing.
 async fn slow_reader(channel: Channel, uri: String, number: u64) -> Option<impl Sized> {
     let kind = |kind| FetchRequest { kind: Some(kind) };
     let columns = vec!["words".into()];

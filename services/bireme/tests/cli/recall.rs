@@ -46,7 +46,7 @@ fn a_curve_is_measured_kept_described_and_used() {
     assert_eq!(measured[0]["request"]["recall"], 0.9);
     up.names(&["search", "words", "--like", "x", "--recall", "2"], 2, "between 0 and 1");
 
-    // Questions from a file; the output replaces the earlier one.
+    // A file with too many questions is refused.
     let asked = up.folder.path().join("asked.parquet");
     let asked = text(&asked);
     std::fs::copy(crate::sample(), asked).unwrap();

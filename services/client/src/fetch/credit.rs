@@ -6,8 +6,8 @@ use std::time::Duration;
 use scheduler::Flow;
 use tokio::time::Instant;
 
-/// A flow counts as active while it has outstanding rows, and for this long after its latest batch was sent, so that it
-/// keeps its share between its batches.
+/// A flow counts as active while it has outstanding rows, and for at least this long after its latest batch was sent,
+/// so that it keeps its share between its batches.
 const ACTIVE: Duration = Duration::from_secs(5);
 
 /// The maximum number of outstanding rows of a stream, and their present number.

@@ -49,7 +49,7 @@ pub(super) enum Lookup {
     Known(u32),
     /// The projection must be opened with this handle, after `evicted` (if any) has been closed.
     New { handle: u32, evicted: Option<u32> },
-    /// The maximum number of projections is open, and all are in use.
+    /// The maximum number of projections is open or being opened, and none of them can be closed.
     Full,
 }
 

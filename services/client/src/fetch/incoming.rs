@@ -33,8 +33,8 @@ pub(super) struct Incoming {
 
 impl Incoming {
     /// Begins a stream that sends `requests`. Large replies use memory from `buffers`. With a proof, the node has to
-    /// prove that it knows the secret too. Until then, the node is sent only this side's proof, and nothing that it
-    /// sends is read.
+    /// prove that it knows the secret too. Until then, the node is sent only this side's proof, and only the headers of
+    /// its response are read.
     pub async fn begin(
         mut channel: Channel,
         requests: mpsc::Receiver<FetchRequest>,

@@ -12,9 +12,9 @@
 //!
 //! Invariants:
 //! - The rows outstanding on a stream never exceed its credit.
-//! - Each flow (the callers under one grant) gets credit in proportion to its weight, and callers of a flow get it in
-//!   the order of their arrival. While several flows are active, a flow that has used its share of the credit gets no
-//!   more, so that one flow cannot use up the credit of the others.
+//! - Each flow (the callers under one grant) gets credit in proportion to its weight, and callers of a flow with the
+//!   same priority get it in the order of their arrival. While several flows are active, a flow that has used its share
+//!   of the credit gets no more, so that one flow cannot use up the credit of the others.
 //! - Every batch is answered exactly once, unless its caller is gone.
 //! - A dropped future cancels its batch.
 //! - If a stream breaks, its batches fail with `NODE_UNAVAILABLE`, and each is tried once more, because batches are

@@ -140,7 +140,8 @@ impl FetchClient {
     /// Opens a projection. One that was opened before is returned from a cache.
     ///
     /// # Errors
-    /// The node's fault for the table, version or columns, or an error of [`ready`](Self::ready).
+    /// The node's fault for the table, version or columns, `OVERLOADED` if a stream has the maximum number of
+    /// projections open and all are in use, or an error of [`ready`](Self::ready).
     pub async fn open(
         &self,
         table: TableVersion<'_>,
@@ -162,7 +163,7 @@ impl FetchClient {
     /// Opens a file of a table. Its rows are the file's sectors, and the schema's metadata has the file's size.
     ///
     /// # Errors
-    /// The node's fault for the table or file, or an error of [`ready`](Self::ready).
+    /// The node's fault for the table or file, or the other errors of [`open`](Self::open).
     pub async fn open_file(
         &self,
         file: TableFile<'_>,
@@ -202,12 +203,13 @@ impl FetchClient {
     /// Fetches rows, or has the node score them.
     ///
     /// A fetch of more rows than the node accepts in one batch is split, and its replies are joined. A batch whose
-    /// stream breaks is tried once more, on another stream if there is one. Dropping the future cancels outstanding
-    /// batches.
+    /// stream breaks is tried once more, on another connected stream if there is one. Dropping the future cancels
+    /// outstanding batches.
     ///
     /// # Errors
-    /// `OVERLOADED` if too many batches wait, `DEADLINE_EXCEEDED`, `NODE_UNAVAILABLE` if the node cannot be reached, or
-    /// the node's fault for the batch.
+    /// `BAD_ARGUMENT` if `addrs` is empty, `OVERLOADED` if too many batches wait, `DEADLINE_EXCEEDED`,
+    /// `NODE_UNAVAILABLE` if the node cannot be reached, `INTERNAL` if a reply is damaged, or the node's fault for the
+    /// batch.
     pub async fn fetch(
         &self,
         projection: &Projection,

@@ -29,7 +29,7 @@ pub struct Reply {
 /// The trips of a fetch's batches, usually one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trips {
-    /// The fetch fitted one batch.
+    /// The fetch fitted into one batch.
     One(Trip),
     /// The fetch was split. The trips are in the order of their rows.
     Several(Vec<Trip>),

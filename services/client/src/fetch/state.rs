@@ -15,7 +15,8 @@ pub(super) enum LinkState {
     Connecting,
     /// Connected and welcomed.
     Up { batch_rows_max: usize },
-    /// The last attempt failed. Further attempts follow, but callers do not wait for them.
+    /// The last attempt failed, or its stream broke before the node had answered a request on it. Further attempts
+    /// follow, but callers do not wait for them.
     Down(Fault),
 }
 

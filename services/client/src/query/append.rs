@@ -34,7 +34,8 @@ pub struct Append {
 ///
 /// # Errors
 /// `COLUMN_NOT_FOUND` if the input lacks a column of keys; `BAD_ARGUMENT` if it already has a column that is to be
-/// appended, or has keys of a type that can't be looked up; the errors of [`Lookup::get`].
+/// appended, if its keys have a type that can't be looked up, or if a projection does not return its rows in Arrow; the
+/// errors of `input` and of [`Lookup::get`].
 pub fn append_columns(
     input: impl Stream<Item = Result<RecordBatch, Fault>>,
     appends: Arc<[Append]>,

@@ -1,4 +1,4 @@
-//! The calls to a query node, except Take.
+//! The calls to a query node, except Take and Lookup, which have files of their own.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -18,14 +18,14 @@ use super::rows::{read_rows, read_schema};
 /// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// At most k rows, best first, with `_rowaddr`, and with `_distance` or `_score` unless the search had only a
-    /// filter.
+    /// At most k rows, best first unless the search named another order, with `_rowaddr`, and with `_distance`,
+    /// `_score` or `_relevance_score` unless the search had only a filter.
     pub rows: RecordBatch,
     /// The version that was searched.
     pub version: u64,
     /// The stages and their times, if `explain` was requested.
     pub stages: Vec<Stage>,
-    /// Whether the vector was compared with every row that passes the filter, because there is no index.
+    /// Whether the vector was compared with every row that passes the filter, without an index.
     pub exhaustive: bool,
 }
 
@@ -133,7 +133,8 @@ impl QueryClient {
         Ok(steps.map(move |step| step.map_err(|status| this.fault_of(&status))).boxed())
     }
 
-    /// Fills a table's chunks. Returns a stream of progress reports. Dropping the stream cancels the Warm.
+    /// Fills a table's chunks, or blocks of its index files. Returns a stream of progress reports. Dropping the stream
+    /// cancels the Warm.
     pub async fn warm(
         &self,
         request: WarmRequest,

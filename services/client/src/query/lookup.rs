@@ -105,7 +105,7 @@ impl QueryClient {
     /// Opens a stream for look-ups of keys. Must be called within a Tokio runtime, which then reads the answers.
     ///
     /// # Errors
-    /// `NODE_UNAVAILABLE`, or the node's fault if it refuses the caller.
+    /// `NODE_UNAVAILABLE`, `INTERNAL` if the node's welcome is damaged, or the node's fault if it refuses the caller.
     pub async fn lookups(&self) -> Result<LookupClient, Fault> {
         let (commands, commanded) = mpsc::unbounded_channel();
         // The timeout is for each batch, not for the stream.

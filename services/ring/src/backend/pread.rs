@@ -1,8 +1,8 @@
 //! A pool of threads that takes io_uring's place.
 //!
 //! A request moves to a thread together with its buffer, and both come back with the completion. The ring's thread
-//! blocks on the pool only in `wait`. Completions that accumulate cause a single wake-up (by an eventfd), not one each.
-//! A pool belongs to one ring, so the pools of two cores share nothing.
+//! blocks on the pool only in `wait`, and when the pool is dropped. Completions that accumulate cause a single wake-up
+//! (by an eventfd), not one each. A pool belongs to one ring, so the pools of two cores share nothing.
 
 use std::collections::VecDeque;
 use std::io;

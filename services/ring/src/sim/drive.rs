@@ -44,8 +44,8 @@ impl SimDrive {
         }
     }
 
-    /// Undoes some of the completed writes that were not fsynced. For each sector, undoes its writes from the
-    /// last one backwards, up to a random one, which is kept.
+    /// Undoes some of the completed writes that were not fsynced. For each sector, undoes its writes from the last one
+    /// backwards: up to a random one, which is kept, or all of them.
     pub fn crash(&mut self, random: &mut SimRandom) {
         let mut kept = BTreeSet::new();
         for (_, at, before) in self.unsynced.drain(..).rev() {
