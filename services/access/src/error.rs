@@ -14,7 +14,7 @@ pub enum AccessError {
         /// The reason.
         source: io::Error,
     },
-    /// The file is not valid TOML, or has an unknown or missing key.
+    /// The file is not valid TOML, has an unknown or missing key, or has a value of the wrong type.
     #[error("{}: {problem}", path.display())]
     Syntax {
         /// The file.
@@ -67,7 +67,7 @@ causes! {
     Algorithm = "algorithm",
     /// The issuer does not have exactly one key that fits the token's `kid` and algorithm.
     UnknownKey = "unknown_key",
-    /// The issuer's keys could not be fetched.
+    /// The issuer's keys could not be read or fetched.
     Unavailable = "unavailable",
     /// The token was not signed by the issuer's key.
     BadSignature = "bad_signature",

@@ -18,7 +18,7 @@ use crate::rate::Taken;
 pub enum Permission {
     /// Read and describe the table.
     Read,
-    /// Fill the cache with the table.
+    /// Fill the cache with the table, and measure its recall curves.
     Warm,
     /// See where the table is placed, and the state of the nodes.
     Observe,

@@ -1,10 +1,10 @@
 //! Accepts connections on a thread of its own, and hands established connections to a node's cores.
 //!
-//! Handshakes are the only work that this thread does for clients. So a busy core does not delay new connections, and
-//! silent clients do not delay a core. A connection is established once its TLS handshake is done and its client has
-//! sent HTTP/2's preface, or first bytes that differ from it. Until then, it holds a descriptor and a task. The number
-//! of connections that are not established is bounded ([`Caps::waiting`](crate::Caps)): if there are too many, the
-//! oldest connection of the address with the most of them is closed to make room for the newest.
+//! To establish connections is the only work that this thread does for clients. So a busy core does not delay new
+//! connections, and silent clients do not delay a core. A connection is established once its TLS handshake is done and
+//! its client has sent HTTP/2's preface, or first bytes that differ from it. Until then, it holds a descriptor and a
+//! task. The number of connections that are not established is bounded ([`Caps::waiting`](crate::Caps)): if there are
+//! too many, the oldest connection of the address with the most of them is closed to make room for the newest.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};

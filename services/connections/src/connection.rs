@@ -43,8 +43,8 @@ impl Default for Lifetimes {
 }
 
 /// After the node's certificate was replaced, connections that were made with the earlier one end at times spread over
-/// this many milliseconds, so that clients do not all reconnect at once. Changed files are noticed within 10 s, so
-/// these connections have ended 20 s after the change, except for open streams.
+/// this many milliseconds, so that clients do not all reconnect at once. A change of the files is noticed within 10 s,
+/// and each core checks its connections every 5 s. So these connections begin to end within 25 s of the change.
 const REPLACED_WITHIN_MS: u64 = 10_000;
 
 /// The maximum number of watch streams (`Health/Watch`) of one connection. A client has one for each service.
@@ -176,9 +176,9 @@ impl Connection {
         self.lasting.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns a token that is cancelled when the connection is about to end because of its age, because it is idle, or
-    /// because it is no longer trusted. A stream that would outlast the grace then asks its client to open another
-    /// stream.
+    /// Returns a token that is cancelled when the connection is about to end because of its age, because it is idle,
+    /// because the node's certificate was replaced, or because it is no longer trusted. A stream that would outlast the
+    /// grace then asks its client to open another stream.
     pub fn retires(&self) -> CancellationToken {
         self.retires.clone()
     }
@@ -277,9 +277,9 @@ impl Connection {
         self.retires.cancel();
     }
 
-    /// Returns the time at which the connection ends because of its age, because a certificate expires, or because it
-    /// is idle. While the connection has a stream, the time may be too early, so the caller has to call this again at
-    /// that time.
+    /// Returns the time at which the connection ends because of its age, because a certificate expires, because the
+    /// node's certificate was replaced, or because it is idle. While the connection has a stream, the time may be too
+    /// early, so the caller has to call this again at that time.
     pub fn ends(&self) -> Instant {
         // If the connection has a stream, it may become idle soon, so the caller checks again after at most `idle_max`.
         let idle_since = self.idle_since().unwrap_or_else(Instant::now);

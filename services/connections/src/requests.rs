@@ -1,4 +1,4 @@
-//! Counts, bounds and times each request, between its connection and the services of the core.
+//! Counts each request of a connection, bounds its memory and its time, and passes it on to the services of the core.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Serves the connections of one core with hyper: HTTP/2, and HTTP/1.1 on nodes that have plain calls.
 //!
 //! A connection ends gracefully (GOAWAY, then its streams) when the node stops, when it reaches its maximum age, when
-//! one of its certificates expires or is revoked, and when it has had no stream for a long time. It ends at once when
-//! another connection needs its slot, or needs memory that this one holds while it is stalled.
+//! one of its certificates expires or is no longer trusted, when the node's certificate was replaced, when the reason
+//! for which one of its streams was admitted no longer holds, and when it has had no stream for a long time. It ends at
+//! once when another connection needs its slot, or needs memory that this one holds while it is stalled.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -177,7 +178,8 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamTasks {
     }
 }
 
-/// Begins to end the connections that are no longer trusted.
+/// Begins to end the connections that are no longer trusted, and those that were made with an earlier certificate of
+/// the node. Removes closed connections from `connections`.
 fn check_all(connections: &mut Vec<Weak<Connection>>) {
     connections.retain(|connection| connection.strong_count() > 0);
     let open = connections.iter().filter_map(Weak::upgrade);
@@ -214,8 +216,9 @@ impl Serving for HttpConnection {
     }
 }
 
-/// Serves one connection until it ends, or until it is ended by the node, its limits or an eviction. `stop` is
-/// cancelled when the node stops.
+/// Serves one connection until its client ends it, or until the node does: because the node stops, because the
+/// connection reaches a limit or is no longer trusted, or because another connection needs its slot or its memory.
+/// `stop` is cancelled when the node stops.
 async fn attend(
     mut serving: Pin<&mut impl Serving>,
     connection: &Connection,

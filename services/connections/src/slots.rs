@@ -70,7 +70,8 @@ impl Caps {
     }
 }
 
-/// The connection slots of a node. The lock is taken when a connection begins or ends.
+/// The connection slots of a node. The lock is taken when a connection begins, ends or is evicted, and when the counts
+/// are read, but not for requests.
 #[derive(Debug)]
 pub struct ConnectionSlots {
     caps: Caps,

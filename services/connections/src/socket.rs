@@ -1,8 +1,8 @@
 //! A socket that is accepted on one thread and served on another.
 //!
-//! tokio binds a socket to the runtime that first uses it. The accepting thread does the handshakes, so that no core
-//! waits for unknown clients. Then it detaches the socket from its runtime and hands it to a core, which attaches the
-//! socket to its own runtime. The TLS session stays as it is.
+//! tokio binds a socket to the runtime in which it is created. The accepting thread does the handshakes, so that no
+//! core waits for unknown clients. Then it detaches the socket from its runtime and hands it to a core, which attaches
+//! the socket to its own runtime. The TLS session stays as it is.
 
 use std::io;
 use std::pin::Pin;

@@ -146,7 +146,8 @@ impl MembershipError {
     }
 }
 
-/// Returns the message of a failed start: the error, with its source unless the error names it, and advice.
+/// Returns the message of a failed start: the error, with its source unless the error names it, and with advice if the
+/// source could not be read.
 fn startup_message(source_name: &str, error: &MembershipError) -> String {
     match error {
         // In practice the source is a file: a start does not fail on a DNS or Kubernetes source that is out of reach.

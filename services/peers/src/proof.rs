@@ -19,7 +19,8 @@ use crate::Secret;
 /// The header with the proof of a request, or the answer of a response.
 pub const PROOF_HEADER: &str = "bireme-peer-proof";
 
-/// The maximum difference between the clocks of two nodes. A proof is accepted for this long after its time.
+/// The maximum difference between the clocks of two nodes. A proof is accepted from this long before its time until
+/// this long after it.
 pub const CLOCK_SKEW_MAX: Duration = Duration::from_secs(30);
 
 /// The form of proofs, which comes first in the headers.

@@ -42,7 +42,7 @@ struct Shared {
     yields: Notify,
     /// Whether the background thread sleeps until no thread waits.
     sleeps: AtomicBool,
-    /// The tasks for which no thread waits.
+    /// The number of tasks for which no thread waits.
     tasks: AtomicUsize,
 }
 

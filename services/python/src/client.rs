@@ -1,4 +1,4 @@
-//! A connection to a query node, with a method for each rpc.
+//! A connection to a query node, with a method for each kind of call that the package makes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +30,9 @@ use crate::time_limit::{time_limit, within};
 use crate::warm::Warm;
 
 /// The maximum number of requests that are sent on a connection and not yet answered. Others wait, within their time
-/// limits. A node's HTTP/2 (the crate `h2`) ends a connection on which many small requests arrive before it reads them:
-/// more than about 160, at 200 bytes each, with the smallest of a node's windows.
+/// limits. A node's HTTP/2 (the crate `h2`) ends a connection on which too many small requests arrive before it reads
+/// them. With the smallest of a node's windows, 128 are never too many, whatever their size (`small_requests_max` in
+/// `services/traffic`).
 const REQUESTS_MAX: usize = 128;
 
 /// A connection.

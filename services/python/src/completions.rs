@@ -1,8 +1,8 @@
 //! Hands finished calls to an event loop.
 //!
-//! The background thread puts an answer into a list and wakes the event loop through a socket; the loop's own thread
-//! turns all answers in the list into results of their futures. So the background thread never waits for Python's lock,
-//! and answers that arrive together wake the loop once.
+//! The thread that drives the runtime puts an answer into a list and wakes the event loop through a socket; the loop's
+//! own thread turns all answers in the list into results of their futures. So the driving thread never waits for
+//! Python's lock here, and answers that arrive together wake the loop once.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;

@@ -2,12 +2,13 @@
 //!
 //! The package in `../python` is what users see: builders, tables, errors, the event loop. This module only turns
 //! arguments into requests, runs them, and turns answers into pyarrow objects, without copying rows. It knows neither
-//! Lance nor how an answer is found, and keeps no state besides one runtime for all connections of a process.
+//! Lance nor how an answer is found, and keeps no state besides one runtime for all connections of a process, and the
+//! last schemas that it converted.
 //!
 //! - `background.rs`: the runtime of all connections, and who drives it.
 //! - `call.rs`: a call, which a thread can wait for or an event loop can await.
 //! - `completions.rs`: hands finished calls to an event loop; `answer.rs`: the outcome of a call.
-//! - `client.rs`: a connection, with a method for each rpc; `look_up.rs` and `warm.rs` have the longer ones.
+//! - `client.rs`: a connection, with a method for each kind of call; `look_up.rs` and `warm.rs` have the longer ones.
 //! - `request.rs`, `rows.rs`, `row.rs`, `description.rs`, `errors.rs`, `time_limit.rs`: conversions.
 
 mod answer;

@@ -139,7 +139,7 @@ impl<T: Cost> FairQueue<T> {
         self.interactive.cost_of(flow) + self.batch.cost_of(flow)
     }
 
-    /// Returns the cost of the work of the same class that would be served before new work of `flow`.
+    /// Estimates the cost of the work of the same class that would be served before new work of `flow`.
     pub fn cost_before(&self, flow: Flow, priority: Priority) -> u64 {
         self.class(priority).cost_before(flow)
     }

@@ -106,7 +106,7 @@ impl TelemetryConfig {
         self.otlp_endpoint.clone().or_else(|| variable(ENDPOINT_VARIABLE))
     }
 
-    /// Returns the interval at which metrics are sent, from the environment, or else the default.
+    /// Returns the interval at which metrics are sent: that of the environment, or else `otlp_interval`.
     pub(crate) fn export_interval(&self) -> Duration {
         let set = variable(INTERVAL_VARIABLE).and_then(|text| interval(&text));
         set.unwrap_or(self.otlp_interval)

@@ -32,7 +32,7 @@ pub struct RequestBody<B> {
     message_bytes_max: usize,
     /// Whether the caller may send messages for as long as it likes.
     is_talk: bool,
-    /// `Some` from [`in_room`](Self::in_room) until the request is complete.
+    /// `Some` from [`in_room`](Self::in_room) until the request is complete or its stream loses its memory.
     waits: Option<WaitingStream>,
 }
 

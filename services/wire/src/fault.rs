@@ -97,7 +97,7 @@ reasons! {
     BadVector = "BAD_VECTOR" => InvalidArgument,
     /// The filter is not a predicate over the table's columns.
     BadFilter = "BAD_FILTER" => InvalidArgument,
-    /// A number is out of bounds, or the fields can't be combined.
+    /// A value is invalid or out of bounds, or the fields can't be combined.
     BadArgument = "BAD_ARGUMENT" => InvalidArgument,
     /// The request needs an index or a key that the table lacks.
     NoIndex = "NO_INDEX" => FailedPrecondition,
@@ -116,7 +116,8 @@ reasons! {
     BadProtocol = "BAD_PROTOCOL" => InvalidArgument,
     /// A queue or the memory for requests is full. The caller should retry later.
     Overloaded = "OVERLOADED" => ResourceExhausted,
-    /// The response would exceed the maximum message size.
+    /// The response would exceed the maximum message size, or a plain HTTP request's body or a table's file is too
+    /// large.
     TooLarge = "TOO_LARGE" => ResourceExhausted,
     /// The deadline passed before the work was done.
     DeadlineExceeded = "DEADLINE_EXCEEDED" => DeadlineExceeded,

@@ -29,7 +29,8 @@ pub enum TlsError {
         /// A description of the problem.
         problem: String,
     },
-    /// rustls refuses the certificates, the key or the server name.
+    /// rustls refuses the certificates, the key or the server name, or the settings name no authority where one is
+    /// needed.
     #[error("the certificates can't be used: {0}")]
     Certificates(String),
 }

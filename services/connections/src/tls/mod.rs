@@ -1,4 +1,4 @@
-//! TLS on connections: HTTP/2 with certificates from files, which are read again when they change.
+//! TLS on connections, with certificates from files, which are read again when they change.
 //!
 //! Certificates are renewed while a node runs (cert-manager does so some weeks before they expire). New connections use
 //! the new certificates, so no restart is needed. A connection ends when one of its certificates expires ([`Presented`]

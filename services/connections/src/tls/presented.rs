@@ -12,7 +12,7 @@ use super::expiry::{earliest, expires, instant_of};
 use super::names::names;
 use super::reload::{LoadedConfig, Reloaded};
 
-/// Verifies clients' certificates. `None` if clients need no certificate.
+/// Verifies clients' certificates. `None` if clients are not asked for a certificate.
 pub type ClientVerifier = Option<Arc<dyn ClientCertVerifier>>;
 
 /// The settings of the accepting side, made from files.

@@ -1,5 +1,5 @@
-//! Generates types and arrays from a seed: every type that can be stored, nested up to three levels, with nulls at
-//! every level, slices with an offset, and null lists whose ranges aren't empty.
+//! Generates types and arrays from a seed: types of every kind that can be stored, nested up to three levels, with
+//! nulls at every level, slices with an offset, and null lists whose ranges aren't empty.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 

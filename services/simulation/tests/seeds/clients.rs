@@ -23,23 +23,23 @@ use crate::network::Net;
 use crate::trace::Trace;
 use crate::truth::{DIMENSION, TABLES, Version, nowhere};
 
-/// Conditions that clients read while they run.
+/// Conditions of a phase of a run.
 #[derive(Debug, Default)]
 pub struct Wishes {
     /// Whether faults are injected, so that requests may be refused.
     pub is_rough: Cell<bool>,
     /// Whether clients should end once their batches are answered.
     pub is_to_end: Cell<bool>,
-    /// Whether a node is being restarted, without other faults.
+    /// Whether a node was restarted in this phase, without other faults. Set when the restart begins.
     pub is_restarting: Cell<bool>,
 }
 
 /// Counts of the events that all clients of a run have observed.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Batches answered with rows, or distances.
+    /// Fetches answered with rows, with distances, or with sectors of files.
     pub answers: Cell<u64>,
-    /// Rows that the answers contain, or for which they have distances.
+    /// Rows that the answers contain, or among which they contain the nearest.
     pub rows: Cell<u64>,
     /// Rows that nodes read from a table for the answers, as the nodes report them. A row counts once for each pack
     /// that it was read for.

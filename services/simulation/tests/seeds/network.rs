@@ -154,7 +154,7 @@ impl Net {
         self.each_of(node, |connection, dice| connection.was_reset |= dice.per_mille(500));
     }
 
-    /// Cuts a node off: nothing arrives at it or from it for `for_ms`.
+    /// Cuts off a node's open connections: nothing arrives over them for `for_ms`. New connections are not affected.
     pub fn cut_off(&self, node: &str, for_ms: u64) {
         let until = self.lock().now_ms + for_ms;
         self.each_of(node, |connection, _| {

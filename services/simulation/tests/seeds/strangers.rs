@@ -1,5 +1,5 @@
-//! Strangers violate the protocol: their messages are meaningless, out of order, truncated, corrupted, or not even
-//! HTTP/2. They must get a clear refusal or no answer, and must not affect other clients.
+//! Strangers send messages that mostly violate the protocol: they are meaningless, out of order, truncated, corrupted,
+//! or not even HTTP/2. Such a message must get a clear refusal or no answer, and must not affect other clients.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Stranger {
         Self { dice: Dice::new(seed, &format!("stranger {number}")), around }
     }
 
-    /// Sends invalid requests until [`Wishes::is_to_end`](crate::clients::Wishes::is_to_end) is set.
+    /// Sends requests, most of them invalid, until [`Wishes::is_to_end`](crate::clients::Wishes::is_to_end) is set.
     pub async fn run(mut self) {
         while !self.around.wishes.is_to_end.get() {
             let pause = self.dice.ms(0..=40);

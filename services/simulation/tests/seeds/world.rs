@@ -32,7 +32,7 @@ use crate::truth::TABLES;
 pub struct Outcome {
     /// The hash and the number of all events.
     pub digest: (u64, u64),
-    /// The number of answers, and of the rows that they contain or have distances for.
+    /// The number of answers, and of the rows that they contain or among which they contain the nearest.
     pub answers: (u64, u64),
     /// The run's duration on the simulated clock, in milliseconds.
     pub took_ms: u64,

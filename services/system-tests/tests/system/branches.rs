@@ -99,7 +99,7 @@ impl Branched {
         Self { _folder: folder, uri, source, main, exp, nested }
     }
 
-    /// The branches by their names, `` for the main one.
+    /// Returns the branches with their names. The main branch has an empty name.
     fn branches(&self) -> [(&'static str, &Dataset); 3] {
         [("", &self.main), ("exp", &self.exp), ("team/nested", &self.nested)]
     }

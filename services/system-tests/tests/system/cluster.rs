@@ -1,4 +1,5 @@
-//! Starts both tiers as they are deployed: real sockets, real files with O_DIRECT, real rings.
+//! Starts both tiers as they are deployed: real sockets, real files with O_DIRECT, real rings. Tests of faults of
+//! drives can replace the files by simulated drives.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -147,7 +147,7 @@ async fn a_new_query_node_reads_indexes_from_the_drives_and_not_from_the_store()
     assert!(without.requests > REQUESTS_MAX);
 }
 
-/// Returns the number of requests that each I/O node has sent to the store.
+/// Returns the number of reads that each I/O node has sent to the store.
 async fn store_reads(io: &[Io]) -> Vec<u64> {
     let mut reads = Vec::new();
     for io in io {

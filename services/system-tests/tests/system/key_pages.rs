@@ -1,5 +1,5 @@
-//! Tests key indexes that do not fit into a query node's memory. The tables are in an S3 server, so the node reads
-//! pages through the I/O nodes; one is in a folder.
+//! Tests key indexes that do not fit into a query node's memory. All tables but one are in an S3 server, so the node
+//! reads their pages through the I/O nodes. The other one is in a folder.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -42,8 +42,8 @@ struct Words {
 }
 
 impl Words {
-    /// Creates a table with a persisted run, of `copies` copies of the sample with different keys. `None` if there is
-    /// no S3 server.
+    /// Creates a table that consists of `copies` copies of the sample with different keys, and has a persisted run.
+    /// `None` if there is no S3 server.
     async fn new(copies: usize) -> Option<Self> {
         let s3 = S3::start(false).await?;
         let (folder, sample) = (folder(), read(&sample()));
@@ -82,7 +82,7 @@ impl Words {
         self.s3.put_folder(Path::new(&self.uri()), "/lake/words");
     }
 
-    /// The path and bytes of the file of the persisted run.
+    /// Returns the path and the bytes of the file of the persisted run.
     fn run_file(&self) -> (String, Vec<u8>) {
         let files = std::fs::read_dir(Path::new(&self.uri()).join("_bireme/keys")).unwrap();
         let [file] = files.map(|file| file.unwrap().path()).collect::<Vec<_>>().try_into().unwrap();
@@ -217,7 +217,7 @@ async fn all_keys_are_found_by_an_index_of_ten_times_its_memory_while_the_table_
     cluster.stop().await;
 }
 
-/// Returns the number of requests that each I/O node has sent to the store.
+/// Returns the number of reads that each I/O node has sent to the store.
 async fn store_reads(cluster: &Cluster) -> Vec<u64> {
     let mut reads = Vec::new();
     for io in &cluster.io {

@@ -1,6 +1,6 @@
-//! Tests of the whole system: both tiers over real sockets, real files with O_DIRECT and real rings. Results are
-//! compared with Lance's own `take`, with brute force, and with the source data. All tests are in one binary, so that
-//! Lance is linked once.
+//! Tests of the whole system: both tiers over real sockets, real files with O_DIRECT and real rings. Some tests of
+//! faults use simulated drives instead. Results are compared with Lance's own `take`, with brute force, and with the
+//! source data. All tests are in one binary, so that Lance is linked once.
 
 mod aging;
 mod audit;

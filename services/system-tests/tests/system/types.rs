@@ -1,4 +1,4 @@
-//! Generates rows of every Arrow type that Lance stores, with nulls, empty and huge values, from a seed.
+//! Generates rows of Arrow types of every kind that Lance stores, with nulls, empty and huge values, from a seed.
 
 use std::sync::Arc;
 

@@ -29,9 +29,9 @@ use crate::resource::Identity;
 /// default.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Collects and sends the samples of `source` every `interval`, until dropped. Samples that can't be sent are not
-/// retried, because later samples are cumulative and include them. The first of several consecutive failures is
-/// logged.
+/// Collects and sends the samples of `source` every `interval`, until dropped. Samples that can't be sent are not sent
+/// again: counters and histograms are cumulative, so later samples include them. The first of several consecutive
+/// failures is logged.
 pub async fn push(
     mut client: MetricsServiceClient<InterceptedService<Channel, Headers>>,
     endpoint: String,

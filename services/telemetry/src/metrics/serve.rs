@@ -29,10 +29,9 @@ impl Telemetry {
     /// Starts the endpoints for Prometheus and for probes, and the export over OTLP, as far as `config` asks for them.
     /// Metrics are collected on `runtime`.
     ///
-    /// # Errors
-    /// [`TelemetryError`] if a port can't be bound, if an endpoint's thread can't be started, or if the environment's
-    /// OTLP headers or the receiver's address are invalid. An unreachable receiver is no error, because sending is
-    /// retried.
+    /// # Errors [`TelemetryError`] if a port can't be bound, if an endpoint's thread can't be started, or if the
+    /// environment's OTLP headers or the receiver's address are invalid. An unreachable receiver is no error, because
+    /// each interval sends anew.
     pub fn start(
         config: &TelemetryConfig,
         identity: &Identity,
