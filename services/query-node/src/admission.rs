@@ -436,7 +436,7 @@ mod tests {
                 };
                 admission.run_on_core(ask("search", context), work.boxed()).await.unwrap();
             });
-            // Let the task queue before the next one is spawned.
+            // Let the task join the queue before the next one is spawned.
             tokio::task::yield_now().await;
         }
         // A request that has stopped waiting is skipped.

@@ -253,8 +253,8 @@ impl Call {
         self.end_stage(stage, detail, StageWork::default());
     }
 
-    /// Ends a stage in which I/O nodes were asked. `explain` shows the times of the slowest node; the rest of the stage
-    /// is shown as `stream`.
+    /// Ends a stage that fetches or scores rows. If I/O nodes answered, `explain` shows the times of the slowest one,
+    /// and the rest of the stage as `stream`.
     pub fn io_stage(&mut self, stage: Stage, rows: usize, mut cost: Cost) {
         let work = std::mem::take(&mut cost.work);
         let stage_us = self.end_stage(stage, || cost.detail(rows), work);

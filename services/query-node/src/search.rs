@@ -1,4 +1,4 @@
-//! Search: returns rows in rank order. It only calls the stages.
+//! Search: returns rows in rank order, unless the request asks for another order. It only calls the stages.
 
 use std::sync::Arc;
 
