@@ -1,4 +1,5 @@
-//! Limits how many searches, look-ups, table reads and placement requests run concurrently, and queues the others.
+//! Limits how many searches, look-ups, table reads, and requests of Placement, Warm and Tune run concurrently, and
+//! queues the others.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -17,10 +18,10 @@ use crate::request_context::RequestContext;
 /// network and drives most of the time, and holds up to a megabyte of pages.
 const PAGED_LOOKUPS_MAX: usize = 32;
 
-/// Admits work in three lanes: `on_core` for work that begins on a core, such as a look-up by key or a search of open
-/// index partitions, and `in_background` for work that runs in the background from its start, above all searches that
-/// Lance plans; and `paged` for look-ups that read pages of key indexes. A filter may read a whole table, and a page may
-/// come late. With a single lane, a few of them would block every look-up.
+/// Admits work in three lanes. `on_core` is for work that begins on a core, such as a look-up by key or a search of
+/// open index partitions. `in_background` is for work that runs in the background from its start, above all searches
+/// that Lance plans. `paged` is for look-ups that read pages of key indexes. A filter may read a whole table, and a
+/// page may come late: with a single lane, a few such requests would block every look-up.
 ///
 /// Each lane has permits, which limit how many requests run concurrently, and a bounded queue for a permit. The queue
 /// orders requests by priority, then fairly between grants by weight, and by arrival within a grant
@@ -50,9 +51,9 @@ pub struct Ask {
 
 impl AdmissionQueue {
     /// Creates a queue whose lanes each run `concurrency` requests ([`PAGED_LOOKUPS_MAX`] in the lane of look-ups that
-    /// read pages) and let `waiting_max` wait. Batch work may fill at most half of the places in a lane's queue, and one
-    /// grant at most seven eighths (all, if there are fewer than 8). `runtime` runs the work in the background. On a
-    /// core, that work would delay all connections of the core.
+    /// read pages) and let `waiting_max` wait. Batch work may fill at most half of the places in a lane's queue
+    /// (rounded up), and one grant at most seven eighths (all, if there are fewer than 8). `runtime` runs the work in
+    /// the background. On a core, that work would delay all connections of the core.
     pub fn new(concurrency: usize, waiting_max: usize, runtime: Handle) -> Self {
         let lane = || Permits::new(concurrency, waiting_max);
         let paged = Permits::new(PAGED_LOOKUPS_MAX, waiting_max);
@@ -90,7 +91,7 @@ impl AdmissionQueue {
     /// may take milliseconds of CPU.
     ///
     /// # Errors
-    /// The errors of [`run_on_core`](Self::run_on_core).
+    /// The errors of [`run_on_core`](Self::run_on_core), and [`QueryError::Server`] if `work` panics.
     pub async fn run_in_background<T: Send + 'static>(
         &self,
         ask: Ask,
@@ -102,7 +103,7 @@ impl AdmissionQueue {
     /// Runs a look-up that reads pages of a key index in the background, once it has a permit. It needs little CPU.
     ///
     /// # Errors
-    /// The errors of [`run_on_core`](Self::run_on_core).
+    /// The errors of [`run_on_core`](Self::run_on_core), and [`QueryError::Server`] if `work` panics.
     pub async fn run_paged<T: Send + 'static>(
         &self,
         ask: Ask,
@@ -121,13 +122,13 @@ impl AdmissionQueue {
         ask.context.bound(ask.during, self.spawn(permit, work).boxed()).await
     }
 
-    /// Polls `work` once on this core when it has a permit. If the work is not finished then, it continues in the
-    /// background. This is for work that needs little CPU and rarely waits for I/O, if it is not known beforehand
-    /// whether it will wait. Handing a look-up to the background took 0.2 ms on an idle node, longer than the look-up
-    /// itself. A panic becomes a [`QueryError::Server`], as in the background.
+    /// Polls `work` once on this core once it has a permit. If the work is not finished after this poll, it continues
+    /// in the background. This is for work that needs little CPU and rarely waits for I/O, if it is not known
+    /// beforehand whether it will wait. Handing a look-up to the background took 0.2 ms on an idle node, longer than
+    /// the look-up itself. A panic becomes a [`QueryError::Server`], as in the background.
     ///
     /// # Errors
-    /// The errors of [`run_on_core`](Self::run_on_core).
+    /// The errors of [`run_on_core`](Self::run_on_core), and [`QueryError::Server`] if `work` panics.
     pub async fn begin_on_core<T: Send + 'static>(
         &self,
         ask: Ask,
@@ -435,7 +436,7 @@ mod tests {
                 };
                 admission.run_on_core(ask("search", context), work.boxed()).await.unwrap();
             });
-            // Let the task queue before the next one is spawned.
+            // Let the task join the queue before the next one is spawned.
             tokio::task::yield_now().await;
         }
         // A request that has stopped waiting is skipped.

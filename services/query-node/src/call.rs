@@ -26,10 +26,11 @@ use crate::trace::{StageRecords, StageWork};
 /// Maximum number of attributes of a request's span.
 const ATTRIBUTES: usize = 6;
 
-/// The audit log has at most this many bytes of the branch that a request names. Longer texts are no branch's name.
+/// The audit log has at most this many bytes of the branch that a request names. No branch's name is longer.
 const BRANCH_BYTES_MAX: usize = 256;
 
-/// An rpc, or one request of a stream.
+/// An rpc, a plain HTTP call, or a part of a stream: a request of a GetStream, or an opening or a group of batches of a
+/// Lookup.
 pub struct Call {
     state: Arc<ShardState>,
     rpc: Rpc,
@@ -235,7 +236,7 @@ impl Call {
         self.explains = true;
     }
 
-    /// Adds the table and its version to the span's attributes.
+    /// Adds the table, its branch (unless it is the main one) and its version to the span's attributes.
     fn record_table(&mut self, open: &OpenTable) {
         if self.recording.is_some() {
             self.attributes.reserve(ATTRIBUTES);
@@ -252,8 +253,8 @@ impl Call {
         self.end_stage(stage, detail, StageWork::default());
     }
 
-    /// Ends a stage in which I/O nodes were asked. `explain` shows the times of the slowest node; the rest of the stage
-    /// is shown as `stream`.
+    /// Ends a stage that fetches or scores rows. If I/O nodes answered, `explain` shows the times of the slowest one,
+    /// and the rest of the stage as `stream`.
     pub fn io_stage(&mut self, stage: Stage, rows: usize, mut cost: Cost) {
         let work = std::mem::take(&mut cost.work);
         let stage_us = self.end_stage(stage, || cost.detail(rows), work);
@@ -287,7 +288,8 @@ impl Call {
         std::mem::take(&mut self.explained)
     }
 
-    /// Ends the call: counts the answer, ends the recording, and maps the error to a fault.
+    /// Ends the call: counts the answer, writes the call's line into the audit log, ends the recording, and maps the
+    /// error to a fault.
     pub fn end<T>(mut self, answer: Result<T>) -> std::result::Result<T, Fault> {
         self.is_answered = true;
         let refusal = answer.as_ref().err().and_then(Refusal::of);
@@ -362,7 +364,7 @@ impl Call {
 }
 
 impl Drop for Call {
-    /// Counts the call as finished. A call that is dropped before [`end`](Call::end) was cancelled by its caller.
+    /// Counts the call as finished. A call that is dropped before [`end`](Call::end) counts as cancelled by its caller.
     fn drop(&mut self) {
         self.state.metrics.finished(self.rpc);
         self.state.activity.add();

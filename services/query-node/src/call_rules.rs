@@ -7,8 +7,8 @@
 use connections::CallRule;
 use wire::LOOKUP_BYTES_MAX;
 
-/// Maximum number of keys of a Get, or of one batch of a Lookup. At 1 KiB each, they make the largest request of all
-/// calls, 10 MB.
+/// Maximum number of keys of a Get, or of one batch of a Lookup. A Get of this many keys of 1 KiB is the largest gRPC
+/// request, 10 MB.
 pub const KEYS_MAX: usize = 10_000;
 
 /// Maximum number of outstanding keys of one Lookup stream: enough for several of the largest batches.

@@ -125,15 +125,15 @@ pub struct QueryConfig {
     /// The interval at which folders of tables are listed. Each listing costs a request for every 1,000 tables.
     #[serde(skip)]
     pub folder_refresh: Duration,
-    /// Maximum number of requests that run concurrently in each lane of the admission queue; 0 uses the number of
-    /// cores.
+    /// Maximum number of requests that run concurrently in each lane of the admission queue, except the lane of
+    /// look-ups that read pages of key indexes; 0 uses the number of cores.
     #[serde(skip)]
     pub search_concurrency: usize,
     /// Consecutive failures after which a connected I/O node is ejected: it gets no requests for a while; 0 never
     /// ejects.
     #[serde(skip)]
     pub ejection_failures: u32,
-    /// Duration of a node's first ejection. It doubles with each further one.
+    /// Duration of a node's first ejection, at most. It doubles with each further one until the node answers again.
     #[serde(skip)]
     pub ejection_time: Duration,
     /// Maximum duration of an ejection.
@@ -145,7 +145,7 @@ pub struct QueryConfig {
     /// Maximum number of requests that wait in each lane of the admission queue; further ones are refused.
     #[serde(skip)]
     pub search_queue_max: usize,
-    /// Number of streams of each core to each I/O node, each on its own connection.
+    /// Number of streams of each core, and of the background runtime, to each I/O node. Each has its own connection.
     #[serde(skip)]
     pub streams_per_io_node: usize,
     /// Maximum number of batches that wait for one such stream; further ones are refused.

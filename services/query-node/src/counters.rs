@@ -69,7 +69,8 @@ names! {
         KeyIndex = "key_index",
         Table = "table",
     }
-    /// The kind of an index, by Lance's name. The set is closed, which bounds the number of label values.
+    /// The kind of an index: Lance's name, `none` if rows are compared one by one, `planned` for a search by a filter
+    /// alone, whose indexes Lance chooses, or `other`. The set is closed, which bounds the number of label values.
     IndexKind {
         Unindexed = "none",
         Planned = "planned",
@@ -270,7 +271,8 @@ impl ShardMetrics {
         self.calls().map(|calls| calls.buckets().count()).sum()
     }
 
-    /// Returns the number of requests answered with an error since the start.
+    /// Returns the number of requests, and of batches of Lookup streams, that were answered with an error since the
+    /// start.
     pub fn errors(&self) -> u64 {
         self.failures.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }

@@ -71,7 +71,7 @@ pub enum QueryError {
         /// The reason.
         source: std::io::Error,
     },
-    /// The gRPC server could not be set up, or failed; or work panicked.
+    /// The gRPC server could not be set up, or failed; or work panicked, or a result could not be encoded.
     #[error("the gRPC server failed: {0}")]
     Server(String),
     /// The access policy can't be used.
@@ -116,13 +116,13 @@ pub enum QueryError {
     /// An error of the table or its store.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// A fault from an I/O node, or of an earlier attempt to open the table.
+    /// A fault that was made before, for example by an I/O node, or by an earlier attempt to open the table.
     #[error("{0}")]
     Fault(Fault),
     /// A field of the request is missing or has an invalid value.
     #[error("`{field}` {problem}")]
     BadRequest {
-        /// The field, as in the proto file.
+        /// The field, as the proto file names it, or as the plain HTTP call does.
         field: &'static str,
         /// The problem, and how to fix it.
         problem: String,

@@ -18,8 +18,8 @@ const ROW_COPIES: u64 = 2;
 /// ([`TrafficMemory::hold_for_flow`]).
 pub struct RowMemory {
     traffic: Arc<TrafficMemory>,
-    /// The bytes that the rows of each flow hold, by its id. Nearly always locked by the core's own thread: another
-    /// thread locks it only when work in the background gives up its rows.
+    /// The bytes that the rows of each flow hold, by its id. Only the core's own thread locks it, so the lock is never
+    /// contended.
     flows: Mutex<HashMap<u64, u64>>,
 }
 

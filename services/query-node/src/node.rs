@@ -1,5 +1,5 @@
-//! A running query node: its shards, the listener that deals connections to them, and the task that follows its
-//! tables, its access policy and its secret.
+//! A running query node: its shards, the listener that deals connections to them, and the task that follows its tables
+//! and folders, its access policy, its secret, and the I/O nodes for index and deletion files.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -148,14 +148,14 @@ impl QueryNode {
         self.shared.fallback_rows()
     }
 
-    /// Lists the folders, opens tables that are not open, except those that are opened on request, and checks the others
+    /// Lists the folders, opens tables that are not open, except those that are opened on request, and checks open ones
     /// for a new version, without waiting for the intervals. Pinned tables are not checked.
     pub async fn refresh(&self) {
         self.shared.catalog.list_folders().await;
         self.shared.catalog.refresh().await;
     }
 
-    /// Reads the access policy again if its file has changed, without waiting for the interval.
+    /// Reads the access policy and the issuers' keys again if they have changed, without waiting for the interval.
     pub async fn reload_policy(&self) {
         self.shared.access.reload_if_changed().await;
     }

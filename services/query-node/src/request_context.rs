@@ -34,7 +34,8 @@ impl RequestContext {
         Self { deadline, priority: Priority::Interactive, flow, span: None }
     }
 
-    /// Reads a request's `grpc-timeout` and `traceparent`. A request without a deadline gets `timeout` from now.
+    /// Reads a request's `grpc-timeout` and `traceparent`. A request without a deadline gets one that is `timeout` from
+    /// now.
     ///
     /// The deadline is a little before the caller's own, so that the answer arrives in time: after the caller's
     /// deadline, tonic reports only "cancelled".

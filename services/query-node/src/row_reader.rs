@@ -22,8 +22,8 @@ const PIECE_BYTES: usize = 4 << 20;
 /// to 16 KiB on average fit into [`PIECE_BYTES`].
 const ROWS_FIRST: usize = 256;
 
-/// Maximum number of rows in a piece. It is a quarter of the rows that a stream to an I/O node may have outstanding, so
-/// other requests get credit too.
+/// Maximum number of rows in a piece. It is a quarter of the rows that a stream to an I/O node may have outstanding by
+/// default, so other requests get credit too.
 const ROWS_MAX: usize = 16_384;
 
 /// Reads the rows at some addresses, in the order of the addresses.
@@ -73,7 +73,7 @@ impl RowReader {
     /// Reads the next piece. Authorizes the call again, and charges the rows to its grant.
     ///
     /// # Errors
-    /// The errors of [`Call::renew`], [`Call::await_rows`] and [`fetch_rows`].
+    /// The errors of [`Call::renew`], [`Call::await_rows`], [`Call::hold_rows`] and [`fetch_rows`].
     pub async fn next(
         &mut self,
         state: &ShardState,

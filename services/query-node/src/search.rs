@@ -1,4 +1,4 @@
-//! Search: returns rows in rank order. It only calls the stages.
+//! Search: returns rows in rank order, unless the request asks for another order. It only calls the stages.
 
 use std::sync::Arc;
 
@@ -38,7 +38,8 @@ pub struct FoundRows {
     pub projection: Arc<Projection>,
     /// The meaning of the numbers in the last column.
     pub measure: Measure,
-    /// Whether the vector was compared with every row that passes the filter.
+    /// Whether the vector was compared with every row that passes the filter, because there is no index or the search
+    /// is exact.
     pub exhaustive: bool,
 }
 
@@ -208,7 +209,7 @@ async fn refine(
     };
     let found = hits.rows.iter().map(|(addr, _)| *addr);
     let addrs: Vec<RowAddr> = found.chain(hits.to_score.iter().copied()).collect();
-    // Rows below the lower bound are dropped afterwards, so they may not take the place of others.
+    // Rows below the lower bound are dropped afterwards, so they must not take the place of others.
     let k = if question.distances.lower.is_some() { addrs.len() } else { question.k };
     let scoring = Scoring { column, query: vector, metric, k };
     let (mut scored, cost) = score_rows(state, open, &addrs, scoring, call.context).await?;

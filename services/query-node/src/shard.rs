@@ -1,7 +1,7 @@
 //! A shard: one core's thread, with its own runtime, gRPC server and streams to the I/O nodes.
 //!
 //! A request stays on the core whose connection it arrived on, from socket to socket. Only the opening of tables, work
-//! that Lance plans, table reads, long computations, and look-ups from their first wait on run in the background
+//! that Lance plans, table reads, long computations, and look-ups that have to wait run in the background
 //! (`admission.rs`).
 
 use std::io;

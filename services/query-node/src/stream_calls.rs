@@ -1,4 +1,4 @@
-//! The calls of a stream: one for each of its requests.
+//! Begins the calls of GetStream and Lookup streams, and makes the contexts of the requests and fetches of all streams.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -19,7 +19,8 @@ use crate::stages::validate_take;
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, Measure, OpenTable};
 
-/// Maximum size of a message's rows, in bytes. A piece of rows (`row_reader.rs`) takes one or two messages.
+/// Maximum size of a message's rows, in bytes. A piece of rows (`row_reader.rs`) usually takes one or two messages. It
+/// takes more if its rows are larger than the earlier rows, from which its number of rows was computed.
 const MESSAGE_ROWS_BYTES: usize = 4 << 20;
 
 /// A validated Take request, and its progress.

@@ -111,11 +111,12 @@ impl Tune {
         covered.map(|info| (info.id, info.physical_rows)).collect()
     }
 
-    /// Measures, and reports progress. The last message has the curve. Ends early if the caller is gone.
+    /// Measures, and reports progress. The last message has the curve. If the caller goes away, the service drops the
+    /// future.
     ///
     /// # Errors
-    /// Errors of the store and of the I/O tier, and [`QueryError::RecallUnmeasurable`] without a question that has an
-    /// answer.
+    /// Errors of the store, of the I/O tier and of the admission queue, and [`QueryError::RecallUnmeasurable`] if no
+    /// question has an answer, or Lance would have to plan the searches.
     pub async fn run(
         self,
         state: &ShardState,

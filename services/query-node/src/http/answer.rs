@@ -42,7 +42,7 @@ pub enum Answer {
 }
 
 /// Returns the body of an answer that is sent in pieces ([`in_pieces`](crate::pieces::in_pieces)). An error ends the
-/// connection or stream; its text is logged, not sent.
+/// connection or stream: its text can't be sent, because the answer's status has been sent before.
 pub fn body_of_pieces(first: Bytes, rest: Receiver<std::result::Result<Bytes, Fault>>) -> Body {
     let rest = ReceiverStream::new(rest)
         .map(|piece| piece.map_err(|fault| std::io::Error::other(fault.message)));
@@ -193,7 +193,7 @@ fn has_dictionary(field: &Field) -> bool {
     }
 }
 
-/// Converts an answer to JSON.
+/// Returns `value` as a JSON answer.
 pub fn json(value: impl serde::Serialize) -> Result<Answer> {
     let written = serde_json::to_value(value);
     written.map(Answer::Json).map_err(|error| QueryError::Server(error.to_string()))

@@ -50,7 +50,7 @@ pub struct BlobsBody {
     row_ids: Vec<u64>,
 }
 
-/// Answers with the blobs of a column, in the order of the rows' ids; null for null.
+/// Answers with the blobs of a column, in the order of the call's `row_ids`. A blob that is null stays null.
 pub async fn whole_blobs(
     state: &ShardState,
     open: &Arc<OpenTable>,

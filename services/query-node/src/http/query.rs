@@ -1,5 +1,5 @@
-//! The `query` call: a search by vectors or words becomes a Search request, and takes the same path. A query that has
-//! neither reads rows (`scan.rs`).
+//! The `query` call: a search by vectors or words becomes a Search request (one for each vector), and takes the same
+//! path. A query that has neither reads rows (`scan.rs`).
 
 use std::sync::Arc;
 

@@ -73,8 +73,9 @@ pub enum Vectors {
 /// SQL expressions by the names of columns.
 type Aliases = serde_json::Map<String, serde_json::Value>;
 
-/// Reads columns in any of their forms: `["a", …]`, `{"alias": "SQL", …}`, or as Namespace clients write them. Some of
-/// these send both fields, one of them empty. If both are empty, returns `None`, which stands for all columns.
+/// Reads columns in any of their forms: `["a", …]`, `{"alias": "SQL", …}`, or, as Namespace clients write them, an
+/// object with `column_names` or `column_aliases`. Some of these clients send both fields, one of them empty. If both
+/// are empty, returns `None`, which stands for all columns.
 fn columns<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Columns>, D::Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

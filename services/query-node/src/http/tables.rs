@@ -60,7 +60,7 @@ pub fn describe(open: &OpenTable, name: &str, dialect: Dialect) -> Result<Answer
     answer(json!({ "table": name, "namespace": [], "version": open.version(), "schema": schema }))
 }
 
-/// Returns the numbers of a table's rows and fragments.
+/// Returns the size of a table in bytes, and the numbers of its rows, fragments and indexes.
 pub async fn stats(open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
     let indexes = indexes_of(open, call.context).await?.len();
     let fragments = open.table.fragments();

@@ -15,7 +15,7 @@ pub struct Node {
     pub member: ViewMember,
     /// The node's name for traces. Each core has its own copy, so that cores do not share a reference count.
     pub name: Arc<str>,
-    /// The node's address for traces, also this core's own copy.
+    /// The node's address for traces and `explain`, also this core's own copy.
     pub address: Arc<str>,
     /// This core's client of the node.
     pub client: FetchClient,

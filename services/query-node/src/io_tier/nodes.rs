@@ -102,12 +102,12 @@ impl IoNodes {
         }
     }
 
-    /// Returns whether an impostor at `endpoint` would be noticed.
+    /// Returns whether an impostor at `endpoint` would be noticed, or would have to be on this machine.
     pub fn verifies(&self, endpoint: &Endpoint) -> bool {
         endpoint.is_tls() || endpoint.is_loopback() || self.prover.is_some()
     }
 
-    /// Logs a warning if an impostor at `endpoint` would not be noticed, for the first such endpoint.
+    /// Logs a warning if `endpoint` is not verified ([`verifies`](Self::verifies)), for the first such endpoint.
     pub fn warn_if_unverified(&self, endpoint: &Endpoint) {
         if !self.verifies(endpoint) && !self.is_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(

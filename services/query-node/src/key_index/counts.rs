@@ -1,4 +1,4 @@
-//! Counts the runs of a node by their source, and the pages that look-ups need by outcome.
+//! Counts a node's runs, by source, and the pages that look-ups need, by outcome.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -23,7 +23,7 @@ const CANDIDATES_MAX: u32 = 16;
 pub struct VersionFiles {
     table: Table,
     files: Vec<DataFile>,
-    /// Read by all cores with each look-up, and replaced when a run was loaded, built or merged.
+    /// Read by all cores with each look-up, and replaced when the runs have changed.
     coverage: ArcSwap<Coverage>,
     /// Whether a `TableRuns` keeps `coverage` up to date.
     is_followed: AtomicBool,

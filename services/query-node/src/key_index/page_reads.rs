@@ -96,7 +96,8 @@ impl PageReader<'_> {
         }
     }
 
-    /// Reads a page. `None` if it can't be used, which is counted and logged.
+    /// Reads a page. `None` if it can't be used. Each such page is counted; the log gets at most one warning a minute
+    /// about them.
     async fn read(&self, set: &RunSet, id: PageId) -> Option<Page> {
         let run = set.paged_run(id);
         let _permit = self.runs.page_read().await;
@@ -126,7 +127,7 @@ impl PageReader<'_> {
         None
     }
 
-    /// Returns whether the store no longer lists a run's file. A read may not fail because of that: an I/O node that
+    /// Returns whether the store no longer lists a run's file. A read need not fail because of that: an I/O node that
     /// has the file's blocks still answers.
     async fn is_deleted(&self, run: &PagedRun) -> bool {
         let listed = self.files.list().await;

@@ -40,7 +40,8 @@ impl VersionKeys {
         }
     }
 
-    /// If the column is indexed, begins to load and build missing runs, and to merge runs. Does not wait for them.
+    /// If the column is indexed, begins to load, build and merge runs where that is due ([`TableRuns::follow`]). Does
+    /// not wait for them.
     pub fn follow(&self) {
         self.runs.follow(&self.files);
     }

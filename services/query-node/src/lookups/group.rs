@@ -38,8 +38,8 @@ pub struct Group {
 /// The answer to a group.
 pub struct Answer {
     pub projection: Arc<LookupOpen>,
-    /// The schema of the rows, or the reason why the projection can't be opened. `Ok(None)` if all batches failed, so
-    /// that there are no rows.
+    /// The schema of the rows, or the reason why the projection can't be opened. `Ok(None)` if the group failed as a
+    /// whole, so that there are no rows.
     pub opened: std::result::Result<Option<RowsSchema>, Fault>,
     pub replies: Vec<LookupReply>,
     /// The memory of the replies' rows.

@@ -28,8 +28,8 @@ use crate::stages::KEY_BYTES_MAX;
 /// Returns the keys of a batch as values of a key column of type `data_type`.
 ///
 /// # Errors
-/// [`QueryError::BadRequest`] if there are no keys or too many, if one is too long, or if they are of another kind than
-/// the column.
+/// [`QueryError::BadRequest`] if there are no keys or too many, if one is too long, if they are not encoded correctly,
+/// or if they are of another kind than the column.
 pub fn key_array(keys: Option<Keys>, data_type: &DataType) -> Result<ArrayRef> {
     let keys = match keys {
         Some(Keys::Integers(integers)) => of_integers(integers, data_type)?,

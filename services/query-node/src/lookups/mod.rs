@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Batches that arrive while the core is busy are looked up and fetched together. A batch that arrives alone is not
-//!   delayed: nothing waits for a timer, or for another batch.
+//! - Batches of one projection that arrive while the core is busy are looked up and fetched together. A batch that
+//!   arrives alone is not delayed: nothing waits for a timer, or for another batch.
 //! - Each batch gets one result. The error of a batch, or of a row, fails no other batch.
 //! - The keys that a stream has outstanding are bounded by its credits. While answers wait for the connection, no further
 //!   batches are read.

@@ -1,5 +1,6 @@
-//! Makes answers that are more than columns of the table, best first: nested columns, expressions, positions and
-//! descriptors of blobs, and rows in the order of some columns. Plain HTTP and gRPC share this module.
+//! Makes the answers that are not simply columns of the table with the best row first: they have nested columns,
+//! expressions, positions or descriptors of blobs, or their rows are in the order of some columns. Plain HTTP and gRPC
+//! share this module.
 
 mod beside;
 mod ordering;

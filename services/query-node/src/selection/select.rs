@@ -72,11 +72,11 @@ struct Selected {
 /// The source of a column of an answer.
 #[derive(Clone, Debug)]
 enum Source {
-    /// A column of the table, the row's id, or its position.
+    /// A column of the table, or the row's id, address or position.
     Column(String),
     /// A column with blobs, for which the answer has descriptors: the column's name, and the field of its descriptors.
     Blobs(String, FieldRef),
-    /// The distance or the score.
+    /// The distance, the score or the relevance.
     Measure,
     /// Computed from columns of the table, the row's id or position, and the distance or score.
     Expression(Arc<Expression>),
@@ -119,8 +119,8 @@ impl Selection {
     /// blobs in columns that are selected as a whole.
     ///
     /// # Errors
-    /// `BadExpression`, `ColumnNotFound`, or `BadRequest` for too many columns, a column that is named twice, or an
-    /// expression that is not text.
+    /// `BadExpression`, `ColumnNotFound`, or `BadRequest` for too many columns, a column that is named twice, or
+    /// expressions that are too long or not text.
     pub fn new(
         columns: Option<Columns>,
         with_row_id: bool,

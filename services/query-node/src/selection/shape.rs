@@ -1,4 +1,4 @@
-//! The form of a Search's answer that is more than columns of the table, best first.
+//! The form of a Search's answer, if it is not simply columns of the table with the best row first.
 
 use arrow_array::RecordBatch;
 use lake::OrderBy;
@@ -18,8 +18,8 @@ pub struct Shape {
 
 impl Shape {
     /// Returns the form that a request asks for, and changes the request so that it finds the rows and columns from
-    /// which the answer is made. `None` if the request asks for columns of the table, best first, or is not a search
-    /// and asks only for another order.
+    /// which the answer is made. `None` if the request asks for columns of the table with the best row first, or is not
+    /// a search and asks only for another order.
     ///
     /// # Errors
     /// `BadRequest` for a column named twice, or too many columns, and `ColumnNotFound`.

@@ -37,7 +37,7 @@ pub struct Lookup<'a> {
     candidates: Candidates,
     /// For each key, the position in `candidates.rows` of its next candidate.
     cursors: Vec<u32>,
-    /// For each key, its first row in the files that `candidates` leaves out.
+    /// For each key, the first row that a search of the table has found, if `candidates` may leave out rows of the key.
     rest: Vec<Rest>,
     /// The number of keys that were looked up through the BTREE or a scan.
     keys_in_table: usize,
@@ -53,10 +53,11 @@ pub struct Presence {
     pub unproven: Vec<u32>,
 }
 
-/// A key's first row in the files that the candidates leave out.
+/// The result of searching the table for a key: the files without a run, or all files if the candidates leave out rows
+/// of covered files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rest {
-    /// These files have not been searched.
+    /// The table has not been searched for the key.
     Unknown,
     /// The row, if there is one that has not been returned.
     Known(Option<RowAddr>),
@@ -65,14 +66,14 @@ enum Rest {
 impl<'a> Lookup<'a> {
     /// Begins a look-up.
     ///
-    /// A key index that covers the version, or an open BTREE that needs no plan, is searched on this core: in memory,
-    /// looking up a few keys takes less time than handing them to the background. If something has to be read, the
-    /// look-up moves to the background; if pages of the key index have to be read, it begins there. A look-up in another
-    /// column than the table's own key begins in the background:
-    /// there a key may have any number of rows, and looking up a key with many rows would occupy the core for long.
+    /// The key index, or an open BTREE that needs no plan, is searched on this core: in memory, looking up a few keys
+    /// takes less time than handing them to the background. If something has to be read, the look-up moves to the
+    /// background; if pages of the key index have to be read, it begins there. A look-up in another column than the
+    /// table's own key begins in the background: there a key may have any number of rows, and looking up a key with
+    /// many rows would occupy the core for long.
     ///
     /// # Errors
-    /// `Overloaded`, and those of the store.
+    /// The errors of the admission queue, and those of the store.
     pub async fn begin(
         state: &ShardState,
         keys: Keys<'a>,
@@ -133,7 +134,7 @@ impl<'a> Lookup<'a> {
     /// returned by ascending address, one with each call. Keys without a further row are left out.
     ///
     /// # Errors
-    /// `Overloaded`, and those of the store.
+    /// The errors of the admission queue, and those of the store.
     pub async fn next(
         &mut self,
         state: &ShardState,
@@ -147,7 +148,7 @@ impl<'a> Lookup<'a> {
         Ok(wanted.iter().filter_map(|&key| Some((key, self.pop(key as usize)?))).collect())
     }
 
-    /// Returns whether the next row of a key is known only once the files without a run have been searched.
+    /// Returns whether the next row of a key is known only once the table has been searched for the key.
     fn needs_rest(&self, key: usize) -> bool {
         let first_uncovered = self.candidates.uncovered.first();
         let is_first =
@@ -155,12 +156,12 @@ impl<'a> Lookup<'a> {
         self.rest[key] == Rest::Unknown && !self.candidate(key).is_some_and(is_first)
     }
 
-    /// Searches the files that the candidates leave out.
+    /// Searches the table for keys of which the candidates may leave out rows.
     async fn search_rest(&mut self, state: &ShardState, wanted: &[u32]) -> Result<()> {
         let Keys { open, column, keys } = self.keys;
         let searched = take(keys, &UInt32Array::from(wanted.to_vec()), None)?;
-        // In covered files, candidates are missing only for keys that have more of them than were returned. These keys
-        // need a search of the whole table.
+        // In covered files, candidates are missing only for keys that have more of them than were returned, or whose
+        // page could not be read. These keys need a search of the whole table.
         let is_cut = |key: &u32| self.candidates.cut.binary_search(key).is_ok();
         let is_whole = wanted.iter().any(is_cut);
         let uncovered = Arc::clone(&self.candidates.uncovered);
@@ -208,7 +209,7 @@ impl<'a> Lookup<'a> {
     /// Returns which keys have a row, without reading any row that the key index names.
     ///
     /// # Errors
-    /// `Overloaded`, and those of the store.
+    /// The errors of the admission queue, and those of the store.
     pub async fn presence(&mut self, state: &ShardState) -> Result<Presence> {
         let keys = self.keys.keys.len() as u32;
         let has_candidate = |lookup: &Self, key: u32| lookup.candidate(key as usize).is_some();

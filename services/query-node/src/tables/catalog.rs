@@ -1,8 +1,9 @@
 //! The catalog: maps names to open tables.
 //!
-//! The latest version of each table that is configured by name is kept open. New versions are opened in the background,
-//! and requests never wait for them. Other versions are opened on request, and a bounded number of them is cached. A table
-//! that cannot be opened is listed with its error and tried again.
+//! The latest version, or the pinned one, of each table that is configured by name is kept open. New versions are
+//! opened in the background, and a request waits for one only if it requires a newer version than the current one
+//! ([`Catalog::catch_up`]). Other versions are opened on request, and a bounded number of them is cached. A table that
+//! cannot be opened is listed with its error and tried again.
 //!
 //! A branch is like a table of its own, which is opened by the first request for it (`branches.rs`).
 //!
@@ -37,7 +38,7 @@ use crate::error::{QueryError, Result};
 use crate::key_index::{KeyIndexes, PageOutcome, RunSource};
 use crate::recall_curves::{CurveCounts, LOOK_EVERY};
 
-/// Maximum number of tables that are checked for new versions concurrently. At 30 ms for a request, they check 500
+/// Maximum number of tables that are checked for new versions concurrently. At 30 ms for a request, a node checks 500
 /// tables in the default `refresh_interval` of 2 s.
 const REFRESHES_MAX: usize = 8;
 
@@ -140,7 +141,7 @@ impl Catalog {
         self.lake.store_use()
     }
 
-    /// Returns the use of the caches of indexes and metadata.
+    /// Returns the use of the caches of indexes, metadata and the rows that pass filters.
     pub async fn cache_use(&self) -> Vec<CacheUse> {
         self.lake.cache_use().await
     }
@@ -313,7 +314,8 @@ impl Catalog {
 
     /// Opens tables that are not open, except those that are opened on request, and updates open tables and branches to
     /// their latest version, unless their version is pinned. Starts to build the missing runs of their key indexes,
-    /// without waiting for them. Never fails: an error is kept in the table's state, and logged when it changes.
+    /// without waiting for them, and looks for new recall curves. Never fails: an error is kept in the table's state,
+    /// and logged when it changes.
     pub async fn refresh(&self) {
         self.round.fetch_add(1, Ordering::Relaxed);
         self.close_tables();

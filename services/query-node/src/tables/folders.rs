@@ -63,7 +63,8 @@ impl Folder {
         self.listing.as_deref().map_or(&[], |listing| &listing.refused)
     }
 
-    /// Returns whether the folder has more tables than are served from one folder.
+    /// Returns whether the folder has more tables than are served from one folder, or so many other entries that not
+    /// all were looked at.
     pub fn is_cut(&self) -> bool {
         self.listing.as_deref().is_some_and(|listing| listing.is_cut)
     }

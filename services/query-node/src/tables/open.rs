@@ -23,7 +23,8 @@ const PROJECTIONS_MAX: usize = 64;
 /// A projection, with the column names that a request gave.
 type CachedProjection = (Arc<[String]>, Arc<Projection>);
 
-/// One version of a table. Immutable, except for the cache of projections.
+/// One version of a table. Immutable, except for the runs of its key index, and the caches of projections and of recall
+/// curves.
 #[derive(Debug)]
 pub struct OpenTable {
     /// The name that requests use.

@@ -48,7 +48,7 @@ pub struct Projection {
     pub columns: Vec<String>,
     /// The schema with the table's types.
     pub schema: SchemaRef,
-    /// The schema with wire types.
+    /// The schema with wire types: those in which I/O nodes send the columns, without dictionaries and views.
     pub wire_schema: SchemaRef,
     /// Size in bytes of a row with wire types, if all rows have the same size.
     pub row_bytes: Option<usize>,

@@ -19,7 +19,7 @@ use crate::state::ShardState;
 const CHUNK_ROWS: usize = 4096;
 
 /// The number of questions that are compared with a chunk concurrently, so that the I/O nodes always have work. With a
-/// chunk each, they take half of the rows that a stream to an I/O node may have outstanding.
+/// chunk each, they take half of the rows that a stream to an I/O node may have outstanding by default.
 const QUESTIONS_CONCURRENT: usize = 8;
 
 /// The number of nearest rows that are kept for each question: those of the largest measured k, the question's own, and

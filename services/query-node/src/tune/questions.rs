@@ -29,7 +29,7 @@ pub struct Question {
     pub row: Option<RowAddr>,
 }
 
-/// The questions that a request asks with.
+/// The questions of a Tune request.
 pub enum Asked {
     /// These vectors.
     Given(Vec<Vec<f32>>),

@@ -15,7 +15,8 @@ use wire::{Fault, Reason};
 use crate::node::{config, metrics, near, serve_with};
 use crate::table::{TestTable, address_of, key, vector};
 
-/// The keys of the callers. `one` may read the table `a`; `two` may do everything with `b`; `all` observes all tables.
+/// The keys of the callers. With [`GRANTS`], `one` may read the table `a`; `two` may do everything with `b`; `all`
+/// observes all tables.
 const KEYS: [&str; 3] = ["one", "two", "all"];
 
 pub fn policy(grants: &str) -> String {
@@ -111,7 +112,7 @@ fn get(table: &str) -> GetRequest {
     }
 }
 
-/// Returns the faults of every rpc that names a table.
+/// Returns the faults of the rpcs that name a table, except Lookup and Tune.
 async fn refusals(client: &QueryClient, table: &str) -> Vec<Fault> {
     let placed = PlacementRequest { table: table.into(), ..Default::default() };
     let warm = WarmRequest { table: table.into(), ..Default::default() };

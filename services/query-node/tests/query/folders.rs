@@ -217,7 +217,7 @@ async fn grants_hold_for_tables_that_appear_later() {
     absent.metadata.insert("table".into(), "b".into());
     assert_eq!(forbidden, absent);
     assert_eq!(forbidden.message, "no table `b` is served here; there is a1, a2");
-    // A caller that may see all current tables may not see all earlier ones.
+    // A caller that may see all current tables might not have been allowed to see all earlier ones.
     folder.remove("b");
     node.refresh().await;
     assert!(one.status().await.unwrap().folders.is_empty());

@@ -71,7 +71,7 @@ pub async fn get(client: &QueryClient, keys: &[String]) -> (Vec<u32>, RecordBatc
     (answer.not_found, rows)
 }
 
-/// Opens a Lookup stream for the columns that [`get`] asks for.
+/// Opens a Lookup stream for the columns that [`get`] returns.
 pub async fn lookup(client: &QueryClient) -> Lookup {
     let columns = ["id", "_rowaddr"].map(str::to_owned).to_vec();
     let open = LookupOpen { table: "t".into(), columns, ..Default::default() };

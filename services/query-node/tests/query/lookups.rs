@@ -226,7 +226,7 @@ impl RowsLen for client::query::LookedUp {
 async fn callers_that_give_up_touch_nobody_else() {
     let (_table, _node, client) = served().await;
     let by_key = lookup(&client, open(&["id"])).await;
-    // The batches have more keys than the stream has credits, and every second caller gives up at once.
+    // The batches have more keys than the stream has credits, and every second caller gives up within 0.4 ms.
     let batches = (0..400).map(|number: i64| {
         let wanted: Vec<i64> = (0..500).map(|at| (number + at * 6) % FIRST).collect();
         let by_key = by_key.clone();

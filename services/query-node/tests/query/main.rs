@@ -1,5 +1,5 @@
-//! Tests of the query node over real gRPC and real tables, without a working I/O node. Rows are read from the tables,
-//! and searches are compared with a plain computation over the same rows.
+//! Tests of the query node over real gRPC and HTTP and real tables, without a working I/O node. Rows are read from the
+//! tables, and searches are compared with a plain computation over the same rows.
 
 mod access;
 mod bad_input;

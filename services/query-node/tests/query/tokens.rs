@@ -1,5 +1,5 @@
 //! Rejected tokens: whatever is wrong with a token, the caller gets the same answer, byte for byte. Only the audit log
-//! has the cause.
+//! and the metrics have the cause.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -100,7 +100,7 @@ fn request<T>(token: Option<&str>, message: T) -> Request<T> {
     request
 }
 
-/// Makes each call of the service, which must be refused. Returns the refusals.
+/// Makes each call of the service except Lookup and Tune. All must be refused. Returns the refusals.
 async fn refusals(client: &QueryServiceClient<Channel>, token: Option<&str>) -> Vec<Status> {
     let table = || "t".to_owned();
     let search = SearchRequest { table: table(), k: 1, ..Default::default() };

@@ -80,9 +80,10 @@ struct RunsState {
     opened: HashSet<String>,
     /// Whether the files have to be listed again, because the file of a run is gone.
     must_list: bool,
-    /// Whether a file, or the list of files, could not be read. The next check for a version then tries again.
+    /// Whether a file, or the list of files, could not be read. The next check for a new version then tries again.
     must_retry: bool,
-    /// Set when memory was too short. The task does not begin again while this holds.
+    /// Set when memory was too short. The task does not begin again while [`room`](FullMemory::room) is unchanged, for
+    /// at most [`FULL_RETRY`].
     full: Option<FullMemory>,
     /// The versions that the runs cover.
     versions: Vec<Weak<VersionFiles>>,
@@ -213,7 +214,8 @@ impl TableRuns {
         }
     }
 
-    /// If the index is wanted, begins to load and build missing runs, and to merge runs. `version` is the current one.
+    /// If the index is wanted, covers `version`, which is the current one. Begins to load, build and merge runs if that
+    /// was not done before, if somebody has looked up a key, or if a file has to be read again.
     pub fn follow(self: &Arc<Self>, version: &Arc<VersionFiles>) {
         let mut state = self.state();
         if state.is_wanted {
@@ -243,7 +245,8 @@ impl TableRuns {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the task, unless it is running. `listed` are the files of persisted runs, if they were just listed.
+    /// Begins the task, unless it is running or memory is as short as it was ([`RunsState::full`]). `listed` are the
+    /// files of persisted runs, if they were just listed.
     fn begin(self: &Arc<Self>, state: &mut RunsState, listed: Option<Vec<RunFile>>) {
         let is_as_full = state
             .full
