@@ -13,7 +13,7 @@ use placement::MembersError;
 use recall::NoSetting;
 use spelling::nearest;
 use telemetry::TelemetryError;
-use wire::{Fault, MESSAGE_BYTES_MAX, Reason};
+use wire::{Fault, MESSAGE_BYTES_MAX, RETRY_AFTER_MS, Reason};
 
 /// The cause of refusals for lack of a permission.
 const FORBIDDEN: &str = "forbidden";
@@ -319,9 +319,10 @@ impl From<QueryError> for Fault {
             | QueryError::Arrow(_) => fault(Reason::Internal),
             QueryError::Denied(_) => fault(Reason::Unauthenticated),
             QueryError::Forbidden { .. } => fault(Reason::Forbidden),
-            QueryError::LimitReached(limit) => {
-                fault(Reason::LimitReached).with("grant", &limit.grant).with("limit", limit.limit)
-            }
+            QueryError::LimitReached(limit) => fault(Reason::LimitReached)
+                .with("grant", &limit.grant)
+                .with("limit", limit.limit)
+                .with(RETRY_AFTER_MS, limit.retry_after.as_millis().max(1)),
             QueryError::TableUnknown { table, .. } => {
                 fault(Reason::TableNotFound).with("table", table)
             }

@@ -16,9 +16,12 @@ use crate::{fetch, query};
 /// The domain of every `ErrorInfo`.
 pub const ERROR_DOMAIN: &str = "bireme";
 
-/// The delay that a node asks callers to wait before a retry (`RetryInfo`) if it is overloaded or a limit is reached.
-/// Callers should add jitter. A full queue takes about this long to drain.
-pub const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// The delay before a retry (`RetryInfo`) that a node asks for if it is overloaded. Callers should add jitter. A full
+/// queue takes about this long to drain.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// The name of the metadata value that has the milliseconds after which to try again, if the fault's cause knows them.
+pub const RETRY_AFTER_MS: &str = "retry_after_ms";
 
 /// The number of bytes after which a message is cut, once its control characters are escaped. A message is sent twice
 /// in headers, where one byte may take three, and clients accept 16 KiB of headers.
@@ -157,6 +160,15 @@ impl Fault {
         self
     }
 
+    /// Returns the time after which the caller should try again, or `None` if a retry would fail again.
+    pub fn retry_after(&self) -> Option<Duration> {
+        // TOO_LARGE has the code RESOURCE_EXHAUSTED like these two, but a retry would fail again.
+        matches!(self.reason, Reason::Overloaded | Reason::LimitReached).then(|| {
+            let known = self.metadata.get(RETRY_AFTER_MS).and_then(|ms| ms.parse().ok());
+            known.map_or(RETRY_AFTER, Duration::from_millis)
+        })
+    }
+
     /// Converts a gRPC status. A status of Bireme keeps its reason; any other status gets the nearest reason.
     pub fn from_status(status: &Status) -> Self {
         if let Some(info) = status.get_details_error_info()
@@ -225,13 +237,12 @@ impl std::error::Error for Fault {}
 
 impl From<Fault> for Status {
     fn from(fault: Fault) -> Self {
-        let Fault { reason, message, metadata } = fault;
         let mut details = Vec::with_capacity(2);
-        // TOO_LARGE has the code RESOURCE_EXHAUSTED like the other two, but no RetryInfo: a retry would fail again.
-        if matches!(reason, Reason::Overloaded | Reason::LimitReached) {
-            let retry = pb::RetryInfo { retry_delay: RETRY_AFTER.try_into().ok() };
+        if let Some(retry_after) = fault.retry_after() {
+            let retry = pb::RetryInfo { retry_delay: retry_after.try_into().ok() };
             details.push(any(tonic_types::RetryInfo::TYPE_URL, &retry));
         }
+        let Fault { reason, message, metadata } = fault;
         let (text, domain) = (reason.as_str().into(), ERROR_DOMAIN.into());
         let info = ErrorInfo { reason: text, domain, metadata };
         details.push(any(tonic_types::ErrorInfo::TYPE_URL, &info));
@@ -304,6 +315,18 @@ mod tests {
             assert_eq!(Fault::from(fetch::Error::from(fault.clone())), fault);
             assert_eq!(Fault::from(query::Error::from(fault.clone())), fault);
         }
+    }
+
+    #[test]
+    fn a_status_says_when_to_try_again() {
+        let delay = |fault: Fault| {
+            let retry = Status::from(fault).get_details_retry_info()?;
+            retry.retry_delay
+        };
+        assert_eq!(delay(Fault::new(Reason::Overloaded, "the queue is full")), Some(RETRY_AFTER));
+        let limited = Fault::new(Reason::LimitReached, "too many rows").with(RETRY_AFTER_MS, 2500);
+        assert_eq!(delay(limited), Some(Duration::from_millis(2500)));
+        assert_eq!(delay(Fault::new(Reason::TooLarge, "too large")), None);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub use buffer_pool::BufferPool;
 pub use code::{CODES, code_name};
 pub use codec::Codec;
 pub use deadline::{DEADLINE_MAX, asked_timeout};
-pub use fault::{ERROR_DOMAIN, Fault, Reason, status_of};
+pub use fault::{ERROR_DOMAIN, Fault, RETRY_AFTER_MS, Reason, status_of};
 pub use lookup::LOOKUP_BYTES_MAX;
 pub use parent_span::ParentSpan;
 pub use pieces::grpc_pieces;

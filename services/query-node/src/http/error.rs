@@ -98,7 +98,9 @@ pub fn refuse(fault: &Fault) -> Response<Body> {
     };
     let mut answer = answer(status, &said, code);
     if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        // The header has whole seconds.
+        let seconds = fault.retry_after().map_or(1, |after| after.as_secs_f64().ceil() as u64);
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     answer
 }
