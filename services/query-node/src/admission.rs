@@ -1,5 +1,5 @@
-//! Limits how many searches, look-ups, table reads, and requests of Placement, Warm and Tune run concurrently, and
-//! queues the others.
+//! Limits how many searches, look-ups, table reads, and steps of Placement, Warm and Tune run concurrently, and queues
+//! the others. A Warm needs a permit only to plan its fills; a Tune needs one for each of its searches and table reads.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;

@@ -214,7 +214,7 @@ pub(crate) mod tests {
     #[test]
     fn a_setting_is_judged_by_a_search_for_no_more_candidates() {
         let mut tally = Tally::new(&[1], 1, 70.0);
-        // A search of a graph for more candidates also finds a nearer one.
+        // A graph's search for 8 candidates finds row 7, which is nearer than all that its searches for 1 and for 4 find.
         let searches = [(1, vec![8]), (4, vec![8, 9, 10, 11]), (8, vec![7, 8])]
             .map(|(candidates, rows)| SearchesFor { candidates, rungs: vec![(rows, 1)] });
         tally.add(&Trial { exact: &[(7, 0.0)], searches: &searches });

@@ -25,7 +25,7 @@ pub struct OpenTable {
     fragments: Vec<OpenFragment>,
     /// Bytes of a row in all columns of fixed width.
     fixed_bytes: u64,
-    /// The file; `None` for a table of rows.
+    /// The index or deletion file that is served as this table; `None` for a table of rows.
     file: Option<Arc<FileTable>>,
 }
 
@@ -142,7 +142,7 @@ impl OpenTable {
         self.table.as_ref()
     }
 
-    /// Returns the file; `None` for a table of rows.
+    /// Returns the index or deletion file that is served as this table; `None` for a table of rows.
     pub fn file(&self) -> Option<&FileTable> {
         self.file.as_deref()
     }

@@ -1,4 +1,5 @@
-//! Wraps the stores that Lance makes: each table's stores get a guard with the table's fence.
+//! Wraps the stores that Lance makes for a table in the layers of this folder. Each table has a fence of its own: the
+//! paths that may be read (`fence.rs`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -22,7 +22,7 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// index.
 pub(super) const WARNED_K: u32 = 10;
 
-/// The number of files of a node that were refused since its start.
+/// The number of times that the node has refused a file of a recall curve, since its start.
 #[derive(Debug, Default)]
 pub struct CurveCounts {
     refused: AtomicU64,

@@ -85,7 +85,7 @@ enum Account {
 /// The extents of an account.
 #[derive(Debug, Default)]
 struct Holdings {
-    /// The sum over all tables.
+    /// The sum of `tables`.
     holding: Holding,
     tables: BTreeMap<TableTag, Holding>,
     /// Whether a fill was refused as [`SpaceDecision::Full`], and no extent was removed since.
@@ -374,7 +374,7 @@ impl Holdings {
         Some((segment, sectors))
     }
 
-    /// Changes the holding of an extent's table, and the sum over all tables.
+    /// Changes the holding of an extent's table, and its account's sum.
     fn count(&mut self, key: ExtentKey, change: impl Fn(&mut Holding)) {
         change(&mut self.holding);
         let tag = key.pack.table();

@@ -220,7 +220,8 @@ impl Caller {
             // The whole stream was refused.
             Err(fault) => return self.identified(&fault, began),
         };
-        // A stream that has ended answers all later calls with the fault that ended it.
+        // The node ends the stream when it no longer accepts the caller's credentials. All later calls on the stream get
+        // the same fault, whatever the policy is by then.
         let has_ended = |fault: &Fault| fault.reason == Reason::Unauthenticated;
         for _ in 0..self.dice.random_range(1..4) {
             let table = self.table();
