@@ -94,8 +94,8 @@ impl Claim {
     }
 }
 
-/// Writes the slabs' superblocks, and reads the slabs' journals. Call it last, when nothing else can keep the node from
-/// starting, because a slab that is divided anew loses its contents.
+/// Writes the slabs' superblocks, and reads the slabs' journals. Call it only after every setting is checked and every
+/// port is bound: a slab that is divided anew loses its contents, even if the node then fails to start.
 ///
 /// # Errors
 /// [`NodeError::Slab`] if a slab can't be written.
