@@ -38,8 +38,8 @@ mod trace;
 
 use std::sync::Arc;
 
-use wire::Fault;
 use wire::fetch::Batch;
+use wire::{Fault, Reason};
 
 use crate::shard::{HeldBytes, RequestNo, SessionNo};
 use crate::table::Projection;
@@ -91,7 +91,14 @@ pub fn image(
                 proceed(core, no);
             }
         }
-        Err(fault) => reply::fail(core, no, fault),
+        Err(fault) => {
+            // Counted once, even if several images of the request are late.
+            let is_under_way = core.requests.borrow_mut().get_mut(no).is_some();
+            if is_under_way && fault.reason == Reason::DeadlineExceeded {
+                core.stats.dropped.add(1);
+            }
+            reply::fail(core, no, fault);
+        }
     }
 }
 

@@ -48,7 +48,9 @@ pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
         let rows = PartRows { projection, part, addrs, bytes_max: REPLY_BYTES_MAX };
         let (flow, priority) = (request.flow, request.priority);
         let wanted = TableRead { rows, flow, priority, deadline, held };
-        core.shared.table_reader.take(wanted, no, core.shared.mailboxes[core.number].clone())?;
+        let mailbox = core.shared.mailboxes[core.number].clone();
+        let taken = core.shared.table_reader.take(wanted, no, mailbox);
+        taken.inspect_err(|_| core.stats.shed.add(1))?;
         request.images_left += 1;
     }
     Ok(request.images_left > 0)
