@@ -70,7 +70,7 @@ impl Core {
             engine: self.ring.describe().engine.name(),
             queued: self.reader.waiting(),
             reads_limit: self.reader.limit(),
-            reply_bytes: self.traffic_memory.used(),
+            traffic_bytes: self.traffic_memory.used(),
             replica_bytes: directory.replica_bytes(),
             directory_shared_bytes: directory.shared_bytes(),
             heats: directory.heats(),

@@ -151,7 +151,7 @@ fn traffic(samples: &mut Samples, metrics: &NodeMetrics, cores: &[CoreSnapshot])
     samples.add(&TABLE_QUEUE, &[], metrics.shared.node.table_reader.waiting() as u64);
     samples.add(&STREAMS, &[], sum(cores, |core| core.streams as u64));
     samples.add(&UNDER_WAY, &[], sum(cores, |core| core.batches_under_way as u64));
-    samples.add(&TRAFFIC_MEMORY, &[], sum(cores, |core| core.reply_bytes));
+    samples.add(&TRAFFIC_MEMORY, &[], sum(cores, |core| core.traffic_bytes));
     samples.add(&TRAFFIC_MEMORY_LIMIT, &[], metrics.memory.traffic);
     let connections = metrics.connection_slots.counts();
     samples.add(&CONNECTIONS, &[], connections.open as u64);
