@@ -1,27 +1,42 @@
-//! Batches whose rows are on no drive, while the table answers too slowly: how each ends, and that the node counts it.
+//! Batches whose rows come from a slow table: how each ends, and what the node counts and holds for it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream;
+use address::RowAddr;
+use client::fetch::{FetchClient, FetchOptions, Instant, TableVersion};
+use client::{Endpoint, Network};
+use futures::{StreamExt, stream};
 use fuzz::RawCodec;
 use io_node::IoConfig;
 use prost::Message;
-use ring::sim::{SimConfig, SimDisk};
+use ring::sim::{SimConfig, SimDisk, SimFaults};
 use tonic::Request;
 use wire::fetch::fetch_request::Kind;
 use wire::fetch::fetch_response::Kind as Answer;
 use wire::fetch::reply::Outcome;
-use wire::fetch::{Batch, Batches, FetchRequest, FetchResponse, Open};
+use wire::fetch::{
+    Batch, Batches, ChunkRange, FetchRequest, FetchResponse, Open, WarmProgress, WarmRequest,
+};
 use wire::{Fault, Reason};
 
 use crate::arena::{self, Arena, NODE};
 use crate::network::Net;
 use crate::store::{Store, StoreTroubles};
 use crate::strangers::{connect, http_path};
-use crate::truth::TABLES;
+use crate::truth::{DIMENSION, TABLES};
 
-/// The time that each request to the store takes, in ms.
+/// The time that each request to the store takes, in ms, once it is slow.
 const STORE_MS: u64 = 5_000;
+
+fn slow() -> StoreTroubles {
+    StoreTroubles { latency_ms: STORE_MS..=STORE_MS, ..StoreTroubles::default() }
+}
+
+fn disk() -> SimDisk {
+    let (drives, tick) = (vec![8 << 20], Duration::from_millis(1));
+    SimDisk::new(SimConfig { drives, tick, ..SimConfig::default() })
+}
 
 /// Sends batches of one row, each with this timeout, on one stream. Returns the reason why each failed, by its id. No
 /// batch is cancelled: the stream's client, unlike [`client::fetch`], has no deadlines of its own.
@@ -61,15 +76,10 @@ async fn failures(net: Net, batches: u64, timeout: Duration) -> Vec<(u64, Reason
 
 #[test]
 fn batches_that_the_table_cannot_answer_in_time_are_counted() {
-    let drives = vec![8 << 20];
-    let disk = SimDisk::new(SimConfig { drives, ..SimConfig::default() });
     let store = Store::new(1);
-    store.set_troubles(StoreTroubles {
-        latency_ms: STORE_MS..=STORE_MS,
-        ..StoreTroubles::default()
-    });
+    store.set_troubles(slow());
     let config = IoConfig { table_reads: 1, table_queue_max: 1, ..arena::config() };
-    let mut arena = Arena::start(1, config, &disk, store);
+    let mut arena = Arena::start(1, config, &disk(), store);
     let net = arena.net.clone();
     let failures = arena.run(failures(net, 3, Duration::from_millis(STORE_MS / 5)));
     // The first batch is read too slowly, the second waits for the first, and the third finds the queue full.
@@ -77,4 +87,62 @@ fn batches_that_the_table_cannot_answer_in_time_are_counted() {
     assert_eq!(failures, [(0, late), (1, late), (2, Reason::Overloaded)]);
     let [core] = &arena.node.state().cores[..] else { panic!("there is one core") };
     assert_eq!((core.dropped, core.shed, core.batches), (2, 1, 0));
+}
+
+#[test]
+fn rows_that_are_read_again_do_not_keep_the_memory_of_the_first_read() {
+    let (store, disk, version) = (Store::new(1), disk(), &TABLES[0][0]);
+    let mut arena = Arena::start(1, arena::config(), &disk, store.clone());
+    let client = {
+        let _guard = arena.runtime.enter();
+        let network = Network::Simulated(Arc::new(arena.net.clone()));
+        let options = FetchOptions { streams: 1, network, ..FetchOptions::default() };
+        let endpoint: Endpoint = format!("{NODE}:7071").parse().unwrap();
+        FetchClient::new(endpoint, options).unwrap()
+    };
+    // The first chunk is on the drive, and the last is not.
+    let opening = client.clone();
+    let projection = arena.run(async move {
+        let chunks = vec![ChunkRange { fragment: 0, first: 0, count: 1 }];
+        let (table_uri, version_no) = (version.uri.to_owned(), version.version);
+        let warm =
+            WarmRequest { table_uri, version: version_no, chunks, ..WarmRequest::default() };
+        let steps: Vec<_> = opening.warm(warm).await.unwrap().collect().await;
+        let last: WarmProgress = steps.into_iter().next_back().unwrap().unwrap();
+        assert!(last.extents_done > 0 && last.extents_failed == 0, "{last:?}");
+        let table = TableVersion { uri: version.uri, branch: "", version: version_no, identity: "" };
+        let until = Instant::now() + Duration::from_secs(60);
+        opening.open(table, &["vector".to_owned()], until).await.unwrap()
+    });
+    // The store is slow now, the drive fails, and no chunk can be filled.
+    store.set_troubles(slow());
+    disk.set_faults(SimFaults {
+        failed_reads_per_mille: 1000,
+        failed_writes_per_mille: 1000,
+        ..SimFaults::default()
+    });
+    const ROWS: u32 = 50;
+    let last_rows = version.infos[1].physical_rows - ROWS..;
+    let addrs = (0..ROWS).map(|row| RowAddr::new(0, row));
+    let addrs = addrs.chain(last_rows.take(ROWS as usize).map(|row| RowAddr::new(1, row)));
+    let addrs: Vec<_> = addrs.collect();
+    let fetched = arena.local.spawn_local(async move {
+        let until = Instant::now() + Duration::from_secs(60);
+        client.fetch(&projection, addrs, None, until).await
+    });
+    let mut held_after = |ms: u64| {
+        (0..ms).for_each(|_| arena.step());
+        arena.node.state().cores[0].traffic_bytes
+    };
+    // The rows that are on no drive are read first, and then all rows, because the drive failed.
+    let first = held_after(STORE_MS / 2);
+    let again = held_after(STORE_MS);
+    assert_eq!(again - first, first_read_bytes(ROWS), "all rows are held once");
+    let reply = arena.run(fetched).unwrap().unwrap();
+    assert_eq!(reply.into_rows().unwrap().num_rows(), 2 * ROWS as usize);
+}
+
+/// Returns the bytes that the node reserves to read vectors from the table: Lance's columns, and the image.
+fn first_read_bytes(rows: u32) -> u64 {
+    2 * u64::from(rows) * 4 * DIMENSION as u64
 }
