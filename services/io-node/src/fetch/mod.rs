@@ -1,18 +1,37 @@
 //! A fetch on one core, from a batch of row addresses to its reply.
 //!
 //! ```text
-//! decode ─► locate ─┬─ all on drives ──────────────► prepare ─► RAM tier ─► coalesce ─► read
-//!                   └─ some not: from the table ─► (image) ─┘                             │
-//!                                                  reply ◄─ assemble or score ◄───────────┤
-//!             locate again, these rows from the table ◄── a drive failed to deliver rows ◄─┘
+//! decode (admit) ─► locate ─┬─ all on drives ──────────────► prepare ─► RAM tier ─► coalesce ─► read
+//!                           └─ some not: from the table ─► (image) ─┘                             │
+//!                                                          reply ◄─ assemble or score ◄───────────┤
+//!                     locate again, these rows from the table ◄── a drive failed to deliver rows ◄─┘
 //! ```
 //!
 //! No stage waits: each leaves the request in a state from which the next event continues. The events are a batch
 //! ([`fetch`]), rows from the table ([`image`]) and completed reads (`read_events.rs`, which ends in [`settle`]).
 //!
-//! Each stage is a file of the same name. The stages work on the core of this thread (`core_state.rs`), which has the
+//! Each stage is a file of the same name, except that *prepare* is in `assemble.rs`, *read* in `reader.rs`, *score* in
+//! `rerank.rs`, and *from the table* in `table_rows.rs` and `table_reader.rs`. The stages work on the core of this thread (`core_state.rs`), which has the
 //! streams (`sessions.rs`), the batches under way (`requests.rs`), the RAM tier and the reader. The state that the
 //! cores share is in `node_state.rs`.
+//!
+//! Nothing between a stream and the drives waits for room. What a batch needs is bounded at each step, and a batch that
+//! finds no room is refused with `OVERLOADED`. Clients are slowed by HTTP/2's windows, and by credits, which come back
+//! only when the connection takes the reply. The bounds, in the order in which a batch meets them:
+//!
+//! | what | bound | where |
+//! |---|---|---|
+//! | bytes that arrive | the window, the size of a message, traffic memory | `connections/serve.rs`, `traffic/arriving.rs` |
+//! | rows of a stream | its credits; a batch beyond them ends the stream | `serve/stream.rs` |
+//! | a batch | its number of rows; its bytes are traffic memory | `decode.rs`, `serve/stream.rs` |
+//! | pieces that wait | the queue's length, a flow's part of it, the batch's deadline | `admit.rs` |
+//! | rows from the table | reads at a time, reads that wait, traffic memory by estimate | `table_reader.rs`, `table_rows.rs` |
+//! | the reply | the size of a message; traffic memory, of which a flow leaves a part | `assemble.rs` |
+//! | reads in flight | slots; fewer while several flows are active | `reader.rs`, `reader/depth.rs` |
+//! | unread replies | traffic memory until the last byte has left; a few messages without memory | `sessions.rs`, `serve/reply_body.rs` |
+//! | a client that does not read | its connection ends if others need its memory | `traffic/memory/holder.rs` |
+//!
+//! `node/memory.rs` divides the node's memory among these and its other parts.
 
 mod admit;
 mod assemble;
@@ -120,7 +139,7 @@ fn proceed(core: &Core, no: RequestNo) {
 }
 
 /// Answers a request whose pieces have all arrived. If drives failed to deliver some of its rows, the request starts
-/// again with these rows from the table.
+/// again with these rows from the table: everything that it has gathered is dropped, and all of its rows are read again.
 fn settle(core: &Core, no: RequestNo) {
     let has_undelivered = {
         let mut requests = core.requests.borrow_mut();

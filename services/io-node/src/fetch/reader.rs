@@ -2,7 +2,7 @@
 //!
 //! Each core has one queue of waiting pieces (`queue.rs`), whichever requests they belong to. Once all tasks that are
 //! ready have run, pieces leave the queue, one for each free slot. They are coalesced (`coalesce.rs`), and go to the
-//! ring in one submission. The queue serves flows in proportion to their weights. While several flows are active, a
+//! ring in one submission. No more reads are handed over than there are slots, so none waits in the ring's own queue. The queue serves flows in proportion to their weights. While several flows are active, a
 //! core may use only a part of its slots (`depth.rs`). If a piece's request has ended or missed its deadline when the
 //! piece leaves the queue, the piece is not read.
 //!

@@ -37,7 +37,9 @@ pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
         let columns = &request.projection.parts[part];
         let bytes: u64 =
             addrs.iter().map(|&addr| read_bytes(&request.projection, columns, addr)).sum();
-        // The estimate is rough. Without this bound, a large estimate would always be refused.
+        // The estimate is rough, and what the rows really take is not counted: rows of a blob column are read up to
+        // `bytes_max`, and all other rows whole, even if they are larger than estimated. `assemble::prepare` then refuses
+        // a reply that is too large. Without the bound on this line, a large estimate would always be refused.
         let bytes = bytes.min(core.traffic_memory.max() / 2);
         let held = core
             .traffic_memory

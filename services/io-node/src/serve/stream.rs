@@ -27,8 +27,9 @@ use crate::table::{OpenTable, Projection, Registry, label};
 /// The revision of the protocol within v1.
 const REVISION: u32 = 1;
 
-/// Bytes that a row of a batch holds from its arrival to its reply, for its address, source and piece.
-const ROW_BYTES: u64 = 64;
+/// Bytes that a row of a batch holds from its arrival to its reply: for its address, and for one source and one waiting
+/// piece. The sources of further parts, and the further pieces of wide rows, are not counted.
+const BATCH_ROW_BYTES: u64 = 64;
 
 /// The bytes that are counted for the answer to an Open until the client has read it. The bytes of a schema are counted
 /// in addition. A fault is shortened to fit (`brief`).
@@ -301,7 +302,7 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
 /// Returns the bytes that a batch holds from its arrival to its reply.
 fn batch_bytes(batch: &Batch) -> u64 {
     let vector = batch.rerank.as_ref().map_or(0, |rerank| rerank.vector.len());
-    let rows = batch.row_addrs.len() as u64 * ROW_BYTES;
+    let rows = batch.row_addrs.len() as u64 * BATCH_ROW_BYTES;
     reply::BATCH_BYTES + rows + (vector + batch.traceparent.len()) as u64
 }
 

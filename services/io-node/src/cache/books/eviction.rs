@@ -46,10 +46,12 @@ impl Log {
     }
 }
 
-/// The maximum of the allowance for rewriting hot extents, in segments.
+/// The maximum of the allowance for rewriting hot extents, in segments. It bounds how much is rewritten at once after a
+/// time in which nothing hot was reclaimed.
 pub const SEGMENTS_SAVED: u64 = 4;
 
-/// The number of sectors that may be rewritten to keep hot extents, per 100 sectors filled.
+/// The number of sectors that may be rewritten to keep hot extents, per 100 sectors filled. So at most 1.25 bytes are
+/// written for each byte filled, and reclaiming frees space even if all extents are hot.
 const KEPT_PERCENT: u64 = 25;
 
 /// An extent is kept only if at least this many batches, over all cores, have read it since it was placed.
