@@ -1,5 +1,5 @@
-//! A drive's health, judged by its reads and writes. A single bad sector does not change the drive's state. It counts as
-//! one failed extent, or as several if the read that failed was for several extents (`fetch/reader/deliver.rs`).
+//! A drive's health, judged by its reads and writes. A single bad sector does not change the drive's state. It counts
+//! as one failed extent, or as several if the read that failed was for several extents (`fetch/reader/deliver.rs`).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -68,15 +68,15 @@ pub fn is_drive_fault(error: &WriteError) -> bool {
     }
 }
 
-/// A drive is retired when this many extents fail within [`FAILURE_WINDOW`]. One failed read fails at most eight: a read
-/// has eight sectors, and an extent at least one.
+/// A drive is retired when this many extents fail within [`FAILURE_WINDOW`]. One failed read fails at most eight: a
+/// read has at most eight sectors, and an extent at least one.
 const READ_FAILURES_MAX: usize = 32;
 
 /// The time for which a failed extent, or a second with late answers or slow reads, counts against the drive.
 const FAILURE_WINDOW: Duration = Duration::from_secs(60);
 
-/// This many seconds with late answers (or with slow reads) within [`FAILURE_WINDOW`] are too many. Fewer are tolerated,
-/// because drives behind a network pause now and then.
+/// This many seconds with late answers (or with slow reads) within [`FAILURE_WINDOW`] are too many. Fewer are
+/// tolerated, because drives behind a network pause now and then.
 const BAD_SECONDS_MAX: usize = 30;
 
 /// A drive takes no more writes after this many writes have failed in a row.

@@ -17,7 +17,7 @@ const READERS: u32 = 8;
 
 /// A segment's length divided by this is the length of the first read of its journal. The read covers the whole journal
 /// if the segment's extents are large.
-const FIRST_READ_SHARE: u64 = 512;
+const FIRST_READ_PART: u64 = 512;
 
 /// The minimum and maximum length of the first read, in sectors.
 const FIRST_READ_SECTORS: (u64, u64) = (4, 256);
@@ -86,7 +86,7 @@ fn segment_journal(
 ) -> io::Result<Journal> {
     let segment_sectors = superblock.segment_sectors;
     let (least, most) = FIRST_READ_SECTORS;
-    let first = (segment_sectors / FIRST_READ_SHARE).clamp(least, most).min(segment_sectors);
+    let first = (segment_sectors / FIRST_READ_PART).clamp(least, most).min(segment_sectors);
     let end = segment_start(segment, segment_sectors).plus(segment_sectors).byte_offset().0;
     let mut wanted = first as usize * SECTOR_BYTES;
     loop {

@@ -99,7 +99,10 @@ impl Claim {
 ///
 /// # Errors
 /// [`NodeError::Slab`] if a slab can't be written.
-pub fn take(slabs: &[SlabFile], claims: &[Claim]) -> Result<Vec<Vec<FoundJournal>>, NodeError> {
+pub fn claim_and_recover(
+    slabs: &[SlabFile],
+    claims: &[Claim],
+) -> Result<Vec<Vec<FoundJournal>>, NodeError> {
     slabs.iter().zip(claims).try_for_each(|(slab, claim)| claim.mark(slab))?;
     let superblocks: Vec<_> = claims.iter().map(|claim| claim.superblock).collect();
     Ok(recover_all(slabs, &superblocks))
@@ -119,7 +122,7 @@ mod tests {
         let slab = SlabFile::open(path, options)?;
         let claim = Claim::new(&slab, found, segment);
         assert_eq!(owner(path, overwrite)?, found, "a claim alone changes nothing");
-        super::take(&[slab], std::slice::from_ref(&claim))?;
+        claim_and_recover(&[slab], std::slice::from_ref(&claim))?;
         Ok(claim.superblock)
     }
 

@@ -32,8 +32,8 @@ pub fn admit(
     let wait = core.reader.wait(flow, priority);
     // Batch work may use only half of the queue, or one backfill would shut out interactive work.
     let pieces_max = match priority {
-        Priority::Interactive => core.shared.config.queue_rows_max,
-        Priority::Batch => core.shared.config.queue_rows_max / 2,
+        Priority::Interactive => core.node.config.queue_rows_max,
+        Priority::Batch => core.node.config.queue_rows_max / 2,
     };
     let overloaded = if !has_room(of_flow, rows, waiting, pieces_max) {
         format!("{waiting} pieces of rows wait for a read already; try again later")

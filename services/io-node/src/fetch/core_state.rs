@@ -28,7 +28,7 @@ pub struct Core {
     /// The core's number in the node, counted from 0.
     pub number: usize,
     /// The state that all cores share.
-    pub shared: Arc<NodeState>,
+    pub node: Arc<NodeState>,
     /// The core's ring.
     pub ring: Ring,
     /// The core's replica of the directory.
@@ -94,7 +94,7 @@ impl Core {
             ram: &self.ram,
             stats: &self.stats,
             histograms: &self.histograms,
-            fills: &self.shared.fills,
+            fills: &self.node.fills,
         }
     }
 }

@@ -58,7 +58,7 @@ pub fn locate(core: &Core, request: &mut Request) {
     unfilled.sort_unstable();
     unfilled.dedup();
     for key in unfilled {
-        core.shared.fills.request(table, key);
+        core.node.fills.request(table, key);
     }
 }
 

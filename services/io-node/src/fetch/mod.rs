@@ -21,14 +21,14 @@
 //!
 //! | what | bound | where |
 //! |---|---|---|
-//! | bytes that arrive | the window, the size of a message, traffic memory | `connections/serve.rs`, `traffic/arriving.rs` |
+//! | bytes that arrive | the window, a message's size, traffic memory | `connections/serve.rs`, `traffic/arriving.rs` |
 //! | rows of a stream | its credits; a batch beyond them ends the stream | `serve/stream.rs` |
 //! | a batch | its number of rows; its bytes are traffic memory | `decode.rs`, `serve/stream.rs` |
 //! | pieces that wait | the queue's length, a flow's part of it, the batch's deadline | `admit.rs` |
-//! | rows from the table | reads at a time, reads that wait, traffic memory by estimate | `table_reader.rs`, `table_rows.rs` |
+//! | rows from the table | reads at a time and waiting; traffic memory | `table_reader.rs`, `table_rows.rs` |
 //! | the reply | the size of a message; traffic memory, of which a flow leaves a part | `assemble.rs` |
 //! | reads in flight | slots; fewer while several flows are active | `reader.rs`, `reader/depth.rs` |
-//! | unread replies | traffic memory until the last byte has left; a few messages without memory | `sessions.rs`, `serve/reply_body.rs` |
+//! | unread replies | traffic memory, and a number of messages without it | `sessions.rs`, `serve/reply_body.rs` |
 //! | a client that does not read | its connection ends if others need its memory | `traffic/memory/holder.rs` |
 //!
 //! `node/memory.rs` divides the node's memory among these and its other parts.
@@ -139,7 +139,8 @@ fn proceed(core: &Core, no: RequestNo) {
 }
 
 /// Answers a request whose pieces have all arrived. If drives failed to deliver some of its rows, the request starts
-/// again with these rows from the table: everything that it has gathered is dropped, and all of its rows are read again.
+/// again with these rows from the table: everything that it has gathered is dropped, and all of its rows are read
+/// again.
 fn settle(core: &Core, no: RequestNo) {
     let has_undelivered = {
         let mut requests = core.requests.borrow_mut();

@@ -38,8 +38,8 @@ pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
         let bytes: u64 =
             addrs.iter().map(|&addr| read_bytes(&request.projection, columns, addr)).sum();
         // The estimate is rough, and what the rows really take is not counted: rows of a blob column are read up to
-        // `bytes_max`, and all other rows whole, even if they are larger than estimated. `assemble::prepare` then refuses
-        // a reply that is too large. Without the bound on this line, a large estimate would always be refused.
+        // `bytes_max`, and all other rows whole, even if they are larger than estimated. `assemble::prepare` then
+        // refuses a reply that is too large. Without the bound on this line, a large estimate would always be refused.
         let bytes = bytes.min(core.traffic_memory.max() / 2);
         let held = core
             .traffic_memory
@@ -50,8 +50,8 @@ pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
         let rows = PartRows { projection, part, addrs, bytes_max: REPLY_BYTES_MAX };
         let (flow, priority) = (request.flow, request.priority);
         let wanted = TableRead { rows, flow, priority, deadline, held };
-        let mailbox = core.shared.mailboxes[core.number].clone();
-        let taken = core.shared.table_reader.take(wanted, no, mailbox);
+        let mailbox = core.node.mailboxes[core.number].clone();
+        let taken = core.node.table_reader.take(wanted, no, mailbox);
         taken.inspect_err(|_| core.stats.shed.add(1))?;
         request.images_left += 1;
     }

@@ -184,7 +184,7 @@ impl IoNode {
         // Served only once the extents are found again: until then the metrics would say that the drives are empty.
         let telemetry = Telemetry::bind(&node.config.telemetry, &handle)?;
         let began = Instant::now();
-        let found = drive::take(&node.slabs, &claims)?;
+        let found = drive::claim_and_recover(&node.slabs, &claims)?;
         let reading = began.elapsed();
         let extents = handle.block_on(filler.restore(found));
         let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };

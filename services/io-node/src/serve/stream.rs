@@ -44,7 +44,7 @@ const VALUE_BYTES_MAX: usize = 256;
 /// Opens a stream on this core. Returns the body of its response. `audit` has the audit log's line for the stream's
 /// first projection, or for the stream itself if it opens none.
 pub fn begin(
-    shared: &NodeState,
+    node: &NodeState,
     asked: Streaming<FetchRequest>,
     arriving: Arriving,
     connection: &Connection,
@@ -52,7 +52,7 @@ pub fn begin(
     stopping: CancellationToken,
 ) -> ReplyBody {
     let (replies, answers) = mpsc::unbounded_channel();
-    let config = &shared.config;
+    let config = &node.config;
     let welcome = Welcome {
         credit_rows: config.credit_rows,
         batch_rows_max: config.batch_rows_max,
@@ -344,10 +344,10 @@ fn open_in_background(
         let what = "there is no memory left for another projection; close some, read your answers, or try again later";
         return Err(Fault::new(Reason::Overloaded, what));
     };
-    let tables = core.shared.tables.clone();
-    let mailbox = core.shared.mailboxes[core.number].clone();
+    let tables = core.node.tables.clone();
+    let mailbox = core.node.mailboxes[core.number].clone();
     let line = line.take();
-    core.shared.background.spawn(async move {
+    core.node.background.spawn(async move {
         let projection = AssertUnwindSafe(project(&tables, &open)).catch_unwind().await;
         let panicked = |_| Err(Fault::new(Reason::Internal, "opening the table panicked"));
         let projection = audited(projection.unwrap_or_else(panicked), line).map(Arc::new);

@@ -46,8 +46,8 @@ pub enum Message {
     },
     /// Memory that work for a batch held even after the batch was answered. The core that reserved it releases it.
     Held(HeldBytes),
-    /// An extent was written to a drive: add it to the directory.
-    Filled {
+    /// An extent was written to a drive, by a fill or a move: add it to the directory.
+    Publish {
         extent: Arc<Extent>,
         /// Dropped once the extent is in the directory.
         done: mpsc::Sender<()>,

@@ -105,12 +105,12 @@ fn rows_that_are_read_again_do_not_keep_the_memory_of_the_first_read() {
     let projection = arena.run(async move {
         let chunks = vec![ChunkRange { fragment: 0, first: 0, count: 1 }];
         let (table_uri, version_no) = (version.uri.to_owned(), version.version);
-        let warm =
-            WarmRequest { table_uri, version: version_no, chunks, ..WarmRequest::default() };
+        let warm = WarmRequest { table_uri, version: version_no, chunks, ..WarmRequest::default() };
         let steps: Vec<_> = opening.warm(warm).await.unwrap().collect().await;
         let last: WarmProgress = steps.into_iter().next_back().unwrap().unwrap();
         assert!(last.extents_done > 0 && last.extents_failed == 0, "{last:?}");
-        let table = TableVersion { uri: version.uri, branch: "", version: version_no, identity: "" };
+        let table =
+            TableVersion { uri: version.uri, branch: "", version: version_no, identity: "" };
         let until = Instant::now() + Duration::from_secs(60);
         opening.open(table, &["vector".to_owned()], until).await.unwrap()
     });
