@@ -227,8 +227,8 @@ cache = Row(
         stacked(
             "Extents: heat",
             "short",
-            "Extents by the number of batches that have read them, as the mean over cores. It decides which extents are"
-            " kept when a segment is reclaimed.",
+            "Extents by the number of batches that have read them, as the mean over cores. The sum over cores decides"
+            " which extents are kept when a segment is reclaimed.",
             (f"avg by (heat) ({of('bireme_io_extents_heat')})", "{{heat}}"),
         ),
         lines(

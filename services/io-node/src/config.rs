@@ -145,7 +145,7 @@ pub struct IoConfig {
     /// Bytes per second that the scrubber reads to find extents that the drives have lost; 0 for none.
     #[serde(skip)]
     pub scrub_rate: ByteSize,
-    /// The maximum number of concurrent reads of rows from tables. A batch needs one for each pack from which rows are
+    /// The maximum number of concurrent reads of rows from tables, over all cores. A batch needs one for each pack from which rows are
     /// missing on the drives.
     #[serde(skip)]
     pub table_reads: usize,
@@ -155,13 +155,14 @@ pub struct IoConfig {
     /// The maximum number of rows in one batch.
     #[serde(skip)]
     pub batch_rows_max: u32,
-    /// The maximum number of rows that wait for a read, per core; batches beyond it are shed.
+    /// The maximum number of pieces of rows that wait for a read, per core; batches beyond it are shed.
     #[serde(skip)]
     pub queue_rows_max: usize,
     /// The maximum number of waiting fills; a miss beyond it is answered but fills nothing.
     #[serde(skip)]
     pub fill_queue_max: usize,
-    /// The maximum number of reads of rows from tables that wait; a batch that needs one more is refused.
+    /// The maximum number of reads of rows from tables that wait, over all cores; a batch that needs one more is
+    /// refused.
     #[serde(skip)]
     pub table_queue_max: usize,
     /// The maximum number of versions of tables that are kept open.
@@ -223,10 +224,13 @@ impl Default for IoConfig {
             slots: 256,
             read_max: ByteSize::kib(32),
             read_timeout: Duration::from_millis(500),
+            // A busy drive completes far more reads in it than a phase needs (`READS_MIN` in `fetch/reader/depth.rs`).
             depth_phase: Duration::from_millis(200),
             segment: ByteSize::mib(64),
+            // Sixteen of the largest batches.
             credit_rows: 64 << 10,
             batch_rows_max: 4096,
+            // The rows of sixteen streams that have used all their credits, if each row is one piece.
             queue_rows_max: 1 << 20,
             memory: ByteSize::b(0),
             traffic_memory: ByteSize::b(0),
@@ -237,6 +241,7 @@ impl Default for IoConfig {
             start_max: Duration::from_secs(600),
             warm_members: Vec::new(),
             fill_rate: ByteSize::b(0),
+            // 1 TB of extents in about 33 hours.
             scrub_rate: ByteSize::mib(8),
             fill_queue_max: 4096,
             table_reads: 4,

@@ -1,4 +1,5 @@
-//! A drive's health, judged by its reads and writes. A single bad sector changes nothing.
+//! A drive's health, judged by its reads and writes. A single bad sector does not change the drive's state. It counts
+//! as one failed extent, or as several if the read that failed was for several extents (`fetch/reader/deliver.rs`).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -67,16 +68,16 @@ pub fn is_drive_fault(error: &WriteError) -> bool {
     }
 }
 
-/// A drive is retired when this many extents fail within [`READ_WINDOW`]. A few bad sectors must not cost all that the
+/// A drive is retired when this many extents fail within [`FAILURE_WINDOW`]. A few bad sectors must not cost all that the
 /// drive caches; a drive that loses an extent every two seconds is failing as a whole. The number was not measured.
 const READ_FAILURES_MAX: usize = 32;
 
 /// The time for which a failed extent, or a second with late answers or slow reads, counts against the drive.
-const READ_WINDOW: Duration = Duration::from_secs(60);
+const FAILURE_WINDOW: Duration = Duration::from_secs(60);
 
-/// This many seconds with late answers (or with slow reads) within [`READ_WINDOW`] are too many. Fewer are tolerated,
-/// because drives behind a network pause now and then.
-const LATE_SECONDS_MAX: usize = 30;
+/// This many seconds with late answers (or with slow reads) within [`FAILURE_WINDOW`] are too many. Fewer are
+/// tolerated, because drives behind a network pause now and then.
+const BAD_SECONDS_MAX: usize = 30;
 
 /// A drive takes no more writes after this many writes have failed in a row. A single failed write costs one extent and
 /// may have a passing cause.
@@ -186,17 +187,17 @@ impl Health {
 }
 
 /// Records an event at `now`, at most one per second, and returns whether there were too many such seconds within
-/// [`READ_WINDOW`].
+/// [`FAILURE_WINDOW`].
 fn are_too_many(seconds: &mut VecDeque<Instant>, now: Instant) -> bool {
     forget_old(seconds, now);
     if seconds.back().is_none_or(|&last| now - last >= Duration::from_secs(1)) {
         seconds.push_back(now);
     }
-    seconds.len() >= LATE_SECONDS_MAX
+    seconds.len() >= BAD_SECONDS_MAX
 }
 
 fn forget_old(failures: &mut VecDeque<Instant>, now: Instant) {
-    while failures.front().is_some_and(|&then| now - then > READ_WINDOW) {
+    while failures.front().is_some_and(|&then| now - then > FAILURE_WINDOW) {
         failures.pop_front();
     }
 }

@@ -20,5 +20,5 @@ pub use drives::{Drives, drive_name};
 pub use health::{DriveState, ExtentError, Health, JournalError, is_drive_fault};
 pub use lay_out::{LaidOut, lay_out, trial_extent};
 pub use recover::{FoundJournal, joined};
-pub use slab::{Claim, take};
+pub use slab::{Claim, claim_and_recover};
 pub use superblock::Superblock;

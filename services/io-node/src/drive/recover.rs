@@ -19,7 +19,7 @@ const READERS: u32 = 8;
 /// A segment's length divided by this is the length of the first read of its journal. The read covers the whole journal
 /// if the segment's extents are large. In a segment of 64 MiB it has 128 KiB: enough for 15 extents of 4 MiB, whose
 /// records take two sectors each if their rows have a fixed width.
-const FIRST_READ_SHARE: u64 = 512;
+const FIRST_READ_PART: u64 = 512;
 
 /// The minimum and maximum length of the first read, in sectors. They apply to segments of less than 8 MiB and of more
 /// than 512 MiB. Without the minimum, the first read of the smallest segments, of 1 MiB, would have no sectors.
@@ -89,7 +89,7 @@ fn segment_journal(
 ) -> io::Result<Journal> {
     let segment_sectors = superblock.segment_sectors;
     let (least, most) = FIRST_READ_SECTORS;
-    let first = (segment_sectors / FIRST_READ_SHARE).clamp(least, most).min(segment_sectors);
+    let first = (segment_sectors / FIRST_READ_PART).clamp(least, most).min(segment_sectors);
     let end = segment_start(segment, segment_sectors).plus(segment_sectors).byte_offset().0;
     let mut wanted = first as usize * SECTOR_BYTES;
     loop {

@@ -95,12 +95,15 @@ impl Claim {
     }
 }
 
-/// Writes the slabs' superblocks, and reads the slabs' journals. Call it last, when nothing else can keep the node from
-/// starting, because a slab that is divided anew loses its contents.
+/// Writes the slabs' superblocks, and reads the slabs' journals. Call it only after every setting is checked and every
+/// port is bound: a slab that is divided anew loses its contents, even if the node then fails to start.
 ///
 /// # Errors
 /// [`NodeError::Slab`] if a slab can't be written.
-pub fn take(slabs: &[SlabFile], claims: &[Claim]) -> Result<Vec<Vec<FoundJournal>>, NodeError> {
+pub fn claim_and_recover(
+    slabs: &[SlabFile],
+    claims: &[Claim],
+) -> Result<Vec<Vec<FoundJournal>>, NodeError> {
     slabs.iter().zip(claims).try_for_each(|(slab, claim)| claim.mark(slab))?;
     let superblocks: Vec<_> = claims.iter().map(|claim| claim.superblock).collect();
     Ok(recover_all(slabs, &superblocks))
@@ -120,7 +123,7 @@ mod tests {
         let slab = SlabFile::open(path, options)?;
         let claim = Claim::new(&slab, found, segment);
         assert_eq!(owner(path, overwrite)?, found, "a claim alone changes nothing");
-        super::take(&[slab], std::slice::from_ref(&claim))?;
+        claim_and_recover(&[slab], std::slice::from_ref(&claim))?;
         Ok(claim.superblock)
     }
 

@@ -19,7 +19,7 @@ use super::{Extent, KeyHasher};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentNo(u32);
 
-/// The maximum number of batches that are counted as readers of an extent. S3-FIFO counts up to 3 too.
+/// The maximum number of batches that are counted as readers of an extent: 3, as S3-FIFO counts uses in two bits.
 pub const HEAT_MAX: u8 = 3;
 
 /// The number of heats: an extent was read by 0 to [`HEAT_MAX`] batches.

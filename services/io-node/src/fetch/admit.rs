@@ -17,7 +17,8 @@ use super::reader::Priority;
 /// With eight tenths, one admitted batch in nine to twelve was late (`docs/performance.md`).
 const WAIT_TENTHS: u32 = 6;
 
-/// Admits a batch of `rows` rows of a flow, or sheds it.
+/// Admits a batch of `rows` rows of a flow, or sheds it. The queue counts pieces. How many pieces the batch has is not
+/// known yet, so it is taken to have one for each row.
 ///
 /// # Errors
 /// `OVERLOADED` if the flow or the queue has no room for the rows, or if the batch would wait too long.
@@ -31,17 +32,17 @@ pub fn admit(
     let (waiting, of_flow) = (core.reader.waiting(), core.reader.waiting_of(flow));
     let wait = core.reader.wait(flow, priority);
     // Batch work may use only half of the queue, or one backfill would shut out interactive work.
-    let rows_max = match priority {
-        Priority::Interactive => core.shared.config.queue_rows_max,
-        Priority::Batch => core.shared.config.queue_rows_max / 2,
+    let pieces_max = match priority {
+        Priority::Interactive => core.node.config.queue_rows_max,
+        Priority::Batch => core.node.config.queue_rows_max / 2,
     };
-    let overloaded = if !has_room(of_flow, rows, waiting, rows_max) {
-        format!("{waiting} rows wait for a read already; try again later")
+    let overloaded = if !has_room(of_flow, rows, waiting, pieces_max) {
+        format!("{waiting} pieces of rows wait for a read already; try again later")
     } else if wait > (deadline - arrived) * WAIT_TENTHS / 10 {
         let ms = wait.as_millis();
         format!(
-            "{waiting} rows wait for a read already, {of_flow} of them of the caller's own grant; \
-             another row would wait for about {ms} ms: too long for this batch's deadline; try \
+            "{waiting} pieces of rows wait for a read already, {of_flow} of them of the caller's own grant; \
+             another one would wait for about {ms} ms: too long for this batch's deadline; try \
              again later, or allow more time"
         )
     } else {

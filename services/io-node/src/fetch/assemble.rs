@@ -48,7 +48,7 @@ pub fn prepare(core: &Core, no: RequestNo) -> Result<(), Fault> {
         .filter_map(|(index, row)| index.len_of(row))
         .map(u64::from)
         .sum();
-    let longest = core.shared.config.read_max.as_u64() as usize;
+    let longest = core.node.config.read_max.as_u64() as usize;
     let in_one_read = |sectors: SectorSpan| sectors.count as usize * SECTOR_BYTES <= longest;
     let in_place = |(index, row): (&ExtentIndex, u32)| {
         index.form() == Form::Plain && index.sectors_of(row).is_some_and(in_one_read)

@@ -38,16 +38,16 @@ impl CorePlan {
         &self,
         number: usize,
         cpu: Option<usize>,
-        shared: Arc<NodeState>,
+        node: Arc<NodeState>,
     ) -> Result<Rc<Core>, NodeError> {
-        let ring = Ring::start(&self.ring, &shared.slabs)
+        let ring = Ring::start(&self.ring, &node.slabs)
             .map_err(|source| NodeError::Ring { core: number, source })?;
         let slots = ring.describe().slots;
         let ram = RamTier::new(self.ram_tier_bytes)
             .map_err(|source| NodeError::Os { doing: "reserving memory for `ram_tier`", source })?;
         let traffic_memory = TrafficMemory::new(self.traffic_bytes);
-        let drives = shared.slabs.len();
-        let depth = Depth::new(slots, self.epoch, shared.config.depth_phase);
+        let drives = node.slabs.len();
+        let depth = Depth::new(slots, self.epoch, node.config.depth_phase);
         Ok(Rc::new(Core {
             number,
             ring,
@@ -64,7 +64,7 @@ impl CorePlan {
             histograms: CoreHistograms::new(drives),
             cpu,
             activity: Arc::default(),
-            shared,
+            node,
         }))
     }
 }

@@ -28,7 +28,7 @@ pub struct Core {
     /// The core's number in the node, counted from 0.
     pub number: usize,
     /// The state that all cores share.
-    pub shared: Arc<NodeState>,
+    pub node: Arc<NodeState>,
     /// The core's ring.
     pub ring: Ring,
     /// The core's replica of the directory.
@@ -70,7 +70,7 @@ impl Core {
             engine: self.ring.describe().engine.name(),
             queued: self.reader.waiting(),
             reads_limit: self.reader.limit(),
-            reply_bytes: self.traffic_memory.used(),
+            traffic_bytes: self.traffic_memory.used(),
             replica_bytes: directory.replica_bytes(),
             directory_shared_bytes: directory.shared_bytes(),
             heats: directory.heats(),
@@ -94,7 +94,7 @@ impl Core {
             ram: &self.ram,
             stats: &self.stats,
             histograms: &self.histograms,
-            fills: &self.shared.fills,
+            fills: &self.node.fills,
         }
     }
 }

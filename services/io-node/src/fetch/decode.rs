@@ -30,7 +30,7 @@ pub fn decode(
     projection: Arc<Projection>,
     batch: Batch,
 ) -> Result<Request, Fault> {
-    let config = &core.shared.config;
+    let config = &core.node.config;
     if batch.row_addrs.is_empty() {
         let what = "the batch has no row addresses; send at least one";
         return Err(Fault::new(Reason::BadArgument, what));
@@ -58,7 +58,7 @@ pub fn decode(
     let missing = missing(&projection.table, &batch.row_addrs);
     let present = (!missing.is_empty()).then(|| {
         let all = 0..batch.row_addrs.len() as u32;
-        all.filter(|place| missing.binary_search(place).is_err()).collect()
+        all.filter(|at| missing.binary_search(at).is_err()).collect()
     });
     let parts = projection.parts.len();
     core.histograms.batch_rows.record(batch.row_addrs.len() as u64);
@@ -71,7 +71,7 @@ pub fn decode(
         rerank,
         priority,
         flow,
-        span: ParentSpan::parse(&batch.traceparent).map(|parent| core.shared.tracer.admit(parent)),
+        span: ParentSpan::parse(&batch.traceparent).map(|parent| core.node.tracer.admit(parent)),
         deadline,
         sources: vec![Vec::new(); parts],
         images: (0..parts).map(|_| None).collect(),
@@ -103,7 +103,7 @@ fn missing(table: &OpenTable, addrs: &[u64]) -> Vec<u32> {
         let addr = RowAddr::from_u64(raw);
         !table.fragment(addr.fragment()).is_some_and(|fragment| fragment.has(addr.offset()))
     };
-    (0u32..).zip(addrs).filter(|(_, addr)| is_missing(addr)).map(|(place, _)| place).collect()
+    (0u32..).zip(addrs).filter(|(_, addr)| is_missing(addr)).map(|(at, _)| at).collect()
 }
 
 fn decode_rerank(projection: &Projection, rerank: Rerank) -> Result<RerankBy, Fault> {

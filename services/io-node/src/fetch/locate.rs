@@ -7,10 +7,13 @@ use address::RowAddr;
 use super::Core;
 use super::requests::{Request, RowSource};
 use crate::cache::FillKey;
+use crate::shard::HeldBytes;
 
-/// Finds the source of every row. A row comes from the table in two cases. If its chunk is on no drive, a fill of the
-/// chunk is requested too. If the drive has failed to deliver the row to this request ([`Request::undelivered`]), no
-/// fill is requested, because the extent may be intact.
+/// Finds the source of every row. A row comes from the table in two cases: its chunk is on no drive, or a drive has
+/// failed to deliver the row to this request ([`Request::undelivered`]). A fill is requested for each chunk that is on
+/// no drive. The extent of an undelivered row may still be in the directory, and be intact; then no fill is requested.
+///
+/// If the request was located before, everything that it has gathered is dropped, and all of its rows are read again.
 pub fn locate(core: &Core, request: &mut Request) {
     let directory = core.directory.borrow();
     let table = &request.projection.table;
@@ -49,12 +52,13 @@ pub fn locate(core: &Core, request: &mut Request) {
         request.images[at] = None;
     }
     request.gather = None;
+    request.images_held = HeldBytes::default();
     request.reply_held = None;
     drop(directory);
     unfilled.sort_unstable();
     unfilled.dedup();
     for key in unfilled {
-        core.shared.fills.request(table, key);
+        core.node.fills.request(table, key);
     }
 }
 

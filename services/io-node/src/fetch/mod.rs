@@ -1,19 +1,37 @@
 //! A fetch on one core, from a batch of row addresses to its reply.
 //!
 //! ```text
-//! decode ─► locate ─┬─ all on drives ──────────────► prepare ─► RAM tier ─► coalesce ─► read
-//!                   └─ some not: from the table ─► (image) ─┘                             │
-//!                                                  reply ◄─ assemble or score ◄───────────┤
-//!             locate again, these rows from the table ◄── a drive failed to deliver rows ◄─┘
+//! decode (admit) ─► locate ─┬─ all on drives ──────────────► prepare ─► RAM tier ─► coalesce ─► read
+//!                           └─ some not: from the table ─► (image) ─┘                             │
+//!                                                          reply ◄─ assemble or score ◄───────────┤
+//!                     locate again, these rows from the table ◄── a drive failed to deliver rows ◄─┘
 //! ```
 //!
 //! No stage waits: each leaves the request in a state from which the next event continues. The events are a batch
 //! ([`fetch`]), rows from the table ([`image`]) and completed reads (`read_events.rs`, which ends in [`settle`]).
 //!
-//! Each stage is in the file of its name, but `prepare` is in `assemble.rs`, `read` in `reader.rs` and `score` in
-//! `rerank.rs`. The stages work on the core of this thread (`core_state.rs`), which has the streams (`sessions.rs`),
-//! the batches under way (`requests.rs`), the RAM tier and the reader. The state that the cores share is in
-//! `node_state.rs`.
+//! Each stage is in the file of its name, but `prepare` is in `assemble.rs`, `read` in `reader.rs`, `score` in
+//! `rerank.rs`, and rows from the table are in `table_rows.rs` and `table_reader.rs`. The stages work on the core of
+//! this thread (`core_state.rs`), which has the streams (`sessions.rs`), the batches under way (`requests.rs`), the RAM
+//! tier and the reader. The state that the cores share is in `node_state.rs`.
+//!
+//! Nothing between a stream and the drives waits for room. What a batch needs is bounded at each step, and a batch that
+//! finds no room is refused with `OVERLOADED`. Clients are slowed by HTTP/2's windows, and by credits, which come back
+//! only when the connection takes the reply. The bounds, in the order in which a batch meets them:
+//!
+//! | what | bound | where |
+//! |---|---|---|
+//! | bytes that arrive | the window, a message's size, traffic memory | `connections/serve.rs`, `traffic/arriving.rs` |
+//! | rows of a stream | its credits; a batch beyond them ends the stream | `serve/stream.rs` |
+//! | a batch | its number of rows; its bytes are traffic memory | `decode.rs`, `serve/stream.rs` |
+//! | pieces that wait | the queue's length, a flow's part of it, the batch's deadline | `admit.rs` |
+//! | rows from the table | reads at a time and waiting; traffic memory | `table_reader.rs`, `table_rows.rs` |
+//! | the reply | the size of a message; traffic memory, of which a flow leaves a part | `assemble.rs` |
+//! | reads in flight | slots; fewer while several flows are active | `reader.rs`, `reader/depth.rs` |
+//! | unread replies | traffic memory, and a number of messages without it | `sessions.rs`, `serve/reply_body.rs` |
+//! | a client that does not read | its connection ends if others need its memory | `traffic/memory/holder.rs` |
+//!
+//! `node/memory.rs` divides the node's memory among these and its other parts.
 
 mod admit;
 mod assemble;
@@ -39,8 +57,8 @@ mod trace;
 
 use std::sync::Arc;
 
-use wire::Fault;
 use wire::fetch::Batch;
+use wire::{Fault, Reason};
 
 use crate::shard::{HeldBytes, RequestNo, SessionNo};
 use crate::table::Projection;
@@ -92,7 +110,14 @@ pub fn image(
                 proceed(core, no);
             }
         }
-        Err(fault) => reply::fail(core, no, fault),
+        Err(fault) => {
+            // Counted once, even if several images of the request are late.
+            let is_under_way = core.requests.borrow_mut().get_mut(no).is_some();
+            if is_under_way && fault.reason == Reason::DeadlineExceeded {
+                core.stats.dropped.add(1);
+            }
+            reply::fail(core, no, fault);
+        }
     }
 }
 
@@ -114,7 +139,8 @@ fn proceed(core: &Core, no: RequestNo) {
 }
 
 /// Answers a request whose pieces have all arrived. If drives failed to deliver some of its rows, the request starts
-/// again with these rows from the table.
+/// again with these rows from the table: everything that it has gathered is dropped, and all of its rows are read
+/// again.
 fn settle(core: &Core, no: RequestNo) {
     let has_undelivered = {
         let mut requests = core.requests.borrow_mut();

@@ -42,7 +42,7 @@ struct FrameNo(u32);
 
 /// The outcome of admitting a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admitted {
+pub enum Admission {
     /// The sector was present already, or the tier is off.
     No,
     /// The sector took a free frame.
@@ -145,9 +145,9 @@ impl RamTier {
     /// Admits a sector whose checksum was verified.
     // Called for every sector that is read from a drive, even if the tier is off.
     #[inline]
-    pub fn admit(&self, name: SectorName, bytes: &[u8]) -> Admitted {
+    pub fn admit(&self, name: SectorName, bytes: &[u8]) -> Admission {
         let sectors = self.0.as_ref();
-        sectors.map_or(Admitted::No, |sectors| sectors.borrow_mut().admit(name, bytes))
+        sectors.map_or(Admission::No, |sectors| sectors.borrow_mut().admit(name, bytes))
     }
 }
 
@@ -162,11 +162,11 @@ impl Sectors {
         self.index.find(name.hash(), |frame| self.frames.name(frame) == name)
     }
 
-    fn admit(&mut self, name: SectorName, bytes: &[u8]) -> Admitted {
+    fn admit(&mut self, name: SectorName, bytes: &[u8]) -> Admission {
         let hash = name.hash();
         // Another read may have brought the sector in the meantime.
         if self.find(name).is_some() {
-            return Admitted::No;
+            return Admission::No;
         }
         let (frame, admitted) = self.room_for(hash);
         self.frames.put(frame, name, bytes);
@@ -175,15 +175,15 @@ impl Sectors {
     }
 
     /// Provides a frame for a sector with this hash, and makes sure that its set has a free way.
-    fn room_for(&mut self, hash: u64) -> (FrameNo, Admitted) {
+    fn room_for(&mut self, hash: u64) -> (FrameNo, Admission) {
         if let Some(frame) = self.index.least_used_of_full(hash) {
             // The frame keeps its position in the queue.
             self.index.remove(hash, frame);
-            return (frame, Admitted::Replaced);
+            return (frame, Admission::Replaced);
         }
         let (frame, admitted) = match self.frames.add() {
-            Some(frame) => (frame, Admitted::Added),
-            None => (self.free(), Admitted::Replaced),
+            Some(frame) => (frame, Admission::Added),
+            None => (self.free(), Admission::Replaced),
         };
         self.queues.push(frame, hash);
         (frame, admitted)
@@ -327,10 +327,10 @@ mod tests {
         let numbers: Vec<_> = admitted.collect();
         let here = || numbers.iter().filter(|&&it| has(&tier, it)).count();
         let before = [here(), here(), here()][2];
-        assert_eq!(tier.admit(name(5000), &bytes(5000)), Admitted::Replaced);
+        assert_eq!(tier.admit(name(5000), &bytes(5000)), Admission::Replaced);
         assert!(has(&tier, 5000));
         assert!(here() >= before - 1);
-        assert_eq!(tier.admit(name(5000), &bytes(5000)), Admitted::No);
+        assert_eq!(tier.admit(name(5000), &bytes(5000)), Admission::No);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //!
 //! Each core has one queue of waiting pieces (`queue.rs`), whichever requests they belong to. Once all tasks that are
 //! ready have run, pieces leave the queue, one for each free slot. They are coalesced (`coalesce.rs`), and go to the
-//! ring in one submission. The queue serves flows in proportion to their weights. While several flows are active, a
-//! core may use only a part of its slots (`depth.rs`). If a piece's request has ended or missed its deadline when the
-//! piece leaves the queue, the piece is not read.
+//! ring in one submission. The reader hands over no more reads than there are slots, so the ring's own queue stays
+//! short. The reader's queue serves flows in proportion to their weights. While several flows are active, a core may
+//! use only a part of its slots (`depth.rs`). If a piece's request has ended or missed its deadline when the piece
+//! leaves the queue, the piece is not read.
 //!
 //! The reader does not answer requests. It returns requests that have no pieces left, and requests that are late, to
 //! its caller (`read_events.rs`).
@@ -126,10 +127,10 @@ struct Popped {
     stuck: Vec<Piece>,
 }
 
-/// The reads in flight. A read's tag is its index in `places`.
+/// The reads in flight. A read's tag is its index in `entries`.
 #[derive(Default)]
 struct InFlightTable {
-    places: Vec<InFlight>,
+    entries: Vec<InFlight>,
     free: Vec<u32>,
 }
 
@@ -279,7 +280,7 @@ impl Reader {
                 popped.late.push(piece.request);
                 continue;
             }
-            match place(&directory, piece) {
+            match want_of(&directory, piece) {
                 Some(want) if self.is_stuck(want.drive) => popped.stuck.push(piece),
                 want => wants.extend(want),
             }
@@ -302,10 +303,10 @@ impl Reader {
             let (drive, first, is_suspect) = (read.drive, read.first, false);
             let tag = table.free.pop().unwrap_or_else(|| {
                 let wants = Vec::new();
-                table.places.push(InFlight { drive, first, since, is_suspect, is_bound, wants });
-                table.places.len() as u32 - 1
+                table.entries.push(InFlight { drive, first, since, is_suspect, is_bound, wants });
+                table.entries.len() as u32 - 1
             });
-            let entry = &mut table.places[tag as usize];
+            let entry = &mut table.entries[tag as usize];
             (entry.drive, entry.first, entry.since) = (drive, first, since);
             (entry.is_suspect, entry.is_bound) = (is_suspect, is_bound);
             entry.wants.extend_from_slice(wants);
@@ -363,7 +364,7 @@ impl Reader {
             self.wake();
         }
         let (drive, first, since, is_bound, mut wants) = {
-            let entry = &mut self.in_flight.borrow_mut().places[tag];
+            let entry = &mut self.in_flight.borrow_mut().entries[tag];
             let wants = std::mem::take(&mut entry.wants);
             (entry.drive, entry.first, entry.since, entry.is_bound, wants)
         };
@@ -383,14 +384,14 @@ impl Reader {
         }
         wants.clear();
         let mut table = self.in_flight.borrow_mut();
-        table.places[tag].wants = wants;
+        table.entries[tag].wants = wants;
         table.free.push(tag as u32);
     }
 }
 
 /// Returns the sectors that a piece needs, or `None` if its extent is gone, which cannot happen because of the grace
 /// period.
-fn place(directory: &Directory, piece: Piece) -> Option<Want<Piece>> {
+fn want_of(directory: &Directory, piece: Piece) -> Option<Want<Piece>> {
     let extent = directory.extent(piece.extent)?;
     extent.index.prefetch_sum(piece.first_sector());
     let first = extent.first.plus(piece.first_sector().into());

@@ -12,15 +12,15 @@ use crate::extent::{Extent, ExtentNo};
 /// Adds an extent that was written to a drive.
 pub fn add(core: &Core, extent: Arc<Extent>) {
     let replaced = core.directory.borrow_mut().insert(extent);
-    hold_places(core, replaced.into_iter().collect(), None);
+    hold_entries(core, replaced.into_iter().collect(), None);
 }
 
 /// Forgets extents. `done` is dropped once no request holds any of them.
 pub fn forget(core: &Core, keys: &[ExtentKey], done: mpsc::Sender<()>) {
     let mut directory = core.directory.borrow_mut();
-    let places = keys.iter().filter_map(|&key| directory.forget(key)).collect();
+    let entries = keys.iter().filter_map(|&key| directory.forget(key)).collect();
     drop(directory);
-    hold_places(core, places, Some(done));
+    hold_entries(core, entries, Some(done));
 }
 
 /// Adds the extents found on the drives at the start. Returns the number of extents in the directory afterwards.
@@ -36,11 +36,11 @@ pub fn heats(core: &Core, keys: &[ExtentKey]) -> Vec<u8> {
     keys.iter().map(|&key| directory.heat(key)).collect()
 }
 
-/// Vacates the entries `places` once no request can hold them, which is at once if no request is under way.
-fn hold_places(core: &Core, places: Vec<ExtentNo>, done: Option<mpsc::Sender<()>>) {
+/// Vacates the entries `entries` once no request can hold them, which is at once if no request is under way.
+fn hold_entries(core: &Core, entries: Vec<ExtentNo>, done: Option<mpsc::Sender<()>>) {
     let requests = core.requests.borrow();
     let mut grace = core.grace.borrow_mut();
-    grace.hold(requests.next_serial(), places, done);
+    grace.hold(requests.next_serial(), entries, done);
     let over = grace.over(requests.oldest());
     core.directory.borrow_mut().vacate(&over);
 }
@@ -49,7 +49,7 @@ fn hold_places(core: &Core, places: Vec<ExtentNo>, done: Option<mpsc::Sender<()>
 pub(super) fn end_graces(core: &Core) {
     let mut grace = core.grace.borrow_mut();
     if !grace.is_empty() {
-        let places = grace.over(core.requests.borrow().oldest());
-        core.directory.borrow_mut().vacate(&places);
+        let entries = grace.over(core.requests.borrow().oldest());
+        core.directory.borrow_mut().vacate(&entries);
     }
 }

@@ -158,9 +158,9 @@ impl Request {
 /// The batches under way.
 #[derive(Default)]
 pub struct Requests {
-    /// The requests by [`RequestNo::place`], each with its serial number. `None` if the place is free.
-    places: Vec<Option<(u64, Box<Request>)>>,
-    /// Indexes in `places` that are free.
+    /// The requests by [`RequestNo::index`], each with its serial number. `None` if the entry is free.
+    entries: Vec<Option<(u64, Box<Request>)>>,
+    /// Indexes in `entries` that are free.
     free: Vec<u32>,
     /// The serial numbers of all requests under way.
     under_way: BTreeSet<u64>,
@@ -176,22 +176,22 @@ impl Requests {
         self.next_serial += 1;
         self.under_way.insert(serial);
         let entry = Some((serial, Box::new(request)));
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.places[place as usize] = entry;
-                place
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = entry;
+                index
             }
             None => {
-                self.places.push(entry);
-                self.places.len() as u32 - 1
+                self.entries.push(entry);
+                self.entries.len() as u32 - 1
             }
         };
-        RequestNo { place, serial }
+        RequestNo { index, serial }
     }
 
     /// Returns the request if it is still under way.
     pub fn get_mut(&mut self, no: RequestNo) -> Option<&mut Request> {
-        match self.places.get_mut(no.place as usize)? {
+        match self.entries.get_mut(no.index as usize)? {
             Some((serial, request)) if *serial == no.serial => Some(request),
             _ => None,
         }
@@ -218,8 +218,8 @@ impl Requests {
         self.get_mut(no)?;
         self.set_reply_bytes(no, 0);
         self.under_way.remove(&no.serial);
-        self.free.push(no.place);
-        self.places[no.place as usize].take().map(|(_, request)| request)
+        self.free.push(no.index);
+        self.entries[no.index as usize].take().map(|(_, request)| request)
     }
 
     /// Returns the number of requests under way.
@@ -239,12 +239,12 @@ impl Requests {
 
     /// Removes all requests of a closed stream. Returns their number.
     pub fn drop_session(&mut self, session: SessionNo) -> usize {
-        let of_session = |(place, entry): (usize, &Option<(u64, Box<Request>)>)| {
+        let of_session = |(index, entry): (usize, &Option<(u64, Box<Request>)>)| {
             let (serial, request) = entry.as_ref()?;
-            let no = RequestNo { place: place as u32, serial: *serial };
+            let no = RequestNo { index: index as u32, serial: *serial };
             (request.session == session).then_some(no)
         };
-        let gone: Vec<_> = self.places.iter().enumerate().filter_map(of_session).collect();
+        let gone: Vec<_> = self.entries.iter().enumerate().filter_map(of_session).collect();
         gone.iter().for_each(|&no| drop(self.remove(no)));
         gone.len()
     }

@@ -190,8 +190,8 @@ impl Session {
     pub fn stop_waiting(&mut self, id: u64) -> Option<(Batch, HeldBytes)> {
         self.handles.values_mut().find_map(|handle| match handle {
             ProjectionHandle::Opening { waiting, .. } => {
-                let place = waiting.iter().position(|(batch, _)| batch.id == id)?;
-                Some(waiting.remove(place))
+                let at = waiting.iter().position(|(batch, _)| batch.id == id)?;
+                Some(waiting.remove(at))
             }
             ProjectionHandle::Open { .. } | ProjectionHandle::Failed { .. } => None,
         })

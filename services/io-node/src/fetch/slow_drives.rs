@@ -37,7 +37,7 @@ pub async fn watch_slow_drives() {
         let times = core.histograms.reads.iter().zip(&counts);
         for ((drive, baseline), (times, counts)) in (0..).zip(&mut drives).zip(times) {
             if baseline.was_slow(times.buckets(), counts.busy_until(now)) {
-                core.shared.fills.slow(DriveNo(drive));
+                core.node.fills.slow(DriveNo(drive));
             }
         }
     }

@@ -157,7 +157,7 @@ fn widened(taken: &[usize], rows: &RecordBatch, pack: &Pack) -> Vec<ArrayRef> {
     let fields = pack.layout.fields().iter().enumerate();
     let column =
         |(at, field): (usize, &arrow_schema::FieldRef)| match taken.iter().position(|&c| c == at) {
-            Some(place) => Arc::clone(rows.column(place)),
+            Some(index) => Arc::clone(rows.column(index)),
             None => new_null_array(field.data_type(), rows.num_rows()),
         };
     fields.map(column).collect()

@@ -37,8 +37,9 @@ pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
         let columns = &request.projection.parts[part];
         let bytes: u64 =
             addrs.iter().map(|&addr| read_bytes(&request.projection, columns, addr)).sum();
-        // The estimate is rough. Without this bound, a large estimate would be refused unless no other message holds
-        // memory.
+        // The estimate is rough, and what the rows really take is not counted: rows of a blob column are read up to
+        // `bytes_max`, and all other rows whole, even if they are larger than estimated. `assemble::prepare` then
+        // refuses a reply that is too large. Without the bound on this line, a large estimate would always be refused.
         let bytes = bytes.min(core.traffic_memory.max() / 2);
         let held = core
             .traffic_memory
@@ -49,7 +50,9 @@ pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
         let rows = PartRows { projection, part, addrs, bytes_max: REPLY_BYTES_MAX };
         let (flow, priority) = (request.flow, request.priority);
         let wanted = TableRead { rows, flow, priority, deadline, held };
-        core.shared.table_reader.take(wanted, no, core.shared.mailboxes[core.number].clone())?;
+        let mailbox = core.node.mailboxes[core.number].clone();
+        let taken = core.node.table_reader.take(wanted, no, mailbox);
+        taken.inspect_err(|_| core.stats.shed.add(1))?;
         request.images_left += 1;
     }
     Ok(request.images_left > 0)

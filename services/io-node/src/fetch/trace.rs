@@ -53,7 +53,7 @@ fn export_spans(
     fault: Option<&Fault>,
 ) -> Option<()> {
     let parent = request.span?;
-    let tracer = &core.shared.tracer;
+    let tracer = &core.node.tracer;
     let took = timeline.replied - timeline.arrived;
     if !tracer.is_exported(parent.is_sampled, took, fault.is_some()) {
         return None;

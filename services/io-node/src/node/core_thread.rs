@@ -130,7 +130,7 @@ fn handle_message(core: &Core, message: Message) {
             fetch::image(core, request, part, image, held);
         }
         Message::Held(held) => drop(held),
-        Message::Filled { extent, done } => {
+        Message::Publish { extent, done } => {
             replica::add(core, extent);
             drop(done);
         }

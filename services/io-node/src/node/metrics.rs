@@ -32,7 +32,7 @@ telemetry::metrics! {
     FILE_SECTORS = Counter "bireme.io.file_sectors" "{sector}" [] "Sectors of index and deletion files served";
     STORED_SECTORS = Counter "bireme.io.file_sectors.from_store" "{sector}" [] "Sectors of index and deletion files for which the store was read, because no drive had them or a drive failed to deliver them";
     TABLE_ROWS = Counter "bireme.io.rows.from_table" "{row}" [] "Rows answered for which the table was read, because no drive had them or a drive failed to deliver them";
-    TABLE_QUEUE = Gauge "bireme.io.table.queue" "{batch}" [] "Batches that wait for the table to be read";
+    TABLE_QUEUE = Gauge "bireme.io.table.queue" "{read}" [] "Reads of rows from tables that wait; a batch needs one for each pack that it reads columns of";
     STREAMS = Gauge "bireme.io.streams" "{stream}" [] "Fetch streams that are open";
     UNDER_WAY = Gauge "bireme.io.batches.under_way" "{batch}" [] "Batches under way";
     TRAFFIC_MEMORY = Gauge "bireme.io.traffic_memory.usage" "By" [] "Memory that connections, streams, batches and unsent replies hold";
@@ -71,7 +71,7 @@ telemetry::metrics! {
     EXTENTS = Gauge "bireme.io.extents" "{extent}" [] "Extents on the drives";
     EXTENT_HITS = Counter "bireme.io.extents.hits" "{row}" [] "Rows of batches that were on a drive when they were located; counted once per extent if their columns are in several";
     EXTENT_MISSES = Counter "bireme.io.extents.misses" "{row}" [] "Rows of batches that were on no drive when they were located; counted in the same way";
-    EXTENT_HEAT = Gauge "bireme.io.extents.heat" "{extent}" ["core", "heat"] "Extents by the number of batches of a core that have read them since they were placed, `3` for three or more; it decides which extents are kept when a segment is reclaimed";
+    EXTENT_HEAT = Gauge "bireme.io.extents.heat" "{extent}" ["core", "heat"] "Extents by the number of batches of a core that have read them since they were placed, `3` for three or more; the sum over cores decides which extents are kept when a segment is reclaimed";
     EVICTED = Counter "bireme.io.extents.evicted" "{extent}" [] "Extents evicted to make room";
     EXTENTS_BAD = Counter "bireme.io.extents.dropped" "{extent}" [] "Extents dropped because their bytes could not be served";
     SCRUBBED = Counter "bireme.io.extents.scrubbed" "{extent}" [] "Extents that the scrubber has read";
@@ -151,7 +151,7 @@ fn traffic(samples: &mut Samples, metrics: &NodeMetrics, cores: &[CoreSnapshot])
     samples.add(&TABLE_QUEUE, &[], metrics.shared.node.table_reader.waiting() as u64);
     samples.add(&STREAMS, &[], sum(cores, |core| core.streams as u64));
     samples.add(&UNDER_WAY, &[], sum(cores, |core| core.batches_under_way as u64));
-    samples.add(&TRAFFIC_MEMORY, &[], sum(cores, |core| core.reply_bytes));
+    samples.add(&TRAFFIC_MEMORY, &[], sum(cores, |core| core.traffic_bytes));
     samples.add(&TRAFFIC_MEMORY_LIMIT, &[], metrics.memory.traffic);
     let connections = metrics.connection_slots.counts();
     samples.add(&CONNECTIONS, &[], connections.open as u64);

@@ -182,8 +182,10 @@ impl IoNode {
         let node = &shared.node;
         running.mailboxes = Arc::clone(&node.mailboxes);
         let (cores, engine) = start_cores(&shared, &core, &cpus, mails)?;
+        // Served only once the extents are found again: until then the metrics would say that the drives are empty.
+        let telemetry = Telemetry::bind(&node.config.telemetry, &handle)?;
         let began = Instant::now();
-        let found = drive::take(&node.slabs, &claims)?;
+        let found = drive::claim_and_recover(&node.slabs, &claims)?;
         let reading = began.elapsed();
         let extents = handle.block_on(filler.restore(found));
         let recovery = Recovery { extents, reading, placing: began.elapsed() - reading };
@@ -210,7 +212,7 @@ impl IoNode {
             );
         }
         let metrics = NodeMetrics { shared: Arc::clone(&shared), memory, tls, connection_slots };
-        let telemetry = Telemetry::start(&node.config.telemetry, &identity, metrics, &handle)?;
+        let telemetry = telemetry.start(&identity, metrics, &handle)?;
         let acceptor = Some(acceptor);
         Ok(Self { local_addr, engine, shared, cores, acceptor, running, recovery, telemetry })
     }

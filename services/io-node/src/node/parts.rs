@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::memory::MemoryPlan;
 use crate::cache::{FillLimits, FillThreads, Filler, Shares, check_promised, files_share};
 use crate::config::{IoConfig, shares};
-use crate::drive::{Claim, Drives};
+use crate::drive::{Claim, Drives, Superblock};
 use crate::error::NodeError;
 use crate::fetch::{CorePlan, NodeState, TableReader};
 use crate::serve::{PeerGate, Readiness, ServiceState, StartWarms};
@@ -74,15 +74,7 @@ impl NodeParts {
     ) -> Result<Self, NodeError> {
         let Drives { slabs, claims, engine } = drives;
         let superblocks: Vec<_> = claims.iter().map(|claim| claim.superblock).collect();
-        let shares = shares(&config)?;
-        let sectors: Vec<_> = superblocks.iter().map(|slab| slab.sectors).collect();
-        check_promised(&shares, config.segment, &sectors)?;
-        let files = files_share(&shares, config.segment, &sectors);
-        let guarantee = files.map_or(0, |files| files.guarantee * SECTOR_BYTES as u64);
-        tracing::info!(
-            guarantee = %ByteSize::b(guarantee),
-            "fills of rows leave this much of the drives to index and deletion files"
-        );
+        let shares = checked_shares(&config, &superblocks)?;
         let capacity = slabs.iter().map(SlabFile::len).sum();
         let memory = MemoryPlan::new(&config, cores, capacity, process::memory_bytes())?;
         let (mailboxes, mails): (Vec<_>, _) = (0..cores).map(|_| mpsc::unbounded_channel()).unzip();
@@ -97,7 +89,7 @@ impl NodeParts {
                 scrub_rate: config.scrub_rate.as_u64(),
                 directory_bytes_max: memory.directory,
             },
-            Shares::new(shares).with_files(files),
+            shares,
             threads.fills,
             epoch_min,
         );
@@ -122,12 +114,7 @@ impl NodeParts {
         };
         let start_warms = StartWarms::new(&config.warm_at_start);
         let readiness = Readiness::new(&config);
-        let secret = config.peer_secret.as_deref().map(SecretFile::load).transpose()?;
-        let checker = |file| match &engine {
-            Engine::Simulated(_) => Checker::with_clock(file, || Duration::ZERO),
-            _ => Checker::new(file),
-        };
-        let peers = PeerGate::new(&config, secret.map(checker))?;
+        let peers = peer_gate(&config, &engine)?;
         let open_log = |path: &PathBuf| {
             Audit::open(path).map_err(|source| NodeError::Audit { path: path.clone(), source })
         };
@@ -163,4 +150,34 @@ impl NodeParts {
         });
         Ok(Self { shared, core, memory, tls, connection_slots, mails, filler, claims })
     }
+}
+
+/// Returns the shares of tables and of files.
+///
+/// # Errors
+/// [`NodeError::Config`] if a share is invalid, or the guarantees exceed the drives.
+fn checked_shares(config: &IoConfig, superblocks: &[Superblock]) -> Result<Shares, NodeError> {
+    let shares = shares(config)?;
+    let sectors: Vec<_> = superblocks.iter().map(|slab| slab.sectors).collect();
+    check_promised(&shares, config.segment, &sectors)?;
+    let files = files_share(&shares, config.segment, &sectors);
+    let guarantee = files.map_or(0, |files| files.guarantee * SECTOR_BYTES as u64);
+    tracing::info!(
+        guarantee = %ByteSize::b(guarantee),
+        "fills of rows leave this much of the drives to index and deletion files"
+    );
+    Ok(Shares::new(shares).with_files(files))
+}
+
+/// Returns the gate that checks callers. In a simulation, proofs of the secret are checked without the real clock.
+///
+/// # Errors
+/// [`NodeError::Secret`] if the secret can't be used.
+fn peer_gate(config: &IoConfig, engine: &Engine) -> Result<PeerGate, NodeError> {
+    let secret = config.peer_secret.as_deref().map(SecretFile::load).transpose()?;
+    let checker = |file| match engine {
+        Engine::Simulated(_) => Checker::with_clock(file, || Duration::ZERO),
+        _ => Checker::new(file),
+    };
+    PeerGate::new(config, secret.map(checker))
 }

@@ -165,7 +165,7 @@ impl SteppedNode {
             stepped.event_loop = Some(stepped.local().spawn_local(event_loop));
             cores.push(stepped);
         }
-        let found = drive::take(&shared.node.slabs, &claims)?;
+        let found = drive::claim_and_recover(&shared.node.slabs, &claims)?;
         let (done, restored) = oneshot::channel();
         let starting = Arc::clone(&shared);
         let filler = handle.spawn(async move {

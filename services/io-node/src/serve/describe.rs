@@ -141,7 +141,7 @@ fn core(core: CoreSnapshot) -> CoreState {
         shared_pieces: core.shared_pieces,
         dropped: core.dropped,
         shed: core.shed,
-        reply_bytes: core.reply_bytes,
+        reply_bytes: core.traffic_bytes,
         late_reads: core.late_reads,
     }
 }

@@ -1,9 +1,9 @@
 //! Serves `bireme.fetch.v1` over gRPC, with one server per core.
 
 mod describe;
-mod health;
 mod other_calls;
 mod peer_gate;
+mod readiness;
 mod reply_body;
 mod server;
 mod service_state;
@@ -18,12 +18,12 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
-use self::health::ReadinessState;
+use self::readiness::ReadinessState;
 use self::server::{FetchServer, call_rule};
 use crate::fetch::here;
 
-pub use health::Readiness;
 pub use peer_gate::PeerGate;
+pub use readiness::Readiness;
 pub use service_state::ServiceState;
 pub use start_warms::StartWarms;
 pub use stream::opened;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::health::Readiness;
 use super::peer_gate::PeerGate;
+use super::readiness::Readiness;
 use super::start_warms::StartWarms;
 use crate::fetch::NodeState;
 

@@ -27,8 +27,9 @@ use crate::table::{OpenTable, Projection, Registry, label};
 /// The revision of the protocol within v1.
 const REVISION: u32 = 1;
 
-/// Bytes that a row of a batch holds from its arrival to its reply, for its address, source and piece.
-const ROW_BYTES: u64 = 64;
+/// Bytes that a row of a batch holds from its arrival to its reply: for its address, and for one source and one waiting
+/// piece. The sources of further parts, and the further pieces of wide rows, are not counted.
+const BATCH_ROW_BYTES: u64 = 64;
 
 /// The bytes that are counted for the answer to an Open until its last byte has been sent. The bytes of a schema are
 /// counted in addition. A fault is shortened to fit (`brief`).
@@ -43,7 +44,7 @@ const VALUE_BYTES_MAX: usize = 256;
 /// Opens a stream on this core. Returns the body of its response. `audit` has the audit log's line for the stream's
 /// first projection, or for the stream itself if it opens none.
 pub fn begin(
-    shared: &NodeState,
+    node: &NodeState,
     asked: Streaming<FetchRequest>,
     arriving: Arriving,
     connection: &Connection,
@@ -51,7 +52,7 @@ pub fn begin(
     stopping: CancellationToken,
 ) -> ReplyBody {
     let (replies, answers) = mpsc::unbounded_channel();
-    let config = &shared.config;
+    let config = &node.config;
     let welcome = Welcome {
         credit_rows: config.credit_rows,
         batch_rows_max: config.batch_rows_max,
@@ -302,7 +303,7 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
 /// Returns the bytes that a batch holds from its arrival to its reply.
 fn batch_bytes(batch: &Batch) -> u64 {
     let vector = batch.rerank.as_ref().map_or(0, |rerank| rerank.vector.len());
-    let rows = batch.row_addrs.len() as u64 * ROW_BYTES;
+    let rows = batch.row_addrs.len() as u64 * BATCH_ROW_BYTES;
     reply::BATCH_BYTES + rows + (vector + batch.traceparent.len()) as u64
 }
 
@@ -344,10 +345,10 @@ fn open_in_background(
         let what = "there is no memory left for another projection; close some, read your answers, or try again later";
         return Err(Fault::new(Reason::Overloaded, what));
     };
-    let tables = core.shared.tables.clone();
-    let mailbox = core.shared.mailboxes[core.number].clone();
+    let tables = core.node.tables.clone();
+    let mailbox = core.node.mailboxes[core.number].clone();
     let line = line.take();
-    core.shared.background.spawn(async move {
+    core.node.background.spawn(async move {
         let projection = AssertUnwindSafe(project(&tables, &open)).catch_unwind().await;
         let panicked = |_| Err(Fault::new(Reason::Internal, "opening the table panicked"));
         let projection = audited(projection.unwrap_or_else(panicked), line).map(Arc::new);

@@ -24,7 +24,7 @@ use crate::table::label;
 /// The table is not served; a version, column, chunk or row does not exist; the request has fields that exclude each
 /// other; the store fails.
 pub async fn begin(
-    shared: &Arc<NodeState>,
+    node: &Arc<NodeState>,
     request: WarmRequest,
     mut line: Option<AuditLine>,
     stopping: CancellationToken,
@@ -35,14 +35,14 @@ pub async fn begin(
     }
     let pace = Pace::new(request.bytes_per_s, Instant::now());
     // Opening a table does not run on a core's thread.
-    let work = shared.background.spawn(work(Arc::clone(shared), request)).await;
+    let work = node.background.spawn(work(Arc::clone(node), request)).await;
     let work = work.map_err(|error| Status::internal(error.to_string()))?;
     let work = work.inspect_err(|fault| line.iter_mut().for_each(|line| line.ends(Err(fault))))?;
     let (progress, stream) = mpsc::channel(4);
-    let shared = Arc::clone(shared);
-    let background = shared.background.clone();
+    let node = Arc::clone(node);
+    let background = node.background.clone();
     background.spawn(async move {
-        let filled = fill(shared, work, pace, progress, stopping).await;
+        let filled = fill(node, work, pace, progress, stopping).await;
         if let (Some(line), Some(filled)) = (&mut line, filled) {
             line.ends(filled.as_ref().map(|_| ()));
         }
@@ -50,7 +50,7 @@ pub async fn begin(
     Ok(ReceiverStream::new(stream))
 }
 
-async fn work(shared: Arc<NodeState>, request: WarmRequest) -> Result<WarmPlan, Fault> {
+async fn work(node: Arc<NodeState>, request: WarmRequest) -> Result<WarmPlan, Fault> {
     let WarmRequest {
         table_uri,
         branch,
@@ -80,8 +80,8 @@ async fn work(shared: Arc<NodeState>, request: WarmRequest) -> Result<WarmPlan, 
         }
     };
     let table = match is_file {
-        true => shared.tables.open_file(&table_uri, &file, file_bytes).await,
-        false => shared.tables.open(&table_uri, &branch, version, &identity).await,
+        true => node.tables.open_file(&table_uri, &file, file_bytes).await,
+        false => node.tables.open(&table_uri, &branch, version, &identity).await,
     };
     WarmPlan::new(table.map_err(|error| fault_of(&error))?, &columns, which).await
 }
@@ -89,7 +89,7 @@ async fn work(shared: Arc<NodeState>, request: WarmRequest) -> Result<WarmPlan, 
 /// Fills the chunks and reports progress. Ends early if the caller is gone or the node stops. Returns the last message,
 /// or `None` if the caller is gone.
 async fn fill(
-    shared: Arc<NodeState>,
+    node: Arc<NodeState>,
     work: WarmPlan,
     pace: Pace,
     progress: mpsc::Sender<Result<WarmProgress, Status>>,
@@ -106,7 +106,7 @@ async fn fill(
         () = stopping.cancelled() => {
             Err(Fault::new(Reason::NodeUnavailable, "the node is shutting down"))
         }
-        last = work.fill(&shared.fills, shared.config.fills, pace, report) => Ok(last),
+        last = work.fill(&node.fills, node.config.fills, pace, report) => Ok(last),
     };
     let sent = progress.send(last.clone().map_err(Status::from)).await;
     sent.is_ok().then_some(last)

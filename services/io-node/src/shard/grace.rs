@@ -1,4 +1,4 @@
-//! Grace periods, which decide when an entry of the directory (a *place* here), or a segment, may be reused.
+//! Grace periods, which decide when an entry of the directory, or a segment, may be reused.
 //!
 //! Requests refer to an extent by the index of its entry, without reference counts. An entry whose extent was forgotten
 //! is therefore kept until every request that began earlier has ended; later requests cannot have found it. Requests
@@ -10,38 +10,38 @@ use tokio::sync::mpsc;
 
 use crate::extent::ExtentNo;
 
-/// Places that wait for older requests to end.
+/// Entries that wait for older requests to end.
 #[derive(Default)]
 pub struct Grace {
-    /// The places, in ascending order of serial numbers.
+    /// The entries, in ascending order of serial numbers.
     waiting: VecDeque<Waiting>,
 }
 
 struct Waiting {
-    /// Requests with a lower serial number may still hold the places.
+    /// Requests with a lower serial number may still hold the entries.
     serial: u64,
-    places: Vec<ExtentNo>,
+    entries: Vec<ExtentNo>,
     /// Dropped when the grace period ends, which closes the receiver's channel.
     _done: Option<mpsc::Sender<()>>,
 }
 
 impl Grace {
-    /// Keeps `places` until the requests before `serial`, the next serial number, have ended.
-    pub fn hold(&mut self, serial: u64, places: Vec<ExtentNo>, done: Option<mpsc::Sender<()>>) {
-        self.waiting.push_back(Waiting { serial, places, _done: done });
+    /// Keeps `entries` until the requests before `serial`, the next serial number, have ended.
+    pub fn hold(&mut self, serial: u64, entries: Vec<ExtentNo>, done: Option<mpsc::Sender<()>>) {
+        self.waiting.push_back(Waiting { serial, entries, _done: done });
     }
 
-    /// Removes and returns the places whose grace period ended. `oldest` is the serial number of the oldest request
+    /// Removes and returns the entries whose grace period ended. `oldest` is the serial number of the oldest request
     /// under way.
     pub fn over(&mut self, oldest: u64) -> Vec<ExtentNo> {
-        let mut places = Vec::new();
+        let mut entries = Vec::new();
         while self.waiting.front().is_some_and(|w| w.serial <= oldest) {
-            places.extend(self.waiting.pop_front().into_iter().flat_map(|w| w.places));
+            entries.extend(self.waiting.pop_front().into_iter().flat_map(|w| w.entries));
         }
-        places
+        entries
     }
 
-    /// Returns whether no places wait.
+    /// Returns whether no entries wait.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestNo {
     /// The request's index in its core's list of requests.
-    pub place: u32,
+    pub index: u32,
     /// The request's serial number on its core, in the order in which requests began.
     pub serial: u64,
 }

@@ -11,8 +11,11 @@ use super::{Accepted, CoreSnapshot, HeldBytes, HeldProjection, RequestNo, Sessio
 use crate::extent::Extent;
 use crate::table::Projection;
 
-/// The sending end of a core's mailbox. The channel is unbounded, but each kind of message is bounded: connections by
-/// their maximum number, images by the queue of table reads, writes by the fills.
+/// The sending end of a core's mailbox. The channel is unbounded, but each kind of message is bounded by its sender:
+/// connections by their maximum number, openings by the memory for projections, images and their memory by the queue of
+/// table reads, [`Describe`](Message::Describe) by the calls and scrapes that wait for it, and
+/// [`Restored`](Message::Restored) is sent once, at the start. The filler sends all others, as many as its fills, the
+/// segment that it reclaims and the scrubber need.
 pub type Mailbox = mpsc::UnboundedSender<Message>;
 
 /// A message to a core: a task, or a result that it waits for.
@@ -44,8 +47,8 @@ pub enum Message {
     /// The memory of a read of the table that went on after its batch was answered. It is sent when the read has ended,
     /// and the core that reserved the memory releases it.
     Held(HeldBytes),
-    /// An extent was written to a drive: add it to the directory.
-    Filled {
+    /// An extent was written to a drive, by a fill or a move: add it to the directory.
+    Publish {
         extent: Arc<Extent>,
         /// Dropped once the extent is in the directory.
         done: mpsc::Sender<()>,

@@ -29,7 +29,7 @@ macro_rules! counters {
             /// The current limit of reads in flight.
             pub reads_limit: u32,
             /// Bytes of the core's traffic memory in use.
-            pub reply_bytes: u64,
+            pub traffic_bytes: u64,
             /// Bytes of RAM of the directory's replica, without the data that replicas share.
             pub replica_bytes: usize,
             /// Bytes of RAM of the data that replicas share.

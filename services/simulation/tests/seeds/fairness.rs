@@ -16,22 +16,16 @@ use client::fetch::{
     FetchClient, FetchContext, FetchOptions, Flow, Instant, Projection, TableVersion,
 };
 use client::{Endpoint, Network};
-use io_node::{IoConfig, SteppedNode};
+use io_node::IoConfig;
 use ring::sim::{SimConfig, SimDisk};
-use tables::UriPrefix;
-use tokio::runtime::Runtime;
-use tokio::task::LocalSet;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::arena::{self, Arena, NODE};
 use crate::clients::warm;
 use crate::dice::Dice;
-use crate::network::Net;
-use crate::node::runtime;
 use crate::store::Store;
 use crate::truth::{TABLES, Version};
 use crate::variable;
-
-const NODE: &str = "io-0";
 
 /// The number of reads that the drive carries out at a time.
 const CHANNELS: usize = 64;
@@ -119,68 +113,24 @@ struct Answers {
     outstanding: RefCell<usize>,
 }
 
-/// A node, a network and a client on one clock.
-struct Arena {
-    node: SteppedNode,
-    net: Net,
-    local: LocalSet,
-    runtime: Runtime,
-    began: Instant,
-    now_ms: u64,
-}
-
-impl Arena {
-    fn new(seed: u64, read_ms: u64, traffic_memory: ByteSize) -> Self {
-        let disk = SimDisk::new(SimConfig {
-            seed,
-            drives: vec![40 << 20],
-            latency_ticks: read_ms / 2..=read_ms * 3 / 2,
-            channels: CHANNELS,
-            tick: Duration::from_millis(1),
-            ..SimConfig::default()
-        });
-        let config = IoConfig {
-            name: NODE.into(),
-            serve: vec![UriPrefix::of_config("s3://sim/").unwrap()],
-            cores: 1,
-            pin: false,
-            ram_tier: ByteSize::b(0),
-            read_max: ByteSize::kib(8),
-            read_timeout: Duration::from_secs(10),
-            depth_phase: Duration::from_millis(500),
-            segment: ByteSize::mib(1),
-            memory: ByteSize::gib(4),
-            scrub_rate: ByteSize::b(0),
-            traffic_memory,
-            ..IoConfig::default()
-        };
-        let tables = Arc::new(Store::new(seed));
-        let node = SteppedNode::start(config, &disk, tables, runtime, 1).unwrap();
-        let runtime = runtime().unwrap();
-        let began = runtime.block_on(async { Instant::now() });
-        Self { node, net: Net::new(seed), local: LocalSet::new(), runtime, began, now_ms: 0 }
-    }
-
-    /// Runs everything for a millisecond.
-    fn step(&mut self) {
-        self.now_ms += 1;
-        self.net.tick(self.now_ms);
-        for end in self.net.accept(NODE) {
-            self.node.connect(0, Box::new(end));
-        }
-        (0..self.node.parts()).for_each(|part| self.node.step(part));
-        let until = self.began + Duration::from_millis(self.now_ms);
-        self.local.block_on(&self.runtime, async { tokio::time::sleep_until(until).await });
-    }
-
-    /// Runs `work` to its end, together with the node and the network.
-    fn run<T: 'static>(&mut self, work: impl Future<Output = T> + 'static) -> T {
-        let task = self.local.spawn_local(work);
-        while !task.is_finished() {
-            self.step();
-        }
-        futures::FutureExt::now_or_never(task).unwrap().unwrap()
-    }
+/// Starts a node whose reads take `read_ms` on average, and a network and a client with it.
+fn arena(seed: u64, read_ms: u64, traffic_memory: ByteSize) -> Arena {
+    let disk = SimDisk::new(SimConfig {
+        seed,
+        drives: vec![40 << 20],
+        latency_ticks: read_ms / 2..=read_ms * 3 / 2,
+        channels: CHANNELS,
+        tick: Duration::from_millis(1),
+        ..SimConfig::default()
+    });
+    let config = IoConfig {
+        read_max: ByteSize::kib(8),
+        read_timeout: Duration::from_secs(10),
+        depth_phase: Duration::from_millis(500),
+        traffic_memory,
+        ..arena::config()
+    };
+    Arena::start(seed, config, &disk, Store::new(seed))
 }
 
 impl Tenant {
@@ -262,11 +212,7 @@ struct Outcome {
 
 /// Runs both tenants. The other tenant asks for `times` its share.
 fn run(seed: u64, shape: &Shape, times: f64) -> Outcome {
-    let mut arena = Arena::new(seed, shape.read_ms, shape.traffic_memory());
-    while arena.node.found().is_none() {
-        arena.step();
-    }
-    arena.net.listen(NODE);
+    let mut arena = arena(seed, shape.read_ms, shape.traffic_memory());
     let net = arena.net.clone();
     let failed = arena.run(async move { warm(&net, NODE, table()).await });
     assert_eq!(failed.unwrap(), 0, "the table is on the drive");

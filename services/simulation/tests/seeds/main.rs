@@ -9,6 +9,7 @@
 //! reproducible unless its process is stopped for more than a second: after a second of real time, a node's HTTP/2
 //! forgets the streams that it has reset, and hyper does not let servers configure this.
 
+mod arena;
 mod clients;
 mod dice;
 mod fairness;
@@ -18,6 +19,7 @@ mod network;
 mod node;
 mod observer;
 mod panics;
+mod slow_table;
 mod store;
 mod strangers;
 mod trace;

@@ -89,7 +89,9 @@ impl Stranger {
 
     /// Sends messages on a Fetch stream.
     async fn stream(&mut self, name: &str) -> String {
-        let Some(channel) = self.connect(name).await else { return "no connection".into() };
+        let Some(channel) = connect(&self.around.net, name).await else {
+            return "no connection".into();
+        };
         let is_damaged = self.dice.per_mille(300);
         let messages = (0..1 + self.dice.below(12)).map(|_| self.message(is_damaged));
         let messages: Vec<_> = messages.collect();
@@ -107,7 +109,9 @@ impl Stranger {
 
     /// Calls any other method, with a message of any shape that the descriptors allow, a damaged one, or noise.
     async fn call(&mut self, name: &str) -> String {
-        let Some(channel) = self.connect(name).await else { return "no connection".into() };
+        let Some(channel) = connect(&self.around.net, name).await else {
+            return "no connection".into();
+        };
         let methods = MESSAGES.methods("/bireme.fetch.");
         let methods: Vec<_> = methods.iter().filter(|it| !it.is_client_streaming).collect();
         let method = *self.dice.pick(&methods);
@@ -134,15 +138,6 @@ impl Stranger {
             Err(_) => "no end".to_owned(),
         };
         format!("{}: {said}", method.path)
-    }
-
-    async fn connect(&self, name: &str) -> Option<Channel> {
-        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{name}:7071"));
-        // HTTP/2 must not forget reset streams after some real time; see `simulated` in `client/src/network.rs`.
-        let endpoint = endpoint.unwrap().http2_reset_stream_duration(Duration::MAX);
-        let endpoint = endpoint.connect_timeout(PATIENCE);
-        let channel = endpoint.connect_with_connector(Dialer(Arc::new(self.around.net.clone())));
-        tokio::time::timeout(PATIENCE, channel).await.ok()?.ok()
     }
 
     async fn talk(
@@ -325,7 +320,18 @@ impl Stranger {
     }
 }
 
-fn http_path() -> tonic::codegen::http::uri::PathAndQuery {
+/// Connects to a node. Returns `None` if it does not answer.
+pub async fn connect(net: &Net, name: &str) -> Option<Channel> {
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{name}:7071"));
+    // HTTP/2 must not forget reset streams after some real time; see `simulated` in `client/src/network.rs`.
+    let endpoint = endpoint.unwrap().http2_reset_stream_duration(Duration::MAX);
+    let endpoint = endpoint.connect_timeout(PATIENCE);
+    let channel = endpoint.connect_with_connector(Dialer(Arc::new(net.clone())));
+    tokio::time::timeout(PATIENCE, channel).await.ok()?.ok()
+}
+
+/// Returns the path of the Fetch call.
+pub fn http_path() -> tonic::codegen::http::uri::PathAndQuery {
     tonic::codegen::http::uri::PathAndQuery::from_static(FETCH_PATH)
 }
 

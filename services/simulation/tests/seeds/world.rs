@@ -369,7 +369,7 @@ fn held_for_clients(state: &SteppedState) -> Option<String> {
 fn held(state: &SteppedState) -> Option<String> {
     for (at, core) in state.cores.iter().enumerate() {
         let gauges = [
-            ("bytes of traffic", core.reply_bytes),
+            ("bytes of traffic", core.traffic_bytes),
             ("pieces waiting", core.queued as u64),
             ("operations in flight", core.ring.in_flight),
             ("reads waiting", core.ring.queue_len),

@@ -8,6 +8,7 @@ use bytesize::ByteSize;
 use io_node::inspect::Inspection;
 use io_node::{IoConfig, IoNode};
 use lance::Dataset;
+use telemetry::TelemetryConfig;
 use tempfile::TempDir;
 use wire::fetch::DescribeResponse;
 
@@ -97,14 +98,20 @@ async fn a_refused_start_does_not_change_the_drives() {
     let (uri, truth) = table(tables.path()).await;
     let (folder, before) = warmed_and_stopped(&uri).await;
 
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = port.local_addr().unwrap();
+    let telemetry = TelemetryConfig::default;
+    let metrics = TelemetryConfig { metrics_listen: Some(taken), ..telemetry() };
+    let probes = TelemetryConfig { probes_listen: Some(taken), ..telemetry() };
     // With another segment size, a starting node would divide its slabs anew.
     let mut config = IoConfig { segment: ByteSize::mib(32), ..io_config(folder.path()) };
     config.drives[0].size = Some(SLAB);
     let memory = ByteSize::mib(100);
     for (refused, why) in [
         (IoConfig { memory, ..config.clone() }, "memory"),
-        (IoConfig { listen: taken.local_addr().unwrap(), ..config.clone() }, "in use"),
+        (IoConfig { listen: taken, ..config.clone() }, "in use"),
+        (IoConfig { telemetry: metrics, ..config.clone() }, "`telemetry.metrics_listen`"),
+        (IoConfig { telemetry: probes, ..config.clone() }, "`telemetry.probes_listen`"),
     ] {
         let start = move || IoNode::start(refused.clone(), lake_of(&refused));
         let error = tokio::task::spawn_blocking(start).await.unwrap().err().unwrap();

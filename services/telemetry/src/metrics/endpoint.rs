@@ -7,7 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,11 +59,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROTOBUF: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
-
-/// Binds the listener.
-pub fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
-    std::net::TcpListener::bind(address)
-}
 
 /// The paths that an endpoint serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ mod wire;
 pub use histogram::{Buckets, Histogram, Scale};
 pub use process::{PROCESS_METRICS, process_samples};
 pub use samples::{Metric, MetricKind, Samples, Value};
-pub use serve::Telemetry;
+pub use serve::{BoundTelemetry, Telemetry};
 pub use source::Source;
 pub use table::table;
 pub use tls::{TLS_METRICS, handshake_samples, tls_samples};

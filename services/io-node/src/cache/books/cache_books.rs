@@ -48,7 +48,7 @@ use crate::extent::{Extent, SegmentNo};
 /// Several chunks are read in one scan only if their bytes in the table are at most a segment's length divided by this
 /// number. The memory plan (`node/memory.rs`) reserves one segment's length for the decoded columns of each fill, and
 /// columns take more space in memory than in the table.
-const SCAN_SHARE: u64 = 2;
+const SCAN_PART: u64 = 2;
 
 /// The error for a chunk of a pinned table that is at its quota. No extent of a pinned table is evicted to make room.
 const FULL: &str =
@@ -157,7 +157,7 @@ impl CacheBooks {
             segment_sectors,
             counts: CacheCounts::default(),
             actions: Vec::new(),
-            waiting: WaitingFills::new(segment_sectors * SECTOR_BYTES as u64 / SCAN_SHARE),
+            waiting: WaitingFills::new(segment_sectors * SECTOR_BYTES as u64 / SCAN_PART),
             under_way: HashSet::new(),
             scanning: 0,
             writing: vec![0; slabs.len()],

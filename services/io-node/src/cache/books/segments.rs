@@ -171,8 +171,7 @@ impl Segments {
         {
             self.next_epoch = self.next_epoch.max(epoch + 1);
             let drive = self.drive(segment);
-            let place = &mut drive.segments[segment.index as usize];
-            *place = Segment {
+            drive.segments[segment.index as usize] = Segment {
                 epoch,
                 log,
                 used_sectors,
@@ -276,28 +275,28 @@ impl Segments {
 
     /// Counts an extent of this segment as served.
     pub fn live(&mut self, segment: SegmentNo, sectors: u64) {
-        let place = self.segment(segment);
-        place.live_sectors += sectors;
-        assert!(place.live_sectors <= place.used_sectors, "{place:?}");
+        let segment = self.segment(segment);
+        segment.live_sectors += sectors;
+        assert!(segment.live_sectors <= segment.used_sectors, "{segment:?}");
     }
 
     /// Stops counting an extent as served, because it was forgotten, or is served from another place now.
     pub fn gone(&mut self, segment: SegmentNo, sectors: u64) {
-        let place = self.segment(segment);
-        place.live_sectors = less(place.live_sectors, sectors, "live sectors");
+        let segment = self.segment(segment);
+        segment.live_sectors = less(segment.live_sectors, sectors, "live sectors");
     }
 
     /// Counts an extent of this segment as held.
     pub fn hold(&mut self, segment: SegmentNo, sectors: u64) {
-        let place = self.segment(segment);
-        place.held_sectors += sectors;
-        assert!(place.held_sectors <= place.used_sectors, "{place:?}");
+        let segment = self.segment(segment);
+        segment.held_sectors += sectors;
+        assert!(segment.held_sectors <= segment.used_sectors, "{segment:?}");
     }
 
     /// Stops counting an extent as held.
     pub fn release_held(&mut self, segment: SegmentNo, sectors: u64) {
-        let place = self.segment(segment);
-        place.held_sectors = less(place.held_sectors, sectors, "held sectors");
+        let segment = self.segment(segment);
+        segment.held_sectors = less(segment.held_sectors, sectors, "held sectors");
     }
 
     /// Gives a sealed segment to the held log without moving its extents. Only later blocks of its journal say so: if
@@ -340,13 +339,13 @@ impl Segments {
         let segment_sectors = self.segment_sectors;
         let end = extent::segment_start(segment.index, segment_sectors).plus(segment_sectors);
         self.drive(segment).used_sectors += sectors;
-        let place = self.segment(segment);
-        place.journal_sectors += sectors;
-        assert!(place.used_sectors + place.journal_sectors <= segment_sectors, "{place:?}");
-        place.blocks += 1;
-        let first = SectorNo(end.0 - place.journal_sectors);
-        let (number, previous) = (place.blocks - 1, place.sum);
-        BlockRoom { epoch: place.epoch, log: place.log, number, previous, first }
+        let segment = self.segment(segment);
+        segment.journal_sectors += sectors;
+        assert!(segment.used_sectors + segment.journal_sectors <= segment_sectors, "{segment:?}");
+        segment.blocks += 1;
+        let first = SectorNo(end.0 - segment.journal_sectors);
+        let (number, previous) = (segment.blocks - 1, segment.sum);
+        BlockRoom { epoch: segment.epoch, log: segment.log, number, previous, first }
     }
 
     /// Records the checksum of the last allocated block, which the next block will contain.
@@ -357,9 +356,11 @@ impl Segments {
     /// Stops counting `extents` extents as under way in `segment`, because they were recorded or given up, and ends the
     /// reservation of `record_sectors` for them.
     pub fn settle(&mut self, segment: SegmentNo, extents: u32, record_sectors: u64) {
-        let place = self.segment(segment);
-        place.under_way = less(place.under_way.into(), extents.into(), "extents under way") as u32;
-        place.reserved_sectors = less(place.reserved_sectors, record_sectors, "reserved sectors");
+        let segment = self.segment(segment);
+        segment.under_way =
+            less(segment.under_way.into(), extents.into(), "extents under way") as u32;
+        segment.reserved_sectors =
+            less(segment.reserved_sectors, record_sectors, "reserved sectors");
     }
 
     /// Forgets a segment's contents, and gives it the next epoch. Returns the space for the block of
@@ -432,12 +433,12 @@ pub const EMPTY_BLOCK_SECTORS: u64 = 1;
 
 /// On a full drive, the small log has one in this many of the segments that are not in the held log, as in S3-FIFO. In
 /// a first trial, three in ten did worse (`docs/performance.md`).
-const SMALL_SHARE: usize = 10;
+const SMALL_PART: usize = 10;
 
 /// A segment is reclaimed before others if at most one in this many of its sectors is still served. So the space of
 /// extents that a table evicts for its quota is used again before other tables lose extents. At most an eighth of a
 /// segment is evicted too early by this.
-const NEARLY_EMPTY_SHARE: u64 = 8;
+const NEARLY_EMPTY_PART: u64 = 8;
 
 /// On a drive with at least this many segments, fills leave one free for extents that are kept. A smaller drive has no
 /// segment to spare.
@@ -509,7 +510,7 @@ impl DriveSegments {
     fn next_reclaimed(&self, segment_sectors: u64) -> Option<u32> {
         let is_idle = |index: &u32| self.segments[*index as usize].under_way == 0;
         let is_nearly_empty = |index: &u32| {
-            self.segments[*index as usize].live_sectors * NEARLY_EMPTY_SHARE <= segment_sectors
+            self.segments[*index as usize].live_sectors * NEARLY_EMPTY_PART <= segment_sectors
         };
         let mut sealed = self.sealed.iter().flatten().copied();
         if let Some(nearly_empty) = sealed.find(|index| is_idle(index) && is_nearly_empty(index)) {
@@ -524,7 +525,7 @@ impl DriveSegments {
         }
         let small = self.sealed[Log::Small as usize].len();
         let others = self.segments.len() - self.held_segments();
-        let turn = match small >= (others / SMALL_SHARE).max(1) {
+        let turn = match small >= (others / SMALL_PART).max(1) {
             true => [Log::Small, Log::Main],
             false => [Log::Main, Log::Small],
         };

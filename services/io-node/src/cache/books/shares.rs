@@ -52,7 +52,8 @@ pub type Unheld = (SegmentNo, u64);
 
 /// A table's extents on all of the node's drives. An extent counts from the time space is allocated for it, before it
 /// is written, until it is removed because it was evicted or found to be bad, because its drive was retired, or because
-/// it could not be written. After a restart, the counts are computed from the journals.
+/// it could not be written. After a restart, the counts are computed from the journals. The entry of a table goes with
+/// the table's last extent, so a count of events since the start can't be kept here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// Number of extents.

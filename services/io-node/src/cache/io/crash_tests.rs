@@ -23,7 +23,7 @@ use super::chunk::Chunk;
 use super::{FillHandle, FillThreads, Filler};
 use crate::cache::books::{FillLimits, FillOutcome, Shares};
 use crate::config::Share;
-use crate::drive::{Claim, DriveState, Superblock, take};
+use crate::drive::{Claim, DriveState, Superblock, claim_and_recover};
 use crate::error::NodeError;
 use crate::extent::{Directory, Extent, HEAD_SECTORS};
 use crate::shard::mailbox::{Mailbox, Message};
@@ -92,7 +92,7 @@ async fn core(
                 let sync = ring.fsync(drive);
                 tokio::task::spawn_local(async move { done.send(sync.await).unwrap_or_default() });
             }
-            Message::Filled { extent, .. } => drop(directory.borrow_mut().insert(extent)),
+            Message::Publish { extent, .. } => drop(directory.borrow_mut().insert(extent)),
             Message::Restored { extents, done } => {
                 let mut directory = directory.borrow_mut();
                 directory.restore(&extents);
@@ -158,7 +158,7 @@ impl Life {
             directories.push(directory);
         }
         let cores: Arc<[Mailbox]> = cores.into();
-        let found = take(&slabs, &claims).unwrap();
+        let found = claim_and_recover(&slabs, &claims).unwrap();
         let threads = FillThreads::shared(Handle::current());
         let (mut filler, fills) =
             Filler::new(Arc::clone(&cores), superblocks, limits, shares, threads, epoch_min());

@@ -104,7 +104,7 @@ impl Filler {
     ///
     /// The extents are entered into the books only in [`run`](Self::run), because rows can be served without the books.
     pub async fn restore(&mut self, found: Vec<Vec<FoundJournal>>) -> usize {
-        let restored = restore::plan(found, self.books.segment_sectors());
+        let restored = restore::combine(found, self.books.segment_sectors());
         self.books.restore_segments(restored.segments, restored.unreadable);
         self.restored = restored.extents.into();
         let extents = task::restore(&self.cores, &self.restored).await;

@@ -1,4 +1,9 @@
-//! Turns the journals that were read at the start into extents and segments.
+//! Turns the journals that were read at the start into extents and segments. What a starting node does with them:
+//!
+//! ```text
+//! drive/slab.rs: writes superblocks ─► drive/recover.rs, journal.rs: read all journals ─► combined here
+//!     ─► fetch/replica.rs: every core's directory ─► the node serves ─► books/cache_books.rs: the books
+//! ```
 
 use std::sync::Arc;
 
@@ -21,7 +26,7 @@ pub struct Restored {
 }
 
 /// Combines the journals of all drives.
-pub fn plan(found: Vec<Vec<FoundJournal>>, segment_sectors: u64) -> Restored {
+pub fn combine(found: Vec<Vec<FoundJournal>>, segment_sectors: u64) -> Restored {
     let (mut segments, mut unreadable, mut journals) = (Vec::new(), Vec::new(), Vec::new());
     for (drive, found) in found.into_iter().enumerate() {
         for FoundJournal { segment: index, journal } in found {
@@ -127,7 +132,7 @@ mod tests {
         let overlapping = found(0, 5, vec![entry(0, 0), entry(1, 1)]);
         let mut without_extents = found(1, 6, vec![]);
         without_extents.journal.as_mut().unwrap().sectors = 2;
-        let restored = plan(vec![vec![overlapping, without_extents]], 100);
+        let restored = combine(vec![vec![overlapping, without_extents]], 100);
         assert!(restored.extents.is_empty() && restored.segments.is_empty());
         let segment = |index| SegmentNo { drive: DriveNo(0), index };
         assert_eq!(restored.unreadable, [segment(0), segment(1)]);
@@ -140,7 +145,7 @@ mod tests {
             vec![found(0, 5, vec![entry(0, 0), entry(1, 2)]), bad],
             vec![found(2, 4, vec![entry(1, 0), entry(2, 4)]), found(1, 6, vec![])],
         ];
-        let restored = plan(drives, 100);
+        let restored = combine(drives, 100);
         let places: Vec<_> =
             restored.extents.iter().map(|it| (it.key.chunk, it.drive.0, it.first.0)).collect();
         let head = HEAD_SECTORS;

@@ -130,7 +130,7 @@ pub async fn empty(
 
 /// Adds an extent to every core's directory.
 pub fn publish(cores: &[Mailbox], extent: &Arc<Extent>) -> Broadcast {
-    broadcast(cores, |done| Message::Filled { extent: Arc::clone(extent), done })
+    broadcast(cores, |done| Message::Publish { extent: Arc::clone(extent), done })
 }
 
 /// Adds the extents found on the drives at the start to every core's directory. Returns the number of extents in a

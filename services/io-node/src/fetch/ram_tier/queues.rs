@@ -1,8 +1,8 @@
 //! S3-FIFO selects the sector to evict when the tier is full.
 //!
-//! New sectors enter a small queue. At its end, sectors that were used in the meantime move to the large queue; the
-//! others are evicted, and their hashes are remembered as ghosts. A sector whose hash is a ghost enters the large queue
-//! at once. In the large queue, a sector returns to the back once for each of its uses. An eviction examines a limited
+//! New sectors enter a small queue. At its end, sectors that were used in the meantime move to the main queue; the
+//! others are evicted, and their hashes are remembered as ghosts. A sector whose hash is a ghost enters the main queue
+//! at once. In the main queue, a sector returns to the back once for each of its uses. An eviction examines a limited
 //! number of frames, because requests wait for it: if all of them were used, the next frame is evicted nevertheless.
 //! (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.)
 
@@ -22,11 +22,11 @@ const EXAMINED_MAX: usize = 32;
 /// moment, its old buffer and one of twice the size.
 pub const QUEUED_BYTES: usize = 3 * size_of::<FrameNo>() + size_of::<u32>();
 
-/// The small and the large queue of frames, and the ghosts.
+/// The small and the main queue of frames, and the ghosts.
 pub struct Queues {
     small: VecDeque<FrameNo>,
     small_max: usize,
-    large: VecDeque<FrameNo>,
+    main: VecDeque<FrameNo>,
     /// Part of the hash of each sector that was evicted unused, at an index given by the hash; 0 for none.
     ghosts: Box<[u32]>,
 }
@@ -36,7 +36,7 @@ impl Queues {
     pub fn new(room: usize) -> Self {
         let ghosts = vec![0; room].into();
         let small_max = room.div_ceil(SMALL_PART);
-        Self { small: VecDeque::new(), small_max, large: VecDeque::new(), ghosts }
+        Self { small: VecDeque::new(), small_max, main: VecDeque::new(), ghosts }
     }
 
     /// Queues a frame that now holds a sector with this hash.
@@ -45,7 +45,7 @@ impl Queues {
         match *remembered == mark(hash) {
             true => {
                 *remembered = 0;
-                self.large.push_back(frame);
+                self.main.push_back(frame);
             }
             false => self.small.push_back(frame),
         }
@@ -64,7 +64,7 @@ impl Queues {
         for _ in 1..EXAMINED_MAX {
             let (frame, is_new) = self.next();
             match (take_use(frame), is_new) {
-                (true, _) => self.large.push_back(frame),
+                (true, _) => self.main.push_back(frame),
                 (false, true) => {
                     let hash = hash(frame);
                     self.ghosts[bucket_of(hash, self.ghosts.len())] = mark(hash);
@@ -78,8 +78,8 @@ impl Queues {
 
     /// Removes and returns the next frame to examine, and whether it comes from the small queue.
     fn next(&mut self) -> (FrameNo, bool) {
-        let is_new = self.small.len() > self.small_max || self.large.is_empty();
-        let queue = if is_new { &mut self.small } else { &mut self.large };
+        let is_new = self.small.len() > self.small_max || self.main.is_empty();
+        let queue = if is_new { &mut self.small } else { &mut self.main };
         (queue.pop_front().expect("a full tier has frames"), is_new)
     }
 }
@@ -117,9 +117,9 @@ mod tests {
         let mut queues = Queues::new(20);
         (0..6).for_each(|it| queues.push(FrameNo(it), hash(FrameNo(it))));
         let uses = RefCell::new(HashMap::from([(0, 2), (2, 1)]));
-        // 0 and 2 move to the large queue, 0 with one use left.
+        // 0 and 2 move to the main queue, 0 with one use left.
         assert_eq!([pop(&mut queues, &uses), pop(&mut queues, &uses)], [1, 3]);
-        // The small queue may keep two frames, so the large queue is next.
+        // The small queue may keep two frames, so the main queue is next.
         assert_eq!([pop(&mut queues, &uses), pop(&mut queues, &uses)], [2, 0]);
         assert_eq!([pop(&mut queues, &uses), pop(&mut queues, &uses)], [4, 5]);
     }
@@ -138,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ghost_that_returns_enters_the_large_queue() {
+    fn a_ghost_that_returns_enters_the_main_queue() {
         let mut queues = Queues::new(20);
         (0..4).for_each(|it| queues.push(FrameNo(it), hash(FrameNo(it))));
         let uses = RefCell::default();
         assert_eq!(pop(&mut queues, &uses), 0);
         queues.push(FrameNo(0), hash(FrameNo(0)));
-        assert_eq!(queues.large, [FrameNo(0)]);
+        assert_eq!(queues.main, [FrameNo(0)]);
         assert_eq!(queues.small, [FrameNo(1), FrameNo(2), FrameNo(3)]);
     }
 }

@@ -7,7 +7,7 @@ use address::SECTOR_BYTES;
 use super::{Piece, ReadContext};
 use crate::drive::ExtentError;
 use crate::extent::Extent;
-use crate::fetch::ram_tier::{Admitted, SectorName};
+use crate::fetch::ram_tier::{Admission, SectorName};
 
 /// The sectors of a read that were checked, and those found wrong: one bit per sector (a read has at most 64).
 #[derive(Default)]
@@ -30,12 +30,12 @@ impl Checks {
     ) -> bool {
         let mut all = true;
         for at in 0..piece.sectors() {
-            let place = skipped + at as usize;
-            let bit = 1u64 << place;
+            let index = skipped + at as usize;
+            let bit = 1u64 << index;
             let sector = piece.first_sector() + at;
             if self.checked & bit == 0 {
                 self.checked |= bit;
-                let sector_bytes = &bytes[place * SECTOR_BYTES..][..SECTOR_BYTES];
+                let sector_bytes = &bytes[index * SECTOR_BYTES..][..SECTOR_BYTES];
                 match extent.index.check(sector, sector_bytes) {
                     Ok(()) => admit(core, SectorName::new(extent.key, sector), sector_bytes),
                     Err(_) => {
@@ -53,9 +53,9 @@ impl Checks {
 
 fn admit(core: &ReadContext<'_>, name: SectorName, bytes: &[u8]) {
     match core.ram.admit(name, bytes) {
-        Admitted::No => {}
-        Admitted::Added => core.stats.ram_admitted.add(1),
-        Admitted::Replaced => {
+        Admission::No => {}
+        Admission::Added => core.stats.ram_admitted.add(1),
+        Admission::Replaced => {
             core.stats.ram_admitted.add(1);
             core.stats.ram_evicted.add(1);
         }

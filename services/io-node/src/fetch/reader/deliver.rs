@@ -48,6 +48,9 @@ pub(super) fn deliver(
 
 /// Marks pieces as undelivered because their read failed or hangs. Their rows are read from the table instead. Adds
 /// requests that have no pieces left to `ended`.
+///
+/// A failed read does not say which of its sectors is bad. So if the failure means bad data, the extent of each piece
+/// is reported, even if only one of them has a bad sector: each is dropped, and counts against the drive's health.
 pub(super) fn mark_undelivered(
     core: &ReadContext<'_>,
     wants: &[Want<Piece>],

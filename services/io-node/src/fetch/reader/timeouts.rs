@@ -10,7 +10,7 @@ use crate::shard::RequestNo;
 
 /// A drive gets no more reads once its abandoned reads occupy more than one slot in this many. So a drive that hangs
 /// leaves seven eighths of the slots to the others.
-const STUCK_SHARE: u32 = 8;
+const STUCK_PART: u32 = 8;
 
 impl Reader {
     /// Abandons reads that have been in flight for `limit`: their rows come from the table, and the drive's late answer
@@ -25,7 +25,7 @@ impl Reader {
         }
         let now = Instant::now();
         let (mut late, mut drives) = (Vec::new(), Vec::new());
-        for entry in &mut self.in_flight.borrow_mut().places {
+        for entry in &mut self.in_flight.borrow_mut().entries {
             if !entry.wants.is_empty()
                 && now - entry.since >= limit
                 && std::mem::replace(&mut entry.is_suspect, true)
@@ -67,6 +67,6 @@ impl Reader {
     /// Returns whether a drive has so many abandoned reads in flight that it gets no more reads.
     pub(super) fn is_stuck(&self, drive: DriveNo) -> bool {
         let stuck = self.stuck.borrow();
-        stuck.get(usize::from(drive.0)).is_some_and(|&reads| reads > self.slots / STUCK_SHARE)
+        stuck.get(usize::from(drive.0)).is_some_and(|&reads| reads > self.slots / STUCK_PART)
     }
 }
