@@ -27,6 +27,7 @@ pub fn blames_node(fault: &Fault, took: Duration) -> bool {
         // The table, the store or the request is at fault.
         | Reason::StoreUnreachable
         | Reason::StoreRefused
+        | Reason::Conflict
         | Reason::TableDamaged
         | Reason::UnsupportedType
         | Reason::TableNotFound
@@ -59,6 +60,7 @@ pub fn table_may_answer(reason: Reason) -> bool {
         | Reason::DeadlineExceeded
         | Reason::StoreUnreachable
         | Reason::StoreRefused
+        | Reason::Conflict
         | Reason::TableDamaged
         | Reason::Internal
         | Reason::BadProtocol
