@@ -135,6 +135,15 @@ store = Row(
             decimals=4,
         ),
         lines(
+            "New versions",
+            "short",
+            "Per second, by tier: versions of tables that were opened, and the reads of manifests, transactions and"
+            " deletions from the store that this took. A version costs as many reads as there are changes, whatever the"
+            " size of the table.",
+            (of.rate("bireme_store_versions_total", by="job"), "{{job}} versions"),
+            (of.rate("bireme_store_version_reads_total", by="job"), "{{job}} reads"),
+        ),
+        lines(
             "Cost per million rows",
             "currencyUSD",
             "Store cost per million rows that I/O nodes served.",

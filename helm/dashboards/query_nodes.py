@@ -172,6 +172,46 @@ tier = Row(
         ),
     ],
 )
+keys = Row(
+    "Key indexes",
+    [
+        stacked(
+            "Keys looked up",
+            "short",
+            "Keys per second that were looked up: via the key index alone, or via the table.",
+            (of.rate("bireme_query_keys_total", by="via"), "{{via}}"),
+        ),
+        lines(
+            "Memory",
+            "bytes",
+            "Memory of the key indexes of all tables, and its limit, by node. If a run does not fit, only its head is in"
+            " memory.",
+            (of.total("bireme_query_key_index_usage_bytes", by="instance"), "{{instance}}"),
+            (of.total("bireme_query_key_index_limit_bytes", by="instance"), "{{instance}} limit"),
+        ),
+        lines(
+            "Pages not in memory",
+            "bytes",
+            "Bytes of the pages of runs whose head alone is in memory, by table, on the node that has the most.",
+            (f"max by (table) ({of('bireme_query_table_key_index_paged_bytes')})", "{{table}}"),
+        ),
+        lines(
+            "Pages read",
+            "short",
+            "Pages per second that look-ups needed of these runs, by outcome. Keys whose page is damaged, or could not be"
+            " read, are looked up in the table.",
+            (of.rate("bireme_query_key_index_pages_total", by="outcome"), "{{outcome}}"),
+        ),
+        lines(
+            "Runs",
+            "short",
+            "Runs per second that were loaded from a file, built from the column, merged, or opened as a head whose pages"
+            " are read on demand; and files that were refused.",
+            (of.rate("bireme_query_key_index_runs_total", by="source"), "{{source}}"),
+            (of.rate("bireme_query_key_index_refused_total"), "refused"),
+        ),
+    ],
+)
 nodes = Row(
     "Tables and nodes",
     [
@@ -210,7 +250,7 @@ dashboard = Dashboard(
     "bireme-query-nodes",
     "Bireme: query nodes",
     "Where the time of requests goes on query nodes, and their view of the I/O tier.",
-    [requests, stages, searches, tier, nodes],
+    [requests, stages, searches, keys, tier, nodes],
     [
         of_label("namespace", "namespace", "bireme_query_queue", everything=True),
         of_label("instance", "instance", 'bireme_query_queue{namespace=~"$namespace"}', everything=True),

@@ -41,6 +41,7 @@ Exit codes:
      later
   6  a node, store, folder, drive or port can't be used: no access, no room, or
      in use
+  7  another writer changed the table at the same time: run the command again
   1  anything else
   130  interrupted: unfinished work was not committed; indexes that `index` has
      finished are kept

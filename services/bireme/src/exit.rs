@@ -23,6 +23,8 @@ pub enum Exit {
     Overloaded,
     /// A node, store, folder, drive or port can't be used: no access, no room, or in use.
     Refused,
+    /// Another writer changed the table at the same time.
+    Conflict,
 }
 
 impl Exit {
@@ -38,6 +40,7 @@ impl Exit {
             Self::Unavailable => 4,
             Self::Overloaded => 5,
             Self::Refused => 6,
+            Self::Conflict => 7,
         }
     }
 
@@ -70,6 +73,7 @@ impl Exit {
             | Reason::TableNotServed
             | Reason::Unauthenticated
             | Reason::Forbidden => Self::Refused,
+            Reason::Conflict => Self::Conflict,
             Reason::UnsupportedType
             | Reason::TableDamaged
             | Reason::BadProtocol
@@ -97,6 +101,7 @@ mod tests {
             (Reason::Unauthenticated, 6),
             (Reason::LimitReached, 5),
             (Reason::Forbidden, 6),
+            (Reason::Conflict, 7),
             (Reason::NoIndex, 2),
             (Reason::Internal, 1),
         ] {

@@ -35,10 +35,11 @@ impl Files {
         if let Some(file) = list.iter().find(|file| file.path.len() > usize::from(u16::MAX)) {
             return Err(KeyIndexError::PathTooLong { bytes: file.path.len() });
         }
-        let starts = list.iter().scan(0, |next, file| {
-            let start = *next;
-            *next += file.rows;
-            Some(start)
+        let mut next = 0;
+        let starts = list.iter().map(|file| {
+            let start = next;
+            next += file.rows;
+            start
         });
         Ok(Self { starts: starts.collect(), list: list.into(), rows })
     }

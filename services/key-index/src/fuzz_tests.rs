@@ -17,7 +17,7 @@ use crate::paged_tests::{paged, read_pages};
 use crate::pages::Pages;
 use crate::run::Run;
 use crate::run_set::RunSet;
-use crate::{KeyIndexError, KeyType, Loading};
+use crate::{KeyIndexError, KeyType, Loading, Paging};
 
 const CRC_AT: usize = 52;
 
@@ -92,6 +92,7 @@ fn fuzz_persisted_runs() {
             if is_corrected {
                 correct(&mut bytes, head_len);
             }
+            decode_head_within_its_bound(&bytes);
             let paged = within(bytes.len() * 8 + (64 << 10), || page_it(&bytes, rng));
             if let Err(error) = paged {
                 refused_pages += 1;
@@ -142,6 +143,19 @@ fn use_it(run: Run, rng: &mut StdRng) {
     let mut found = Found::default();
     set.lookup(&hashes, &Pages::default(), 10, |_| true, &mut found);
     assert_eq!(found.keys(), hashes.len());
+}
+
+/// Decodes the head of bytes that may be damaged. It may take as much memory as [`Paging::bytes_of`] says, less the
+/// head's own bytes, which are there already, and more for an error.
+fn decode_head_within_its_bound(bytes: &[u8]) {
+    let first = &bytes[..bytes.len().min(PAGE_BYTES)];
+    let (Ok(head), Ok(most)) = (Loading::head_len(first), Paging::bytes_of(first)) else { return };
+    assert!(most as usize <= 7 * head, "{most} for {head}");
+    let name_and_error = 256;
+    let head = &bytes[..head.min(bytes.len())];
+    within(most as usize - head.len() + name_and_error, || {
+        drop(Paging::new("a", head, bytes.len() as u64));
+    });
 }
 
 /// Opens bytes as a run whose pages stay in its file, and looks keys up in it. Nothing may panic.

@@ -23,7 +23,7 @@ use crc_fast::{CrcAlgorithm, Digest, checksum};
 
 use crate::KeyIndexError;
 use crate::files::{DataFile, Files};
-use crate::geometry::{FormName, Geometry};
+use crate::geometry::{FormName, Geometry, Spot};
 use crate::key_type::KeyType;
 use crate::line::PAGE_BYTES;
 use crate::spill_bytes::SPILLED_A_PAGE;
@@ -32,6 +32,9 @@ const MAGIC: [u8; 8] = *b"BIREMEKX";
 const VERSION: u32 = 1;
 const CRC_AT: usize = 52;
 const FIXED_BYTES: usize = 56;
+
+/// The bytes of a file in the list of files, besides its path.
+const FILE_BYTES: usize = 10;
 
 /// The decoded head of a run.
 #[derive(Debug)]
@@ -66,7 +69,7 @@ impl Head {
     /// Returns the head's bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let files = self.files.list();
-        let paths: usize = files.iter().map(|file| 10 + file.path.len()).sum();
+        let paths: usize = files.iter().map(|file| FILE_BYTES + file.path.len()).sum();
         let bytes = FIXED_BYTES + paths + 4 * self.checksums.len();
         let len = bytes.next_multiple_of(PAGE_BYTES);
         let mut out = Vec::with_capacity(len);
@@ -108,6 +111,30 @@ impl Head {
             true => Ok(len),
             false => Err(KeyIndexError::head("its head has an impossible length")),
         }
+    }
+
+    /// Returns the memory that the decoded head takes at most, if the head begins with `bytes`, which must have at least
+    /// the bytes before the list of files. The numbers in `bytes` are not checked before the whole head is there, so the
+    /// head's length bounds them.
+    ///
+    /// # Errors
+    /// If `bytes` are too few, or no head.
+    pub fn decoded_bytes_max(bytes: &[u8]) -> Result<u64, KeyIndexError> {
+        let len = Self::len_of(bytes)?;
+        let (spilled, files) = Self::spilled_and_files(bytes).map_err(KeyIndexError::head)?;
+        let rest = (len - FIXED_BYTES) as u64;
+        let files = u64::from(files).min(rest / FILE_BYTES as u64);
+        let spill_pages = spilled.div_ceil(SPILLED_A_PAGE as u64).min(rest / 4);
+        // Paths and checksums take as much memory as they have bytes in the head. A file has an entry in the list and
+        // the rank of its first row, and a page of spilled entries its first entry.
+        let file = (size_of::<DataFile>() + size_of::<u32>()) as u64;
+        Ok(rest - files * FILE_BYTES as u64 + files * file + spill_pages * size_of::<Spot>() as u64)
+    }
+
+    fn spilled_and_files(bytes: &[u8]) -> Result<(u64, u32), &'static str> {
+        let mut reader = Reader(bytes);
+        reader.take(40)?;
+        Ok((reader.u64()?, reader.u32()?))
     }
 
     fn version_and_len(bytes: &[u8]) -> Result<(u32, usize), &'static str> {
@@ -203,14 +230,15 @@ impl<'a> Reader<'a> {
     }
 
     fn files(&mut self, count: u32) -> Result<Vec<DataFile>, &'static str> {
-        (0..count)
-            .map(|_| {
-                let (fragment, rows) = (self.u32()?, self.u32()?);
-                let len = u16::from_le_bytes(*self.array()?);
-                let path = str::from_utf8(self.take(len.into())?);
-                let path = path.map_err(|_| "a file's path is not UTF-8")?.to_owned();
-                Ok(DataFile { path, fragment, rows })
-            })
-            .collect()
+        // The exact capacity, so that the list is not in memory twice while it grows.
+        let mut files = Vec::with_capacity((count as usize).min(self.0.len() / FILE_BYTES));
+        for _ in 0..count {
+            let (fragment, rows) = (self.u32()?, self.u32()?);
+            let len = u16::from_le_bytes(*self.array()?);
+            let path = str::from_utf8(self.take(len.into())?);
+            let path = path.map_err(|_| "a file's path is not UTF-8")?.to_owned();
+            files.push(DataFile { path, fragment, rows });
+        }
+        Ok(files)
     }
 }

@@ -111,7 +111,12 @@ proptest! {
         let numbered: Vec<_> = files.iter().enumerate().collect();
         let run = Arc::new(build(hashing, form, bits, &numbered));
         let bytes = run.to_bytes();
+        let head = Loading::head_len(&bytes).unwrap();
+        let most = Paging::bytes_of(&bytes[..PAGE_BYTES]).unwrap() as usize;
+        let to_finish = Paging::new("a", &bytes[..head], bytes.len() as u64).unwrap().bytes_to_finish();
         let paged = Arc::new(paged("a", &bytes).unwrap());
+        prop_assert!((head + paged.ram_bytes()..7 * head).contains(&most), "{most} for {head}");
+        prop_assert_eq!(to_finish as usize, paged.ram_bytes() + PAGE_BYTES);
         prop_assert_eq!(paged.entries(), run.entries());
         prop_assert_eq!(paged.files(), run.files());
         prop_assert_eq!(paged.paged_bytes() as usize % PAGE_BYTES, 0);

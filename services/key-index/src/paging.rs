@@ -26,13 +26,22 @@ pub struct Paging {
 }
 
 impl Paging {
-    /// Returns the memory that opening a run takes at most, besides the pages that are given to
-    /// [`push`](Self::push): the bytes of its head, the decoded head, and the first entry of each page of spilled
-    /// entries.
-    pub fn bytes_of(head_bytes: u64) -> u64 {
-        // In the list of files, the shortest entry takes 56 bytes for 10 in the file. A checksum takes 4 bytes for 4 in
-        // the file, and 8 more for the first entry of a page of spilled entries. The head's own bytes come on top.
-        head_bytes.saturating_mul(7)
+    /// Returns the memory that [`new`](Self::new) takes at most for the head that begins with `first`: the head's bytes,
+    /// and what is decoded of them.
+    ///
+    /// # Errors
+    /// If `first` does not have the fields before the list of files, or is no head.
+    pub fn bytes_of(first: &[u8]) -> Result<u64, KeyIndexError> {
+        Ok(Head::len_of(first)? as u64 + Head::decoded_bytes_max(first)?)
+    }
+
+    /// Returns the memory that the run will take, once the head's own bytes are dropped, and the memory that
+    /// [`push`](Self::push) takes besides the pages that it is given.
+    pub fn bytes_to_finish(&self) -> u64 {
+        let of_head = self.head.files.ram_bytes() + self.name.len();
+        let checksums = size_of_val(&self.head.checksums[..]);
+        let begins = self.spill_begins.capacity() * size_of::<Spot>();
+        (of_head + checksums + begins + PAGE_BYTES) as u64
     }
 
     /// Begins to open the run in the file `name`, which has `file_bytes` bytes, from its head.
@@ -42,8 +51,9 @@ impl Paging {
     pub fn new(name: &str, head: &[u8], file_bytes: u64) -> Result<Self, KeyIndexError> {
         let head_bytes = head.len() as u64;
         let head = decode_head(head, file_bytes)?;
-        let (spill_begins, last) = Default::default();
-        Ok(Self { name: name.to_owned(), head, head_bytes, spill_begins, last })
+        let spill_pages = head.checksums.len() - head.geometry.pages() as usize;
+        let spill_begins = Vec::with_capacity(spill_pages);
+        Ok(Self { name: name.to_owned(), head, head_bytes, spill_begins, last: None })
     }
 
     /// Returns the head's facts about the run: its files, seed and key type.

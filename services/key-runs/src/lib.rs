@@ -31,7 +31,7 @@ mod run_writer;
 
 pub use hashes::{each_hash, key_type};
 pub use key_column::{KeyColumn, data_files};
-pub use paged_file::{PagedHead, PagedReader};
+pub use paged_file::{PagedHead, PagedReader, SPILL_PIECES_BYTES};
 pub use run_build::{BuildError, ROWS_TOGETHER, build_run, first_together};
 pub use run_file::{RunFile, RunFileError, RunFiles, RunHead, RunReader};
 pub use run_writer::{RunsSummary, write_runs};

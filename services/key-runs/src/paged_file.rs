@@ -11,20 +11,20 @@ use lake::{FilePath, LakeError};
 
 use crate::run_file::{RunFile, RunFileError, RunFiles};
 
-/// The maximum number of bytes of spilled entries that are read at once. Opening a run takes at most this much memory
-/// besides the head.
-const PIECE_BYTES: u64 = 1 << 20;
+/// The numbers of bytes of spilled entries that may be read at once while a run is opened, which takes this much memory
+/// besides the head. The smallest is a page.
+pub const SPILL_PIECES_BYTES: [u64; 3] = [1 << 20, 1 << 16, Loading::PAGE_BYTES as u64];
 
 /// A run whose head is about to be read.
 pub struct PagedReader {
     file: RunFile,
     head_bytes: u64,
+    bytes_max: u64,
 }
 
 /// A run whose head has been read.
 pub struct PagedHead {
     file: RunFile,
-    head_bytes: u64,
     paging: Paging,
 }
 
@@ -40,9 +40,10 @@ impl RunFiles {
         }
         let Some(first) = self.bytes(&file.name, first).await? else { return Ok(None) };
         let head_bytes = Loading::head_len(&first)? as u64;
+        let bytes_max = Paging::bytes_of(&first)?;
         match head_bytes > file.bytes {
             true => Err(KeyIndexError::CorruptHead { reason: "its head is truncated" }.into()),
-            false => Ok(Some(PagedReader { file: file.clone(), head_bytes })),
+            false => Ok(Some(PagedReader { file: file.clone(), head_bytes, bytes_max })),
         }
     }
 
@@ -70,7 +71,7 @@ impl RunFiles {
 impl PagedReader {
     /// Returns the memory that reading the head takes at most.
     pub fn bytes_max(&self) -> u64 {
-        Paging::bytes_of(self.head_bytes)
+        self.bytes_max
     }
 
     /// Reads the head. `None` if the file does not exist any more.
@@ -78,10 +79,10 @@ impl PagedReader {
     /// # Errors
     /// Errors of the store, and [`RunFileError::Refused`].
     pub async fn head(self, files: &RunFiles) -> Result<Option<PagedHead>, RunFileError> {
-        let Self { file, head_bytes } = self;
+        let Self { file, head_bytes, .. } = self;
         let Some(head) = files.bytes(&file.name, 0..head_bytes).await? else { return Ok(None) };
         let paging = Paging::new(&file.name, &head, file.bytes)?;
-        Ok(Some(PagedHead { file, head_bytes, paging }))
+        Ok(Some(PagedHead { file, paging }))
     }
 }
 
@@ -91,21 +92,27 @@ impl PagedHead {
         self.paging.facts()
     }
 
-    /// Returns the memory that opening the run takes at most.
-    pub fn bytes_max(&self) -> u64 {
+    /// Returns the memory that opening the run takes at most, if up to `piece_bytes` of spilled entries are read at
+    /// once.
+    pub fn bytes_max(&self, piece_bytes: u64) -> u64 {
         let Range { start, end } = self.paging.spill_bytes();
-        Paging::bytes_of(self.head_bytes) + (end - start).min(PIECE_BYTES)
+        self.paging.bytes_to_finish() + (end - start).min(piece_bytes)
     }
 
-    /// Reads the spilled entries once, and returns the run. `None` if the file does not exist any more.
+    /// Reads the spilled entries once, up to `piece_bytes` at once, which is one of [`SPILL_PIECES_BYTES`], and returns
+    /// the run. `None` if the file does not exist any more.
     ///
     /// # Errors
     /// Errors of the store, and [`RunFileError::Refused`].
-    pub async fn open(self, files: &RunFiles) -> Result<Option<PagedRun>, RunFileError> {
-        let Self { file, mut paging, .. } = self;
+    pub async fn open(
+        self,
+        files: &RunFiles,
+        piece_bytes: u64,
+    ) -> Result<Option<PagedRun>, RunFileError> {
+        let Self { file, mut paging } = self;
         let Range { mut start, end } = paging.spill_bytes();
         while start < end {
-            let piece = start..end.min(start + PIECE_BYTES);
+            let piece = start..end.min(start + piece_bytes);
             let Some(bytes) = files.bytes(&file.name, piece.clone()).await? else {
                 return Ok(None);
             };

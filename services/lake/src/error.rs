@@ -389,8 +389,10 @@ pub enum LakeError {
         /// The file, and why the table must not read it.
         why: String,
     },
-    /// Another writer committed at the same time; trying again may work.
-    #[error("another writer changed {uri} at the same time: try again ({why})")]
+    /// Another writer committed at the same time, so nothing was committed; writing again may work.
+    #[error(
+        "another writer changed {uri} at the same time, so nothing was committed; run it again ({why})"
+    )]
     Conflict {
         /// The table.
         uri: String,

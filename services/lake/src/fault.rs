@@ -101,7 +101,8 @@ fn reason_of(error: &LakeError) -> Reason {
         | LakeError::SchemaMismatch { .. }
         | LakeError::TableExists { .. }
         | LakeError::TooFewRows { .. } => Reason::BadArgument,
-        LakeError::StoreUnreachable { .. } | LakeError::Conflict { .. } => Reason::StoreUnreachable,
+        LakeError::StoreUnreachable { .. } => Reason::StoreUnreachable,
+        LakeError::Conflict { .. } => Reason::Conflict,
         LakeError::CredentialsMissing { .. }
         | LakeError::CredentialsRefused { .. }
         | LakeError::StoreFull { .. }

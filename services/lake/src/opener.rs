@@ -24,7 +24,9 @@ use crate::diagnose::diagnose_opening;
 use crate::error::{LakeError, Result};
 use crate::options::{AlsoReads, LakeOptions};
 use crate::search::AllowLists;
-use crate::store::{FENCE_OPTION, Fence, FileCache, Guard, StoreUsage, TableGuard, registry};
+use crate::store::{
+    FENCE_OPTION, Fence, FileCache, Guard, StoreUsage, TableGuard, count, registry,
+};
 
 /// The cache of allow-lists gets one part in this many of `index_cache_bytes`. The list of a filter takes up to a
 /// quarter of a byte for each row of its table. Of the default of 1 GiB, they have 128 MiB: lists of five filters for
@@ -196,6 +198,11 @@ impl Opener {
     /// Returns a number that no other table of this opener has.
     pub(crate) fn next_id(&self) -> u64 {
         self.opened.fetch_add(1, Relaxed)
+    }
+
+    /// Counts a version of the table at `uri`, which was opened.
+    pub(crate) fn count_version(&self, uri: &TableUri) {
+        count(&self.usage.versions_opened, u64::from(uri.as_str().contains("://")));
     }
 
     /// Returns the use of object stores since the opener was created.

@@ -101,6 +101,7 @@ impl Table {
             .try_collect()
             .await
             .map_err(blame)?;
+        opener.count_version(&uri);
         let deleted = fragments.iter().map(|_| OnceCell::new()).collect();
         let indexes = OnceCell::new();
         let direct = schema.fields().iter().map(|_| DirectIndexes::default()).collect();

@@ -14,7 +14,7 @@ use pyo3::types::PyList;
 use tokio::sync::Semaphore;
 use wire::Fault;
 use wire::fetch::RowRange;
-use wire::query::IndexFiles;
+use wire::query::{DescribeTableRequest, IndexFiles};
 
 use crate::background::{Background, background};
 use crate::call::Call;
@@ -121,6 +121,7 @@ impl Client {
             priority: target.priority(),
             table: target.name,
             version: target.version,
+            branch: target.branch,
             keys,
             columns,
             key_column: key_column.unwrap_or_default(),
@@ -241,6 +242,7 @@ impl Client {
             priority: target.priority(),
             table: target.name,
             version: target.version,
+            branch: target.branch,
             row_addrs: addresses_from_python(addresses)?,
             columns,
             on_missing: on_missing.into(),
@@ -307,6 +309,7 @@ impl Client {
         let request = WarmRequest {
             table: target.name,
             version: target.version,
+            branch: target.branch,
             columns,
             bytes_per_s,
             rows: rows.into_iter().map(|(first, end)| RowRange { first, end }).collect(),
@@ -332,8 +335,9 @@ impl Client {
 
     /// Describes a table.
     fn describe(&self, py: Python<'_>, target: Target) -> PyResult<Call> {
-        let Target { name, version, timeout, .. } = target;
-        let work = |query: QueryClient| async move { query.describe(&name, version).await };
+        let Target { name: table, version, branch, timeout, .. } = target;
+        let request = DescribeTableRequest { table, version, branch };
+        let work = |query: QueryClient| async move { query.describe_version(request).await };
         self.call(py, timeout, work, described)
     }
 
@@ -349,6 +353,7 @@ fn open(target: Target, columns: Vec<String>, key_column: Option<String>) -> Loo
         priority: target.priority(),
         table: target.name,
         version: target.version,
+        branch: target.branch,
         key_column: key_column.unwrap_or_default(),
         columns,
         ..Default::default()

@@ -8,6 +8,7 @@ use arrow_schema::{Field, Schema, SchemaRef};
 use arrow_select::take::take;
 use client::query::{Append, Lookup, LookupOpen, QueryClient, append_columns, keys_of};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use wire::query::DescribeTableRequest;
 use wire::{Fault, Reason};
 
 use crate::errors::internal;
@@ -31,7 +32,12 @@ pub async fn join(
     rows: Rows,
     on: Option<String>,
 ) -> Result<Rows, Fault> {
-    let described = query.describe(&open.table, open.version).await?.response;
+    let request = DescribeTableRequest {
+        table: open.table.clone(),
+        version: open.version,
+        branch: open.branch.clone(),
+    };
+    let described = query.describe_version(request).await?.response;
     open.version = described.version;
     if open.key_column.is_empty() {
         open.key_column = described.key_column;

@@ -4,7 +4,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
 use arrow_cast::cast;
 use arrow_schema::DataType;
-use client::query::{By, SearchRequest, Text, Vector};
+use client::query::{By, OrderBy, SearchRequest, Text, Vector};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -22,6 +22,8 @@ pub struct Target {
     pub name: String,
     /// Its version; 0 for the latest.
     pub version: u64,
+    /// The branch that the version belongs to; empty for the main one.
+    pub branch: String,
     /// Whether the request has the priority of background work.
     pub background: bool,
     /// The time limit in seconds; `None` for no limit.
@@ -75,6 +77,9 @@ pub struct Search<'py> {
     recall: Option<f32>,
     #[pyo3(attribute("_offset"))]
     offset: u32,
+    /// Columns, each with whether its largest values and its rows without a value come first.
+    #[pyo3(attribute("_order"))]
+    order: Vec<(String, bool, bool)>,
 }
 
 impl Search<'_> {
@@ -94,6 +99,7 @@ impl Search<'_> {
             priority: self.target.priority(),
             table: self.target.name,
             version: self.target.version,
+            branch: self.target.branch,
             by,
             filter: self.filter.unwrap_or_default(),
             k: self.limit,
@@ -107,9 +113,14 @@ impl Search<'_> {
             text_weight: self.text_weight,
             recall: self.recall,
             offset: self.offset,
+            order_by: self.order.into_iter().map(order_by).collect(),
             ..Default::default()
         })
     }
+}
+
+fn order_by((column, descending, nulls_first): (String, bool, bool)) -> OrderBy {
+    OrderBy { column, descending, nulls_first }
 }
 
 /// Returns the elements of a vector: a NumPy or pyarrow array, another buffer of floats, or a sequence of numbers.

@@ -18,6 +18,9 @@ pub fn store_use_message(used: tables::StoreUse) -> wire::fetch::StoreUse {
         bytes_avoided,
         saved_usd,
         cache_failures,
+        // The metrics have these.
+        versions_opened: _,
+        version_reads: _,
     } = used;
     wire::fetch::StoreUse {
         reads,

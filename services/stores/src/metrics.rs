@@ -17,6 +17,8 @@ telemetry::metrics! {
     BYTES_AVOIDED = Counter "bireme.store.spared" "By" [] "Bytes of those reads";
     CACHE_FAILURES = Counter "bireme.store.cache_failures" "{request}" [] "Reads of index and deletion files that I/O nodes did not answer, or not in time, so that the store was asked";
     SAVED = Counter "bireme.store.saved" "{USD}" [] "The price of those reads at the list prices of S3, had a store answered them, in dollars";
+    VERSIONS = Counter "bireme.store.versions" "{version}" [] "Versions of tables in object stores that were opened: those that the node switched to, and those that requests asked for";
+    VERSION_READS = Counter "bireme.store.version_reads" "{request}" [] "Reads of the files that only the opening of a version needs: its manifest, its transaction and deletions. The deletions that did not change are not read again. The index files of a new version are not counted: those that I/O nodes have cost no request";
     CACHE_USAGE = Gauge "bireme.lake.cache.usage" "By" ["cache"] "Memory of the caches of tables: `index` holds their indexes, `metadata` their manifests, footers and deletions, `filter` the rows that pass filters";
     CACHE_LIMIT = Gauge "bireme.lake.cache.limit" "By" ["cache"] "Maximum memory of the cache";
     CACHE_HITS = Counter "bireme.lake.cache.hits" "{entry}" ["cache"] "Requested entries that were in the cache";
@@ -39,6 +41,8 @@ pub fn store_samples(samples: &mut Samples, store: &StoreUse) {
     samples.add(&BYTES_AVOIDED, &[], store.bytes_avoided);
     samples.add(&SAVED, &[], store.saved_usd);
     samples.add(&CACHE_FAILURES, &[], store.cache_failures);
+    samples.add(&VERSIONS, &[], store.versions_opened);
+    samples.add(&VERSION_READS, &[], store.version_reads);
 }
 
 /// Adds the metrics of the caches.

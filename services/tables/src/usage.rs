@@ -35,6 +35,10 @@ pub struct StoreUse {
     pub saved_usd: f64,
     /// Reads of index and deletion files that I/O nodes did not answer, or not in time, so that the store was asked.
     pub cache_failures: u64,
+    /// Versions of tables in object stores that were opened.
+    pub versions_opened: u64,
+    /// Reads of files that only the opening of a version needs: its manifest, its transaction and deletions.
+    pub version_reads: u64,
 }
 
 /// The use of one of the caches of tables.

@@ -78,6 +78,7 @@ impl Drop for RunningTasks {
     fn drop(&mut self) {
         // The cores must not drain: work under way may wait for the background threads, which end now.
         self.send_to_cores(|| Message::End);
+        self.fills.iter().for_each(FillLane::end);
         self.fills.clear();
         // The owner may drop the node within another runtime, where blocking on a runtime is not allowed.
         if let Some(background) = self.background.take() {

@@ -20,7 +20,7 @@ use super::body::watched;
 use super::bucket_fence::BucketFence;
 use super::limiter::StoreLimiter;
 use super::streams::guarded;
-use super::usage::{StoreUsage, count};
+use super::usage::{StoreUsage, count, is_of_version};
 
 /// A store as Lance sees it. Each read of a range is a call of [`get_opts`](ObjectStore::get_opts).
 ///
@@ -152,6 +152,9 @@ impl ObjectStore for GuardedStore {
         self.fence.check(location)?;
         let mut request = self.limiter.acquire().await?;
         let has_body = !options.head;
+        if has_body && is_of_version(location) {
+            count(&self.limiter.usage.version_reads, 1);
+        }
         match self.first_answer(location, options).await {
             Ok(answer) if has_body => Ok(watched(answer, request)),
             answer => {
@@ -369,6 +372,19 @@ mod tests {
         let waited = began.elapsed();
         assert!(waited < Duration::from_secs(2), "{waited:?}");
         assert_eq!(store.used().refused, 5);
+    }
+
+    #[tokio::test]
+    async fn reads_for_versions_are_counted_by_their_folders() {
+        let (store, _) = store(StoreLimits::default(), |_| Act::Answer).await;
+        let files = ["_versions/1.manifest", "_deletions/0-1-2.arrow", "_transactions/0.txn"];
+        for file in files.into_iter().chain(["data/a.lance", "_indices/u/index.idx"]) {
+            let path = Path::from(format!("t/{file}"));
+            store.put(&path, BYTES.into()).await.unwrap();
+            store.get_range(&path, 0..1).await.unwrap();
+            store.head(&path).await.unwrap();
+        }
+        assert_eq!((store.used().version_reads, store.used().reads), (3, 10));
     }
 
     /// Listings fail while the breaker is closed, and are refused once it is open.

@@ -61,7 +61,7 @@ pub(crate) use fence::{Fence, ForbiddenPath};
 pub(crate) use guard_error::{causes, guard_message};
 pub(crate) use mark::{Mark, unmarked};
 pub(crate) use providers::{FENCE_OPTION, registry};
-pub(crate) use usage::StoreUsage;
+pub(crate) use usage::{StoreUsage, count};
 pub(crate) use wrapper::{Guard, TableGuard};
 #[cfg(test)]
 pub(crate) use {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use object_store::path::Path;
 use stores::price_usd;
 use tables::StoreUse;
 
@@ -21,6 +22,8 @@ pub struct StoreUsage {
     pub reads_avoided: AtomicU64,
     pub bytes_avoided: AtomicU64,
     pub cache_failures: AtomicU64,
+    pub versions_opened: AtomicU64,
+    pub version_reads: AtomicU64,
 }
 
 impl StoreUsage {
@@ -45,8 +48,17 @@ impl StoreUsage {
             bytes_avoided: now(&self.bytes_avoided),
             saved_usd: price_usd(reads_avoided, 0),
             cache_failures: now(&self.cache_failures),
+            versions_opened: now(&self.versions_opened),
+            version_reads: now(&self.version_reads),
         }
     }
+}
+
+/// Returns whether a file is of one version of a table: a manifest, a transaction or deletions. A table names these
+/// files anew for each version that changes them.
+pub fn is_of_version(file: &Path) -> bool {
+    let folder = file.as_ref().rsplit('/').nth(1);
+    folder.is_some_and(|it| ["_versions", "_transactions", "_deletions"].contains(&it))
 }
 
 /// Adds `more` to a counter.

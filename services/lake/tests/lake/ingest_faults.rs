@@ -3,8 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int32Array, IntervalYearMonthArray, RecordBatch, StringArray};
-use lake::{IngestMode, IngestOptions, LakeError, ingest};
+use arrow::array::{
+    ArrayRef, Int32Array, IntervalYearMonthArray, RecordBatch, RecordBatchIterator, StringArray,
+};
+use lake::{IngestMode, IngestOptions, LakeError, fault_of, ingest};
+use lance::Dataset;
+use lance::dataset::{WriteMode, WriteParams};
+use wire::Reason;
 
 use crate::fixture::{TablePlace, lake, rows};
 use crate::ingest::{write_parquet, write_text};
@@ -142,6 +147,29 @@ async fn a_table_that_is_there_is_left_alone() {
         assert_eq!(files_in(Path::new(&place.uri())), before, "{mode}");
     }
     assert_eq!(lake.open(&place.uri()).await.unwrap().row_count(), 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_another_writer_replaces_meanwhile_is_left_alone() {
+    let place = TablePlace::new();
+    let lake = lake();
+    let file = place.file("a.parquet");
+    write_parquet(&file, &[rows(0, 10)]);
+    let files = std::slice::from_ref(&file);
+    ingest(&lake, files, &place.uri(), &IngestOptions::default(), |_| ()).await.unwrap();
+    let (uri, runtime) = (place.uri(), tokio::runtime::Handle::current());
+    let replace = move |_| {
+        let others = RecordBatchIterator::new([Ok(rows(0, 3))], rows(0, 3).schema());
+        let params = WriteParams { mode: WriteMode::Overwrite, ..Default::default() };
+        runtime.block_on(Dataset::write(others, &uri, Some(params))).unwrap();
+    };
+    let append = IngestOptions { mode: IngestMode::Append, ..Default::default() };
+    let error = ingest(&lake, files, &place.uri(), &append, replace).await.unwrap_err();
+    let fault = fault_of(&error);
+    assert_eq!(fault.reason, Reason::Conflict, "{fault}");
+    let said = format!("another writer changed {} at the same time, so nothing", place.uri());
+    assert!(fault.message.starts_with(&said), "{fault}");
+    assert_eq!(lake.open(&place.uri()).await.unwrap().row_count(), 3);
 }
 
 #[tokio::test]

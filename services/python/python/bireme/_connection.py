@@ -40,17 +40,18 @@ class _Connection:
 class Connection(_Connection):
     """A connection to a query node. Threads may share it."""
 
-    def table(self, name: str, *, version: int = 0, background: bool = False) -> Table:
+    def table(self, name: str, *, version: int = 0, branch: str = "", background: bool = False) -> Table:
         """Returns a table. Nothing is sent before it is used.
 
-        `version` 0 is the latest version, looked up at each request. Requests of a `background` table wait while other
-        callers' requests are waiting.
+        `version` 0 is the latest version, looked up at each request. With `branch`, the table is read on this branch,
+        whose versions have numbers of their own. Requests of a `background` table wait while other callers' requests
+        are waiting.
 
         >>> import bireme
         >>> bireme.connect().table("words")
         Table('words')
         """
-        return Table(self._client, name, version, background, self.timeout)
+        return Table(self._client, name, version, branch, background, self.timeout)
 
     def tables(self) -> list[TableSummary]:
         """Returns the tables that the node serves.
@@ -83,7 +84,7 @@ class Connection(_Connection):
 class AsyncConnection(_Connection):
     """A connection to a query node for asyncio. Its methods are those of `Connection`, awaited."""
 
-    def table(self, name: str, *, version: int = 0, background: bool = False) -> AsyncTable:
+    def table(self, name: str, *, version: int = 0, branch: str = "", background: bool = False) -> AsyncTable:
         """Returns a table. Nothing is sent before it is used.
 
         >>> import asyncio, bireme
@@ -93,7 +94,7 @@ class AsyncConnection(_Connection):
         >>> asyncio.run(synset("n02503517"))["words"]
         ['elephant']
         """
-        return AsyncTable(self._client, name, version, background, self.timeout)
+        return AsyncTable(self._client, name, version, branch, background, self.timeout)
 
     async def tables(self) -> list[TableSummary]:
         """Returns the tables that the node serves."""

@@ -75,7 +75,8 @@ _CLASSES: dict[str, type[Error]] = {
     "DEADLINE_EXCEEDED": DeadlineError,
     "OVERLOADED": OverloadedError,
     "LIMIT_REACHED": OverloadedError,
-    # Defects, damage, and calls that were cancelled: nothing that a program can mend.
+    # Defects, damage, calls that were cancelled, and conflicts of writers, which readers never meet.
+    "CONFLICT": Error,
     "TABLE_DAMAGED": Error,
     "BAD_PROTOCOL": Error,
     "CANCELLED": Error,

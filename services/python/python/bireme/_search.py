@@ -42,6 +42,7 @@ class _Search:
     _refine_factor: int | None = None
     _recall: float | None = None
     _offset: int = 0
+    _order: list[tuple[str, bool, bool]] = []
 
     def __init__(self, client: Client, target: _Target, query: Any) -> None:
         self._client = client
@@ -125,6 +126,24 @@ class _Search:
         if not 0 <= rows < 1 << 32:
             raise BadRequestError(f"offset({rows}) is no number of rows; give 0 or more", "BAD_ARGUMENT")
         return self._with(_offset=rows)
+
+    def order_by(self, *columns: str, descending: bool = False, nulls_first: bool = False) -> Self:
+        """Returns the rows in the order of these columns' values, instead of the best ones first.
+
+        If this is called more than once, the columns of a later call order rows that tie in those of earlier calls, and
+        may have another direction. A search for a predicate alone puts all rows that pass it in order, and returns the
+        first of them. Any other search finds the best `limit + offset` rows and puts these in order; it may name
+        `_distance`, `_score` or `_relevance_score` too.
+
+        >>> import bireme
+        >>> winds = bireme.connect().table("words").search().where("gloss LIKE '%wind%' AND pos = 'noun'")
+        >>> winds = winds.order_by("domain", descending=True).order_by("synset")
+        >>> winds.select("words").limit(2).to_arrow()["words"].to_pylist()
+        [['wind'], ['airstream']]
+        """
+        if not columns:
+            raise BadRequestError("order_by() names no column; name at least one", "BAD_ARGUMENT")
+        return self._with(_order=[*self._order, *((column, descending, nulls_first) for column in columns)])
 
 
 class Search(_Search):

@@ -32,19 +32,24 @@ Progress: TypeAlias = bool | Callable[[WarmProgress], None]
 class _Target:
     """A table and how it is asked. The native module reads these attributes."""
 
-    def __init__(self, client: Client, name: str, version: int, background: bool, timeout: float | None) -> None:
+    def __init__(
+        self, client: Client, name: str, version: int, branch: str, background: bool, timeout: float | None
+    ) -> None:
         self._client = client
         self.name = name
         #: The version that is read; 0 for the latest at each request.
         self.version = version
+        #: The branch that is read; empty for the main one.
+        self.branch = branch
         #: Whether requests have batch priority: interactive requests that wait are served first.
         self.background = background
         #: The time limit of a request in seconds; None for no limit.
         self.timeout = timeout
 
     def __repr__(self) -> str:
+        branch = f", branch={self.branch!r}" if self.branch else ""
         version = f", version={self.version}" if self.version else ""
-        return f"{type(self).__name__}({self.name!r}{version})"
+        return f"{type(self).__name__}({self.name!r}{branch}{version})"
 
     def _get(self, keys: list[str], columns: str | Iterable[str] | None, key_column: str | None) -> Call[pa.Table]:
         return self._client.get(self, keys, column_list(columns), key_column)
@@ -80,7 +85,7 @@ class _Target:
         return self._client.warm(target, column_list(columns), row_ranges(rows), index_names(indexes), bytes_per_s)
 
     def _with_timeout(self, timeout: float | None) -> _Target:
-        return _Target(self._client, self.name, self.version, self.background, timeout)
+        return _Target(self._client, self.name, self.version, self.branch, self.background, timeout)
 
 
 class Table(_Target):

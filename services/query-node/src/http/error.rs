@@ -140,6 +140,7 @@ fn status_of(reason: Reason) -> (StatusCode, u32) {
         Reason::Overloaded | Reason::StoreUnreachable | Reason::NodeUnavailable => {
             (StatusCode::SERVICE_UNAVAILABLE, 17)
         }
+        Reason::Conflict => (StatusCode::CONFLICT, 14),
         Reason::StoreRefused => (StatusCode::FORBIDDEN, PERMISSION_DENIED),
         Reason::TableDamaged => (StatusCode::INTERNAL_SERVER_ERROR, 19),
         Reason::Internal => (StatusCode::INTERNAL_SERVER_ERROR, 18),

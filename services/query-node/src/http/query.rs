@@ -17,7 +17,7 @@ use super::text_body::text_of;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::search::{FoundRows, find};
-use crate::selection::{Beside, BlobForm, Ordering, Selection, beside, requested};
+use crate::selection::{Beside, BlobForm, Ordering, Selection, beside, requested, rows_to_find};
 use crate::stages::column_of_vectors;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
@@ -111,7 +111,7 @@ fn form(
 ) -> Result<(Selection, Option<Ordering>)> {
     let (columns, with_row_id) = body.take_columns();
     let selection = Selection::new(columns, with_row_id, BlobForm::Described, measure, open)?;
-    let offset = body.offset.unwrap_or(0);
+    let offset = small("offset", body.offset)?;
     Ok((selection, Ordering::new(body.take_order(), offset, measure, open)?))
 }
 
@@ -176,6 +176,13 @@ pub async fn explain(
     json(call.explained().into_iter().map(line).collect::<String>())
 }
 
+/// Returns a number of rows as a search takes it; 0 if the body has none.
+fn small(field: &'static str, number: Option<u64>) -> Result<u32> {
+    let number = number.unwrap_or(0);
+    let problem = || format!("is {number}, which is too large for a search; give a limit");
+    u32::try_from(number).map_err(|_| QueryError::BadRequest { field, problem: problem() })
+}
+
 /// Returns a request with the fields that all kinds of searches share.
 fn search_request(
     body: &mut QueryBody,
@@ -186,11 +193,6 @@ fn search_request(
     if let Some(filter) = &body.filter {
         check_row_ids(open, filter)?;
     }
-    let small = |field: &'static str, number: Option<u64>| {
-        let number = number.unwrap_or(0);
-        let problem = || format!("is {number}, which is too large for a search; give a limit");
-        u32::try_from(number).map_err(|_| QueryError::BadRequest { field, problem: problem() })
-    };
     let k = match body.k {
         None => 10,
         k => small("k", k)?,
@@ -199,7 +201,7 @@ fn search_request(
     // If the request asks for an order, the best rows are put in that order before `offset` of them are skipped. So the
     // search must return `offset` rows more, and skip none itself.
     let (k, offset) = match ordering {
-        Some(_) => (k.saturating_add(offset), 0),
+        Some(_) => (rows_to_find(k, offset)?, 0),
         None => (k, offset),
     };
     Ok(SearchRequest {

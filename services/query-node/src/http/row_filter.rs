@@ -13,34 +13,47 @@ pub enum RowFilter {
 }
 
 impl RowFilter {
-    /// Parses a filter, and at most one number more than `most` in its list. Returns `None` for a filter of another
-    /// form.
-    pub fn parse(filter: &str, most: usize) -> Option<Self> {
-        let filter = filter.trim();
-        if filter == "false" {
-            return Some(Self::Ids(Vec::new()));
+    /// Parses a filter. Returns `None` for a filter of another form.
+    ///
+    /// # Errors
+    /// `BadRequest` for a list of more than `most` rows, whatever the query's limit is: the first rows of the table
+    /// among those that a longer list names are not known before the whole list is read.
+    pub fn parse(filter: &str, most: usize) -> Result<Option<Self>> {
+        let Some((form, numbers)) = row_list(filter, most) else { return Ok(None) };
+        if numbers.len() > most {
+            let problem = format!("lists more than {most} rows; ask for them in several queries");
+            return Err(QueryError::BadRequest { field: "filter", problem });
         }
-        let (column, list) = filter.split_once(char::is_whitespace)?;
-        let list = list.trim_start();
-        let (word, list) = list.split_at_checked(2)?;
-        let list = list.trim().strip_prefix('(')?.strip_suffix(')')?;
-        if !word.eq_ignore_ascii_case("in") {
-            return None;
-        }
-        let numbers = list.split(',').take(most + 1).map(|it| it.trim().parse().ok());
-        let mut numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
-        // A row that is named twice is returned once. A list that is too long stays too long, so that a query without a
-        // lower limit is refused.
-        if numbers.len() <= most {
-            numbers.sort_unstable();
-            numbers.dedup();
-        }
-        match column {
-            "_rowid" => Some(Self::Ids(numbers)),
-            "_rowoffset" => Some(Self::Positions(numbers)),
-            _ => None,
-        }
+        Ok(Some(form(numbers)))
     }
+}
+
+/// Returns the form of a filter that names rows, and the numbers in its list: ascending and without duplicates, unless
+/// these are more than `most`. Numbers after the first `most + 1` are not read.
+fn row_list(filter: &str, most: usize) -> Option<(fn(Vec<u64>) -> RowFilter, Vec<u64>)> {
+    let filter = filter.trim();
+    if filter == "false" {
+        return Some((RowFilter::Ids, Vec::new()));
+    }
+    let (column, list) = filter.split_once(char::is_whitespace)?;
+    let list = list.trim_start();
+    let (word, list) = list.split_at_checked(2)?;
+    let list = list.trim().strip_prefix('(')?.strip_suffix(')')?;
+    let form = match column {
+        "_rowid" => RowFilter::Ids,
+        "_rowoffset" => RowFilter::Positions,
+        _ => return None,
+    };
+    if !word.eq_ignore_ascii_case("in") {
+        return None;
+    }
+    let numbers = list.split(',').take(most + 1).map(|it| it.trim().parse().ok());
+    let mut numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
+    if numbers.len() <= most {
+        numbers.sort_unstable();
+        numbers.dedup();
+    }
+    Some((form, numbers))
 }
 
 /// Refuses a filter with `_rowid` on a table with stable row ids. Lance would compare it with the stable ids, but the
@@ -60,13 +73,19 @@ mod tests {
 
     #[test]
     fn only_filters_that_name_rows_are_row_filters() {
-        assert_eq!(RowFilter::parse("_rowid IN (2, 0, 2)", 9), Some(RowFilter::Ids(vec![0, 2])));
-        assert_eq!(RowFilter::parse("_rowoffset in (7)", 9), Some(RowFilter::Positions(vec![7])));
-        let long = RowFilter::parse("_rowid IN (1, 1, 1, 1)", 2);
-        assert_eq!(long, Some(RowFilter::Ids(vec![1, 1, 1])), "it is too long");
-        assert_eq!(RowFilter::parse("false", 9), Some(RowFilter::Ids(vec![])));
+        let parse = |filter| RowFilter::parse(filter, 9).unwrap();
+        assert_eq!(parse("_rowid IN (2, 0, 2)"), Some(RowFilter::Ids(vec![0, 2])));
+        assert_eq!(parse("_rowoffset in (7)"), Some(RowFilter::Positions(vec![7])));
+        assert_eq!(parse("false"), Some(RowFilter::Ids(vec![])));
         for other in ["id IN (1)", "_rowid IN (1) OR x", "_rowid = 1", "_rowid IN (-1)", "_rowid"] {
-            assert_eq!(RowFilter::parse(other, 9), None, "{other}");
+            assert_eq!(parse(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_is_refused() {
+        let long = RowFilter::parse("_rowid IN (3, 2, 1)", 2).unwrap_err();
+        assert!(long.to_string().contains("`filter` lists more than 2 rows"), "{long}");
+        assert_eq!(RowFilter::parse("id IN (3, 2, 1)", 2).unwrap(), None);
     }
 }

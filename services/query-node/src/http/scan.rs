@@ -162,6 +162,13 @@ impl Scan {
     }
 }
 
+/// Returns `addrs` without those at the positions `missing`, which ascend.
+fn without(addrs: Vec<RowAddr>, missing: &[usize]) -> Vec<RowAddr> {
+    let mut missing = missing.iter().copied().peekable();
+    let there = addrs.into_iter().enumerate().filter(|(at, _)| missing.next_if_eq(at).is_none());
+    there.map(|(_, addr)| addr).collect()
+}
+
 /// Finds the rows of a query, up to one more than may be returned.
 async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Vec<RowAddr>> {
     let table = &open.table;
@@ -180,8 +187,19 @@ async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Vec<RowAddr>>
         return Err(QueryError::BadRequest { field: "offset", problem });
     }
     let named = filter.filter(|_| order.is_none());
-    let found = match named.and_then(|filter| RowFilter::parse(filter, TAKE_ROWS_MAX)) {
-        Some(RowFilter::Ids(ids)) => ids.into_iter().map(RowAddr::from_u64).collect(),
+    let named = named.map(|filter| RowFilter::parse(filter, TAKE_ROWS_MAX)).transpose()?;
+    let found = match named.flatten() {
+        Some(RowFilter::Ids(ids)) => {
+            let addrs: Vec<RowAddr> = ids.into_iter().map(RowAddr::from_u64).collect();
+            // The offset and the limit count only rows that exist. If all rows are returned, reading them leaves out
+            // the others.
+            if offset == 0 && k >= addrs.len() {
+                addrs
+            } else {
+                let missing = table.missing(&addrs).await?;
+                without(addrs, &missing)
+            }
+        }
         Some(RowFilter::Positions(positions)) => {
             table.live_rows_at(&positions).await?.into_iter().flatten().collect()
         }

@@ -28,6 +28,7 @@ pub fn blames_node(fault: &Fault, took: Duration) -> bool {
         // The table, the store or the request is at fault.
         | Reason::StoreUnreachable
         | Reason::StoreRefused
+        | Reason::Conflict
         | Reason::TableDamaged
         | Reason::UnsupportedType
         | Reason::TableNotFound
@@ -60,6 +61,7 @@ pub fn table_may_answer(reason: Reason) -> bool {
         | Reason::DeadlineExceeded
         | Reason::StoreUnreachable
         | Reason::StoreRefused
+        | Reason::Conflict
         | Reason::TableDamaged
         | Reason::Internal
         | Reason::BadProtocol

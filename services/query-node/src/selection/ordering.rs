@@ -11,6 +11,9 @@ use super::select::{Beside, BlobForm, Columns, Selection};
 use crate::error::{QueryError, Result};
 use crate::tables::{Measure, OpenTable};
 
+/// Maximum number of rows that a search finds.
+const FOUND_MAX: u32 = 10_000;
+
 /// Maximum number of columns that rows are ordered by.
 const ORDER_MAX: usize = 16;
 
@@ -31,7 +34,7 @@ impl Ordering {
     /// `BadRequest` for too many columns, `_rowoffset` or a column of blobs, and `ColumnNotFound`.
     pub fn new(
         by: Vec<OrderBy>,
-        offset: u64,
+        offset: u32,
         measure: Measure,
         open: &OpenTable,
     ) -> Result<Option<Self>> {
@@ -52,8 +55,7 @@ impl Ordering {
             let problem = format!("names `{blob}`, which holds blobs: these have no order");
             return Err(QueryError::BadRequest { field: "order_by", problem });
         }
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        Ok(Some(Self { by, keys, offset }))
+        Ok(Some(Self { by, keys, offset: offset as usize }))
     }
 
     /// Puts `rows`, whose last columns are row addresses and the `measure`, in this order. Rows that tie stay best
@@ -92,6 +94,22 @@ pub fn requested(
         }
     }
     columns
+}
+
+/// Returns the number of rows that a search has to find so that it can return `k` of them after the best `offset` ones.
+///
+/// # Errors
+/// `BadRequest`.
+pub fn rows_to_find(k: u32, offset: u32) -> Result<u32> {
+    let (field, problem) = if k == 0 || k > FOUND_MAX {
+        ("k", format!("is {k}; ask for 1 to {FOUND_MAX} rows"))
+    } else if offset > FOUND_MAX - k {
+        let most = format!("ask for the best {FOUND_MAX} rows at most, both added");
+        ("offset", format!("is {offset}, and k is {k}; {most}"))
+    } else {
+        return Ok(k + offset);
+    };
+    Err(QueryError::BadRequest { field, problem })
 }
 
 /// Refuses an order by too many columns.

@@ -5,9 +5,9 @@ use lake::OrderBy;
 use wire::query::SearchRequest;
 use wire::query::search_request::By;
 
-use super::ordering::{Ordering, requested};
+use super::ordering::{Ordering, requested, rows_to_find};
 use super::select::{Beside, BlobForm, Columns, ROW_ADDRESS, ROW_OFFSET, Selection};
-use crate::error::{QueryError, Result};
+use crate::error::Result;
 use crate::tables::{Measure, OpenTable};
 
 /// The columns of an answer, some of which are computed, and the order of its rows.
@@ -55,15 +55,10 @@ impl Shape {
         let mut ordering = None;
         if is_search {
             let by = order_of(std::mem::take(&mut request.order_by));
-            let offset = request.offset;
-            ordering = Ordering::new(by, offset.into(), measure, open)?;
-            if ordering.is_some() && request.k > 0 {
+            ordering = Ordering::new(by, request.offset, measure, open)?;
+            if ordering.is_some() {
                 // The search returns the `offset` rows too: they are left out after all rows were put in order.
-                let k = request.k.checked_add(offset).ok_or_else(|| QueryError::BadRequest {
-                    field: "offset",
-                    problem: format!("is {offset}, which is too large"),
-                })?;
-                (request.k, request.offset) = (k, 0);
+                (request.k, request.offset) = (rows_to_find(request.k, request.offset)?, 0);
             }
         }
         request.columns = requested(&selection, ordering.as_ref(), open);

@@ -13,13 +13,10 @@ use self::text::validate_text;
 use crate::call_rules::{KEYS_MAX, TAKE_ROWS_MAX};
 use crate::error::{QueryError, Result};
 use crate::recall_curves::Chosen;
-use crate::selection::{check_order, order_of};
+use crate::selection::{check_order, order_of, rows_to_find};
 use crate::tables::{OpenTable, Projection};
 
-/// Maximum number of rows that a Search returns.
-const K_MAX: u32 = 10_000;
-
-/// Maximum number of candidates (k times the refine factor) that a Search scores exactly. It allows the default refine
+ 10_000= 10_000;/// Maximum number of candidates (k times the refine factor) that a Search scores exactly. It allows the default refine
 /// factor for every k.
 const CANDIDATES_MAX: u64 = 100_000;
 
@@ -135,16 +132,8 @@ impl Distances {
 /// # Errors
 /// A field out of range, an unknown column, or a vector that does not fit the column.
 pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result<Question> {
-    let (k, offset) = (request.k, request.offset);
-    if k == 0 || k > K_MAX {
-        return bad("k", format!("is {k}; ask for 1 to {K_MAX} rows"));
-    }
-    if offset > K_MAX - k {
-        let problem =
-            format!("is {offset}, and k is {k}; ask for the best {K_MAX} rows at most, both added");
-        return bad("offset", problem);
-    }
-    let k = k + offset;
+    let offset = request.offset;
+    let k = rows_to_find(request.k, offset)?;
     check_fields(&request)?;
     let distances = distances(&request)?;
     if u64::from(request.ef) > CANDIDATES_MAX {

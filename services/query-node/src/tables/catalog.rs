@@ -103,7 +103,7 @@ impl Catalog {
             entries: ArcSwap::from_pointee(entries),
             named: config.tables.clone(),
             folders: ArcSwap::from_pointee(folders),
-            branches: Branches::new(),
+            branches: Branches::new(config.refresh_interval),
             listing: tokio::sync::Mutex::default(),
             round: AtomicU64::new(0),
             key_indexes: KeyIndexes::new(config.key_index.as_u64(), background.clone()),

@@ -1,6 +1,8 @@
 //! Tests branches over plain HTTP: in both places where clients name them, and how a node follows writes to them.
 //! Both tiers together are tested in `services/system-tests`.
 
+use std::time::{Duration, Instant};
+
 use client::query::TuneRequest;
 use lance::Dataset;
 use serde_json::{Value, json};
@@ -112,4 +114,21 @@ async fn a_branch_that_is_created_anew_does_not_keep_versions_of_the_old_one() {
     node.refresh().await;
     assert_eq!(count(json!({"branch": "exp"})).await, all + 3);
     assert_eq!(count(second).await, all + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_was_asked_for_before_it_existed_is_served_soon() {
+    let table = TestTable::plain().await;
+    let mut config = config(&[("t", &table)]);
+    config.refresh_interval = Duration::from_millis(500);
+    let (node, _client) = serve_with(config).await;
+    let count = async || post(&node, "/v1/table/t/count_rows/", json!({"branch": "exp"})).await;
+    assert_eq!(count().await.json()["code"], 22);
+    branch(&table, "exp").await;
+    let created = Instant::now();
+    while count().await.status != 200 {
+        assert!(created.elapsed() < Duration::from_secs(5), "the branch is never served");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(count().await.json(), live().count());
 }

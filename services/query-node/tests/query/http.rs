@@ -229,6 +229,8 @@ async fn rows_are_read_in_pieces_by_filter_position_and_id() {
     let row_ids =
         json!({"k": max, "filter": format!("_rowid IN ({}, 1, 7, {})", 1u64 << 32, 9u64 << 40)});
     assert_eq!(ids(row_ids).await, [1, 2000], "row 7 is deleted, and there is no fragment 2304");
+    let limited = json!({"k": 2, "offset": 1, "filter": "_rowid IN (9, 8, 7, 1, 0)"});
+    assert_eq!(ids(limited).await, [1, 8], "neither the limit nor the offset counts row 7");
     let positions = json!({"k": max, "filter": "_rowoffset IN (7, 0, 2699, 2700)", "columns": ["id", "_rowoffset"]});
     let rows = post(&node, "/v1/table/t/query/", positions).await.rows();
     assert_eq!(rows["id"].as_primitive::<Int64Type>().values(), &[0, 8, 2999]);
@@ -245,6 +247,7 @@ async fn bad_requests_say_what_is_wrong() {
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         body
     };
+    let too_many = format!("_rowid IN (1{})", ",1".repeat(1_000_000));
     for (path, body, status, code, said) in [
         ("/v1/table/u/query/", json!({}), 404, 4, "no table `u` is served here"),
         ("/v1/table/a$t/query/", json!({}), 404, 4, "no table `a$t` is served here"),
@@ -288,6 +291,21 @@ async fn bad_requests_say_what_is_wrong() {
             13,
             "`order_by` names `_rowoffset`",
         ),
+        (
+            "/v1/table/t/query/",
+            nearest(json!({"order_by": [{"column_name": "id"}], "offset": u32::MAX})),
+            400,
+            13,
+            "`offset` is 4294967295, and k is 2",
+        ),
+        (
+            "/v1/table/t/query/",
+            nearest(json!({"offset": u32::MAX})),
+            400,
+            13,
+            "`offset` is 4294967295, and k is 2",
+        ),
+        ("/v1/table/t/query/", json!({"k": 1, "filter": too_many}), 400, 13, "more than 1000000"),
         ("/v1/table/t/query/", json!({"k": 1, "filter": "id = = 1"}), 400, 13, "id = = 1"),
         ("/v1/table/t/insert/", json!({}), 501, 0, "a query node serves reads"),
         ("/v1/table/t/create/", json!({}), 501, 0, "a query node serves reads"),

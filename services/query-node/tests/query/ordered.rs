@@ -107,7 +107,7 @@ async fn an_order_that_is_none_is_refused_with_a_sentence() {
     }
     let too_many = SearchRequest { offset: 9_995, order_by: vec![by("id")], ..near(vector(1), 6) };
     let fault = client.search(too_many).await.unwrap_err();
-    assert!(fault.message.starts_with("`k` is 10001"), "{fault}");
+    assert!(fault.message.starts_with("`offset` is 9995, and k is 6"), "{fault}");
     let none = SearchRequest { offset: 5, order_by: vec![by("id")], ..near(vector(1), 0) };
     assert!(client.search(none).await.unwrap_err().message.starts_with("`k` is 0"));
 }

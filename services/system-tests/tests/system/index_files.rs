@@ -256,6 +256,9 @@ async fn a_new_version_costs_requests_for_what_has_changed_and_not_for_the_whole
         drop(take(vec![u64::from(fragments) << 32]).await.unwrap().collect().await.unwrap());
         let of_io = io.describe().await.store.unwrap().reads - before_io;
         let of_query = used.reads + used.writes - before.reads - before.writes;
+        let of_version = used.version_reads - before.version_reads;
+        assert_eq!(used.versions_opened - before.versions_opened, 1);
+        assert!((1..=of_query).contains(&of_version), "{of_version} of {of_query}");
         println!(
             "{fragments} fragments: {of_query} requests of the query node, {of_io} of the I/O node"
         );

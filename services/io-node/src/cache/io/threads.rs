@@ -16,9 +16,9 @@
 //! thread has taken over. Tables in object stores need no such threads.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,9 @@ const TAKEN_FIRST: Duration = Duration::from_secs(4);
 /// idle again, reads may be slowed down for this long. Shorter times would spend more of a saturated node's time on
 /// failed tries.
 const TAKEN_MAX: Duration = Duration::from_secs(64);
+/// The maximum time for which the end of a lane waits until no task of it is polled any more. A poll takes milliseconds,
+/// or a few seconds on a machine without an idle CPU.
+const END_MAX: Duration = Duration::from_secs(5);
 
 /// The runtimes on which steps of fills run, in turn.
 pub struct FillThreads {
@@ -72,6 +75,8 @@ pub struct FillLane {
     handle: Handle,
     ended: Arc<Ended>,
     insisting: Thread,
+    /// Is disconnected when both threads have stopped to poll tasks. The mutex makes it `Sync`; nobody locks it.
+    idle: Mutex<Receiver<()>>,
 }
 
 /// The signal for both threads to end.
@@ -103,24 +108,38 @@ impl FillLane {
         let ended = Arc::new(Ended::default());
         let (taken, is_taken) = watch::channel(false);
         let yielding = Arc::clone(&runtime);
+        let (busy, idle) = sync_channel(0);
         thread("bireme-io-yield", move || {
             process::yield_to_all();
             drive_while_free(&yielding, is_taken);
+            // The insisting thread has ended. The end of the runtime, after this, waits for reads of files.
+            drop(busy);
         })?;
         let insisting = Insisting { runtime, taken, ended: Arc::clone(&ended) };
         let insisting = thread("bireme-io-insist", move || {
             process::step_back();
             insisting.run();
         })?;
-        Ok(Self { handle, ended, insisting: insisting.thread().clone() })
+        Ok(Self { handle, ended, insisting: insisting.thread().clone(), idle: Mutex::new(idle) })
+    }
+
+    /// Tells the threads to end, without waiting for them.
+    pub fn end(&self) {
+        self.ended.flag.store(true, Ordering::Release);
+        self.ended.notify.notify_one();
+        self.insisting.unpark();
     }
 }
 
 impl Drop for FillLane {
+    /// Waits until no task is polled any more. The owner ends other runtimes after this, and a task that polls a timer
+    /// of an ended runtime panics: the body of a store's answer has such a timer, of the runtime that sent the request.
     fn drop(&mut self) {
-        self.ended.flag.store(true, Ordering::Release);
-        self.ended.notify.notify_one();
-        self.insisting.unpark();
+        self.end();
+        let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if idle.recv_timeout(END_MAX) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!(waited = ?END_MAX, "a step of a fill does not end; it may fail with a panic");
+        }
     }
 }
 
@@ -230,6 +249,29 @@ mod tests {
         lane.handle.spawn(async { std::thread::sleep(2 * (ASK_EVERY + TURN_MAX)) });
         until_driven_by("bireme-io-insist");
         until_driven_by("bireme-io-yield");
+    }
+
+    #[test]
+    fn no_task_is_polled_after_a_lane_is_dropped() {
+        let other = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let other = other.unwrap();
+        // The lane's task polls a timer of the other runtime, like the body of an answer from a store.
+        let mut timer = {
+            let _entered = other.enter();
+            Box::pin(tokio::time::sleep(DEADLINE))
+        };
+        let lane = FillLane::start().unwrap();
+        let task = lane.handle.spawn(async move {
+            loop {
+                let _ = futures::poll!(&mut timer);
+                tokio::task::yield_now().await;
+            }
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        drop(lane);
+        other.shutdown_background();
+        let ended: Result<(), _> = block_on(task);
+        assert!(ended.unwrap_err().is_cancelled(), "it panicked");
     }
 
     #[test]

@@ -173,7 +173,9 @@ impl TableRuns {
         }
     }
 
-    /// Waits until no run is being looked for, loaded, built or merged.
+    /// Waits until no run is being looked for, loaded, built or merged. This includes waiting for the runs of other
+    /// tables that are loaded or built first: one run at a time is, on a node, so that the scratch memory of only one
+    /// must fit. Callers bound the time.
     pub async fn settled(&self) {
         // The sender lives as long as `self`.
         let _ = self.is_busy.subscribe().wait_for(|is_busy| !is_busy).await;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use bytesize::ByteSize;
 use key_index::{DataFile, HeadFacts, PagedRun, RUNS_MAX, Run};
-use key_runs::{RunFile, RunFileError, RunFiles};
+use key_runs::{RunFile, RunFileError, RunFiles, SPILL_PIECES_BYTES};
 use lake::{LakeError, Table};
 use tracing::{info, warn};
 
@@ -70,6 +70,9 @@ impl TableRuns {
         }
     }
 
+    /// Opens a run in memory if it fits, otherwise in pages. A run that fits and has a damaged page is refused as a whole:
+    /// there is memory to build another one in its place, which answers all keys, whereas a run in pages would send the
+    /// keys of that page to the table for as long as it is in use.
     async fn open_file(
         &self,
         files: &RunFiles,
@@ -109,10 +112,12 @@ impl TableRuns {
         if needed.into_iter().filter(|it| *it).count() == RUNS_MAX {
             return Ok(self.later(file));
         }
-        if !held.resize(head.bytes_max()) {
+        // Fewer reads if there is memory for larger pieces.
+        let fits = |bytes: &u64| held.resize(head.bytes_max(*bytes));
+        let Some(piece_bytes) = SPILL_PIECES_BYTES.into_iter().find(fits) else {
             return Ok(self.later(file));
-        }
-        let Some(run) = head.open(files).await? else { return Ok(None) };
+        };
+        let Some(run) = head.open(files, piece_bytes).await? else { return Ok(None) };
         if !held.resize(run.ram_bytes() as u64) {
             return Ok(self.later(file));
         }
