@@ -16,7 +16,7 @@ use crate::recall_curves::Chosen;
 use crate::selection::{check_order, order_of, rows_to_find};
 use crate::tables::{OpenTable, Projection};
 
- 10_000= 10_000;/// Maximum number of candidates (k times the refine factor) that a Search scores exactly. It allows the default refine
+/// Maximum number of candidates (k times the refine factor) that a Search scores exactly. It allows the default refine
 /// factor for every k.
 const CANDIDATES_MAX: u64 = 100_000;
 
