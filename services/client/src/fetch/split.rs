@@ -16,17 +16,29 @@ pub(super) fn split(rows: usize, rows_max: usize) -> Vec<Range<usize>> {
 }
 
 /// Joins the replies of `parts`, whose ranges are contiguous and begin at 0. `k` is the number of rows that a rerank
-/// requested.
+/// requested. Parts that a predicate was evaluated for are joined to positions in the whole.
 pub(super) fn join(parts: Vec<(Range<usize>, Reply)>, k: Option<u32>) -> Result<Reply, Fault> {
     let (mut missing, mut trips) = (Vec::new(), Vec::with_capacity(parts.len()));
     let (mut batches, mut near): (Vec<RecordBatch>, Vec<(RowAddr, f32)>) = Default::default();
+    let mut passing: Option<Vec<u32>> = None;
     for (range, reply) in parts {
         missing.extend(reply.missing.into_iter().map(|at| at + range.start as u32));
         trips.extend_from_slice(reply.trips.as_slice());
         match reply.outcome {
             Outcome::Rows(batch) => batches.push(batch),
             Outcome::Neighbors(neighbors) => near.extend(neighbors),
+            Outcome::Passing(rows) => {
+                let rows = rows.into_iter().map(|at| at + range.start as u32);
+                passing.get_or_insert_default().extend(rows);
+            }
         }
+    }
+    if let Some(passing) = passing {
+        if !batches.is_empty() {
+            return Err(damaged("it holds rows beside those that pass"));
+        }
+        let outcome = Outcome::Passing(passing);
+        return Ok(Reply { outcome, missing, trips: Trips::Several(trips) });
     }
     let outcome = match k {
         Some(k) => {

@@ -7,6 +7,7 @@
 
 mod allow_list;
 mod allow_lists;
+mod candidates;
 mod coverage;
 mod direct;
 mod expressions;
@@ -32,9 +33,11 @@ mod text_limits;
 mod text_resolve;
 mod text_type;
 mod vector;
+mod widening;
 
 pub use allow_list::Allowed;
 pub(crate) use allow_lists::AllowLists;
+pub use candidates::{CandidateSearch, Candidates};
 pub(crate) use direct::DirectIndexes;
 pub use expressions::Expression;
 pub use filter::{FilterHits, OrderBy};
@@ -50,3 +53,4 @@ pub use text_expr::{
 pub use text_limits::BadText;
 pub(crate) use text_type::can_be_searched;
 pub use vector::{DirectSearch, VectorQuery, VectorRoute};
+pub use widening::Widened;

@@ -14,6 +14,7 @@ use futures::future::{BoxFuture, ready};
 use lance_core::datatypes::format_field_path;
 
 use super::allow_list::{AllowList, Allowed};
+use super::candidates::CandidateSearch;
 use super::filter::may_read_clock;
 use super::hit::{DISTANCE, DistanceHit, addresses, f32_column, only_addresses};
 use super::open_partitions::open_partitions;
@@ -48,6 +49,8 @@ pub struct VectorQuery {
     pub indexed_only: bool,
     /// If set, the vector is compared with every row by this metric, without the index.
     pub exact: Option<Metric>,
+    /// Whether the caller can compare candidates with the filter ([`VectorRoute::Candidates`]).
+    pub checks_candidates: bool,
 }
 
 impl VectorQuery {
@@ -66,6 +69,9 @@ impl VectorQuery {
 pub enum VectorRoute<'a> {
     /// The search reads the index's partitions, without a plan.
     Direct(DirectSearch<'a>),
+    /// The search returns candidates ([`Table::candidates`]), which the caller compares with the filter. Only
+    /// [`Table::open_search`] chooses this way.
+    Candidates(Box<CandidateSearch>),
     /// Lance's scanner plans the search ([`Table::planned_search`]), for this reason.
     Planned(PlanReason),
 }
@@ -148,6 +154,11 @@ impl Table {
         };
         let list = match &query.filter {
             Some(filter) => {
+                if query.checks_candidates
+                    && let Some(search) = self.candidate_search(query, filter, partitions).await?
+                {
+                    return Ok(VectorRoute::Candidates(Box::new(search)));
+                }
                 let list = self.allow_list(filter).await?;
                 self.select(partitions, &column, &list).await?;
                 self.allow_lists().weigh(self.open_id(), filter);

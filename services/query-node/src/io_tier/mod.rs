@@ -4,7 +4,7 @@
 //! nodes.rs   the list of I/O nodes and their health (ejection.rs), shared by all cores
 //!    └─► routes.rs   one core's routes: the owner of a chunk, and a client of each node (node.rs)
 //!
-//! fetch.rs, rerank.rs ─► slices.rs ─► plan.rs: the rows of each owner
+//! fetch.rs, rerank.rs, row_filter.rs ─► slices.rs ─► plan.rs: the rows of each owner
 //!        │                  ▲ one slice per owner
 //!        ├─► slice_fetch.rs ┴─► I/O node ── fails (faults.rs) ──► table_rows.rs
 //!        └─► join.rs, score.rs: rows in the request's order, distances; cost.rs: what the fetch cost
@@ -28,6 +28,7 @@ mod owners;
 mod plan;
 mod rerank;
 mod routes;
+mod row_filter;
 mod score;
 mod slice_fetch;
 mod slices;
@@ -42,4 +43,5 @@ pub use nodes::IoNodes;
 pub use owners::{add_chunk, all_runs, each_chunk, ranges_by_owner};
 pub use rerank::{Scoring, score_rows};
 pub use routes::{IoTier, Routes};
+pub use row_filter::{RowFilter, filter_rows};
 pub use score::Vectors;

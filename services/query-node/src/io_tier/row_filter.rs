@@ -1,0 +1,99 @@
+//! Has a filter evaluated for rows, by the I/O nodes that own them or else by this query node.
+//!
+//! I/O nodes evaluate it with the same code, so who answers does not change which rows pass.
+
+use std::sync::Arc;
+
+use address::RowAddr;
+use arrow_array::RecordBatch;
+use client::fetch::Predicate as WirePredicate;
+use futures::FutureExt;
+use futures::future::try_join_all;
+use predicate::{Evaluator, Predicate, Step};
+use wire::fetch::{PredicateOp, PredicateStep};
+
+use super::cost::{Cost, SliceSource};
+use super::join::present;
+use super::slice_fetch::SliceFetch;
+use super::slices::slices;
+use crate::error::{QueryError, Result};
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
+use crate::tables::OpenTable;
+
+/// A filter in the form in which it is evaluated for single rows.
+pub struct RowFilter {
+    /// The columns that it reads.
+    pub columns: Vec<String>,
+    /// Its form on the wire.
+    pub wire: WirePredicate,
+    evaluator: Evaluator,
+}
+
+impl RowFilter {
+    /// Checks `predicate` against the columns of `open`.
+    ///
+    /// # Errors
+    /// `ColumnNotFound`, or `Server` if the predicate does not fit the columns' types, which is a bug.
+    pub fn new(open: &OpenTable, predicate: &Predicate) -> Result<Self> {
+        let schema = open.wire_schema_of(&predicate.columns)?;
+        let types: Vec<_> = schema.fields().iter().map(|field| field.data_type()).collect();
+        let evaluator = Evaluator::new(&predicate.steps, &types);
+        let evaluator = evaluator.map_err(|error| QueryError::Server(error.to_string()))?;
+        let wire = WirePredicate { steps: predicate.steps.iter().map(to_wire).collect() };
+        Ok(Self { columns: predicate.columns.clone(), wire, evaluator })
+    }
+
+    /// Returns the positions, among `rows` requested ones of which some are `missing`, of those that pass.
+    pub fn passing(&self, rows: usize, missing: &[u32], batch: &RecordBatch) -> Result<Vec<u32>> {
+        let passing = self.evaluator.passing(batch.columns())?;
+        if missing.is_empty() {
+            return Ok(passing);
+        }
+        let present: Vec<u32> = present(rows, missing).map(|at| at as u32).collect();
+        Ok(passing.into_iter().filter_map(|row| present.get(row as usize).copied()).collect())
+    }
+}
+
+fn to_wire(step: &Step) -> PredicateStep {
+    let (op, column, values) = match step {
+        Step::In { column, values } => (PredicateOp::In, *column, values.clone()),
+        Step::Less { column, value } => (PredicateOp::Less, *column, vec![value.clone()]),
+        Step::Greater { column, value } => (PredicateOp::Greater, *column, vec![value.clone()]),
+        Step::IsNull { column } => (PredicateOp::IsNull, *column, Vec::new()),
+        Step::Not => (PredicateOp::Not, 0, Vec::new()),
+        Step::And => (PredicateOp::And, 0, Vec::new()),
+        Step::Or => (PredicateOp::Or, 0, Vec::new()),
+    };
+    PredicateStep { op: op.into(), column: column as u32, values }
+}
+
+/// Returns for each of `addrs` whether its row exists and passes `filter`.
+pub async fn filter_rows(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    addrs: &[RowAddr],
+    filter: &RowFilter,
+    context: RequestContext,
+) -> Result<(Vec<bool>, Cost)> {
+    let (mut cost, mut passes) = (Cost::default(), vec![false; addrs.len()]);
+    let routes = &state.tier.routes();
+    let began = std::time::Instant::now();
+    let slices = match addrs {
+        [] => Vec::new(),
+        addrs => slices(state, routes, open, addrs, context),
+    };
+    cost.planned(state, began, slices.len());
+    let filtered = slices.into_iter().map(|slice| {
+        let (columns, source) = (filter.columns.as_slice(), SliceSource::default());
+        let rerank = None;
+        let fetch = SliceFetch { state, routes, open, columns, slice, rerank, context, source };
+        fetch.passing(filter).boxed()
+    });
+    for (slice, source, passing) in try_join_all(filtered).await? {
+        cost.account(routes, &slice, source);
+        passing.iter().for_each(|&at| passes[slice.places[at as usize] as usize] = true);
+    }
+    cost.passed = Some(passes.iter().filter(|passes| **passes).count());
+    Ok((passes, cost))
+}
