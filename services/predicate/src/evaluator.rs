@@ -65,14 +65,15 @@ impl Evaluator {
     /// # Errors
     /// A column has another type.
     pub fn passing(&self, columns: &[ArrayRef]) -> Result<Vec<u32>, ArrowError> {
+        let column = |at: usize| columns.get(at).ok_or_else(|| lacks("a column"));
         let mut results: Vec<BooleanArray> = Vec::new();
         for step in &self.steps {
             let result = match step {
-                Checked::Equal(column, value) => cmp::eq(&columns[*column], value)?,
-                Checked::In(column, values) => is_in(&columns[*column], values)?,
-                Checked::Less(column, value) => cmp::lt(&columns[*column], value)?,
-                Checked::Greater(column, value) => cmp::gt(&columns[*column], value)?,
-                Checked::IsNull(column) => is_null(&columns[*column])?,
+                Checked::Equal(at, value) => cmp::eq(column(*at)?, value)?,
+                Checked::In(at, values) => is_in(column(*at)?, values)?,
+                Checked::Less(at, value) => cmp::lt(column(*at)?, value)?,
+                Checked::Greater(at, value) => cmp::gt(column(*at)?, value)?,
+                Checked::IsNull(at) => is_null(column(*at)?)?,
                 Checked::Not => not(&pop(&mut results)?)?,
                 Checked::And => and_kleene(&pop(&mut results)?, &pop(&mut results)?)?,
                 Checked::Or => or_kleene(&pop(&mut results)?, &pop(&mut results)?)?,
@@ -126,7 +127,11 @@ fn check(
 
 fn pop(results: &mut Vec<BooleanArray>) -> Result<BooleanArray, ArrowError> {
     // The steps were checked.
-    results.pop().ok_or_else(|| ArrowError::ComputeError("a predicate lacks a result".into()))
+    results.pop().ok_or_else(|| lacks("a result"))
+}
+
+fn lacks(what: &str) -> ArrowError {
+    ArrowError::ComputeError(format!("a predicate lacks {what}"))
 }
 
 /// Returns for each row whether its value is one of `values`: null if it is null.

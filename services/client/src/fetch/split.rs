@@ -119,6 +119,25 @@ mod tests {
     }
 
     #[test]
+    fn positions_of_rows_that_pass_are_those_in_the_whole() {
+        let passing = |rows: &[u32], missing: &[u32]| Reply {
+            outcome: Outcome::Passing(rows.to_vec()),
+            missing: missing.to_vec(),
+            trips: Trips::One(trip(StageTimes::default())),
+        };
+        let parts = vec![
+            (0..3, passing(&[0, 2], &[1])),
+            (3..5, passing(&[], &[0])),
+            (5..6, passing(&[0], &[])),
+        ];
+        let joined = join(parts, None).unwrap();
+        assert_eq!((joined.outcome, joined.missing), (Outcome::Passing(vec![0, 2, 5]), vec![1, 3]));
+        // A node that was replaced by an older one meanwhile answers with rows.
+        let parts = vec![(0..3, passing(&[0], &[])), (3..4, rows(&[1], &[], 0))];
+        assert!(join(parts, None).is_err());
+    }
+
+    #[test]
     fn each_batch_keeps_its_timeline_and_times_however_often_it_was_split() {
         let part = |value, read_us, exported| {
             let mut reply = rows(&[value], &[], 0);

@@ -10,7 +10,7 @@ use tables::CacheUse;
 use tokio::sync::OnceCell;
 
 use super::allow_list::AllowList;
-use super::candidates::CheckedFilter;
+use super::checked_filter::CheckedFilter;
 use crate::error::Result;
 
 /// A list that no search has used for this long is dropped. Soon after a newer version of a table is open, hardly any

@@ -9,64 +9,26 @@
 //! list is wanted ([`CandidateSearch::is_list_due`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use address::RowAddr;
 use futures::FutureExt;
 use predicate::Predicate;
 
+use super::checked_filter::CheckedFilter;
 use super::filter::{may_read_clock, predicate_of};
 use super::hit::DistanceHit;
 use super::partitions::{Partitions, Probes};
 use super::resolve_filter::ByIndexes;
-use super::vector::VectorQuery;
-use super::widening::{Widened, Widening, share};
+use super::selection::widened;
+use super::widening::{Widened, Widening};
 use crate::caught::caught;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::Result;
 use crate::table::Table;
 
-/// The number of rows that are scanned in the time in which one candidate is compared with a filter. An estimate: an I/O
-/// node takes 1 to 2 µs for a row, and a scan takes 10 to 40 ns for a narrow column of a row, most of it to transfer the
-/// column from object storage.
-const SCANNED_PER_CHECKED: u64 = 100;
-
 /// Maximum number of candidates that a search compares with a filter, however long a scan takes. It bounds the search's
 /// load on the I/O nodes.
 const CHECKS_MAX: u64 = 50_000;
-
-/// A filter that can be evaluated for single rows, and what is known of the rows that pass.
-#[derive(Debug)]
-pub(crate) struct CheckedFilter {
-    predicate: Arc<Predicate>,
-    /// The number of rows that would have to be scanned to find those that pass.
-    scan_rows: u64,
-    /// The number of candidates that searches have compared with the filter.
-    checked: AtomicU64,
-    /// The number of these that passed.
-    passed: AtomicU64,
-    /// Whether a search has undertaken to make the list.
-    is_listed: AtomicBool,
-}
-
-impl CheckedFilter {
-    fn is_spent(&self) -> bool {
-        self.checked.load(Relaxed) >= self.scan_rows / SCANNED_PER_CHECKED
-    }
-
-    /// Returns the memory that the filter takes, in bytes.
-    pub fn bytes(&self) -> usize {
-        let values = |step: &predicate::Step| match step {
-            predicate::Step::In { values, .. } => values.iter().map(|it| it.len() + 32).sum(),
-            predicate::Step::Less { value, .. } | predicate::Step::Greater { value, .. } => {
-                value.len()
-            }
-            _ => 0,
-        };
-        let steps = self.predicate.steps.iter().map(|step| size_of_val(step) + values(step));
-        size_of::<Self>() + steps.sum::<usize>()
-    }
-}
 
 /// A vector search whose caller compares candidates with the filter.
 #[derive(Clone, Debug)]
@@ -93,10 +55,14 @@ pub struct Candidates {
 }
 
 impl CandidateSearch {
+    /// The number of candidates to search for, and the partitions of each segment to search.
+    pub(super) fn extent(&self) -> (usize, Probes) {
+        (self.widening.depth, Probes { nprobes: self.widening.probed, ef: None })
+    }
+
     /// Records that `checked` more candidates were compared with the filter, of which `passed` passed.
     pub fn record(&self, checked: usize, passed: usize) {
-        self.filter.checked.fetch_add(checked as u64, Relaxed);
-        self.filter.passed.fetch_add(passed as u64, Relaxed);
+        self.filter.record(checked, passed);
     }
 
     /// Decides how the search continues after `passed` of the `found` nearest candidates have passed, and `checked` rows
@@ -107,26 +73,27 @@ impl CandidateSearch {
 
     /// Records that the list could not be made, so that a later search has it made.
     pub fn list_failed(&self) {
-        self.filter.is_listed.store(false, Relaxed);
+        self.filter.list_failed();
     }
 
     /// Whether the caller should have the list of rows that pass made ([`Table::make_list`]), because the searches
     /// together have cost as much. True for one caller only.
     pub fn is_list_due(&self) -> bool {
-        self.filter.is_spent() && !self.filter.is_listed.swap(true, Relaxed)
+        self.filter.is_list_due()
     }
 }
 
 impl Table {
-    /// Returns the search of candidates for `query`, if that is expected to cost less than to find all rows that pass
-    /// `filter`.
+    /// Returns a search of candidates for `k` rows that pass `filter`, if that is expected to cost less than to find all
+    /// rows that pass. It begins with `nprobes` partitions of each segment.
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub(super) async fn candidate_search(
         &self,
-        query: &VectorQuery,
         filter: &str,
         partitions: &Partitions,
+        (k, nprobes): (usize, usize),
+        indexed_only: bool,
     ) -> Result<Option<CandidateSearch>> {
         // Graphs find other rows if they are searched for more.
         if !partitions.is_flat() || self.allow_lists().knows(self.open_id(), filter) {
@@ -136,20 +103,19 @@ impl Table {
         let Some(filter) = self.allow_lists().checked(self.open_id(), filter, make).await? else {
             return Ok(None);
         };
-        let fresh = match query.indexed_only {
+        let fresh = match indexed_only {
             true => Arc::default(),
             false => Arc::clone(partitions.fresh()),
         };
-        let of_all = share(filter.passed.load(Relaxed), filter.checked.load(Relaxed));
-        let depth = Widening::first_depth(query.k, of_all);
-        let checks_max = (filter.scan_rows / SCANNED_PER_CHECKED).min(CHECKS_MAX);
+        let depth = widened(k, filter.share());
+        let checks_max = filter.checks_per_scan().min(CHECKS_MAX);
         if depth as u64 + fresh.len() as u64 > checks_max {
             return Ok(None);
         }
         let widening = Widening {
-            wanted: query.k,
+            wanted: k,
             depth,
-            probed: query.nprobes.unwrap_or_default().max(1),
+            probed: nprobes.max(1),
             partitions: partitions.partitions_max().max(1),
             index_rows: partitions.rows(),
             checks_max,
@@ -162,26 +128,6 @@ impl Table {
             filter,
             widening,
         }))
-    }
-
-    /// Returns the nearest rows, of which it is not known whether they pass the query's filter.
-    ///
-    /// Errors: as `search_vector`.
-    pub async fn candidates(
-        &self,
-        query: &VectorQuery,
-        search: &CandidateSearch,
-    ) -> Result<Candidates> {
-        let (column, vector) = self.check_vector_query(query).await?;
-        let Ok(partitions) = self.open_partitions(&column).await? else {
-            // Unreachable: the search was made from open partitions.
-            return Ok(Candidates { hits: Vec::new(), partitions: 0 });
-        };
-        let Widening { depth, probed, .. } = search.widening;
-        let probes = Probes { nprobes: probed, ef: None };
-        let hits = partitions.search(vector, depth, query.distances, probes, None);
-        let hits = self.caught(hits).boxed().await?;
-        Ok(Candidates { hits, partitions: partitions.partitions(probed) })
     }
 
     /// Makes the list of rows that pass `filter`, for later searches.
@@ -215,12 +161,6 @@ impl Table {
             ByIndexes::Part => return Ok(None),
             ByIndexes::None => self.live_rows_of(self.fragments().iter().map(|info| info.id)),
         };
-        Ok(Some(CheckedFilter {
-            predicate: Arc::new(predicate),
-            scan_rows,
-            checked: AtomicU64::new(0),
-            passed: AtomicU64::new(0),
-            is_listed: AtomicBool::new(false),
-        }))
+        Ok(Some(CheckedFilter::new(predicate, scan_rows)))
     }
 }

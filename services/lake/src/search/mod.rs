@@ -8,6 +8,7 @@
 mod allow_list;
 mod allow_lists;
 mod candidates;
+mod checked_filter;
 mod coverage;
 mod direct;
 mod expressions;

@@ -14,7 +14,7 @@ use futures::future::{BoxFuture, ready};
 use lance_core::datatypes::format_field_path;
 
 use super::allow_list::{AllowList, Allowed};
-use super::candidates::CandidateSearch;
+use super::candidates::{CandidateSearch, Candidates};
 use super::filter::may_read_clock;
 use super::hit::{DISTANCE, DistanceHit, addresses, f32_column, only_addresses};
 use super::open_partitions::open_partitions;
@@ -154,10 +154,13 @@ impl Table {
         };
         let list = match &query.filter {
             Some(filter) => {
-                if query.checks_candidates
-                    && let Some(search) = self.candidate_search(query, filter, partitions).await?
-                {
-                    return Ok(VectorRoute::Candidates(Box::new(search)));
+                if query.checks_candidates {
+                    let wanted = (query.k, query.nprobes.unwrap_or_default());
+                    let search =
+                        self.candidate_search(filter, partitions, wanted, query.indexed_only);
+                    if let Some(search) = search.await? {
+                        return Ok(VectorRoute::Candidates(Box::new(search)));
+                    }
                 }
                 let list = self.allow_list(filter).await?;
                 self.select(partitions, &column, &list).await?;
@@ -188,6 +191,25 @@ impl Table {
             Some(None) => Ok(VectorRoute::Planned(PlanReason::Unopened)),
             list => self.route(query, &column, vector, partitions, list.flatten().as_ref()),
         }
+    }
+
+    /// Returns the nearest rows, of which it is not known whether they pass the query's filter.
+    ///
+    /// Errors: as `search_vector`.
+    pub async fn candidates(
+        &self,
+        query: &VectorQuery,
+        search: &CandidateSearch,
+    ) -> Result<Candidates> {
+        let (column, vector) = self.check_vector_query(query).await?;
+        let Ok(partitions) = self.open_partitions(&column).await? else {
+            // Unreachable: the search was made from open partitions.
+            return Ok(Candidates { hits: Vec::new(), partitions: 0 });
+        };
+        let (depth, probes) = search.extent();
+        let hits = partitions.search(vector, depth, query.distances, probes, None);
+        let hits = self.caught(hits).boxed().await?;
+        Ok(Candidates { hits, partitions: partitions.partitions(probes.nprobes) })
     }
 
     /// Returns [`PlanReason::Nested`] if `column` is nested, because the index of a nested column is not searched

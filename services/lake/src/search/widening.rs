@@ -34,11 +34,6 @@ pub enum Widened {
 }
 
 impl Widening {
-    /// Returns the number of candidates that are probably needed, if about `share` of them pass.
-    pub fn first_depth(wanted: usize, share: f64) -> usize {
-        widened(wanted, share)
-    }
-
     /// Widens the search after `passed` of the `found` nearest candidates have passed, and `checked` candidates were
     /// compared with the filter in all.
     pub fn next(&mut self, found: usize, passed: usize, checked: u64) -> Widened {

@@ -1,24 +1,14 @@
-//! Has a filter evaluated for rows, by the I/O nodes that own them or else by this query node.
+//! Filters in the forms in which I/O nodes and this query node evaluate them for single rows. Pure.
 //!
-//! I/O nodes evaluate it with the same code, so who answers does not change which rows pass.
+//! Both use the same code, so who answers does not change which rows pass.
 
-use std::sync::Arc;
-
-use address::RowAddr;
 use arrow_array::RecordBatch;
 use client::fetch::Predicate as WirePredicate;
-use futures::FutureExt;
-use futures::future::try_join_all;
 use predicate::{Evaluator, Predicate, Step};
 use wire::fetch::{PredicateOp, PredicateStep};
 
-use super::cost::{Cost, SliceSource};
 use super::join::present;
-use super::slice_fetch::SliceFetch;
-use super::slices::slices;
 use crate::error::{QueryError, Result};
-use crate::request_context::RequestContext;
-use crate::state::ShardState;
 use crate::tables::OpenTable;
 
 /// A filter in the form in which it is evaluated for single rows.
@@ -66,34 +56,4 @@ fn to_wire(step: &Step) -> PredicateStep {
         Step::Or => (PredicateOp::Or, 0, Vec::new()),
     };
     PredicateStep { op: op.into(), column: column as u32, values }
-}
-
-/// Returns for each of `addrs` whether its row exists and passes `filter`.
-pub async fn filter_rows(
-    state: &ShardState,
-    open: &Arc<OpenTable>,
-    addrs: &[RowAddr],
-    filter: &RowFilter,
-    context: RequestContext,
-) -> Result<(Vec<bool>, Cost)> {
-    let (mut cost, mut passes) = (Cost::default(), vec![false; addrs.len()]);
-    let routes = &state.tier.routes();
-    let began = std::time::Instant::now();
-    let slices = match addrs {
-        [] => Vec::new(),
-        addrs => slices(state, routes, open, addrs, context),
-    };
-    cost.planned(state, began, slices.len());
-    let filtered = slices.into_iter().map(|slice| {
-        let (columns, source) = (filter.columns.as_slice(), SliceSource::default());
-        let rerank = None;
-        let fetch = SliceFetch { state, routes, open, columns, slice, rerank, context, source };
-        fetch.passing(filter).boxed()
-    });
-    for (slice, source, passing) in try_join_all(filtered).await? {
-        cost.account(routes, &slice, source);
-        passing.iter().for_each(|&at| passes[slice.places[at as usize] as usize] = true);
-    }
-    cost.passed = Some(passes.iter().filter(|passes| **passes).count());
-    Ok((passes, cost))
 }
