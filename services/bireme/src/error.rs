@@ -231,9 +231,10 @@ impl From<NodeError> for CliError {
             NodeError::AnotherTable { .. } => {
                 Self::new(Exit::NotFound, "VERSION_NOT_FOUND", message)
             }
-            NodeError::Pack(_) | NodeError::Fill { .. } | NodeError::Os { .. } => {
-                Self::new(Exit::Other, "OS", message)
-            }
+            NodeError::Pack(_)
+            | NodeError::Fill { .. }
+            | NodeError::Predicate(_)
+            | NodeError::Os { .. } => Self::new(Exit::Other, "OS", message),
         }
     }
 }

@@ -10,9 +10,11 @@ use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use client::fetch::{
-    FetchClient, FetchOptions, Instant, Metric, Outcome, Projection, Rerank, TableVersion,
+    FetchClient, FetchOptions, Instant, Metric, Outcome, Predicate, Projection, Rerank,
+    TableVersion,
 };
 use node::{Node, Settings};
+use wire::fetch::PredicateStep;
 use wire::{Fault, Reason};
 
 fn addrs(offsets: std::ops::Range<u32>) -> Vec<RowAddr> {
@@ -82,6 +84,15 @@ async fn neighbours_of_all_parts_are_merged() {
     let reply = client.fetch(&projection, addrs(0..10), Some(rerank), soon()).await.unwrap();
     let near = [(6, 0.0), (5, 1.0), (7, 1.0)].map(|(at, d)| (RowAddr::new(0, at), d));
     assert_eq!(reply.outcome, Outcome::Neighbors(near.to_vec()));
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_know_predicates_answers_with_the_rows() {
+    let node = Node::start(Settings { batch_rows_max: 4, ..Default::default() });
+    let (client, projection) = client(&node, 1).await;
+    let predicate = Predicate { steps: vec![PredicateStep::default()] };
+    let reply = client.check(&projection, &addrs(0..6), &predicate, soon()).await.unwrap();
+    assert_eq!(values(&reply.into_rows().unwrap()), [0, 1, 2, 3, 4, 5]);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow_schema::ArrowError;
 use connections::tls::TlsError;
 use pack::PackError;
 use peers::SecretError;
@@ -126,6 +127,9 @@ pub enum NodeError {
         /// The reason.
         why: Arc<str>,
     },
+    /// A predicate can't be evaluated.
+    #[error("a predicate can't be evaluated: {0}")]
+    Predicate(ArrowError),
     /// A system call that the node needs has failed.
     #[error("{doing}: {source}")]
     Os {
@@ -191,6 +195,7 @@ pub fn fault_of(error: &NodeError) -> Fault {
         | NodeError::Audit { .. }
         | NodeError::Telemetry(_)
         | NodeError::Fill { .. }
+        | NodeError::Predicate(_)
         | NodeError::Os { .. } => Fault::new(Reason::Internal, error.to_string()),
     }
 }

@@ -47,6 +47,7 @@ names! {
         Lookup = "lookup",
         Vector = "vector",
         Search = "search",
+        Filter = "filter",
         Rerank = "rerank",
         Rank = "rank",
         Fetch = "fetch",
@@ -147,6 +148,7 @@ pub struct ShardMetrics {
     pub candidates: [OnceLock<Histogram>; KINDS],
     pub nprobes: [OnceLock<Histogram>; KINDS],
     pub fresh_rows: AtomicU64,
+    pub filtered_rows: AtomicU64,
     /// Keys that were looked up, by way ([`KeyVia`]).
     pub keys: [AtomicU64; KeyVia::NAMES.len()],
     pub gathered: AtomicU64,
@@ -166,6 +168,7 @@ impl Default for ShardMetrics {
             candidates: Default::default(),
             nprobes: Default::default(),
             fresh_rows: AtomicU64::new(0),
+            filtered_rows: AtomicU64::new(0),
             keys: Default::default(),
             gathered: AtomicU64::new(0),
             fetch_times: Histogram::new(Scale::Seconds),
@@ -242,6 +245,11 @@ impl ShardMetrics {
     /// Records that a search has `rows` candidates that no vector index covers.
     pub fn compared_fresh(&self, rows: usize) {
         self.fresh_rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    /// Records that a filter was evaluated for `rows` candidates of a search.
+    pub fn filtered(&self, rows: usize) {
+        self.filtered_rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
     /// Records the number of Gets that shared a look-up and a fetch.

@@ -25,6 +25,7 @@ mod config;
 mod counters;
 mod describe;
 mod error;
+mod filtered;
 mod find;
 mod found_rows;
 mod gather;

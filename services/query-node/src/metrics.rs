@@ -32,6 +32,7 @@ telemetry::metrics! {
     CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" ["index"] "Rows that the index returned for a search";
     NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" ["index"] "Index partitions that a vector search was asked to search";
     FRESH_COMPARED = Counter "bireme.query.search.fresh_rows" "{row}" [] "Rows that the vector index does not cover and that a search compared one by one on the I/O nodes, in addition to its candidates";
+    FILTERED = Counter "bireme.query.search.filtered_rows" "{row}" [] "Candidates for which the I/O nodes evaluated the filter of a search, because the rows that pass it are not known";
     KEYS = Counter "bireme.query.keys" "{key}" ["via"] "Keys that were looked up: via the `key_index` alone, or via the `table`, by its BTREE or a scan, because the key index has no run for some data files";
     GATHERED = Counter "bireme.query.gathered" "{request}" [] "Gets that shared a look-up and a fetch with others that waited on the same core";
     KEY_INDEX_MEMORY = Gauge "bireme.query.key_index.usage" "By" [] "Memory of the key indexes of all tables, and of the run that is being built";
@@ -162,6 +163,7 @@ fn requests(samples: &mut Samples, cores: &[Arc<ShardState>]) {
         }
     }
     samples.add(&FRESH_COMPARED, &[], count(cores, |core| &core.fresh_rows));
+    samples.add(&FILTERED, &[], count(cores, |core| &core.filtered_rows));
     for (via, name) in KeyVia::NAMES.iter().enumerate() {
         samples.add(&KEYS, &[name], count(cores, |core| &core.keys[via]));
     }

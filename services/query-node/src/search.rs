@@ -13,15 +13,17 @@ use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
+use crate::filtered::search_filtered;
 use crate::find::find_rows;
-use crate::io_tier::{Fetched, Scoring, Vectors, fetch_rows, present, score_rows};
+use crate::io_tier::{
+    Fetched, RowFilter, Scoring, Vectors, fetch_rows, filter_rows, present, score_rows,
+};
 use crate::ipc::IpcHead;
 use crate::recall_curves::{Chosen, choose_setting};
 use crate::request_context::RequestContext;
 use crate::selection::Shape;
 use crate::stages::{
-    By, Hits, Keys, Question, finish, fuse, ipc_stream, rank, search as by_index, search_text,
-    validate_search,
+    By, Hits, Keys, Question, finish, fuse, ipc_stream, rank, search_text, validate_search,
 };
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, Measure, OpenTable, Projection};
@@ -89,15 +91,13 @@ pub async fn find(
     });
     let question = look_up(state, open, question, call).await?;
     let mut question = with_setting(open, question, context).await?;
-    let mut hits = by_index(state, open, &question, context).await?;
-    call.stage(Stage::Search, || hits.detail(&question));
+    let mut hits = search_filtered(state, open, &question, call).boxed().await?;
     let mut winners = refine(state, open, &question, &hits, call).await?;
     let lower = question.distances.lower;
     if lower.is_some() && winners.len() < question.k && hits.rows.len() >= question.candidates() {
         // All candidates may be nearer than the lower bound, so further ones are looked for.
         question.estimated_from = lower;
-        hits = by_index(state, open, &question, context).await?;
-        call.stage(Stage::Search, || hits.detail(&question));
+        hits = search_filtered(state, open, &question, call).boxed().await?;
         winners.extend(refine(state, open, &question, &hits, call).await?);
         winners = rank(winners, question.k);
     }
@@ -124,7 +124,8 @@ pub async fn find(
     Ok(FoundRows { rows, projection, measure, exhaustive: hits.exhaustive })
 }
 
-/// Returns those of `winners` that pass `filter`.
+/// Returns those of `winners` that pass `filter`. If all rows that pass are not known, and the filter can be evaluated for
+/// single rows, the I/O nodes evaluate it.
 async fn passing(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -132,15 +133,25 @@ async fn passing(
     winners: Vec<(RowAddr, f32)>,
     context: RequestContext,
 ) -> Result<Vec<(RowAddr, f32)>> {
-    let (open, filter) = (Arc::clone(open), filter.to_owned());
-    let ask = Ask { during: "search", rows: winners.len(), context };
-    let filtered = async move {
-        let rows: Vec<_> = winners.iter().map(|(addr, _)| *addr).collect();
-        let passes = open.table.passes(&filter, &rows).await?;
-        let kept = winners.into_iter().zip(passes).filter(|(_, passes)| *passes);
-        Ok(kept.map(|(winner, _)| winner).collect())
+    let rows: Vec<_> = winners.iter().map(|(addr, _)| *addr).collect();
+    let ask = Ask { during: "search", rows: rows.len(), context };
+    let admission = &state.shared.admission;
+    let (table, text) = (Arc::clone(open), filter.to_owned());
+    let parsed = async move { Ok(table.table.predicate(&text).await?) };
+    let passes = match admission.run_in_background(ask, parsed.boxed()).await? {
+        Some(predicate) => {
+            let filter = RowFilter::new(open, &predicate)?;
+            state.metrics.filtered(rows.len());
+            filter_rows(state, open, &rows, &filter, context).boxed().await?.0
+        }
+        None => {
+            let (table, text) = (Arc::clone(open), filter.to_owned());
+            let filtered = async move { Ok(table.table.passes(&text, &rows).await?) };
+            admission.run_in_background(ask, filtered.boxed()).await?
+        }
     };
-    state.shared.admission.run_in_background(ask, filtered.boxed()).await
+    let kept = winners.into_iter().zip(passes).filter(|(_, passes)| *passes);
+    Ok(kept.map(|(winner, _)| winner).collect())
 }
 
 /// Replaces the key of a `like` search by the vector of its row.

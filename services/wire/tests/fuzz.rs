@@ -74,8 +74,8 @@ macro_rules! messages {
 /// Returns all messages of both services by their full names.
 fn all() -> Vec<(&'static str, Try)> {
     let generated = messages![
-        fetch: FetchRequest Open Batches Batch Rerank Close Cancel FetchResponse Welcome Opened Reply Retire Neighbors
-            StageTimes Error WarmRequest RowRange ChunkRange WarmProgress DescribeRequest DescribeResponse Histogram
+        fetch: FetchRequest Open Batches Batch Rerank Predicate PredicateStep Close Cancel FetchResponse Welcome Opened Reply Retire Neighbors
+            Passing StageTimes Error WarmRequest RowRange ChunkRange WarmProgress DescribeRequest DescribeResponse Histogram
             StartWarm TableUse StoreUse Drive Core;
         query: SearchRequest OrderBy Vector Text TextQuery TextMatch TextPhrase TextBoost TextMultiMatch TextCombinedFields TextColumn
             TextBoolean TuneRequest TuneProgress IndexRecall RecallSetting SearchResponse Stage GetRequest GetResponse Error LookupRequest LookupOpen

@@ -51,6 +51,7 @@ fn busy(rng: &mut StdRng) -> (Ledger, Vec<(u64, usize, Answered)>) {
             projection: Arc::new(projection),
             row_addrs: (0..rows as u64).collect(),
             rerank: None,
+            predicate: None,
             context: deadline.into(),
             asked: Instant::now(),
             _place: QueuePlace::take(

@@ -19,6 +19,7 @@ pub(super) struct Job {
     pub projection: Arc<ProjectionKey>,
     pub row_addrs: Vec<u64>,
     pub rerank: Option<wire::fetch::Rerank>,
+    pub predicate: Option<wire::fetch::Predicate>,
     pub context: FetchContext,
     /// When the batch was handed to the stream.
     pub asked: Instant,

@@ -285,7 +285,7 @@ impl Ledger {
             let flow = job.context.flow;
             self.credits.take(job.row_addrs.len(), flow, now);
             let without_credit = self.end_wait(shortage, job.asked, now);
-            let Job { id, row_addrs, rerank, context, asked, answer, .. } = job;
+            let Job { id, row_addrs, rerank, predicate, context, asked, answer, .. } = job;
             let timeout_us = (context.deadline - now).as_micros().clamp(1, u64::MAX as u128) as u64;
             let (rows, answer) = (row_addrs.len(), Some(answer));
             let sent = now;
@@ -307,6 +307,7 @@ impl Ledger {
                 traceparent,
                 flow: flow.id(),
                 weight: flow.weight(),
+                predicate,
             };
             bytes += batch.encoded_len();
             batches.push(batch);

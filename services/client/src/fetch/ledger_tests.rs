@@ -46,6 +46,7 @@ fn fetch_with(
         projection,
         row_addrs,
         rerank,
+        predicate: None,
         context,
         asked: now,
         _place: place,

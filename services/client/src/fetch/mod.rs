@@ -54,4 +54,4 @@ pub use scheduler::{Flow, Priority};
 pub use state::Counters;
 pub use tokio::time::Instant;
 pub use unary::WarmStream;
-pub use wire::fetch::StageTimes;
+pub use wire::fetch::{Predicate, StageTimes};

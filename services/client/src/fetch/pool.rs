@@ -13,7 +13,7 @@ use futures::future::{BoxFuture, FutureExt, try_join_all};
 use moka::future::Cache;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
-use wire::fetch::{DescribeResponse, WarmRequest};
+use wire::fetch::{DescribeResponse, Predicate, WarmRequest};
 use wire::{Fault, Reason};
 
 use super::backoff::Backoff;
@@ -64,6 +64,7 @@ struct Ask<'a> {
     projection: &'a Projection,
     addrs: &'a [RowAddr],
     rerank: Option<&'a Rerank>,
+    predicate: Option<&'a Predicate>,
     context: FetchContext,
 }
 
@@ -217,14 +218,33 @@ impl FetchClient {
         rerank: Option<Rerank>,
         context: impl Into<FetchContext>,
     ) -> Result<Reply, Fault> {
-        if addrs.is_empty() {
+        let (rerank, context) = (rerank.as_ref(), context.into());
+        self.fetch_all(Ask { projection, addrs: &addrs, rerank, predicate: None, context }).await
+    }
+
+    /// Has the node evaluate `predicate` for rows. The columns of `projection` are those that the predicate is about. A
+    /// node that does not know predicates returns the rows instead.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub async fn check(
+        &self,
+        projection: &Projection,
+        addrs: &[RowAddr],
+        predicate: &Predicate,
+        context: impl Into<FetchContext>,
+    ) -> Result<Reply, Fault> {
+        let (predicate, context) = (Some(predicate), context.into());
+        self.fetch_all(Ask { projection, addrs, rerank: None, predicate, context }).await
+    }
+
+    async fn fetch_all(&self, ask: Ask<'_>) -> Result<Reply, Fault> {
+        if ask.addrs.is_empty() {
             let message = "the batch is empty; give at least one row address";
             return Err(Fault::new(Reason::BadArgument, message));
         }
-        let context = context.into();
-        let rows_max = self.batch_rows_max(context.deadline).await?;
-        let ask = Ask { projection, addrs: &addrs, rerank: rerank.as_ref(), context };
-        self.fetch_in_parts(&ask, split(addrs.len(), rows_max)).await
+        let rows_max = self.batch_rows_max(ask.context.deadline).await?;
+        self.fetch_in_parts(&ask, split(ask.addrs.len(), rows_max)).await
     }
 
     async fn fetch_in_parts(
@@ -289,6 +309,7 @@ impl FetchClient {
             projection: Arc::clone(&ask.projection.key),
             row_addrs: ask.addrs.iter().map(|addr| addr.to_u64()).collect(),
             rerank: ask.rerank.map(Rerank::to_wire),
+            predicate: ask.predicate.cloned(),
             context: ask.context,
             asked: Instant::now(),
             _place: place,

@@ -18,7 +18,7 @@ pub(super) struct RawReply {
 /// The reply to a fetch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// The rows, or the nearest of them.
+    /// The rows, the nearest of them, or which of them pass.
     pub outcome: Outcome,
     /// Positions, ascending, of addresses that have no row in this version.
     pub missing: Vec<u32>,
@@ -67,13 +67,15 @@ pub struct TripTimeline {
     pub answered: Instant,
 }
 
-/// Rows, or the nearest of them.
+/// Rows, the nearest of them, or which of them pass.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Without a rerank: the rows that were found, in the order of the requested addresses.
     Rows(RecordBatch),
     /// With a rerank: the nearest rows and their exact distances, nearest first, ties by address.
     Neighbors(Vec<(RowAddr, f32)>),
+    /// With a predicate: the positions of the rows that pass, ascending.
+    Passing(Vec<u32>),
 }
 
 impl Reply {
@@ -88,7 +90,7 @@ impl Reply {
     pub fn into_rows(self) -> Result<RecordBatch, Fault> {
         match self.outcome {
             Outcome::Rows(rows) => Ok(rows),
-            Outcome::Neighbors(_) => Err(damaged("it holds neighbours where rows were wanted")),
+            _ => Err(damaged("it holds no rows where rows were wanted")),
         }
     }
 
@@ -96,7 +98,7 @@ impl Reply {
     pub fn into_neighbors(self) -> Result<Vec<(RowAddr, f32)>, Fault> {
         match self.outcome {
             Outcome::Neighbors(neighbors) => Ok(neighbors),
-            Outcome::Rows(_) => Err(damaged("it holds rows where neighbours were wanted")),
+            _ => Err(damaged("it holds no neighbours where neighbours were wanted")),
         }
     }
 
@@ -124,6 +126,15 @@ impl Reply {
                 }
                 let addrs = near.row_addrs.into_iter().map(RowAddr::from_u64);
                 Outcome::Neighbors(addrs.zip(near.distances).collect())
+            }
+            Some(WireOutcome::Passing(passing)) => {
+                if passing.rows.last().is_some_and(|&at| at as usize >= rows) {
+                    return Err(damaged("a passing row lies outside the batch"));
+                }
+                if !passing.rows.is_sorted_by(|a, b| a < b) {
+                    return Err(damaged("its passing rows are not in order"));
+                }
+                Outcome::Passing(passing.rows)
             }
             None => return Err(damaged("it is empty")),
         };

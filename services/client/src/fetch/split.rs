@@ -16,17 +16,29 @@ pub(super) fn split(rows: usize, rows_max: usize) -> Vec<Range<usize>> {
 }
 
 /// Joins the replies of `parts`, whose ranges are contiguous and begin at 0. `k` is the number of rows that a rerank
-/// requested.
+/// requested. Parts that a predicate was evaluated for are joined to positions in the whole.
 pub(super) fn join(parts: Vec<(Range<usize>, Reply)>, k: Option<u32>) -> Result<Reply, Fault> {
     let (mut missing, mut trips) = (Vec::new(), Vec::with_capacity(parts.len()));
     let (mut batches, mut near): (Vec<RecordBatch>, Vec<(RowAddr, f32)>) = Default::default();
+    let mut passing: Option<Vec<u32>> = None;
     for (range, reply) in parts {
         missing.extend(reply.missing.into_iter().map(|at| at + range.start as u32));
         trips.extend_from_slice(reply.trips.as_slice());
         match reply.outcome {
             Outcome::Rows(batch) => batches.push(batch),
             Outcome::Neighbors(neighbors) => near.extend(neighbors),
+            Outcome::Passing(rows) => {
+                let rows = rows.into_iter().map(|at| at + range.start as u32);
+                passing.get_or_insert_default().extend(rows);
+            }
         }
+    }
+    if let Some(passing) = passing {
+        if !batches.is_empty() {
+            return Err(damaged("it holds rows beside those that pass"));
+        }
+        let outcome = Outcome::Passing(passing);
+        return Ok(Reply { outcome, missing, trips: Trips::Several(trips) });
     }
     let outcome = match k {
         Some(k) => {
@@ -104,6 +116,25 @@ mod tests {
         let parts = vec![(0..3, near(&[(9, 0.5), (4, 1.0)])), (3..5, near(&[(3, 1.0), (1, 2.0)]))];
         let joined = join(parts, Some(3)).unwrap();
         assert_eq!(joined.outcome, near(&[(9, 0.5), (3, 1.0), (4, 1.0)]).outcome);
+    }
+
+    #[test]
+    fn positions_of_rows_that_pass_are_those_in_the_whole() {
+        let passing = |rows: &[u32], missing: &[u32]| Reply {
+            outcome: Outcome::Passing(rows.to_vec()),
+            missing: missing.to_vec(),
+            trips: Trips::One(trip(StageTimes::default())),
+        };
+        let parts = vec![
+            (0..3, passing(&[0, 2], &[1])),
+            (3..5, passing(&[], &[0])),
+            (5..6, passing(&[0], &[])),
+        ];
+        let joined = join(parts, None).unwrap();
+        assert_eq!((joined.outcome, joined.missing), (Outcome::Passing(vec![0, 2, 5]), vec![1, 3]));
+        // A node that was replaced by an older one meanwhile answers with rows.
+        let parts = vec![(0..3, passing(&[0], &[])), (3..4, rows(&[1], &[], 0))];
+        assert!(join(parts, None).is_err());
     }
 
     #[test]

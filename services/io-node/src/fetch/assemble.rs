@@ -9,8 +9,11 @@
 //! copied. But all rows of the batch are copied before they are scored if one of them is longer than a read, or comes
 //! from a chunk or image that is not in [`Form::Plain`]. That is a chunk or image in which a vector has a null element,
 //! or in which a vector is null and vectors have fewer than 64 bytes.
+//!
+//! If the caller asks which rows pass a predicate, the predicate is evaluated over the columns.
 
 use address::SECTOR_BYTES;
+use arrow_array::make_array;
 use arrow_data::ArrayData;
 use pack::{Assembler, Extent, ExtentIndex, Form, PackError, SectorSpan};
 use traffic::NoRoom;
@@ -153,6 +156,8 @@ pub enum Assembled {
     Columns(Vec<ArrayData>),
     /// The nearest rows, nearest first: their positions among the requested rows that exist, and their distances.
     Nearest(Vec<(usize, f32)>),
+    /// The positions, ascending, of the rows that pass the request's predicate.
+    Passing(Vec<u32>),
 }
 
 /// Returns the content of the reply to a request whose rows have all arrived.
@@ -174,6 +179,10 @@ pub fn finish(request: &mut Request) -> Result<Assembled, NodeError> {
         }
         None => Vec::new(),
     };
+    if let Some(predicate) = &request.predicate {
+        let columns: Vec<_> = columns.into_iter().map(make_array).collect();
+        return Ok(Assembled::Passing(predicate.passing(&columns).map_err(NodeError::Predicate)?));
+    }
     Ok(match &request.rerank {
         Some(by) => Assembled::Nearest(score_columns(by, &columns)),
         None => Assembled::Columns(columns),

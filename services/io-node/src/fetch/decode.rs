@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use address::RowAddr;
 use distance::{Metric, Query};
+use predicate::{Evaluator, PredicateError, Step};
 use scheduler::Flow;
 use tokio::time::Instant;
-use wire::fetch::{Batch, Rerank};
+use wire::fetch::{Batch, Predicate, PredicateOp, PredicateStep, Rerank};
 use wire::{DEADLINE_MAX, Fault, ParentSpan, Reason};
 
 use super::Core;
@@ -54,7 +55,13 @@ pub fn decode(
     let deadline = deadline(arrived, batch.timeout_us);
     let flow = Flow::new(batch.flow, batch.weight);
     admit(core, batch.row_addrs.len(), (flow, priority), arrived, deadline)?;
+    if batch.rerank.is_some() && batch.predicate.is_some() {
+        let what = "the batch has a rerank and a predicate; send two batches";
+        return Err(Fault::new(Reason::BadArgument, what));
+    }
     let rerank = batch.rerank.map(|rerank| decode_rerank(&projection, rerank)).transpose()?;
+    let predicate = batch.predicate.map(|predicate| decode_predicate(&projection, predicate));
+    let predicate = predicate.transpose()?;
     let missing = missing(&projection.table, &batch.row_addrs);
     let present = (!missing.is_empty()).then(|| {
         let all = 0..batch.row_addrs.len() as u32;
@@ -69,6 +76,7 @@ pub fn decode(
         present,
         missing,
         rerank,
+        predicate,
         priority,
         flow,
         span: ParentSpan::parse(&batch.traceparent).map(|parent| core.node.tracer.admit(parent)),
@@ -145,6 +153,36 @@ fn decode_rerank(projection: &Projection, rerank: Rerank) -> Result<RerankBy, Fa
     }
     let query = QueryVector::new(Query::new(values, metric), vector.element);
     Ok(RerankBy { query, k: rerank.k as usize })
+}
+
+/// Checks a predicate against the columns of its projection.
+fn decode_predicate(projection: &Projection, predicate: Predicate) -> Result<Evaluator, Fault> {
+    let bad = |error: PredicateError| Fault::new(Reason::BadArgument, error.to_string());
+    let steps = predicate.steps.into_iter().enumerate().map(
+        |(at, PredicateStep { op, column, values })| {
+            let column = column as usize;
+            let only = || match values.as_slice() {
+                [value] => Ok(value.clone()),
+                _ => Err(bad(PredicateError::WrongValues { step: at, values: values.len() })),
+            };
+            Ok(match PredicateOp::try_from(op) {
+                Ok(PredicateOp::In) => Step::In { column, values },
+                Ok(PredicateOp::Less) => Step::Less { column, value: only()? },
+                Ok(PredicateOp::Greater) => Step::Greater { column, value: only()? },
+                Ok(PredicateOp::IsNull) => Step::IsNull { column },
+                Ok(PredicateOp::Not) => Step::Not,
+                Ok(PredicateOp::And) => Step::And,
+                Ok(PredicateOp::Or) => Step::Or,
+                Ok(PredicateOp::Unspecified) | Err(_) => {
+                    let what = format!("operation {op} in step {at} of the predicate is unknown");
+                    return Err(Fault::new(Reason::BadArgument, what));
+                }
+            })
+        },
+    );
+    let steps = steps.collect::<Result<Vec<_>, _>>()?;
+    let types: Vec<_> = projection.schema.fields().iter().map(|field| field.data_type()).collect();
+    Evaluator::new(&steps, &types).map_err(bad)
 }
 
 #[cfg(test)]

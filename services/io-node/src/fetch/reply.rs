@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 use wire::fetch::fetch_response::Kind;
 use wire::fetch::reply::Outcome;
-use wire::fetch::{Error, Neighbors, Reply};
+use wire::fetch::{Error, Neighbors, Passing, Reply};
 use wire::{ArrowBatch, Fault, Reason};
 
 use super::assemble::{Assembled, finish};
@@ -107,6 +107,14 @@ fn outcome(request: &mut Request) -> Result<Outcome, Fault> {
             row_addrs: nearest.iter().map(|&(position, _)| request.addr(position)).collect(),
             distances: nearest.iter().map(|&(_, distance)| distance).collect(),
         })),
+        Assembled::Passing(mut rows) => {
+            // The columns are not sent.
+            request.reply_held = None;
+            if let Some(present) = &request.present {
+                rows.iter_mut().for_each(|row| *row = present[*row as usize]);
+            }
+            Ok(Outcome::Passing(Passing { rows }))
+        }
     }
 }
 
@@ -115,6 +123,7 @@ fn size(outcome: &Outcome, rows: usize) -> (usize, usize) {
     match outcome {
         Outcome::Rows(batch) => (rows, batch.bytes()),
         Outcome::Neighbors(near) => (near.row_addrs.len(), near.row_addrs.len() * NEIGHBOR_BYTES),
+        Outcome::Passing(passing) => (passing.rows.len(), passing.rows.len() * size_of::<u32>()),
         Outcome::Error(_) => (0, 0),
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use pack::Assembler;
+use predicate::Evaluator;
 use scheduler::Flow;
 use tokio::time::Instant;
 use wire::ParentSpan;
@@ -51,6 +52,8 @@ pub struct Request {
     pub missing: Vec<u32>,
     /// The query to score the rows by, if distances are requested instead of rows.
     pub rerank: Option<RerankBy>,
+    /// The predicate to evaluate for the rows, if the caller asks which of them pass.
+    pub predicate: Option<Evaluator>,
     /// The priority of the batch's waiting pieces.
     pub priority: Priority,
     /// The flow that the batch belongs to.

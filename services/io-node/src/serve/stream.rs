@@ -13,7 +13,7 @@ use tonic::{Status, Streaming};
 use traffic::Arriving;
 use wire::fetch::fetch_request::Kind as Asked;
 use wire::fetch::fetch_response::Kind as Answer;
-use wire::fetch::{Batch, FetchRequest, Open, Opened, Retire, Welcome};
+use wire::fetch::{Batch, FetchRequest, Open, Opened, PredicateStep, Retire, Welcome};
 use wire::{Fault, Reason, schema_to_bytes};
 
 use super::reply_body::ReplyBody;
@@ -24,8 +24,8 @@ use crate::shard::mailbox::{Message, Opening};
 use crate::shard::{HeldBytes, SessionNo};
 use crate::table::{OpenTable, Projection, Registry, label};
 
-/// The revision of the protocol within v1.
-const REVISION: u32 = 1;
+/// The revision of the protocol within v1. Revision 2 has predicates.
+const REVISION: u32 = 2;
 
 /// Bytes that a row of a batch holds from its arrival to its reply: for its address, and for one source and one waiting
 /// piece. The sources of further parts, and the further pieces of wide rows, are not counted.
@@ -280,6 +280,10 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
                     // The vector is a slice of the received message, and would keep the whole message in memory.
                     rerank.vector = Bytes::copy_from_slice(&rerank.vector);
                 }
+                if let Some(predicate) = &mut batch.predicate {
+                    let values = predicate.steps.iter_mut().flat_map(|step| &mut step.values);
+                    values.for_each(|value| *value = Bytes::copy_from_slice(value));
+                }
                 waiting.push((batch, held));
                 return Ok(());
             }
@@ -303,8 +307,13 @@ fn take_batch(core: &Core, no: SessionNo, mut batch: Batch) -> Result<(), Fault>
 /// Returns the bytes that a batch holds from its arrival to its reply.
 fn batch_bytes(batch: &Batch) -> u64 {
     let vector = batch.rerank.as_ref().map_or(0, |rerank| rerank.vector.len());
+    let steps = batch.predicate.as_ref().map_or(&[][..], |predicate| &predicate.steps);
+    let values = |step: &PredicateStep| -> usize {
+        step.values.iter().map(|value| size_of::<Bytes>() + value.len()).sum()
+    };
+    let predicate: usize = steps.iter().map(|step| size_of::<PredicateStep>() + values(step)).sum();
     let rows = batch.row_addrs.len() as u64 * BATCH_ROW_BYTES;
-    reply::BATCH_BYTES + rows + (vector + batch.traceparent.len()) as u64
+    reply::BATCH_BYTES + rows + (vector + predicate + batch.traceparent.len()) as u64
 }
 
 /// Opens a projection in the background. The outcome arrives in the core's mailbox.
@@ -451,7 +460,7 @@ fn brief(mut fault: Fault) -> Fault {
 
 #[cfg(test)]
 mod tests {
-    use wire::fetch::Rerank;
+    use wire::fetch::{Predicate, Rerank};
 
     use super::*;
 
@@ -466,6 +475,13 @@ mod tests {
         };
         assert_eq!(batch_bytes(&batch), (1 << 10) + 10 * 64 + (1 << 20) + 1000);
         assert_eq!(batch_bytes(&Batch::default()), 1 << 10);
+        let step = PredicateStep { values: vec![vec![0; 100].into()], ..PredicateStep::default() };
+        let predicate = Some(Predicate { steps: vec![step; 3] });
+        let bytes = size_of::<PredicateStep>() + size_of::<Bytes>() + 100;
+        assert_eq!(
+            batch_bytes(&Batch { predicate, ..Batch::default() }),
+            (1 << 10) + 3 * bytes as u64
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Keeps the allow-lists of all tables, within a bound of memory.
+//! Keeps the allow-lists of all tables, and what is known of filters without a list, within a bound of memory.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use tables::CacheUse;
 use tokio::sync::OnceCell;
 
 use super::allow_list::AllowList;
+use super::checked_filter::CheckedFilter;
 use crate::error::Result;
 
 /// A list that no search has used for this long is dropped. Soon after a newer version of a table is open, hardly any
@@ -22,8 +23,16 @@ const ENTRY_BYTES: usize = 256;
 /// The number of an open table (`Table::open_id`), and a filter's text.
 type Key = (u64, Arc<str>);
 
-/// Empty until the list has been made. So concurrent searches with the same filter make it once.
-type Slot = Arc<OnceCell<Arc<AllowList>>>;
+/// What is known of a filter. Each cell is empty until a search has needed its value, and concurrent searches make the
+/// value once.
+#[derive(Default)]
+struct Known {
+    list: OnceCell<Arc<AllowList>>,
+    /// The filter in the form in which it is evaluated for single rows; `None` if it has none.
+    checked: OnceCell<Option<Arc<CheckedFilter>>>,
+}
+
+type Slot = Arc<Known>;
 
 /// The allow-lists of all tables. Those that were used least are dropped first.
 pub(crate) struct AllowLists {
@@ -37,8 +46,9 @@ impl AllowLists {
     /// Creates a cache without lists. Uses neither disk nor network.
     pub fn new(bytes_max: u64) -> Self {
         let bytes = |(_, filter): &Key, slot: &Slot| {
-            let list = slot.get().map_or(0, |list| list.bytes());
-            u32::try_from(ENTRY_BYTES + filter.len() + list).unwrap_or(u32::MAX)
+            let list = slot.list.get().map_or(0, |list| list.bytes());
+            let checked = slot.checked.get().and_then(Option::as_ref).map_or(0, |it| it.bytes());
+            u32::try_from(ENTRY_BYTES + filter.len() + list + checked).unwrap_or(u32::MAX)
         };
         let lists =
             Cache::builder().max_capacity(bytes_max).weigher(bytes).time_to_idle(IDLE).build();
@@ -47,7 +57,7 @@ impl AllowLists {
 
     /// Returns the list of `filter` if it is kept.
     pub fn get(&self, table: u64, filter: &str) -> Option<Arc<AllowList>> {
-        let list = self.lists.get(&(table, filter.into()))?.get().cloned();
+        let list = self.lists.get(&(table, filter.into()))?.list.get().cloned();
         self.hits.fetch_add(u64::from(list.is_some()), Relaxed);
         list
     }
@@ -71,7 +81,7 @@ impl AllowLists {
             self.misses.fetch_add(1, Relaxed);
             make.await.map_err(Some)?.map(Arc::new).ok_or(None)
         };
-        match slot.get_or_try_init(make).await.cloned() {
+        match slot.list.get_or_try_init(make).await.cloned() {
             Ok(list) => {
                 match list.bytes() as u64 > self.bytes_max {
                     true => self.lists.invalidate(&key),
@@ -83,6 +93,34 @@ impl AllowLists {
             Err(None) => Ok(None),
             Err(Some(error)) => Err(error),
         }
+    }
+
+    /// Returns whether the list of `filter` is kept.
+    pub fn knows(&self, table: u64, filter: &str) -> bool {
+        let slot = self.lists.get(&(table, filter.into()));
+        slot.is_some_and(|slot| slot.list.get().is_some())
+    }
+
+    /// Returns `filter` in the form in which it is evaluated for single rows. Makes it with `make` if it is not kept.
+    /// Returns `None` if `make` does.
+    ///
+    /// Errors: those of `make`.
+    pub async fn checked(
+        &self,
+        table: u64,
+        filter: &str,
+        make: impl Future<Output = Result<Option<CheckedFilter>>>,
+    ) -> Result<Option<Arc<CheckedFilter>>> {
+        let key = (table, Arc::from(filter));
+        let slot = self.lists.get_with_by_ref(&key, Slot::default);
+        let is_known = slot.checked.initialized();
+        let make = || async { Ok(make.await?.map(Arc::new)) };
+        let checked = slot.checked.get_or_try_init(make).await?.clone();
+        if !is_known {
+            // Inserted again, so that the filter counts towards the bound.
+            self.lists.insert(key, slot);
+        }
+        Ok(checked)
     }
 
     /// Counts the memory of a list anew. The memory grows when an index selects rows by the list.

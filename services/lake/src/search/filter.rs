@@ -5,6 +5,7 @@ mod example;
 mod functions;
 mod group;
 mod limits;
+mod predicate;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -22,6 +23,7 @@ use lance::dataset::scanner::{ColumnOrdering, Scanner};
 
 use self::example::EXAMPLE;
 pub(super) use self::functions::may_read_clock;
+pub(super) use self::predicate::predicate_of;
 pub(super) use self::tokens::check as check_tokens;
 use super::allow_list::Allowed;
 use super::hit::{addresses, only_addresses};

@@ -7,6 +7,8 @@
 
 mod allow_list;
 mod allow_lists;
+mod candidates;
+mod checked_filter;
 mod coverage;
 mod direct;
 mod expressions;
@@ -32,9 +34,11 @@ mod text_limits;
 mod text_resolve;
 mod text_type;
 mod vector;
+mod widening;
 
 pub use allow_list::Allowed;
 pub(crate) use allow_lists::AllowLists;
+pub use candidates::{CandidateSearch, Candidates};
 pub(crate) use direct::DirectIndexes;
 pub use expressions::Expression;
 pub use filter::{FilterHits, OrderBy};
@@ -50,3 +54,4 @@ pub use text_expr::{
 pub use text_limits::BadText;
 pub(crate) use text_type::can_be_searched;
 pub use vector::{DirectSearch, VectorQuery, VectorRoute};
+pub use widening::Widened;

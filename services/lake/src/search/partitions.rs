@@ -89,6 +89,11 @@ impl Partitions {
         self.segments.len()
     }
 
+    /// The number of rows that the segments hold.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
     /// The live rows that no segment covers, ascending.
     pub fn fresh(&self) -> &Arc<[RowAddr]> {
         &self.fresh
@@ -332,7 +337,7 @@ fn until_enough(rows: f64, k: usize, index_rows: f64) -> f64 {
 }
 
 /// Returns the number of partitions to search in all, if `found` rows of `wanted` were found in the first `probed`.
-fn further_probes(probed: usize, found: usize, wanted: usize) -> usize {
+pub(super) fn further_probes(probed: usize, found: usize, wanted: usize) -> usize {
     let enough = probed.saturating_mul(wanted) / found.max(1);
     (enough + enough / 4).clamp(probed.saturating_mul(2), probed.saturating_mul(16))
 }

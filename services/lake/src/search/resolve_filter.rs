@@ -40,15 +40,24 @@ const SCANNED_ROWS_MAX: u64 = 50_000;
 /// `table.rs` has the same value for the same reason.
 const FRAGMENTS_LOADING_MAX: usize = 16;
 
+/// How much of a filter scalar indexes answer.
+pub(super) enum ByIndexes {
+    /// All of it.
+    Whole(IndexPlan),
+    /// A part: the rows that they find have to be read.
+    Part,
+    None,
+}
+
 /// A plan by which scalar indexes answer a filter.
-struct IndexPlan {
+pub(super) struct IndexPlan {
     query: ScalarIndexExpr,
     /// The fragments that the indexes cover.
     covered: RoaringBitmap,
     /// The other fragments, which are scanned.
     scanned: Vec<Fragment>,
     /// The number of live rows in `scanned`.
-    scanned_rows: u64,
+    pub scanned_rows: u64,
 }
 
 impl Table {
@@ -84,7 +93,7 @@ impl Table {
         let make = async {
             let list = |ids, by_index| AllowList::new(ids, by_index, self.schema().fields().len());
             let ids = match self.plan_by_indexes(&expr).await? {
-                Some(plan) if may_scan || plan.scanned_rows <= SCANNED_ROWS_MAX => {
+                ByIndexes::Whole(plan) if may_scan || plan.scanned_rows <= SCANNED_ROWS_MAX => {
                     self.allowed_by_indexes(&expr, plan).await?
                 }
                 _ => None,
@@ -99,29 +108,32 @@ impl Table {
         self.on_own_runtime(make).await
     }
 
-    /// Returns how scalar indexes answer `expr`, or `None` if they do not answer all of it.
-    async fn plan_by_indexes(&self, expr: &Expr) -> lance::Result<Option<IndexPlan>> {
+    /// Returns how scalar indexes answer `expr`.
+    pub(super) async fn plan_by_indexes(&self, expr: &Expr) -> lance::Result<ByIndexes> {
         let dataset = self.dataset();
         let fragments = dataset.fragments();
         let has_counts = fragments.iter().all(|fragment| fragment.physical_rows.is_some());
         if !has_counts || check_fragments(dataset).await?.is_err() {
-            return Ok(None);
+            return Ok(ByIndexes::None);
         }
         let planner = Planner::new(Arc::new(dataset.schema().into()));
         let indexes = dataset.scalar_index_info().await?;
         // The scanner has columns that the schema lacks, such as `_rowid`. It plans filters on them.
         let Ok(plan) = planner.create_filter_plan(expr.clone(), &indexes, true) else {
-            return Ok(None);
+            return Ok(ByIndexes::None);
         };
         let is_exact = plan.is_exact_index_search();
-        let query = plan.index_query.filter(|_| is_exact).map(ScalarIndexExpr::optimize);
-        let Some(query) = query else { return Ok(None) };
+        let query = match plan.index_query.map(ScalarIndexExpr::optimize) {
+            Some(query) if is_exact => query,
+            Some(_) => return Ok(ByIndexes::Part),
+            None => return Ok(ByIndexes::None),
+        };
         let covered = ScalarIndexExec::fragments_covered_by_index_query(&query, dataset).await?;
         let is_covered = |fragment: &Fragment| covered.contains(fragment.id as u32);
         let (covered, scanned): (Vec<_>, Vec<_>) = fragments.iter().cloned().partition(is_covered);
         let covered = covered.iter().map(|fragment| fragment.id as u32).collect();
         let scanned_rows = self.live_rows_of(scanned.iter().map(|fragment| fragment.id as u32));
-        Ok(Some(IndexPlan { query, covered, scanned, scanned_rows }))
+        Ok(ByIndexes::Whole(IndexPlan { query, covered, scanned, scanned_rows }))
     }
 
     /// Returns the rows that pass, or `None` if the indexes' answer turns out to be inexact.

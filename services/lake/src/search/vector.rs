@@ -14,6 +14,7 @@ use futures::future::{BoxFuture, ready};
 use lance_core::datatypes::format_field_path;
 
 use super::allow_list::{AllowList, Allowed};
+use super::candidates::{CandidateSearch, Candidates};
 use super::filter::may_read_clock;
 use super::hit::{DISTANCE, DistanceHit, addresses, f32_column, only_addresses};
 use super::open_partitions::open_partitions;
@@ -48,6 +49,8 @@ pub struct VectorQuery {
     pub indexed_only: bool,
     /// If set, the vector is compared with every row by this metric, without the index.
     pub exact: Option<Metric>,
+    /// Whether the caller can compare candidates with the filter ([`VectorRoute::Candidates`]).
+    pub checks_candidates: bool,
 }
 
 impl VectorQuery {
@@ -66,6 +69,9 @@ impl VectorQuery {
 pub enum VectorRoute<'a> {
     /// The search reads the index's partitions, without a plan.
     Direct(DirectSearch<'a>),
+    /// The search returns candidates ([`Table::candidates`]), which the caller compares with the filter. Only
+    /// [`Table::open_search`] chooses this way.
+    Candidates(Box<CandidateSearch>),
     /// Lance's scanner plans the search ([`Table::planned_search`]), for this reason.
     Planned(PlanReason),
 }
@@ -148,6 +154,14 @@ impl Table {
         };
         let list = match &query.filter {
             Some(filter) => {
+                if query.checks_candidates {
+                    let wanted = (query.k, query.nprobes.unwrap_or_default());
+                    let search =
+                        self.candidate_search(filter, partitions, wanted, query.indexed_only);
+                    if let Some(search) = search.await? {
+                        return Ok(VectorRoute::Candidates(Box::new(search)));
+                    }
+                }
                 let list = self.allow_list(filter).await?;
                 self.select(partitions, &column, &list).await?;
                 self.allow_lists().weigh(self.open_id(), filter);
@@ -177,6 +191,25 @@ impl Table {
             Some(None) => Ok(VectorRoute::Planned(PlanReason::Unopened)),
             list => self.route(query, &column, vector, partitions, list.flatten().as_ref()),
         }
+    }
+
+    /// Returns the nearest rows, of which it is not known whether they pass the query's filter.
+    ///
+    /// Errors: as `search_vector`.
+    pub async fn candidates(
+        &self,
+        query: &VectorQuery,
+        search: &CandidateSearch,
+    ) -> Result<Candidates> {
+        let (column, vector) = self.check_vector_query(query).await?;
+        let Ok(partitions) = self.open_partitions(&column).await? else {
+            // Unreachable: the search was made from open partitions.
+            return Ok(Candidates { hits: Vec::new(), partitions: 0 });
+        };
+        let (depth, probes) = search.extent();
+        let hits = partitions.search(vector, depth, query.distances, probes, None);
+        let hits = self.caught(hits).boxed().await?;
+        Ok(Candidates { hits, partitions: partitions.partitions(probes.nprobes) })
     }
 
     /// Returns [`PlanReason::Nested`] if `column` is nested, because the index of a nested column is not searched

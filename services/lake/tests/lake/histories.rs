@@ -193,6 +193,7 @@ async fn compare(
         let search = match table.open_search(&query).await.unwrap() {
             VectorRoute::Direct(search) => search,
             VectorRoute::Planned(reason) => return Err(reason),
+            VectorRoute::Candidates(_) => panic!("{context}: there is no filter"),
         };
         seen = (search.segments, search.to_score.len());
         // A segment of few rows has fewer partitions.
@@ -337,7 +338,7 @@ async fn a_search_that_needs_a_plan_has_a_reason() {
         async move {
             let table = lake().open(&uri).await.unwrap();
             match table.open_search(&query).await.unwrap() {
-                VectorRoute::Direct(_) => None,
+                VectorRoute::Direct(_) | VectorRoute::Candidates(_) => None,
                 VectorRoute::Planned(reason) => Some(reason),
             }
         }

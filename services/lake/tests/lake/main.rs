@@ -3,6 +3,7 @@
 mod fixture;
 
 mod blobs;
+mod candidates;
 mod damaged;
 mod deep_filters;
 mod fences;
@@ -18,6 +19,7 @@ mod key_texts;
 mod keys;
 mod live_rows;
 mod lookups;
+mod predicates;
 mod rows;
 mod stores;
 mod tables;

@@ -20,6 +20,8 @@ pub struct Cost {
     pub times: StageTimes,
     /// Number of rows that this query node read from the table.
     pub fallback_rows: usize,
+    /// Number of rows that pass a filter, if one was evaluated.
+    pub passed: Option<usize>,
     /// The slowest I/O node, and the times of its stages.
     pub slowest: Option<(Arc<str>, StageTimes)>,
     slowest_took: Duration,
@@ -46,7 +48,10 @@ impl Cost {
                 detail += &format!(", {} from the table by {whose}", counted(count, "row"));
             }
         }
-        detail
+        match self.passed {
+            Some(passed) => format!("{passed} pass; {detail}"),
+            None => detail,
+        }
     }
 
     /// Records for the trace that planning began at `began` and has ended now, with `slices` slices.

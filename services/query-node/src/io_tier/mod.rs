@@ -4,10 +4,10 @@
 //! nodes.rs   the list of I/O nodes and their health (ejection.rs), shared by all cores
 //!    └─► routes.rs   one core's routes: the owner of a chunk, and a client of each node (node.rs)
 //!
-//! fetch.rs, rerank.rs ─► slices.rs ─► plan.rs: the rows of each owner
+//! fetch.rs, rerank.rs, filter.rs ─► slices.rs ─► plan.rs: the rows of each owner
 //!        │                  ▲ one slice per owner
 //!        ├─► slice_fetch.rs ┴─► I/O node ── fails (faults.rs) ──► table_rows.rs
-//!        └─► join.rs, score.rs: rows in the request's order, distances; cost.rs: what the fetch cost
+//!        └─► join.rs, score.rs, row_filter.rs: rows in the request's order, distances, rows that pass; cost.rs: what the fetch cost
 //!
 //! files.rs   index and deletion files, which Lance reads through the nodes
 //! owners.rs  the owners of a table's chunks, for Warm and Placement
@@ -21,6 +21,7 @@ mod ejection;
 mod faults;
 mod fetch;
 mod files;
+mod filter;
 mod join;
 mod node;
 mod nodes;
@@ -28,6 +29,7 @@ mod owners;
 mod plan;
 mod rerank;
 mod routes;
+mod row_filter;
 mod score;
 mod slice_fetch;
 mod slices;
@@ -36,10 +38,12 @@ mod table_rows;
 pub use cost::Cost;
 pub use fetch::{Fetched, fetch_rows};
 pub use files::{TierFiles, hash_of_file, placed};
+pub use filter::filter_rows;
 pub use join::present;
 pub use node::Node;
 pub use nodes::IoNodes;
 pub use owners::{add_chunk, all_runs, each_chunk, ranges_by_owner};
 pub use rerank::{Scoring, score_rows};
 pub use routes::{IoTier, Routes};
+pub use row_filter::RowFilter;
 pub use score::Vectors;

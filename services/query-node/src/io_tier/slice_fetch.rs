@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use address::RowAddr;
 use arrow_array::RecordBatch;
-use client::fetch::{Reply, Rerank, TableVersion};
+use client::fetch::{Outcome, Predicate, Reply, Rerank, TableVersion};
 use distance::Query;
 use futures::FutureExt;
 use telemetry::child_of;
@@ -21,6 +21,7 @@ use super::faults::table_may_answer;
 use super::node::Node;
 use super::plan::NodeSlice;
 use super::routes::Routes;
+use super::row_filter::RowFilter;
 use super::score::score_here;
 use super::table_rows::table_rows;
 use crate::admission::Ask;
@@ -54,7 +55,7 @@ pub struct SliceFetch<'a> {
 impl SliceFetch<'_> {
     /// Fetches the slice's rows.
     pub async fn rows(mut self) -> Result<SliceAnswer> {
-        let (rows, missing) = match self.ask_node().await? {
+        let (rows, missing) = match self.ask_node(None).await? {
             Some(reply) => {
                 let missing = reply.missing.clone();
                 (reply.into_rows()?, missing)
@@ -69,7 +70,7 @@ impl SliceFetch<'_> {
         mut self,
         query: &Query,
     ) -> Result<(NodeSlice, SliceSource, Vec<(RowAddr, f32)>)> {
-        let (rows, missing) = match self.ask_node().await? {
+        let (rows, missing) = match self.ask_node(None).await? {
             Some(reply) if self.rerank.is_some() => {
                 return Ok((self.slice, self.source, reply.into_neighbors()?));
             }
@@ -83,8 +84,28 @@ impl SliceFetch<'_> {
         Ok((self.slice, self.source, scored))
     }
 
+    /// Returns the positions, among the slice's rows, of those that pass `filter`.
+    pub async fn passing(
+        mut self,
+        filter: &RowFilter,
+    ) -> Result<(NodeSlice, SliceSource, Vec<u32>)> {
+        let (rows, missing) = match self.ask_node(Some(&filter.wire)).await? {
+            Some(Reply { outcome: Outcome::Passing(passing), .. }) => {
+                return Ok((self.slice, self.source, passing));
+            }
+            // A node that does not know predicates answers with the rows.
+            Some(reply) => {
+                let missing = reply.missing.clone();
+                (reply.into_rows()?, missing)
+            }
+            None => self.read_table().await?,
+        };
+        let passing = filter.passing(self.slice.addrs.len(), &missing, &rows)?;
+        Ok((self.slice, self.source, passing))
+    }
+
     /// Returns the I/O node's reply, or `None` if the table should answer instead.
-    async fn ask_node(&mut self) -> Result<Option<Reply>> {
+    async fn ask_node(&mut self, predicate: Option<&Predicate>) -> Result<Option<Reply>> {
         self.context.check("fetch")?;
         let Some(owner) = self.slice.owner else { return Ok(None) };
         let node = &self.routes.nodes()[owner];
@@ -93,7 +114,7 @@ impl SliceFetch<'_> {
         let is_traced = self.state.shared.tracer.is_on();
         // The call gets its own span only if spans are exported.
         let span = self.context.span.map(|span| if is_traced { child_of(span) } else { span });
-        let answer = self.ask(node, span).await;
+        let answer = self.ask(node, predicate, span).await;
         let took = began.elapsed();
         self.state.metrics.fetched(answer.as_ref().ok().map(|_| self.slice.addrs.len()), took);
         if let Some(span) = span.filter(|_| is_traced) {
@@ -131,10 +152,12 @@ impl SliceFetch<'_> {
         }
     }
 
-    /// Asks the I/O node for the slice's rows, or for their distances if there is a rerank.
+    /// Asks the I/O node for the slice's rows, for their distances if there is a rerank, or for those that pass the
+    /// predicate.
     async fn ask(
         &self,
         node: &Node,
+        predicate: Option<&Predicate>,
         span: Option<ParentSpan>,
     ) -> std::result::Result<Reply, Fault> {
         let client = &node.client;
@@ -142,6 +165,9 @@ impl SliceFetch<'_> {
         let (uri, version, identity) = (table.uri(), table.version(), self.open.identity.as_str());
         let table = TableVersion { uri, branch: self.open.branch(), version, identity };
         let projection = client.open(table, self.columns, context.deadline).await?;
+        if let Some(predicate) = predicate {
+            return client.check(&projection, &self.slice.addrs, predicate, context).await;
+        }
         let rerank = self.rerank.cloned();
         client.fetch(&projection, self.slice.addrs.clone(), rerank, context).await
     }

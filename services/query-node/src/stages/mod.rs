@@ -1,10 +1,11 @@
 //! The stages of a request, by the names that they have in metrics, traces and `explain` (`counters.rs`). `search.rs`,
 //! `get.rs` and `take.rs`, beside this folder, call them in the order in which data flows:
 //!
-//! validate → lookup → vector → search → rerank → rank → fetch → assemble → reply
+//! validate → lookup → vector → search → filter → rerank → rank → fetch → assemble → reply
 //!
-//! Rerank and fetch are in `io_tier/`, and vector is a fetch of one row. `find.rs`, beside this folder, alternates
-//! between lookup and fetch until each key has its row, or no candidates are left.
+//! Filter, rerank and fetch are in `io_tier/`, and vector is a fetch of one row. `find.rs`, beside this folder, alternates
+//! between lookup and fetch until each key has its row, or no candidates are left. `filtered.rs` alternates between search
+//! and filter until enough candidates pass.
 
 mod assemble;
 mod lookup;
@@ -17,7 +18,7 @@ pub use assemble::finish;
 pub use lookup::{Keys, Lookup, Presence};
 pub use rank::{fuse, rank};
 pub use reply::{arrow_batch, ipc_stream, json_lines};
-pub use search::{Hits, index_of, search, search_text};
+pub use search::{Hits, Unfiltered, index_of, search, search_further, search_text};
 pub use validate::{
     By, KEY_BYTES_MAX, NPROBES, Question, REFINE_FACTOR, VECTORS_MAX, check_vector,
     column_of_vectors, key_column, row_format, validate_keys, validate_search, validate_take,

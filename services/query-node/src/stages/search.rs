@@ -7,8 +7,9 @@ use arrow_schema::DataType;
 use client::fetch::Metric;
 use futures::FutureExt;
 use lake::{
-    Allowed, DirectSearch, DistanceHit, FilterHits, Metric as IndexMetric, OrderBy, PlanReason,
-    TextExpr, TextHits, TextQuery, VectorQuery, VectorRoute,
+    Allowed, CandidateSearch, Candidates, DirectSearch, DistanceHit, FilterHits,
+    Metric as IndexMetric, OrderBy, PlanReason, TextExpr, TextHits, TextQuery, VectorQuery,
+    VectorRoute,
 };
 use spelling::counted;
 
@@ -27,6 +28,9 @@ pub enum Path {
     Partitions { partitions: usize, segments: usize, allowed: Option<Allowed> },
     /// It read no index, because it costs less to score all rows that pass the filter.
     AllAllowed(Allowed),
+    /// It read this number of partitions like `Partitions`. The filter is evaluated for the candidates, because a scan for
+    /// the rows that pass would read `scan_rows` rows.
+    Candidates { partitions: usize, segments: usize, scan_rows: u64 },
     /// It searched a full-text index.
     TextIndex(Option<Allowed>),
     /// It searched by a filter alone. The rows that pass are known if scalar indexes answered the filter; otherwise Lance
@@ -39,7 +43,10 @@ pub enum Path {
 impl Path {
     fn via(self) -> SearchVia {
         match self {
-            Self::Partitions { .. } | Self::AllAllowed(_) | Self::TextIndex(_) => SearchVia::Index,
+            Self::Partitions { .. }
+            | Self::AllAllowed(_)
+            | Self::Candidates { .. }
+            | Self::TextIndex(_) => SearchVia::Index,
             Self::Filter(Some(_)) => SearchVia::Index,
             Self::Filter(None) | Self::Planned(_) => SearchVia::Scanner,
         }
@@ -47,7 +54,7 @@ impl Path {
 }
 
 /// The rows that a search found, best first, before any refinement.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Hits {
     /// Addresses with distances or scores (0 if the search gives neither).
     pub rows: Vec<(RowAddr, f32)>,
@@ -64,12 +71,29 @@ pub struct Hits {
     pub exhaustive: bool,
     /// The way in which the rows were found.
     pub path: Path,
+    /// How the search continues, if it is not known which of the rows pass the filter.
+    pub unfiltered: Option<Box<Unfiltered>>,
+}
+
+/// A vector search whose candidates are still to be compared with its filter.
+#[derive(Debug)]
+pub struct Unfiltered {
+    /// The search.
+    pub query: VectorQuery,
+    /// Its state.
+    pub search: CandidateSearch,
+    /// The kind of the index.
+    pub kind: IndexKind,
+    /// The metric by which rows can be scored exactly.
+    pub metric: Option<Metric>,
+    /// Whether all candidates are scored exactly.
+    pub is_refined: bool,
 }
 
 impl Hits {
     fn unrefined(rows: Vec<(RowAddr, f32)>, measure: Measure, path: Path) -> Self {
         let to_score = Arc::default();
-        Self { rows, to_score, measure, refine: None, exhaustive: false, path }
+        Self { rows, to_score, measure, refine: None, exhaustive: false, path, unfiltered: None }
     }
 
     /// Describes the result for `explain`, and the choice of the search's setting, if there was one.
@@ -83,6 +107,19 @@ impl Hits {
             None => "",
         };
         format!("{found}; {chosen}{claim}")
+    }
+
+    /// Names the partitions that were searched, and the rows that are candidates in addition.
+    fn index_detail(&self, partitions: usize, segments: usize) -> String {
+        let of_segments = match segments {
+            1 => String::new(),
+            _ => format!(" of {}", counted(segments, "segment")),
+        };
+        let fresh = match self.to_score.len() {
+            0 => String::new(),
+            rows => format!(", and {} that it does not cover", counted(rows, "row")),
+        };
+        format!("{}{of_segments} of the index{fresh}", counted(partitions, "partition"))
     }
 
     fn found_detail(&self, question: &Question) -> String {
@@ -100,17 +137,15 @@ impl Hits {
                 format!("{}, each of which is scored", passing(allowed))
             }
             (false, _, Path::Partitions { partitions, segments, allowed }) => {
-                let partitions = counted(partitions, "partition");
-                let of_segments = match segments {
-                    1 => String::new(),
-                    _ => format!(" of {}", counted(segments, "segment")),
-                };
-                let fresh = match self.to_score.len() {
-                    0 => String::new(),
-                    rows => format!(", and {} that it does not cover", counted(rows, "row")),
-                };
-                let index = format!("{partitions}{of_segments} of the index");
-                format!("{candidates}, from {index}{fresh}{}", and_passing(allowed))
+                let index = self.index_detail(partitions, segments);
+                format!("{candidates}, from {index}{}", and_passing(allowed))
+            }
+            (false, _, Path::Candidates { partitions, segments, scan_rows }) => {
+                let index = self.index_detail(partitions, segments);
+                let scan = counted(usize::try_from(scan_rows).unwrap_or(usize::MAX), "row");
+                format!(
+                    "{candidates}, from {index}; the filter is evaluated for candidates, because a scan for it would read {scan}"
+                )
             }
             (false, _, Path::TextIndex(allowed)) => {
                 format!("{candidates}, from the full-text index{}", and_passing(allowed))
@@ -210,35 +245,42 @@ async fn by_vector(
         distances: if is_refined { (question.estimated_from, None) } else { (lower, upper) },
         indexed_only: question.indexed_only,
         exact: question.exact,
+        checks_candidates: question.filters_candidates,
     };
     let admission = &state.shared.admission;
     let ask = Ask { during: "search", rows: query.k * question.vectors, context };
     let route = async { Ok(open.table.direct_search(&query).await?) }.boxed();
-    let Found { hits, to_score, path } = match context.bound("search", route).await? {
+    let Found { hits, to_score, path, search } = match context.bound("search", route).await? {
         VectorRoute::Direct(search) if !search.is_long => {
             admission.run_on_core(ask, Found::directly(search).boxed()).await?
         }
         route => {
             let reason = match route {
-                VectorRoute::Direct(_) => PlanReason::Unopened,
+                VectorRoute::Direct(_) | VectorRoute::Candidates(_) => PlanReason::Unopened,
                 VectorRoute::Planned(reason) => reason,
             };
-            let open = Arc::clone(&open);
+            let (open, query) = (Arc::clone(&open), query.clone());
             let search = async move { open_and_search(&open, &query, reason).await }.boxed();
             admission.run_in_background(ask, search).await?
         }
     };
+    let rows = hits.into_iter().map(|hit| (hit.addr, hit.distance)).collect();
+    if let Some(search) = search {
+        let unfiltered = Unfiltered { query, search: *search, kind, metric, is_refined };
+        let hits = Hits::unrefined(rows, Measure::Distance, path);
+        return Ok(Hits { to_score, unfiltered: Some(Box::new(unfiltered)), ..hits });
+    }
     let is_probed = kind != IndexKind::Unindexed && !matches!(path, Path::AllAllowed(_));
     let nprobes = is_probed.then_some(question.nprobes);
-    state.metrics.searched(SearchBy::Vector, path.via(), kind, nprobes, hits.len());
+    state.metrics.searched(SearchBy::Vector, path.via(), kind, nprobes, rows.len());
     if let Path::Partitions { .. } = path {
         state.metrics.compared_fresh(to_score.len());
     }
-    let rows = hits.into_iter().map(|hit| (hit.addr, hit.distance)).collect();
     // Distances of an index are not comparable with exact ones, so all candidates are scored exactly.
     let refine = metric.filter(|_| is_refined || !to_score.is_empty());
     let exhaustive = kind == IndexKind::Unindexed;
-    Ok(Hits { rows, to_score, measure: Measure::Distance, refine, exhaustive, path })
+    let unfiltered = None;
+    Ok(Hits { rows, to_score, measure: Measure::Distance, refine, exhaustive, path, unfiltered })
 }
 
 /// The rows that a vector search found.
@@ -246,6 +288,8 @@ struct Found {
     hits: Vec<DistanceHit>,
     to_score: Arc<[RowAddr]>,
     path: Path,
+    /// Set if it is not known which of the rows pass the filter.
+    search: Option<Box<CandidateSearch>>,
 }
 
 impl Found {
@@ -255,7 +299,7 @@ impl Found {
             Some(allowed) if partitions == 0 => Path::AllAllowed(allowed),
             _ => Path::Partitions { partitions, segments, allowed },
         };
-        Ok(Self { hits: hits.await?, to_score, path })
+        Ok(Self { hits: hits.await?, to_score, path, search: None })
     }
 }
 
@@ -268,11 +312,44 @@ async fn open_and_search(
     if reason == PlanReason::Unopened {
         match open.table.open_search(query).await? {
             VectorRoute::Direct(search) => return Found::directly(search).await,
+            VectorRoute::Candidates(search) => {
+                let (hits, path) = candidates(open, query, &search).await?;
+                let to_score = Arc::clone(&search.fresh);
+                return Ok(Found { hits, to_score, path, search: Some(search) });
+            }
             VectorRoute::Planned(why) => reason = why,
         }
     }
     let hits = open.table.planned_search(query).await?;
-    Ok(Found { hits, to_score: Arc::default(), path: Path::Planned(reason) })
+    Ok(Found { hits, to_score: Arc::default(), path: Path::Planned(reason), search: None })
+}
+
+async fn candidates(
+    open: &OpenTable,
+    query: &VectorQuery,
+    search: &CandidateSearch,
+) -> Result<(Vec<DistanceHit>, Path)> {
+    let Candidates { hits, partitions } = open.table.candidates(query, search).await?;
+    let (segments, scan_rows) = (search.segments, search.scan_rows);
+    Ok((hits, Path::Candidates { partitions, segments, scan_rows }))
+}
+
+/// Searches for the further candidates of a search that was widened, and puts them in the place of those in `hits`.
+pub async fn search_further(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    unfiltered: &Unfiltered,
+    hits: &mut Hits,
+    context: RequestContext,
+) -> Result<()> {
+    let (open, query) = (Arc::clone(open), unfiltered.query.clone());
+    let (ask, search) =
+        (Ask { during: "search", rows: query.k, context }, unfiltered.search.clone());
+    let further = async move { candidates(&open, &query, &search).await }.boxed();
+    let (found, path) = state.shared.admission.run_in_background(ask, further).await?;
+    hits.rows = found.into_iter().map(|hit| (hit.addr, hit.distance)).collect();
+    hits.path = path;
+    Ok(())
 }
 
 /// Returns the kind of a column's index and, if its hits can be scored exactly, the metric by which to do it. Without an

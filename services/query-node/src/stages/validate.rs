@@ -96,6 +96,8 @@ pub struct Question {
     pub exact: Option<Metric>,
     /// Whether rows that the index does not cover are left out.
     pub indexed_only: bool,
+    /// Whether the filter may be evaluated for candidates, if the rows that pass it are not known.
+    pub filters_candidates: bool,
     /// Columns to return.
     pub projection: Arc<Projection>,
 }
@@ -194,6 +196,8 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
     let is_after = is_after && !matches!(by, By::Filter { .. });
     let (filter, filter_after) = if is_after { (None, filter) } else { (filter, None) };
     let recall = request.recall.map(recall).transpose()?;
+    // The search of words needs the rows that pass anyway.
+    let filters_candidates = fused_with.is_none();
     Ok(Question {
         by,
         vectors,
@@ -211,6 +215,7 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
         ef: Some(ef as usize).filter(|&ef| ef > 0),
         exact,
         indexed_only,
+        filters_candidates,
         projection,
     })
 }

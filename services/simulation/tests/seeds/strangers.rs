@@ -21,7 +21,10 @@ use tonic::{Request, Status};
 use wire::fetch::fetch_request::Kind;
 use wire::fetch::fetch_response::Kind as Answer;
 use wire::fetch::reply::Outcome;
-use wire::fetch::{Batch, Batches, Cancel, Close, FetchRequest, FetchResponse, Open, Rerank};
+use wire::fetch::{
+    Batch, Batches, Cancel, Close, FetchRequest, FetchResponse, Open, Predicate, PredicateStep,
+    Rerank,
+};
 use wire::{FETCH_PATH, Fault, Reason};
 
 use crate::clients::{Around, count};
@@ -316,7 +319,27 @@ impl Stranger {
             1 => (self.dice.in_range(0..=3), self.dice.in_range(0..=5) as u32),
             _ => (self.dice.any(), self.dice.any() as u32),
         };
-        Batch { id, handle, row_addrs, rerank, timeout_us, priority, traceparent, flow, weight }
+        let predicate = self.dice.per_mille(100).then(|| {
+            let step = |dice: &mut Dice| PredicateStep {
+                op: dice.in_range(0..=8) as i32,
+                column: dice.below(3) as u32,
+                values: (0..dice.below(3)).map(|_| vec![0; 1 << dice.below(4)].into()).collect(),
+            };
+            let steps = (0..self.dice.below(4)).map(|_| step(&mut self.dice)).collect();
+            Predicate { steps }
+        });
+        Batch {
+            id,
+            handle,
+            row_addrs,
+            rerank,
+            timeout_us,
+            priority,
+            traceparent,
+            flow,
+            weight,
+            predicate,
+        }
     }
 }
 

@@ -23,6 +23,7 @@ mod members;
 mod membership;
 mod overload;
 mod peers;
+mod predicates;
 mod readiness;
 mod reads;
 mod recall;

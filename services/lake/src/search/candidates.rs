@@ -1,0 +1,166 @@
+//! Vector searches whose filter is evaluated for candidates, next to the rows, because the rows that pass are not known.
+//!
+//! To find the rows that pass, a scan reads the filter's columns of the whole table. For a large table that takes longer
+//! than to search the index without the filter, and to compare the nearest rows with the filter. The result is that of a
+//! search with the list of rows that pass: the nearest of them in the same partitions.
+//!
+//! Each of these ways is chosen if it is expected to cost less: [`Widening`] decides for a search. A list makes all later
+//! searches with the filter cheaper. So once the candidates of all searches together have cost as much as a scan, the
+//! list is wanted ([`CandidateSearch::is_list_due`]).
+
+use std::sync::Arc;
+
+use address::RowAddr;
+use futures::FutureExt;
+use predicate::Predicate;
+
+use super::checked_filter::CheckedFilter;
+use super::filter::{may_read_clock, predicate_of};
+use super::hit::DistanceHit;
+use super::partitions::{Partitions, Probes};
+use super::resolve_filter::ByIndexes;
+use super::selection::widened;
+use super::widening::{Widened, Widening};
+use crate::caught::caught;
+use crate::deep_stack::polled_on_deep_stack;
+use crate::error::Result;
+use crate::table::Table;
+
+/// Maximum number of candidates that a search compares with a filter, however long a scan takes. It bounds the search's
+/// load on the I/O nodes.
+const CHECKS_MAX: u64 = 50_000;
+
+/// A vector search whose caller compares candidates with the filter.
+#[derive(Clone, Debug)]
+pub struct CandidateSearch {
+    /// The filter.
+    pub predicate: Arc<Predicate>,
+    /// Live rows that the index does not cover, ascending. They are candidates too. Empty if the query is `indexed_only`.
+    pub fresh: Arc<[RowAddr]>,
+    /// The number of the index's segments that are searched.
+    pub segments: usize,
+    /// The number of rows that would have to be scanned to find those that pass.
+    pub scan_rows: u64,
+    filter: Arc<CheckedFilter>,
+    widening: Widening,
+}
+
+/// Candidates of a search.
+#[derive(Clone, Debug)]
+pub struct Candidates {
+    /// The nearest rows by the index, nearest first.
+    pub hits: Vec<DistanceHit>,
+    /// The number of partitions that were searched, in all segments together.
+    pub partitions: usize,
+}
+
+impl CandidateSearch {
+    /// The number of candidates to search for, and the partitions of each segment to search.
+    pub(super) fn extent(&self) -> (usize, Probes) {
+        (self.widening.depth, Probes { nprobes: self.widening.probed, ef: None })
+    }
+
+    /// Records that `checked` more candidates were compared with the filter, of which `passed` passed.
+    pub fn record(&self, checked: usize, passed: usize) {
+        self.filter.record(checked, passed);
+    }
+
+    /// Decides how the search continues after `passed` of the `found` nearest candidates have passed, and `checked` rows
+    /// were compared with the filter in all.
+    pub fn next(&mut self, found: usize, passed: usize, checked: usize) -> Widened {
+        self.widening.next(found, passed, checked as u64)
+    }
+
+    /// Records that the list could not be made, so that a later search has it made.
+    pub fn list_failed(&self) {
+        self.filter.list_failed();
+    }
+
+    /// Whether the caller should have the list of rows that pass made ([`Table::make_list`]), because the searches
+    /// together have cost as much. True for one caller only.
+    pub fn is_list_due(&self) -> bool {
+        self.filter.is_list_due()
+    }
+}
+
+impl Table {
+    /// Returns a search of candidates for `k` rows that pass `filter`, if that is expected to cost less than to find all
+    /// rows that pass. It begins with `nprobes` partitions of each segment.
+    ///
+    /// Errors: `BadFilter`, and those of the store.
+    pub(super) async fn candidate_search(
+        &self,
+        filter: &str,
+        partitions: &Partitions,
+        (k, nprobes): (usize, usize),
+        indexed_only: bool,
+    ) -> Result<Option<CandidateSearch>> {
+        // Graphs find other rows if they are searched for more.
+        if !partitions.is_flat() || self.allow_lists().knows(self.open_id(), filter) {
+            return Ok(None);
+        }
+        let make = self.checked_filter(filter);
+        let Some(filter) = self.allow_lists().checked(self.open_id(), filter, make).await? else {
+            return Ok(None);
+        };
+        let fresh = match indexed_only {
+            true => Arc::default(),
+            false => Arc::clone(partitions.fresh()),
+        };
+        let depth = widened(k, filter.share());
+        let checks_max = filter.checks_per_scan().min(CHECKS_MAX);
+        if depth as u64 + fresh.len() as u64 > checks_max {
+            return Ok(None);
+        }
+        let widening = Widening {
+            wanted: k,
+            depth,
+            probed: nprobes.max(1),
+            partitions: partitions.partitions_max().max(1),
+            index_rows: partitions.rows(),
+            checks_max,
+        };
+        Ok(Some(CandidateSearch {
+            predicate: Arc::clone(&filter.predicate),
+            fresh,
+            segments: partitions.segments(),
+            scan_rows: filter.scan_rows,
+            filter,
+            widening,
+        }))
+    }
+
+    /// Makes the list of rows that pass `filter`, for later searches.
+    ///
+    /// Errors: `BadFilter`, and those of the store.
+    pub async fn make_list(&self, filter: &str) -> Result<()> {
+        self.allow_list(filter).await.map(drop)
+    }
+
+    /// Returns `filter` in the form in which it is evaluated for single rows, if it has one and the rows that pass are not
+    /// known.
+    ///
+    /// Errors: `BadFilter`.
+    pub async fn predicate(&self, filter: &str) -> Result<Option<Predicate>> {
+        if self.allow_lists().knows(self.open_id(), filter) || may_read_clock(filter) {
+            return Ok(None);
+        }
+        let expr = caught(self.uri(), async { self.parsed_filter(filter) }).await?;
+        Ok(predicate_of(&expr, self.schema()))
+    }
+
+    /// Returns `filter` in the form in which it is evaluated for single rows. Returns `None` if it has no such form, or
+    /// if scalar indexes answer a part of it: a scan then reads only the rows that they found.
+    async fn checked_filter(&self, filter: &str) -> Result<Option<CheckedFilter>> {
+        let expr = caught(self.uri(), async { self.parsed_filter(filter) }).await?;
+        let Some(predicate) = predicate_of(&expr, self.schema()) else { return Ok(None) };
+        let plan = async { self.plan_by_indexes(&expr).await };
+        let plan = self.caught(polled_on_deep_stack(plan.boxed())).boxed();
+        let scan_rows = match self.on_own_runtime(plan).await? {
+            ByIndexes::Whole(plan) => plan.scanned_rows,
+            ByIndexes::Part => return Ok(None),
+            ByIndexes::None => self.live_rows_of(self.fragments().iter().map(|info| info.id)),
+        };
+        Ok(Some(CheckedFilter::new(predicate, scan_rows)))
+    }
+}

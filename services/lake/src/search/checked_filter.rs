@@ -1,0 +1,73 @@
+//! A filter that is evaluated for candidates, and what searches have learnt about it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use predicate::{Predicate, Step};
+
+use super::widening::share;
+
+/// The number of rows that are scanned in the time in which one candidate is compared with a filter. An estimate: an I/O
+/// node takes 1 to 2 µs for a row, and a scan takes 10 to 40 ns for a narrow column of a row, most of it to transfer the
+/// column from object storage.
+const SCANNED_PER_CHECKED: u64 = 100;
+
+/// A filter in the form in which it is evaluated for single rows, and what is known of the rows that pass.
+#[derive(Debug)]
+pub(crate) struct CheckedFilter {
+    pub predicate: Arc<Predicate>,
+    /// The number of rows that would have to be scanned to find those that pass.
+    pub scan_rows: u64,
+    /// The number of candidates that searches have compared with the filter.
+    checked: AtomicU64,
+    /// The number of these that passed.
+    passed: AtomicU64,
+    /// Whether a search has undertaken to make the list of rows that pass.
+    is_listed: AtomicBool,
+}
+
+impl CheckedFilter {
+    /// Creates the record of a filter that no search has used yet.
+    pub fn new(predicate: Predicate, scan_rows: u64) -> Self {
+        let (checked, passed, is_listed) = Default::default();
+        Self { predicate: Arc::new(predicate), scan_rows, checked, passed, is_listed }
+    }
+
+    /// The number of candidates that cost as much as a scan.
+    pub fn checks_per_scan(&self) -> u64 {
+        self.scan_rows / SCANNED_PER_CHECKED
+    }
+
+    /// Records that `checked` more candidates were compared with the filter, of which `passed` passed.
+    pub fn record(&self, checked: usize, passed: usize) {
+        self.checked.fetch_add(checked as u64, Relaxed);
+        self.passed.fetch_add(passed as u64, Relaxed);
+    }
+
+    /// Estimates the share of candidates that pass.
+    pub fn share(&self) -> f64 {
+        share(self.passed.load(Relaxed), self.checked.load(Relaxed))
+    }
+
+    /// Whether the searches have cost as much as a scan, and no other caller was told so.
+    pub fn is_list_due(&self) -> bool {
+        let is_spent = self.checked.load(Relaxed) >= self.checks_per_scan();
+        is_spent && !self.is_listed.swap(true, Relaxed)
+    }
+
+    /// Records that the list could not be made.
+    pub fn list_failed(&self) {
+        self.is_listed.store(false, Relaxed);
+    }
+
+    /// Returns the memory that the filter takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        let values = |step: &Step| match step {
+            Step::In { values, .. } => values.iter().map(|it| size_of_val(it) + it.len()).sum(),
+            Step::Less { value, .. } | Step::Greater { value, .. } => value.len(),
+            Step::IsNull { .. } | Step::Not | Step::And | Step::Or => 0,
+        };
+        let steps = self.predicate.steps.iter().map(|step| size_of_val(step) + values(step));
+        size_of::<Self>() + steps.sum::<usize>()
+    }
+}

@@ -1,0 +1,115 @@
+//! Decides how many candidates of a search are compared with its filter. Pure.
+
+use super::partitions::further_probes;
+use super::selection::widened;
+
+/// A search for rows that pass a filter, among candidates of which it is not known whether they pass. The nearest ones are
+/// compared with the filter. If too few pass, the search is widened: to more candidates of the same partitions, and once
+/// there are no more, to further partitions, as in a search whose allow-list is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Widening {
+    /// The number of rows that are to pass.
+    pub wanted: usize,
+    /// The number of candidates to search for.
+    pub depth: usize,
+    /// The number of partitions of each segment to search.
+    pub probed: usize,
+    /// The number of partitions of the largest segment.
+    pub partitions: usize,
+    /// The number of rows in the index.
+    pub index_rows: u64,
+    /// The maximum number of candidates to compare with the filter.
+    pub checks_max: u64,
+}
+
+/// What follows after candidates were compared with the filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Widened {
+    /// The wanted number of rows pass, or all rows of the index were compared.
+    Enough,
+    /// The search was widened.
+    Further,
+    /// Comparing as many candidates as will probably be needed costs more than a scan.
+    Costly,
+}
+
+impl Widening {
+    /// Widens the search after `passed` of the `found` nearest candidates have passed, and `checked` candidates were
+    /// compared with the filter in all.
+    pub fn next(&mut self, found: usize, passed: usize, checked: u64) -> Widened {
+        if passed >= self.wanted {
+            return Widened::Enough;
+        }
+        if found < self.depth {
+            // These were all rows of the partitions.
+            if self.probed >= self.partitions {
+                return Widened::Enough;
+            }
+            self.probed = further_probes(self.probed, passed, self.wanted).min(self.partitions);
+        }
+        let needed = widened(self.wanted, share(passed as u64, found as u64));
+        let depth = needed.clamp(self.depth.saturating_mul(2), self.depth.saturating_mul(16));
+        let of_partitions = self.index_rows as f64 * self.probed as f64 / self.partitions as f64;
+        let more = (depth as f64).min(of_partitions) - found as f64;
+        if checked as f64 + more > self.checks_max as f64 {
+            return Widened::Costly;
+        }
+        self.depth = depth;
+        Widened::Further
+    }
+}
+
+/// Estimates the share of rows that pass a filter, if `passed` of `checked` rows did.
+pub(crate) fn share(passed: u64, checked: u64) -> f64 {
+    (passed as f64 + 1.0) / (checked as f64 + 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn widening() -> Widening {
+        Widening {
+            wanted: 100,
+            depth: 200,
+            probed: 4,
+            partitions: 64,
+            index_rows: 64_000,
+            checks_max: 20_000,
+        }
+    }
+
+    #[test]
+    fn a_search_is_widened_by_the_share_that_passed() {
+        let mut search = widening();
+        assert_eq!(search.next(200, 100, 200), Widened::Enough);
+        // A tenth passes: about 1,000 candidates, and some more, are needed.
+        assert_eq!(search.next(200, 20, 200), Widened::Further);
+        assert_eq!((search.depth, search.probed), (1_108, 4));
+        // The depth grows geometrically, whatever was estimated.
+        assert_eq!(search.next(1_108, 99, 1_108), Widened::Further);
+        assert_eq!(search.depth, 2_216);
+        let mut search = widening();
+        assert_eq!(search.next(200, 0, 200), Widened::Further);
+        assert_eq!(search.depth, 3_200);
+    }
+
+    #[test]
+    fn further_partitions_are_searched_once_all_rows_were_compared() {
+        let mut search = widening();
+        assert_eq!(search.next(150, 50, 150), Widened::Further);
+        assert_eq!(search.probed, 10);
+        search.probed = 64;
+        assert_eq!(search.next(300, 50, 300), Widened::Enough);
+    }
+
+    #[test]
+    fn a_scan_is_made_if_too_few_rows_pass() {
+        let mut search = Widening { checks_max: 1_000, ..widening() };
+        assert_eq!(search.next(200, 90, 200), Widened::Further);
+        assert_eq!(search.next(400, 20, 400), Widened::Costly);
+        // The partitions have fewer rows than the depth.
+        let mut search = Widening { index_rows: 3_200, checks_max: 1_000, ..widening() };
+        assert_eq!(search.next(199, 20, 199), Widened::Further);
+    }
+}

@@ -1,0 +1,195 @@
+//! Compares searches whose filter is evaluated for candidates with searches whose list of rows that pass is known.
+
+use std::collections::HashMap;
+
+use address::RowAddr;
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
+use lake::{
+    CandidateSearch, Candidates, DistanceHit, IndexRequest, Metric, Table, VectorIndex,
+    VectorIndexKind, VectorQuery, VectorRoute, Widened, build_index,
+};
+use lance::Dataset;
+
+use crate::fixture::{PLAIN, STABLE_IDS, TableKind, TablePlace, lake, rows, vector, write};
+
+/// Rows of the table: so many that a scan costs more than a few hundred candidates.
+const ROWS: usize = 30_000;
+
+async fn indexed(kind: TableKind, index: VectorIndexKind, metric: Metric) -> TablePlace {
+    let place = TablePlace::new();
+    write(&place.uri(), &[narrow(0, ROWS / 2), narrow(ROWS / 2, ROWS)], kind).await;
+    let request = VectorIndex {
+        column: "vector".into(),
+        kind: index,
+        metric,
+        partitions: Some(16),
+        sub_vectors: (index == VectorIndexKind::IvfPq).then_some(8),
+        ..Default::default()
+    };
+    build_index(&lake(), &place.uri(), &IndexRequest::Vector(request), |_| ()).await.unwrap();
+    let mut dataset = Dataset::open(&place.uri()).await.unwrap();
+    dataset.delete("id % 10 = 7").await.unwrap();
+    // Rows that the index does not cover.
+    write_more(&place.uri(), ROWS, ROWS + 40).await;
+    place
+}
+
+fn narrow(from: usize, to: usize) -> RecordBatch {
+    rows(from, to).project(&[0, 1, 3]).unwrap()
+}
+
+async fn write_more(uri: &str, from: usize, to: usize) {
+    let batch = narrow(from, to);
+    let mut dataset = Dataset::open(uri).await.unwrap();
+    let schema: std::sync::Arc<Schema> = batch.schema();
+    let reader = arrow::array::RecordBatchIterator::new([Ok(batch)], schema);
+    dataset.append(reader, None).await.unwrap();
+}
+
+fn query(seed: usize, k: usize, nprobes: usize, filter: &str) -> VectorQuery {
+    VectorQuery {
+        vector: vector(1_000_000 + seed),
+        k,
+        nprobes: Some(nprobes),
+        filter: Some(filter.into()),
+        checks_candidates: true,
+        ..Default::default()
+    }
+}
+
+async fn route(table: &Table, query: &VectorQuery) -> Option<CandidateSearch> {
+    match table.open_search(query).await.unwrap() {
+        VectorRoute::Candidates(search) => Some(*search),
+        VectorRoute::Direct(_) => None,
+        VectorRoute::Planned(reason) => panic!("planned: {reason}"),
+    }
+}
+
+/// Runs a search as a query node does. Returns the rows that pass, and the number of rounds; `None` if a scan is cheaper.
+async fn run(
+    table: &Table,
+    query: &VectorQuery,
+    mut search: CandidateSearch,
+    pass: &[RowAddr],
+) -> (usize, Option<Vec<DistanceHit>>) {
+    let mut checked: HashMap<RowAddr, bool> = HashMap::new();
+    for round in 1.. {
+        let Candidates { hits, partitions } = table.candidates(query, &search).await.unwrap();
+        assert!(partitions >= query.nprobes.unwrap(), "{partitions}");
+        let new: Vec<_> = hits.iter().filter(|hit| !checked.contains_key(&hit.addr)).collect();
+        let passes = |addr: &RowAddr| pass.binary_search(addr).is_ok();
+        search.record(new.len(), new.iter().filter(|hit| passes(&hit.addr)).count());
+        checked.extend(new.iter().map(|hit| (hit.addr, passes(&hit.addr))));
+        let passing: Vec<_> = hits.iter().copied().filter(|hit| passes(&hit.addr)).collect();
+        match search.next(hits.len(), passing.len(), checked.len()) {
+            Widened::Enough => return (round, Some(passing.into_iter().take(query.k).collect())),
+            Widened::Further => {}
+            Widened::Costly => return (round, None),
+        }
+    }
+    unreachable!("a search ends");
+}
+
+async fn compare(kind: TableKind, index: VectorIndexKind, metric: Metric) {
+    let place = indexed(kind, index, metric).await;
+    let (mut rounds_max, mut costly) = (0, 0);
+    // IVF_RQ skips rows that are probably too far, judged by the nearest rows that it has found so far.
+    let strays_max = if index == VectorIndexKind::IvfRq { 1 } else { 0 };
+    for (seed, (filter, k, nprobes)) in [
+        ("id >= 15000", 5, 1),
+        ("id >= 15000", 20, 4),
+        ("id < 9000 AND name IS NOT NULL", 10, 16),
+        ("id < 3000", 4, 2),
+        ("id > -1", 30, 16),
+        ("name IS NULL", 3, 1),
+        ("id = 77", 2, 1),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let context = format!("{kind:?} {index} {metric} `{filter}`, k {k}, nprobes {nprobes}");
+        // Another lake knows nothing of this filter yet.
+        let table = lake().open(&place.uri()).await.unwrap();
+        let pass = table.scan_filter(filter, ROWS).await.unwrap();
+        let query = query(seed, k, nprobes, filter);
+        let search = route(&table, &query).await.unwrap_or_else(|| panic!("{context}: listed"));
+        assert_eq!(search.scan_rows, 27_040, "{context}");
+        assert_eq!(search.fresh.len(), 40, "{context}");
+        let (rounds, found) = run(&table, &query, search, &pass).await;
+        rounds_max = rounds.max(rounds_max);
+        let Some(found) = found else {
+            costly += 1;
+            assert!(pass.len() < ROWS / 20, "{context}: {} pass", pass.len());
+            continue;
+        };
+        assert!(table.direct_search(&query).await.is_ok());
+        let listed = VectorQuery { checks_candidates: false, ..query.clone() };
+        let VectorRoute::Direct(search) = table.open_search(&listed).await.unwrap() else {
+            panic!("{context}: not direct");
+        };
+        let expected = search.hits.await.unwrap();
+        assert_eq!(found.len(), expected.len(), "{context}");
+        let last = expected.last().unwrap().distance;
+        let strays = found.iter().filter(|hit| {
+            !expected.iter().any(|it| it.addr == hit.addr) && (hit.distance - last).abs() > 1e-4
+        });
+        assert!(strays.count() <= strays_max, "{context}: {found:?}, not {expected:?}");
+        // The list is known now.
+        assert!(route(&table, &query).await.is_none(), "{context}");
+    }
+    assert!(rounds_max > 1, "{rounds_max}");
+    assert!(costly >= 1, "{costly}");
+}
+
+#[tokio::test]
+async fn candidates_that_pass_are_those_of_a_search_with_the_list() {
+    for (kind, index, metric) in [
+        (PLAIN, VectorIndexKind::IvfRq, Metric::L2),
+        (STABLE_IDS, VectorIndexKind::IvfPq, Metric::Cosine),
+    ] {
+        Box::pin(compare(kind, index, metric)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_made_where_it_is_cheaper() {
+    let place = indexed(PLAIN, VectorIndexKind::IvfRq, Metric::L2).await;
+    let table = lake().open(&place.uri()).await.unwrap();
+    let open = async |k: usize, filter: &str| route(&table, &query(1, k, 4, filter)).await;
+    // 100 rows need more candidates than a scan of 27,040 rows costs.
+    assert!(open(10, "id > 5").await.is_some());
+    assert!(open(150, "id > 5").await.is_none());
+    // The list of this filter is known now.
+    assert!(open(10, "id > 5").await.is_none());
+    // These have no predicate.
+    assert!(open(10, "id % 2 = 0").await.is_none());
+    assert!(open(10, "name LIKE '%7'").await.is_none());
+    // Of this one, nearly no row passes: after the first search, that is known.
+    let search = open(10, "id = 9").await.unwrap();
+    search.record(200, 0);
+    assert!(open(10, "id = 9").await.is_none());
+    // Searches share the cost of a list: it is due once they have cost as much.
+    let first = open(10, "id > 7").await.unwrap();
+    first.record(100, 60);
+    let second = open(10, "id > 7").await.unwrap();
+    assert!(!second.is_list_due());
+    second.record(200, 120);
+    assert!(second.is_list_due());
+    assert!(!first.is_list_due(), "one search has it made");
+    second.list_failed();
+    assert!(first.is_list_due());
+    assert!(open(10, "id > 7").await.is_some(), "until it is made, candidates are compared");
+    table.make_list("id > 7").await.unwrap();
+    assert!(open(10, "id > 7").await.is_none());
+
+    // Scalar indexes answer all of the filter, or a part of it.
+    let btree = IndexRequest::Scalar { column: "id".into() };
+    build_index(&lake(), &place.uri(), &btree, |_| ()).await.unwrap();
+    let table = lake().open(&place.uri()).await.unwrap();
+    let open = async |filter: &str| route(&table, &query(1, 10, 4, filter)).await;
+    assert!(open("id > 11").await.is_none());
+    assert!(open("id > 12 AND name IS NOT NULL").await.is_none());
+    assert!(open("name IS NOT NULL").await.is_some());
+    assert!(table.open_search(&query(1, 10, 4, "name >")).await.is_err());
+}

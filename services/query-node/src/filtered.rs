@@ -1,0 +1,107 @@
+//! Searches whose filter is evaluated for candidates, because the rows that pass are not known.
+//!
+//! ```text
+//! search ─► candidates ─► filter, on the I/O nodes ─┬─ enough pass ─────► the nearest of them
+//!    ▲                                              ├─ too few
+//!    └────────── more candidates, partitions ◄──────┤
+//!         scan for all rows that pass ◄─────────────┘ more would cost more than a scan
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use address::RowAddr;
+use futures::FutureExt;
+use lake::Widened;
+use spelling::counted;
+use tracing::warn;
+use wire::DEADLINE_MAX;
+
+use crate::admission::Ask;
+use crate::call::Call;
+use crate::counters::{SearchBy, SearchVia, Stage};
+use crate::error::Result;
+use crate::io_tier::{RowFilter, filter_rows};
+use crate::request_context::RequestContext;
+use crate::stages::{Hits, Question, Unfiltered, search, search_further};
+use crate::state::ShardState;
+use crate::tables::OpenTable;
+
+/// Runs a search, and has its filter evaluated for the candidates if it is not known which of them pass.
+pub async fn search_filtered(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    question: &Question,
+    call: &mut Call,
+) -> Result<Hits> {
+    let mut hits = search(state, open, question, call.context).await?;
+    let Some(mut unfiltered) = hits.unfiltered.take() else {
+        call.stage(Stage::Search, || hits.detail(question));
+        return Ok(hits);
+    };
+    let filter = RowFilter::new(open, &unfiltered.search.predicate)?;
+    let mut passes: HashMap<RowAddr, bool> = HashMap::new();
+    loop {
+        call.stage(Stage::Search, || hits.detail(question));
+        let found = hits.rows.iter().map(|(addr, _)| addr).chain(hits.to_score.iter());
+        let new: Vec<RowAddr> = found.filter(|addr| !passes.contains_key(addr)).copied().collect();
+        let filtered = filter_rows(state, open, &new, &filter, call.context).boxed();
+        let (new_passes, cost) = call.context.bound("filter", filtered).await?;
+        state.metrics.filtered(new.len());
+        unfiltered.search.record(new.len(), cost.passed.unwrap_or_default());
+        call.io_stage(Stage::Filter, new.len(), cost);
+        passes.extend(new.into_iter().zip(new_passes));
+        let passed = hits.rows.iter().filter(|(addr, _)| passes[addr]).count();
+        match unfiltered.search.next(hits.rows.len(), passed, passes.len()) {
+            Widened::Enough => break,
+            Widened::Further => {
+                search_further(state, open, &unfiltered, &mut hits, call.context).await?;
+            }
+            Widened::Costly => {
+                let scanned = Question { filters_candidates: false, ..question.clone() };
+                let hits = search(state, open, &scanned, call.context).await?;
+                let all = counted(passes.len(), "candidate");
+                call.stage(Stage::Search, || {
+                    format!("{}, because only {passed} of {all} passed", hits.detail(question))
+                });
+                return Ok(hits);
+            }
+        }
+    }
+    hits.rows.retain(|(addr, _)| passes[addr]);
+    hits.rows.truncate(unfiltered.query.k);
+    hits.to_score = hits.to_score.iter().copied().filter(|addr| passes[addr]).collect();
+    let Unfiltered { kind, metric, is_refined, .. } = *unfiltered;
+    hits.refine = metric.filter(|_| is_refined || !hits.to_score.is_empty());
+    let (by, nprobes) = (SearchBy::Vector, Some(question.nprobes));
+    state.metrics.searched(by, SearchVia::Index, kind, nprobes, hits.rows.len());
+    state.metrics.compared_fresh(hits.to_score.len());
+    if unfiltered.search.is_list_due() {
+        make_list(state, open, &unfiltered, call.context);
+    }
+    Ok(hits)
+}
+
+/// Starts to make the list of rows that pass the filter, for later searches. This search does not wait for it.
+fn make_list(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    unfiltered: &Unfiltered,
+    context: RequestContext,
+) {
+    let (shared, open) = (Arc::clone(&state.shared), Arc::clone(open));
+    let Some(filter) = unfiltered.query.filter.clone() else { return };
+    let search = unfiltered.search.clone();
+    let context = context.as_batch().in_span(None).with_timeout(DEADLINE_MAX);
+    let ask = Ask { during: "search", rows: unfiltered.query.k, context };
+    let table = Arc::clone(&open);
+    let make = async move { Ok(table.table.make_list(&filter).await?) }.boxed();
+    tokio::spawn(async move {
+        if let Err(error) = shared.admission.run_in_background(ask, make).await {
+            // A later search tries again.
+            search.list_failed();
+            let table = &open.name;
+            warn!(table, "the rows that pass a filter could not be listed: {error}");
+        }
+    });
+}

@@ -1,0 +1,59 @@
+//! Filters in the forms in which I/O nodes and this query node evaluate them for single rows. Pure.
+//!
+//! Both use the same code, so who answers does not change which rows pass.
+
+use arrow_array::RecordBatch;
+use client::fetch::Predicate as WirePredicate;
+use predicate::{Evaluator, Predicate, Step};
+use wire::fetch::{PredicateOp, PredicateStep};
+
+use super::join::present;
+use crate::error::{QueryError, Result};
+use crate::tables::OpenTable;
+
+/// A filter in the form in which it is evaluated for single rows.
+pub struct RowFilter {
+    /// The columns that it reads.
+    pub columns: Vec<String>,
+    /// Its form on the wire.
+    pub wire: WirePredicate,
+    evaluator: Evaluator,
+}
+
+impl RowFilter {
+    /// Checks `predicate` against the columns of `open`.
+    ///
+    /// # Errors
+    /// `ColumnNotFound`, or `Server` if the predicate does not fit the columns' types, which is a bug.
+    pub fn new(open: &OpenTable, predicate: &Predicate) -> Result<Self> {
+        let schema = open.wire_schema_of(&predicate.columns)?;
+        let types: Vec<_> = schema.fields().iter().map(|field| field.data_type()).collect();
+        let evaluator = Evaluator::new(&predicate.steps, &types);
+        let evaluator = evaluator.map_err(|error| QueryError::Server(error.to_string()))?;
+        let wire = WirePredicate { steps: predicate.steps.iter().map(to_wire).collect() };
+        Ok(Self { columns: predicate.columns.clone(), wire, evaluator })
+    }
+
+    /// Returns the positions, among `rows` requested ones of which some are `missing`, of those that pass.
+    pub fn passing(&self, rows: usize, missing: &[u32], batch: &RecordBatch) -> Result<Vec<u32>> {
+        let passing = self.evaluator.passing(batch.columns())?;
+        if missing.is_empty() {
+            return Ok(passing);
+        }
+        let present: Vec<u32> = present(rows, missing).map(|at| at as u32).collect();
+        Ok(passing.into_iter().filter_map(|row| present.get(row as usize).copied()).collect())
+    }
+}
+
+fn to_wire(step: &Step) -> PredicateStep {
+    let (op, column, values) = match step {
+        Step::In { column, values } => (PredicateOp::In, *column, values.clone()),
+        Step::Less { column, value } => (PredicateOp::Less, *column, vec![value.clone()]),
+        Step::Greater { column, value } => (PredicateOp::Greater, *column, vec![value.clone()]),
+        Step::IsNull { column } => (PredicateOp::IsNull, *column, Vec::new()),
+        Step::Not => (PredicateOp::Not, 0, Vec::new()),
+        Step::And => (PredicateOp::And, 0, Vec::new()),
+        Step::Or => (PredicateOp::Or, 0, Vec::new()),
+    };
+    PredicateStep { op: op.into(), column: column as u32, values }
+}
