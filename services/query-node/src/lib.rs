@@ -26,7 +26,6 @@ mod counters;
 mod describe;
 mod error;
 mod find;
-mod found_rows;
 mod gather;
 mod get;
 mod held_rows;
