@@ -20,7 +20,7 @@ use crate::transport::{self, root_cause, why};
 const OUTGOING_MESSAGES_MAX: usize = 2;
 
 /// Maximum size of an HTTP/2 frame from the I/O node, in bytes. Each frame costs the node a system call.
-const FRAME_BYTES: u32 = 256 << 10;
+pub const FRAME_BYTES: u32 = 256 << 10;
 
 /// A stream that is connected and whose I/O node has sent its `Welcome`.
 pub(super) struct Link {
