@@ -7,12 +7,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import access, attacks, cache, clients, fairness, goals, instructions, keys, lookups, machine, plots, readme
-from . import report, rounds, searches, store, tables, telemetry
+from . import access, attacks, cache, clients, fairness, goals, instructions, keys, limits, lookups, machine, plots
+from . import readme, report, rounds, searches, store, tables, telemetry
 from .profile import Profile
 
-PIECES = ["tables", "rounds", "instructions", "keys", "lookups", "searches", "cache", "telemetry", "attacks", "access"]
-PIECES += ["fairness", "clients", "store", "report"]
+PIECES = ["tables", "rounds", "limits", "instructions", "keys", "lookups", "searches", "cache", "telemetry", "attacks"]
+PIECES += ["access", "fairness", "clients", "store", "report"]
 # Each takes another ten minutes.
 ON_REQUEST = ["telemetry", "attacks", "access", "fairness", "clients", "store"]
 DEFAULT_PIECES = [it for it in PIECES if it not in ON_REQUEST]
@@ -47,6 +47,9 @@ def main() -> None:
             results["machine"] = machine.describe(profile.drive_folders)
             results["profile"] = profile.name
             results["rounds"] = rounds.measure(profile, arguments.bireme, Path(logs))
+            measured.write_text(json.dumps(results, indent=1))
+        if "limits" in arguments.pieces:
+            results["limits"] = limits.measure(profile, arguments.bireme, Path(logs))
             measured.write_text(json.dumps(results, indent=1))
         if "instructions" in arguments.pieces:
             results["instructions"] = instructions.measure(profile, arguments.bireme, Path(logs))

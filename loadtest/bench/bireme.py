@@ -20,6 +20,14 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
+def tool(binary: Path, *arguments: str) -> dict:
+    """Runs a command that needs no node, with --json. Returns its report."""
+    done = subprocess.run([binary, *arguments, "--json"], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(arguments)}: {done.stderr}")
+    return json.loads(done.stdout) | {"command": f"bireme {' '.join(arguments)}"}
+
+
 @dataclass
 class Node:
     """A node's process. Its CPU time is the kernel's account of the process."""

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from . import disk, fio, machine
-from .bireme import Bireme
+from .bireme import Bireme, tool
 from .profile import Profile
 
 RECOVERED_EXTENTS = 1_000_000
@@ -44,7 +44,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     """Runs every step once per round, except the eviction simulation, which uses no drive."""
     results: dict = {
         "machine": machine.describe(profile.drive_folders),
-        "eviction": _tool(binary, "bench", "eviction"),
+        "eviction": tool(binary, "bench", "eviction"),
     }
     _make_again(profile)
     rounds: list[dict] = []
@@ -66,7 +66,7 @@ def _round(profile: Profile, binary: Path, logs: Path, number: int) -> dict:
     slabs = [folder / "slab-cache" for folder in profile.drive_folders]
     measured: dict = {}
     writes = {
-        "write": lambda: _tool(binary, "bench", "write", "--drive", str(trial), "--size", f"{WRITTEN_GIB}GiB"),
+        "write": lambda: tool(binary, "bench", "write", "--drive", str(trial), "--size", f"{WRITTEN_GIB}GiB"),
         "fio_write": lambda: fio.sequential_writes(slabs, WRITTEN_GIB),
     }
     # Writes come first, and their order alternates: a drive may still be busy with data that was written before and
@@ -75,11 +75,11 @@ def _round(profile: Profile, binary: Path, logs: Path, number: int) -> dict:
         os.sync()
         measured[name] = writes[name]()
     measured |= {
-        "recovery": _tool(binary, "bench", "recovery", "--drive", str(trial), "--extents", str(RECOVERED_EXTENTS)),
+        "recovery": tool(binary, "bench", "recovery", "--drive", str(trial), "--extents", str(RECOVERED_EXTENTS)),
         "recovery_of_fewer": [
-            _tool(binary, "bench", "recovery", "--drive", str(trial), "--extents", str(extents)) for extents in FEWER_EXTENTS
+            tool(binary, "bench", "recovery", "--drive", str(trial), "--extents", str(extents)) for extents in FEWER_EXTENTS
         ],
-        "directory": _tool(
+        "directory": tool(
             binary, "bench", "recovery", "--drive", str(trial), "--starts", "1",
             "--extents", str(FULL_EXTENTS), "--sectors", str(FULL_SECTORS),
         ),
@@ -108,13 +108,6 @@ def _summary(measured: dict) -> dict[str, float]:
         "rows/s at capacity": measured["capacity"]["rows_per_s"],
         "at 3 times that": measured["overload"]["rows_per_s"],
     }
-
-
-def _tool(binary: Path, *arguments: str) -> dict:
-    done = subprocess.run([binary, *arguments, "--json"], capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(arguments)}: {done.stderr}")
-    return json.loads(done.stdout) | {"command": f"bireme {' '.join(arguments)}"}
 
 
 def _scan(profile: Profile) -> dict:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from statistics import median
 
-from . import access, attacks, clients, fairness, keys, lookups, searches, store
+from . import access, attacks, clients, fairness, keys, limits, lookups, searches, store
 from .beside import relative_rate
 from .tier import core_seconds
 
@@ -16,7 +16,9 @@ def judge(results: dict) -> list[dict]:
     if "keys" in results:
         goals.append(_key_goal(results["keys"]))
     if "lookups" in results:
-        goals += [_goal(name, value, goal, True) for name, value, goal in lookups.goals(results["lookups"])]
+        goals += [_goal(*goal) for goal in lookups.goals(results["lookups"])]
+    if "limits" in results:
+        goals += [_goal(*goal) for goal in limits.goals(results["limits"])]
     if "clients" in results:
         goals += [_goal(*goal) for goal in clients.goals(results["clients"])]
     if "store" in results:

@@ -1,11 +1,12 @@
 """Measures look-ups on Lookup streams beside single Gets, the same rows fetched by address, messages that need no work,
-pylance and Redis, in memory; and look-ups from the drive beside fio's reads of it."""
+pylance and Redis, in memory; look-ups from the drive beside fio's reads of it; and a look-up of every key beside joins."""
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from . import fio, machine, memory, peers
+from . import fio, joins, machine, memory, peers
 from .bireme import Bireme
 from .keys import build_index
 from .profile import Profile
@@ -18,6 +19,8 @@ WARM_UP_SECONDS = 1.0
 FETCH_ROWS = 500
 # The depths at which fio reads the drive; the best one counts.
 FIO_DEPTHS = [128, 256, 512]
+# The numbers of connections of the same load.
+CONNECTIONS = [1, 5, 10, 100]
 
 # The loads of `bench get`: title, arguments.
 GETS = {
@@ -36,6 +39,13 @@ GETS = {
         ["--streams", "1", "--keys", "1", "--concurrency", "1", "--threads", "1"],
     ),
     "lookup_1": ("Lookup, one key a batch", ["--streams", "1", "--keys", "1", "--concurrency", "512"]),
+    **{
+        f"lookup_64_on_{count}": (
+            f"Lookup, 64 keys a batch, 100 in flight, connections: {count}",
+            ["--streams", "1", "--keys", "64", "--concurrency", "100", "--connections", str(count)],
+        )
+        for count in CONNECTIONS
+    },
     "get_64": ("Get, 64 keys", ["--keys", "64", "--concurrency", "32"]),
     "get_1": ("Get, one key, 64 callers", ["--keys", "1", "--concurrency", "64"]),
     "get_1_alone": ("Get, one key, one caller", ["--keys", "1", "--concurrency", "1"]),
@@ -43,6 +53,10 @@ GETS = {
 # The loads of `bench empty`, which show what server and client cost: title, arguments.
 EMPTY = {
     "empty_stream": ("no work, on a stream", ["--streams", "1", "--concurrency", "512"]),
+    "empty_stream_alone": (
+        "no work, on a stream, one at a time",
+        ["--streams", "1", "--concurrency", "1", "--threads", "1"],
+    ),
     "empty_call": ("no work, unary, 64 callers", ["--concurrency", "64"]),
     "empty_call_alone": ("no work, unary, one caller", ["--concurrency", "1"]),
 }
@@ -80,15 +94,22 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
             for it in [tier, drive]:
                 bireme.warm(it.query, TABLE)
                 build_index(it, TABLE, KEY)
-            runs = _rounds(profile, tier, drive, slabs, redis)
+            with tempfile.TemporaryDirectory(dir=profile.folder) as files:
+                keys = Path(files) / "keys.parquet"
+                joins.write_keys(profile, TABLE, KEY, keys)
+                whole = joins.run(tier, profile, TABLE, keys, Path(files) / "joined.parquet")
+                runs, joined = _rounds(profile, tier, drive, slabs, redis, whole)
     finally:
         for slab in slabs:
             slab.unlink(missing_ok=True)
-    return {"runs": runs, "machine": machine.describe([profile.folder])}
+    return {"runs": runs, "joins": joined, "machine": machine.describe([profile.folder])}
 
 
-def _rounds(profile: Profile, tier: Tier, drive: Tier, slabs: list[Path], redis: Redis) -> dict[str, list[dict]]:
+def _rounds(
+    profile: Profile, tier: Tier, drive: Tier, slabs: list[Path], redis: Redis, whole: dict[str, Callable[[], dict]]
+) -> tuple[dict[str, list[dict]], dict[str, list[dict]]]:
     runs: dict[str, list[dict]] = {name: [] for name in TITLES}
+    joined: dict[str, list[dict]] = {name: [] for name in whole}
     for number in range(profile.rounds):
         loads: dict[str, Callable[[], dict]] = {
             name: lambda arguments=arguments: _get(tier, profile, number, arguments)
@@ -108,9 +129,11 @@ def _rounds(profile: Profile, tier: Tier, drive: Tier, slabs: list[Path], redis:
         }
         for name in list(loads)[:: -1 if number % 2 else 1]:
             runs[name].append(loads[name]())
-        done = ", ".join(f"{name} {runs[name][-1]['keys_per_s']:,.0f}" for name in runs)
+        for name in list(whole)[:: -1 if number % 2 else 1]:
+            joined[name].append(whole[name]())
+        done = ", ".join(f"{name} {of[-1]['keys_per_s']:,.0f}" for name, of in (runs | joined).items())
         print(f"lookups, round {number + 1} of {profile.rounds}, keys/s: {done}", flush=True)
-    return runs
+    return runs, joined
 
 
 def _get(tier: Tier, profile: Profile, number: int, arguments: list[str]) -> dict:
@@ -180,9 +203,8 @@ def ratio(found: dict, name: str, over: str, per: str = "keys_per_s") -> list[fl
     return [mine[per] / theirs[per] for mine, theirs in zip(runs[name], runs[over], strict=True)]
 
 
-def goals(found: dict) -> list[tuple[str, float, float]]:
-    """Returns the name, the median of the rounds, and the goal of each ratio. Each ratio should be at least its
-    goal."""
+def goals(found: dict) -> list[tuple[str, float, float, bool]]:
+    """Returns the name, the median of the rounds and the goal of each ratio, and whether more is better."""
     rate, cpu = "keys_per_s", "keys_per_core_s"
     wanted = [
         ("keys/s on a Lookup stream, 64 a batch, relative to the same rows by address", "lookup_64", FETCH, rate, 0.6),
@@ -194,4 +216,12 @@ def goals(found: dict) -> list[tuple[str, float, float]]:
         ("keys on a Lookup stream per core-second, 16 a batch, relative to Redis's GET, 16 pipelined", "lookup_16", "redis_16", cpu, 1),
         ("keys on a Lookup stream per core-second, relative to pylance's `IN` of 64", "lookup_64", PYLANCE, cpu, 10),
     ]
-    return [(name, median(ratio(found, mine, over, per)), goal) for name, mine, over, per, goal in wanted]
+    judged = [(name, median(ratio(found, mine, over, per)), goal, True) for name, mine, over, per, goal in wanted]
+    # A batch of one key is alone in each process, so its CPU is the fixed cost of a batch.
+    batch = median(1 / ratio for ratio in ratio(found, "lookup_1_alone", "empty_stream_alone", cpu))
+    whole = zip(found["joins"]["bireme"], found["runs"][FETCH], strict=True)
+    return [
+        *judged,
+        ("CPU of a batch of one key, alone, in all processes, relative to a message without work on a stream", batch, 3, False),
+        ("keys/s of `bireme lookup` of every key, relative to the same rows by address", median(a[rate] / b[rate] for a, b in whole), 0.5, True),
+    ]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
-from . import access, attacks, fairness, lookups, searches
+from . import access, attacks, fairness, joins, limits, lookups, searches
 from .cache import FILLING
 from .beside import relative_rate
 from .keys import CONCURRENCY, over_pylance
@@ -50,6 +50,8 @@ def write(results: dict, output: Path) -> None:
     if "rounds" in results:
         steps = results["rounds"]["steps"]
         parts += [_fio(steps["fio"]), _bireme(steps), _peers(steps), _recall(results["rounds"]), _plots()]
+    if "limits" in results:
+        parts.append("\n".join(limits.section(results["limits"], _machine(results["limits"]["machine"]))))
     if "instructions" in results:
         parts.append(_instructions(results["instructions"]))
     if "keys" in results:
@@ -375,7 +377,7 @@ def _lookups(found: dict) -> str:
         cells = [lookups.TITLES[name], _number(median(rates)), spread, per_core, cpu, *times]
         lines.append(f"| {' | '.join(cells)} |")
     commands = [f"$ {run[0]['command']}" for run in found["runs"].values()]
-    return "\n".join([*lines, "", "```console", *commands, "```"]) + "\n"
+    return "\n".join([*lines, "", "```console", *commands, "```", "", *joins.section(found["joins"])]) + "\n"
 
 
 def _clients(found: dict) -> str:

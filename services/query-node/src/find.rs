@@ -1,22 +1,18 @@
 //! Finds the rows of keys. Candidates are looked up and fetched until each key has its row, or no candidates are left.
 //!
 //! The key index only says which rows may have a key, so the key column is fetched with the columns that the caller
-//! wants, and rows with another key are dropped. One fetch is enough unless a row has another key.
+//! wants, and rows with another key are dropped (`key_proof`). One fetch is enough unless a row has another key.
 
 use address::RowAddr;
-use arrow_array::{Array, ArrayRef, UInt32Array};
+use arrow_array::Array;
 use arrow_cast::display::array_value_to_string;
-use arrow_ord::ord::make_comparator;
-use arrow_schema::SortOptions;
-use arrow_select::concat::concat_batches;
-use arrow_select::take::take_record_batch;
+use key_proof::{FoundRows, Rounds};
 use spelling::counted;
 
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
-use crate::found_rows::FoundRows;
-use crate::io_tier::{Cost, Fetched, fetch_rows, present};
+use crate::io_tier::{Cost, fetch_rows};
 use crate::request_context::RequestContext;
 use crate::stages::{Keys, Lookup};
 use crate::state::ShardState;
@@ -86,11 +82,10 @@ pub async fn find_for(
     });
     let columns = keys.open.project(&columns)?;
     let mut lookup = Lookup::begin(state, keys, context).await?;
-    let mut open_keys: Vec<u32> = (0..keys.keys.len() as u32).collect();
-    let mut rounds: Vec<FoundRows> = Vec::with_capacity(1);
+    let mut rounds = Rounds::new(keys.keys, key_at);
     let mut held = 0;
     loop {
-        let tries = lookup.next(state, &open_keys).await?;
+        let tries = lookup.next(state, rounds.open_keys()).await?;
         finder.looked_up(|| match (keys.keys.len(), tries.as_slice()) {
             (1, [(_, addr)]) => {
                 let key = array_value_to_string(keys.keys, 0).unwrap_or_default();
@@ -98,8 +93,7 @@ pub async fn find_for(
             }
             _ => counted(tries.len(), "row"),
         });
-        // The first fetch is made even without candidates: it returns an empty batch with the right columns.
-        if tries.is_empty() && !rounds.is_empty() {
+        if !rounds.goes_on(&tries) {
             break;
         }
         let addrs: Vec<RowAddr> = tries.iter().map(|&(_, addr)| addr).collect();
@@ -108,111 +102,12 @@ pub async fn find_for(
         held += fetched.rows.get_array_memory_size();
         finder.hold_rows(held)?;
         finder.fetched(addrs.len(), std::mem::take(&mut fetched.cost));
-        let found = prove(&fetched, key_at, keys.keys, &tries)?;
-        open_keys = others(tries.iter().map(|&(key, _)| key), &found.keys);
-        rounds.push(found);
-        if open_keys.is_empty() {
+        if !rounds.add(&tries, &fetched.rows, &fetched.missing)? {
             break;
         }
     }
     lookup.count(state);
-    let found = joined(rounds)?;
+    let found = rounds.finish()?;
     let rows = found.rows.project(&(0..wanted.columns.len()).collect::<Vec<_>>())?;
     Ok(FoundRows { rows, ..found })
-}
-
-/// Returns the fetched rows that have the key for which they were fetched.
-fn prove(
-    fetched: &Fetched,
-    key_at: usize,
-    keys: &ArrayRef,
-    tries: &[(u32, RowAddr)],
-) -> Result<FoundRows> {
-    let column = fetched.rows.column(key_at);
-    let compare = make_comparator(column, keys, SortOptions::default())?;
-    let has_key = |row: usize, key: usize| column.is_valid(row) && compare(row, key).is_eq();
-    let mut right = Vec::with_capacity(tries.len());
-    let (mut found, mut addrs) = (Vec::with_capacity(tries.len()), Vec::with_capacity(tries.len()));
-    for (row, at) in present(tries.len(), &fetched.missing).enumerate() {
-        let (key, addr) = tries[at];
-        if has_key(row, key as usize) {
-            right.push(row as u32);
-            found.push(key);
-            addrs.push(addr);
-        }
-    }
-    let rows = match right.len() == fetched.rows.num_rows() {
-        true => fetched.rows.clone(),
-        false => take_record_batch(&fetched.rows, &UInt32Array::from(right))?,
-    };
-    Ok(FoundRows { rows, keys: found, addrs })
-}
-
-/// Returns the numbers of `all` that are not among `some`. Both are ascending.
-pub fn others(all: impl Iterator<Item = u32>, some: &[u32]) -> Vec<u32> {
-    let mut some = some.iter().copied().peekable();
-    all.filter(|number| some.next_if_eq(number).is_none()).collect()
-}
-
-/// Joins the rows of several fetches, of which there is at least one, in the order of their keys.
-fn joined(mut rounds: Vec<FoundRows>) -> Result<FoundRows> {
-    if rounds.len() == 1 {
-        return Ok(rounds.remove(0));
-    }
-    let batches = rounds.iter().map(|round| &round.rows);
-    let rows = concat_batches(rounds[0].rows.schema_ref(), batches)?;
-    let keys: Vec<u32> = rounds.iter().flat_map(|round| round.keys.iter().copied()).collect();
-    let addrs: Vec<RowAddr> = rounds.iter().flat_map(|round| round.addrs.iter().copied()).collect();
-    let mut order: Vec<u32> = (0..keys.len() as u32).collect();
-    order.sort_unstable_by_key(|&row| keys[row as usize]);
-    Ok(FoundRows {
-        rows: take_record_batch(&rows, &UInt32Array::from(order.clone()))?,
-        keys: order.iter().map(|&row| keys[row as usize]).collect(),
-        addrs: order.iter().map(|&row| addrs[row as usize]).collect(),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use arrow_array::cast::AsArray;
-    use arrow_array::{RecordBatch, StringArray};
-
-    use super::*;
-
-    fn rows(keys: &[&str]) -> RecordBatch {
-        let column: ArrayRef = Arc::new(StringArray::from(keys.to_vec()));
-        RecordBatch::try_from_iter([("key", column)]).unwrap()
-    }
-
-    fn keys_of(rows: &RecordBatch) -> Vec<&str> {
-        rows.column(0).as_string::<i32>().iter().flatten().collect()
-    }
-
-    #[test]
-    fn a_row_with_another_key_counts_as_not_found() {
-        // The look-up found keys 0, 1 and 3. The row of key 1 is missing, and the row of key 3 has another key.
-        let fetched = Fetched { rows: rows(&["a", "x"]), missing: vec![1], cost: Cost::default() };
-        let keys: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c", "d"]));
-        let tries = [0, 1, 3].map(|key| (key, RowAddr::new(7, key)));
-        let found = prove(&fetched, 0, &keys, &tries).unwrap();
-        assert_eq!(keys_of(&found.rows), ["a"]);
-        assert_eq!((found.keys.as_slice(), found.addrs), (&[0][..], vec![RowAddr::new(7, 0)]));
-        assert_eq!(others(0..4, &found.keys), [1, 2, 3]);
-    }
-
-    #[test]
-    fn rows_of_a_second_fetch_take_their_places() {
-        let round = |keys: &[u32], texts: &[&str]| FoundRows {
-            rows: rows(texts),
-            keys: keys.to_vec(),
-            addrs: keys.iter().map(|&key| RowAddr::new(1, key)).collect(),
-        };
-        let rounds = vec![round(&[0, 3], &["a", "d"]), round(&[1], &["b"]), round(&[2], &["c"])];
-        let joined = joined(rounds).unwrap();
-        assert_eq!(keys_of(&joined.rows), ["a", "b", "c", "d"]);
-        assert_eq!(joined.keys, [0, 1, 2, 3]);
-        assert_eq!(joined.addrs, (0..4).map(|key| RowAddr::new(1, key)).collect::<Vec<_>>());
-    }
 }

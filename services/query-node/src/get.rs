@@ -2,14 +2,13 @@
 
 use access::Permission;
 use futures::FutureExt;
+use key_proof::{FoundRows, others};
 use spelling::counted;
 use wire::query::{GetRequest, GetResponse, RowFormat};
 
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
-use crate::find::others;
-use crate::found_rows::FoundRows;
 use crate::gather::{Gathered, find_gathered};
 use crate::stages::{Keys, finish, ipc_stream, json_lines, key_column, row_format, validate_keys};
 use crate::tables::{AskedVersion, Measure};

@@ -27,7 +27,6 @@ mod describe;
 mod error;
 mod filtered;
 mod find;
-mod found_rows;
 mod gather;
 mod get;
 mod held_rows;

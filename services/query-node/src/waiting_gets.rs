@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{Array, ArrayRef};
+use key_proof::FoundRows;
 use scheduler::{Flow, Priority};
 use tokio::sync::oneshot;
 
-use crate::found_rows::FoundRows;
 use crate::held_rows::HeldRows;
 use crate::request_context::RequestContext;
 use crate::tables::{OpenTable, Projection};

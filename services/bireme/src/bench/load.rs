@@ -56,7 +56,8 @@ pub struct LoadArgs {
     pub seed: u64,
 }
 
-fn positive(text: &str) -> std::result::Result<f64, String> {
+/// Parses a number above 0 and up to 10 million.
+pub fn positive(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number > 0.0 && number <= 1e7 => Ok(number),
         _ => Err("give a number above 0 and up to 10 million".into()),

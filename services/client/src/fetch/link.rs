@@ -22,7 +22,7 @@ const OUTGOING_MESSAGES_MAX: usize = 2;
 /// Maximum size of an HTTP/2 frame from the I/O node, in bytes. Each frame costs the node a system call. So it is
 /// larger than HTTP/2's default of 16 KiB. It is also the size of the parts in which a node hands a reply to HTTP/2
 /// (`traffic/src/leaving.rs`).
-const FRAME_BYTES: u32 = 256 << 10;
+pub const FRAME_BYTES: u32 = 256 << 10;
 
 /// A stream that is connected and whose I/O node has sent its `Welcome`.
 pub(super) struct Link {

@@ -8,6 +8,7 @@ use arrow_array::{Array, ArrayRef, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::concat::concat;
 use futures::FutureExt;
+use key_proof::{FoundRows, others};
 use spelling::counted;
 use wire::query::lookup_reply::Rows;
 use wire::query::{LookupBatch, LookupOpen, LookupReply, LookupResult, LookupSchema, RowFormat};
@@ -17,8 +18,7 @@ use super::keys::key_array;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::find::{find_rows, others};
-use crate::found_rows::FoundRows;
+use crate::find::find_rows;
 use crate::held_rows::HeldRows;
 use crate::stages::{
     Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column, row_format,

@@ -64,6 +64,16 @@ pub struct Seen {
     pub maxima: Cell<u64>,
     /// Checks of pinned tables that already held bytes in the previous description.
     pub pinned: Cell<u64>,
+    /// Keys that were found.
+    pub keys_found: Cell<u64>,
+    /// Keys that no row has.
+    pub keys_absent: Cell<u64>,
+    /// Rows that were fetched for a key and have another one.
+    pub rows_with_another_key: Cell<u64>,
+    /// Merges of runs of key indexes.
+    pub run_merges: Cell<u64>,
+    /// Versions that were published while keys were looked up.
+    pub versions_published: Cell<u64>,
     /// A description of the first violation.
     pub wrong: RefCell<Option<String>>,
 }
@@ -91,6 +101,29 @@ impl Around {
     pub fn wrong(&self, who: impl Display, what: impl Display) {
         let what = format!("{who} at {} ms: {what}", self.trace.now_ms());
         self.seen.wrong.borrow_mut().get_or_insert(what);
+    }
+
+    /// Counts a refusal. It is a violation unless a fault or overload explains it.
+    pub fn refused(&self, who: impl Display, fault: &Fault) {
+        *self.seen.refusals.borrow_mut().entry(fault.reason.as_str()).or_default() += 1;
+        let may_be = match fault.reason {
+            // A stream that finds no memory for a message ends. `World::calm` checks that a node shed batches or was
+            // restarted in that case.
+            Reason::NodeUnavailable if !self.wishes.is_rough.get() => {
+                count(&self.seen.unavailable_in_calm, 1);
+                true
+            }
+            Reason::NodeUnavailable => true,
+            Reason::StoreUnreachable | Reason::TableDamaged | Reason::DeadlineExceeded => {
+                self.wishes.is_rough.get()
+            }
+            // Overload is expected: there are many clients, and queues are short.
+            Reason::Overloaded => true,
+            _ => false,
+        };
+        if !may_be {
+            self.wrong(who, format_args!("refused: {:?}: {fault}", fault.reason));
+        }
     }
 }
 
@@ -125,29 +158,49 @@ pub fn count(cell: &Cell<u64>, more: u64) {
     cell.set(cell.get() + more);
 }
 
+/// Returns the settings of a client, so small that runs reach its bounds.
+pub fn options(dice: &mut Dice, around: &Around) -> FetchOptions {
+    FetchOptions {
+        streams: 1 + dice.below(2),
+        queue_batches_max: [4, 64][dice.below(2)],
+        projections_max: 2 + dice.below(6),
+        stream_window_bytes: [65_535, 1 << 20][dice.below(2)],
+        connection_window_bytes: 2 << 20,
+        backoff_max: Duration::from_millis(500),
+        jitter_seed: dice.any(),
+        network: Network::Simulated(Arc::new(around.net.clone())),
+        ..FetchOptions::default()
+    }
+}
+
+/// Returns a client of the node with this name. Must be called within the clients' runtime.
+pub fn dial(name: &str, options: &FetchOptions) -> FetchClient {
+    let endpoint: Endpoint = format!("{name}:7071").parse().unwrap();
+    FetchClient::new(endpoint, options.clone()).unwrap()
+}
+
+/// Checks that the clients of a run without faults hold nothing once their requests are answered or dropped.
+pub async fn check_idle(nodes: &[FetchClient], around: &Around, who: impl Display) {
+    let totals: Vec<_> = nodes.iter().map(FetchClient::counters).collect();
+    let idle = |it: &Counters| it.waiting_batches == 0 && it.outstanding_rows == 0;
+    around.trace.say(format_args!("{who} ends: {totals:?}"));
+    // The credits of a dropped fetch are returned with its late answer.
+    if !around.wishes.is_rough.get() && !totals.iter().all(idle) {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let totals: Vec<_> = nodes.iter().map(FetchClient::counters).collect();
+        if !totals.iter().all(idle) {
+            around.wrong(who, format_args!("credits did not come back: {totals:?}"));
+        }
+    }
+}
+
 impl Client {
     /// Creates a client of all nodes. Must be called within the clients' runtime.
     pub fn new(seed: u64, number: usize, around: Around) -> Self {
         let mut dice = Dice::new(seed, &format!("client {number}"));
-        let options = FetchOptions {
-            streams: 1 + dice.below(2),
-            queue_batches_max: [4, 64][dice.below(2)],
-            projections_max: 2 + dice.below(6),
-            stream_window_bytes: [65_535, 1 << 20][dice.below(2)],
-            connection_window_bytes: 2 << 20,
-            backoff_max: Duration::from_millis(500),
-            jitter_seed: dice.any(),
-            network: Network::Simulated(Arc::new(around.net.clone())),
-            ..FetchOptions::default()
-        };
-        let mut client = Self { number, dice, nodes: Vec::new(), options, around };
-        client.nodes = client.around.names.iter().map(|name| client.dial(name)).collect();
-        client
-    }
-
-    fn dial(&self, name: &str) -> FetchClient {
-        let endpoint: Endpoint = format!("{name}:7071").parse().unwrap();
-        FetchClient::new(endpoint, self.options.clone()).unwrap()
+        let options = options(&mut dice, &around);
+        let nodes = around.names.iter().map(|name| dial(name, &options)).collect();
+        Self { number, dice, nodes, options, around }
     }
 
     /// Sends requests until [`Wishes::is_to_end`] is set.
@@ -160,22 +213,11 @@ impl Client {
                 self.around
                     .trace
                     .say(format_args!("client {} begins anew with {node}", self.number));
-                self.nodes[node] = self.dial(&self.around.names[node].clone());
+                self.nodes[node] = dial(&self.around.names[node], &self.options);
             }
             self.turn().await;
         }
-        let totals = self.nodes.iter().map(FetchClient::counters);
-        let idle = |it: &Counters| it.waiting_batches == 0 && it.outstanding_rows == 0;
-        let totals: Vec<_> = totals.collect();
-        self.around.trace.say(format_args!("client {} ends: {totals:?}", self.number));
-        // The credits of a dropped fetch are returned with its late answer.
-        if !self.around.wishes.is_rough.get() && !totals.iter().all(idle) {
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            let totals: Vec<_> = self.nodes.iter().map(FetchClient::counters).collect();
-            if !totals.iter().all(idle) {
-                self.wrong(format_args!("credits did not come back: {totals:?}"));
-            }
-        }
+        check_idle(&self.nodes, &self.around, format_args!("client {}", self.number)).await;
     }
 
     /// Sends a few concurrent fetches to one node.
@@ -260,7 +302,7 @@ impl Client {
                     ));
                 }
             }
-            Err(fault) => self.refused(&fault),
+            Err(fault) => self.around.refused(format_args!("client {}", self.number), &fault),
         }
     }
 
@@ -294,7 +336,9 @@ impl Client {
         ));
         let (projection, reply) = match reply {
             Ok(reply) => reply,
-            Err(fault) => return self.refused(&fault),
+            Err(fault) => {
+                return self.around.refused(format_args!("client {}", self.number), &fault);
+            }
         };
         count(&self.around.seen.answers, 1);
         count(&self.around.seen.sectors, (sectors.len() - reply.missing.len()) as u64);
@@ -326,28 +370,6 @@ impl Client {
         let rerank = rerank.map(|(query, metric, k)| Rerank::new(query, *metric, *k));
         let reply = client.fetch(&projection, ask.addrs.clone(), rerank, ask.context).await?;
         Ok((projection, reply))
-    }
-
-    fn refused(&self, fault: &Fault) {
-        *self.around.seen.refusals.borrow_mut().entry(fault.reason.as_str()).or_default() += 1;
-        let may_be = match fault.reason {
-            // A stream that finds no memory for a message ends. `World::calm` checks that a node shed batches or was
-            // restarted in that case.
-            Reason::NodeUnavailable if !self.around.wishes.is_rough.get() => {
-                count(&self.around.seen.unavailable_in_calm, 1);
-                true
-            }
-            Reason::NodeUnavailable => true,
-            Reason::StoreUnreachable | Reason::TableDamaged | Reason::DeadlineExceeded => {
-                self.around.wishes.is_rough.get()
-            }
-            // Overload is expected: there are many clients, and queues are short.
-            Reason::Overloaded => true,
-            _ => false,
-        };
-        if !may_be {
-            self.wrong(format_args!("refused: {:?}: {fault}", fault.reason));
-        }
     }
 
     fn wrong(&self, what: std::fmt::Arguments<'_>) {

@@ -13,7 +13,7 @@ use crate::node::Node;
 pub struct Happened(BTreeMap<String, u64>);
 
 /// Events that must happen at least once in a run of 200 seeds or more.
-const MUST: [&str; 31] = [
+const MUST: [&str; 36] = [
     "Crash",
     "DriveErrors",
     "DriveFull",
@@ -36,15 +36,20 @@ const MUST: [&str; 31] = [
     "extents dropped",
     "extents scrubbed",
     "fills failed",
+    "keys found",
+    "keys that no row has",
     "late reads",
     "looks at a maximum that is near",
     "looks at a minimum that is there",
     "looks at a node that warms",
     "looks at what is pinned",
+    "merges of key runs",
     "not drained in time",
+    "rows with another key",
     "sectors of files",
     "shared pieces",
     "strangers' messages",
+    "versions published",
 ];
 
 impl Happened {
@@ -92,6 +97,11 @@ impl Happened {
         self.count("fetches dropped", seen.dropped.get());
         self.count("sectors of files", seen.sectors.get());
         self.count("strangers' messages", seen.strange.get());
+        self.count("keys found", seen.keys_found.get());
+        self.count("keys that no row has", seen.keys_absent.get());
+        self.count("rows with another key", seen.rows_with_another_key.get());
+        self.count("merges of key runs", seen.run_merges.get());
+        self.count("versions published", seen.versions_published.get());
         self.count("looks from outside", seen.looks.get());
         self.count("looks at a node that warms", seen.looks_before_ready.get());
         self.count("looks at a minimum that is there", seen.minima.get());

@@ -1,8 +1,9 @@
 //! Simulates complete I/O nodes and their clients from one seed. Whatever fails, every answer must be right.
 //!
 //! The nodes run the real code ([`io_node::SteppedNode`]): cores with sessions, stages, RAM tier and rings; filler,
-//! eviction, journals, scrubber and recovery. The clients are [`client::fetch`], over real HTTP/2 and gRPC. Drives
-//! ([`ring::sim`]), network, object store and clock are simulated. Each run takes place on one thread.
+//! eviction, journals, scrubber and recovery. The clients are [`client::fetch`], over real HTTP/2 and gRPC. Some look
+//! rows up by key, with the crates `key_index` and `key_proof`, while versions are published. Drives ([`ring::sim`]),
+//! network, object store and clock are simulated. Each run takes place on one thread.
 //!
 //! `BIREME_SEEDS=17..18` runs that seed, and `BIREME_TRACE=1` prints its events. `BIREME_MINUTES=10` runs new seeds for
 //! that long. `BIREME_REPEATS=500` runs that many seeds twice, to check that runs are reproducible. A run is
@@ -15,6 +16,9 @@ mod dice;
 mod fairness;
 mod files;
 mod happened;
+mod key_clients;
+mod key_index;
+mod keyed;
 mod network;
 mod node;
 mod observer;

@@ -211,7 +211,7 @@ fn begin(
             ..StoreTroubles::default()
         }),
         FaultKind::StoreLoss => store.set_troubles(StoreTroubles {
-            vanished: (0..6).filter(|_| dice.per_mille(400)).collect(),
+            vanished: (0..20).filter(|_| dice.per_mille(400)).collect(),
             ..StoreTroubles::default()
         }),
     }

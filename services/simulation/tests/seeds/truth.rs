@@ -15,13 +15,14 @@ use arrow_select::take::take_record_batch;
 use tables::{DeletedRows, FragmentInfo};
 
 use crate::dice::Dice;
+use crate::keyed::keyed;
 
 /// The dimension of vectors, which take 1 KiB each.
 pub const DIMENSION: usize = 256;
 
 /// All tables, each with its versions. Versions are numbered from 1.
 pub static TABLES: LazyLock<Vec<Vec<Version>>> =
-    LazyLock::new(|| vec![vectors(), documents(), scanned()]);
+    LazyLock::new(|| vec![vectors(), documents(), scanned(), keyed()]);
 
 /// One version of a table.
 pub struct Version {
@@ -88,7 +89,7 @@ impl Version {
         }
     }
 
-    /// Returns the number of the version's extents. The table must have two packs, as all tables except `scanned` do. A
+    /// Returns the number of the version's extents. The table must have two packs, as `vectors` and `documents` do. A
     /// chunk has 64 rows.
     pub fn extents(&self) -> u64 {
         2 * self.infos.iter().map(|info| u64::from(info.physical_rows.div_ceil(64))).sum::<u64>()
@@ -200,7 +201,8 @@ fn documents() -> Vec<Version> {
     vec![version("s3://sim/documents", 1, &all, |_, row| row % 13 == 5)]
 }
 
-fn version(
+/// Returns a version of fragments, each with its id, its rows and the forms of its columns.
+pub fn version(
     uri: &'static str,
     version: u64,
     fragments: &[(u32, RecordBatch, Vec<u32>)],
@@ -243,7 +245,7 @@ fn vectors_of(fragment: u32, rows: usize) -> FixedSizeListArray {
 }
 
 /// Returns a text of up to `bytes_max` bytes, mostly short, or none.
-fn text(dice: &mut Dice, bytes_max: usize) -> Option<String> {
+pub fn text(dice: &mut Dice, bytes_max: usize) -> Option<String> {
     let len = match dice.below(10) {
         0 => return None,
         1 => 0,

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::clients::{Around, Client, Seen, Wishes, warm};
 use crate::dice::Dice;
 use crate::happened::Happened;
+use crate::key_clients::KeyClient;
 use crate::network::Net;
 use crate::node::{Node, runtime};
 use crate::observer::Observer;
@@ -147,6 +148,11 @@ impl World {
         };
         let mut tasks: Vec<_> =
             clients.into_iter().map(|client| local.spawn_local(client.run())).collect();
+        for number in first..first + self.dice.below(3) {
+            let _guard = runtime.enter();
+            let client = KeyClient::new(seed, number, around.clone());
+            tasks.push(local.spawn_local(client.run()));
+        }
         if self.dice.per_mille(300) {
             let stranger = Stranger::new(seed, first, around.clone());
             tasks.push(local.spawn_local(stranger.run()));

@@ -1,7 +1,10 @@
 //! `bireme bench`: measures a running endpoint under load, or parts of an I/O node by themselves.
 
+mod bare_stream;
 mod eviction;
+mod limits;
 mod recovery;
+mod row_memory;
 mod trial;
 mod write;
 
@@ -16,6 +19,7 @@ use peers::{Prover, SecretFile};
 use serde_json::{Value, json};
 
 use self::eviction::EvictionArgs;
+use self::limits::LimitsArgs;
 use self::recovery::RecoveryArgs;
 use self::write::WriteArgs;
 use crate::arguments::{Connection, TableArgs, parse_column, parse_filter};
@@ -87,6 +91,9 @@ enum Benchmark {
     Get(Box<GetArgs>),
     /// Send messages that need no work, which shows what server and client cost
     Empty(Box<EmptyArgs>),
+    /// Measure how fast this machine copies, compares and streams rows without
+    /// Bireme, as limits for the loads
+    Limits(LimitsArgs),
     /// Measure how long an I/O node takes to recover what its drives hold
     Recovery(RecoveryArgs),
     /// Measure how fast encoded extents are written to a drive
@@ -242,6 +249,7 @@ pub fn run(args: BenchArgs, out: &mut Output) -> Result<()> {
         Benchmark::Search(args) => run_load(args.on.load.threads, search(*args)),
         Benchmark::Get(args) => run_load(args.on.load.threads, get(*args)),
         Benchmark::Empty(args) => run_load(args.on.load.threads, empty(*args)),
+        Benchmark::Limits(args) => return limits::run(&args, out),
         Benchmark::Recovery(args) => return recovery::run(&args, out),
         Benchmark::Write(args) => return write::run(&args, out),
         Benchmark::Eviction(args) => return eviction::run(&args, out),

@@ -1,0 +1,122 @@
+//! Rows over HTTP/2, from memory to a client on this machine, with the library, windows and frames of Bireme's streams.
+//!
+//! Each connection has a thread for its server and one for its client. The server's response has batches of rows until
+//! the client leaves.
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use client::fetch::{FRAME_BYTES, FetchOptions};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body, Frame};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rand::rngs::StdRng;
+use tokio::net::TcpStream;
+use tokio::runtime::Builder;
+
+use super::row_memory::RowMemory;
+use crate::bench::random;
+use crate::error::{CliError, Result};
+
+/// Sends rows over `connections` connections for `time`. Returns the number of rows that were received.
+pub fn bare_stream(memory: &RowMemory, connections: usize, time: Duration) -> Result<u64> {
+    let received = std::thread::scope(|scope| {
+        let mut clients = Vec::with_capacity(connections);
+        for number in 0..connections {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            let rows = Rows { memory: memory.clone(), random: random(2, number as u64) };
+            scope.spawn(move || on_this_thread(serve(listener, rows)));
+            clients.push(scope.spawn(move || on_this_thread(receive(address, time))));
+        }
+        let all = clients.into_iter().map(|client| client.join().expect("it does not panic"));
+        all.sum::<io::Result<u64>>()
+    });
+    let bytes = received.map_err(|error| CliError::os("a bare stream failed", &error, ""))?;
+    Ok(bytes / memory.row_bytes() as u64)
+}
+
+fn on_this_thread<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+/// Answers one connection's request with `rows`, until the client leaves.
+async fn serve(listener: TcpListener, rows: Rows) -> io::Result<()> {
+    let (socket, _) = tokio::net::TcpListener::from_std(listener)?.accept().await?;
+    socket.set_nodelay(true)?;
+    let service = service_fn(move |_| ready(Ok::<_, Infallible>(Response::new(rows.clone()))));
+    let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(socket), service)
+        .await;
+    // The client leaves in the middle of the response, which is an error of the connection.
+    drop(served);
+    Ok(())
+}
+
+/// Receives the response of the server at `address` for `time`. Returns the number of bytes.
+async fn receive(address: SocketAddr, time: Duration) -> io::Result<u64> {
+    let socket = TcpStream::connect(address).await?;
+    socket.set_nodelay(true)?;
+    let options = FetchOptions::default();
+    let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(options.stream_window_bytes)
+        .initial_connection_window_size(options.connection_window_bytes)
+        .max_frame_size(FRAME_BYTES)
+        .handshake(TokioIo::new(socket))
+        .await
+        .map_err(io::Error::other)?;
+    let connection = tokio::spawn(connection);
+    let request = Request::get(format!("http://{address}/")).body(Empty::<Bytes>::new());
+    let request = request.map_err(io::Error::other)?;
+    let mut rows = sender.send_request(request).await.map_err(io::Error::other)?.into_body();
+    let (began, mut bytes) = (Instant::now(), 0);
+    while began.elapsed() < time {
+        let frame = rows.frame().await.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let frame = frame.map_err(io::Error::other)?;
+        bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+    }
+    connection.abort();
+    Ok(bytes)
+}
+
+/// A response without end: batches of rows at random positions.
+#[derive(Clone)]
+struct Rows {
+    memory: RowMemory,
+    random: StdRng,
+}
+
+impl Body for Rows {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, Infallible>>> {
+        let Self { memory, random } = &mut *self;
+        Poll::Ready(Some(Ok(Frame::data(memory.batch(random)))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_connection_receives_rows() {
+        let memory = RowMemory::new(2_000, 64);
+        let rows = bare_stream(&memory, 2, Duration::from_millis(50)).unwrap();
+        // Each connection receives at least one frame.
+        assert!(rows > 0);
+    }
+}

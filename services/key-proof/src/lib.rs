@@ -1,0 +1,25 @@
+//! Decides which fetched rows have the keys for which they were fetched.
+//!
+//! The key index only says which rows may have a key, so the key column is fetched with the columns that the caller
+//! wants. [`Rounds`] compares each fetched row with its key and drops rows with another key. A key whose row was
+//! dropped stays open, and its next candidate is tried in the next round:
+//!
+//! ```text
+//! open keys ──► their next candidates ──► fetch ──► Rounds::add ──► rows that have their keys
+//!     ▲                                                 │
+//!     └──────────── keys whose row has another key ◄────┘
+//! ```
+//!
+//! Invariants:
+//! - A row is returned for a key only if its key column has that key. Null is the key of no row.
+//! - Each key has at most one row, and the rows are in the order of the keys.
+//!
+//! This crate does no I/O: the caller looks candidates up and fetches rows. The query node does so, and the simulation.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+mod found_rows;
+mod rounds;
+
+pub use found_rows::FoundRows;
+pub use rounds::{Rounds, others};
