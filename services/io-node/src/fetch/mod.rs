@@ -11,9 +11,9 @@
 //! ([`fetch`]), rows from the table ([`image`]) and completed reads (`read_events.rs`, which ends in [`settle`]).
 //!
 //! Each stage is a file of the same name, except that *prepare* is in `assemble.rs`, *read* in `reader.rs`, *score* in
-//! `rerank.rs`, and *from the table* in `table_rows.rs` and `table_reader.rs`. The stages work on the core of this thread (`core_state.rs`), which has the
-//! streams (`sessions.rs`), the batches under way (`requests.rs`), the RAM tier and the reader. The state that the
-//! cores share is in `node_state.rs`.
+//! `rerank.rs`, and *from the table* in `table_rows.rs` and `table_reader.rs`. The stages work on the core of this
+//! thread (`core_state.rs`), which has the streams (`sessions.rs`), the batches under way (`requests.rs`), the RAM tier
+//! and the reader. The state that the cores share is in `node_state.rs`.
 //!
 //! Nothing between a stream and the drives waits for room. What a batch needs is bounded at each step, and a batch that
 //! finds no room is refused with `OVERLOADED`. Clients are slowed by HTTP/2's windows, and by credits, which come back
