@@ -82,8 +82,8 @@ impl BoundTelemetry {
 }
 
 impl Telemetry {
-    /// Binds the ports for Prometheus and for probes, and makes the client of the OTLP receiver, as far as `config` asks
-    /// for them. The client's connection runs on `runtime`.
+    /// Binds the ports for Prometheus and for probes, and makes the client of the OTLP receiver, as far as `config`
+    /// asks for them. The client's connection runs on `runtime`.
     ///
     /// # Errors
     /// [`TelemetryError`] if a port can't be bound, or if the environment's OTLP headers or the receiver's address are
