@@ -18,6 +18,10 @@ pub fn slices(
     addrs: &[RowAddr],
     context: RequestContext,
 ) -> Vec<NodeSlice> {
+    // `may_ask` may use up the one try of a node whose ejection is over, and a request without rows would not make it.
+    if addrs.is_empty() {
+        return Vec::new();
+    }
     let may_ask = |owner: usize| {
         let node = &routes.nodes()[owner];
         let reason_to_skip = node.reason_to_skip();
