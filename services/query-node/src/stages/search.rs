@@ -37,9 +37,12 @@ pub enum Path {
 }
 
 impl Path {
-    fn via(self) -> SearchVia {
+    /// Returns the way for the metrics of searches. A search by vector that compares every row has a way of its own
+    /// (`SearchVia::Exhaustive`).
+    pub fn via(self) -> SearchVia {
         match self {
-            Self::Partitions { .. } | Self::AllAllowed(_) | Self::TextIndex(_) => SearchVia::Index,
+            Self::Partitions { .. } | Self::TextIndex(_) => SearchVia::Index,
+            Self::AllAllowed(_) => SearchVia::Scored,
             Self::Filter(Some(_)) => SearchVia::Index,
             Self::Filter(None) | Self::Planned(_) => SearchVia::Scanner,
         }
@@ -228,16 +231,20 @@ async fn by_vector(
             admission.run_in_background(ask, search).await?
         }
     };
-    let is_probed = kind != IndexKind::Unindexed && !matches!(path, Path::AllAllowed(_));
-    let nprobes = is_probed.then_some(question.nprobes);
-    state.metrics.searched(SearchBy::Vector, path.via(), kind, nprobes, hits.len());
+    let exhaustive = kind == IndexKind::Unindexed;
+    let (via, read) = match path.via() {
+        _ if exhaustive => (SearchVia::Exhaustive, kind),
+        SearchVia::Scored => (SearchVia::Scored, IndexKind::Unindexed),
+        via => (via, kind),
+    };
+    let nprobes = (read != IndexKind::Unindexed).then_some(question.nprobes);
+    state.metrics.searched(SearchBy::Vector, via, read, nprobes, hits.len());
     if let Path::Partitions { .. } = path {
         state.metrics.compared_fresh(to_score.len());
     }
     let rows = hits.into_iter().map(|hit| (hit.addr, hit.distance)).collect();
     // Distances of an index are not comparable with exact ones, so all candidates are scored exactly.
     let refine = metric.filter(|_| is_refined || !to_score.is_empty());
-    let exhaustive = kind == IndexKind::Unindexed;
     Ok(Hits { rows, to_score, measure: Measure::Distance, refine, exhaustive, path })
 }
 
