@@ -16,7 +16,7 @@ use crate::error::{QueryError, Result};
 use crate::key_index::{KeyIndexes, VersionKeys};
 use crate::recall_curves::{FittedCurves, TableCurves};
 
-/// Maximum number of cached projections per open version of a table. The oldest one is evicted.
+/// Maximum number of cached projections per open version of a table. The oldest one is evicted. All grants share them.
 const PROJECTIONS_MAX: usize = 64;
 
 /// A projection, with the column names that a request gave.
