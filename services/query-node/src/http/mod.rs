@@ -445,7 +445,7 @@ impl TableRequest<'_> {
         };
         let mut open = call.open(asked, permission).await?;
         let catalog = &state.shared.catalog;
-        if wanted == 0 && self.freshness.is_behind(open.version(), catalog.followed(&open).await) {
+        if wanted == 0 && self.freshness.is_behind(open.version(), catalog.looked_at(&open).await) {
             let caught_up = async { Ok(catalog.catch_up(&open).await?) };
             call.context.bound("open", Box::pin(caught_up)).await?;
             open = call.open(asked, permission).await?;
