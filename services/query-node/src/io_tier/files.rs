@@ -33,7 +33,7 @@ use crate::config::QueryConfig;
 use crate::error::Result;
 
 /// The longest time that an I/O node has to answer. The store is asked too, much sooner (`lake/src/store/cached.rs`).
-const PATIENCE: Duration = Duration::from_secs(3);
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// The maximum number of files whose sizes are kept.
 const SIZES_MAX: u64 = 65_536;
@@ -98,7 +98,7 @@ impl TierFiles {
             return Ok(None);
         }
         let file = FileOnNode { node, table, path, bytes: 0 };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ANSWER_MAX;
         let size = file.judged(async { size_in(&file.open(deadline).await?) }).await?;
         if let Some(size) = size {
             self.sizes.insert(key, size);
@@ -125,7 +125,7 @@ impl TierFiles {
             let node = &routes.nodes()[*owner];
             asked.entry(*owner).or_insert_with(|| node.reason_to_skip().is_none());
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ANSWER_MAX;
         let all = parts.len();
         let reads = parts.into_iter().filter(|(owner, _)| asked[owner]).map(|(owner, sectors)| {
             let file = FileOnNode { node: &routes.nodes()[owner], table, path, bytes: size };

@@ -34,7 +34,8 @@ impl Measure {
     }
 }
 
-const MEASURES: usize = 4;
+/// The number of measures, of which `Nothing` is the last.
+const MEASURES: usize = Measure::Nothing as usize + 1;
 
 /// Assumed size in bytes of a row without a fixed size. Memory for it is reserved before rows are fetched; afterwards
 /// their real size counts.
