@@ -94,7 +94,7 @@ impl TierFiles {
             return Ok(None);
         };
         let node = &*routes.nodes()[owner];
-        if node.reason_to_skip().is_some() {
+        if node.allow_request().is_err() {
             return Ok(None);
         }
         let file = FileOnNode { node, table, path, bytes: 0 };
@@ -118,12 +118,12 @@ impl TierFiles {
         let Some(parts) = parts(&routes, hash_of_file(table, path), sectors) else {
             return Ok(None);
         };
-        // `reason_to_skip` is called once for each node: after an ejection it may grant the one request that tries the
-        // node, which must then be sent even if another node is skipped.
+        // `allow_request` is called once for each node, and a request that it allows is sent even if another node is
+        // skipped.
         let mut asked: HashMap<usize, bool> = HashMap::new();
         for (owner, _) in &parts {
             let node = &routes.nodes()[*owner];
-            asked.entry(*owner).or_insert_with(|| node.reason_to_skip().is_none());
+            asked.entry(*owner).or_insert_with(|| node.allow_request().is_ok());
         }
         let deadline = Instant::now() + ANSWER_MAX;
         let all = parts.len();
