@@ -13,7 +13,7 @@ mod expressions;
 mod filter;
 mod hit;
 mod key;
-mod key_index;
+mod key_btree;
 mod key_rows;
 mod ladder;
 mod lookup;
