@@ -15,7 +15,7 @@ use spelling::counted;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
-use crate::found_rows::FoundRows;
+use crate::keyed_rows::KeyedRows;
 use crate::io_tier::{Cost, Fetched, fetch_rows, present};
 use crate::request_context::RequestContext;
 use crate::stages::{Keys, Lookup};
@@ -33,7 +33,7 @@ pub async fn find_rows(
     wanted: &Projection,
     fetch: Stage,
     call: &mut Call,
-) -> Result<FoundRows> {
+) -> Result<KeyedRows> {
     find_for(state, keys, wanted, call.context, &mut OneCall { call, fetch }).await
 }
 
@@ -78,7 +78,7 @@ pub async fn find_for(
     wanted: &Projection,
     context: RequestContext,
     finder: &mut impl Finder,
-) -> Result<FoundRows> {
+) -> Result<KeyedRows> {
     let mut columns = wanted.columns.clone();
     let key_at = columns.iter().position(|column| *column == keys.column).unwrap_or_else(|| {
         columns.push(keys.column.to_owned());
@@ -87,7 +87,7 @@ pub async fn find_for(
     let columns = keys.open.project(&columns)?;
     let mut lookup = Lookup::begin(state, keys, context).await?;
     let mut open_keys: Vec<u32> = (0..keys.keys.len() as u32).collect();
-    let mut rounds: Vec<FoundRows> = Vec::with_capacity(1);
+    let mut rounds: Vec<KeyedRows> = Vec::with_capacity(1);
     let mut held = 0;
     loop {
         let tries = lookup.next(state, &open_keys).await?;
@@ -118,7 +118,7 @@ pub async fn find_for(
     lookup.count(state);
     let found = joined(rounds)?;
     let rows = found.rows.project(&(0..wanted.columns.len()).collect::<Vec<_>>())?;
-    Ok(FoundRows { rows, ..found })
+    Ok(KeyedRows { rows, ..found })
 }
 
 /// Returns the fetched rows that have the key for which they were fetched.
@@ -127,7 +127,7 @@ fn prove(
     key_at: usize,
     keys: &ArrayRef,
     tries: &[(u32, RowAddr)],
-) -> Result<FoundRows> {
+) -> Result<KeyedRows> {
     let column = fetched.rows.column(key_at);
     let compare = make_comparator(column, keys, SortOptions::default())?;
     let has_key = |row: usize, key: usize| column.is_valid(row) && compare(row, key).is_eq();
@@ -145,7 +145,7 @@ fn prove(
         true => fetched.rows.clone(),
         false => take_record_batch(&fetched.rows, &UInt32Array::from(right))?,
     };
-    Ok(FoundRows { rows, keys: found, addrs })
+    Ok(KeyedRows { rows, keys: found, addrs })
 }
 
 /// Returns the numbers of `all` that are not among `some`. Both are ascending.
@@ -155,7 +155,7 @@ pub fn others(all: impl Iterator<Item = u32>, some: &[u32]) -> Vec<u32> {
 }
 
 /// Joins the rows of several fetches, of which there is at least one, in the order of their keys.
-fn joined(mut rounds: Vec<FoundRows>) -> Result<FoundRows> {
+fn joined(mut rounds: Vec<KeyedRows>) -> Result<KeyedRows> {
     if rounds.len() == 1 {
         return Ok(rounds.remove(0));
     }
@@ -165,7 +165,7 @@ fn joined(mut rounds: Vec<FoundRows>) -> Result<FoundRows> {
     let addrs: Vec<RowAddr> = rounds.iter().flat_map(|round| round.addrs.iter().copied()).collect();
     let mut order: Vec<u32> = (0..keys.len() as u32).collect();
     order.sort_unstable_by_key(|&row| keys[row as usize]);
-    Ok(FoundRows {
+    Ok(KeyedRows {
         rows: take_record_batch(&rows, &UInt32Array::from(order.clone()))?,
         keys: order.iter().map(|&row| keys[row as usize]).collect(),
         addrs: order.iter().map(|&row| addrs[row as usize]).collect(),
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_second_fetch_take_their_places() {
-        let round = |keys: &[u32], texts: &[&str]| FoundRows {
+        let round = |keys: &[u32], texts: &[&str]| KeyedRows {
             rows: rows(texts),
             keys: keys.to_vec(),
             addrs: keys.iter().map(|&key| RowAddr::new(1, key)).collect(),

@@ -22,7 +22,7 @@ use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
 use crate::find::{Finder, find_for, find_rows};
-use crate::found_rows::FoundRows;
+use crate::keyed_rows::KeyedRows;
 use crate::held_rows::HeldRows;
 use crate::io_tier::Cost;
 use crate::stages::Keys;
@@ -35,7 +35,7 @@ const GET_KEYS_MAX: usize = 16;
 
 /// The rows of a Get. Rows that were found for several Gets hold their memory until all of these are answered.
 pub struct Gathered {
-    pub found: FoundRows,
+    pub found: KeyedRows,
     _held: Option<Arc<HeldRows>>,
 }
 
@@ -118,7 +118,7 @@ async fn found(state: &ShardState, group: &[WaitingGet]) -> Result<Vec<Shared>> 
         let rows = found.keys[row..].partition_point(|&key| key < end);
         let addrs: Vec<RowAddr> = found.addrs[row..row + rows].to_vec();
         let keys = found.keys[row..row + rows].iter().map(|key| key - start).collect();
-        let part = FoundRows { rows: found.rows.slice(row, rows), keys, addrs };
+        let part = KeyedRows { rows: found.rows.slice(row, rows), keys, addrs };
         (start, row) = (end, row + rows);
         Shared(part, Arc::clone(&held))
     };

@@ -9,7 +9,7 @@ use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
 use crate::find::others;
-use crate::found_rows::FoundRows;
+use crate::keyed_rows::KeyedRows;
 use crate::gather::{Gathered, find_gathered};
 use crate::stages::{Keys, finish, ipc_stream, json_lines, key_column, row_format, validate_keys};
 use crate::tables::{AskedVersion, Measure};
@@ -29,7 +29,7 @@ pub async fn get(request: GetRequest, call: &mut Call) -> Result<GetResponse> {
     call.stage(Stage::Validate, || counted(request.keys.len(), "key"));
     let keys = Keys { open: &open, column: &column, keys: &keys };
     let Gathered { found, .. } = &find_gathered(keys, &asked, call).await?;
-    let FoundRows { rows, keys: with_row, addrs } = found;
+    let KeyedRows { rows, keys: with_row, addrs } = found;
     let not_found = others(0..request.keys.len() as u32, with_row);
     let addrs = addrs.iter().map(|addr| addr.to_u64()).collect();
     let rows = finish(rows, &asked, Measure::Nothing, addrs, Vec::new())?;

@@ -9,7 +9,7 @@
 //!  │           call: a request in progress; stream_calls, authorization, request_context, call_rules, trace
 //!  ▼
 //! search       ─► stages/ ─► io_tier/; selection/ if an answer is more than columns, best first
-//! get          ─► gather, waiting_gets ─► find ─► stages/, io_tier/; found_rows
+//! get          ─► gather, waiting_gets ─► find ─► stages/, io_tier/; keyed_rows
 //! take         ─► row_reader ─► io_tier/, in pieces
 //! tune, warm, placement, describe, status
 //!  │
@@ -47,7 +47,6 @@ mod counters;
 mod describe;
 mod error;
 mod find;
-mod found_rows;
 mod gather;
 mod get;
 mod held_rows;
@@ -55,6 +54,7 @@ mod http;
 mod io_tier;
 mod ipc;
 mod key_index;
+mod keyed_rows;
 mod lake_options;
 mod lookups;
 mod memory;

@@ -6,7 +6,7 @@ use arrow_array::{Array, ArrayRef};
 use scheduler::{Flow, Priority};
 use tokio::sync::oneshot;
 
-use crate::found_rows::FoundRows;
+use crate::keyed_rows::KeyedRows;
 use crate::held_rows::HeldRows;
 use crate::request_context::RequestContext;
 use crate::tables::{OpenTable, Projection};
@@ -30,7 +30,7 @@ pub struct WaitingGet {
 }
 
 /// One Get's part of the rows that were found for a group, and the memory that all rows of the group hold.
-pub struct Shared(pub FoundRows, pub Arc<HeldRows>);
+pub struct Shared(pub KeyedRows, pub Arc<HeldRows>);
 
 impl WaitingGets {
     /// Adds a Get. Returns whether it is the first one that waits.

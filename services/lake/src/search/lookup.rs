@@ -23,8 +23,8 @@ use crate::table::Table;
 /// Maximum number of keys in one query of the scanner; longer lists become several queries.
 const KEYS_PER_QUERY_MAX: usize = 4096;
 
-/// Each key's row, if it has one.
-type FoundRows = Vec<Option<RowAddr>>;
+/// Each key's row, if it has one: the first one, if it has several.
+type FirstRows = Vec<Option<RowAddr>>;
 
 impl Table {
     /// Returns the address of each key's row, or `None` if no row has the key. If several rows have it, the row with
@@ -32,7 +32,7 @@ impl Table {
     /// row's key. Uses the column's BTREE index if there is one, otherwise scans the column.
     ///
     /// Errors: `ColumnNotFound`, and those of the store.
-    pub async fn lookup(&self, column: &str, keys: &ArrayRef) -> Result<FoundRows> {
+    pub async fn lookup(&self, column: &str, keys: &ArrayRef) -> Result<FirstRows> {
         if keys.len() <= KEYS_MAX {
             self.open_key_btree(self.column_position(column)?).await;
         }
@@ -46,7 +46,7 @@ impl Table {
     /// keys of the rows that it finds.
     ///
     /// Errors: as `lookup`.
-    pub async fn planned_lookup(&self, column: &str, keys: &ArrayRef) -> Result<FoundRows> {
+    pub async fn planned_lookup(&self, column: &str, keys: &ArrayRef) -> Result<FirstRows> {
         self.scanned_lookup(self.column_position(column)?, keys, None).await
     }
 
@@ -59,7 +59,7 @@ impl Table {
         column: &str,
         keys: &ArrayRef,
         fragments: &[u32],
-    ) -> Result<FoundRows> {
+    ) -> Result<FirstRows> {
         let position = self.column_position(column)?;
         if keys.len() <= KEYS_MAX {
             self.open_key_btree(position).await;
@@ -75,7 +75,7 @@ impl Table {
         position: usize,
         keys: &ArrayRef,
         within: Option<&[u32]>,
-    ) -> Result<FoundRows> {
+    ) -> Result<FirstRows> {
         let keys = self.scalars(keys)?;
         let values: Vec<ScalarValue> = keys.iter().filter(|key| !key.is_null()).cloned().collect();
         let metadata = |id: &u32| Ok(self.file_fragment(*id)?.metadata().clone());
@@ -115,7 +115,7 @@ impl Table {
         &self,
         column: &str,
         keys: &ArrayRef,
-    ) -> Result<Option<BoxFuture<'static, Result<FoundRows>>>> {
+    ) -> Result<Option<BoxFuture<'static, Result<FirstRows>>>> {
         let position = self.column_position(column)?;
         let index = self.direct_of(position).key_btree.get().filter(|_| keys.len() <= KEYS_MAX);
         let Some(index) = index.cloned().flatten() else { return Ok(None) };

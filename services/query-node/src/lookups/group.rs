@@ -18,7 +18,7 @@ use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::find::{find_rows, others};
-use crate::found_rows::FoundRows;
+use crate::keyed_rows::KeyedRows;
 use crate::held_rows::HeldRows;
 use crate::stages::{
     Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column, row_format,
@@ -230,7 +230,7 @@ impl Opened {
     }
 
     /// Encodes rows. Also returns their size in bytes.
-    fn encode(&self, found: &FoundRows) -> Result<(Rows, usize)> {
+    fn encode(&self, found: &KeyedRows) -> Result<(Rows, usize)> {
         let addrs = || found.addrs.iter().map(|addr| addr.to_u64());
         Ok(match self.format {
             RowFormat::Arrow => {

@@ -5,7 +5,7 @@ use arrow_array::RecordBatch;
 
 /// The rows of keys, in the keys' order.
 #[derive(Debug)]
-pub struct FoundRows {
+pub struct KeyedRows {
     /// The rows, with the wanted columns in wire types.
     pub rows: RecordBatch,
     /// The position of each row's key, ascending.
