@@ -27,7 +27,7 @@ use wire::Fault;
 use wire::query::{TuneProgress, TuneRequest};
 
 use self::exact::{KEPT, exact_answers};
-use self::questions::{Asked, Question, draw};
+use self::questions::{Asked, TuneQuestion, draw};
 use crate::admission::Ask;
 use crate::call::Call;
 use crate::call_rules::QUESTIONS_MAX;
@@ -166,7 +166,7 @@ impl Tune {
     async fn trial(
         &self,
         state: &ShardState,
-        question: &Question,
+        question: &TuneQuestion,
         exact: Vec<(u64, f32)>,
         nprobes: Vec<usize>,
         tally: Arc<Mutex<Tally>>,
