@@ -24,10 +24,7 @@ use crate::stages::{
     Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column, row_format,
 };
 use crate::state::ShardState;
-use crate::tables::{AskedVersion, Measure, OpenTable, Projection};
-
-/// The column of row addresses, which a projection may name.
-const ROW_ADDR: &str = "_rowaddr";
+use crate::tables::{AskedVersion, Measure, OpenTable, Projection, ROW_ADDRESS};
 
 /// Batches of one projection that are looked up together. Without batches, the projection is only opened.
 pub struct Group {
@@ -127,7 +124,7 @@ impl Opened {
         let columns = open.project(&asked.columns)?;
         let key_column = key_column(&open, &asked.key_column)?;
         let key_type = open.table.schema().field_with_name(&key_column)?.data_type().clone();
-        let with_addrs = asked.columns.iter().any(|column| column == ROW_ADDR);
+        let with_addrs = asked.columns.iter().any(|column| column == ROW_ADDRESS);
         let only_presence = asked.only_presence;
         Ok(Self { open, columns, key_column, key_type, format, with_addrs, only_presence })
     }
@@ -138,7 +135,7 @@ impl Opened {
         let schema = match self.with_addrs {
             false => Arc::clone(wire),
             true => {
-                let addr = Arc::new(Field::new(ROW_ADDR, DataType::UInt64, false));
+                let addr = Arc::new(Field::new(ROW_ADDRESS, DataType::UInt64, false));
                 let fields: Vec<_> = wire.fields().iter().cloned().chain([addr]).collect();
                 Arc::new(Schema::new_with_metadata(fields, wire.metadata().clone()))
             }

@@ -26,4 +26,4 @@ pub use asked::AskedVersion;
 pub use catalog::{Catalog, Listed};
 pub use folders::Folder;
 pub use open::OpenTable;
-pub use projection::{Measure, Projection};
+pub use projection::{DISTANCE, Measure, Projection, RELEVANCE, ROW_ADDRESS, SCORE};
