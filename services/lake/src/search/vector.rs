@@ -217,7 +217,7 @@ impl Table {
         let to_score = match &selected {
             _ if query.indexed_only => Arc::default(),
             Some(selected) => Arc::clone(&selected.uncovered),
-            None => Arc::clone(partitions.fresh()),
+            None => Arc::clone(partitions.uncovered()),
         };
         let (distances, probes) = (query.distances, Probes { nprobes, ef });
         let hits = async move {
