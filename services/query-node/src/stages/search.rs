@@ -216,7 +216,7 @@ async fn by_vector(
     };
     let admission = &state.shared.admission;
     let ask = Ask { during: "search", rows: query.k * question.vectors, context };
-    let route = async { Ok(open.table.direct_search(&query).await?) }.boxed();
+    let route = async { Ok(open.table.route_if_open(&query).await?) }.boxed();
     let Found { hits, to_score, path } = match context.bound("search", route).await? {
         VectorRoute::Direct(search) if !search.is_long => {
             admission.run_on_core(ask, Found::directly(search).boxed()).await?
@@ -273,7 +273,7 @@ async fn open_and_search(
     mut reason: PlanReason,
 ) -> Result<Found> {
     if reason == PlanReason::Unopened {
-        match open.table.open_search(query).await? {
+        match open.table.open_route(query).await? {
             VectorRoute::Direct(search) => return Found::directly(search).await,
             VectorRoute::Planned(why) => reason = why,
         }
