@@ -20,7 +20,7 @@ use crate::recall_curves::{Chosen, choose_setting};
 use crate::request_context::RequestContext;
 use crate::selection::Shape;
 use crate::stages::{
-    By, Hits, Keys, Question, finish, fuse, ipc_stream, rank, search as by_index, search_text,
+    By, Hits, Keys, Question, find_hits, finish, fuse, ipc_stream, rank, search_text,
     validate_search,
 };
 use crate::state::ShardState;
@@ -88,14 +88,14 @@ pub async fn find(
     });
     let question = look_up(state, open, question, call).await?;
     let mut question = with_setting(open, question, context).await?;
-    let mut hits = by_index(state, open, &question, context).await?;
+    let mut hits = find_hits(state, open, &question, context).await?;
     call.stage(Stage::Search, || hits.detail(&question));
     let mut winners = refine(state, open, &question, &hits, call).await?;
     let lower = question.distances.lower;
     if lower.is_some() && winners.len() < question.k && hits.rows.len() >= question.candidates() {
         // All candidates may be nearer than the lower bound, so further ones are looked for.
         question.estimated_from = lower;
-        hits = by_index(state, open, &question, context).await?;
+        hits = find_hits(state, open, &question, context).await?;
         call.stage(Stage::Search, || hits.detail(&question));
         winners.extend(refine(state, open, &question, &hits, call).await?);
         winners = rank(winners, question.k);

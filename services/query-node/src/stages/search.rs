@@ -1,4 +1,5 @@
-//! Search: searches indexes, which return row addresses with approximate distances or scores.
+//! Search: finds row addresses, with approximate or exact distances, or scores. `lake` chooses the way: directly in
+//! indexes, through Lance's scanner, or by naming all rows that pass a filter ([`VectorRoute`]). [`Path`] says which.
 
 use std::sync::Arc;
 
@@ -137,8 +138,8 @@ fn and_passing(allowed: Option<Allowed>) -> String {
     allowed.map(|allowed| format!("; {}", passing(allowed))).unwrap_or_default()
 }
 
-/// Runs a search. The caller has already replaced [`By::Like`] by [`By::Vector`].
-pub async fn search(
+/// Finds the rows of a search. The caller has already replaced [`By::Like`] by [`By::Vector`].
+pub async fn find_hits(
     state: &ShardState,
     open: &Arc<OpenTable>,
     question: &Question,
