@@ -70,8 +70,9 @@ searches = Row(
         stacked(
             "Searches",
             "reqps",
-            "Searches per second, by vector, text or filter, by kind of index, and by whether the index's partitions"
-            " were searched directly or by Lance's scanner.",
+            "Searches per second, by vector, text or filter, by kind of index, and by whether indexes were searched"
+            " directly or by Lance's scanner, or none: the few rows that pass a filter were scored, or a vector was"
+            " compared with every row (exhaustive).",
             (of.rate("bireme_query_searches_total", by="by, via, index"), "{{by}}, {{via}}, {{index}}"),
         ),
         lines(

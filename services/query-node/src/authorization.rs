@@ -22,8 +22,9 @@ use crate::tables::Catalog;
 /// The maximum number of tables' names that are compared with grants for the error of an unknown table.
 const NAMES_EXAMINED_MAX: usize = 1000;
 
-/// The interval at which a Warm is authorized again, and at which the policy's files are checked for changes. A Take
-/// is authorized again with each fetch, and a GetStream with each request.
+/// The interval at which Warms, Tunes and prewarms are authorized again, and at which the policy's files are checked for
+/// changes. Takes, and answers in pieces over plain HTTP, are authorized again with each piece, a GetStream with each
+/// request, and a Lookup with each group of batches.
 pub const RENEWED_EVERY: Duration = Duration::from_secs(5);
 
 /// An identified caller.

@@ -60,10 +60,13 @@ names! {
         Text = "text",
         Filter = "filter",
     }
-    /// The way in which a search was run: directly on indexes, or by Lance's scanner.
+    /// The way in which a search was run: directly on indexes, by Lance's scanner, by scoring the few rows that pass a
+    /// filter, or by comparing a vector with every row, without an index.
     SearchVia {
         Index = "index",
         Scanner = "scanner",
+        Scored = "scored",
+        Exhaustive = "exhaustive",
     }
     /// The way in which a key was looked up: in the key index alone, or in the table, by its BTREE or a scan.
     KeyVia {
@@ -238,7 +241,10 @@ impl ShardMetrics {
             let histogram = of_kinds[kind as usize].get_or_init(|| Histogram::new(Scale::Whole));
             histogram.record(count as u64);
         };
-        record(&self.candidates, rows);
+        // All rows that pass are scored, so no index has returned candidates.
+        if via != SearchVia::Scored {
+            record(&self.candidates, rows);
+        }
         nprobes.into_iter().for_each(|nprobes| record(&self.nprobes, nprobes));
     }
 

@@ -23,7 +23,7 @@ use crate::counters::{SearchBy, SearchVia, Stage};
 use crate::error::Result;
 use crate::io_tier::{RowFilter, filter_rows};
 use crate::request_context::RequestContext;
-use crate::stages::{Hits, Question, Unfiltered, search, search_further};
+use crate::stages::{Hits, Question, Unfiltered, find_hits, search_further};
 use crate::state::ShardState;
 use crate::tables::OpenTable;
 
@@ -34,7 +34,7 @@ pub async fn search_filtered(
     question: &Question,
     call: &mut Call,
 ) -> Result<Hits> {
-    let mut hits = search(state, open, question, call.context).await?;
+    let mut hits = find_hits(state, open, question, call.context).await?;
     let Some(mut unfiltered) = hits.unfiltered.take() else {
         call.stage(Stage::Search, || hits.detail(question));
         return Ok(hits);
@@ -59,7 +59,7 @@ pub async fn search_filtered(
             }
             Widened::Costly => {
                 let scanned = Question { filters_candidates: false, ..question.clone() };
-                let hits = search(state, open, &scanned, call.context).await?;
+                let hits = find_hits(state, open, &scanned, call.context).await?;
                 let all = counted(passes.len(), "candidate");
                 call.stage(Stage::Search, || {
                     format!("{}, because only {passed} of {all} passed", hits.detail(question))

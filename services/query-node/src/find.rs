@@ -34,7 +34,7 @@ pub async fn find_rows(
 }
 
 /// One call, or several calls, that need the rows of keys.
-pub trait Finder {
+pub trait Callers {
     /// Notes that a look-up is done. `detail` describes it.
     fn looked_up(&mut self, detail: impl FnOnce() -> String);
 
@@ -50,7 +50,7 @@ struct OneCall<'a> {
     fetch: Stage,
 }
 
-impl Finder for OneCall<'_> {
+impl Callers for OneCall<'_> {
     fn looked_up(&mut self, detail: impl FnOnce() -> String) {
         self.call.stage(Stage::Lookup, detail);
     }
@@ -64,7 +64,7 @@ impl Finder for OneCall<'_> {
     }
 }
 
-/// Like [`find_rows`], for any `finder`.
+/// Like [`find_rows`], for any `callers`.
 ///
 /// # Errors
 /// As [`find_rows`].
@@ -73,7 +73,7 @@ pub async fn find_for(
     keys: Keys<'_>,
     wanted: &Projection,
     context: RequestContext,
-    finder: &mut impl Finder,
+    callers: &mut impl Callers,
 ) -> Result<FoundRows> {
     let mut columns = wanted.columns.clone();
     let key_at = columns.iter().position(|column| *column == keys.column).unwrap_or_else(|| {
@@ -86,7 +86,7 @@ pub async fn find_for(
     let mut held = 0;
     loop {
         let tries = lookup.next(state, rounds.open_keys()).await?;
-        finder.looked_up(|| match (keys.keys.len(), tries.as_slice()) {
+        callers.looked_up(|| match (keys.keys.len(), tries.as_slice()) {
             (1, [(_, addr)]) => {
                 let key = array_value_to_string(keys.keys, 0).unwrap_or_default();
                 format!("key `{key}` in column `{}`: row {addr:?}", keys.column)
@@ -97,11 +97,11 @@ pub async fn find_for(
             break;
         }
         let addrs: Vec<RowAddr> = tries.iter().map(|&(_, addr)| addr).collect();
-        finder.hold_rows(held + columns.bytes_of(addrs.len()))?;
+        callers.hold_rows(held + columns.bytes_of(addrs.len()))?;
         let mut fetched = fetch_rows(state, keys.open, &addrs, &columns, context).await?;
         held += fetched.rows.get_array_memory_size();
-        finder.hold_rows(held)?;
-        finder.fetched(addrs.len(), std::mem::take(&mut fetched.cost));
+        callers.hold_rows(held)?;
+        callers.fetched(addrs.len(), std::mem::take(&mut fetched.cost));
         if !rounds.add(&tries, &fetched.rows, &fetched.missing)? {
             break;
         }

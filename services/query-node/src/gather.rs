@@ -22,13 +22,13 @@ use tokio::task::yield_now;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
-use crate::find::{Finder, find_for, find_rows};
+use crate::find::{Callers, find_for, find_rows};
 use crate::held_rows::HeldRows;
 use crate::io_tier::Cost;
 use crate::stages::Keys;
 use crate::state::ShardState;
 use crate::tables::Projection;
-use crate::waiting_gets::{Shared, WaitingGet, groups};
+use crate::waiting_gets::{GroupPart, WaitingGet, groups};
 
 /// Maximum number of keys of a Get that is gathered with others: larger ones gain nothing.
 const GET_KEYS_MAX: usize = 16;
@@ -65,7 +65,7 @@ pub async fn find_gathered(
             drop(first);
         }
         let answered = async { Ok(answered.await.ok().flatten()) }.boxed();
-        if let Some(Shared(found, held)) = call.context.bound("fetch", answered).await? {
+        if let Some(GroupPart(found, held)) = call.context.bound("fetch", answered).await? {
             call.stage(Stage::Fetch, || "together with other Gets".into());
             return Ok(Gathered { found, _held: Some(held) });
         }
@@ -100,7 +100,7 @@ async fn answer(state: Arc<ShardState>, group: Vec<WaitingGet>) {
     }
 }
 
-async fn found(state: &ShardState, group: &[WaitingGet]) -> Result<Vec<Shared>> {
+async fn found(state: &ShardState, group: &[WaitingGet]) -> Result<Vec<GroupPart>> {
     let keys = concat(&group.iter().map(|get| get.keys.as_ref()).collect::<Vec<_>>())?;
     // The group has the context of the Get with the least time left. If an I/O node hangs, the group ends at that Get's
     // deadline, and the others are then done alone.
@@ -109,7 +109,7 @@ async fn found(state: &ShardState, group: &[WaitingGet]) -> Result<Vec<Shared>> 
     };
     let asked = Keys { open: &hasty.table, column: &hasty.column, keys: &keys };
     let flow = hasty.context.flow();
-    let mut several = Several { held: HeldRows::new(&state.row_memory), flow };
+    let mut several = SeveralGets { held: HeldRows::new(&state.row_memory), flow };
     let found = find_for(state, asked, &hasty.wanted, hasty.context, &mut several).await?;
     let held = Arc::new(several.held);
     let (mut start, mut row) = (0, 0);
@@ -120,18 +120,18 @@ async fn found(state: &ShardState, group: &[WaitingGet]) -> Result<Vec<Shared>> 
         let keys = found.keys[row..row + rows].iter().map(|key| key - start).collect();
         let part = FoundRows { rows: found.rows.slice(row, rows), keys, addrs };
         (start, row) = (end, row + rows);
-        Shared(part, Arc::clone(&held))
+        GroupPart(part, Arc::clone(&held))
     };
     Ok(group.iter().map(part).collect())
 }
 
 /// Several Gets that need rows. Their stages are not recorded, because Gets whose stages are observed are not gathered.
-struct Several {
+struct SeveralGets {
     held: HeldRows,
     flow: Flow,
 }
 
-impl Finder for Several {
+impl Callers for SeveralGets {
     fn looked_up(&mut self, _: impl FnOnce() -> String) {}
 
     fn fetched(&mut self, _: usize, _: Cost) {}

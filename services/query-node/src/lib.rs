@@ -1,5 +1,26 @@
 //! The query tier: searches indexes, fetches rows from the I/O tier and ranks them.
 //!
+//! ```text
+//! node         starts a shard for each core, and the tasks that follow tables, members and the policy
+//!  │           config, memory, lake_options; shard: a core's runtime and server; state: what requests share;
+//!  │           counters, metrics
+//!  ▼
+//! service      the edge for gRPC; http/ for plain HTTP, lookups/ for Lookup streams; stranger refuses callers
+//!  │           call: a request in progress; stream_calls, authorization, request_context, call_rules, trace
+//!  ▼
+//! search       ─► stages/ ─► io_tier/; selection/ if an answer is more than columns, best first
+//! get          ─► gather, waiting_gets ─► find ─► stages/, io_tier/; keyed_rows
+//! take         ─► row_reader ─► io_tier/, in pieces
+//! tune, warm, placement, describe, status
+//!  │
+//!  ▼           what all of them use:
+//! stages/      the steps of requests that need no I/O node: validate, look up, search, rank, assemble, reply; ipc
+//! io_tier/     the I/O nodes: which one owns a row, whether it is asked, fetches and scores
+//! tables/      the tables, their open versions and columns; key_index/ and recall_curves/ of each
+//! admission    the queues of work that waits; held_rows: the memory of rows
+//! error        errors, and their form on the wire
+//! ```
+//!
 //! [`QueryNode::start`] serves `bireme.query.v1`. `search.rs`, `get.rs` and `take.rs` show the path of a
 //! request: they call the stages (`stages/`, and `io_tier/` for all that concerns I/O nodes) in the order in which data
 //! flows.
@@ -10,12 +31,12 @@
 //! - A caller learns nothing about a table that no grant lets it see.
 //! - Work whose deadline has passed is not begun.
 //! - A row that is returned for a key has that key.
-//! - Equal requests get equal answers: ties are broken by row address.
+//! - Equal requests get equal answers: ties are broken by row address, unless the request asks for an order.
 //! - An unreachable I/O node makes answers slower, not wrong.
 //!
 //! A query node is stateless: open tables and index partitions are only caches. Other crates read and search
 //! tables (`lake`), encode rows for drives (`pack`), assign chunks to I/O nodes (`placement`), follow the list of
-//! I/O nodes (`membership`), and manage streams and credits (`client`).
+//! I/O nodes (`membership`), and manage streams and credits (`client`). `docs/GLOSSARY.md` defines the terms.
 
 mod admission;
 mod authorization;
@@ -34,6 +55,7 @@ mod http;
 mod io_tier;
 mod ipc;
 mod key_index;
+mod keyed_rows;
 mod lake_options;
 mod lookups;
 mod memory;

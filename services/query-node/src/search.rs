@@ -32,7 +32,7 @@ use crate::tables::{AskedVersion, Measure, OpenTable, Projection};
 const ROUNDING: f32 = 16.0 * f32::EPSILON;
 
 /// The rows that a search found.
-pub struct FoundRows {
+pub struct SearchedRows {
     /// The columns that the request names, with the table's types, then row addresses and, unless `measure` is
     /// [`Measure::Nothing`], distances or scores; best first.
     pub rows: RecordBatch,
@@ -60,7 +60,7 @@ pub async fn search(
     let open = call.open(asked, Permission::Read).boxed().await?;
     let shape = Shape::of(&mut request, &open)?;
     let found = find(state, &open, request, call).await?;
-    let FoundRows { mut rows, projection, measure, exhaustive } = found;
+    let SearchedRows { mut rows, projection, measure, exhaustive } = found;
     let count = rows.num_rows();
     let rows = match shape {
         None => ipc_stream(&projection.answer(measure)?.head, &rows)?,
@@ -81,7 +81,7 @@ pub async fn find(
     open: &Arc<OpenTable>,
     request: SearchRequest,
     call: &mut Call,
-) -> Result<FoundRows> {
+) -> Result<SearchedRows> {
     let context = call.context;
     let question = context.bound("validate", validate_search(request, open).boxed()).await?;
     call.take_rows(question.charged_rows())?;
@@ -121,7 +121,7 @@ pub async fn find(
     let winners = winners.get(question.offset..).unwrap_or_default();
     let projection = question.projection;
     let rows = answer(state, open, &projection, winners, measure, call).await?;
-    Ok(FoundRows { rows, projection, measure, exhaustive: hits.exhaustive })
+    Ok(SearchedRows { rows, projection, measure, exhaustive: hits.exhaustive })
 }
 
 /// Returns those of `winners` that pass `filter`. If all rows that pass are not known, and the filter can be evaluated for

@@ -27,7 +27,7 @@ use wire::Fault;
 use wire::query::{TuneProgress, TuneRequest};
 
 use self::exact::{KEPT, exact_answers};
-use self::questions::{Asked, Question, draw};
+use self::questions::{Asked, TuneQuestion, draw};
 use crate::admission::Ask;
 use crate::call::Call;
 use crate::call_rules::QUESTIONS_MAX;
@@ -104,10 +104,10 @@ impl Tune {
 
     /// Returns the ids of the fragments that the index covers, ascending, each with its number of rows.
     fn covered_fragments(&self) -> Vec<(u32, u32)> {
-        let fresh = &self.measurable.fresh;
-        let is_fresh = |id: u32| fresh.binary_search_by_key(&id, |addr| addr.fragment()).is_ok();
+        let uncovered = &self.measurable.uncovered;
+        let is_uncovered = |id: u32| uncovered.binary_search_by_key(&id, |addr| addr.fragment()).is_ok();
         let fragments = self.open.table.fragments().iter();
-        let covered = fragments.filter(|info| !is_fresh(info.id));
+        let covered = fragments.filter(|info| !is_uncovered(info.id));
         covered.map(|info| (info.id, info.physical_rows)).collect()
     }
 
@@ -167,7 +167,7 @@ impl Tune {
     async fn trial(
         &self,
         state: &ShardState,
-        question: &Question,
+        question: &TuneQuestion,
         exact: Vec<(u64, f32)>,
         nprobes: Vec<usize>,
         tally: Arc<Mutex<Tally>>,

@@ -27,11 +27,11 @@ pub struct WaitingGet {
     pub keys: ArrayRef,
     pub context: RequestContext,
     /// Receives the rows; `None` if the Get has to be done alone.
-    pub answer: oneshot::Sender<Option<Shared>>,
+    pub answer: oneshot::Sender<Option<GroupPart>>,
 }
 
 /// One Get's part of the rows that were found for a group, and the memory that all rows of the group hold.
-pub struct Shared(pub FoundRows, pub Arc<HeldRows>);
+pub struct GroupPart(pub FoundRows, pub Arc<HeldRows>);
 
 impl WaitingGets {
     /// Adds a Get. Returns whether it is the first one that waits.

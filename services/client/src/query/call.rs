@@ -25,7 +25,8 @@ pub struct Found {
     pub version: u64,
     /// The stages and their times, if `explain` was requested.
     pub stages: Vec<Stage>,
-    /// Whether the vector was compared with every row that passes the filter, without an index.
+    /// Whether the vector was compared with every row that passes the filter, because there is no index, or the request
+    /// wants none (`exact`, or another `metric` than the index's).
     pub exhaustive: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct CandidateSearch {
     /// The filter.
     pub predicate: Arc<Predicate>,
     /// Live rows that the index does not cover, ascending. They are candidates too. Empty if the query is `indexed_only`.
-    pub fresh: Arc<[RowAddr]>,
+    pub uncovered: Arc<[RowAddr]>,
     /// The number of the index's segments that are searched.
     pub segments: usize,
     /// The number of rows that would have to be scanned to find those that pass.
@@ -103,13 +103,13 @@ impl Table {
         let Some(filter) = self.allow_lists().checked(self.open_id(), filter, make).await? else {
             return Ok(None);
         };
-        let fresh = match indexed_only {
+        let uncovered = match indexed_only {
             true => Arc::default(),
-            false => Arc::clone(partitions.fresh()),
+            false => Arc::clone(partitions.uncovered()),
         };
         let depth = widened(k, filter.share());
         let checks_max = filter.checks_per_scan().min(CHECKS_MAX);
-        if depth as u64 + fresh.len() as u64 > checks_max {
+        if depth as u64 + uncovered.len() as u64 > checks_max {
             return Ok(None);
         }
         let widening = Widening {
@@ -122,7 +122,7 @@ impl Table {
         };
         Ok(Some(CandidateSearch {
             predicate: Arc::clone(&filter.predicate),
-            fresh,
+            uncovered,
             segments: partitions.segments(),
             scan_rows: filter.scan_rows,
             filter,

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use tokio::sync::OnceCell;
 
-use super::key_index::KeyIndex;
+use super::key_btree::KeyBtree;
 use super::partitions::Partitions;
 use super::plan_reason::PlanReason;
 use super::text_index::TextIndex;
@@ -19,7 +19,7 @@ use super::text_index::TextIndex;
 pub(crate) struct DirectIndexes {
     pub partitions: OnceCell<Result<Partitions, PlanReason>>,
     pub text_index: OnceCell<Result<TextIndex, PlanReason>>,
-    pub key_index: OnceCell<Option<KeyIndex>>,
-    /// Whether a failure to open `key_index` was logged. Opening is retried, but its failure is logged only once.
-    pub key_index_failed: AtomicBool,
+    pub key_btree: OnceCell<Option<KeyBtree>>,
+    /// Whether a failure to open `key_btree` was logged. Opening is retried, but its failure is logged only once.
+    pub key_btree_failed: AtomicBool,
 }

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use lance_core::Error;
 use tokio::task::yield_now;
 
-use super::key_index::KeyIndex;
+use super::key_btree::KeyBtree;
 use crate::error::Result;
 use crate::table::Table;
 
@@ -34,7 +34,7 @@ impl Table {
     /// is the column's BTREE.
     pub(crate) async fn first_rows(
         &self,
-        index: &KeyIndex,
+        index: &KeyBtree,
         values: &[ScalarValue],
     ) -> Result<Vec<Option<RowAddr>>> {
         let mut distinct = HashSet::with_capacity(values.len());
@@ -59,7 +59,7 @@ impl Table {
 
     async fn first_row<'a>(
         &self,
-        index: &KeyIndex,
+        index: &KeyBtree,
         value: &'a ScalarValue,
     ) -> Result<FirstRow<'a>> {
         let found = index.search(value).await.map_err(|error| self.blame(error))?;

@@ -18,7 +18,7 @@ pub struct MeasurableIndex {
     /// not so for graphs (HNSW).
     pub is_flat: bool,
     /// The live rows that the index does not cover, ascending.
-    pub fresh: std::sync::Arc<[RowAddr]>,
+    pub uncovered: std::sync::Arc<[RowAddr]>,
 }
 
 impl Table {
@@ -33,7 +33,7 @@ impl Table {
             Ok(index) => Ok(MeasurableIndex {
                 partitions: index.partitions_max(),
                 is_flat: index.is_flat(),
-                fresh: std::sync::Arc::clone(index.fresh()),
+                uncovered: std::sync::Arc::clone(index.uncovered()),
             }),
             Err(reason) => Err(*reason),
         })

@@ -14,7 +14,7 @@ use lance_table::format::Fragment;
 
 use super::hit::addresses;
 use super::key::parse_key;
-use super::key_index::KeyIndex;
+use super::key_btree::KeyBtree;
 use super::key_rows::KEYS_MAX;
 use crate::caught::caught;
 use crate::error::{LakeError, Result};
@@ -23,8 +23,8 @@ use crate::table::Table;
 /// Maximum number of keys in one query of the scanner; longer lists become several queries.
 const KEYS_PER_QUERY_MAX: usize = 4096;
 
-/// Each key's row, if it has one.
-type FoundRows = Vec<Option<RowAddr>>;
+/// Each key's row, if it has one: the first one, if it has several.
+type FirstRows = Vec<Option<RowAddr>>;
 
 impl Table {
     /// Returns the address of each key's row, or `None` if no row has the key. If several rows have it, the row with
@@ -32,9 +32,9 @@ impl Table {
     /// row's key. Uses the column's BTREE index if there is one, otherwise scans the column.
     ///
     /// Errors: `ColumnNotFound`, and those of the store.
-    pub async fn lookup(&self, column: &str, keys: &ArrayRef) -> Result<FoundRows> {
+    pub async fn lookup(&self, column: &str, keys: &ArrayRef) -> Result<FirstRows> {
         if keys.len() <= KEYS_MAX {
-            self.open_key_index(self.column_position(column)?).await;
+            self.open_key_btree(self.column_position(column)?).await;
         }
         match self.direct_lookup(column, keys)? {
             Some(lookup) => lookup.await,
@@ -46,7 +46,7 @@ impl Table {
     /// keys of the rows that it finds.
     ///
     /// Errors: as `lookup`.
-    pub async fn planned_lookup(&self, column: &str, keys: &ArrayRef) -> Result<FoundRows> {
+    pub async fn planned_lookup(&self, column: &str, keys: &ArrayRef) -> Result<FirstRows> {
         self.scanned_lookup(self.column_position(column)?, keys, None).await
     }
 
@@ -59,10 +59,10 @@ impl Table {
         column: &str,
         keys: &ArrayRef,
         fragments: &[u32],
-    ) -> Result<FoundRows> {
+    ) -> Result<FirstRows> {
         let position = self.column_position(column)?;
         if keys.len() <= KEYS_MAX {
-            self.open_key_index(position).await;
+            self.open_key_btree(position).await;
         }
         match self.direct_lookup(column, keys)? {
             Some(lookup) => lookup.await,
@@ -75,7 +75,7 @@ impl Table {
         position: usize,
         keys: &ArrayRef,
         within: Option<&[u32]>,
-    ) -> Result<FoundRows> {
+    ) -> Result<FirstRows> {
         let keys = self.scalars(keys)?;
         let values: Vec<ScalarValue> = keys.iter().filter(|key| !key.is_null()).cloned().collect();
         let metadata = |id: &u32| Ok(self.file_fragment(*id)?.metadata().clone());
@@ -115,9 +115,9 @@ impl Table {
         &self,
         column: &str,
         keys: &ArrayRef,
-    ) -> Result<Option<BoxFuture<'static, Result<FoundRows>>>> {
+    ) -> Result<Option<BoxFuture<'static, Result<FirstRows>>>> {
         let position = self.column_position(column)?;
-        let index = self.direct_of(position).key_index.get().filter(|_| keys.len() <= KEYS_MAX);
+        let index = self.direct_of(position).key_btree.get().filter(|_| keys.len() <= KEYS_MAX);
         let Some(index) = index.cloned().flatten() else { return Ok(None) };
         let values = self.scalars(keys)?;
         let table = self.clone();
@@ -149,14 +149,14 @@ impl Table {
 
     /// Opens the column's BTREE if it alone answers look-ups and is not open yet. If that fails, the look-up goes
     /// through the scanner, which reports the fault, or succeeds because it does not need the part that is missing.
-    async fn open_key_index(&self, position: usize) {
+    async fn open_key_btree(&self, position: usize) {
         let direct = self.direct_of(position);
         // Boxed, since the state of this future is large and every look-up would carry it.
         let open =
-            || self.on_own_runtime(self.caught(KeyIndex::open(self.dataset(), position)).boxed());
-        if let Err(error) = direct.key_index.get_or_try_init(open).await {
+            || self.on_own_runtime(self.caught(KeyBtree::open(self.dataset(), position)).boxed());
+        if let Err(error) = direct.key_btree.get_or_try_init(open).await {
             let column = self.schema().field(position).name();
-            if !direct.key_index_failed.swap(true, Ordering::Relaxed) {
+            if !direct.key_btree_failed.swap(true, Ordering::Relaxed) {
                 let (table, version) = (self.uri(), self.version());
                 let note = "the index can't be opened; keys are looked up through the scanner";
                 tracing::warn!(table, version, column, %error, "{note}");

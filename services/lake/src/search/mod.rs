@@ -1,8 +1,8 @@
 //! Searches that return row addresses, with distances or scores, but no rows; rows are fetched elsewhere.
 //!
 //! Searches that need no plan bypass Lance's scanner: vector searches (`partitions.rs`), full-text searches
-//! (`text_index.rs`) and look-ups (`key_rows.rs`). The rows that pass the filter of such a search are found once for
-//! each version (`resolve_filter.rs`). All other searches run on the scanner, which returns no column of the table (for
+//! (`text_index.rs`), look-ups (`key_rows.rs`), and searches and counts by a filter alone (`filter.rs`). The rows that
+//! pass a filter are found once for each version (`resolve_filter.rs`). All other searches run on the scanner, which returns no column of the table (for
 //! look-ups, only the key column).
 
 mod allow_list;
@@ -15,7 +15,7 @@ mod expressions;
 mod filter;
 mod hit;
 mod key;
-mod key_index;
+mod key_btree;
 mod key_rows;
 mod ladder;
 mod lookup;

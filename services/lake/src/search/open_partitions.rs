@@ -27,11 +27,11 @@ use crate::table::Table;
 /// and 2 (IVF_RQ).
 const FORMATS: RangeInclusive<i32> = 0..=2;
 
-/// Maximum number of fresh rows, which no segment covers, for a search without a plan. The I/O nodes score all of them.
+/// Maximum number of uncovered rows, which are in no segment, for a search without a plan. The I/O nodes score all of them.
 /// That costs at most half as much as scoring 100,000 candidates, the most that a request may ask for.
 const FRESH_ROWS_MAX: u64 = 50_000;
 
-/// Opens `index` of `column`. Returns the reason if a search needs more than its partitions and the fresh rows.
+/// Opens `index` of `column`. Returns the reason if a search needs more than its partitions and the uncovered rows.
 pub(crate) async fn open_partitions(
     table: &Table,
     column: &str,
@@ -47,26 +47,26 @@ pub(crate) async fn open_partitions(
         tracing::warn!(table, version, index = index.name, "searches are planned: {reason}");
         return Ok(Err(reason));
     }
-    let fresh = match fresh_rows(table, &coverage).await? {
-        Ok(fresh) => fresh,
+    let uncovered = match uncovered_rows(table, &coverage).await? {
+        Ok(uncovered) => uncovered,
         Err(reason) => return Ok(Err(reason)),
     };
     let is_flat = index.kind.starts_with("IVF_") && !index.kind.contains("HNSW");
     let open = async {
         let open = coverage.segments.iter().map(|it| open_segment(table, column, it, is_flat));
-        let addresses = fresh.iter().map(|row| Some(row.to_u64()));
+        let addresses = uncovered.iter().map(|row| Some(row.to_u64()));
         let ids = row_addrs_to_row_ids(dataset, addresses).await?.into_iter();
-        // Each fresh row has an id: it is in a fragment of the version.
+        // Each uncovered row has an id: it is in a fragment of the version.
         let ids = ids.map(Option::unwrap_or_default).collect();
         Ok((try_join_all(open).await?, RowAddresses::load(dataset).await?, ids))
     };
     let (segments, addresses, ids) = table.caught(open).await?;
-    Ok(Ok(Partitions::new(column, segments, addresses, fresh, ids)))
+    Ok(Ok(Partitions::new(column, segments, addresses, uncovered, ids)))
 }
 
 /// Returns the live rows that no segment covers, or the reason if the index covers no rows, or leaves too many
 /// uncovered to compare them one by one.
-async fn fresh_rows(
+async fn uncovered_rows(
     table: &Table,
     coverage: &Coverage,
 ) -> crate::error::Result<std::result::Result<Arc<[RowAddr]>, PlanReason>> {
@@ -78,13 +78,13 @@ async fn fresh_rows(
     if count > FRESH_ROWS_MAX {
         return Ok(Err(PlanReason::Uncovered(count)));
     }
-    let mut fresh = Vec::with_capacity(count as usize);
+    let mut uncovered = Vec::with_capacity(count as usize);
     for info in infos {
         let deleted = table.deleted(info.id).await?;
         let live = (0..info.physical_rows).filter(|offset| !deleted.contains(*offset));
-        fresh.extend(live.map(|offset| RowAddr::new(info.id, offset)));
+        uncovered.extend(live.map(|offset| RowAddr::new(info.id, offset)));
     }
-    Ok(Ok(fresh.into()))
+    Ok(Ok(uncovered.into()))
 }
 
 async fn open_segment(

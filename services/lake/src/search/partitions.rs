@@ -7,7 +7,7 @@
 //! searched until enough rows are found.
 //!
 //! Without a filter, the results are those of the scanner, provided that the number of partitions is given (`vector.rs`
-//! checks it), and that the caller compares the fresh rows, which no segment covers (`coverage.rs`), with the query
+//! checks it), and that the caller compares the uncovered rows, which are in no segment (`coverage.rs`), with the query
 //! vector and ranks them among the results. As with the scanner, this number of partitions is searched in each segment.
 
 use std::cmp::Ordering;
@@ -63,25 +63,25 @@ pub(crate) struct Partitions {
     rows: u64,
     addresses: RowAddresses,
     /// The live rows that no segment covers, ascending.
-    fresh: Arc<[RowAddr]>,
+    uncovered: Arc<[RowAddr]>,
     /// Their ids, in the same order: addresses, or stable row ids.
-    fresh_ids: Vec<u64>,
+    uncovered_ids: Vec<u64>,
 }
 
 impl Partitions {
-    /// Makes an open index of `column` from its segments. `fresh` are the live rows that no segment covers, ascending,
-    /// and `fresh_ids` their ids.
+    /// Makes an open index of `column` from its segments. `uncovered` are the live rows that no segment covers, ascending,
+    /// and `uncovered_ids` their ids.
     pub fn new(
         column: &str,
         segments: Vec<Segment>,
         addresses: RowAddresses,
-        fresh: Arc<[RowAddr]>,
-        fresh_ids: Vec<u64>,
+        uncovered: Arc<[RowAddr]>,
+        uncovered_ids: Vec<u64>,
     ) -> Self {
         let ranked_like = (0..segments.len()).map(|at| first_like(&segments, at)).collect();
         let rows = segments.iter().map(|segment| segment.index.num_rows()).sum();
         let column = column.to_owned();
-        Self { column, segments, ranked_like, rows, addresses, fresh, fresh_ids }
+        Self { column, segments, ranked_like, rows, addresses, uncovered, uncovered_ids }
     }
 
     /// The number of the index's segments, all of which are searched.
@@ -95,8 +95,8 @@ impl Partitions {
     }
 
     /// The live rows that no segment covers, ascending.
-    pub fn fresh(&self) -> &Arc<[RowAddr]> {
-        &self.fresh
+    pub fn uncovered(&self) -> &Arc<[RowAddr]> {
+        &self.uncovered
     }
 
     /// The number of partitions that are searched in all segments together, for `nprobes` in each.
@@ -112,9 +112,9 @@ impl Partitions {
             Selection { mask: Some(mask), share }
         };
         let segments: Vec<_> = self.segments.iter().map(select).collect();
-        let fresh = self.fresh.iter().zip(&self.fresh_ids);
+        let uncovered = self.uncovered.iter().zip(&self.uncovered_ids);
         let uncovered: Vec<_> =
-            fresh.filter(|(_, id)| list.contains(**id)).map(|(row, _)| *row).collect();
+            uncovered.filter(|(_, id)| list.contains(**id)).map(|(row, _)| *row).collect();
         let all = match list.len() <= SCORED_ROWS_MAX {
             true => {
                 let rows = self.addresses.of(&list.ids().collect::<Vec<_>>())?;

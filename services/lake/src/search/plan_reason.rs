@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The reason why Lance's scanner plans a search, and the index is not searched directly. Its text completes a sentence
-/// that begins with "planned by Lance, because".
+/// The reason why Lance's scanner plans a search, and the index is not searched directly. Its text follows "planned by
+/// Lance: ".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanReason {
     /// The column has no vector index.

@@ -102,7 +102,7 @@ impl Table {
     /// Errors: `BadQuery` (k = 0, NaN or infinity in the vector), `ColumnNotFound`,
     /// `ColumnNotNamed`, `NotAVector`, `DimensionMismatch`, `BadFilter`, and those of the store.
     pub async fn search_vector(&self, query: &VectorQuery) -> Result<Vec<DistanceHit>> {
-        match self.open_search(query).await? {
+        match self.open_route(query).await? {
             VectorRoute::Direct(search) if search.to_score.is_empty() => search.hits.await,
             _ => self.planned_search(query).await,
         }
@@ -139,11 +139,11 @@ impl Table {
         self.caught(polled_on_deep_stack(search.boxed())).await
     }
 
-    /// Like [`direct_search`](Self::direct_search), but opens the index, and makes the allow-list of the filter, if
+    /// Like [`route_if_open`](Self::route_if_open), but opens the index, and makes the allow-list of the filter, if
     /// that has not been done yet.
     ///
     /// Errors: as `search_vector`.
-    pub async fn open_search<'a>(&'a self, query: &VectorQuery) -> Result<VectorRoute<'a>> {
+    pub async fn open_route<'a>(&'a self, query: &VectorQuery) -> Result<VectorRoute<'a>> {
         let (column, vector) = self.check_vector_query(query).await?;
         if let Some(reason) = query.needs_plan().or_else(|| self.nested_reason(&column)) {
             return Ok(VectorRoute::Planned(reason));
@@ -169,14 +169,14 @@ impl Table {
             }
             None => None,
         };
-        self.route(query, &column, vector, partitions, list.as_ref())
+        self.direct_route(query, &column, vector, partitions, list.as_ref())
     }
 
     /// Returns a search of the index's partitions that needs no plan, or the reason if it needs one:
-    /// [`PlanReason::Unopened`] if [`open_search`](Self::open_search) has not prepared it yet.
+    /// [`PlanReason::Unopened`] if [`open_route`](Self::open_route) has not prepared it yet.
     ///
     /// Errors: as `search_vector`.
-    pub async fn direct_search<'a>(&'a self, query: &VectorQuery) -> Result<VectorRoute<'a>> {
+    pub async fn route_if_open<'a>(&'a self, query: &VectorQuery) -> Result<VectorRoute<'a>> {
         let (column, vector) = self.check_vector_query(query).await?;
         if let Some(reason) = query.needs_plan().or_else(|| self.nested_reason(&column)) {
             return Ok(VectorRoute::Planned(reason));
@@ -189,7 +189,7 @@ impl Table {
         let list = query.filter.as_ref().map(|filter| self.known_allow_list(filter));
         match list {
             Some(None) => Ok(VectorRoute::Planned(PlanReason::Unopened)),
-            list => self.route(query, &column, vector, partitions, list.flatten().as_ref()),
+            list => self.direct_route(query, &column, vector, partitions, list.flatten().as_ref()),
         }
     }
 
@@ -219,7 +219,7 @@ impl Table {
     }
 
     /// Returns the search of `partitions` for `query`, whose filter has the allow-list `list`.
-    fn route<'a>(
+    fn direct_route<'a>(
         &'a self,
         query: &VectorQuery,
         column: &str,
@@ -250,7 +250,7 @@ impl Table {
         let to_score = match &selected {
             _ if query.indexed_only => Arc::default(),
             Some(selected) => Arc::clone(&selected.uncovered),
-            None => Arc::clone(partitions.fresh()),
+            None => Arc::clone(partitions.uncovered()),
         };
         let (distances, probes) = (query.distances, Probes { nprobes, ef });
         let hits = async move {
@@ -266,7 +266,7 @@ impl Table {
         }))
     }
 
-    /// Selects the rows of `list` in the segments of the index on `column`, for [`route`](Self::route).
+    /// Selects the rows of `list` in the segments of the index on `column`, for [`direct_route`](Self::direct_route).
     async fn select(&self, partitions: &Partitions, column: &str, list: &AllowList) -> Result<()> {
         let cell = &list.of_columns[self.column_position(column)?];
         if cell.get().is_none() {

@@ -59,7 +59,7 @@ fn query(seed: usize, k: usize, nprobes: usize, filter: &str) -> VectorQuery {
 }
 
 async fn route(table: &Table, query: &VectorQuery) -> Option<CandidateSearch> {
-    match table.open_search(query).await.unwrap() {
+    match table.open_route(query).await.unwrap() {
         VectorRoute::Candidates(search) => Some(*search),
         VectorRoute::Direct(_) => None,
         VectorRoute::Planned(reason) => panic!("planned: {reason}"),
@@ -115,7 +115,7 @@ async fn compare(kind: TableKind, index: VectorIndexKind, metric: Metric) {
         let query = query(seed, k, nprobes, filter);
         let search = route(&table, &query).await.unwrap_or_else(|| panic!("{context}: listed"));
         assert_eq!(search.scan_rows, 27_040, "{context}");
-        assert_eq!(search.fresh.len(), 40, "{context}");
+        assert_eq!(search.uncovered.len(), 40, "{context}");
         let (rounds, found) = run(&table, &query, search, &pass).await;
         rounds_max = rounds.max(rounds_max);
         let Some(found) = found else {
@@ -123,9 +123,9 @@ async fn compare(kind: TableKind, index: VectorIndexKind, metric: Metric) {
             assert!(pass.len() < ROWS / 20, "{context}: {} pass", pass.len());
             continue;
         };
-        assert!(table.direct_search(&query).await.is_ok());
+        assert!(table.route_if_open(&query).await.is_ok());
         let listed = VectorQuery { checks_candidates: false, ..query.clone() };
-        let VectorRoute::Direct(search) = table.open_search(&listed).await.unwrap() else {
+        let VectorRoute::Direct(search) = table.open_route(&listed).await.unwrap() else {
             panic!("{context}: not direct");
         };
         let expected = search.hits.await.unwrap();
@@ -191,5 +191,5 @@ async fn a_list_is_made_where_it_is_cheaper() {
     assert!(open("id > 11").await.is_none());
     assert!(open("id > 12 AND name IS NOT NULL").await.is_none());
     assert!(open("name IS NOT NULL").await.is_some());
-    assert!(table.open_search(&query(1, 10, 4, "name >")).await.is_err());
+    assert!(table.open_route(&query(1, 10, 4, "name >")).await.is_err());
 }

@@ -190,7 +190,7 @@ async fn compare(
             ef: Some(2000),
             ..Default::default()
         };
-        let search = match table.open_search(&query).await.unwrap() {
+        let search = match table.open_route(&query).await.unwrap() {
             VectorRoute::Direct(search) => search,
             VectorRoute::Planned(reason) => return Err(reason),
             VectorRoute::Candidates(_) => panic!("{context}: there is no filter"),
@@ -252,7 +252,7 @@ async fn compare_filtered(
                 filter: Some(filter.into()),
                 ..Default::default()
             };
-            let VectorRoute::Direct(search) = table.open_search(&query).await.unwrap() else {
+            let VectorRoute::Direct(search) = table.open_route(&query).await.unwrap() else {
                 panic!("{context}: planned");
             };
             let allowed = search.allowed.unwrap();
@@ -337,7 +337,7 @@ async fn a_search_that_needs_a_plan_has_a_reason() {
         let uri = place.uri();
         async move {
             let table = lake().open(&uri).await.unwrap();
-            match table.open_search(&query).await.unwrap() {
+            match table.open_route(&query).await.unwrap() {
                 VectorRoute::Direct(_) | VectorRoute::Candidates(_) => None,
                 VectorRoute::Planned(reason) => Some(reason),
             }
@@ -358,13 +358,13 @@ async fn a_search_that_needs_a_plan_has_a_reason() {
     assert_eq!(reason(filtered()).await, None);
     let table = lake().open(&place.uri()).await.unwrap();
     let is_unopened = async |query: VectorQuery| {
-        let route = table.direct_search(&query).await.unwrap();
+        let route = table.route_if_open(&query).await.unwrap();
         matches!(route, VectorRoute::Planned(PlanReason::Unopened))
     };
     assert!(is_unopened(query()).await);
-    table.open_search(&query()).await.unwrap();
+    table.open_route(&query()).await.unwrap();
     assert!(!is_unopened(query()).await);
     assert!(is_unopened(filtered()).await);
-    table.open_search(&filtered()).await.unwrap();
+    table.open_route(&filtered()).await.unwrap();
     assert!(!is_unopened(filtered()).await);
 }

@@ -149,7 +149,8 @@ class Explanation:
     """How a search was done."""
 
     version: int
-    #: Whether the vector was compared with every row that passes the filter, because there is no index.
+    #: Whether the vector was compared with every row that passes the filter, because there is no index, or the request
+    #: wants none.
     exhaustive: bool
     #: The number of rows found.
     rows: int

@@ -280,12 +280,12 @@ fn unparsed(error: serde_json::Error) -> QueryError {
 
 /// The version and the branch that a call names.
 #[derive(Default)]
-struct Named {
+struct NamedVersion {
     version: Option<u64>,
     branch: Option<String>,
 }
 
-impl Named {
+impl NamedVersion {
     fn by(query: &QueryBody) -> Self {
         Self { version: query.version, branch: query.branch.clone() }
     }
@@ -336,7 +336,7 @@ impl TableRequest<'_> {
             TableCall::Query => {
                 let opened = async {
                     let query: QueryBody = parse(body)?;
-                    Ok((self.open(state, Named::by(&query), &mut call, version).await?, query))
+                    Ok((self.open(state, NamedVersion::by(&query), &mut call, version).await?, query))
                 };
                 match opened.await {
                     Ok((open, body)) => query(state, &open, body, of_stream, call).await,
@@ -348,7 +348,7 @@ impl TableRequest<'_> {
                     let asked = self.blob_bytes(column, row)?;
                     let version_named = parameter(self.query, "version").map(number_of);
                     let version_named = version_named.transpose()?;
-                    let named = Named { version: version_named, branch: None };
+                    let named = NamedVersion { version: version_named, branch: None };
                     Ok((self.open(state, named, &mut call, version).await?, asked))
                 };
                 match opened.boxed().await {
@@ -361,7 +361,7 @@ impl TableRequest<'_> {
             TableCall::Blobs => {
                 let answer = async {
                     let body: BlobsBody = parse(body)?;
-                    let named = Named { version: body.version, branch: body.branch.clone() };
+                    let named = NamedVersion { version: body.version, branch: body.branch.clone() };
                     let open = self.open(state, named, &mut call, version).await?;
                     blobs::whole_blobs(state, &open, body, &mut call).await
                 };
@@ -398,11 +398,11 @@ impl TableRequest<'_> {
             _ => None,
         };
         if let Some(query) = explained {
-            let open = self.open(state, Named::by(&query), call, version).await?;
+            let open = self.open(state, NamedVersion::by(&query), call, version).await?;
             return query::explain(state, &open, query, call).await;
         }
         let body: TableBody = parse(body)?;
-        let named = Named { version: body.version, branch: body.branch };
+        let named = NamedVersion { version: body.version, branch: body.branch };
         let open = self.open(state, named, call, version).await?;
         match self.asked {
             TableCall::PrewarmIndex { index } => prewarm::index(state, &open, index, call).await,
@@ -432,7 +432,7 @@ impl TableRequest<'_> {
     async fn open(
         &self,
         state: &ShardState,
-        named: Named,
+        named: NamedVersion,
         call: &mut Call,
         version: &mut Option<u64>,
     ) -> Result<Arc<OpenTable>> {
@@ -446,7 +446,7 @@ impl TableRequest<'_> {
         };
         let mut open = call.open(asked, permission).await?;
         let catalog = &state.shared.catalog;
-        if wanted == 0 && self.freshness.is_behind(open.version(), catalog.followed(&open).await) {
+        if wanted == 0 && self.freshness.is_behind(open.version(), catalog.looked_at(&open).await) {
             let caught_up = async { Ok(catalog.catch_up(&open).await?) };
             call.context.bound("open", Box::pin(caught_up)).await?;
             open = call.open(asked, permission).await?;

@@ -16,7 +16,7 @@ use super::scan::{explain_scan, scan};
 use super::text_body::text_of;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
-use crate::search::{FoundRows, find};
+use crate::search::{SearchedRows, find};
 use crate::selection::{Beside, BlobForm, Ordering, Selection, beside, requested, rows_to_find};
 use crate::stages::column_of_vectors;
 use crate::state::ShardState;
@@ -225,7 +225,7 @@ async fn found(
     ordering: Option<&Ordering>,
     call: &mut Call,
 ) -> Result<(RecordBatch, Beside)> {
-    let FoundRows { mut rows, measure, .. } = find(state, open, request, call).await?;
+    let SearchedRows { mut rows, measure, .. } = find(state, open, request, call).await?;
     if let Some(ordering) = ordering {
         rows = ordering.apply(&rows, measure).await?;
     }

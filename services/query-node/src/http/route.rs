@@ -93,14 +93,14 @@ struct Served {
 struct Parts<'a> {
     /// The parts of the id.
     id: Vec<String>,
-    named: Named<'a>,
+    named: PathParts<'a>,
     dialect: Dialect,
 }
 
 /// The parts of a request's path in the places of `{index}`, `{column}` and `{row}`; empty if the path has no such
 /// place.
 #[derive(Clone, Copy, Default)]
-struct Named<'a> {
+struct PathParts<'a> {
     index: &'a str,
     column: &'a str,
     row: &'a str,
@@ -159,7 +159,7 @@ static SERVED: [Served; 21] = [
         method: Method::GET,
         path: "/v1/table/{id}/blob/{column}/{row}/bytes",
         route: |parts| {
-            let Named { column, row, .. } = parts.named;
+            let PathParts { column, row, .. } = parts.named;
             let (column, row) = (column.to_owned(), row.to_owned());
             parts.call(TableCall::BlobBytes { column, row })
         },
@@ -175,12 +175,12 @@ impl Parts<'_> {
 impl Served {
     /// Returns the parts in the places of `{id}` and of the other names in braces, if `parts` have the form of this
     /// path.
-    fn matches<'a>(&self, parts: &[&'a str]) -> Option<(&'a str, Named<'a>)> {
+    fn matches<'a>(&self, parts: &[&'a str]) -> Option<(&'a str, PathParts<'a>)> {
         let own = self.path.split('/').skip(1);
         if own.clone().count() != parts.len() {
             return None;
         }
-        let mut found = ("", Named::default());
+        let mut found = ("", PathParts::default());
         for (own, part) in own.zip(parts) {
             match own {
                 "{id}" => found.0 = part,

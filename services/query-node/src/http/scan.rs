@@ -9,6 +9,7 @@ use std::sync::Arc;
 use address::RowAddr;
 use axum::body::Bytes;
 use futures::FutureExt;
+use lake::FilterHits;
 use spelling::counted;
 
 use super::answer::{Answer, ArrowWriter, Reply, body_of_pieces, response};
@@ -17,12 +18,13 @@ use super::row_filter::{RowFilter, check_row_ids};
 use crate::admission::Ask;
 use crate::call::Call;
 use crate::call_rules::TAKE_ROWS_MAX;
-use crate::counters::Stage;
+use crate::counters::{IndexKind, SearchBy, SearchVia, Stage};
 use crate::error::{QueryError, Result};
 use crate::pieces::{Pieces, in_pieces};
 use crate::request_context::RequestContext;
 use crate::row_reader::{Piece, RowReader};
 use crate::selection::{BlobForm, Selection, beside, check_order};
+use crate::stages::Path;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
 use crate::tables::{Measure, OpenTable};
@@ -90,7 +92,10 @@ impl Scan {
         let context = call.context;
         let find = find(Arc::clone(open), body).boxed();
         let ask = Ask { during: "search", rows: 1, context };
-        let addrs = state.shared.admission.run_in_background(ask, find).await?;
+        let Found { addrs, searched } = state.shared.admission.run_in_background(ask, find).await?;
+        if let Some((via, rows)) = searched {
+            state.metrics.searched(SearchBy::Filter, via, IndexKind::Planned, None, rows);
+        }
         if addrs.len() > TAKE_ROWS_MAX {
             let problem = format!(
                 "is missing or too large: more than {TAKE_ROWS_MAX} rows would be returned, which is the most; give a \
@@ -169,8 +174,15 @@ fn without(addrs: Vec<RowAddr>, missing: &[usize]) -> Vec<RowAddr> {
     there.map(|(_, addr)| addr).collect()
 }
 
+/// The rows of a query.
+struct Found {
+    addrs: Vec<RowAddr>,
+    /// If the rows were searched for by a filter: the way, and the number of rows that the search found.
+    searched: Option<(SearchVia, usize)>,
+}
+
 /// Finds the rows of a query, up to one more than may be returned.
-async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Vec<RowAddr>> {
+async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Found> {
     let table = &open.table;
     let offset = usize::try_from(body.offset.unwrap_or(0)).unwrap_or(usize::MAX);
     let k = usize::try_from(body.k.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
@@ -179,7 +191,8 @@ async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Vec<RowAddr>>
     let order = Some(body.take_order()).filter(|by| !by.is_empty());
     let filter = body.filter.as_deref().filter(|filter| !filter.trim().is_empty());
     if filter.is_none() && order.is_none() {
-        return Ok(table.live_rows(offset as u64..end as u64).await?);
+        let addrs = table.live_rows(offset as u64..end as u64).await?;
+        return Ok(Found { addrs, searched: None });
     }
     if offset > TAKE_ROWS_MAX {
         let problem =
@@ -188,7 +201,8 @@ async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Vec<RowAddr>>
     }
     let named = filter.filter(|_| order.is_none());
     let named = named.map(|filter| RowFilter::parse(filter, TAKE_ROWS_MAX)).transpose()?;
-    let found = match named.flatten() {
+    let mut searched = None;
+    let found: Vec<RowAddr> = match named.flatten() {
         Some(RowFilter::Ids(ids)) => {
             let addrs: Vec<RowAddr> = ids.into_iter().map(RowAddr::from_u64).collect();
             // The offset and the limit count only rows that exist. If all rows are returned, reading them leaves out
@@ -207,15 +221,19 @@ async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Vec<RowAddr>>
             if let Some(filter) = filter {
                 check_row_ids(&open, filter)?;
             }
-            match (filter, order) {
-                (Some(filter), None) => table.search_filter(filter, end).await?.rows,
+            let hits = match (filter, order) {
+                (Some(filter), None) => table.search_filter(filter, end).await?,
                 (filter, order) => {
                     let by = order.unwrap_or_default();
                     check_order(&by)?;
-                    table.scan_ordered(filter, &by, end).await?
+                    let rows = table.scan_ordered(filter, &by, end).await?;
+                    FilterHits { rows, allowed: None }
                 }
-            }
+            };
+            let via = Path::Filter(hits.allowed).via();
+            searched = filter.map(|_| (via, hits.rows.len()));
+            hits.rows
         }
     };
-    Ok(found.into_iter().skip(offset).take(k).collect())
+    Ok(Found { addrs: found.into_iter().skip(offset).take(k).collect(), searched })
 }

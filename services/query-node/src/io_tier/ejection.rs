@@ -49,9 +49,9 @@ impl Ejection {
         Self { name, policy, began: now, seed, failures, until_ms, times }
     }
 
-    /// Returns whether the node may be asked at `now`. When an ejection is over, one request may try the node, and its
-    /// outcome ends the ejection or begins the next one.
-    pub fn may_ask(&self, now: Instant) -> bool {
+    /// Returns whether a request may be sent to the node at `now`. When an ejection is over, one request is allowed to try
+    /// the node, and its outcome ends the ejection or begins the next one: a caller that gets `true` must send it.
+    pub fn allow_request(&self, now: Instant) -> bool {
         let until = self.until_ms.load(Ordering::Relaxed);
         if until == NONE {
             return true;
@@ -142,10 +142,10 @@ mod tests {
         fail(&node, now, 2);
         node.succeeded();
         assert_eq!(fail(&node, now, 2), [false, false]);
-        assert!(node.may_ask(now));
+        assert!(node.allow_request(now));
         assert_eq!(fail(&node, now, 3), [true, false, false], "later failures do not count");
-        assert!(!node.may_ask(now) && node.is_ejected(now));
-        assert!(!node.may_ask(now + POLICY.time / 2 - Duration::from_millis(2)));
+        assert!(!node.allow_request(now) && node.is_ejected(now));
+        assert!(!node.allow_request(now + POLICY.time / 2 - Duration::from_millis(2)));
     }
 
     #[test]
@@ -153,14 +153,14 @@ mod tests {
         let (node, now) = node();
         fail(&node, now, 3);
         let later = now + POLICY.time;
-        assert_eq!([node.may_ask(later), node.may_ask(later)], [true, false]);
+        assert_eq!([node.allow_request(later), node.allow_request(later)], [true, false]);
         // The second ejection is longer: from 10 to 20 s.
         assert!(node.failed(later, "x"));
-        assert!(!node.may_ask(later + POLICY.time - Duration::from_millis(2)));
+        assert!(!node.allow_request(later + POLICY.time - Duration::from_millis(2)));
         let later = later + 2 * POLICY.time;
-        assert!(node.may_ask(later));
+        assert!(node.allow_request(later));
         node.succeeded();
-        assert!(node.may_ask(later) && node.may_ask(later) && !node.is_ejected(later));
+        assert!(node.allow_request(later) && node.allow_request(later) && !node.is_ejected(later));
         assert_eq!(fail(&node, later, 3), [false, false, true]);
     }
 
@@ -170,9 +170,9 @@ mod tests {
         let node = Ejection::new("io-0", EjectionPolicy { failures: 1, ..POLICY }, 7, now);
         assert_eq!(fail(&node, now, 1), [true]);
         let later = now + POLICY.time;
-        assert!(node.may_ask(later));
+        assert!(node.allow_request(later));
         node.succeeded();
-        assert!(node.may_ask(later) && node.may_ask(later) && !node.is_ejected(later));
+        assert!(node.allow_request(later) && node.allow_request(later) && !node.is_ejected(later));
     }
 
     #[test]
@@ -180,9 +180,9 @@ mod tests {
         let (node, now) = node();
         fail(&node, now, 3);
         let later = now + POLICY.time;
-        assert!(node.may_ask(later));
-        assert!(!node.may_ask(later + POLICY.time / 2));
-        assert!(node.may_ask(later + POLICY.time));
+        assert!(node.allow_request(later));
+        assert!(!node.allow_request(later + POLICY.time / 2));
+        assert!(node.allow_request(later + POLICY.time));
     }
 
     #[test]
@@ -199,6 +199,6 @@ mod tests {
         let now = Instant::now();
         let node = Ejection::new("io-0", EjectionPolicy { failures: 0, ..POLICY }, 7, now);
         assert!(fail(&node, now, 100).iter().all(|ejected| !ejected));
-        assert!(node.may_ask(now));
+        assert!(node.allow_request(now));
     }
 }

@@ -7,13 +7,13 @@ use wire::{Fault, Reason};
 
 /// A missed deadline counts as the node's failure only if the node had at least this much time. A usual batch takes
 /// milliseconds, so short deadlines of callers do not eject a healthy node.
-const PATIENCE: Duration = Duration::from_millis(250);
+const BLAMED_AFTER: Duration = Duration::from_millis(250);
 
 /// Returns whether a failure, which took `took`, counts towards the node's ejection.
 pub fn blames_node(fault: &Fault, took: Duration) -> bool {
     match fault.reason {
         // A node that reports a passed deadline itself has answered: it was waiting for its drives or the table.
-        Reason::DeadlineExceeded => took >= PATIENCE && fault.metadata.contains_key(UNANSWERED),
+        Reason::DeadlineExceeded => took >= BLAMED_AFTER && fault.metadata.contains_key(UNANSWERED),
         Reason::Internal | Reason::BadProtocol => true,
         // The node refuses this query node, and will keep refusing it until somebody changes a configuration.
         Reason::Unauthenticated | Reason::Forbidden => true,

@@ -33,7 +33,7 @@ use crate::config::QueryConfig;
 use crate::error::Result;
 
 /// The longest time that an I/O node has to answer. The store is asked too, much sooner (`lake/src/store/cached.rs`).
-const PATIENCE: Duration = Duration::from_secs(3);
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// The maximum number of files whose sizes are kept.
 const SIZES_MAX: u64 = 65_536;
@@ -94,11 +94,11 @@ impl TierFiles {
             return Ok(None);
         };
         let node = &*routes.nodes()[owner];
-        if node.reason_to_skip().is_some() {
+        if node.allow_request().is_err() {
             return Ok(None);
         }
         let file = FileOnNode { node, table, path, bytes: 0 };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ANSWER_MAX;
         let size = file.judged(async { size_in(&file.open(deadline).await?) }).await?;
         if let Some(size) = size {
             self.sizes.insert(key, size);
@@ -118,14 +118,14 @@ impl TierFiles {
         let Some(parts) = parts(&routes, hash_of_file(table, path), sectors) else {
             return Ok(None);
         };
-        // `reason_to_skip` is called once for each node: after an ejection it may grant the one request that tries the
-        // node, which must then be sent even if another node is skipped.
+        // `allow_request` is called once for each node, and a request that it allows is sent even if another node is
+        // skipped.
         let mut asked: HashMap<usize, bool> = HashMap::new();
         for (owner, _) in &parts {
             let node = &routes.nodes()[*owner];
-            asked.entry(*owner).or_insert_with(|| node.reason_to_skip().is_none());
+            asked.entry(*owner).or_insert_with(|| node.allow_request().is_ok());
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ANSWER_MAX;
         let all = parts.len();
         let reads = parts.into_iter().filter(|(owner, _)| asked[owner]).map(|(owner, sectors)| {
             let file = FileOnNode { node: &routes.nodes()[owner], table, path, bytes: size };

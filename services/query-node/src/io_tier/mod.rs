@@ -13,6 +13,15 @@
 //! owners.rs  the owners of a table's chunks, for Warm and Placement
 //! ```
 //!
+//! If a node is slow:
+//! - Rows: the node has three quarters of the time that is left until the request's deadline (`request_context.rs`). If
+//!   it has not answered by then, or fails, the table is read (`slice_fetch.rs`; `faults.rs` has the exceptions). No
+//!   other node is asked meanwhile: `docs/decisions/one-owner-per-chunk.md` says why.
+//! - Index and deletion files: the store is asked too, 0.4 s after the node (`lake/src/store/cached.rs`), and the first
+//!   answer counts.
+//! - A node is ejected after several failures in a row (`ejection.rs`). A deadline that it missed without an answer is
+//!   one (`faults.rs`). An answer that comes in time, however late, is none.
+//!
 //! Invariants: a stage takes the routes once and finishes on them; the choice of a node changes who answers, never the
 //! answer.
 

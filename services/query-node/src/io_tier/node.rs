@@ -39,19 +39,21 @@ impl Node {
         }
     }
 
-    /// Returns why the node should not be asked now, or `None` if it should. When an ejection is over, only one caller
-    /// gets `None`. This caller must ask the node: the outcome of its request decides whether the node is ejected
-    /// again.
-    pub fn reason_to_skip(&self) -> Option<&'static str> {
+    /// Returns whether a request may be sent to the node now, or else why not. When an ejection is over, only one caller
+    /// is allowed one. This caller must send it: the outcome decides whether the node is ejected again.
+    pub fn allow_request(&self) -> std::result::Result<(), &'static str> {
         match self.member.state {
-            MemberState::Draining => return Some("it is draining"),
+            MemberState::Draining => return Err("it is draining"),
             // The list may be wrong or late, but a node that is still connected can be asked.
-            MemberState::Away if !self.client.is_connected() => return Some("it is away"),
+            MemberState::Away if !self.client.is_connected() => return Err("it is away"),
             MemberState::Away | MemberState::Ready | MemberState::Joining => {}
         }
         if self.client.is_down() {
-            return Some("it can't be reached");
+            return Err("it can't be reached");
         }
-        (!self.health.ejection.may_ask(Instant::now())).then_some("it failed lately")
+        match self.health.ejection.allow_request(Instant::now()) {
+            true => Ok(()),
+            false => Err("it failed lately"),
+        }
     }
 }

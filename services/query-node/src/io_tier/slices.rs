@@ -18,14 +18,18 @@ pub fn slices(
     addrs: &[RowAddr],
     context: RequestContext,
 ) -> Vec<NodeSlice> {
+    // `may_ask` may use up the one try of a node whose ejection is over, and a request without rows would not make it.
+    if addrs.is_empty() {
+        return Vec::new();
+    }
     let may_ask = |owner: usize| {
         let node = &routes.nodes()[owner];
-        let reason_to_skip = node.reason_to_skip();
-        if let Some(why) = reason_to_skip {
+        let allowed = node.allow_request();
+        if let Err(why) = allowed {
             let trace = || context.trace_id();
             debug!(node = %node.client.endpoint(), trace_id = trace(), "the table answers: {why}");
         }
-        reason_to_skip.is_none()
+        allowed.is_ok()
     };
     let slices = match routes.nodes().len() {
         0 => all_to_one(addrs, None),

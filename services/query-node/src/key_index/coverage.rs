@@ -16,7 +16,7 @@ use crate::error::{QueryError, Result};
 
 /// The maximum number of candidates of one key. If more rows may have a key, its candidates are those with the lowest
 /// addresses.
-const CANDIDATES_MAX: u32 = 16;
+const CANDIDATES_A_KEY_MAX: u32 = 16;
 
 /// The data files of one version that have its key column, and the runs that cover them.
 #[derive(Debug)]
@@ -162,7 +162,7 @@ impl VersionFiles {
             }
         };
         let mut found = Found::default();
-        coverage.set.lookup(hashes, pages, CANDIDATES_MAX, is_live, &mut found);
+        coverage.set.lookup(hashes, pages, CANDIDATES_A_KEY_MAX, is_live, &mut found);
         let mut candidates =
             Candidates { uncovered: Arc::clone(&coverage.uncovered), ..Default::default() };
         candidates.rows.reserve(found.rows().len());
@@ -206,7 +206,7 @@ impl Coverage {
     }
 }
 
-/// Returns the [`CANDIDATES_MAX`] live candidates of a key with the lowest addresses.
+/// Returns the [`CANDIDATES_A_KEY_MAX`] live candidates of a key with the lowest addresses.
 fn lowest(
     set: &RunSet,
     hash: u64,
@@ -216,7 +216,7 @@ fn lowest(
     let lowest = RefCell::new(BinaryHeap::new());
     let collect = |addr: RowAddr| {
         let mut lowest = lowest.borrow_mut();
-        let is_full = lowest.len() == CANDIDATES_MAX as usize;
+        let is_full = lowest.len() == CANDIDATES_A_KEY_MAX as usize;
         if (!is_full || lowest.peek().is_some_and(|most| addr < *most)) && is_live(addr) {
             lowest.push(addr);
             if is_full {

@@ -24,10 +24,7 @@ use crate::stages::{
     Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column, row_format,
 };
 use crate::state::ShardState;
-use crate::tables::{AskedVersion, Measure, OpenTable, Projection};
-
-/// The column of row addresses, which a projection may name.
-const ROW_ADDR: &str = "_rowaddr";
+use crate::tables::{AskedVersion, Measure, OpenTable, Projection, ROW_ADDRESS};
 
 /// Batches of one projection that are looked up together. Without batches, the projection is only opened.
 pub struct Group {
@@ -36,7 +33,7 @@ pub struct Group {
 }
 
 /// The answer to a group.
-pub struct Answer {
+pub struct GroupAnswer {
     pub projection: Arc<LookupOpen>,
     /// The schema of the rows, or the reason why the projection can't be opened. `Ok(None)` if the group failed as a
     /// whole, so that there are no rows.
@@ -68,7 +65,7 @@ impl RowsSchema {
 
 /// A projection at one version of its table.
 struct Opened {
-    table: Arc<OpenTable>,
+    open: Arc<OpenTable>,
     columns: Arc<Projection>,
     key_column: String,
     key_type: DataType,
@@ -79,13 +76,13 @@ struct Opened {
 
 impl Group {
     /// Answers every batch, or the opening of the projection, with `fault`.
-    pub fn refuse(self, fault: &Fault) -> Answer {
+    pub fn refuse(self, fault: &Fault) -> GroupAnswer {
         let ids: Vec<u64> = self.batches.iter().map(|batch| batch.id).collect();
         refused(self.projection, &ids, fault)
     }
 
     /// Answers the group. Ends `call`.
-    pub async fn answer(self, state: &ShardState, mut call: Call) -> Answer {
+    pub async fn answer(self, state: &ShardState, mut call: Call) -> GroupAnswer {
         let Self { projection, batches } = self;
         let ids: Vec<u64> = batches.iter().map(|batch| batch.id).collect();
         let answered = async {
@@ -97,39 +94,39 @@ impl Group {
         let answered = answered.await;
         let held = Some(call.take_held());
         match call.end(answered) {
-            Ok((schema, replies)) => Answer { projection, opened: Ok(Some(schema)), replies, held },
+            Ok((schema, replies)) => GroupAnswer { projection, opened: Ok(Some(schema)), replies, held },
             Err(fault) => refused(projection, &ids, &fault),
         }
     }
 }
 
-fn refused(projection: Arc<LookupOpen>, ids: &[u64], fault: &Fault) -> Answer {
+fn refused(projection: Arc<LookupOpen>, ids: &[u64], fault: &Fault) -> GroupAnswer {
     let handle = projection.handle;
     let (opened, replies) = match ids {
         [] => (Err(fault.clone()), Vec::new()),
         _ => (Ok(None), vec![failed(handle, ids, fault)]),
     };
-    Answer { projection, opened, replies, held: None }
+    GroupAnswer { projection, opened, replies, held: None }
 }
 
 impl Opened {
-    async fn of(open: &LookupOpen, call: &mut Call) -> Result<Self> {
-        call.context = call.context.with_priority(open.priority)?;
-        let format = row_format(open.format)?;
-        if open.only_presence && !open.columns.is_empty() {
+    async fn of(asked: &LookupOpen, call: &mut Call) -> Result<Self> {
+        call.context = call.context.with_priority(asked.priority)?;
+        let format = row_format(asked.format)?;
+        if asked.only_presence && !asked.columns.is_empty() {
             let problem =
                 "is given, but `only_presence` returns no rows; give one of the two".into();
             return Err(QueryError::BadRequest { field: "columns", problem });
         }
-        let LookupOpen { table, branch, version, .. } = open;
-        let asked = AskedVersion { table, branch, version: *version };
-        let table = call.open(asked, Permission::Read).boxed().await?;
-        let columns = table.project(&open.columns)?;
-        let key_column = key_column(&table, &open.key_column)?;
-        let key_type = table.table.schema().field_with_name(&key_column)?.data_type().clone();
-        let with_addrs = open.columns.iter().any(|column| column == ROW_ADDR);
-        let only_presence = open.only_presence;
-        Ok(Self { table, columns, key_column, key_type, format, with_addrs, only_presence })
+        let LookupOpen { table, branch, version, .. } = asked;
+        let version = AskedVersion { table, branch, version: *version };
+        let open = call.open(version, Permission::Read).boxed().await?;
+        let columns = open.project(&asked.columns)?;
+        let key_column = key_column(&open, &asked.key_column)?;
+        let key_type = open.table.schema().field_with_name(&key_column)?.data_type().clone();
+        let with_addrs = asked.columns.iter().any(|column| column == ROW_ADDRESS);
+        let only_presence = asked.only_presence;
+        Ok(Self { open, columns, key_column, key_type, format, with_addrs, only_presence })
     }
 
     /// Returns the schema of the rows.
@@ -138,13 +135,13 @@ impl Opened {
         let schema = match self.with_addrs {
             false => Arc::clone(wire),
             true => {
-                let addr = Arc::new(Field::new(ROW_ADDR, DataType::UInt64, false));
+                let addr = Arc::new(Field::new(ROW_ADDRESS, DataType::UInt64, false));
                 let fields: Vec<_> = wire.fields().iter().cloned().chain([addr]).collect();
                 Arc::new(Schema::new_with_metadata(fields, wire.metadata().clone()))
             }
         };
         let is_needed = self.format == RowFormat::Arrow && !self.only_presence;
-        RowsSchema { schema, version: self.table.version(), is_needed }
+        RowsSchema { schema, version: self.open.version(), is_needed }
     }
 
     /// Answers the batches together. If that fails, and the cause may lie in one batch or in how many there are,
@@ -211,8 +208,8 @@ impl Opened {
             [(_, keys)] => Arc::clone(keys),
             _ => concat(&batches.iter().map(|(_, keys)| keys.as_ref()).collect::<Vec<_>>())?,
         };
-        let asked = Keys { open: &self.table, column: &self.key_column, keys: &keys };
-        let version = self.table.version();
+        let asked = Keys { open: &self.open, column: &self.key_column, keys: &keys };
+        let version = self.open.version();
         if self.only_presence {
             let mut lookup = Lookup::begin(state, asked, call.context).await?;
             let Presence { found, unproven } = lookup.presence(state).await?;

@@ -19,7 +19,7 @@ use wire::query::lookup_response::Kind;
 use wire::query::{LookupOpen, LookupRequest, LookupResponse, LookupSchema, LookupWelcome};
 use wire::{Fault, Reason, query};
 
-use super::group::{Answer, Group};
+use super::group::{GroupAnswer, Group};
 use crate::call_rules::{KEYS_MAX, LOOKUP_CREDIT_KEYS};
 use crate::held_rows::HeldRows;
 use crate::stream_calls::StreamCalls;
@@ -48,7 +48,7 @@ pub struct LookupStream {
 /// A group that has been answered.
 struct Ended {
     /// The answer, or the reason why the stream ends.
-    answer: Result<Answer, Fault>,
+    answer: Result<GroupAnswer, Fault>,
     credits: usize,
 }
 
@@ -189,7 +189,7 @@ impl LookupStream {
     /// Adds the answer of a group to the responses. A schema that the client does not know goes first.
     fn end(&mut self, ended: Ended) -> Result<(), Status> {
         self.outstanding -= ended.credits;
-        let Answer { projection, opened, replies, held } = ended.answer?;
+        let GroupAnswer { projection, opened, replies, held } = ended.answer?;
         let handle = projection.handle;
         let is_open = self.projections.get(&handle).is_some_and(|it| Arc::ptr_eq(it, &projection));
         let schema = match opened {

@@ -11,16 +11,13 @@ use arrow_select::concat::concat;
 use lake::Expression;
 
 use crate::error::{QueryError, Result};
-use crate::tables::{Measure, OpenTable};
+use crate::tables::{DISTANCE, Measure, OpenTable, RELEVANCE, ROW_ADDRESS, SCORE};
 
 /// The id of a row, in answers and filters: its address.
 const ROW_ID: &str = "_rowid";
 
 /// The position of a row in the table, counted without deleted rows.
 pub const ROW_OFFSET: &str = "_rowoffset";
-
-/// The address of a row, by the name that gRPC's answers have for it.
-pub const ROW_ADDRESS: &str = "_rowaddr";
 
 /// The position of a row's query vector in the request.
 const QUERY_INDEX: &str = "query_index";
@@ -226,7 +223,7 @@ impl Selection {
     /// Returns the columns of the table that are needed, as a request names them.
     pub fn requested(&self, open: &OpenTable) -> Vec<String> {
         let is_added = |name: &str| {
-            [ROW_ID, ROW_OFFSET, ROW_ADDRESS, "_distance", "_score", "_relevance_score"]
+            [ROW_ID, ROW_OFFSET, ROW_ADDRESS, DISTANCE, SCORE, RELEVANCE]
                 .contains(&name)
                 && open.table.schema().field_with_name(name).is_err()
         };

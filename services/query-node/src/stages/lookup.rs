@@ -88,7 +88,7 @@ impl<'a> Lookup<'a> {
         }
         let direct = match index {
             Some(index) if index.covers_all() => None,
-            _ if keys.open.table.key_column() != Some(keys.column) => None,
+            _ if keys.open.key_column.as_deref() != Some(keys.column) => None,
             _ => keys.open.table.direct_lookup(keys.column, keys.keys)?,
         };
         let found = match (direct, index) {

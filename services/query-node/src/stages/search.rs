@@ -1,4 +1,5 @@
-//! Search: searches indexes, which return row addresses with approximate distances or scores.
+//! Search: finds row addresses, with approximate or exact distances, or scores. `lake` chooses the way: directly in
+//! indexes, through Lance's scanner, or by naming all rows that pass a filter ([`VectorRoute`]). [`Path`] says which.
 
 use std::sync::Arc;
 
@@ -41,12 +42,14 @@ pub enum Path {
 }
 
 impl Path {
-    fn via(self) -> SearchVia {
+    /// Returns the way for the metrics of searches. A search by vector that compares every row has a way of its own
+    /// (`SearchVia::Exhaustive`).
+    pub fn via(self) -> SearchVia {
         match self {
-            Self::Partitions { .. }
-            | Self::AllAllowed(_)
-            | Self::Candidates { .. }
-            | Self::TextIndex(_) => SearchVia::Index,
+            Self::Partitions { .. } | Self::Candidates { .. } | Self::TextIndex(_) => {
+                SearchVia::Index
+            }
+            Self::AllAllowed(_) => SearchVia::Scored,
             Self::Filter(Some(_)) => SearchVia::Index,
             Self::Filter(None) | Self::Planned(_) => SearchVia::Scanner,
         }
@@ -169,8 +172,8 @@ fn and_passing(allowed: Option<Allowed>) -> String {
     allowed.map(|allowed| format!("; {}", passing(allowed))).unwrap_or_default()
 }
 
-/// Runs a search. The caller has already replaced [`By::Like`] by [`By::Vector`].
-pub async fn search(
+/// Finds the rows of a search. The caller has already replaced [`By::Like`] by [`By::Vector`].
+pub async fn find_hits(
     state: &ShardState,
     open: &Arc<OpenTable>,
     question: &Question,
@@ -249,7 +252,7 @@ async fn by_vector(
     };
     let admission = &state.shared.admission;
     let ask = Ask { during: "search", rows: query.k * question.vectors, context };
-    let route = async { Ok(open.table.direct_search(&query).await?) }.boxed();
+    let route = async { Ok(open.table.route_if_open(&query).await?) }.boxed();
     let Found { hits, to_score, path, search } = match context.bound("search", route).await? {
         VectorRoute::Direct(search) if !search.is_long => {
             admission.run_on_core(ask, Found::directly(search).boxed()).await?
@@ -270,15 +273,19 @@ async fn by_vector(
         let hits = Hits::unrefined(rows, Measure::Distance, path);
         return Ok(Hits { to_score, unfiltered: Some(Box::new(unfiltered)), ..hits });
     }
-    let is_probed = kind != IndexKind::Unindexed && !matches!(path, Path::AllAllowed(_));
-    let nprobes = is_probed.then_some(question.nprobes);
-    state.metrics.searched(SearchBy::Vector, path.via(), kind, nprobes, rows.len());
+    let exhaustive = kind == IndexKind::Unindexed;
+    let (via, read) = match path.via() {
+        _ if exhaustive => (SearchVia::Exhaustive, kind),
+        SearchVia::Scored => (SearchVia::Scored, IndexKind::Unindexed),
+        via => (via, kind),
+    };
+    let nprobes = (read != IndexKind::Unindexed).then_some(question.nprobes);
+    state.metrics.searched(SearchBy::Vector, via, read, nprobes, rows.len());
     if let Path::Partitions { .. } = path {
         state.metrics.compared_fresh(to_score.len());
     }
     // Distances of an index are not comparable with exact ones, so all candidates are scored exactly.
     let refine = metric.filter(|_| is_refined || !to_score.is_empty());
-    let exhaustive = kind == IndexKind::Unindexed;
     let unfiltered = None;
     Ok(Hits { rows, to_score, measure: Measure::Distance, refine, exhaustive, path, unfiltered })
 }
@@ -310,11 +317,11 @@ async fn open_and_search(
     mut reason: PlanReason,
 ) -> Result<Found> {
     if reason == PlanReason::Unopened {
-        match open.table.open_search(query).await? {
+        match open.table.open_route(query).await? {
             VectorRoute::Direct(search) => return Found::directly(search).await,
             VectorRoute::Candidates(search) => {
                 let (hits, path) = candidates(open, query, &search).await?;
-                let to_score = Arc::clone(&search.fresh);
+                let to_score = Arc::clone(&search.uncovered);
                 return Ok(Found { hits, to_score, path, search: Some(search) });
             }
             VectorRoute::Planned(why) => reason = why,

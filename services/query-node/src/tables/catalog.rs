@@ -320,10 +320,10 @@ impl Catalog {
         self.round.fetch_add(1, Ordering::Relaxed);
         self.close_tables();
         let entries = self.entries.load_full();
-        let followed = entries.values().filter(|it| !it.opens_on_request() || it.is_in_use());
-        let followed = followed.map(|entry| (None, Arc::clone(entry)));
+        let tables = entries.values().filter(|it| !it.opens_on_request() || it.is_in_use());
+        let tables = tables.map(|entry| (None, Arc::clone(entry)));
         let branches = self.branches.all().into_iter().map(|(key, entry)| (Some(key), entry));
-        let refreshes = followed.chain(branches).map(|(key, it)| self.refresh_one(key, it).boxed());
+        let refreshes = tables.chain(branches).map(|(key, it)| self.refresh_one(key, it).boxed());
         let refreshes: Vec<_> = refreshes.collect();
         stream::iter(refreshes).buffer_unordered(REFRESHES_MAX).collect::<()>().await;
     }
@@ -341,9 +341,9 @@ impl Catalog {
 
     /// Returns when the latest version of an open table, or of its branch, was last looked for; 1970 if it never was,
     /// or the table is unknown.
-    pub async fn followed(&self, open: &OpenTable) -> SystemTime {
+    pub async fn looked_at(&self, open: &OpenTable) -> SystemTime {
         let entry = self.entry(&open.name, open.table.branch()).await;
-        entry.map_or(SystemTime::UNIX_EPOCH, |(_, entry)| followed(&entry))
+        entry.map_or(SystemTime::UNIX_EPOCH, |(_, entry)| looked_at(&entry))
     }
 
     /// Looks for a newer version of an open table, or of its branch. Callers that arrive while this is in progress
@@ -356,7 +356,7 @@ impl Catalog {
         let Some((key, entry)) = entry else { return Ok(()) };
         let asked = SystemTime::now();
         let _following = entry.following.lock().await;
-        if followed(&entry) >= asked {
+        if looked_at(&entry) >= asked {
             return Ok(());
         }
         on_runtime(&self.background, self.follow(key, &entry).boxed()).await
@@ -385,9 +385,9 @@ impl Catalog {
     ) -> std::result::Result<(), Fault> {
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let weight_before = branches::weight(entry);
-        let followed = self.follow_latest(entry).await;
+        let outcome = self.follow_latest(entry).await;
         if let Some(key) = &key {
-            match &followed {
+            match &outcome {
                 Ok(()) => self.branches.weigh_again(key, entry, weight_before).await,
                 Err(fault) if fault.reason.code() == Code::NotFound => {
                     self.branches.close(key).await;
@@ -395,8 +395,8 @@ impl Catalog {
                 Err(_) => {}
             }
         }
-        followed?;
-        entry.followed.store(began.as_micros() as u64, Ordering::Release);
+        outcome?;
+        entry.looked_at.store(began.as_micros() as u64, Ordering::Release);
         Ok(())
     }
 
@@ -504,6 +504,6 @@ enum OpenedFor {
 }
 
 /// Returns when a table's latest version was last looked for.
-fn followed(entry: &Entry) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_micros(entry.followed.load(Ordering::Acquire))
+fn looked_at(entry: &Entry) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_micros(entry.looked_at.load(Ordering::Acquire))
 }

@@ -34,7 +34,7 @@ pub struct Entry {
     pub following: tokio::sync::Mutex<()>,
     /// The time at which the latest version was last looked for, in microseconds since 1970. It is taken before the
     /// store is asked.
-    pub followed: AtomicU64,
+    pub looked_at: AtomicU64,
     /// The round of the catalog in which a request last asked for the table.
     used: AtomicU64,
 }
@@ -81,7 +81,7 @@ impl Entry {
         in_folder: Option<TableUri>,
         curves: Arc<TableCurves>,
     ) -> Self {
-        let (state, opening, following, followed, used) = Default::default();
+        let (state, opening, following, looked_at, used) = Default::default();
         Self {
             name: name.to_owned(),
             branch,
@@ -92,7 +92,7 @@ impl Entry {
             state,
             opening,
             following,
-            followed,
+            looked_at,
             used,
         }
     }

@@ -11,12 +11,13 @@ use placement::{TableHash, chunk_rows};
 use wire::Fault;
 
 use super::named::named;
-use super::projection::Projection;
+use super::projection::{DISTANCE, Projection, RELEVANCE, ROW_ADDRESS, SCORE};
 use crate::error::{QueryError, Result};
 use crate::key_index::{KeyIndexes, VersionKeys};
 use crate::recall_curves::{FittedCurves, TableCurves};
 
-/// Maximum number of cached projections per open version of a table. The oldest one is evicted. They are compared one
+/// Maximum number of cached projections per open version of a table. The oldest one is evicted. All grants share
+/// them. They are compared one
 /// after the other, and their list is copied when one is added.
 const PROJECTIONS_MAX: usize = 64;
 
@@ -220,12 +221,8 @@ impl OpenTable {
     }
 }
 
-/// Columns that answers may contain in addition to the table's own.
-const CARRIED: [&str; 3] = ["_rowaddr", "_distance", "_score"];
-
-/// The column that answers of hybrid searches contain in addition. Unlike the others, it may also be a column of the
-/// table itself: stored results of LanceDB have it.
-const RELEVANCE: &str = "_relevance_score";
+/// Columns that answers may contain in addition to the table's own, whatever the table has.
+const CARRIED: [&str; 3] = [ROW_ADDRESS, DISTANCE, SCORE];
 
 /// Returns whether a column has vectors or lists of vectors. People do not read vectors, and a wide one costs a read of
 /// its own, so they are not returned by default. The rule ignores the width, so that the default columns do not depend

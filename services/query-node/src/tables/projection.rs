@@ -8,6 +8,15 @@ use pack::wire_schema;
 use crate::error::Result;
 use crate::ipc::IpcHead;
 
+/// The columns that answers may have beside those of the table: the row's address, and one with the numbers of a
+/// [`Measure`].
+pub const ROW_ADDRESS: &str = "_rowaddr";
+pub const DISTANCE: &str = "_distance";
+pub const SCORE: &str = "_score";
+/// The name that LanceDB gives to it. Unlike the others, it may also be a column of the table itself: stored results of
+/// LanceDB have it.
+pub const RELEVANCE: &str = "_relevance_score";
+
 /// The meaning of the numbers that answers have beside row addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
@@ -25,17 +34,16 @@ impl Measure {
     /// Returns the name of the column that has the numbers.
     pub fn name(self) -> Option<&'static str> {
         match self {
-            Self::Distance => Some("_distance"),
-            Self::Score => Some("_score"),
-            // The name that LanceDB gives to it.
-            Self::Relevance => Some("_relevance_score"),
+            Self::Distance => Some(DISTANCE),
+            Self::Score => Some(SCORE),
+            Self::Relevance => Some(RELEVANCE),
             Self::Nothing => None,
         }
     }
 }
 
-/// The number of variants of [`Measure`].
-const MEASURES: usize = 4;
+/// The number of measures, of which `Nothing` is the last.
+const MEASURES: usize = Measure::Nothing as usize + 1;
 
 /// Assumed size in bytes of a row without a fixed size. Memory for it is reserved before rows are fetched; afterwards
 /// their real size counts.
@@ -105,7 +113,7 @@ fn bytes_of(data_type: &DataType) -> Option<usize> {
 impl AnswerForm {
     fn new(schema: &Schema, measure: Measure) -> Result<Self> {
         let number = measure.name().map(|name| Field::new(name, DataType::Float32, false));
-        let added = [Some(Field::new("_rowaddr", DataType::UInt64, false)), number];
+        let added = [Some(Field::new(ROW_ADDRESS, DataType::UInt64, false)), number];
         let added = added.into_iter().flatten().map(Arc::new);
         let fields = schema.fields().iter().cloned().chain(added).collect::<Vec<_>>();
         let schema = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));

@@ -7,7 +7,7 @@ use address::RowAddr;
 use futures::{FutureExt, StreamExt, stream};
 use recall::KS;
 
-use super::questions::Question;
+use super::questions::TuneQuestion;
 use super::{PART_TIMEOUT, Progress, Tune, report};
 use crate::error::Result;
 use crate::io_tier::{Scoring, score_rows};
@@ -30,7 +30,7 @@ pub const KEPT: usize = KS[KS.len() - 1] as usize + 24;
 pub async fn exact_answers(
     state: &ShardState,
     tune: &Tune,
-    questions: &[Question],
+    questions: &[TuneQuestion],
     progress: &Progress,
     context: RequestContext,
 ) -> Result<Vec<Vec<(u64, f32)>>> {
@@ -57,7 +57,7 @@ pub async fn exact_answers(
         // If the last fragments have no live rows, the loop does not see which chunk is the last.
         compare(state, tune, questions, &chunk, &mut nearest, context).await?;
     }
-    let answer = |(question, rows): (&Question, Vec<(RowAddr, f32)>)| {
+    let answer = |(question, rows): (&TuneQuestion, Vec<(RowAddr, f32)>)| {
         let others = rows.into_iter().filter(|(row, _)| Some(*row) != question.row);
         others.map(|(row, distance)| (row.to_u64(), distance)).collect()
     };
@@ -68,7 +68,7 @@ pub async fn exact_answers(
 async fn compare(
     state: &ShardState,
     tune: &Tune,
-    questions: &[Question],
+    questions: &[TuneQuestion],
     chunk: &[RowAddr],
     nearest: &mut [Vec<(RowAddr, f32)>],
     context: RequestContext,

@@ -23,7 +23,7 @@ const FETCHED_ROWS: usize = 256;
 const DRAWS_PER_ROW: usize = 20;
 
 /// A question.
-pub struct Question {
+pub struct TuneQuestion {
     pub vector: Vec<f32>,
     /// The row whose vector it is, if it is a row's.
     pub row: Option<RowAddr>,
@@ -83,10 +83,10 @@ pub async fn draw(
     tune: &Tune,
     asked: &Asked,
     context: RequestContext,
-) -> Result<Vec<Question>> {
+) -> Result<Vec<TuneQuestion>> {
     let (count, seed) = match asked {
         Asked::Given(vectors) => {
-            let question = |vector: &Vec<f32>| Question { vector: vector.clone(), row: None };
+            let question = |vector: &Vec<f32>| TuneQuestion { vector: vector.clone(), row: None };
             return Ok(vectors.iter().map(question).collect());
         }
         Asked::Rows { count, seed } => (*count, *seed),
@@ -120,14 +120,14 @@ async fn fetched(
     tune: &Tune,
     addrs: &[RowAddr],
     context: RequestContext,
-) -> Result<Vec<Question>> {
+) -> Result<Vec<TuneQuestion>> {
     let projection = tune.open.project(std::slice::from_ref(&tune.column))?;
     let context = context.with_timeout(PART_TIMEOUT);
     let rows = fetch_rows(state, &tune.open, addrs, &projection, context).await?;
     let vectors = Vectors::of(rows.rows.column(0))?;
     let there = present(addrs.len(), &rows.missing).map(|at| addrs[at]);
     let question = |(row, addr): (usize, RowAddr)| {
-        Some(Question { vector: vectors.finite(row)?.to_vec(), row: Some(addr) })
+        Some(TuneQuestion { vector: vectors.finite(row)?.to_vec(), row: Some(addr) })
     };
     Ok(there.enumerate().filter_map(question).collect())
 }

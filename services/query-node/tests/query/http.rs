@@ -16,7 +16,8 @@ use query_node::{AccessConfig, QueryConfig, QueryNode};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use crate::node::{config, near, serve_with, served};
+use crate::keys::with_metrics;
+use crate::node::{config, metrics, near, serve_with, served};
 use crate::table::{DIMENSION, ROWS, TestTable, live, vector};
 
 pub struct Answer {
@@ -237,6 +238,31 @@ async fn rows_are_read_in_pieces_by_filter_position_and_id() {
     assert_eq!(rows["_rowoffset"].as_primitive::<UInt64Type>().values(), &[0, 7, 2699]);
     let none = post(&node, "/v1/table/t/query/", json!({"k": max, "filter": "id < 0"})).await;
     assert_eq!((none.rows().num_rows(), none.rows().num_columns()), (0, 5));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_by_a_filter_are_counted_as_searches() {
+    let table = TestTable::indexed(Default::default(), lake::Metric::L2).await;
+    let (node, _client) = serve_with(with_metrics(config(&[("t", &table)]))).await;
+    let by = json!([{"column_name": "id", "ascending": false, "nulls_first": true}]);
+    for body in [
+        json!({"k": 3, "filter": "key IN ('row-1', 'row-2')"}),
+        json!({"k": 3, "filter": "id < 50"}),
+        json!({"k": 3, "filter": "id < 50", "order_by": by}),
+        // Rows that are only named or listed are not searched for.
+        json!({"k": 3, "filter": "_rowid IN (1, 2)"}),
+        json!({"k": 3}),
+    ] {
+        assert_eq!(post(&node, "/v1/table/t/query/", body).await.status, StatusCode::OK);
+    }
+    let text = metrics(&node).await;
+    let searches = text.lines().filter_map(|line| line.strip_prefix("bireme_query_searches_total"));
+    let searches: Vec<&str> = searches.collect();
+    let expected = [
+        "{by=\"filter\",via=\"index\",index=\"planned\"} 1",
+        "{by=\"filter\",via=\"scanner\",index=\"planned\"} 2",
+    ];
+    assert_eq!(searches, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,11 +6,15 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use client::query::{GetRequest, QueryClient, TakeRequest};
+use lake::IndexRequest;
 use query_node::QueryConfig;
 use wire::Reason;
 use wire::query::{PlacementRequest, WarmRequest};
 
+use crate::keys::presence;
+use crate::lookups::text_keys;
 use crate::node::{config, ids, near, serve_with};
 use crate::table::{TestTable, address_of, key, vector};
 
@@ -116,4 +120,37 @@ async fn past_a_full_queue_every_call_is_refused_alike_and_answered_later() {
     waiting(&client, 0).await;
     let placed = client.placement(placement).await.unwrap();
     assert_eq!(placed.nodes.iter().map(|node| node.rows).sum::<u64>(), 3000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_up_by_a_configured_key_does_not_wait_for_the_background() {
+    let table = TestTable::plain().await;
+    table.index(IndexRequest::Scalar { column: "key".into() }).await;
+    let mut config = QueryConfig {
+        search_concurrency: 1,
+        timeout: 20 * PATIENCE,
+        // The BTREE answers look-ups.
+        key_index: ByteSize::b(0),
+        ..config(&[("t", &table)])
+    };
+    config.tables.get_mut("t").unwrap().key = Some("key".into());
+    let (_node, client) = serve_with(config).await;
+    let client = client.with_timeout(10 * PATIENCE);
+    let stream = presence(&client).await;
+    let keys = || text_keys(&[key(1), key(7)]);
+    // The first look-up opens the BTREE and loads its pages in the background.
+    assert_eq!(stream.get(keys()).await.unwrap().not_found, [1]);
+    let withheld = Withheld::of(&table);
+    let taking = |id| {
+        let client = client.clone();
+        tokio::spawn(async move { client.take(take(id)).await?.collect().await })
+    };
+    let (first, second) = (taking(1), taking(2));
+    waiting(&client, 1).await;
+    let found = tokio::time::timeout(PATIENCE / 3, stream.get(keys())).await;
+    drop(withheld);
+    assert_eq!(found.expect("the look-up waits for no Take").unwrap().not_found, [1]);
+    for taken in [first, second] {
+        taken.await.unwrap().unwrap();
+    }
 }

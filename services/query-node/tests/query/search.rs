@@ -7,10 +7,12 @@ use client::query::{
 };
 use lake::{Metric, VectorIndexKind};
 
+use crate::keys::with_metrics;
 use crate::node::{
-    addresses, any_of, assert_true, by, ids, names, near, numbers, of, phrase, serve, served,
-    text_of, words,
+    addresses, any_of, assert_true, by, config, ids, metrics, names, near, numbers, of, phrase,
+    serve, serve_with, served, text_of, words,
 };
+use crate::operate::metric;
 use crate::table::{ROWS, TestTable, is_live, live, text, vector};
 
 /// Returns the `k` nearest of `among`, by a plain computation.
@@ -395,4 +397,56 @@ async fn a_search_says_how_it_found_its_candidates() {
     }
     let found = client.search(SearchRequest { table: "indexed".into(), ..words("oak", 3) }).await;
     assert!(!found.unwrap().exhaustive);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn searches_are_counted_by_what_they_read() {
+    let plain = TestTable::plain().await;
+    let indexed = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
+    let config = with_metrics(config(&[("plain", &plain), ("indexed", &indexed)]));
+    let (node, client) = serve_with(config).await;
+    let of = |table: &str, filter: &str| SearchRequest {
+        table: table.into(),
+        filter: filter.into(),
+        ..near(vector(5), 3)
+    };
+    let nothing = SearchRequest { table: "indexed".into(), k: 3, ..Default::default() };
+    for (request, by, via, index) in [
+        (of("plain", ""), "vector", "exhaustive", "none"),
+        (of("plain", "id < 50"), "vector", "exhaustive", "none"),
+        (SearchRequest { exact: true, ..of("indexed", "") }, "vector", "exhaustive", "none"),
+        // Few rows pass, so all of them are scored, and the index is not searched.
+        (of("indexed", "id < 50"), "vector", "scored", "none"),
+        (of("indexed", "id < 400"), "vector", "index", "IVF_RQ"),
+        (of("indexed", "id < 400 AND now() IS NOT NULL"), "vector", "scanner", "IVF_RQ"),
+        (SearchRequest { table: "indexed".into(), ..words("oak", 3) }, "text", "index", "Inverted"),
+        (
+            SearchRequest { filter: "key = 'row-5'".into(), ..nothing.clone() },
+            "filter",
+            "index",
+            "planned",
+        ),
+        (SearchRequest { filter: "id < 60".into(), ..nothing }, "filter", "scanner", "planned"),
+    ] {
+        let labels = format!("by=\"{by}\",via=\"{via}\",index=\"{index}\"");
+        let count = async || {
+            let text = metrics(&node).await;
+            let value = |line: &str| {
+                let (labels_and_more, value) =
+                    line.strip_prefix("bireme_query_searches_total{")?.split_once("} ")?;
+                Some((labels_and_more == labels, value.parse::<u64>().unwrap()))
+            };
+            let counts: Vec<_> = text.lines().filter_map(value).collect();
+            let all: u64 = counts.iter().map(|(_, count)| count).sum();
+            let these: u64 =
+                counts.iter().filter(|(is_this, _)| *is_this).map(|(_, count)| count).sum();
+            (these, all)
+        };
+        let before = count().await;
+        client.search(request.clone()).await.unwrap();
+        assert_eq!(count().await, (before.0 + 1, before.1 + 1), "{labels}: {request:?}");
+    }
+    // A search that reads no index has no candidates from one.
+    let of_none = "bireme_query_search_candidates_count{index=\"none\"}";
+    assert_eq!(metric(&node, of_none).await, 3.0);
 }

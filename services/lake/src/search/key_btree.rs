@@ -16,11 +16,11 @@ const BTREE_DETAILS: &str = "BTreeIndexDetails";
 
 /// An open BTREE that covers the whole version.
 #[derive(Clone)]
-pub(crate) struct KeyIndex {
+pub(crate) struct KeyBtree {
     index: Arc<dyn ScalarIndex>,
 }
 
-impl KeyIndex {
+impl KeyBtree {
     /// Opens the first BTREE on the column at `position` that alone answers a look-up. Returns `None` if there is none.
     /// Old versions of Lance did not record an index's type; such an index does not count as a BTREE.
     pub async fn open(dataset: &Dataset, position: usize) -> Result<Option<Self>> {
