@@ -8,8 +8,8 @@
 //! service      the edge for gRPC; http/ for plain HTTP, lookups/ for Lookup streams; stranger refuses callers
 //!  │           call: a request in progress; stream_calls, authorization, request_context, call_rules, trace
 //!  ▼
-//! search       ─► stages/ ─► io_tier/; selection/ if an answer is more than columns, best first
-//! get          ─► gather, waiting_gets ─► find ─► stages/, io_tier/; keyed_rows
+//! search       ─► filtered ─► stages/ ─► io_tier/; selection/ if an answer is more than columns, best first
+//! get          ─► gather, waiting_gets ─► find ─► stages/, io_tier/
 //! take         ─► row_reader ─► io_tier/, in pieces
 //! tune, warm, placement, describe, status
 //!  │
@@ -55,7 +55,6 @@ mod http;
 mod io_tier;
 mod ipc;
 mod key_index;
-mod keyed_rows;
 mod lake_options;
 mod lookups;
 mod memory;

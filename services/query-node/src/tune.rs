@@ -105,7 +105,8 @@ impl Tune {
     /// Returns the ids of the fragments that the index covers, ascending, each with its number of rows.
     fn covered_fragments(&self) -> Vec<(u32, u32)> {
         let uncovered = &self.measurable.uncovered;
-        let is_uncovered = |id: u32| uncovered.binary_search_by_key(&id, |addr| addr.fragment()).is_ok();
+        let is_uncovered =
+            |id: u32| uncovered.binary_search_by_key(&id, |addr| addr.fragment()).is_ok();
         let fragments = self.open.table.fragments().iter();
         let covered = fragments.filter(|info| !is_uncovered(info.id));
         covered.map(|info| (info.id, info.physical_rows)).collect()

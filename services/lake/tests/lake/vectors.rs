@@ -138,7 +138,7 @@ async fn compare_to_scanner(table: &Table, uri: &str) {
 /// on the rows that the search has found before.
 async fn compare_to_ladder(table: &Table, kind: VectorIndexKind) {
     let index = table.measurable_index("vector").await.unwrap().unwrap();
-    assert_eq!(index.fresh.len(), 0);
+    assert_eq!(index.uncovered.len(), 0);
     // Product quantization needs more rows in each partition, so there are fewer partitions.
     let nprobes: Vec<_> = [1, 2, 5, 10].into_iter().filter(|it| *it <= index.partitions).collect();
     assert!(nprobes.len() >= 2);

@@ -336,7 +336,10 @@ impl TableRequest<'_> {
             TableCall::Query => {
                 let opened = async {
                     let query: QueryBody = parse(body)?;
-                    Ok((self.open(state, NamedVersion::by(&query), &mut call, version).await?, query))
+                    Ok((
+                        self.open(state, NamedVersion::by(&query), &mut call, version).await?,
+                        query,
+                    ))
                 };
                 match opened.await {
                     Ok((open, body)) => query(state, &open, body, of_stream, call).await,

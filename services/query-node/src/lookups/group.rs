@@ -94,7 +94,9 @@ impl Group {
         let answered = answered.await;
         let held = Some(call.take_held());
         match call.end(answered) {
-            Ok((schema, replies)) => GroupAnswer { projection, opened: Ok(Some(schema)), replies, held },
+            Ok((schema, replies)) => {
+                GroupAnswer { projection, opened: Ok(Some(schema)), replies, held }
+            }
             Err(fault) => refused(projection, &ids, &fault),
         }
     }

@@ -19,7 +19,7 @@ use wire::query::lookup_response::Kind;
 use wire::query::{LookupOpen, LookupRequest, LookupResponse, LookupSchema, LookupWelcome};
 use wire::{Fault, Reason, query};
 
-use super::group::{GroupAnswer, Group};
+use super::group::{Group, GroupAnswer};
 use crate::call_rules::{KEYS_MAX, LOOKUP_CREDIT_KEYS};
 use crate::held_rows::HeldRows;
 use crate::stream_calls::StreamCalls;

@@ -223,8 +223,7 @@ impl Selection {
     /// Returns the columns of the table that are needed, as a request names them.
     pub fn requested(&self, open: &OpenTable) -> Vec<String> {
         let is_added = |name: &str| {
-            [ROW_ID, ROW_OFFSET, ROW_ADDRESS, DISTANCE, SCORE, RELEVANCE]
-                .contains(&name)
+            [ROW_ID, ROW_OFFSET, ROW_ADDRESS, DISTANCE, SCORE, RELEVANCE].contains(&name)
                 && open.table.schema().field_with_name(name).is_err()
         };
         let mut names: Vec<String> = Vec::new();

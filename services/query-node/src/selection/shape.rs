@@ -6,9 +6,9 @@ use wire::query::SearchRequest;
 use wire::query::search_request::By;
 
 use super::ordering::{Ordering, requested, rows_to_find};
-use super::select::{Beside, BlobForm, Columns, ROW_ADDRESS, ROW_OFFSET, Selection};
+use super::select::{Beside, BlobForm, Columns, ROW_OFFSET, Selection};
 use crate::error::Result;
-use crate::tables::{Measure, OpenTable};
+use crate::tables::{Measure, OpenTable, ROW_ADDRESS};
 
 /// The columns of an answer, some of which are computed, and the order of its rows.
 pub struct Shape {
