@@ -61,8 +61,8 @@ impl Run {
     /// Loads a persisted run.
     ///
     /// # Errors
-    /// [`KeyIndexError::CorruptHead`] or [`KeyIndexError::CorruptPage`] if the bytes are no run, or damaged;
-    /// [`KeyIndexError::UnknownVersion`].
+    /// [`KeyIndexError::CorruptHead`] or [`KeyIndexError::CorruptPage`] if the bytes are damaged or are
+    /// not a persisted run. [`KeyIndexError::UnknownVersion`] if they have a format that this release can't read.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, KeyIndexError> {
         let head = Loading::head_len(bytes)?;
         let Some((head, pages)) = bytes.split_at_checked(head) else {

@@ -50,7 +50,7 @@ pub(crate) struct Opener {
     allow_lists: AllowLists,
     /// The base paths that may be resolved at the same time.
     base_permits: Arc<Semaphore>,
-    /// The number of tables that have been opened.
+    /// The number of [`Table`](crate::Table)s that have been made, which is the next one's `open_id`.
     opened: AtomicU64,
 }
 

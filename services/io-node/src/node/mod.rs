@@ -317,8 +317,8 @@ async fn run_filler(filler: Filler) {
     }
 }
 
-/// The interval at which [`IoNode::stop`] checks whether the filler or a core has stopped. A stop takes at most this
-/// much longer.
+/// The interval at which [`IoNode::stop`] checks whether the filler, and then each core, has stopped. Each wait takes at
+/// most this much longer.
 const POLL: Duration = Duration::from_millis(2);
 
 fn bind(address: SocketAddr) -> Result<std::net::TcpListener, NodeError> {

@@ -8,13 +8,14 @@ use pack::wire_schema;
 use crate::error::Result;
 use crate::ipc::IpcHead;
 
-/// The columns that answers may have beside those of the table: the row's address, and one with the numbers of a
-/// [`Measure`].
+/// The name of the column with the rows' addresses, which an answer may have in addition to the table's columns.
 pub const ROW_ADDRESS: &str = "_rowaddr";
+/// The name of the column with [`Measure::Distance`].
 pub const DISTANCE: &str = "_distance";
+/// The name of the column with [`Measure::Score`].
 pub const SCORE: &str = "_score";
-/// The name that LanceDB gives to it. Unlike the others, it may also be a column of the table itself: stored results of
-/// LanceDB have it.
+/// The name of the column with [`Measure::Relevance`], as LanceDB calls it. The table itself may have a column of this
+/// name, unlike the others: stored results of LanceDB have it.
 pub const RELEVANCE: &str = "_relevance_score";
 
 /// The meaning of the numbers that answers have beside row addresses.

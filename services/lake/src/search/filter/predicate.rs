@@ -112,7 +112,7 @@ impl Made<'_> {
             DataType::Dictionary(_, values) => (values.as_ref(), true),
             other => (other, false),
         };
-        // Only the cast of a dictionary to its own values changes nothing.
+        // A cast may change the values that are compared, except the cast of a dictionary to the type of its values.
         let is_plain = cast.is_none_or(|cast| is_dictionary && cast == of);
         let is_narrow = !matches!(of, DataType::FixedSizeBinary(width) if *width > WIDTH_MAX);
         // Columns of extension types and blobs may be stored in another form.
