@@ -61,6 +61,7 @@ pub async fn search_filtered(
                 let scanned = Question { filters_candidates: false, ..question.clone() };
                 let hits = find_hits(state, open, &scanned, call.context).await?;
                 let all = counted(passes.len(), "candidate");
+                let passed = passes.values().filter(|passes| **passes).count();
                 call.stage(Stage::Search, || {
                     format!("{}, because only {passed} of {all} passed", hits.detail(question))
                 });

@@ -267,7 +267,8 @@ fn entries(block: &[u8], head: &Head) -> Option<Vec<Entry>> {
     }
     let mut rest = block[..block.len() - TRAILER_BYTES].get(..head.records_bytes as usize)?;
     // The count is not trusted: memory is reserved for no more records than the bytes can have.
-    let mut entries = Vec::with_capacity((head.records as usize).min(rest.len() / RECORD_HEAD_BYTES));
+    let mut entries =
+        Vec::with_capacity((head.records as usize).min(rest.len() / RECORD_HEAD_BYTES));
     for _ in 0..head.records {
         let (pack, after) = rest.split_first_chunk::<16>()?;
         let (words, after) = after.split_first_chunk::<12>()?;

@@ -92,7 +92,7 @@ async fn run(
 }
 
 async fn compare(kind: TableKind, index: VectorIndexKind, metric: Metric) {
-    let place = indexed(kind, index, metric).await;
+    let place = Box::pin(indexed(kind, index, metric)).await;
     let (mut rounds_max, mut costly) = (0, 0);
     // IVF_RQ skips rows that are probably too far, judged by the nearest rows that it has found so far.
     let strays_max = if index == VectorIndexKind::IvfRq { 1 } else { 0 };
@@ -154,7 +154,7 @@ async fn candidates_that_pass_are_those_of_a_search_with_the_list() {
 
 #[tokio::test]
 async fn a_list_is_made_where_it_is_cheaper() {
-    let place = indexed(PLAIN, VectorIndexKind::IvfRq, Metric::L2).await;
+    let place = Box::pin(indexed(PLAIN, VectorIndexKind::IvfRq, Metric::L2)).await;
     let table = lake().open(&place.uri()).await.unwrap();
     let open = async |k: usize, filter: &str| route(&table, &query(1, k, 4, filter)).await;
     // 100 rows need more candidates than a scan of 27,040 rows costs.
