@@ -173,6 +173,7 @@ impl From<LakeError> for CliError {
                 Self { exit: Exit::Interrupted, reason: "INTERRUPTED", ..base }
             }
             LakeError::StoreFull { .. } => Self { reason: "DISK_FULL", ..base },
+            LakeError::KeyNotRecorded { .. } => Self { reason: "KEY_NOT_RECORDED", ..base },
             LakeError::SecretOption { kind, .. } => {
                 let (exit, reason) = exit_and_reason(kind);
                 Self { exit, reason, ..base }
@@ -409,6 +410,15 @@ mod tests {
         assert_eq!((interrupted.exit().number(), interrupted.reason), (130, "INTERRUPTED"));
         let full = CliError::from(LakeError::StoreFull { uri: uri(), why: why() });
         assert_eq!((full.exit().number(), full.reason), (6, "DISK_FULL"));
+        let unrecorded = CliError::from(LakeError::KeyNotRecorded {
+            uri: uri(),
+            committed: "the rows are",
+            version: 2,
+            column: uri(),
+            why: why(),
+        });
+        // Not the exit code of a conflict: the command must not be run again.
+        assert_eq!((unrecorded.exit().number(), unrecorded.reason), (1, "KEY_NOT_RECORDED"));
         let column = LakeError::UnsupportedType { column: uri(), data_type: why(), why: why() };
         assert_eq!(CliError::from(column).exit(), Exit::Usage);
         assert_eq!(CliError::output(&io::ErrorKind::BrokenPipe.into()).exit(), Exit::OutputClosed);

@@ -389,14 +389,32 @@ pub enum LakeError {
         /// The file, and why the table must not read it.
         why: String,
     },
-    /// Another writer committed at the same time, so nothing was committed; writing again may work.
+    /// Another writer committed at the same time, so the change was not committed; making it again may work.
     #[error(
-        "another writer changed {uri} at the same time, so nothing was committed; run it again ({why})"
+        "another writer changed {uri} at the same time, so the change was not committed; run it again ({why})"
     )]
     Conflict {
         /// The table.
         uri: String,
         /// The conflict.
+        why: String,
+    },
+    /// The rows or the index are committed, but the key column could not be recorded after that. Nothing must be
+    /// written again.
+    #[error(
+        "{committed} in version {version} of {uri}, but the key {column:?} was not recorded: run \
+         `bireme index --table {uri} --key {column}` ({why})"
+    )]
+    KeyNotRecorded {
+        /// The table.
+        uri: String,
+        /// What the version has, with a verb, such as "the rows are".
+        committed: &'static str,
+        /// The version that was committed.
+        version: u64,
+        /// The requested key column.
+        column: String,
+        /// The reason why it was not recorded.
         why: String,
     },
     /// The table uses a feature that this version of Lance doesn't support.

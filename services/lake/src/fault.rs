@@ -31,6 +31,9 @@ pub fn fault_of(error: &LakeError) -> Fault {
         LakeError::VersionNotFound { uri, version, .. } => {
             fault.with("table", uri).with("version", version)
         }
+        LakeError::KeyNotRecorded { uri, version, column, .. } => {
+            fault.with("table", uri).with("version", version).with("column", column)
+        }
         LakeError::BranchNotFound { uri, branch } => {
             fault.with("table", uri).with("branch", branch)
         }
@@ -110,6 +113,8 @@ fn reason_of(error: &LakeError) -> Reason {
         | LakeError::OutsideTable { .. } => Reason::StoreRefused,
         LakeError::Corrupt { .. } => Reason::TableDamaged,
         LakeError::Interrupted { .. } => Reason::Cancelled,
-        LakeError::Internal { .. } => Reason::Internal,
+        // Only `ingest` and `build_index` return `KeyNotRecorded`. No other reason fits: the callers' answer to
+        // `Conflict` or `StoreUnreachable` is to write again.
+        LakeError::KeyNotRecorded { .. } | LakeError::Internal { .. } => Reason::Internal,
     }
 }

@@ -37,6 +37,7 @@ mod hint;
 mod history;
 mod index;
 mod ingest;
+mod key_record;
 mod lake;
 mod live_rows;
 mod on_runtime;

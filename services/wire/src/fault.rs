@@ -113,7 +113,8 @@ reasons! {
     /// The object store refuses the request, for example because of its credentials, or the table names a file that it
     /// may not refer to.
     StoreRefused = "STORE_REFUSED" => PermissionDenied,
-    /// Another writer changed the table at the same time, so nothing was committed. The caller should write again.
+    /// Another writer changed the table at the same time, so the change was not committed. The caller should make
+    /// it again.
     Conflict = "CONFLICT" => Aborted,
     /// The table's files are damaged or missing.
     TableDamaged = "TABLE_DAMAGED" => DataLoss,

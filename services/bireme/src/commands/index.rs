@@ -197,11 +197,12 @@ async fn runs_column(lake: &Lake, args: &IndexArgs) -> Result<Option<String>> {
     }
 }
 
-/// Returns the error of a command that failed after it had built `built` indexes.
+/// Returns the error of a command that failed after it had built `built` indexes. The messages of an interruption and
+/// of a conflict are about the last change only.
 fn with_hint(error: LakeError, built: usize) -> CliError {
-    let is_interrupted = matches!(error, LakeError::Interrupted { .. });
+    let needs_hint = matches!(error, LakeError::Interrupted { .. } | LakeError::Conflict { .. });
     let error = CliError::from(error);
-    match is_interrupted && built > 0 {
+    match needs_hint && built > 0 {
         true => error.hint("the indexes reported above were committed before, and are kept"),
         false => error,
     }
@@ -341,6 +342,19 @@ mod tests {
             (vector.kind, vector.metric, vector.partitions),
             (VectorIndexKind::IvfPq, Metric::Cosine, Some(7))
         );
+    }
+
+    #[test]
+    fn a_conflict_or_an_interruption_says_that_earlier_indexes_are_kept() {
+        let errors: [fn() -> LakeError; 2] = [
+            || LakeError::Conflict { uri: "t".into(), why: "why".into() },
+            || LakeError::Interrupted { uri: "t".into() },
+        ];
+        for error in errors {
+            let kept = "; the indexes reported above were committed before, and are kept";
+            assert!(with_hint(error(), 1).message().ends_with(kept), "{:?}", error());
+            assert!(!with_hint(error(), 0).message().contains("kept"), "{:?}", error());
+        }
     }
 
     #[test]

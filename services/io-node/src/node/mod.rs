@@ -45,7 +45,8 @@ use crate::table::ServedTables;
 pub use metrics::METRICS;
 pub use stepped::{SteppedNode, SteppedState};
 
-/// A running I/O node. Dropping it without [`stop`](Self::stop) abandons the work under way.
+/// A running I/O node. Dropping it without [`stop`](Self::stop) abandons the work under way. The drop blocks until no
+/// step of a fill is polled any more: milliseconds as a rule, and 5 s at most.
 pub struct IoNode {
     local_addr: SocketAddr,
     engine: String,
@@ -78,7 +79,8 @@ impl Drop for RunningTasks {
     fn drop(&mut self) {
         // The cores must not drain: work under way may wait for the background threads, which end now.
         self.send_to_cores(|| Message::End);
-        self.fills.iter().for_each(FillLane::end);
+        // All lanes are told before the first is waited for, so that they share one deadline.
+        self.fills.iter_mut().for_each(FillLane::end);
         self.fills.clear();
         // The owner may drop the node within another runtime, where blocking on a runtime is not allowed.
         if let Some(background) = self.background.take() {
@@ -281,7 +283,8 @@ impl IoNode {
     }
 
     /// Stops the node: it accepts no more connections, writes the last extents to the journals, ends each stream once
-    /// its batches are answered, and drains the rings. Whatever is not done within `limit` is abandoned.
+    /// its batches are answered, and drains the rings. Whatever is not done within `limit` is abandoned. The node is
+    /// then dropped, which may take up to 5 s more while a step of a fill is polled.
     pub fn stop(mut self, limit: Duration) {
         drop(self.acceptor.take());
         self.shared.readiness.end();
@@ -317,8 +320,8 @@ async fn run_filler(filler: Filler) {
     }
 }
 
-/// The interval at which [`IoNode::stop`] checks whether the filler, and then each core, has stopped. Each wait takes at
-/// most this much longer.
+/// The interval at which [`IoNode::stop`] checks whether the filler, and then each core, has stopped. Each of these
+/// waits takes at most this much longer. The wait for the lanes of fills, after them, has a limit of its own.
 const POLL: Duration = Duration::from_millis(2);
 
 fn bind(address: SocketAddr) -> Result<std::net::TcpListener, NodeError> {

@@ -20,9 +20,10 @@ use super::progress::{IndexProgress, Reporter};
 use super::request::IndexRequest;
 use crate::diagnose::{diagnose, one_line};
 use crate::error::{LakeError, Result};
+use crate::key_record::record_key_column;
 use crate::lake::Lake;
 use crate::store::unmarked;
-use crate::table::{KEY_COLUMN_CONFIG, Table};
+use crate::table::Table;
 
 /// The result of building an index.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +36,8 @@ pub struct IndexSummary {
     pub kind: String,
     /// The number of live rows that the index covers.
     pub rows: u64,
-    /// The last version of the table that the build committed. It has the index and, for a key, the record of the key
-    /// column.
+    /// The last version of the table that the build committed, or a later one if another writer recorded the same key
+    /// column meanwhile. It has the index and, for a key, the record of the key column.
     pub version: u64,
     /// The keys that aren't unique; `None` if all are unique, or if the request was not [`IndexRequest::Key`].
     pub duplicates: Option<DuplicateKeys>,
@@ -50,7 +51,8 @@ pub struct IndexSummary {
 /// often, from Lance's threads too; it must not block.
 ///
 /// Errors: `ColumnNotFound`, `NotAVector`, `UnsupportedType`, `TooFewRows`, `BadIndex` (settings), `CompositeKey`,
-/// `AnotherKey`, `NullKeys`, `Conflict`, `Interrupted`, and those of [`Lake::open`].
+/// `AnotherKey`, `NullKeys`, `Conflict`, `Interrupted`, `KeyNotRecorded` (the index is committed), and those of
+/// [`Lake::open`].
 pub async fn build_index(
     lake: &Lake,
     uri: &str,
@@ -79,10 +81,10 @@ pub async fn build_index(
             return Err(error);
         }
     };
-    let blame = |error| table.blame(error);
-    let mut dataset = commit(table.dataset(), index).await.map_err(blame)?;
+    let committed = commit(table.dataset(), index).await;
+    let mut dataset = committed.map_err(|error| table.blame(error))?;
     if let IndexRequest::Key { column, .. } = request {
-        record_key(&mut dataset, column).await.map_err(blame)?;
+        record_key(&mut dataset, table.uri(), column).await?;
     }
     Ok(IndexSummary {
         name,
@@ -172,16 +174,20 @@ fn build_fault(table: &Table, plan: &Plan, error: lance::Error) -> LakeError {
 /// Records the key column in the table's configuration. That record takes precedence over Lance's unenforced primary
 /// key and can be changed later. If the table has no such primary key and the column is declared non-null, the column
 /// is recorded as the primary key too.
-async fn record_key(dataset: &mut Dataset, column: &str) -> lance::Result<()> {
-    dataset.update_config([(KEY_COLUMN_CONFIG, column)]).await?;
+async fn record_key(dataset: &mut Dataset, uri: &str, column: &str) -> Result<()> {
+    record_key_column(dataset, uri, column, "the index is").await?;
     let declared = dataset.schema().unenforced_primary_key().is_empty();
     let nullable =
         dataset.schema().fields.iter().any(|field| field.name == column && field.nullable);
     if declared && !nullable {
         let update = dataset
             .update_field_metadata()
-            .update(column, [(LANCE_UNENFORCED_PRIMARY_KEY, "true")])?;
-        if let Err(error) = update.await {
+            .update(column, [(LANCE_UNENFORCED_PRIMARY_KEY, "true")]);
+        let updated = match update {
+            Ok(update) => update.await.map(drop),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = updated {
             let error = unmarked(&error.to_string());
             tracing::warn!(%error, column, "the key column is recorded, but not in Lance's own way");
         }

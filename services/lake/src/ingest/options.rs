@@ -98,7 +98,8 @@ pub struct IngestSummary {
     pub rows: u64,
     /// Size of the files.
     pub bytes: u64,
-    /// The last version of the table that the ingest committed. It has the rows, and the key column if there is one.
+    /// The last version of the table that the ingest committed, or a later one if another writer recorded the same key
+    /// column meanwhile. It has the rows, and the key column if there is one.
     pub version: u64,
     /// The table's columns.
     pub columns: Vec<String>,

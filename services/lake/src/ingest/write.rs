@@ -18,8 +18,9 @@ use super::target::Target;
 use crate::diagnose::diagnose;
 use crate::error::{LakeError, Result};
 use crate::index::IndexInfo;
+use crate::key_record::record_key_column;
 use crate::lake::Lake;
-use crate::table::{KEY_COLUMN_CONFIG, Table};
+use crate::table::Table;
 
 /// Writes the rows of `files`, one file after another, into the table at `uri`, as one new version. If that version has
 /// another key column or none, the requested one is recorded in a further version. `progress` is called from the
@@ -27,8 +28,9 @@ use crate::table::{KEY_COLUMN_CONFIG, Table};
 ///
 /// Errors: `BadFile`, `SchemaMismatch`, `UnsupportedType`, `ColumnNotFound` (key, vectors), `CompositeKey` and
 /// `AnotherKey` (append), `ReservedColumn`, `TableExists`, `TableNotFound` (append), `BadQuery` (options), `Conflict`,
-/// `StoreFull`, `StoreRefuses` (read-only), `Interrupted`, and those of [`Lake::open`]. An ingest that fails commits
-/// nothing, unless it fails after the rows are committed, when it opens the new version or records the key column.
+/// `StoreFull`, `StoreRefuses` (read-only), `Interrupted`, `KeyNotRecorded`, and those of [`Lake::open`]. An ingest
+/// that fails commits nothing, with two exceptions: the rows are committed if the key column can't be recorded after
+/// them (`KeyNotRecorded`), or if the new version can't be opened.
 pub async fn ingest(
     lake: &Lake,
     files: &[PathBuf],
@@ -71,8 +73,7 @@ pub async fn ingest(
     // A new table has the key in its schema already. The configuration of an existing table may name another key, which
     // would take precedence.
     if let Some(key) = key.filter(|key| table.key_column() != Some(*key)) {
-        let update = dataset.update_config([(KEY_COLUMN_CONFIG, key)]).await;
-        update.map_err(|error| table.blame(error))?;
+        record_key_column(&mut dataset, table.uri(), key, "the rows are").await?;
     }
     Ok(IngestSummary {
         rows: outcome.rows(),

@@ -167,7 +167,7 @@ async fn a_table_that_another_writer_replaces_meanwhile_is_left_alone() {
     let error = ingest(&lake, files, &place.uri(), &append, replace).await.unwrap_err();
     let fault = fault_of(&error);
     assert_eq!(fault.reason, Reason::Conflict, "{fault}");
-    let said = format!("another writer changed {} at the same time, so nothing", place.uri());
+    let said = format!("another writer changed {} at the same time, so the change", place.uri());
     assert!(fault.message.starts_with(&said), "{fault}");
     assert_eq!(lake.open(&place.uri()).await.unwrap().row_count(), 3);
 }

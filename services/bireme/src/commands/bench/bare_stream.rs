@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::future::ready;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -19,7 +19,6 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rand::rngs::StdRng;
-use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 
 use super::row_memory::RowMemory;
@@ -31,12 +30,11 @@ pub fn bare_stream(memory: &RowMemory, connections: usize, time: Duration) -> Re
     let received = std::thread::scope(|scope| {
         let mut clients = Vec::with_capacity(connections);
         for number in 0..connections {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-            listener.set_nonblocking(true)?;
-            let address = listener.local_addr()?;
+            // Connect before the threads start: if a client's thread fails, its socket is closed, and the server ends.
+            let (client, server) = connected()?;
             let rows = Rows { memory: memory.clone(), random: random(2, number as u64) };
-            scope.spawn(move || on_this_thread(serve(listener, rows)));
-            clients.push(scope.spawn(move || on_this_thread(receive(address, time))));
+            scope.spawn(move || on_this_thread(serve(server, rows)));
+            clients.push(scope.spawn(move || on_this_thread(receive(client, time))));
         }
         let all = clients.into_iter().map(|client| client.join().expect("it does not panic"));
         all.sum::<io::Result<u64>>()
@@ -45,14 +43,26 @@ pub fn bare_stream(memory: &RowMemory, connections: usize, time: Duration) -> Re
     Ok(bytes / memory.row_bytes() as u64)
 }
 
+/// Returns the client's and the server's socket of a new connection.
+fn connected() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    // The kernel completes the connection, so neither call waits for the other.
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
+    for socket in [&client, &server] {
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+    }
+    Ok((client, server))
+}
+
 fn on_this_thread<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
-/// Answers one connection's request with `rows`, until the client leaves.
-async fn serve(listener: TcpListener, rows: Rows) -> io::Result<()> {
-    let (socket, _) = tokio::net::TcpListener::from_std(listener)?.accept().await?;
-    socket.set_nodelay(true)?;
+/// Answers the request on `socket` with `rows`, until the client leaves.
+async fn serve(socket: TcpStream, rows: Rows) -> io::Result<()> {
+    let socket = tokio::net::TcpStream::from_std(socket)?;
     let service = service_fn(move |_| ready(Ok::<_, Infallible>(Response::new(rows.clone()))));
     let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(socket), service)
@@ -62,10 +72,10 @@ async fn serve(listener: TcpListener, rows: Rows) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives the response of the server at `address` for `time`. Returns the number of bytes.
-async fn receive(address: SocketAddr, time: Duration) -> io::Result<u64> {
-    let socket = TcpStream::connect(address).await?;
-    socket.set_nodelay(true)?;
+/// Receives the response of the server on `socket` for `time`. Returns the number of bytes.
+async fn receive(socket: TcpStream, time: Duration) -> io::Result<u64> {
+    let socket = tokio::net::TcpStream::from_std(socket)?;
+    let address = socket.peer_addr()?;
     let options = FetchOptions::default();
     let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(options.stream_window_bytes)
@@ -118,5 +128,15 @@ mod tests {
         let rows = bare_stream(&memory, 2, Duration::from_millis(50)).unwrap();
         // Each connection receives at least one frame.
         assert!(rows > 0);
+    }
+
+    #[test]
+    fn a_server_ends_if_its_client_fails_before_it_sends_anything() {
+        let (client, server) = connected().unwrap();
+        drop(client);
+        let rows = Rows { memory: RowMemory::new(2_000, 64), random: random(2, 0) };
+        let served =
+            async { tokio::time::timeout(Duration::from_secs(60), serve(server, rows)).await? };
+        on_this_thread(served).unwrap();
     }
 }

@@ -41,8 +41,9 @@ const TAKEN_FIRST: Duration = Duration::from_secs(4);
 /// idle again, reads may be slowed down for this long. Shorter times would spend more of a saturated node's time on
 /// failed tries.
 const TAKEN_MAX: Duration = Duration::from_secs(64);
-/// The maximum time for which the end of a lane waits until no task of it is polled any more. A poll takes milliseconds,
-/// or a few seconds on a machine without an idle CPU.
+/// The maximum time from the end of a lane until its drop returns, while a task of the lane is still polled. Lanes that
+/// are ended together, before the first is dropped, wait for this long together. A poll takes milliseconds, or a few
+/// seconds on a machine without an idle CPU.
 const END_MAX: Duration = Duration::from_secs(5);
 
 /// The runtimes on which steps of fills run, in turn.
@@ -75,6 +76,8 @@ pub struct FillLane {
     handle: Handle,
     ended: Arc<Ended>,
     insisting: Thread,
+    /// The time until which the drop waits; `None` before the lane is ended.
+    wait_until: Option<Instant>,
     /// Is disconnected when both threads have stopped to poll tasks. The mutex makes it `Sync`; nobody locks it.
     idle: Mutex<Receiver<()>>,
 }
@@ -88,6 +91,10 @@ struct Ended {
     notify: Notify,
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the end waits for real threads; a SteppedNode has none"
+)]
 impl FillLane {
     /// Starts the runtime and its threads.
     ///
@@ -120,24 +127,32 @@ impl FillLane {
             process::step_back();
             insisting.run();
         })?;
-        Ok(Self { handle, ended, insisting: insisting.thread().clone(), idle: Mutex::new(idle) })
+        let (insisting, idle) = (insisting.thread().clone(), Mutex::new(idle));
+        Ok(Self { handle, ended, insisting, wait_until: None, idle })
     }
 
-    /// Tells the threads to end, without waiting for them.
-    pub fn end(&self) {
+    /// Tells the threads to end, without waiting for them. The first call starts the time for which the drop waits.
+    pub fn end(&mut self) {
+        self.wait_until.get_or_insert_with(|| Instant::now() + END_MAX);
         self.ended.flag.store(true, Ordering::Release);
         self.ended.notify.notify_one();
         self.insisting.unpark();
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the end waits for real threads; a SteppedNode has none"
+)]
 impl Drop for FillLane {
-    /// Waits until no task is polled any more. The owner ends other runtimes after this, and a task that polls a timer
-    /// of an ended runtime panics: the body of a store's answer has such a timer, of the runtime that sent the request.
+    /// Waits until no task is polled any more, for at most `END_MAX` from the first [`end`](Self::end). The owner ends
+    /// other runtimes after this, and a task that polls a timer of an ended runtime panics: the body of a store's
+    /// answer has such a timer, of the runtime that sent the request.
     fn drop(&mut self) {
         self.end();
+        let wait = self.wait_until.map(|until| until.saturating_duration_since(Instant::now()));
         let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if idle.recv_timeout(END_MAX) == Err(RecvTimeoutError::Timeout) {
+        if idle.recv_timeout(wait.unwrap_or(END_MAX)) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!(waited = ?END_MAX, "a step of a fill does not end; it may fail with a panic");
         }
     }
@@ -272,6 +287,26 @@ mod tests {
         other.shutdown_background();
         let ended: Result<(), _> = block_on(task);
         assert!(ended.unwrap_err().is_cancelled(), "it panicked");
+    }
+
+    #[test]
+    fn lanes_that_are_ended_together_wait_together() {
+        let mut lanes = [FillLane::start().unwrap(), FillLane::start().unwrap()];
+        let (begin, begun) = sync_channel(2);
+        for lane in &lanes {
+            let begin = begin.clone();
+            lane.handle.spawn(async move {
+                begin.send(()).unwrap();
+                // One poll, which takes longer than all lanes may wait.
+                std::thread::sleep(3 * END_MAX);
+            });
+        }
+        lanes.iter().for_each(|_| begun.recv_timeout(DEADLINE).unwrap());
+        let began = Instant::now();
+        lanes.iter_mut().for_each(FillLane::end);
+        drop(lanes);
+        let waited = began.elapsed();
+        assert!(waited < 2 * END_MAX, "one after the other: {waited:?}");
     }
 
     #[test]
