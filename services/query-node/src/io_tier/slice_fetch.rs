@@ -20,8 +20,8 @@ use super::cost::SliceSource;
 use super::faults::table_may_answer;
 use super::node::Node;
 use super::plan::NodeSlice;
+use super::predicate_filter::PredicateFilter;
 use super::routes::Routes;
-use super::row_filter::RowFilter;
 use super::score::score_here;
 use super::table_rows::table_rows;
 use crate::admission::Ask;
@@ -87,7 +87,7 @@ impl SliceFetch<'_> {
     /// Returns the positions, among the slice's rows, of those that pass `filter`.
     pub async fn passing(
         mut self,
-        filter: &RowFilter,
+        filter: &PredicateFilter,
     ) -> Result<(NodeSlice, SliceSource, Vec<u32>)> {
         let (rows, missing) = match self.ask_node(Some(&filter.wire)).await? {
             Some(Reply { outcome: Outcome::Passing(passing), .. }) => {
