@@ -27,10 +27,7 @@ pub async fn filter_rows(
     let (mut cost, mut passes) = (Cost::default(), vec![false; addrs.len()]);
     let routes = &state.tier.routes();
     let began = std::time::Instant::now();
-    let slices = match addrs {
-        [] => Vec::new(),
-        addrs => slices(state, routes, open, addrs, context),
-    };
+    let slices = slices(state, routes, open, addrs, context);
     cost.planned(state, began, slices.len());
     let filtered = slices.into_iter().map(|slice| {
         let (columns, source) = (filter.columns.as_slice(), SliceSource::default());
