@@ -56,10 +56,7 @@ impl SliceFetch<'_> {
     /// Fetches the slice's rows.
     pub async fn rows(mut self) -> Result<SliceAnswer> {
         let (rows, missing) = match self.ask_node(None).await? {
-            Some(reply) => {
-                let missing = reply.missing.clone();
-                (reply.into_rows()?, missing)
-            }
+            Some(reply) => rows_and_missing(reply)?,
             None => self.read_table().await?,
         };
         Ok(SliceAnswer { slice: self.slice, source: self.source, rows, missing })
@@ -74,10 +71,7 @@ impl SliceFetch<'_> {
             Some(reply) if self.rerank.is_some() => {
                 return Ok((self.slice, self.source, reply.into_neighbors()?));
             }
-            Some(reply) => {
-                let missing = reply.missing.clone();
-                (reply.into_rows()?, missing)
-            }
+            Some(reply) => rows_and_missing(reply)?,
             None => self.read_table().await?,
         };
         let scored = score_here(&self.slice.addrs, &missing, &rows, query)?;
@@ -94,10 +88,7 @@ impl SliceFetch<'_> {
                 return Ok((self.slice, self.source, passing));
             }
             // A node that does not know predicates answers with the rows.
-            Some(reply) => {
-                let missing = reply.missing.clone();
-                (reply.into_rows()?, missing)
-            }
+            Some(reply) => rows_and_missing(reply)?,
             None => self.read_table().await?,
         };
         let passing = filter.passing(self.slice.addrs.len(), &missing, &rows)?;
@@ -187,4 +178,10 @@ impl SliceFetch<'_> {
         }
         Ok(rows)
     }
+}
+
+/// Returns the rows of a reply, and the positions of the missing ones among the slice's rows.
+fn rows_and_missing(mut reply: Reply) -> Result<(RecordBatch, Vec<u32>)> {
+    let missing = std::mem::take(&mut reply.missing);
+    Ok((reply.into_rows()?, missing))
 }
