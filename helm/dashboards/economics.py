@@ -137,9 +137,10 @@ store = Row(
         lines(
             "New versions",
             "short",
-            "Per second, by tier: versions of tables that were opened, and the reads of manifests, transactions and"
-            " deletions from the store that this took. A version costs as many reads as there are changes, whatever the"
-            " size of the table.",
+            "Per second, by tier: versions of tables that were opened, and the reads of their manifests, transactions"
+            " and deletions from the store. The first version of a table that a node reads costs a read of each deletion"
+            " file; a later one costs as many reads as there are changes, while the metadata cache holds the other"
+            " deletions.",
             (of.rate("bireme_store_versions_total", by="job"), "{{job}} versions"),
             (of.rate("bireme_store_version_reads_total", by="job"), "{{job}} reads"),
         ),

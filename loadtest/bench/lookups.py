@@ -204,7 +204,8 @@ def ratio(found: dict, name: str, over: str, per: str = "keys_per_s") -> list[fl
 
 
 def goals(found: dict) -> list[tuple[str, float, float, bool]]:
-    """Returns the name, the median of the rounds and the goal of each ratio, and whether more is better."""
+    """Returns the name, the median of the rounds and the goal of each ratio, and whether more is better. Leaves out the
+    ratios of loads that `found` does not have, because it is of an earlier version of the bench."""
     rate, cpu = "keys_per_s", "keys_per_core_s"
     wanted = [
         ("keys/s on a Lookup stream, 64 a batch, relative to the same rows by address", "lookup_64", FETCH, rate, 0.6),
@@ -216,12 +217,19 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
         ("keys on a Lookup stream per core-second, 16 a batch, relative to Redis's GET, 16 pipelined", "lookup_16", "redis_16", cpu, 1),
         ("keys on a Lookup stream per core-second, relative to pylance's `IN` of 64", "lookup_64", PYLANCE, cpu, 10),
     ]
-    judged = [(name, median(ratio(found, mine, over, per)), goal, True) for name, mine, over, per, goal in wanted]
-    # A batch of one key is alone in each process, so its CPU is the fixed cost of a batch.
-    batch = median(1 / ratio for ratio in ratio(found, "lookup_1_alone", "empty_stream_alone", cpu))
-    whole = zip(found["joins"]["bireme"], found["runs"][FETCH], strict=True)
-    return [
-        *judged,
-        ("CPU of a batch of one key, alone, in all processes, relative to a message without work on a stream", batch, 3, False),
-        ("keys/s of `bireme lookup` of every key, relative to the same rows by address", median(a[rate] / b[rate] for a, b in whole), 0.5, True),
+    has = lambda *names: all(name in found["runs"] for name in names)
+    judged = [
+        (name, median(ratio(found, mine, over, per)), goal, True)
+        for name, mine, over, per, goal in wanted
+        if has(mine, over)
     ]
+    if has("lookup_1_alone", "empty_stream_alone"):
+        # A batch of one key is alone in each process, so its CPU is the fixed cost of a batch.
+        batch = median(1 / it for it in ratio(found, "lookup_1_alone", "empty_stream_alone", cpu))
+        name = "CPU of a batch of one key, alone, in all processes, relative to a message without work on a stream"
+        judged.append((name, batch, 3, False))
+    if "joins" in found and has(FETCH):
+        whole = zip(found["joins"]["bireme"], found["runs"][FETCH], strict=True)
+        name = "keys/s of `bireme lookup` of every key, relative to the same rows by address"
+        judged.append((name, median(a[rate] / b[rate] for a, b in whole), 0.5, True))
+    return judged

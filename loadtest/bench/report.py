@@ -377,7 +377,11 @@ def _lookups(found: dict) -> str:
         cells = [lookups.TITLES[name], _number(median(rates)), spread, per_core, cpu, *times]
         lines.append(f"| {' | '.join(cells)} |")
     commands = [f"$ {run[0]['command']}" for run in found["runs"].values()]
-    return "\n".join([*lines, "", "```console", *commands, "```", "", *joins.section(found["joins"])]) + "\n"
+    lines += ["", "```console", *commands, "```"]
+    # Results of an earlier version of the bench have no joins.
+    if "joins" in found:
+        lines += ["", *joins.section(found["joins"])]
+    return "\n".join(lines) + "\n"
 
 
 def _clients(found: dict) -> str:

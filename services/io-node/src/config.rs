@@ -145,8 +145,8 @@ pub struct IoConfig {
     /// Bytes per second that the scrubber reads to find extents that the drives have lost; 0 for none.
     #[serde(skip)]
     pub scrub_rate: ByteSize,
-    /// The maximum number of concurrent reads of rows from tables, over all cores. A batch needs one for each pack from which rows are
-    /// missing on the drives.
+    /// The maximum number of concurrent reads of rows from tables, over all cores. A batch needs one for each pack from
+    /// which rows are missing on the drives.
     #[serde(skip)]
     pub table_reads: usize,
     /// The maximum number of rows that one stream may have outstanding.

@@ -22,4 +22,4 @@ mod found_rows;
 mod rounds;
 
 pub use found_rows::FoundRows;
-pub use rounds::{Rounds, others};
+pub use rounds::Rounds;

@@ -1,6 +1,6 @@
 //! The rounds in which the rows of keys are found.
 
-use address::RowAddr;
+use address::{RowAddr, without};
 use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow_ord::ord::make_comparator;
 use arrow_schema::{ArrowError, SortOptions};
@@ -51,7 +51,7 @@ impl<'a> Rounds<'a> {
         missing: &[u32],
     ) -> Result<bool, ArrowError> {
         let found = self.prove(tries, rows, missing)?;
-        self.open = others(tries.iter().map(|&(key, _)| key), &found.keys);
+        self.open = without(tries.iter().map(|&(key, _)| key), &found.keys).collect();
         self.done.push(found);
         Ok(!self.open.is_empty())
     }
@@ -96,16 +96,6 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Returns the numbers of `all` that are not among `some`. Both are ascending.
-pub fn others(all: impl Iterator<Item = u32>, some: &[u32]) -> Vec<u32> {
-    without(all, some).collect()
-}
-
-fn without(all: impl Iterator<Item = u32>, some: &[u32]) -> impl Iterator<Item = u32> {
-    let mut some = some.iter().copied().peekable();
-    all.filter(move |number| some.next_if_eq(number).is_none())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -142,7 +132,6 @@ mod tests {
         let found = rounds.finish().unwrap();
         assert_eq!(texts_of(&found.rows), ["a"]);
         assert_eq!((found.keys, found.addrs), (vec![0], vec![RowAddr::new(7, 0)]));
-        assert_eq!(others(0..4, &[0]), [1, 2, 3]);
     }
 
     #[test]

@@ -200,9 +200,11 @@ impl Opener {
         self.opened.fetch_add(1, Relaxed)
     }
 
-    /// Counts a version of the table at `uri`, which was opened.
+    /// Counts an opened version of the table at `uri`, if the table is in an object store.
     pub(crate) fn count_version(&self, uri: &TableUri) {
-        count(&self.usage.versions_opened, u64::from(uri.as_str().contains("://")));
+        if uri.folder().is_none() {
+            count(&self.usage.versions_opened, 1);
+        }
     }
 
     /// Returns the use of object stores since the opener was created.

@@ -21,7 +21,7 @@ use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::{SearchBy, SearchVia, Stage};
 use crate::error::Result;
-use crate::io_tier::{RowFilter, filter_rows};
+use crate::io_tier::{PredicateFilter, filter_rows};
 use crate::request_context::RequestContext;
 use crate::stages::{Hits, Question, Unfiltered, find_hits, search_further};
 use crate::state::ShardState;
@@ -39,7 +39,7 @@ pub async fn search_filtered(
         call.stage(Stage::Search, || hits.detail(question));
         return Ok(hits);
     };
-    let filter = RowFilter::new(open, &unfiltered.search.predicate)?;
+    let filter = PredicateFilter::new(open, &unfiltered.search.predicate)?;
     let mut passes: HashMap<RowAddr, bool> = HashMap::new();
     loop {
         call.stage(Stage::Search, || hits.detail(question));

@@ -1,8 +1,9 @@
 //! Get: returns rows by key, in the order of the keys. It only calls the stages.
 
 use access::Permission;
+use address::without;
 use futures::FutureExt;
-use key_proof::{FoundRows, others};
+use key_proof::FoundRows;
 use spelling::counted;
 use wire::query::{GetRequest, GetResponse, RowFormat};
 
@@ -29,7 +30,7 @@ pub async fn get(request: GetRequest, call: &mut Call) -> Result<GetResponse> {
     let keys = Keys { open: &open, column: &column, keys: &keys };
     let Gathered { found, .. } = &find_gathered(keys, &asked, call).await?;
     let FoundRows { rows, keys: with_row, addrs } = found;
-    let not_found = others(0..request.keys.len() as u32, with_row);
+    let not_found = without(0..request.keys.len() as u32, with_row).collect();
     let addrs = addrs.iter().map(|addr| addr.to_u64()).collect();
     let rows = finish(rows, &asked, Measure::Nothing, addrs, Vec::new())?;
     call.stage(Stage::Assemble, || counted(rows.num_rows(), "row"));

@@ -16,7 +16,7 @@ use crate::error::{QueryError, Result};
 use crate::filtered::search_filtered;
 use crate::find::find_rows;
 use crate::io_tier::{
-    Fetched, RowFilter, Scoring, Vectors, fetch_rows, filter_rows, present, score_rows,
+    Fetched, PredicateFilter, Scoring, Vectors, fetch_rows, filter_rows, present, score_rows,
 };
 use crate::ipc::IpcHead;
 use crate::recall_curves::{Chosen, choose_setting};
@@ -140,7 +140,7 @@ async fn passing(
     let parsed = async move { Ok(table.table.predicate(&text).await?) };
     let passes = match admission.run_in_background(ask, parsed.boxed()).await? {
         Some(predicate) => {
-            let filter = RowFilter::new(open, &predicate)?;
+            let filter = PredicateFilter::new(open, &predicate)?;
             state.metrics.filtered(rows.len());
             filter_rows(state, open, &rows, &filter, context).boxed().await?.0
         }

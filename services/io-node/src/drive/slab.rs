@@ -115,8 +115,8 @@ mod tests {
 
     use super::*;
 
-    /// Claims and takes a slab, as a node does.
-    fn take(path: &Path, segment: u64, overwrite: bool) -> Result<Superblock, NodeError> {
+    /// Claims and recovers a slab, as a node does.
+    fn claim_slab(path: &Path, segment: u64, overwrite: bool) -> Result<Superblock, NodeError> {
         let found = owner(path, overwrite)?;
         let options =
             OpenOptions { size: Some(4 << 20), direct: Direct::Prefer, ..Default::default() };
@@ -131,15 +131,15 @@ mod tests {
     fn an_empty_slab_is_taken_and_recognised_afterwards() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slab");
-        let first = take(&path, 64, false).unwrap();
+        let first = claim_slab(&path, 64, false).unwrap();
         assert_eq!((first.segment_sectors, first.sectors), (64, 1024));
-        assert_eq!(take(&path, 64, false).unwrap(), first);
+        assert_eq!(claim_slab(&path, 64, false).unwrap(), first);
         // With another segment length the slab begins empty and gets a new uuid, so that old journals do not count.
-        let other = take(&path, 128, false).unwrap();
+        let other = claim_slab(&path, 128, false).unwrap();
         assert_eq!(other.segment_sectors, 128);
         assert_ne!(other.uuid, first.uuid);
         std::fs::write(&path, []).unwrap();
-        assert_ne!(take(&path, 64, false).unwrap().uuid, first.uuid);
+        assert_ne!(claim_slab(&path, 64, false).unwrap().uuid, first.uuid);
     }
 
     #[test]
@@ -153,12 +153,12 @@ mod tests {
             let mut theirs = vec![0; len];
             theirs[at] = 0x53;
             std::fs::write(&path, &theirs).unwrap();
-            let error = take(&path, 64, false).unwrap_err().to_string();
+            let error = claim_slab(&path, 64, false).unwrap_err().to_string();
             assert!(error.contains(path.to_str().unwrap()), "{error}");
             assert!(error.contains("did not write") && error.contains("--overwrite"), "{error}");
             assert!(std::fs::read(&path).unwrap() == theirs, "{at}");
-            take(&path, 64, true).unwrap();
-            take(&path, 64, false).unwrap();
+            claim_slab(&path, 64, true).unwrap();
+            claim_slab(&path, 64, false).unwrap();
         }
     }
 
@@ -166,11 +166,11 @@ mod tests {
     fn a_damaged_superblock_is_not_overwritten_either() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slab");
-        take(&path, 64, false).unwrap();
+        claim_slab(&path, 64, false).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[40] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
-        let error = take(&path, 64, false).unwrap_err().to_string();
+        let error = claim_slab(&path, 64, false).unwrap_err().to_string();
         assert!(error.contains("superblock is damaged"), "{error}");
         assert!(std::fs::read(&path).unwrap() == bytes);
     }

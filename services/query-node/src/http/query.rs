@@ -179,7 +179,7 @@ pub async fn explain(
 /// Returns a number of rows as a search takes it; 0 if the body has none.
 fn small(field: &'static str, number: Option<u64>) -> Result<u32> {
     let number = number.unwrap_or(0);
-    let problem = || format!("is {number}, which is too large for a search; give a limit");
+    let problem = || format!("is {number}, which is too large for a search; give a smaller number");
     u32::try_from(number).map_err(|_| QueryError::BadRequest { field, problem: problem() })
 }
 

@@ -28,8 +28,8 @@ impl RowFilter {
     }
 }
 
-/// Returns the form of a filter that names rows, and the numbers in its list: ascending and without duplicates, unless
-/// these are more than `most`. Numbers after the first `most + 1` are not read.
+/// Returns the form of a filter that names rows, and the numbers in its list. If the list has at most `most` numbers,
+/// they are returned ascending and without duplicates. Numbers after the first `most + 1` are not read.
 fn row_list(filter: &str, most: usize) -> Option<(fn(Vec<u64>) -> RowFilter, Vec<u64>)> {
     let filter = filter.trim();
     if filter == "false" {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use address::RowAddr;
+use address::{RowAddr, without};
 use axum::body::Bytes;
 use futures::FutureExt;
 use lake::FilterHits;
@@ -167,13 +167,6 @@ impl Scan {
     }
 }
 
-/// Returns `addrs` without those at the positions `missing`, which ascend.
-fn without(addrs: Vec<RowAddr>, missing: &[usize]) -> Vec<RowAddr> {
-    let mut missing = missing.iter().copied().peekable();
-    let there = addrs.into_iter().enumerate().filter(|(at, _)| missing.next_if_eq(at).is_none());
-    there.map(|(_, addr)| addr).collect()
-}
-
 /// The rows of a query.
 struct Found {
     addrs: Vec<RowAddr>,
@@ -211,7 +204,7 @@ async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Found> {
                 addrs
             } else {
                 let missing = table.missing(&addrs).await?;
-                without(addrs, &missing)
+                without(0..addrs.len(), &missing).map(|at| addrs[at]).collect()
             }
         }
         Some(RowFilter::Positions(positions)) => {

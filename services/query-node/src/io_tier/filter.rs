@@ -1,4 +1,5 @@
-//! Filter: has a filter evaluated for rows, by the I/O nodes that own them or else by this query node (`row_filter.rs`).
+//! Filter: has a filter evaluated for rows, by the I/O nodes that own them or else by this query node
+//! (`predicate_filter.rs`).
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use futures::FutureExt;
 use futures::future::try_join_all;
 
 use super::cost::{Cost, SliceSource};
-use super::row_filter::RowFilter;
+use super::predicate_filter::PredicateFilter;
 use super::slice_fetch::SliceFetch;
 use super::slices::slices;
 use crate::error::Result;
@@ -20,16 +21,13 @@ pub async fn filter_rows(
     state: &ShardState,
     open: &Arc<OpenTable>,
     addrs: &[RowAddr],
-    filter: &RowFilter,
+    filter: &PredicateFilter,
     context: RequestContext,
 ) -> Result<(Vec<bool>, Cost)> {
     let (mut cost, mut passes) = (Cost::default(), vec![false; addrs.len()]);
     let routes = &state.tier.routes();
     let began = std::time::Instant::now();
-    let slices = match addrs {
-        [] => Vec::new(),
-        addrs => slices(state, routes, open, addrs, context),
-    };
+    let slices = slices(state, routes, open, addrs, context);
     cost.planned(state, began, slices.len());
     let filtered = slices.into_iter().map(|slice| {
         let (columns, source) = (filter.columns.as_slice(), SliceSource::default());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use address::without;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use arrow_select::interleave::interleave_record_batch;
@@ -58,8 +59,7 @@ pub fn join(
 /// Returns the places of the rows that were found, out of `rows` requested ones. `missing` has the places of the other
 /// rows, ascending.
 pub fn present(rows: usize, missing: &[u32]) -> impl Iterator<Item = usize> {
-    let mut missing = missing.iter().peekable();
-    (0..rows).filter(move |&at| missing.next_if(|&&gone| gone as usize == at).is_none())
+    without(0..rows as u32, missing).map(|at| at as usize)
 }
 
 /// Replaces the schema of `batch` by `schema`. The types must be equal, but the metadata in an I/O node's reply may

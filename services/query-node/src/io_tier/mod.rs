@@ -7,7 +7,8 @@
 //! fetch.rs, rerank.rs, filter.rs ─► slices.rs ─► plan.rs: the rows of each owner
 //!        │                  ▲ one slice per owner
 //!        ├─► slice_fetch.rs ┴─► I/O node ── fails (faults.rs) ──► table_rows.rs
-//!        └─► join.rs, score.rs, row_filter.rs: rows in the request's order, distances, rows that pass; cost.rs: what the fetch cost
+//!        └─► join.rs, score.rs, predicate_filter.rs: rows in the request's order, distances, rows that pass;
+//!            cost.rs: what the fetch cost
 //!
 //! files.rs   index and deletion files, which Lance reads through the nodes
 //! owners.rs  the owners of a table's chunks, for Warm and Placement
@@ -36,9 +37,9 @@ mod node;
 mod nodes;
 mod owners;
 mod plan;
+mod predicate_filter;
 mod rerank;
 mod routes;
-mod row_filter;
 mod score;
 mod slice_fetch;
 mod slices;
@@ -52,7 +53,7 @@ pub use join::present;
 pub use node::Node;
 pub use nodes::IoNodes;
 pub use owners::{add_chunk, all_runs, each_chunk, ranges_by_owner};
+pub use predicate_filter::PredicateFilter;
 pub use rerank::{Scoring, score_rows};
 pub use routes::{IoTier, Routes};
-pub use row_filter::RowFilter;
 pub use score::Vectors;

@@ -27,19 +27,20 @@ pub fn all_to_one(addrs: &[RowAddr], owner: Option<usize>) -> Vec<NodeSlice> {
     vec![NodeSlice { owner, places: (0..addrs.len() as u32).collect(), addrs: addrs.to_vec() }]
 }
 
-/// Divides `addrs` among their owners. `nodes` is the number of I/O nodes. The rows of all nodes for which `may_ask`
-/// returns false form one slice for the table. `may_ask` is called once for each node that owns rows. Within a slice,
-/// rows keep the request's order.
+/// Divides `addrs` among their owners. `nodes` is the number of I/O nodes. The rows of all nodes for which
+/// `allow_request` returns false form one slice for the table. `allow_request` is called once for each node that owns
+/// rows. Within a slice, rows keep the request's order.
 pub fn plan(
     addrs: &[RowAddr],
     nodes: usize,
     owner_of: impl Fn(RowAddr) -> usize,
-    may_ask: impl Fn(usize) -> bool,
+    allow_request: impl Fn(usize) -> bool,
 ) -> Vec<NodeSlice> {
     let owners: Vec<usize> = addrs.iter().map(|&addr| owner_of(addr)).collect();
     let mut rows = vec![0; nodes];
     owners.iter().for_each(|&owner| rows[owner] += 1);
-    let is_asked: Vec<bool> = (0..nodes).map(|node| rows[node] > 0 && may_ask(node)).collect();
+    let is_asked: Vec<bool> =
+        (0..nodes).map(|node| rows[node] > 0 && allow_request(node)).collect();
     let of_table = (0..nodes).filter(|&node| !is_asked[node]).map(|node| rows[node]).sum();
     // Index of each node's slice; the last entry is the table's.
     let mut at = vec![None; nodes + 1];
@@ -89,12 +90,12 @@ mod tests {
     #[test]
     fn rows_of_nodes_that_may_not_be_asked_form_one_slice() {
         let asked = RefCell::new(Vec::new());
-        let may_ask = |node| {
+        let allow_request = |node| {
             asked.borrow_mut().push(node);
             node == 3
         };
         let slices =
-            plan(&rows(&[1, 3, 2, 1, 2, 7]), 5, |addr| addr.offset() as usize % 4, may_ask);
+            plan(&rows(&[1, 3, 2, 1, 2, 7]), 5, |addr| addr.offset() as usize % 4, allow_request);
         let dealt = [slice(None, &[0, 2, 3, 4], &[1, 2, 1, 2]), slice(Some(3), &[1, 5], &[3, 7])];
         assert_eq!(slices, dealt);
         assert_eq!(*asked.borrow(), [1, 2, 3]);

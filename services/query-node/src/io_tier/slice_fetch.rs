@@ -20,8 +20,8 @@ use super::cost::SliceSource;
 use super::faults::table_may_answer;
 use super::node::Node;
 use super::plan::NodeSlice;
+use super::predicate_filter::PredicateFilter;
 use super::routes::Routes;
-use super::row_filter::RowFilter;
 use super::score::score_here;
 use super::table_rows::table_rows;
 use crate::admission::Ask;
@@ -56,10 +56,7 @@ impl SliceFetch<'_> {
     /// Fetches the slice's rows.
     pub async fn rows(mut self) -> Result<SliceAnswer> {
         let (rows, missing) = match self.ask_node(None).await? {
-            Some(reply) => {
-                let missing = reply.missing.clone();
-                (reply.into_rows()?, missing)
-            }
+            Some(reply) => rows_and_missing(reply)?,
             None => self.read_table().await?,
         };
         Ok(SliceAnswer { slice: self.slice, source: self.source, rows, missing })
@@ -74,10 +71,7 @@ impl SliceFetch<'_> {
             Some(reply) if self.rerank.is_some() => {
                 return Ok((self.slice, self.source, reply.into_neighbors()?));
             }
-            Some(reply) => {
-                let missing = reply.missing.clone();
-                (reply.into_rows()?, missing)
-            }
+            Some(reply) => rows_and_missing(reply)?,
             None => self.read_table().await?,
         };
         let scored = score_here(&self.slice.addrs, &missing, &rows, query)?;
@@ -87,17 +81,14 @@ impl SliceFetch<'_> {
     /// Returns the positions, among the slice's rows, of those that pass `filter`.
     pub async fn passing(
         mut self,
-        filter: &RowFilter,
+        filter: &PredicateFilter,
     ) -> Result<(NodeSlice, SliceSource, Vec<u32>)> {
         let (rows, missing) = match self.ask_node(Some(&filter.wire)).await? {
             Some(Reply { outcome: Outcome::Passing(passing), .. }) => {
                 return Ok((self.slice, self.source, passing));
             }
             // A node that does not know predicates answers with the rows.
-            Some(reply) => {
-                let missing = reply.missing.clone();
-                (reply.into_rows()?, missing)
-            }
+            Some(reply) => rows_and_missing(reply)?,
             None => self.read_table().await?,
         };
         let passing = filter.passing(self.slice.addrs.len(), &missing, &rows)?;
@@ -187,4 +178,10 @@ impl SliceFetch<'_> {
         }
         Ok(rows)
     }
+}
+
+/// Returns the rows of a reply, and the positions of the missing ones among the slice's rows.
+fn rows_and_missing(mut reply: Reply) -> Result<(RecordBatch, Vec<u32>)> {
+    let missing = std::mem::take(&mut reply.missing);
+    Ok((reply.into_rows()?, missing))
 }

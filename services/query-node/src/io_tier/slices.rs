@@ -18,11 +18,12 @@ pub fn slices(
     addrs: &[RowAddr],
     context: RequestContext,
 ) -> Vec<NodeSlice> {
-    // `may_ask` may use up the one try of a node whose ejection is over, and a request without rows would not make it.
+    // `Node::allow_request` may use up the one try of a node whose ejection is over, and a request without rows would
+    // not make it.
     if addrs.is_empty() {
         return Vec::new();
     }
-    let may_ask = |owner: usize| {
+    let allow_request = |owner: usize| {
         let node = &routes.nodes()[owner];
         let allowed = node.allow_request();
         if let Err(why) = allowed {
@@ -33,8 +34,8 @@ pub fn slices(
     };
     let slices = match routes.nodes().len() {
         0 => all_to_one(addrs, None),
-        1 => all_to_one(addrs, may_ask(0).then_some(0)),
-        nodes => plan(addrs, nodes, |addr| routes.owner(open, addr), may_ask),
+        1 => all_to_one(addrs, allow_request(0).then_some(0)),
+        nodes => plan(addrs, nodes, |addr| routes.owner(open, addr), allow_request),
     };
     for slice in slices.iter().filter(|slice| slice.owner.is_none()) {
         state.shared.count_fallback(slice.addrs.len());

@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use access::Permission;
+use address::without;
 use arrow_array::{Array, ArrayRef, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::concat::concat;
 use futures::FutureExt;
-use key_proof::{FoundRows, others};
+use key_proof::FoundRows;
 use spelling::counted;
 use wire::query::lookup_reply::Rows;
 use wire::query::{LookupBatch, LookupOpen, LookupReply, LookupResult, LookupSchema, RowFormat};
@@ -265,7 +266,7 @@ fn results(
         end = range.end;
         let rows = taken(&mut found, &range);
         let unproven = taken(&mut unproven, &range);
-        let not_found = others(0..keys.len() as u32, &rows);
+        let not_found = without(0..keys.len() as u32, &rows).collect();
         LookupResult { id: *id, rows: rows.len() as u32, not_found, error: None, unproven }
     };
     batches.iter().map(result).collect()

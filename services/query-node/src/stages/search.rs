@@ -253,9 +253,9 @@ async fn by_vector(
     let admission = &state.shared.admission;
     let ask = Ask { during: "search", rows: query.k * question.vectors, context };
     let route = async { Ok(open.table.route_if_open(&query).await?) }.boxed();
-    let Found { hits, to_score, path, search } = match context.bound("search", route).await? {
+    let VectorHits { hits, to_score, path, search } = match context.bound("search", route).await? {
         VectorRoute::Direct(search) if !search.is_long => {
-            admission.run_on_core(ask, Found::directly(search).boxed()).await?
+            admission.run_on_core(ask, VectorHits::directly(search).boxed()).await?
         }
         route => {
             let reason = match route {
@@ -291,7 +291,7 @@ async fn by_vector(
 }
 
 /// The rows that a vector search found.
-struct Found {
+struct VectorHits {
     hits: Vec<DistanceHit>,
     to_score: Arc<[RowAddr]>,
     path: Path,
@@ -299,7 +299,7 @@ struct Found {
     search: Option<Box<CandidateSearch>>,
 }
 
-impl Found {
+impl VectorHits {
     async fn directly(search: DirectSearch<'_>) -> Result<Self> {
         let DirectSearch { allowed, segments, partitions, to_score, hits, .. } = search;
         let path = match allowed {
@@ -315,20 +315,20 @@ async fn open_and_search(
     open: &OpenTable,
     query: &VectorQuery,
     mut reason: PlanReason,
-) -> Result<Found> {
+) -> Result<VectorHits> {
     if reason == PlanReason::Unopened {
         match open.table.open_route(query).await? {
-            VectorRoute::Direct(search) => return Found::directly(search).await,
+            VectorRoute::Direct(search) => return VectorHits::directly(search).await,
             VectorRoute::Candidates(search) => {
                 let (hits, path) = candidates(open, query, &search).await?;
                 let to_score = Arc::clone(&search.uncovered);
-                return Ok(Found { hits, to_score, path, search: Some(search) });
+                return Ok(VectorHits { hits, to_score, path, search: Some(search) });
             }
             VectorRoute::Planned(why) => reason = why,
         }
     }
     let hits = open.table.planned_search(query).await?;
-    Ok(Found { hits, to_score: Arc::default(), path: Path::Planned(reason), search: None })
+    Ok(VectorHits { hits, to_score: Arc::default(), path: Path::Planned(reason), search: None })
 }
 
 async fn candidates(

@@ -16,9 +16,8 @@ use crate::error::{QueryError, Result};
 use crate::key_index::{KeyIndexes, VersionKeys};
 use crate::recall_curves::{FittedCurves, TableCurves};
 
-/// Maximum number of cached projections per open version of a table. The oldest one is evicted. All grants share
-/// them. They are compared one
-/// after the other, and their list is copied when one is added.
+/// Maximum number of cached projections per open version of a table. The oldest one is evicted. All grants share them.
+/// They are compared one after the other, and their list is copied when one is added.
 const PROJECTIONS_MAX: usize = 64;
 
 /// A projection, with the column names that a request gave.

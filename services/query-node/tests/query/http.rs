@@ -292,6 +292,13 @@ async fn bad_requests_say_what_is_wrong() {
             "`k` is 20000; ask for 1 to 10000",
         ),
         ("/v1/table/t/query/", nearest(json!({"k": u64::MAX})), 400, 13, "too large for a search"),
+        (
+            "/v1/table/t/query/",
+            nearest(json!({"offset": u64::MAX})),
+            400,
+            13,
+            "give a smaller number",
+        ),
         ("/v1/table/t/query/", nearest(json!({"vector": [1]})), 400, 13, "has 1 dimensions"),
         ("/v1/table/t/query/", nearest(json!({"filter": "idd = 3"})), 400, 13, "no column \"idd\""),
         ("/v1/table/t/query/", nearest(json!({"columns": ["x"]})), 400, 12, "no column \"x\""),

@@ -12,7 +12,7 @@ use crate::error::{QueryError, Result};
 use crate::tables::OpenTable;
 
 /// A filter in the form in which it is evaluated for single rows.
-pub struct RowFilter {
+pub struct PredicateFilter {
     /// The columns that it reads.
     pub columns: Vec<String>,
     /// Its form on the wire.
@@ -20,7 +20,7 @@ pub struct RowFilter {
     evaluator: Evaluator,
 }
 
-impl RowFilter {
+impl PredicateFilter {
     /// Checks `predicate` against the columns of `open`.
     ///
     /// # Errors
