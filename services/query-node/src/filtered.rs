@@ -45,6 +45,10 @@ pub async fn search_filtered(
         call.stage(Stage::Search, || hits.detail(question));
         let found = hits.rows.iter().map(|(addr, _)| addr).chain(hits.to_score.iter());
         let new: Vec<RowAddr> = found.filter(|addr| !passes.contains_key(addr)).copied().collect();
+        if unfiltered.search.is_exceeded(passes.len() + new.len()) {
+            let why = format!("more than {} would be compared", counted(passes.len(), "candidate"));
+            return scan(state, open, question, call, &why).await;
+        }
         let filtered = filter_rows(state, open, &new, &filter, call.context).boxed();
         let (new_passes, cost) = call.context.bound("filter", filtered).await?;
         state.metrics.filtered(new.len());
@@ -58,13 +62,9 @@ pub async fn search_filtered(
                 search_further(state, open, &unfiltered, &mut hits, call.context).await?;
             }
             Widened::Costly => {
-                let scanned = Question { filters_candidates: false, ..question.clone() };
-                let hits = find_hits(state, open, &scanned, call.context).await?;
                 let all = counted(passes.len(), "candidate");
-                call.stage(Stage::Search, || {
-                    format!("{}, because only {passed} of {all} passed", hits.detail(question))
-                });
-                return Ok(hits);
+                let why = format!("only {passed} of {all} passed");
+                return scan(state, open, question, call, &why).await;
             }
         }
     }
@@ -79,6 +79,20 @@ pub async fn search_filtered(
     if unfiltered.search.is_list_due() {
         make_list(state, open, &unfiltered, call.context);
     }
+    Ok(hits)
+}
+
+/// Searches with the list of all rows that pass, because of `why`.
+async fn scan(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    question: &Question,
+    call: &mut Call,
+    why: &str,
+) -> Result<Hits> {
+    let scanned = Question { filters_candidates: false, ..question.clone() };
+    let hits = find_hits(state, open, &scanned, call.context).boxed().await?;
+    call.stage(Stage::Search, || format!("{}, because {why}", hits.detail(question)));
     Ok(hits)
 }
 

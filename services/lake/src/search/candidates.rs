@@ -71,6 +71,11 @@ impl CandidateSearch {
         self.widening.next(found, passed, checked as u64)
     }
 
+    /// Returns whether `checked` rows are more than the search may compare with the filter.
+    pub fn is_exceeded(&self, checked: usize) -> bool {
+        self.widening.is_exceeded(checked as u64)
+    }
+
     /// Records that the list could not be made, so that a later search has it made.
     pub fn list_failed(&self) {
         self.filter.list_failed();
