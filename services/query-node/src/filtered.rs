@@ -1,4 +1,5 @@
-//! Searches whose filter is evaluated for candidates, because the rows that pass are not known.
+//! Searches whose filter is evaluated for single rows, because the rows that pass are not known: for the candidates of a
+//! search, or for the rows that it has found (`filter_after`).
 //!
 //! ```text
 //! search ─► candidates ─► filter, on the I/O nodes ─┬─ enough pass ─────► the nearest of them
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use address::RowAddr;
 use futures::FutureExt;
 use lake::Widened;
+use predicate::Predicate;
 use spelling::counted;
 use tracing::warn;
 use wire::DEADLINE_MAX;
@@ -50,7 +52,13 @@ pub async fn search_filtered(
             return scan(state, open, question, call, &why).await;
         }
         let filtered = filter_rows(state, open, &new, &filter, call.context).boxed();
-        let (new_passes, cost) = call.context.bound("filter", filtered).await?;
+        let (new_passes, cost) = match call.context.bound("filter", filtered).await {
+            Err(error) if error.asked_too_much() => {
+                let why = format!("the filter could not be evaluated for candidates: {error}");
+                return scan(state, open, question, call, &why).await;
+            }
+            filtered => filtered?,
+        };
         state.metrics.filtered(new.len());
         unfiltered.search.record(new.len(), cost.passed.unwrap_or_default());
         call.io_stage(Stage::Filter, new.len(), cost);
@@ -80,6 +88,63 @@ pub async fn search_filtered(
         make_list(state, open, &unfiltered, call.context);
     }
     Ok(hits)
+}
+
+/// Returns those of the rows `found` that pass `filter`. The I/O nodes evaluate it, unless the list of all rows that pass is
+/// known or costs less.
+pub async fn filter_found(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    filter: &str,
+    found: Vec<(RowAddr, f32)>,
+    call: &mut Call,
+) -> Result<Vec<(RowAddr, f32)>> {
+    let rows: Vec<_> = found.iter().map(|(addr, _)| *addr).collect();
+    let ask = Ask { during: "filter", rows: rows.len(), context: call.context };
+    let run = |may_predicate: bool| {
+        let (table, filter, rows) = (Arc::clone(open), filter.to_owned(), rows.clone());
+        let work = async move {
+            let (open, table) = (&table, &table.table);
+            if may_predicate
+                && let Some(predicate) =
+                    table.predicate(&filter, rows.len(), open.packed_row_bytes).await?
+            {
+                return Ok(FilterBy::Predicate(predicate));
+            }
+            Ok(FilterBy::List(table.passes(&filter, &rows).await?))
+        };
+        state.shared.admission.run_in_background(ask, work.boxed())
+    };
+    let passes = match run(true).await? {
+        FilterBy::List(passes) => passes,
+        FilterBy::Predicate(predicate) => {
+            let filter = RowFilter::new(open, &predicate)?;
+            let filtered = filter_rows(state, open, &rows, &filter, call.context).boxed();
+            match call.context.bound("filter", filtered).await {
+                Ok((passes, cost)) => {
+                    state.metrics.filtered(rows.len());
+                    call.io_stage(Stage::Filter, rows.len(), cost);
+                    passes
+                }
+                Err(error) if error.asked_too_much() => match run(false).await? {
+                    FilterBy::List(passes) => passes,
+                    // Unreachable: a predicate was not asked for.
+                    FilterBy::Predicate(_) => return Err(error),
+                },
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    let kept = found.into_iter().zip(passes).filter(|(_, passes)| *passes);
+    Ok(kept.map(|(row, _)| row).collect())
+}
+
+/// The way in which a filter is evaluated for rows that were found.
+enum FilterBy {
+    /// It is still to be evaluated, next to the rows.
+    Predicate(Arc<Predicate>),
+    /// The list of all rows that pass says for each row whether it passes.
+    List(Vec<bool>),
 }
 
 /// Searches with the list of all rows that pass, because of `why`.

@@ -7,10 +7,10 @@ use predicate::{Predicate, Step};
 
 use super::widening::share;
 
-/// The number of rows that are scanned in the time in which one candidate is compared with a filter. An estimate: an I/O
-/// node takes 1 to 2 µs for a row, and a scan takes 10 to 40 ns for a narrow column of a row, most of it to transfer the
-/// column from object storage.
-const SCANNED_PER_CHECKED: u64 = 100;
+/// The minimum number of rows that are scanned in the time in which one candidate is compared with a filter. An estimate:
+/// an I/O node takes 1 to 2 µs for a short row, and a scan takes 10 to 40 ns for a narrow column of a row, most of it to
+/// transfer the column from object storage. A long row counts by the bytes that are read of it ([`scanned_per_checked`]).
+const SCANNED_PER_CHECKED_MIN: u64 = 100;
 
 /// A filter in the form in which it is evaluated for single rows, and what is known of the rows that pass.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(crate) struct CheckedFilter {
     pub predicate: Arc<Predicate>,
     /// The number of rows that would have to be scanned to find those that pass.
     pub scan_rows: u64,
+    /// The number of candidates that cost as much as this scan.
+    checks_per_scan: u64,
     /// The number of candidates that searches have compared with the filter.
     checked: AtomicU64,
     /// The number of these that passed.
@@ -27,15 +29,18 @@ pub(crate) struct CheckedFilter {
 }
 
 impl CheckedFilter {
-    /// Creates the record of a filter that no search has used yet.
-    pub fn new(predicate: Predicate, scan_rows: u64) -> Self {
+    /// Creates the record of a filter that no search has used yet. To compare a candidate with it, the first of `bytes` is
+    /// read, and to scan a row, the second.
+    pub fn new(predicate: Predicate, scan_rows: u64, bytes: (usize, usize)) -> Self {
         let (checked, passed, is_listed) = Default::default();
-        Self { predicate: Arc::new(predicate), scan_rows, checked, passed, is_listed }
+        let (predicate, checks_per_scan) =
+            (Arc::new(predicate), scan_rows / scanned_per_checked(bytes));
+        Self { predicate, scan_rows, checks_per_scan, checked, passed, is_listed }
     }
 
     /// The number of candidates that cost as much as a scan.
     pub fn checks_per_scan(&self) -> u64 {
-        self.scan_rows / SCANNED_PER_CHECKED
+        self.checks_per_scan
     }
 
     /// Records that `checked` more candidates were compared with the filter, of which `passed` passed.
@@ -69,5 +74,29 @@ impl CheckedFilter {
         };
         let steps = self.predicate.steps.iter().map(|step| size_of_val(step) + values(step));
         size_of::<Self>() + steps.sum::<usize>()
+    }
+}
+
+/// Returns the number of rows of which a scan reads as many bytes as a comparison of one candidate: the second of these
+/// numbers for each row, and the first. Short rows cost a fixed time more than their bytes.
+fn scanned_per_checked((checked_bytes, scanned_bytes): (usize, usize)) -> u64 {
+    ((checked_bytes / scanned_bytes.max(1)) as u64).max(SCANNED_PER_CHECKED_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_rows_are_compared_less_often_than_short_ones() {
+        let filter = |bytes| {
+            let predicate = Predicate { columns: Vec::new(), steps: Vec::new() };
+            CheckedFilter::new(predicate, 1_000_000, bytes).checks_per_scan()
+        };
+        assert_eq!(filter((0, 4)), 10_000);
+        assert_eq!(filter((400, 4)), 10_000);
+        // A scan of 4 MB costs as much as 100 rows of 40,000 bytes.
+        assert_eq!(filter((40_000, 4)), 100);
+        assert_eq!(filter((usize::MAX, 0)), 0);
     }
 }

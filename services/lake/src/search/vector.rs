@@ -51,6 +51,8 @@ pub struct VectorQuery {
     pub exact: Option<Metric>,
     /// Whether the caller can compare candidates with the filter ([`VectorRoute::Candidates`]).
     pub checks_candidates: bool,
+    /// The number of bytes that the caller reads to compare a candidate with the filter; 0 if that is not known.
+    pub checked_row_bytes: usize,
 }
 
 impl VectorQuery {
@@ -156,8 +158,7 @@ impl Table {
             Some(filter) => {
                 if query.checks_candidates {
                     let wanted = (query.k, query.nprobes.unwrap_or_default());
-                    let search =
-                        self.candidate_search(filter, partitions, wanted, query.indexed_only);
+                    let search = self.candidate_search(filter, partitions, wanted, query);
                     if let Some(search) = search.await? {
                         return Ok(VectorRoute::Candidates(Box::new(search)));
                     }

@@ -249,6 +249,7 @@ async fn by_vector(
         indexed_only: question.indexed_only,
         exact: question.exact,
         checks_candidates: question.filters_candidates,
+        checked_row_bytes: open.packed_row_bytes,
     };
     let admission = &state.shared.admission;
     let ask = Ask { during: "search", rows: query.k * question.vectors, context };
