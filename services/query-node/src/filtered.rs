@@ -61,17 +61,24 @@ pub async fn search_filtered(
         };
         state.metrics.filtered(new.len());
         unfiltered.search.record(new.len(), cost.passed.unwrap_or_default());
+        // More than half of the rows are neither on drives nor in RAM. Single rows of the table cost much more than a scan.
+        let is_cold = cost.from_table() > new.len() / 2;
         call.io_stage(Stage::Filter, new.len(), cost);
         passes.extend(new.into_iter().zip(new_passes));
         let passed = hits.rows.iter().filter(|(addr, _)| passes[addr]).count();
-        match unfiltered.search.next(hits.rows.len(), passed, passes.len()) {
+        let next = match unfiltered.search.next(hits.rows.len(), passed, passes.len()) {
+            Widened::Further if is_cold => Widened::Costly,
+            next => next,
+        };
+        match next {
             Widened::Enough => break,
             Widened::Further => {
                 search_further(state, open, &unfiltered, &mut hits, call.context).await?;
             }
             Widened::Costly => {
                 let all = counted(passes.len(), "candidate");
-                let why = format!("only {passed} of {all} passed");
+                let cold = if is_cold { ", and most rows came from the table" } else { "" };
+                let why = format!("only {passed} of {all} passed{cold}");
                 return scan(state, open, question, call, &why).await;
             }
         }
@@ -101,6 +108,8 @@ pub async fn filter_found(
 ) -> Result<Vec<(RowAddr, f32)>> {
     let rows: Vec<_> = found.iter().map(|(addr, _)| *addr).collect();
     let ask = Ask { during: "filter", rows: rows.len(), context: call.context };
+    // Without an I/O node, each row would be read from the table, and a scan reads it faster.
+    let is_available = state.tier.routes().is_available();
     let run = |may_predicate: bool| {
         let (table, filter, rows) = (Arc::clone(open), filter.to_owned(), rows.clone());
         let work = async move {
@@ -115,7 +124,7 @@ pub async fn filter_found(
         };
         state.shared.admission.run_in_background(ask, work.boxed())
     };
-    let passes = match run(true).await? {
+    let passes = match run(is_available).await? {
         FilterBy::List(passes) => passes,
         FilterBy::Predicate(predicate) => {
             let filter = RowFilter::new(open, &predicate)?;
