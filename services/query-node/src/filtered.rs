@@ -16,6 +16,7 @@ use futures::FutureExt;
 use lake::Widened;
 use predicate::Predicate;
 use spelling::counted;
+use tokio::time::timeout;
 use tracing::warn;
 use wire::DEADLINE_MAX;
 
@@ -24,7 +25,6 @@ use crate::call::Call;
 use crate::counters::{SearchBy, SearchVia, Stage};
 use crate::error::Result;
 use crate::io_tier::{RowFilter, filter_rows};
-use crate::request_context::RequestContext;
 use crate::stages::{Hits, Question, Unfiltered, find_hits, search_further};
 use crate::state::ShardState;
 use crate::tables::OpenTable;
@@ -92,7 +92,7 @@ pub async fn search_filtered(
     state.metrics.searched(by, SearchVia::Index, kind, nprobes, hits.rows.len());
     state.metrics.compared_fresh(hits.to_score.len());
     if unfiltered.search.is_list_due() {
-        make_list(state, open, &unfiltered, call.context);
+        make_list(state, open, &unfiltered);
     }
     Ok(hits)
 }
@@ -170,26 +170,26 @@ async fn scan(
     Ok(hits)
 }
 
-/// Starts to make the list of rows that pass the filter, for later searches. This search does not wait for it.
-fn make_list(
-    state: &ShardState,
-    open: &Arc<OpenTable>,
-    unfiltered: &Unfiltered,
-    context: RequestContext,
-) {
-    let (shared, open) = (Arc::clone(&state.shared), Arc::clone(open));
+/// Starts to make the list of rows that pass the filter, for later searches, unless another list is being made. This search
+/// does not wait for it. The list takes no permit of the admission queue, because the scan may take minutes, and would keep
+/// searches waiting.
+fn make_list(state: &ShardState, open: &Arc<OpenTable>, unfiltered: &Unfiltered) {
     let Some(filter) = unfiltered.query.filter.clone() else { return };
     let search = unfiltered.search.clone();
-    let context = context.as_batch().in_span(None).with_timeout(DEADLINE_MAX);
-    let ask = Ask { during: "search", rows: unfiltered.query.k, context };
-    let table = Arc::clone(&open);
-    let make = async move { Ok(table.table.make_list(&filter).await?) }.boxed();
-    tokio::spawn(async move {
-        if let Err(error) = shared.admission.run_in_background(ask, make).await {
-            // A later search tries again.
-            search.list_failed();
-            let table = &open.name;
-            warn!(table, "the rows that pass a filter could not be listed: {error}");
-        }
+    let Ok(permit) = Arc::clone(&state.shared.lists).try_acquire_owned() else {
+        search.list_postponed();
+        return;
+    };
+    let open = Arc::clone(open);
+    state.shared.catalog.background().spawn(async move {
+        let _permit = permit;
+        let problem = match timeout(DEADLINE_MAX, open.table.make_list(&filter).boxed()).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => open.named_text(&error.to_string()),
+            Err(_) => format!("it took more than {} s", DEADLINE_MAX.as_secs()),
+        };
+        search.list_failed();
+        let table = &open.name;
+        warn!(table, "the rows that pass a filter could not be listed: {problem}");
     });
 }

@@ -81,7 +81,12 @@ impl CandidateSearch {
         self.widening.is_exceeded(checked as u64)
     }
 
-    /// Records that the list could not be made, so that a later search has it made.
+    /// Records that the list was not begun, so that the next search may begin it.
+    pub fn list_postponed(&self) {
+        self.filter.list_postponed();
+    }
+
+    /// Records that the list could not be made. A later search has it made, once searches have cost twice as much.
     pub fn list_failed(&self) {
         self.filter.list_failed();
     }

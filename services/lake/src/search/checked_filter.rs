@@ -24,7 +24,9 @@ pub(crate) struct CheckedFilter {
     checked: AtomicU64,
     /// The number of these that passed.
     passed: AtomicU64,
-    /// Whether a search has undertaken to make the list of rows that pass.
+    /// The value of `checked` at which the list of rows that pass is wanted.
+    list_due: AtomicU64,
+    /// Whether a search has undertaken to make the list.
     is_listed: AtomicBool,
 }
 
@@ -35,7 +37,8 @@ impl CheckedFilter {
         let (checked, passed, is_listed) = Default::default();
         let (predicate, checks_per_scan) =
             (Arc::new(predicate), scan_rows / scanned_per_checked(bytes));
-        Self { predicate, scan_rows, checks_per_scan, checked, passed, is_listed }
+        let list_due = AtomicU64::new(checks_per_scan);
+        Self { predicate, scan_rows, checks_per_scan, checked, passed, list_due, is_listed }
     }
 
     /// The number of candidates that cost as much as a scan.
@@ -56,12 +59,20 @@ impl CheckedFilter {
 
     /// Whether the searches have cost as much as a scan, and no other caller was told so.
     pub fn is_list_due(&self) -> bool {
-        let is_spent = self.checked.load(Relaxed) >= self.checks_per_scan();
+        let is_spent = self.checked.load(Relaxed) >= self.list_due.load(Relaxed);
         is_spent && !self.is_listed.swap(true, Relaxed)
     }
 
-    /// Records that the list could not be made.
+    /// Records that the list was not begun, because another one is being made.
+    pub fn list_postponed(&self) {
+        self.is_listed.store(false, Relaxed);
+    }
+
+    /// Records that the list could not be made. It is wanted again after twice as many candidates, so that a list that
+    /// cannot be made is not begun again and again.
     pub fn list_failed(&self) {
+        let checked = self.checked.load(Relaxed).max(self.checks_per_scan).max(1);
+        self.list_due.store(checked.saturating_mul(2), Relaxed);
         self.is_listed.store(false, Relaxed);
     }
 
@@ -86,6 +97,23 @@ fn scanned_per_checked((checked_bytes, scanned_bytes): (usize, usize)) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_that_failed_is_wanted_after_twice_as_many_candidates() {
+        let predicate = Predicate { columns: Vec::new(), steps: Vec::new() };
+        let filter = CheckedFilter::new(predicate, 20_000, (0, 4));
+        filter.record(199, 9);
+        assert!(!filter.is_list_due());
+        filter.record(51, 9);
+        assert!(filter.is_list_due() && !filter.is_list_due());
+        filter.list_postponed();
+        assert!(filter.is_list_due());
+        filter.list_failed();
+        filter.record(249, 9);
+        assert!(!filter.is_list_due());
+        filter.record(1, 9);
+        assert!(filter.is_list_due());
+    }
 
     #[test]
     fn long_rows_are_compared_less_often_than_short_ones() {
