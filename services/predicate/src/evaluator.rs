@@ -149,7 +149,8 @@ fn sorted(values: &ArrayRef) -> Result<Vec<usize>, ArrowError> {
     Ok(sorted)
 }
 
-/// Returns for each row whether its value is one of `values`, whose positions are `sorted` by value: null if it is null.
+/// Returns for each row whether its value is one of `values`, whose positions are `sorted` by value: null if it is
+/// null.
 fn is_in(
     column: &ArrayRef,
     values: &ArrayRef,

@@ -288,7 +288,8 @@ impl QueryError {
         }
     }
 
-    /// Returns whether the same answer can be had in a way that asks less of the I/O nodes and of the memory for requests.
+    /// Returns whether the same answer can be had in a way that asks less of the I/O nodes and of the memory for
+    /// requests.
     pub fn asked_too_much(&self) -> bool {
         match self {
             Self::Overloaded { .. }

@@ -1,5 +1,5 @@
-//! Searches whose filter is evaluated for single rows, because the rows that pass are not known: for the candidates of a
-//! search, or for the rows that it has found (`filter_after`).
+//! Searches whose filter is evaluated for single rows, because the rows that pass are not known: for the candidates
+//! of a search, or for the rows that it has found (`filter_after`).
 //!
 //! ```text
 //! search ─► candidates ─► filter, on the I/O nodes ─┬─ enough pass ─────► the nearest of them
@@ -54,6 +54,7 @@ pub async fn search_filtered(
         let filtered = filter_rows(state, open, &new, &filter, call.context).boxed();
         let (new_passes, cost) = match call.context.bound("filter", filtered).await {
             Err(error) if error.asked_too_much() => {
+                let error = open.named_text(&error.to_string());
                 let why = format!("the filter could not be evaluated for candidates: {error}");
                 return scan(state, open, question, call, &why).await;
             }
@@ -61,7 +62,8 @@ pub async fn search_filtered(
         };
         state.metrics.filtered(new.len());
         unfiltered.search.record(new.len(), cost.passed.unwrap_or_default());
-        // More than half of the rows are neither on drives nor in RAM. Single rows of the table cost much more than a scan.
+        // More than half of the rows are neither on drives nor in RAM. Single rows of the table cost much more than a
+        // scan.
         let is_cold = cost.from_table() > new.len() / 2;
         call.io_stage(Stage::Filter, new.len(), cost);
         passes.extend(new.into_iter().zip(new_passes));
@@ -97,8 +99,8 @@ pub async fn search_filtered(
     Ok(hits)
 }
 
-/// Returns those of the rows `found` that pass `filter`. The I/O nodes evaluate it, unless the list of all rows that pass is
-/// known or costs less.
+/// Returns those of the rows `found` that pass `filter`. The I/O nodes evaluate it, unless the list of all rows that
+/// pass is known or costs less.
 pub async fn filter_found(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -170,9 +172,9 @@ async fn scan(
     Ok(hits)
 }
 
-/// Starts to make the list of rows that pass the filter, for later searches, unless another list is being made. This search
-/// does not wait for it. The list takes no permit of the admission queue, because the scan may take minutes, and would keep
-/// searches waiting.
+/// Starts to make the list of rows that pass the filter, for later searches, unless another list is being made. This
+/// search does not wait for it. The list takes no permit of the admission queue, because the scan may take minutes,
+/// and would keep searches waiting.
 fn make_list(state: &ShardState, open: &Arc<OpenTable>, unfiltered: &Unfiltered) {
     let Some(filter) = unfiltered.query.filter.clone() else { return };
     let search = unfiltered.search.clone();

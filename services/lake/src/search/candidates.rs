@@ -152,8 +152,8 @@ impl Table {
         self.allow_list(filter).await.map(drop)
     }
 
-    /// Returns `filter` in the form in which it is evaluated for single rows, if that is expected to cost less for `rows`
-    /// rows than to find all rows that pass. To evaluate it, `row_bytes` are read of each row.
+    /// Returns `filter` in the form in which it is evaluated for single rows, if that is expected to cost less for
+    /// `rows` rows than to find all rows that pass. To evaluate it, `row_bytes` are read of each row.
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub async fn predicate(

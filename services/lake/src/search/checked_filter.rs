@@ -7,9 +7,10 @@ use predicate::{Predicate, Step};
 
 use super::widening::share;
 
-/// The minimum number of rows that are scanned in the time in which one candidate is compared with a filter. An estimate:
-/// an I/O node takes 1 to 2 µs for a short row, and a scan takes 10 to 40 ns for a narrow column of a row, most of it to
-/// transfer the column from object storage. A long row counts by the bytes that are read of it ([`scanned_per_checked`]).
+/// The minimum number of rows that are scanned in the time in which one candidate is compared with a filter. An
+/// estimate: an I/O node takes 1 to 2 µs for a short row, and a scan takes 10 to 40 ns for a narrow column of a row,
+/// most of it to transfer the column from object storage. A long row counts by the bytes that are read of it
+/// ([`scanned_per_checked`]).
 const SCANNED_PER_CHECKED_MIN: u64 = 100;
 
 /// A filter in the form in which it is evaluated for single rows, and what is known of the rows that pass.
@@ -31,8 +32,8 @@ pub(crate) struct CheckedFilter {
 }
 
 impl CheckedFilter {
-    /// Creates the record of a filter that no search has used yet. To compare a candidate with it, the first of `bytes` is
-    /// read, and to scan a row, the second.
+    /// Creates the record of a filter that no search has used yet. To compare a candidate with it, the first of
+    /// `bytes` is read, and to scan a row, the second.
     pub fn new(predicate: Predicate, scan_rows: u64, bytes: (usize, usize)) -> Self {
         let (checked, passed, is_listed) = Default::default();
         let (predicate, checks_per_scan) =

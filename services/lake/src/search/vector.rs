@@ -72,7 +72,7 @@ pub enum VectorRoute<'a> {
     /// The search reads the index's partitions, without a plan.
     Direct(DirectSearch<'a>),
     /// The search returns candidates ([`Table::candidates`]), which the caller compares with the filter. Only
-    /// [`Table::open_search`] chooses this way.
+    /// [`Table::open_route`] chooses this way.
     Candidates(Box<CandidateSearch>),
     /// Lance's scanner plans the search ([`Table::planned_search`]), for this reason.
     Planned(PlanReason),

@@ -39,8 +39,8 @@ impl Node {
         }
     }
 
-    /// Returns whether the node probably answers requests now. Unlike [`allow_request`](Self::allow_request), it does not
-    /// use up the try of a node whose ejection is over.
+    /// Returns whether the node probably answers requests now. Unlike [`allow_request`](Self::allow_request), it does
+    /// not use up the try of a node whose ejection is over.
     pub fn is_available(&self) -> bool {
         let is_listed = match self.member.state {
             MemberState::Draining => false,
