@@ -4,7 +4,7 @@ use arrow_schema::DataType;
 
 use crate::{STEPS_MAX, VALUE_BYTES_MAX, VALUES_MAX};
 
-/// The reason why steps are no predicate on the given columns.
+/// The reason why steps are not a predicate on the given columns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PredicateError {
     /// There are too many steps.
@@ -22,8 +22,10 @@ pub enum PredicateError {
     /// The steps do not leave exactly one result.
     #[error("the predicate's steps leave {0} results; they have to leave one")]
     NotOneResult(usize),
-    /// A step names a column that there is not.
-    #[error("step {step} of the predicate is about column {column}; there are {columns} columns")]
+    /// A step names a column that does not exist.
+    #[error(
+        "step {step} of the predicate is about column {column}; the number of columns is {columns}"
+    )]
     NoColumn {
         /// The step.
         step: usize,
@@ -48,8 +50,8 @@ pub enum PredicateError {
         /// The number of its values.
         values: usize,
     },
-    /// A value is none of the column's type.
-    #[error("a value of {bytes} bytes in step {step} of the predicate is no {of}")]
+    /// A value is not valid for the column's type.
+    #[error("a value of {bytes} bytes in step {step} of the predicate is not a valid {of}")]
     BadValue {
         /// The step.
         step: usize,

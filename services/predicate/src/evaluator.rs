@@ -20,8 +20,8 @@ pub struct Evaluator {
 #[derive(Debug)]
 enum Checked {
     Equal(usize, Scalar<ArrayRef>),
-    /// Has several values.
-    In(usize, ArrayRef),
+    /// Has several values, and their positions in ascending order of the values.
+    In(usize, ArrayRef, Vec<usize>),
     Less(usize, Scalar<ArrayRef>),
     Greater(usize, Scalar<ArrayRef>),
     IsNull(usize),
@@ -34,7 +34,7 @@ impl Evaluator {
     /// Checks `steps` against the types of the columns that they are about.
     ///
     /// # Errors
-    /// The steps are no condition on these columns, or a bound is exceeded.
+    /// The steps are not a condition on these columns, or a bound is exceeded.
     pub fn new(steps: &[Step], columns: &[&DataType]) -> Result<Self, PredicateError> {
         if steps.len() > STEPS_MAX {
             return Err(PredicateError::TooManySteps(steps.len()));
@@ -65,12 +65,12 @@ impl Evaluator {
     /// # Errors
     /// A column has another type.
     pub fn passing(&self, columns: &[ArrayRef]) -> Result<Vec<u32>, ArrowError> {
-        let column = |at: usize| columns.get(at).ok_or_else(|| lacks("a column"));
+        let column = |at: usize| columns.get(at).ok_or_else(|| missing("column"));
         let mut results: Vec<BooleanArray> = Vec::new();
         for step in &self.steps {
             let result = match step {
                 Checked::Equal(at, value) => cmp::eq(column(*at)?, value)?,
-                Checked::In(at, values) => is_in(column(*at)?, values)?,
+                Checked::In(at, values, sorted) => is_in(column(*at)?, values, sorted)?,
                 Checked::Less(at, value) => cmp::lt(column(*at)?, value)?,
                 Checked::Greater(at, value) => cmp::gt(column(*at)?, value)?,
                 Checked::IsNull(at) => is_null(column(*at)?)?,
@@ -109,7 +109,13 @@ fn check(
         }
         Step::In { column, values: given } => match given.len() {
             1 => (0, Checked::Equal(*column, Scalar::new(values(*column)?))),
-            _ => (0, Checked::In(*column, values(*column)?)),
+            _ => {
+                let values = values(*column)?;
+                let not_comparable =
+                    |_| PredicateError::NotComparable { step: at, of: values.data_type().clone() };
+                let sorted = sorted(&values).map_err(not_comparable)?;
+                (0, Checked::In(*column, values, sorted))
+            }
         },
         Step::Less { column, .. } => (0, Checked::Less(*column, Scalar::new(values(*column)?))),
         Step::Greater { column, .. } => {
@@ -127,18 +133,29 @@ fn check(
 
 fn pop(results: &mut Vec<BooleanArray>) -> Result<BooleanArray, ArrowError> {
     // The steps were checked.
-    results.pop().ok_or_else(|| lacks("a result"))
+    results.pop().ok_or_else(|| missing("result"))
 }
 
-fn lacks(what: &str) -> ArrowError {
-    ArrowError::ComputeError(format!("a predicate lacks {what}"))
+/// Returns the error for what a checked predicate always has.
+fn missing(what: &str) -> ArrowError {
+    ArrowError::ComputeError(format!("a {what} of the predicate is missing; this is a defect"))
 }
 
-/// Returns for each row whether its value is one of `values`: null if it is null.
-fn is_in(column: &ArrayRef, values: &ArrayRef) -> Result<BooleanArray, ArrowError> {
-    let among = make_comparator(values, values, SortOptions::default())?;
+/// Returns the positions of `values` in ascending order of the values.
+fn sorted(values: &ArrayRef) -> Result<Vec<usize>, ArrowError> {
+    let compare = make_comparator(values, values, SortOptions::default())?;
     let mut sorted: Vec<usize> = (0..values.len()).collect();
-    sorted.sort_unstable_by(|&a, &b| among(a, b));
+    sorted.sort_unstable_by(|&a, &b| compare(a, b));
+    Ok(sorted)
+}
+
+/// Returns for each row whether its value is one of `values`, whose positions are `sorted` by value: null if it is
+/// null.
+fn is_in(
+    column: &ArrayRef,
+    values: &ArrayRef,
+    sorted: &[usize],
+) -> Result<BooleanArray, ArrowError> {
     let compare = make_comparator(column, values, SortOptions::default())?;
     let is_one = |row: usize| {
         let order = |&value: &usize| -> Ordering { compare(row, value).reverse() };

@@ -27,7 +27,7 @@ fn what_is_no_condition_on_the_columns_is_refused() {
     );
     assert_eq!(
         refused(&[seven(1)], of),
-        "step 0 of the predicate is about column 1; there are 1 columns"
+        "step 0 of the predicate is about column 1; the number of columns is 1"
     );
     assert_eq!(
         refused(&[Step::In { column: 0, values: vec![] }], of),
@@ -36,11 +36,11 @@ fn what_is_no_condition_on_the_columns_is_refused() {
     let less = |value: &'static [u8]| Step::Less { column: 0, value: Bytes::from_static(value) };
     assert_eq!(
         refused(&[less(b"abc")], of),
-        "a value of 3 bytes in step 0 of the predicate is no Int64"
+        "a value of 3 bytes in step 0 of the predicate is not a valid Int64"
     );
     assert_eq!(
         refused(&[less(b"\xff")], &DataType::Utf8),
-        "a value of 1 bytes in step 0 of the predicate is no Utf8"
+        "a value of 1 bytes in step 0 of the predicate is not a valid Utf8"
     );
     assert_eq!(
         refused(&[less(b"")], &DataType::Null),

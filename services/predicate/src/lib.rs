@@ -9,12 +9,14 @@
 //! ```
 //!
 //! A result is true, false or null, by the rules of SQL: a comparison with null is null, and a row passes if the last
-//! result is true. Values are compared by Arrow's kernels, which DataFusion uses too: texts by their bytes, and floating
-//! point numbers in the total order of IEEE 754, in which `-0.0 < 0.0`, and NaN is equal to itself and greater than all
-//! numbers. Lance rewrites comparisons with zero before a predicate is made of a filter (`lake`).
+//! result is true. Values are compared by Arrow's kernels, which DataFusion uses too: texts by their bytes, and
+//! floating point numbers in the total order of IEEE 754, in which `-0.0 < 0.0`, and a NaN is equal to itself,
+//! greater than all numbers if its sign is positive, and less than all if it is negative. Lance rewrites comparisons
+//! with zero before a predicate is made of a filter (`lake`).
 //!
-//! Invariants: the work for a row is bounded by [`STEPS_MAX`] and the logarithm of [`VALUES_MAX`]; a step list that is not
-//! a condition on the given columns is refused before it is evaluated. The crate is pure.
+//! Invariants: the work for a row is bounded by [`STEPS_MAX`] and the logarithm of [`VALUES_MAX`], because values are
+//! sorted once for each predicate; a step list that is not a condition on the given columns is refused before it is
+//! evaluated. The crate is pure.
 
 mod error;
 mod evaluator;
@@ -26,7 +28,7 @@ pub use evaluator::Evaluator;
 pub use step::{Predicate, Step};
 pub use values::can_compare;
 
-/// Maximum number of steps of a predicate. One step takes about a nanosecond a row.
+/// Maximum number of steps of a predicate.
 pub const STEPS_MAX: usize = 128;
 
 /// Maximum number of values in all steps of a predicate together.

@@ -21,11 +21,11 @@ pub fn can_compare(of: &DataType) -> bool {
     }
 }
 
-/// Returns `values` as an array of type `of`, which can be compared. Returns the length of the first value that is none
-/// of this type instead.
+/// Returns `values` as an array of type `of`, which can be compared. If a value is not valid for this type, returns the
+/// length of the first such value.
 pub(crate) fn array_of(of: &DataType, values: &[Bytes]) -> Result<ArrayRef, usize> {
     let is_text = matches!(of, DataType::Utf8 | DataType::LargeUtf8);
-    let is_fine = |value: &Bytes| match of {
+    let is_valid = |value: &Bytes| match of {
         DataType::Boolean => matches!(value.as_ref(), [0 | 1]),
         DataType::FixedSizeBinary(width) => usize::try_from(*width) == Ok(value.len()),
         other => match other.primitive_width() {
@@ -33,7 +33,7 @@ pub(crate) fn array_of(of: &DataType, values: &[Bytes]) -> Result<ArrayRef, usiz
             None => !is_text || std::str::from_utf8(value).is_ok(),
         },
     };
-    if let Some(bad) = values.iter().find(|value| !is_fine(value)) {
+    if let Some(bad) = values.iter().find(|value| !is_valid(value)) {
         return Err(bad.len());
     }
     if *of == DataType::Boolean {

@@ -288,6 +288,21 @@ impl QueryError {
         }
     }
 
+    /// Returns whether the same answer can be had in a way that asks less of the I/O nodes and of the memory for
+    /// requests.
+    pub fn asked_too_much(&self) -> bool {
+        match self {
+            Self::Overloaded { .. }
+            | Self::OutOfMemory
+            | Self::GrantOutOfMemory { .. }
+            | Self::TooLarge { .. } => true,
+            Self::Fault(fault) => {
+                matches!(fault.reason, Reason::Overloaded | Reason::LimitReached | Reason::TooLarge)
+            }
+            _ => false,
+        }
+    }
+
     /// Creates [`Members`](Self::Members).
     pub(crate) fn members(field: &'static str, error: MembershipError) -> Self {
         Self::Members { field, error }

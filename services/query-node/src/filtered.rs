@@ -1,4 +1,5 @@
-//! Searches whose filter is evaluated for candidates, because the rows that pass are not known.
+//! Searches whose filter is evaluated for single rows, because the rows that pass are not known: for the candidates
+//! of a search, or for the rows that it has found (`filter_after`).
 //!
 //! ```text
 //! search ─► candidates ─► filter, on the I/O nodes ─┬─ enough pass ─────► the nearest of them
@@ -13,7 +14,9 @@ use std::sync::Arc;
 use address::RowAddr;
 use futures::FutureExt;
 use lake::Widened;
+use predicate::Predicate;
 use spelling::counted;
+use tokio::time::timeout;
 use tracing::warn;
 use wire::DEADLINE_MAX;
 
@@ -22,7 +25,6 @@ use crate::call::Call;
 use crate::counters::{SearchBy, SearchVia, Stage};
 use crate::error::Result;
 use crate::io_tier::{PredicateFilter, filter_rows};
-use crate::request_context::RequestContext;
 use crate::stages::{Hits, Question, Unfiltered, find_hits, search_further};
 use crate::state::ShardState;
 use crate::tables::OpenTable;
@@ -45,27 +47,41 @@ pub async fn search_filtered(
         call.stage(Stage::Search, || hits.detail(question));
         let found = hits.rows.iter().map(|(addr, _)| addr).chain(hits.to_score.iter());
         let new: Vec<RowAddr> = found.filter(|addr| !passes.contains_key(addr)).copied().collect();
+        if unfiltered.search.is_exceeded(passes.len() + new.len()) {
+            let why = format!("more than {} would be compared", counted(passes.len(), "candidate"));
+            return scan(state, open, question, call, &why).await;
+        }
         let filtered = filter_rows(state, open, &new, &filter, call.context).boxed();
-        let (new_passes, cost) = call.context.bound("filter", filtered).await?;
+        let (new_passes, cost) = match call.context.bound("filter", filtered).await {
+            Err(error) if error.asked_too_much() => {
+                let error = open.named_text(&error.to_string());
+                let why = format!("the filter could not be evaluated for candidates: {error}");
+                return scan(state, open, question, call, &why).await;
+            }
+            filtered => filtered?,
+        };
         state.metrics.filtered(new.len());
         unfiltered.search.record(new.len(), cost.passed.unwrap_or_default());
+        // More than half of the rows are neither on drives nor in RAM. Single rows of the table cost much more than a
+        // scan.
+        let is_cold = cost.from_table() > new.len() / 2;
         call.io_stage(Stage::Filter, new.len(), cost);
         passes.extend(new.into_iter().zip(new_passes));
         let passed = hits.rows.iter().filter(|(addr, _)| passes[addr]).count();
-        match unfiltered.search.next(hits.rows.len(), passed, passes.len()) {
+        let next = match unfiltered.search.next(hits.rows.len(), passed, passes.len()) {
+            Widened::Further if is_cold => Widened::Costly,
+            next => next,
+        };
+        match next {
             Widened::Enough => break,
             Widened::Further => {
                 search_further(state, open, &unfiltered, &mut hits, call.context).await?;
             }
             Widened::Costly => {
-                let scanned = Question { filters_candidates: false, ..question.clone() };
-                let hits = find_hits(state, open, &scanned, call.context).await?;
                 let all = counted(passes.len(), "candidate");
-                let passed = passes.values().filter(|passes| **passes).count();
-                call.stage(Stage::Search, || {
-                    format!("{}, because only {passed} of {all} passed", hits.detail(question))
-                });
-                return Ok(hits);
+                let cold = if is_cold { ", and most rows came from the table" } else { "" };
+                let why = format!("only {passed} of {all} passed{cold}");
+                return scan(state, open, question, call, &why).await;
             }
         }
     }
@@ -78,31 +94,104 @@ pub async fn search_filtered(
     state.metrics.searched(by, SearchVia::Index, kind, nprobes, hits.rows.len());
     state.metrics.compared_fresh(hits.to_score.len());
     if unfiltered.search.is_list_due() {
-        make_list(state, open, &unfiltered, call.context);
+        make_list(state, open, &unfiltered);
     }
     Ok(hits)
 }
 
-/// Starts to make the list of rows that pass the filter, for later searches. This search does not wait for it.
-fn make_list(
+/// Returns those of the rows `found` that pass `filter`. The I/O nodes evaluate it, unless the list of all rows that
+/// pass is known or costs less.
+pub async fn filter_found(
     state: &ShardState,
     open: &Arc<OpenTable>,
-    unfiltered: &Unfiltered,
-    context: RequestContext,
-) {
-    let (shared, open) = (Arc::clone(&state.shared), Arc::clone(open));
+    filter: &str,
+    found: Vec<(RowAddr, f32)>,
+    call: &mut Call,
+) -> Result<Vec<(RowAddr, f32)>> {
+    let rows: Vec<_> = found.iter().map(|(addr, _)| *addr).collect();
+    let ask = Ask { during: "filter", rows: rows.len(), context: call.context };
+    // Without an I/O node, each row would be read from the table, and a scan reads it faster.
+    let is_available = state.tier.routes().is_available();
+    let run = |may_predicate: bool| {
+        let (table, filter, rows) = (Arc::clone(open), filter.to_owned(), rows.clone());
+        let work = async move {
+            let (open, table) = (&table, &table.table);
+            if may_predicate
+                && let Some(predicate) =
+                    table.predicate(&filter, rows.len(), open.packed_row_bytes).await?
+            {
+                return Ok(FilterBy::Predicate(predicate));
+            }
+            Ok(FilterBy::List(table.passes(&filter, &rows).await?))
+        };
+        state.shared.admission.run_in_background(ask, work.boxed())
+    };
+    let passes = match run(is_available).await? {
+        FilterBy::List(passes) => passes,
+        FilterBy::Predicate(predicate) => {
+            let filter = PredicateFilter::new(open, &predicate)?;
+            let filtered = filter_rows(state, open, &rows, &filter, call.context).boxed();
+            match call.context.bound("filter", filtered).await {
+                Ok((passes, cost)) => {
+                    state.metrics.filtered(rows.len());
+                    call.io_stage(Stage::Filter, rows.len(), cost);
+                    passes
+                }
+                Err(error) if error.asked_too_much() => match run(false).await? {
+                    FilterBy::List(passes) => passes,
+                    // Unreachable: a predicate was not asked for.
+                    FilterBy::Predicate(_) => return Err(error),
+                },
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    let kept = found.into_iter().zip(passes).filter(|(_, passes)| *passes);
+    Ok(kept.map(|(row, _)| row).collect())
+}
+
+/// The way in which a filter is evaluated for rows that were found.
+enum FilterBy {
+    /// It is still to be evaluated, next to the rows.
+    Predicate(Arc<Predicate>),
+    /// The list of all rows that pass says for each row whether it passes.
+    List(Vec<bool>),
+}
+
+/// Searches with the list of all rows that pass, because of `why`.
+async fn scan(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    question: &Question,
+    call: &mut Call,
+    why: &str,
+) -> Result<Hits> {
+    let scanned = Question { filters_candidates: false, ..question.clone() };
+    let hits = find_hits(state, open, &scanned, call.context).boxed().await?;
+    call.stage(Stage::Search, || format!("{}, because {why}", hits.detail(question)));
+    Ok(hits)
+}
+
+/// Starts to make the list of rows that pass the filter, for later searches, unless another list is being made. This
+/// search does not wait for it. The list takes no permit of the admission queue, because the scan may take minutes,
+/// and would keep searches waiting.
+fn make_list(state: &ShardState, open: &Arc<OpenTable>, unfiltered: &Unfiltered) {
     let Some(filter) = unfiltered.query.filter.clone() else { return };
     let search = unfiltered.search.clone();
-    let context = context.as_batch().in_span(None).with_timeout(DEADLINE_MAX);
-    let ask = Ask { during: "search", rows: unfiltered.query.k, context };
-    let table = Arc::clone(&open);
-    let make = async move { Ok(table.table.make_list(&filter).await?) }.boxed();
-    tokio::spawn(async move {
-        if let Err(error) = shared.admission.run_in_background(ask, make).await {
-            // A later search tries again.
-            search.list_failed();
-            let table = &open.name;
-            warn!(table, "the rows that pass a filter could not be listed: {error}");
-        }
+    let Ok(permit) = Arc::clone(&state.shared.lists).try_acquire_owned() else {
+        search.list_postponed();
+        return;
+    };
+    let open = Arc::clone(open);
+    state.shared.catalog.background().spawn(async move {
+        let _permit = permit;
+        let problem = match timeout(DEADLINE_MAX, open.table.make_list(&filter).boxed()).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => open.named_text(&error.to_string()),
+            Err(_) => format!("it took more than {} s", DEADLINE_MAX.as_secs()),
+        };
+        search.list_failed();
+        let table = &open.name;
+        warn!(table, "the rows that pass a filter could not be listed: {problem}");
     });
 }

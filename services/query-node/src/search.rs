@@ -9,15 +9,12 @@ use futures::FutureExt;
 use spelling::counted;
 use wire::query::{SearchRequest, SearchResponse};
 
-use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::filtered::search_filtered;
+use crate::filtered::{filter_found, search_filtered};
 use crate::find::find_rows;
-use crate::io_tier::{
-    Fetched, PredicateFilter, Scoring, Vectors, fetch_rows, filter_rows, present, score_rows,
-};
+use crate::io_tier::{Fetched, Scoring, Vectors, fetch_rows, present, score_rows};
 use crate::ipc::IpcHead;
 use crate::recall_curves::{Chosen, choose_setting};
 use crate::request_context::RequestContext;
@@ -115,43 +112,13 @@ pub async fn find(
     }
     if let Some(filter) = &question.filter_after {
         let found = counted(winners.len(), "row");
-        winners = passing(state, open, filter, winners, context).await?;
+        winners = filter_found(state, open, filter, winners, call).boxed().await?;
         call.stage(Stage::Search, || format!("{} of {found} pass the filter", winners.len()));
     }
     let winners = winners.get(question.offset..).unwrap_or_default();
     let projection = question.projection;
     let rows = answer(state, open, &projection, winners, measure, call).await?;
     Ok(SearchedRows { rows, projection, measure, exhaustive: hits.exhaustive })
-}
-
-/// Returns those of `winners` that pass `filter`. If all rows that pass are not known, and the filter can be evaluated for
-/// single rows, the I/O nodes evaluate it.
-async fn passing(
-    state: &ShardState,
-    open: &Arc<OpenTable>,
-    filter: &str,
-    winners: Vec<(RowAddr, f32)>,
-    context: RequestContext,
-) -> Result<Vec<(RowAddr, f32)>> {
-    let rows: Vec<_> = winners.iter().map(|(addr, _)| *addr).collect();
-    let ask = Ask { during: "search", rows: rows.len(), context };
-    let admission = &state.shared.admission;
-    let (table, text) = (Arc::clone(open), filter.to_owned());
-    let parsed = async move { Ok(table.table.predicate(&text).await?) };
-    let passes = match admission.run_in_background(ask, parsed.boxed()).await? {
-        Some(predicate) => {
-            let filter = PredicateFilter::new(open, &predicate)?;
-            state.metrics.filtered(rows.len());
-            filter_rows(state, open, &rows, &filter, context).boxed().await?.0
-        }
-        None => {
-            let (table, text) = (Arc::clone(open), filter.to_owned());
-            let filtered = async move { Ok(table.table.passes(&text, &rows).await?) };
-            admission.run_in_background(ask, filtered.boxed()).await?
-        }
-    };
-    let kept = winners.into_iter().zip(passes).filter(|(_, passes)| *passes);
-    Ok(kept.map(|(winner, _)| winner).collect())
 }
 
 /// Replaces the key of a `like` search by the vector of its row.

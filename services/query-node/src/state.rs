@@ -69,6 +69,8 @@ pub struct NodeState {
     pub tunes: Semaphore,
     /// The permit of the index that is loaded ahead of use.
     pub prewarms: Semaphore,
+    /// The permit of the list of rows that pass a filter that is made ahead of use.
+    pub lists: Arc<Semaphore>,
     cores: OnceLock<Vec<Weak<ShardState>>>,
     fallback_rows: AtomicU64,
     ready: AtomicBool,
@@ -128,6 +130,7 @@ impl NodeState {
             cores: OnceLock::new(),
             tunes: Semaphore::new(1),
             prewarms: Semaphore::new(1),
+            lists: Arc::new(Semaphore::new(1)),
             fallback_rows: AtomicU64::new(0),
             ready: AtomicBool::new(false),
             config,

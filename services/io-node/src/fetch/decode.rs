@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use address::RowAddr;
 use distance::{Metric, Query};
-use predicate::{Evaluator, PredicateError, Step};
+use predicate::{Evaluator, PredicateError, STEPS_MAX, Step};
 use scheduler::Flow;
 use tokio::time::Instant;
 use wire::fetch::{Batch, Predicate, PredicateOp, PredicateStep, Rerank};
@@ -158,6 +158,10 @@ fn decode_rerank(projection: &Projection, rerank: Rerank) -> Result<RerankBy, Fa
 /// Checks a predicate against the columns of its projection.
 fn decode_predicate(projection: &Projection, predicate: Predicate) -> Result<Evaluator, Fault> {
     let bad = |error: PredicateError| Fault::new(Reason::BadArgument, error.to_string());
+    // A step takes two bytes in the batch, and many more as a `Step`.
+    if predicate.steps.len() > STEPS_MAX {
+        return Err(bad(PredicateError::TooManySteps(predicate.steps.len())));
+    }
     let steps = predicate.steps.into_iter().enumerate().map(
         |(at, PredicateStep { op, column, values })| {
             let column = column as usize;

@@ -83,11 +83,11 @@ impl AllowLists {
         };
         match slot.list.get_or_try_init(make).await.cloned() {
             Ok(list) => {
-                match list.bytes() as u64 > self.bytes_max {
-                    true => self.lists.invalidate(&key),
-                    // Inserted again, so that the list counts towards the bound.
-                    false => self.lists.insert(key, slot),
-                }
+                let is_kept = list.bytes() as u64 <= self.bytes_max;
+                // What is known of the filter is kept, so that the list is not made ahead of use again.
+                let checked = slot.checked.clone();
+                let without_list = || Arc::new(Known { list: OnceCell::new(), checked });
+                self.replace(&key, &slot, if is_kept { Arc::clone(&slot) } else { without_list() });
                 Ok(Some(list))
             }
             Err(None) => Ok(None),
@@ -117,10 +117,17 @@ impl AllowLists {
         let make = || async { Ok(make.await?.map(Arc::new)) };
         let checked = slot.checked.get_or_try_init(make).await?.clone();
         if !is_known {
-            // Inserted again, so that the filter counts towards the bound.
-            self.lists.insert(key, slot);
+            self.replace(&key, &slot, Arc::clone(&slot));
         }
         Ok(checked)
+    }
+
+    /// Puts `new` in the place of `slot`, with its present memory, unless `slot` was dropped meanwhile: a newer one
+    /// in its place may have the list.
+    fn replace(&self, key: &Key, slot: &Slot, new: Slot) {
+        if self.lists.get(key).is_some_and(|kept| Arc::ptr_eq(&kept, slot)) {
+            self.lists.insert(key.clone(), new);
+        }
     }
 
     /// Counts the memory of a list anew. The memory grows when an index selects rows by the list.

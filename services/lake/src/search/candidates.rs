@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use address::RowAddr;
+use arrow::datatypes::DataType;
 use futures::FutureExt;
 use predicate::Predicate;
 
@@ -20,11 +21,15 @@ use super::hit::DistanceHit;
 use super::partitions::{Partitions, Probes};
 use super::resolve_filter::ByIndexes;
 use super::selection::widened;
+use super::vector::VectorQuery;
 use super::widening::{Widened, Widening};
 use crate::caught::caught;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::Result;
 use crate::table::Table;
+
+/// The assumed size in bytes of a text or of bytes in a column that a filter is about.
+const TEXT_BYTES_LIKELY: usize = 16;
 
 /// Maximum number of candidates that a search compares with a filter, however long a scan takes. It bounds the search's
 /// load on the I/O nodes.
@@ -71,7 +76,17 @@ impl CandidateSearch {
         self.widening.next(found, passed, checked as u64)
     }
 
-    /// Records that the list could not be made, so that a later search has it made.
+    /// Returns whether `checked` rows are more than the search may compare with the filter.
+    pub fn is_exceeded(&self, checked: usize) -> bool {
+        self.widening.is_exceeded(checked as u64)
+    }
+
+    /// Records that the list was not begun, so that the next search may begin it.
+    pub fn list_postponed(&self) {
+        self.filter.list_postponed();
+    }
+
+    /// Records that the list could not be made. A later search has it made, once searches have cost twice as much.
     pub fn list_failed(&self) {
         self.filter.list_failed();
     }
@@ -93,13 +108,13 @@ impl Table {
         filter: &str,
         partitions: &Partitions,
         (k, nprobes): (usize, usize),
-        indexed_only: bool,
+        &VectorQuery { indexed_only, checked_row_bytes, .. }: &VectorQuery,
     ) -> Result<Option<CandidateSearch>> {
         // Graphs find other rows if they are searched for more.
         if !partitions.is_flat() || self.allow_lists().knows(self.open_id(), filter) {
             return Ok(None);
         }
-        let make = self.checked_filter(filter);
+        let make = self.checked_filter(filter, checked_row_bytes);
         let Some(filter) = self.allow_lists().checked(self.open_id(), filter, make).await? else {
             return Ok(None);
         };
@@ -137,21 +152,32 @@ impl Table {
         self.allow_list(filter).await.map(drop)
     }
 
-    /// Returns `filter` in the form in which it is evaluated for single rows, if it has one and the rows that pass are not
-    /// known.
+    /// Returns `filter` in the form in which it is evaluated for single rows, if that is expected to cost less for
+    /// `rows` rows than to find all rows that pass. To evaluate it, `row_bytes` are read of each row.
     ///
-    /// Errors: `BadFilter`.
-    pub async fn predicate(&self, filter: &str) -> Result<Option<Predicate>> {
+    /// Errors: `BadFilter`, and those of the store.
+    pub async fn predicate(
+        &self,
+        filter: &str,
+        rows: usize,
+        row_bytes: usize,
+    ) -> Result<Option<Arc<Predicate>>> {
         if self.allow_lists().knows(self.open_id(), filter) || may_read_clock(filter) {
             return Ok(None);
         }
-        let expr = caught(self.uri(), async { self.parsed_filter(filter) }).await?;
-        Ok(predicate_of(&expr, self.schema()))
+        let make = self.checked_filter(filter, row_bytes);
+        let filter = self.allow_lists().checked(self.open_id(), filter, make).await?;
+        let filter = filter.filter(|filter| rows as u64 <= filter.checks_per_scan());
+        Ok(filter.map(|filter| Arc::clone(&filter.predicate)))
     }
 
     /// Returns `filter` in the form in which it is evaluated for single rows. Returns `None` if it has no such form, or
     /// if scalar indexes answer a part of it: a scan then reads only the rows that they found.
-    async fn checked_filter(&self, filter: &str) -> Result<Option<CheckedFilter>> {
+    async fn checked_filter(
+        &self,
+        filter: &str,
+        row_bytes: usize,
+    ) -> Result<Option<CheckedFilter>> {
         let expr = caught(self.uri(), async { self.parsed_filter(filter) }).await?;
         let Some(predicate) = predicate_of(&expr, self.schema()) else { return Ok(None) };
         let plan = async { self.plan_by_indexes(&expr).await };
@@ -161,6 +187,18 @@ impl Table {
             ByIndexes::Part => return Ok(None),
             ByIndexes::None => self.live_rows_of(self.fragments().iter().map(|info| info.id)),
         };
-        Ok(Some(CheckedFilter::new(predicate, scan_rows)))
+        let widths = predicate.columns.iter().map(|name| self.scanned_width(name));
+        let scanned_bytes = widths.sum();
+        Ok(Some(CheckedFilter::new(predicate, scan_rows, (row_bytes, scanned_bytes))))
+    }
+    /// Returns the approximate number of bytes that a scan reads of a column for each row.
+    fn scanned_width(&self, column: &str) -> usize {
+        let of = self.schema().field_with_name(column).map(|field| field.data_type());
+        match of {
+            Ok(DataType::Boolean) => 1,
+            Ok(DataType::FixedSizeBinary(width)) => usize::try_from(*width).unwrap_or_default(),
+            Ok(of) => of.primitive_width().unwrap_or(TEXT_BYTES_LIKELY),
+            Err(_) => TEXT_BYTES_LIKELY,
+        }
     }
 }

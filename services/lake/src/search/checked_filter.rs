@@ -7,10 +7,11 @@ use predicate::{Predicate, Step};
 
 use super::widening::share;
 
-/// The number of rows that are scanned in the time in which one candidate is compared with a filter. An estimate: an I/O
-/// node takes 1 to 2 µs for a row, and a scan takes 10 to 40 ns for a narrow column of a row, most of it to transfer the
-/// column from object storage.
-const SCANNED_PER_CHECKED: u64 = 100;
+/// The minimum number of rows that are scanned in the time in which one candidate is compared with a filter. An
+/// estimate: an I/O node takes 1 to 2 µs for a short row, and a scan takes 10 to 40 ns for a narrow column of a row,
+/// most of it to transfer the column from object storage. A long row counts by the bytes that are read of it
+/// ([`scanned_per_checked`]).
+const SCANNED_PER_CHECKED_MIN: u64 = 100;
 
 /// A filter in the form in which it is evaluated for single rows, and what is known of the rows that pass.
 #[derive(Debug)]
@@ -18,24 +19,32 @@ pub(crate) struct CheckedFilter {
     pub predicate: Arc<Predicate>,
     /// The number of rows that would have to be scanned to find those that pass.
     pub scan_rows: u64,
+    /// The number of candidates that cost as much as this scan.
+    checks_per_scan: u64,
     /// The number of candidates that searches have compared with the filter.
     checked: AtomicU64,
     /// The number of these that passed.
     passed: AtomicU64,
-    /// Whether a search has undertaken to make the list of rows that pass.
+    /// The value of `checked` at which the list of rows that pass is wanted.
+    list_due: AtomicU64,
+    /// Whether a search has undertaken to make the list.
     is_listed: AtomicBool,
 }
 
 impl CheckedFilter {
-    /// Creates the record of a filter that no search has used yet.
-    pub fn new(predicate: Predicate, scan_rows: u64) -> Self {
+    /// Creates the record of a filter that no search has used yet. To compare a candidate with it, the first of
+    /// `bytes` is read, and to scan a row, the second.
+    pub fn new(predicate: Predicate, scan_rows: u64, bytes: (usize, usize)) -> Self {
         let (checked, passed, is_listed) = Default::default();
-        Self { predicate: Arc::new(predicate), scan_rows, checked, passed, is_listed }
+        let (predicate, checks_per_scan) =
+            (Arc::new(predicate), scan_rows / scanned_per_checked(bytes));
+        let list_due = AtomicU64::new(checks_per_scan);
+        Self { predicate, scan_rows, checks_per_scan, checked, passed, list_due, is_listed }
     }
 
     /// The number of candidates that cost as much as a scan.
     pub fn checks_per_scan(&self) -> u64 {
-        self.scan_rows / SCANNED_PER_CHECKED
+        self.checks_per_scan
     }
 
     /// Records that `checked` more candidates were compared with the filter, of which `passed` passed.
@@ -51,12 +60,20 @@ impl CheckedFilter {
 
     /// Whether the searches have cost as much as a scan, and no other caller was told so.
     pub fn is_list_due(&self) -> bool {
-        let is_spent = self.checked.load(Relaxed) >= self.checks_per_scan();
+        let is_spent = self.checked.load(Relaxed) >= self.list_due.load(Relaxed);
         is_spent && !self.is_listed.swap(true, Relaxed)
     }
 
-    /// Records that the list could not be made.
+    /// Records that the list was not begun, because another one is being made.
+    pub fn list_postponed(&self) {
+        self.is_listed.store(false, Relaxed);
+    }
+
+    /// Records that the list could not be made. It is wanted again after twice as many candidates, so that a list that
+    /// cannot be made is not begun again and again.
     pub fn list_failed(&self) {
+        let checked = self.checked.load(Relaxed).max(self.checks_per_scan).max(1);
+        self.list_due.store(checked.saturating_mul(2), Relaxed);
         self.is_listed.store(false, Relaxed);
     }
 
@@ -69,5 +86,46 @@ impl CheckedFilter {
         };
         let steps = self.predicate.steps.iter().map(|step| size_of_val(step) + values(step));
         size_of::<Self>() + steps.sum::<usize>()
+    }
+}
+
+/// Returns the number of rows of which a scan reads as many bytes as a comparison of one candidate: the second of these
+/// numbers for each row, and the first. Short rows cost a fixed time more than their bytes.
+fn scanned_per_checked((checked_bytes, scanned_bytes): (usize, usize)) -> u64 {
+    ((checked_bytes / scanned_bytes.max(1)) as u64).max(SCANNED_PER_CHECKED_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_failed_is_wanted_after_twice_as_many_candidates() {
+        let predicate = Predicate { columns: Vec::new(), steps: Vec::new() };
+        let filter = CheckedFilter::new(predicate, 20_000, (0, 4));
+        filter.record(199, 9);
+        assert!(!filter.is_list_due());
+        filter.record(51, 9);
+        assert!(filter.is_list_due() && !filter.is_list_due());
+        filter.list_postponed();
+        assert!(filter.is_list_due());
+        filter.list_failed();
+        filter.record(249, 9);
+        assert!(!filter.is_list_due());
+        filter.record(1, 9);
+        assert!(filter.is_list_due());
+    }
+
+    #[test]
+    fn long_rows_are_compared_less_often_than_short_ones() {
+        let filter = |bytes| {
+            let predicate = Predicate { columns: Vec::new(), steps: Vec::new() };
+            CheckedFilter::new(predicate, 1_000_000, bytes).checks_per_scan()
+        };
+        assert_eq!(filter((0, 4)), 10_000);
+        assert_eq!(filter((400, 4)), 10_000);
+        // A scan of 4 MB costs as much as 100 rows of 40,000 bytes.
+        assert_eq!(filter((40_000, 4)), 100);
+        assert_eq!(filter((usize::MAX, 0)), 0);
     }
 }

@@ -51,6 +51,8 @@ pub struct VectorQuery {
     pub exact: Option<Metric>,
     /// Whether the caller can compare candidates with the filter ([`VectorRoute::Candidates`]).
     pub checks_candidates: bool,
+    /// The number of bytes that the caller reads to compare a candidate with the filter; 0 if that is not known.
+    pub checked_row_bytes: usize,
 }
 
 impl VectorQuery {
@@ -70,7 +72,7 @@ pub enum VectorRoute<'a> {
     /// The search reads the index's partitions, without a plan.
     Direct(DirectSearch<'a>),
     /// The search returns candidates ([`Table::candidates`]), which the caller compares with the filter. Only
-    /// [`Table::open_search`] chooses this way.
+    /// [`Table::open_route`] chooses this way.
     Candidates(Box<CandidateSearch>),
     /// Lance's scanner plans the search ([`Table::planned_search`]), for this reason.
     Planned(PlanReason),
@@ -156,8 +158,7 @@ impl Table {
             Some(filter) => {
                 if query.checks_candidates {
                     let wanted = (query.k, query.nprobes.unwrap_or_default());
-                    let search =
-                        self.candidate_search(filter, partitions, wanted, query.indexed_only);
+                    let search = self.candidate_search(filter, partitions, wanted, query);
                     if let Some(search) = search.await? {
                         return Ok(VectorRoute::Candidates(Box::new(search)));
                     }

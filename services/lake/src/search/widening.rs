@@ -40,8 +40,9 @@ impl Widening {
         if passed >= self.wanted {
             return Widened::Enough;
         }
+        let probed = self.probed;
         if found < self.depth {
-            // These were all rows of the partitions.
+            // These were all rows of the partitions, or all within an upper bound of distances.
             if self.probed >= self.partitions {
                 return Widened::Enough;
             }
@@ -49,13 +50,30 @@ impl Widening {
         }
         let needed = widened(self.wanted, share(passed as u64, found as u64));
         let depth = needed.clamp(self.depth.saturating_mul(2), self.depth.saturating_mul(16));
-        let of_partitions = self.index_rows as f64 * self.probed as f64 / self.partitions as f64;
-        let more = (depth as f64).min(of_partitions) - found as f64;
-        if checked as f64 + more > self.checks_max as f64 {
+        let left = usize::try_from(self.checks_max.saturating_sub(checked)).unwrap_or(usize::MAX);
+        let more = self.rows_in_reach(found, probed).min(depth as f64) - found as f64;
+        if left == 0 || more > left as f64 {
             return Widened::Costly;
         }
+        // The partitions may hold more rows than was estimated.
+        let depth = depth.min(found.saturating_add(left));
         self.depth = depth;
         Widened::Further
+    }
+
+    /// Estimates the number of rows in the partitions to search, of which `found` were found in `probed` partitions.
+    fn rows_in_reach(&self, found: usize, probed: usize) -> f64 {
+        if self.probed > probed {
+            return found as f64 * self.probed as f64 / probed as f64;
+        }
+        let mean = self.index_rows as f64 * self.probed as f64 / self.partitions as f64;
+        // Partitions near many queries hold more rows than the mean. Then it is not known how many are left.
+        if mean > found as f64 { mean } else { f64::INFINITY }
+    }
+
+    /// Returns whether `checked` rows are more than a search may compare with the filter.
+    pub fn is_exceeded(&self, checked: u64) -> bool {
+        checked > self.checks_max
     }
 }
 
@@ -85,10 +103,10 @@ mod tests {
         assert_eq!(search.next(200, 100, 200), Widened::Enough);
         // A tenth passes: about 1,000 candidates, and some more, are needed.
         assert_eq!(search.next(200, 20, 200), Widened::Further);
-        assert_eq!((search.depth, search.probed), (1_108, 4));
+        assert_eq!((search.depth, search.probed), (1_146, 4));
         // The depth grows geometrically, whatever was estimated.
-        assert_eq!(search.next(1_108, 99, 1_108), Widened::Further);
-        assert_eq!(search.depth, 2_216);
+        assert_eq!(search.next(1_146, 99, 1_146), Widened::Further);
+        assert_eq!(search.depth, 2_292);
         let mut search = widening();
         assert_eq!(search.next(200, 0, 200), Widened::Further);
         assert_eq!(search.depth, 3_200);
@@ -109,7 +127,44 @@ mod tests {
         assert_eq!(search.next(200, 90, 200), Widened::Further);
         assert_eq!(search.next(400, 20, 400), Widened::Costly);
         // The partitions have fewer rows than the depth.
-        let mut search = Widening { index_rows: 3_200, checks_max: 1_000, ..widening() };
-        assert_eq!(search.next(199, 20, 199), Widened::Further);
+        let mut search = Widening { index_rows: 6_400, checks_max: 1_000, ..widening() };
+        assert_eq!(search.next(200, 20, 200), Widened::Further);
+    }
+
+    #[test]
+    fn partitions_with_more_rows_than_the_mean_do_not_exceed_the_bound() {
+        // The mean of 20 partitions is 20,000 rows, but these hold 200,000, of which a few pass.
+        let mut search = Widening {
+            wanted: 100,
+            depth: 222,
+            probed: 20,
+            partitions: 1_000,
+            index_rows: 1_000_000,
+            checks_max: 50_000,
+        };
+        assert_eq!(search.next(222, 0, 222), Widened::Further);
+        assert_eq!(search.next(3_552, 1, 3_552), Widened::Further);
+        assert_eq!(search.depth, 50_000);
+        assert_eq!(search.clone().next(50_000, 10, 50_000), Widened::Costly);
+        // More rows were found than the mean, and fewer than needed may be compared.
+        let mut search = Widening { depth: 30_000, ..search };
+        assert_eq!(search.next(30_000, 6, 30_000), Widened::Costly);
+        // Uncovered rows are compared too.
+        let mut search = Widening { depth: 16_000, probed: 20, ..search };
+        assert_eq!(search.next(16_000, 30, 20_000), Widened::Further);
+        assert_eq!(search.depth, 46_000);
+        assert!(search.is_exceeded(50_001) && !search.is_exceeded(50_000));
+    }
+
+    #[test]
+    fn rows_beyond_an_upper_bound_of_distances_are_not_expected() {
+        let mut search = Widening { checks_max: 1_000, ..widening() };
+        // Only 3 rows of 4 partitions are within the bound.
+        assert_eq!(search.next(3, 1, 3), Widened::Further);
+        assert!(search.probed > 4);
+        search.probed = 64;
+        assert_eq!(search.next(5, 2, 5), Widened::Enough);
+        let mut search = Widening { checks_max: 1_000, ..widening() };
+        assert_eq!(search.next(0, 0, 0), Widened::Further);
     }
 }

@@ -177,8 +177,12 @@ async fn a_list_is_made_where_it_is_cheaper() {
     second.record(200, 120);
     assert!(second.is_list_due());
     assert!(!first.is_list_due(), "one search has it made");
-    second.list_failed();
+    second.list_postponed();
     assert!(first.is_list_due());
+    first.list_failed();
+    assert!(!second.is_list_due(), "a list that failed is not made again at once");
+    second.record(300, 180);
+    assert!(second.is_list_due());
     assert!(open(10, "id > 7").await.is_some(), "until it is made, candidates are compared");
     table.make_list("id > 7").await.unwrap();
     assert!(open(10, "id > 7").await.is_none());

@@ -76,7 +76,7 @@ fn rows() -> RecordBatch {
 
 /// Returns the rows that pass `filter` by its predicate; `None` if it has none.
 async fn passing(table: &Table, rows: &RecordBatch, filter: &str) -> Option<Vec<RowAddr>> {
-    let predicate = table.predicate(filter).await.unwrap()?;
+    let predicate = table.predicate(filter, 0, 8).await.unwrap()?;
     let column = |name: &String| match rows[name.as_str()].data_type() {
         DataType::Dictionary(_, values) => cast(&rows[name.as_str()], values).unwrap(),
         _ => Arc::clone(&rows[name.as_str()]),
@@ -194,7 +194,7 @@ async fn the_same_rows_pass_as_by_lances_own_evaluation() {
         for filter in filters {
             let Ok(by_lance) = table.scan_filter(filter, 1_000).await else {
                 assert!(has_predicate.is_none(), "`{filter}`");
-                assert!(table.predicate(filter).await.is_err(), "`{filter}`");
+                assert!(table.predicate(filter, 0, 8).await.is_err(), "`{filter}`");
                 continue;
             };
             let passing = passing(&table, &rows, filter).await;
@@ -206,7 +206,7 @@ async fn the_same_rows_pass_as_by_lances_own_evaluation() {
             }
         }
     }
-    assert!(table.predicate("i64 >").await.is_err());
+    assert!(table.predicate("i64 >", 0, 8).await.is_err());
 }
 
 #[tokio::test]
@@ -218,12 +218,12 @@ async fn predicates_are_bounded() {
         let items: Vec<_> = (0..items).map(|it| it.to_string()).collect();
         format!("i64 IN ({})", items.join(", "))
     };
-    assert!(table.predicate(&list(1_024)).await.unwrap().is_some());
-    assert!(table.predicate(&list(1_025)).await.unwrap().is_none());
+    assert!(table.predicate(&list(1_024), 0, 8).await.unwrap().is_some());
+    assert!(table.predicate(&list(1_025), 0, 8).await.unwrap().is_none());
     let terms = |terms: usize| {
         let terms: Vec<_> = (0..terms).map(|it| format!("(i8 = {it} AND i64 > {it})")).collect();
         terms.join(" OR ")
     };
-    assert!(table.predicate(&terms(32)).await.unwrap().is_some());
-    assert!(table.predicate(&terms(64)).await.unwrap().is_none());
+    assert!(table.predicate(&terms(32), 0, 8).await.unwrap().is_some());
+    assert!(table.predicate(&terms(64), 0, 8).await.unwrap().is_none());
 }

@@ -54,6 +54,11 @@ impl Cost {
         }
     }
 
+    /// Returns the number of rows that were read from the table, by I/O nodes or by this query node.
+    pub fn from_table(&self) -> usize {
+        self.fallback_rows + self.times.table_rows as usize
+    }
+
     /// Records for the trace that planning began at `began` and has ended now, with `slices` slices.
     pub fn planned(&mut self, state: &ShardState, began: std::time::Instant, slices: usize) {
         if state.shared.tracer.is_on() {

@@ -16,6 +16,10 @@ use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;
 
+/// The approximate size in bytes of the packed rows that a filter is evaluated for at a time. I/O nodes hold a
+/// batch's rows in the memory that they reserve for requests, of which each core has at least 32 MiB.
+const BYTES_AT_ONCE: usize = 8 << 20;
+
 /// Returns for each of `addrs` whether its row exists and passes `filter`.
 pub async fn filter_rows(
     state: &ShardState,
@@ -24,7 +28,24 @@ pub async fn filter_rows(
     filter: &PredicateFilter,
     context: RequestContext,
 ) -> Result<(Vec<bool>, Cost)> {
-    let (mut cost, mut passes) = (Cost::default(), vec![false; addrs.len()]);
+    let (mut cost, mut passes) = (Cost::default(), Vec::with_capacity(addrs.len()));
+    for addrs in addrs.chunks((BYTES_AT_ONCE / open.packed_row_bytes.max(1)).max(1)) {
+        passes.extend(filter_at_once(state, open, addrs, filter, &mut cost, context).await?);
+    }
+    cost.passed = Some(passes.iter().filter(|passes| **passes).count());
+    Ok((passes, cost))
+}
+
+/// Like [`filter_rows`], for rows that are sent at the same time.
+async fn filter_at_once(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    addrs: &[RowAddr],
+    filter: &PredicateFilter,
+    cost: &mut Cost,
+    context: RequestContext,
+) -> Result<Vec<bool>> {
+    let mut passes = vec![false; addrs.len()];
     let routes = &state.tier.routes();
     let began = std::time::Instant::now();
     let slices = slices(state, routes, open, addrs, context);
@@ -35,10 +56,12 @@ pub async fn filter_rows(
         let fetch = SliceFetch { state, routes, open, columns, slice, rerank, context, source };
         fetch.passing(filter).boxed()
     });
+    let nodes_before = std::mem::take(&mut cost.nodes);
     for (slice, source, passing) in try_join_all(filtered).await? {
         cost.account(routes, &slice, source);
         passing.iter().for_each(|&at| passes[slice.places[at as usize] as usize] = true);
     }
-    cost.passed = Some(passes.iter().filter(|passes| **passes).count());
-    Ok((passes, cost))
+    // The same nodes answer again.
+    cost.nodes = cost.nodes.max(nodes_before);
+    Ok(passes)
 }

@@ -39,6 +39,17 @@ impl Node {
         }
     }
 
+    /// Returns whether the node probably answers requests now. Unlike [`allow_request`](Self::allow_request), it does
+    /// not use up the try of a node whose ejection is over.
+    pub fn is_available(&self) -> bool {
+        let is_listed = match self.member.state {
+            MemberState::Draining => false,
+            MemberState::Away => self.client.is_connected(),
+            MemberState::Ready | MemberState::Joining => true,
+        };
+        is_listed && !self.client.is_down() && !self.health.ejection.is_ejected(Instant::now())
+    }
+
     /// Returns whether a request may be sent to the node now, or else why not. When an ejection is over, only one caller
     /// is allowed one. This caller must send it: the outcome decides whether the node is ejected again.
     pub fn allow_request(&self) -> std::result::Result<(), &'static str> {

@@ -9,7 +9,13 @@ use wire::fetch::{PredicateOp, PredicateStep};
 
 use super::join::present;
 use crate::error::{QueryError, Result};
-use crate::tables::OpenTable;
+use crate::tables::{OpenTable, Projection};
+
+/// Maximum number of rows of the table for which this node evaluates a filter at a time.
+const TABLE_ROWS_AT_ONCE: usize = 4_096;
+
+/// The approximate maximum size of these rows, in bytes.
+const TABLE_BYTES_AT_ONCE: usize = 1 << 20;
 
 /// A filter in the form in which it is evaluated for single rows.
 pub struct PredicateFilter {
@@ -18,6 +24,8 @@ pub struct PredicateFilter {
     /// Its form on the wire.
     pub wire: WirePredicate,
     evaluator: Evaluator,
+    /// The approximate size of a row's columns, in bytes.
+    row_bytes: usize,
 }
 
 impl PredicateFilter {
@@ -31,7 +39,21 @@ impl PredicateFilter {
         let evaluator = Evaluator::new(&predicate.steps, &types);
         let evaluator = evaluator.map_err(|error| QueryError::Server(error.to_string()))?;
         let wire = WirePredicate { steps: predicate.steps.iter().map(to_wire).collect() };
-        Ok(Self { columns: predicate.columns.clone(), wire, evaluator })
+        let columns = predicate.columns.clone();
+        // Texts may take all of the pack.
+        let row_bytes = Projection::new(columns.clone(), schema).row_bytes;
+        let row_bytes = row_bytes.unwrap_or(open.packed_row_bytes);
+        Ok(Self { columns, wire, evaluator, row_bytes })
+    }
+
+    /// Returns the number of rows of the table for which this node evaluates the filter at a time.
+    pub fn rows_at_once(&self) -> usize {
+        (TABLE_BYTES_AT_ONCE / self.row_bytes.max(1)).clamp(1, TABLE_ROWS_AT_ONCE)
+    }
+
+    /// Returns the approximate size of the columns of `rows` rows, in bytes.
+    pub fn bytes_of(&self, rows: usize) -> usize {
+        rows.saturating_mul(self.row_bytes)
     }
 
     /// Returns the positions, among `rows` requested ones of which some are `missing`, of those that pass.

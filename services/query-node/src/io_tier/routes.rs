@@ -102,6 +102,11 @@ impl Routes {
         &self.nodes
     }
 
+    /// Returns whether an I/O node probably answers requests now.
+    pub fn is_available(&self) -> bool {
+        self.nodes.iter().any(|node| node.is_available())
+    }
+
     /// Returns the index in [`nodes`](Self::nodes) of the owner of the row at `addr`. There must be a node.
     pub fn owner(&self, open: &OpenTable, addr: RowAddr) -> usize {
         self.owner_of_chunk(open, open.chunk_of(addr))

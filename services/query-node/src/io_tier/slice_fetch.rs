@@ -26,6 +26,7 @@ use super::score::score_here;
 use super::table_rows::table_rows;
 use crate::admission::Ask;
 use crate::error::Result;
+use crate::held_rows::HeldRows;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;
@@ -57,7 +58,7 @@ impl SliceFetch<'_> {
     pub async fn rows(mut self) -> Result<SliceAnswer> {
         let (rows, missing) = match self.ask_node(None).await? {
             Some(reply) => rows_and_missing(reply)?,
-            None => self.read_table().await?,
+            None => self.read_table(self.slice.addrs.clone()).await?,
         };
         Ok(SliceAnswer { slice: self.slice, source: self.source, rows, missing })
     }
@@ -72,7 +73,7 @@ impl SliceFetch<'_> {
                 return Ok((self.slice, self.source, reply.into_neighbors()?));
             }
             Some(reply) => rows_and_missing(reply)?,
-            None => self.read_table().await?,
+            None => self.read_table(self.slice.addrs.clone()).await?,
         };
         let scored = score_here(&self.slice.addrs, &missing, &rows, query)?;
         Ok((self.slice, self.source, scored))
@@ -83,16 +84,41 @@ impl SliceFetch<'_> {
         mut self,
         filter: &PredicateFilter,
     ) -> Result<(NodeSlice, SliceSource, Vec<u32>)> {
-        let (rows, missing) = match self.ask_node(Some(&filter.wire)).await? {
-            Some(Reply { outcome: Outcome::Passing(passing), .. }) => {
-                return Ok((self.slice, self.source, passing));
-            }
+        let passing = match self.ask_node(Some(&filter.wire)).await? {
+            Some(Reply { outcome: Outcome::Passing(passing), .. }) => passing,
             // A node that does not know predicates answers with the rows.
-            Some(reply) => rows_and_missing(reply)?,
-            None => self.read_table().await?,
+            Some(reply) => {
+                let (rows, missing) = rows_and_missing(reply)?;
+                let _held = self.hold_rows(rows.get_array_memory_size())?;
+                filter.passing(self.slice.addrs.len(), &missing, &rows)?
+            }
+            None => self.passing_of_table(filter).await?,
         };
-        let passing = filter.passing(self.slice.addrs.len(), &missing, &rows)?;
         Ok((self.slice, self.source, passing))
+    }
+
+    /// Evaluates `filter` for rows of the table. Reads few rows at a time, so that they take little memory.
+    async fn passing_of_table(&mut self, filter: &PredicateFilter) -> Result<Vec<u32>> {
+        let mut passing = Vec::new();
+        let rows_max = filter.rows_at_once();
+        for from in (0..self.slice.addrs.len()).step_by(rows_max) {
+            let addrs = &self.slice.addrs[from..];
+            let addrs = addrs[..addrs.len().min(rows_max)].to_vec();
+            let count = addrs.len();
+            let mut held = self.hold_rows(filter.bytes_of(count))?;
+            let (rows, missing) = self.read_table(addrs).await?;
+            held.hold(rows.get_array_memory_size(), self.context.flow())?;
+            let of_part = filter.passing(count, &missing, &rows)?;
+            passing.extend(of_part.into_iter().map(|at| at + from as u32));
+        }
+        Ok(passing)
+    }
+
+    /// Holds memory for rows of `bytes` bytes.
+    fn hold_rows(&self, bytes: usize) -> Result<HeldRows> {
+        let mut held = HeldRows::new(&self.state.row_memory);
+        held.hold(bytes, self.context.flow())?;
+        Ok(held)
     }
 
     /// Returns the I/O node's reply, or `None` if the table should answer instead.
@@ -163,18 +189,20 @@ impl SliceFetch<'_> {
         client.fetch(&projection, self.slice.addrs.clone(), rerank, context).await
     }
 
-    /// Reads the slice from the table.
-    async fn read_table(&mut self) -> Result<(RecordBatch, Vec<u32>)> {
+    /// Reads the rows at `addrs`, which are all of the slice or a part, from the table.
+    async fn read_table(&mut self, addrs: Vec<RowAddr>) -> Result<(RecordBatch, Vec<u32>)> {
         let began = std::time::Instant::now();
-        let (open, addrs) = (Arc::clone(self.open), self.slice.addrs.clone());
+        let (open, count) = (Arc::clone(self.open), addrs.len());
         let columns = self.columns.to_vec();
         let read = async move { table_rows(&open, &addrs, &columns).await }.boxed();
         let admission = &self.state.shared.admission;
-        let ask = Ask { during: "fetch", rows: self.slice.addrs.len(), context: self.context };
+        let ask = Ask { during: "fetch", rows: count, context: self.context };
         let rows = admission.run_in_background(ask, read).await?;
         if self.state.shared.tracer.is_on() {
-            let (rows, ended) = (self.slice.addrs.len(), std::time::Instant::now());
-            self.source.table = Some(TableRead { rows, began, ended });
+            let ended = std::time::Instant::now();
+            let before = self.source.table.take();
+            let (rows, began) = before.map_or((0, began), |read| (read.rows, read.began));
+            self.source.table = Some(TableRead { rows: rows + count, began, ended });
         }
         Ok(rows)
     }

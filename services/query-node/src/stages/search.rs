@@ -248,7 +248,9 @@ async fn by_vector(
         distances: if is_refined { (question.estimated_from, None) } else { (lower, upper) },
         indexed_only: question.indexed_only,
         exact: question.exact,
-        checks_candidates: question.filters_candidates,
+        // Without an I/O node, each candidate would be read from the table, and a scan reads it faster.
+        checks_candidates: question.filters_candidates && state.tier.routes().is_available(),
+        checked_row_bytes: open.packed_row_bytes,
     };
     let admission = &state.shared.admission;
     let ask = Ask { during: "search", rows: query.k * question.vectors, context };

@@ -7,7 +7,8 @@
 //!
 //! Catalog (catalog.rs)           the tables by name, and the open branches (branches.rs)
 //!  └─► Entry (entry.rs)          a table or branch: its state, which is replaced as a whole
-//!       └─► OpenTable (open.rs)  a version, with everything that requests need; projection.rs: its columns
+//!       └─► OpenTable (open.rs)  a version, with everything that requests need; projection.rs: its columns;
+//!                                packed_row.rs: the size of its rows
 //! ```
 //!
 //! A request keeps the version that it opened, whatever becomes the current version meanwhile.
@@ -20,6 +21,7 @@ mod folders;
 mod idle;
 mod named;
 mod open;
+mod packed_row;
 mod projection;
 
 pub use asked::AskedVersion;

@@ -11,6 +11,7 @@ use placement::{TableHash, chunk_rows};
 use wire::Fault;
 
 use super::named::named;
+use super::packed_row::packed_row_bytes;
 use super::projection::{DISTANCE, Projection, RELEVANCE, ROW_ADDRESS, SCORE};
 use crate::error::{QueryError, Result};
 use crate::key_index::{KeyIndexes, VersionKeys};
@@ -43,6 +44,8 @@ pub struct OpenTable {
     pub curves: FittedCurves,
     /// The columns of each pack, as positions in the schema.
     packs: Vec<Vec<usize>>,
+    /// The approximate size of a row in the pack that most columns share, in bytes.
+    pub packed_row_bytes: usize,
     /// Fragment ids, ascending, with the number of rows in each chunk.
     chunk_rows: Vec<(u32, ChunkRows)>,
     /// Projections by the names that requests gave. Read by all cores with each request, and rarely changed.
@@ -69,6 +72,12 @@ impl OpenTable {
         let rows_of = |info: &lake::FragmentInfo| {
             (info.id, chunk_rows(info.physical_rows, info.first_file_bytes))
         };
+        let packs: Vec<_> = plan_packs(table.schema()).into_iter().map(|pack| pack.0).collect();
+        let rows: u64 = table.fragments().iter().map(|info| u64::from(info.physical_rows)).sum();
+        let row_bytes = table.data_bytes() / rows.max(1);
+        // The shared pack is the first.
+        let shared = packs.first().map_or(&[][..], Vec::as_slice);
+        let packed_row_bytes = packed_row_bytes(&wire_schema(table.schema()), shared, row_bytes);
         Ok(Self {
             name: name.to_owned(),
             hash: TableHash::of(table.uri()),
@@ -76,7 +85,8 @@ impl OpenTable {
             key_column,
             keys,
             curves: FittedCurves::new(Arc::clone(curves)),
-            packs: plan_packs(table.schema()).into_iter().map(|pack| pack.0).collect(),
+            packs,
+            packed_row_bytes,
             chunk_rows: table.fragments().iter().map(rows_of).collect(),
             projections: ArcSwap::default(),
             table,

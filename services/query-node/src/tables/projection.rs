@@ -48,7 +48,7 @@ const MEASURES: usize = Measure::Nothing as usize + 1;
 
 /// Assumed size in bytes of a row without a fixed size. Memory for it is reserved before rows are fetched; afterwards
 /// their real size counts.
-const ROW_BYTES_LIKELY: usize = 64;
+pub(super) const ROW_BYTES_LIKELY: usize = 64;
 
 /// Some columns of a table, in a given order.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Projection {
 }
 
 /// Returns the size of a value in bytes if all values have the same size. A bit counts as one byte.
-fn bytes_of(data_type: &DataType) -> Option<usize> {
+pub(super) fn bytes_of(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::Boolean => Some(1),
         DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).ok(),

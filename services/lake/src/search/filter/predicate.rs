@@ -9,23 +9,24 @@ use predicate::{Evaluator, Predicate, Step, can_compare};
 
 use crate::deep_stack::on_deep_stack;
 
-/// The maximum width in bytes of values of fixed width in a predicate's columns. Wider columns have packs of their own, and
-/// each would cost a read more for each row.
-const WIDTH_MAX: i32 = 64;
+/// The maximum width in bytes of values of fixed width in a predicate's columns. Wider columns have packs of their own
+/// (`WIDE_BYTES_MIN` in `services/pack/src/plan.rs`), and each would cost a read more for each row.
+const WIDTH_MAX: i32 = 255;
 
 /// Returns the predicate that is true for the same rows as `expr`, which Lance's planner has optimised. Returns `None` if
 /// there is none: because of a function, an operator, a nested column, or a type without an order, or because the
 /// predicate would exceed its bounds.
 pub fn predicate_of(expr: &Expr, schema: &Schema) -> Option<Predicate> {
-    let mut made = Made { schema, columns: Vec::new(), types: Vec::new(), steps: Vec::new() };
-    on_deep_stack(|| made.push(expr))?;
-    let Made { columns, types, steps, .. } = made;
+    let mut builder =
+        PredicateBuilder { schema, columns: Vec::new(), types: Vec::new(), steps: Vec::new() };
+    on_deep_stack(|| builder.push(expr))?;
+    let PredicateBuilder { columns, types, steps, .. } = builder;
     Evaluator::new(&steps, &types).ok()?;
     Some(Predicate { columns, steps })
 }
 
-/// A predicate in the making.
-struct Made<'a> {
+/// Collects the columns and steps of a predicate.
+struct PredicateBuilder<'a> {
     schema: &'a Schema,
     columns: Vec<String>,
     /// The types of `columns`, as I/O nodes have them.
@@ -33,7 +34,7 @@ struct Made<'a> {
     steps: Vec<Step>,
 }
 
-impl Made<'_> {
+impl PredicateBuilder<'_> {
     /// Adds the steps that push the result of `expr`.
     fn push(&mut self, expr: &Expr) -> Option<()> {
         match expr {
