@@ -21,7 +21,7 @@ use super::hit::DistanceHit;
 use super::partitions::{Partitions, Probes};
 use super::resolve_filter::ByIndexes;
 use super::selection::widened;
-use super::vector::VectorQuery;
+use super::vector_query::VectorQuery;
 use super::widening::{Widened, Widening};
 use crate::caught::caught;
 use crate::deep_stack::polled_on_deep_stack;

@@ -5,7 +5,7 @@ use futures::FutureExt;
 
 use super::partitions::Rung;
 use super::plan_reason::PlanReason;
-use super::vector::VectorQuery;
+use super::vector_query::VectorQuery;
 use crate::error::Result;
 use crate::table::Table;
 

@@ -37,6 +37,7 @@ mod text_limits;
 mod text_resolve;
 mod text_type;
 mod vector;
+mod vector_query;
 mod widening;
 
 pub use allow_list::Allowed;
@@ -56,5 +57,6 @@ pub use text_expr::{
 };
 pub use text_limits::BadText;
 pub(crate) use text_type::can_be_searched;
-pub use vector::{DirectSearch, VectorQuery, VectorRoute};
+pub use vector::{DirectSearch, VectorRoute};
+pub use vector_query::VectorQuery;
 pub use widening::Widened;
