@@ -46,7 +46,7 @@ fn busy(rng: &mut StdRng) -> (Ledger, Vec<(u64, usize, Answered)>) {
         };
         let (answer, answered) = oneshot::channel();
         let deadline = Instant::now().checked_add(std::time::Duration::from_secs(3600)).unwrap();
-        ledger.admit(Command::Fetch(Job {
+        ledger.admit(Command::Fetch(Box::new(Job {
             id,
             projection: Arc::new(projection),
             row_addrs: (0..rows as u64).collect(),
@@ -60,7 +60,7 @@ fn busy(rng: &mut StdRng) -> (Ledger, Vec<(u64, usize, Answered)>) {
             )
             .unwrap(),
             answer,
-        }));
+        })));
         asked.push((id, rows, answered));
     }
     (ledger, asked)

@@ -37,7 +37,7 @@ impl Job {
 
 /// A request to a stream's task.
 pub(super) enum Command {
-    Fetch(Job),
+    Fetch(Box<Job>),
     Open { projection: Arc<ProjectionKey>, answer: oneshot::Sender<Result<SchemaRef, Fault>> },
 }
 

@@ -113,7 +113,7 @@ impl Ledger {
     pub fn admit(&mut self, command: Command) {
         match command {
             Command::Fetch(job) if job.answer.is_closed() => {}
-            Command::Fetch(job) => self.admit_job(job),
+            Command::Fetch(job) => self.admit_job(*job),
             Command::Open { projection, answer } => match self.handle_of(&projection) {
                 Err(fault) => drop(answer.send(Err(fault))),
                 Ok(handle) => match self.handles.get_mut(handle).map(|entry| &mut entry.state) {
@@ -382,11 +382,11 @@ impl Ledger {
                 let projection = &entry.projection;
                 let open = |answer| Command::Open { projection: Arc::clone(projection), answer };
                 unsent.extend(opens.into_iter().map(open));
-                unsent.extend(jobs.into_iter().map(Command::Fetch));
+                unsent.extend(jobs.into_iter().map(Box::new).map(Command::Fetch));
             }
         }
         let ready = std::iter::from_fn(|| self.ready.pop());
-        unsent.extend(ready.map(|ready| Command::Fetch(ready.job)));
+        unsent.extend(ready.map(|ready| Command::Fetch(Box::new(ready.job))));
         self.control.clear();
         unsent
     }

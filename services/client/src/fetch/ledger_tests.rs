@@ -41,7 +41,7 @@ fn fetch_with(
         QueuePlace::take(&Arc::new(StreamState::new(Arc::default(), 1)), context.flow).unwrap();
     let (answer, answered) = oneshot::channel();
     let (projection, row_addrs, rerank) = (projection(table), (0..rows).collect(), None);
-    ledger.admit(Command::Fetch(Job {
+    ledger.admit(Command::Fetch(Box::new(Job {
         id,
         projection,
         row_addrs,
@@ -51,7 +51,7 @@ fn fetch_with(
         asked: now,
         _place: place,
         answer,
-    }));
+    })));
     answered
 }
 

@@ -315,7 +315,10 @@ impl FetchClient {
             _place: place,
             answer,
         };
-        stream.commands.send(Command::Fetch(job)).map_err(|_| shutting_down(self.endpoint()))?;
+        stream
+            .commands
+            .send(Command::Fetch(Box::new(job)))
+            .map_err(|_| shutting_down(self.endpoint()))?;
         let ticket = Ticket::new(id, &stream.cancels);
         let deadline = ask.context.deadline;
         let answer: Result<RawReply, Fault> = match timeout_at(deadline, answered).await {
