@@ -246,7 +246,6 @@ impl Client {
             row_addrs: addresses_from_python(addresses)?,
             columns,
             on_missing: on_missing.into(),
-            ..Default::default()
         };
         let work = |query: QueryClient| async move {
             let mut stream = query.take(request).await?;
@@ -314,7 +313,6 @@ impl Client {
             bytes_per_s,
             rows: rows.into_iter().map(|(first, end)| RowRange { first, end }).collect(),
             indexes: indexes.map(|names| IndexFiles { names }),
-            ..Default::default()
         };
         let (query, limit) = self.limited(py, target.timeout)?;
         let background = self.background;

@@ -64,7 +64,7 @@ pub async fn search_filtered(
         unfiltered.search.record(new.len(), cost.passed.unwrap_or_default());
         // More than half of the rows are neither on drives nor in RAM. Single rows of the table cost much more than a
         // scan.
-        let is_cold = cost.from_table() > new.len() / 2;
+        let is_cold = cost.table_rows() > new.len() / 2;
         call.io_stage(Stage::Filter, new.len(), cost);
         passes.extend(new.into_iter().zip(new_passes));
         let passed = hits.rows.iter().filter(|(addr, _)| passes[addr]).count();

@@ -28,19 +28,22 @@ impl RowFilter {
     }
 }
 
+/// What a list of numbers becomes.
+type Form = fn(Vec<u64>) -> RowFilter;
+
 /// Returns the form of a filter that names rows, and the numbers in its list. If the list has at most `most` numbers,
 /// they are returned ascending and without duplicates. Numbers after the first `most + 1` are not read.
-fn row_list(filter: &str, most: usize) -> Option<(fn(Vec<u64>) -> RowFilter, Vec<u64>)> {
+fn row_list(filter: &str, most: usize) -> Option<(Form, Vec<u64>)> {
     let filter = filter.trim();
     if filter == "false" {
-        return Some((RowFilter::Ids, Vec::new()));
+        return Some((RowFilter::Ids as Form, Vec::new()));
     }
     let (column, list) = filter.split_once(char::is_whitespace)?;
     let list = list.trim_start();
     let (word, list) = list.split_at_checked(2)?;
     let list = list.trim().strip_prefix('(')?.strip_suffix(')')?;
     let form = match column {
-        "_rowid" => RowFilter::Ids,
+        "_rowid" => RowFilter::Ids as Form,
         "_rowoffset" => RowFilter::Positions,
         _ => return None,
     };

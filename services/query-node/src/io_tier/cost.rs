@@ -55,7 +55,7 @@ impl Cost {
     }
 
     /// Returns the number of rows that were read from the table, by I/O nodes or by this query node.
-    pub fn from_table(&self) -> usize {
+    pub fn table_rows(&self) -> usize {
         self.fallback_rows + self.times.table_rows as usize
     }
 
