@@ -180,7 +180,13 @@ pub fn finish(request: &mut Request) -> Result<Assembled, NodeError> {
         None => Vec::new(),
     };
     if let Some(predicate) = &request.predicate {
-        let columns: Vec<_> = columns.into_iter().map(make_array).collect();
+        let fields = request.projection.schema.fields().iter();
+        let columns = fields.zip(columns).map(|(field, column)| {
+            // A reply has only the buffers of its columns, so their types need not be the projection's.
+            let column = column.into_builder().data_type(field.data_type().clone());
+            column.align_buffers(true).build().map(make_array)
+        });
+        let columns: Vec<_> = columns.collect::<Result<_, _>>().map_err(NodeError::Predicate)?;
         return Ok(Assembled::Passing(predicate.passing(&columns).map_err(NodeError::Predicate)?));
     }
     Ok(match &request.rerank {

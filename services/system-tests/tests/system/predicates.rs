@@ -278,7 +278,7 @@ async fn a_scan_finds_the_rows_if_too_few_candidates_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_nodes_that_are_gone_are_filtered_from_the_table() {
+async fn without_io_nodes_a_filter_finds_the_same_rows() {
     let folder = folder();
     let uri = folder.path().join("table");
     Box::pin(write(uri.to_str().unwrap(), false)).await;
@@ -290,7 +290,5 @@ async fn rows_of_nodes_that_are_gone_are_filtered_from_the_table() {
     }
     let near = search(&cluster, filter, 3, 5, false).await;
     assert_eq!((near.ids, near.distances), (listed.ids, listed.distances));
-    let filtered = near.details.iter().find(|it| it.starts_with("filter: ")).unwrap();
-    assert!(filtered.contains("from the table by this node"), "{filtered}");
     cluster.stop().await;
 }
