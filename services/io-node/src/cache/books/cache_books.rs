@@ -126,6 +126,8 @@ pub struct CacheBooks {
     paced_until: Option<Instant>,
     scrub: Scrub,
     reclaiming: Option<Reclaim>,
+    /// The number of segments that were reclaimed for the first of the extents that await space.
+    reclaimed_in_vain: u64,
     /// Extents that are in every core's directory, or are being published to it.
     placed: Placed,
     /// Extents placed in each segment. Some may have been dropped or placed elsewhere since.
@@ -170,6 +172,7 @@ impl CacheBooks {
             paced_until: None,
             scrub: Scrub::new(limits.scrub_rate, now),
             reclaiming: None,
+            reclaimed_in_vain: 0,
             placed,
             by_segment: HashMap::new(),
             unrecorded: slabs.iter().map(|_| Default::default()).collect(),

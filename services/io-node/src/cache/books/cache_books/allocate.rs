@@ -21,6 +21,10 @@ const ALL_HELD: &str = "the space for tables' guaranteed shares is full, and all
 /// The error for a chunk when the drives are full and no segment can be reclaimed.
 const NO_ROOM: &str = "the drives that take writes are full, and no segment of theirs can be reclaimed: see the drives' state, and `shares`";
 
+/// The error for a chunk for which no space became free although every segment was reclaimed, because the space went to
+/// extents that are kept.
+const ALL_KEPT: &str = "the drives are full, and all that reclaiming frees is taken by extents that are kept: see `shares`, and give the node larger drives or a smaller `segment`";
+
 /// The error for a chunk when the directory is full and no segment can be reclaimed.
 const DIRECTORY_FULL: &str = "the directory has all the memory that `memory` leaves it, and no segment can be reclaimed to make room in it: raise `memory`, and see the drives' state";
 
@@ -69,6 +73,7 @@ impl CacheBooks {
             }
             match allocation {
                 Allocation::Room(room) => {
+                    self.reclaimed_in_vain = 0;
                     if let Some((key, extent)) = self.awaiting_space.pop_front() {
                         let is_held = self.segments.log_of(room.segment) == Log::Held;
                         self.count(key, sectors, is_held.then_some(room.segment));
@@ -78,8 +83,12 @@ impl CacheBooks {
                 Allocation::AllHeld => self.end_first(ALL_HELD, now),
                 Allocation::TooLong => self.end_first_too_long(now),
                 Allocation::NoDrive => self.end_first(NO_DRIVE, now),
+                Allocation::Reclaim(_) if self.reclaimed_in_vain >= self.reclaims_max() => {
+                    self.end_first(ALL_KEPT, now);
+                }
                 Allocation::Reclaim(segment) => {
                     if self.reclaiming.is_none() {
+                        self.reclaimed_in_vain += 1;
                         self.reclaim(segment);
                     }
                     break;
@@ -100,8 +109,17 @@ impl CacheBooks {
         self.reclaiming.is_none() && !self.is_busy()
     }
 
+    /// Returns how many segments are reclaimed for an extent before its fill ends: twice as many as the drives have, so
+    /// that each is reclaimed at least once. In a small drive, moved extents may take all space that a reclaim frees,
+    /// for ever.
+    fn reclaims_max(&self) -> u64 {
+        let sectors: u64 = self.slabs.iter().map(|slab| slab.sectors).sum();
+        2 * sectors / self.segment_sectors.max(1)
+    }
+
     /// Ends the fill of the extent that has awaited space longest.
     fn end_first(&mut self, why: &str, now: Instant) {
+        self.reclaimed_in_vain = 0;
         if let Some((key, _)) = self.awaiting_space.pop_front() {
             self.end(key, FillOutcome::Failed(why.into()), now);
         }
@@ -109,6 +127,7 @@ impl CacheBooks {
 
     /// Fails the fill of the extent that has awaited space longest, because the extent is too long.
     fn end_first_too_long(&mut self, now: Instant) {
+        self.reclaimed_in_vain = 0;
         if let Some((key, extent)) = self.awaiting_space.pop_front() {
             let sectors = u64::from(extent.index.sectors());
             self.end_too_long(key, sectors * SECTOR_BYTES as u64, now);
