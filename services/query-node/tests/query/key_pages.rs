@@ -177,7 +177,11 @@ async fn keys_of_a_damaged_page_are_looked_up_in_the_table() {
     for round in 1..=2 {
         let [read, damaged, failed] = pages(&node).await;
         check_live(&client, ROWS, is_live).await;
-        assert_eq!(pages(&node).await, [read + PAGES - 1.0, damaged + 1.0, failed]);
+        let [now_read, now_damaged, now_failed] = pages(&node).await;
+        assert_eq!((now_damaged, now_failed), (damaged + 1.0, failed));
+        // On a busy machine a page may be read once more.
+        let pages_read = now_read - read;
+        assert!((PAGES - 1.0..=PAGES).contains(&pages_read), "{pages_read}");
         assert_eq!(metric(&node, REFUSED).await, 1.0, "the file counts once");
         let by_table = metric(&node, IN_TABLE).await - in_table;
         assert!((200.0..500.0).contains(&(by_table / f64::from(round))), "{by_table} in {round}");
