@@ -71,6 +71,12 @@ impl CacheBooks {
             if allocation == Allocation::AllHeld && !self.shares.is_pinned(*key) {
                 allocation = self.segments.allocate(Log::Small, sectors, record, Use::Fill);
             }
+            // Extents that are kept take what reclaiming frees, so the fill takes the space that is left for them.
+            let is_vain = self.reclaimed_in_vain >= self.reclaims_max();
+            if is_vain && matches!(allocation, Allocation::Reclaim(_)) && self.reclaiming.is_none()
+            {
+                allocation = self.segments.allocate(log, sectors, record, Use::Kept);
+            }
             match allocation {
                 Allocation::Room(room) => {
                     self.reclaimed_in_vain = 0;
@@ -83,7 +89,7 @@ impl CacheBooks {
                 Allocation::AllHeld => self.end_first(ALL_HELD, now),
                 Allocation::TooLong => self.end_first_too_long(now),
                 Allocation::NoDrive => self.end_first(NO_DRIVE, now),
-                Allocation::Reclaim(_) if self.reclaimed_in_vain >= self.reclaims_max() => {
+                Allocation::Reclaim(_) if is_vain && self.reclaiming.is_none() => {
                     self.end_first(ALL_KEPT, now);
                 }
                 Allocation::Reclaim(segment) => {
@@ -109,9 +115,9 @@ impl CacheBooks {
         self.reclaiming.is_none() && !self.is_busy()
     }
 
-    /// Returns how many segments are reclaimed for an extent before its fill ends: twice as many as the drives have, so
-    /// that each is reclaimed at least once. In a small drive, moved extents may take all space that a reclaim frees,
-    /// for ever.
+    /// Returns how many segments are reclaimed for an extent before it may take the space that is left for kept ones:
+    /// twice as many as the drives have, so that each was reclaimed at least once. On a small drive, moved extents may
+    /// take all space that reclaiming frees, for ever.
     fn reclaims_max(&self) -> u64 {
         let sectors: u64 = self.slabs.iter().map(|slab| slab.sectors).sum();
         2 * sectors / self.segment_sectors.max(1)
