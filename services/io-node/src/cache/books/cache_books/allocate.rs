@@ -64,23 +64,23 @@ impl CacheBooks {
                     continue;
                 }
             };
-            let mut allocation = match self.placed.bytes() < self.limits.directory_bytes_max {
+            let has_memory = self.placed.bytes() < self.limits.directory_bytes_max;
+            let mut allocation = match has_memory {
                 true => self.segments.allocate(log, sectors, record, Use::Fill),
                 false => self.segments.reclaim(),
             };
             if allocation == Allocation::AllHeld && !self.shares.is_pinned(*key) {
                 allocation = self.segments.allocate(Log::Small, sectors, record, Use::Fill);
             }
-            // Extents that are kept take what reclaiming frees, so the fill takes the space that is left for them.
-            let is_vain = self.reclaimed_in_vain >= self.reclaims_max();
-            if is_vain && matches!(allocation, Allocation::Reclaim(_)) && self.reclaiming.is_none()
-            {
+            let is_vain =
+                self.reclaiming.is_none() && self.reclaimed_in_vain >= self.reclaims_max();
+            if is_vain && has_memory && matches!(allocation, Allocation::Reclaim(_)) {
+                // Extents that are kept take what reclaiming frees, so the fill takes the space that is left for them.
                 allocation = self.segments.allocate(log, sectors, record, Use::Kept);
             }
             match allocation {
                 Allocation::Room(room) => {
-                    self.reclaimed_in_vain = 0;
-                    if let Some((key, extent)) = self.awaiting_space.pop_front() {
+                    if let Some((key, extent)) = self.take_first() {
                         let is_held = self.segments.log_of(room.segment) == Log::Held;
                         self.count(key, sectors, is_held.then_some(room.segment));
                         self.write(key, extent, room, Purpose::Fill, now);
@@ -89,8 +89,8 @@ impl CacheBooks {
                 Allocation::AllHeld => self.end_first(ALL_HELD, now),
                 Allocation::TooLong => self.end_first_too_long(now),
                 Allocation::NoDrive => self.end_first(NO_DRIVE, now),
-                Allocation::Reclaim(_) if is_vain && self.reclaiming.is_none() => {
-                    self.end_first(ALL_KEPT, now);
+                Allocation::Reclaim(_) if is_vain => {
+                    self.end_first(if has_memory { ALL_KEPT } else { DIRECTORY_FULL }, now);
                 }
                 Allocation::Reclaim(segment) => {
                     if self.reclaiming.is_none() {
@@ -101,7 +101,6 @@ impl CacheBooks {
                 }
                 // Segments of drives that take no writes are not reclaimed, so nothing would ever free space.
                 Allocation::Busy if self.is_idle() => {
-                    let has_memory = self.placed.bytes() < self.limits.directory_bytes_max;
                     self.end_first(if has_memory { NO_ROOM } else { DIRECTORY_FULL }, now);
                 }
                 Allocation::Busy => break,
@@ -123,18 +122,22 @@ impl CacheBooks {
         2 * sectors / self.segment_sectors.max(1)
     }
 
+    /// Takes the extent that has awaited space longest, and counts reclaims for the next one.
+    fn take_first(&mut self) -> Option<(ExtentKey, pack::Extent)> {
+        self.reclaimed_in_vain = 0;
+        self.awaiting_space.pop_front()
+    }
+
     /// Ends the fill of the extent that has awaited space longest.
     fn end_first(&mut self, why: &str, now: Instant) {
-        self.reclaimed_in_vain = 0;
-        if let Some((key, _)) = self.awaiting_space.pop_front() {
+        if let Some((key, _)) = self.take_first() {
             self.end(key, FillOutcome::Failed(why.into()), now);
         }
     }
 
     /// Fails the fill of the extent that has awaited space longest, because the extent is too long.
     fn end_first_too_long(&mut self, now: Instant) {
-        self.reclaimed_in_vain = 0;
-        if let Some((key, extent)) = self.awaiting_space.pop_front() {
+        if let Some((key, extent)) = self.take_first() {
             let sectors = u64::from(extent.index.sectors());
             self.end_too_long(key, sectors * SECTOR_BYTES as u64, now);
         }
