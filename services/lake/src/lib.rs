@@ -78,10 +78,10 @@ pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
 pub use schema_json::{TypeNames, schema_json};
 pub use search::{
-    Allowed, BadText, COMPARED_PER_SCORED, CandidateSearch, Candidates, DirectSearch, DistanceHit,
-    Expression, FilterHits, Fuzziness, MeasurableIndex, OrderBy, PlanReason, Rung, ScoreHit,
-    TextBoolean, TextBoost, TextCombined, TextExpr, TextHits, TextMatch, TextPhrase, TextQuery,
-    VectorQuery, VectorRoute, Widened,
+    Allowed, BadText, COMPARED_PER_SCORED, CandidateSearch, Candidates, CheckedFilter,
+    DirectSearch, DistanceHit, Expression, FilterHits, Fuzziness, MeasurableIndex, OrderBy,
+    PlanReason, Rung, ScoreHit, TextBoolean, TextBoost, TextCombined, TextExpr, TextHits,
+    TextMatch, TextPhrase, TextQuery, VectorQuery, VectorRoute, Widened,
 };
 pub use secret_options::SecretOptions;
 pub use side_files::{SideFile, SideFileReader, SideFiles};

@@ -41,7 +41,7 @@ pub async fn search_filtered(
         call.stage(Stage::Search, || hits.detail(question));
         return Ok(hits);
     };
-    let filter = PredicateFilter::new(open, &unfiltered.search.predicate)?;
+    let filter = PredicateFilter::new(open, &unfiltered.search.filter.predicate)?;
     let mut passes: HashMap<RowAddr, bool> = HashMap::new();
     loop {
         call.stage(Stage::Search, || hits.detail(question));
@@ -61,7 +61,7 @@ pub async fn search_filtered(
             filtered => filtered?,
         };
         state.metrics.filtered(new.len());
-        unfiltered.search.record(new.len(), cost.passed.unwrap_or_default());
+        unfiltered.search.filter.record(new.len(), cost.passed.unwrap_or_default());
         // More than half of the rows are neither on drives nor in RAM. Single rows of the table cost much more than a
         // scan.
         let is_cold = cost.table_rows() > new.len() / 2;
@@ -93,7 +93,7 @@ pub async fn search_filtered(
     let (by, nprobes) = (SearchBy::Vector, Some(question.nprobes));
     state.metrics.searched(by, SearchVia::Index, kind, nprobes, hits.rows.len());
     state.metrics.compared_fresh(hits.to_score.len());
-    if unfiltered.search.is_list_due() {
+    if unfiltered.search.filter.is_list_due() {
         make_list(state, open, &unfiltered);
     }
     Ok(hits)
@@ -112,21 +112,22 @@ pub async fn filter_found(
     let ask = Ask { during: "filter", rows: rows.len(), context: call.context };
     // Without an I/O node, each row would be read from the table, and a scan reads it faster.
     let is_available = state.tier.routes().is_available();
-    let run = |may_predicate: bool| {
-        let (table, filter, rows) = (Arc::clone(open), filter.to_owned(), rows.clone());
-        let work = async move {
-            let (open, table) = (&table, &table.table);
-            if may_predicate
-                && let Some(predicate) =
-                    table.predicate(&filter, rows.len(), open.packed_row_bytes).await?
-            {
-                return Ok(FilterBy::Predicate(predicate));
-            }
-            Ok(FilterBy::List(table.passes(&filter, &rows).await?))
-        };
-        state.shared.admission.run_in_background(ask, work.boxed())
+    let list = || {
+        let (open, filter, rows) = (Arc::clone(open), filter.to_owned(), rows.clone());
+        async move { Ok(open.table.passes(&filter, &rows).await?) }.boxed()
     };
-    let passes = match run(is_available).await? {
+    let admission = &state.shared.admission;
+    let (table, text, count, listed) = (Arc::clone(open), filter.to_owned(), rows.len(), list());
+    let chosen = async move {
+        if is_available
+            && let Some(predicate) =
+                table.table.predicate(&text, count, table.packed_row_bytes).await?
+        {
+            return Ok(FilterBy::Predicate(predicate));
+        }
+        Ok(FilterBy::List(listed.await?))
+    };
+    let passes = match admission.run_in_background(ask, chosen.boxed()).await? {
         FilterBy::List(passes) => passes,
         FilterBy::Predicate(predicate) => {
             let filter = PredicateFilter::new(open, &predicate)?;
@@ -137,11 +138,9 @@ pub async fn filter_found(
                     call.io_stage(Stage::Filter, rows.len(), cost);
                     passes
                 }
-                Err(error) if error.asked_too_much() => match run(false).await? {
-                    FilterBy::List(passes) => passes,
-                    // Unreachable: a predicate was not asked for.
-                    FilterBy::Predicate(_) => return Err(error),
-                },
+                Err(error) if error.asked_too_much() => {
+                    admission.run_in_background(ask, list()).await?
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -176,21 +175,21 @@ async fn scan(
 /// search does not wait for it. The list takes no permit of the admission queue, because the scan may take minutes,
 /// and would keep searches waiting.
 fn make_list(state: &ShardState, open: &Arc<OpenTable>, unfiltered: &Unfiltered) {
-    let Some(filter) = unfiltered.query.filter.clone() else { return };
-    let search = unfiltered.search.clone();
+    let Some(text) = unfiltered.query.filter.clone() else { return };
+    let filter = Arc::clone(&unfiltered.search.filter);
     let Ok(permit) = Arc::clone(&state.shared.lists).try_acquire_owned() else {
-        search.list_postponed();
+        filter.list_postponed();
         return;
     };
     let open = Arc::clone(open);
     state.shared.catalog.background().spawn(async move {
         let _permit = permit;
-        let problem = match timeout(DEADLINE_MAX, open.table.make_list(&filter).boxed()).await {
+        let problem = match timeout(DEADLINE_MAX, open.table.make_list(&text).boxed()).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => open.named_text(&error.to_string()),
             Err(_) => format!("it took more than {} s", DEADLINE_MAX.as_secs()),
         };
-        search.list_failed();
+        filter.list_failed();
         let table = &open.name;
         warn!(table, "the rows that pass a filter could not be listed: {problem}");
     });

@@ -6,7 +6,7 @@
 //!
 //! Each of these ways is chosen if it is expected to cost less: [`Widening`] decides for a search. A list makes all later
 //! searches with the filter cheaper. So once the candidates of all searches together have cost as much as a scan, the
-//! list is wanted ([`CandidateSearch::is_list_due`]).
+//! list is wanted ([`CheckedFilter::is_list_due`]).
 
 use std::sync::Arc;
 
@@ -38,15 +38,12 @@ const CHECKS_MAX: u64 = 50_000;
 /// A vector search whose caller compares candidates with the filter.
 #[derive(Clone, Debug)]
 pub struct CandidateSearch {
-    /// The filter.
-    pub predicate: Arc<Predicate>,
+    /// The filter, and what searches have learnt about it.
+    pub filter: Arc<CheckedFilter>,
     /// Live rows that the index does not cover, ascending. They are candidates too. Empty if the query is `indexed_only`.
     pub uncovered: Arc<[RowAddr]>,
     /// The number of the index's segments that are searched.
     pub segments: usize,
-    /// The number of rows that would have to be scanned to find those that pass.
-    pub scan_rows: u64,
-    filter: Arc<CheckedFilter>,
     widening: Widening,
 }
 
@@ -65,11 +62,6 @@ impl CandidateSearch {
         (self.widening.depth, Probes { nprobes: self.widening.probed, ef: None })
     }
 
-    /// Records that `checked` more candidates were compared with the filter, of which `passed` passed.
-    pub fn record(&self, checked: usize, passed: usize) {
-        self.filter.record(checked, passed);
-    }
-
     /// Decides how the search continues after `passed` of the `found` nearest candidates have passed, and `checked` rows
     /// were compared with the filter in all.
     pub fn next(&mut self, found: usize, passed: usize, checked: usize) -> Widened {
@@ -79,22 +71,6 @@ impl CandidateSearch {
     /// Returns whether `checked` rows are more than the search may compare with the filter.
     pub fn is_exceeded(&self, checked: usize) -> bool {
         self.widening.is_exceeded(checked as u64)
-    }
-
-    /// Records that the list was not begun, so that the next search may begin it.
-    pub fn list_postponed(&self) {
-        self.filter.list_postponed();
-    }
-
-    /// Records that the list could not be made. A later search has it made, once searches have cost twice as much.
-    pub fn list_failed(&self) {
-        self.filter.list_failed();
-    }
-
-    /// Whether the caller should have the list of rows that pass made ([`Table::make_list`]), because the searches
-    /// together have cost as much. True for one caller only.
-    pub fn is_list_due(&self) -> bool {
-        self.filter.is_list_due()
     }
 }
 
@@ -135,14 +111,7 @@ impl Table {
             index_rows: partitions.rows(),
             checks_max,
         };
-        Ok(Some(CandidateSearch {
-            predicate: Arc::clone(&filter.predicate),
-            uncovered,
-            segments: partitions.segments(),
-            scan_rows: filter.scan_rows,
-            filter,
-            widening,
-        }))
+        Ok(Some(CandidateSearch { filter, uncovered, segments: partitions.segments(), widening }))
     }
 
     /// Makes the list of rows that pass `filter`, for later searches.
@@ -187,10 +156,10 @@ impl Table {
             ByIndexes::Part => return Ok(None),
             ByIndexes::None => self.live_rows_of(self.fragments().iter().map(|info| info.id)),
         };
-        let widths = predicate.columns.iter().map(|name| self.scanned_width(name));
-        let scanned_bytes = widths.sum();
+        let scanned_bytes = predicate.columns.iter().map(|name| self.scanned_width(name)).sum();
         Ok(Some(CheckedFilter::new(predicate, scan_rows, (row_bytes, scanned_bytes))))
     }
+
     /// Returns the approximate number of bytes that a scan reads of a column for each row.
     fn scanned_width(&self, column: &str) -> usize {
         let of = self.schema().field_with_name(column).map(|field| field.data_type());

@@ -15,7 +15,8 @@ const SCANNED_PER_CHECKED_MIN: u64 = 100;
 
 /// A filter in the form in which it is evaluated for single rows, and what is known of the rows that pass.
 #[derive(Debug)]
-pub(crate) struct CheckedFilter {
+pub struct CheckedFilter {
+    /// The filter.
     pub predicate: Arc<Predicate>,
     /// The number of rows that would have to be scanned to find those that pass.
     pub scan_rows: u64,
@@ -34,7 +35,7 @@ pub(crate) struct CheckedFilter {
 impl CheckedFilter {
     /// Creates the record of a filter that no search has used yet. To compare a candidate with it, the first of
     /// `bytes` is read, and to scan a row, the second.
-    pub fn new(predicate: Predicate, scan_rows: u64, bytes: (usize, usize)) -> Self {
+    pub(super) fn new(predicate: Predicate, scan_rows: u64, bytes: (usize, usize)) -> Self {
         let (checked, passed, is_listed) = Default::default();
         let (predicate, checks_per_scan) =
             (Arc::new(predicate), scan_rows / scanned_per_checked(bytes));
@@ -43,7 +44,7 @@ impl CheckedFilter {
     }
 
     /// The number of candidates that cost as much as a scan.
-    pub fn checks_per_scan(&self) -> u64 {
+    pub(super) fn checks_per_scan(&self) -> u64 {
         self.checks_per_scan
     }
 
@@ -54,11 +55,12 @@ impl CheckedFilter {
     }
 
     /// Estimates the share of candidates that pass.
-    pub fn share(&self) -> f64 {
+    pub(super) fn share(&self) -> f64 {
         share(self.passed.load(Relaxed), self.checked.load(Relaxed))
     }
 
-    /// Whether the searches have cost as much as a scan, and no other caller was told so.
+    /// Returns whether the searches have cost as much as a scan, so that the list of rows that pass should be made
+    /// ([`Table::make_list`](crate::Table::make_list)). Returns true to one caller only.
     pub fn is_list_due(&self) -> bool {
         let is_spent = self.checked.load(Relaxed) >= self.list_due.load(Relaxed);
         is_spent && !self.is_listed.swap(true, Relaxed)
@@ -78,7 +80,7 @@ impl CheckedFilter {
     }
 
     /// Returns the memory that the filter takes, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let values = |step: &Step| match step {
             Step::In { values, .. } => values.iter().map(|it| size_of_val(it) + it.len()).sum(),
             Step::Less { value, .. } | Step::Greater { value, .. } => value.len(),

@@ -43,6 +43,7 @@ mod widening;
 pub use allow_list::Allowed;
 pub(crate) use allow_lists::AllowLists;
 pub use candidates::{CandidateSearch, Candidates};
+pub use checked_filter::CheckedFilter;
 pub(crate) use direct::DirectIndexes;
 pub use expressions::Expression;
 pub use filter::{FilterHits, OrderBy};

@@ -22,7 +22,7 @@ pub(crate) struct Widening {
     pub checks_max: u64,
 }
 
-/// What follows after candidates were compared with the filter.
+/// The next step of a search whose candidates were compared with the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Widened {
     /// The wanted number of rows pass, or all rows of the index were compared.
@@ -56,8 +56,7 @@ impl Widening {
             return Widened::Costly;
         }
         // The partitions may hold more rows than was estimated.
-        let depth = depth.min(found.saturating_add(left));
-        self.depth = depth;
+        self.depth = depth.min(found.saturating_add(left));
         Widened::Further
     }
 

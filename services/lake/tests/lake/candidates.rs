@@ -79,7 +79,7 @@ async fn run(
         assert!(partitions >= query.nprobes.unwrap(), "{partitions}");
         let new: Vec<_> = hits.iter().filter(|hit| !checked.contains_key(&hit.addr)).collect();
         let passes = |addr: &RowAddr| pass.binary_search(addr).is_ok();
-        search.record(new.len(), new.iter().filter(|hit| passes(&hit.addr)).count());
+        search.filter.record(new.len(), new.iter().filter(|hit| passes(&hit.addr)).count());
         checked.extend(new.iter().map(|hit| (hit.addr, passes(&hit.addr))));
         let passing: Vec<_> = hits.iter().copied().filter(|hit| passes(&hit.addr)).collect();
         match search.next(hits.len(), passing.len(), checked.len()) {
@@ -114,7 +114,7 @@ async fn compare(kind: TableKind, index: VectorIndexKind, metric: Metric) {
         let pass = table.scan_filter(filter, ROWS).await.unwrap();
         let query = query(seed, k, nprobes, filter);
         let search = route(&table, &query).await.unwrap_or_else(|| panic!("{context}: listed"));
-        assert_eq!(search.scan_rows, 27_040, "{context}");
+        assert_eq!(search.filter.scan_rows, 27_040, "{context}");
         assert_eq!(search.uncovered.len(), 40, "{context}");
         let (rounds, found) = run(&table, &query, search, &pass).await;
         rounds_max = rounds.max(rounds_max);
@@ -165,24 +165,24 @@ async fn a_list_is_made_where_it_is_cheaper() {
     // These have no predicate.
     assert!(open(10, "id % 2 = 0").await.is_none());
     assert!(open(10, "name LIKE '%7'").await.is_none());
-    // Of this one, nearly no row passes: after the first search, that is known.
+    // Hardly any row passes this filter, which is known after the first search.
     let search = open(10, "id = 9").await.unwrap();
-    search.record(200, 0);
+    search.filter.record(200, 0);
     assert!(open(10, "id = 9").await.is_none());
     // Searches share the cost of a list: it is due once they have cost as much.
     let first = open(10, "id > 7").await.unwrap();
-    first.record(100, 60);
+    first.filter.record(100, 60);
     let second = open(10, "id > 7").await.unwrap();
-    assert!(!second.is_list_due());
-    second.record(200, 120);
-    assert!(second.is_list_due());
-    assert!(!first.is_list_due(), "one search has it made");
-    second.list_postponed();
-    assert!(first.is_list_due());
-    first.list_failed();
-    assert!(!second.is_list_due(), "a list that failed is not made again at once");
-    second.record(300, 180);
-    assert!(second.is_list_due());
+    assert!(!second.filter.is_list_due());
+    second.filter.record(200, 120);
+    assert!(second.filter.is_list_due());
+    assert!(!first.filter.is_list_due(), "one search has it made");
+    second.filter.list_postponed();
+    assert!(first.filter.is_list_due());
+    first.filter.list_failed();
+    assert!(!second.filter.is_list_due(), "a list that failed is not made again at once");
+    second.filter.record(300, 180);
+    assert!(second.filter.is_list_due());
     assert!(open(10, "id > 7").await.is_some(), "until it is made, candidates are compared");
     table.make_list("id > 7").await.unwrap();
     assert!(open(10, "id > 7").await.is_none());

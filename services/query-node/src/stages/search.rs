@@ -74,7 +74,7 @@ pub struct Hits {
     pub exhaustive: bool,
     /// The way in which the rows were found.
     pub path: Path,
-    /// How the search continues, if it is not known which of the rows pass the filter.
+    /// The search that found the rows, if it is not known which of them pass its filter.
     pub unfiltered: Option<Box<Unfiltered>>,
 }
 
@@ -339,7 +339,7 @@ async fn candidates(
     search: &CandidateSearch,
 ) -> Result<(Vec<DistanceHit>, Path)> {
     let Candidates { hits, partitions } = open.table.candidates(query, search).await?;
-    let (segments, scan_rows) = (search.segments, search.scan_rows);
+    let (segments, scan_rows) = (search.segments, search.filter.scan_rows);
     Ok((hits, Path::Candidates { partitions, segments, scan_rows }))
 }
 
