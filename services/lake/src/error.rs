@@ -408,7 +408,7 @@ pub enum LakeError {
     KeyNotRecorded {
         /// The table.
         uri: String,
-        /// What the version has, with a verb, such as "the rows are".
+        /// The subject and the verb of the message: "the rows are" or "the index is".
         committed: &'static str,
         /// The version that was committed.
         version: u64,

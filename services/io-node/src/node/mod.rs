@@ -79,7 +79,7 @@ impl Drop for RunningTasks {
     fn drop(&mut self) {
         // The cores must not drain: work under way may wait for the background threads, which end now.
         self.send_to_cores(|| Message::End);
-        // All lanes are told before the first is waited for, so that they share one deadline.
+        // Every lane is told to end before the wait for the first one begins, so one time limit holds for all.
         self.fills.iter_mut().for_each(FillLane::end);
         self.fills.clear();
         // The owner may drop the node within another runtime, where blocking on a runtime is not allowed.

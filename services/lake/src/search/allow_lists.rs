@@ -23,8 +23,8 @@ const ENTRY_BYTES: usize = 256;
 /// The number of an open table (`Table::open_id`), and a filter's text.
 type Key = (u64, Arc<str>);
 
-/// What is known of a filter. Each cell is empty until a search has needed its value, and concurrent searches make the
-/// value once.
+/// The list of a filter, and the filter's form for single rows. The first search that needs one of them makes it, and
+/// concurrent searches wait for it.
 #[derive(Default)]
 struct Known {
     list: OnceCell<Arc<AllowList>>,
@@ -84,7 +84,7 @@ impl AllowLists {
         match slot.list.get_or_try_init(make).await.cloned() {
             Ok(list) => {
                 let is_kept = list.bytes() as u64 <= self.bytes_max;
-                // What is known of the filter is kept, so that the list is not made ahead of use again.
+                // The filter's counts of candidates stay, so that searches do not have the list made in the background again.
                 let checked = slot.checked.clone();
                 let without_list = || Arc::new(Known { list: OnceCell::new(), checked });
                 self.replace(&key, &slot, if is_kept { Arc::clone(&slot) } else { without_list() });

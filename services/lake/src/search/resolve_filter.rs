@@ -40,7 +40,7 @@ const SCANNED_ROWS_MAX: u64 = 50_000;
 /// `table.rs` has the same value for the same reason.
 const FRAGMENTS_LOADING_MAX: usize = 16;
 
-/// How much of a filter scalar indexes answer.
+/// The part of a filter that scalar indexes answer.
 pub(super) enum ByIndexes {
     /// All of it.
     Whole(IndexPlan),

@@ -1,4 +1,4 @@
-//! What a vector search asks for.
+//! The request of a vector search.
 
 use super::filter::may_read_clock;
 use super::plan_reason::PlanReason;

@@ -28,7 +28,7 @@ impl RowFilter {
     }
 }
 
-/// What a list of numbers becomes.
+/// Makes a filter of the numbers in its list.
 type Form = fn(Vec<u64>) -> RowFilter;
 
 /// Returns the form of a filter that names rows, and the numbers in its list. If the list has at most `most` numbers,

@@ -61,7 +61,7 @@ async fn filter_at_once(
         cost.account(routes, &slice, source);
         passing.iter().for_each(|&at| passes[slice.places[at as usize] as usize] = true);
     }
-    // The same nodes answer again.
+    // Each part asks the same nodes, which count once.
     cost.nodes = cost.nodes.max(nodes_before);
     Ok(passes)
 }

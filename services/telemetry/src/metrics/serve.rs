@@ -41,7 +41,7 @@ struct BoundEndpoint {
     paths: Paths,
 }
 
-/// What the export over OTLP needs.
+/// The receiver of the export over OTLP, and how often it is sent to.
 struct Push {
     client: MetricsServiceClient<InterceptedService<Channel, Headers>>,
     endpoint: String,
