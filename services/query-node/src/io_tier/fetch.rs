@@ -6,13 +6,10 @@ use address::RowAddr;
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::Schema;
 use futures::FutureExt;
-use futures::future::try_join_all;
 
-use super::cost::{Cost, SliceSource};
+use super::cost::Cost;
 use super::join::{SliceRows, join};
-use super::plan::all_to_one;
-use super::slice_fetch::{SliceAnswer, SliceFetch};
-use super::slices::slices;
+use super::slice_fetch::StageFetch;
 use crate::error::Result;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
@@ -54,23 +51,12 @@ pub async fn fetch_rows(
         return Ok(Fetched { rows, missing: vec![], cost });
     }
     let routes = &state.tier.routes();
-    let began = std::time::Instant::now();
-    let slices = match columns.as_slice() {
-        // Without columns it only matters which rows exist, and the table knows that.
-        [] => all_to_one(addrs, None),
-        _ => slices(state, routes, open, addrs, context),
-    };
-    cost.planned(state, began, slices.len());
-    let fetches = slices.into_iter().map(|slice| {
-        let (rerank, source) = (None, SliceSource::default());
-        SliceFetch { state, routes, open, columns, slice, rerank, context, source }.rows().boxed()
-    });
-    let mut fetched = Vec::new();
-    for answer in try_join_all(fetches).await? {
-        cost.account(routes, &answer.slice, answer.source);
-        let SliceAnswer { slice, rows, missing, .. } = answer;
-        fetched.push(SliceRows { places: slice.places, rows, missing });
-    }
+    let stage = StageFetch { state, routes, open, columns, rerank: None, context };
+    let fetched = stage.each(addrs, &mut cost, |slice| slice.rows().boxed()).await?;
+    let fetched: Vec<_> = fetched
+        .into_iter()
+        .map(|(slice, (rows, missing))| SliceRows { places: slice.places, rows, missing })
+        .collect();
     let (rows, missing) = join(&fetched, addrs.len(), wire_schema)?;
     Ok(Fetched { rows, missing, cost })
 }

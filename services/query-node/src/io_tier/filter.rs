@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use address::RowAddr;
 use futures::FutureExt;
-use futures::future::try_join_all;
 
-use super::cost::{Cost, SliceSource};
+use super::cost::Cost;
 use super::predicate_filter::PredicateFilter;
-use super::slice_fetch::SliceFetch;
-use super::slices::slices;
+use super::slice_fetch::StageFetch;
 use crate::error::Result;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
@@ -47,18 +45,10 @@ async fn filter_at_once(
 ) -> Result<Vec<bool>> {
     let mut passes = vec![false; addrs.len()];
     let routes = &state.tier.routes();
-    let began = std::time::Instant::now();
-    let slices = slices(state, routes, open, addrs, context);
-    cost.planned(state, began, slices.len());
-    let filtered = slices.into_iter().map(|slice| {
-        let (columns, source) = (filter.columns.as_slice(), SliceSource::default());
-        let rerank = None;
-        let fetch = SliceFetch { state, routes, open, columns, slice, rerank, context, source };
-        fetch.passing(filter).boxed()
-    });
+    let columns = filter.columns.as_slice();
+    let stage = StageFetch { state, routes, open, columns, rerank: None, context };
     let nodes_before = std::mem::take(&mut cost.nodes);
-    for (slice, source, passing) in try_join_all(filtered).await? {
-        cost.account(routes, &slice, source);
+    for (slice, passing) in stage.each(addrs, cost, |slice| slice.passing(filter).boxed()).await? {
         passing.iter().for_each(|&at| passes[slice.places[at as usize] as usize] = true);
     }
     // Each part asks the same nodes, which count once.

@@ -6,11 +6,9 @@ use address::RowAddr;
 use client::fetch::{Metric, Rerank};
 use distance::Query;
 use futures::FutureExt;
-use futures::future::try_join_all;
 
-use super::cost::{Cost, SliceSource};
-use super::slice_fetch::SliceFetch;
-use super::slices::slices;
+use super::cost::Cost;
+use super::slice_fetch::StageFetch;
 use crate::error::Result;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
@@ -43,19 +41,9 @@ pub async fn score_rows(
     let rerank = in_place.then(|| Rerank::new(query, metric, k as u32));
     let query = &Query::new(query.to_vec(), metric);
     let routes = &state.tier.routes();
-    let (mut cost, mut all) = (Cost::default(), Vec::new());
-    let began = std::time::Instant::now();
-    let slices = slices(state, routes, open, addrs, context);
-    cost.planned(state, began, slices.len());
-    let scores = slices.into_iter().map(|slice| {
-        let (rerank, columns) = (rerank.as_ref(), columns.as_slice());
-        let source = SliceSource::default();
-        let fetch = SliceFetch { state, routes, open, columns, slice, rerank, context, source };
-        fetch.distances(query).boxed()
-    });
-    for (slice, source, scored) in try_join_all(scores).await? {
-        cost.account(routes, &slice, source);
-        all.extend(scored);
-    }
-    Ok((all, cost))
+    let (columns, rerank) = (columns.as_slice(), rerank.as_ref());
+    let stage = StageFetch { state, routes, open, columns, rerank, context };
+    let mut cost = Cost::default();
+    let scored = stage.each(addrs, &mut cost, |slice| slice.distances(query).boxed()).await?;
+    Ok((scored.into_iter().flat_map(|(_, scored)| scored).collect(), cost))
 }

@@ -1,4 +1,4 @@
-//! Fetches one slice: from its I/O node, or from the table.
+//! Fetches the slices of a stage, each from its I/O node, or from the table.
 //!
 //! If the I/O node cannot answer, or should not be asked now (`slices.rs` decides that), the table answers within the
 //! same deadline, which is slow but correct. The exceptions are in `faults.rs`. For example, if the I/O node is
@@ -11,18 +11,20 @@ use arrow_array::RecordBatch;
 use client::fetch::{Outcome, Predicate, Reply, Rerank, TableVersion};
 use distance::Query;
 use futures::FutureExt;
+use futures::future::{BoxFuture, try_join_all};
 use telemetry::child_of;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 use wire::{Fault, ParentSpan, Reason};
 
-use super::cost::SliceSource;
+use super::cost::{Cost, SliceSource};
 use super::faults::table_may_answer;
 use super::node::Node;
-use super::plan::NodeSlice;
+use super::plan::{NodeSlice, all_to_one};
 use super::predicate_filter::PredicateFilter;
 use super::routes::Routes;
 use super::score::score_here;
+use super::slices::slices;
 use super::table_rows::table_rows;
 use crate::admission::Ask;
 use crate::error::Result;
@@ -32,58 +34,87 @@ use crate::state::ShardState;
 use crate::tables::OpenTable;
 use crate::trace::{NodeCall, TableRead};
 
-/// One slice with its rows and their source.
-pub struct SliceAnswer {
+/// The answer for one slice, and its source.
+pub struct SliceAnswer<T> {
     pub slice: NodeSlice,
     pub source: SliceSource,
-    pub rows: RecordBatch,
-    pub missing: Vec<u32>,
+    pub answer: T,
 }
 
-/// The fetch of one slice, from its I/O node or from the table.
-pub struct SliceFetch<'a> {
+/// The fetches of one stage of a request: one for each slice of its rows.
+#[derive(Clone, Copy)]
+pub struct StageFetch<'a> {
     pub state: &'a ShardState,
     /// The routes of the whole stage, even if the list of I/O nodes changes in the meantime.
     pub routes: &'a Routes,
     pub open: &'a Arc<OpenTable>,
     pub columns: &'a [String],
-    pub slice: NodeSlice,
     pub rerank: Option<&'a Rerank>,
     pub context: RequestContext,
-    pub source: SliceSource,
+}
+
+impl<'a> StageFetch<'a> {
+    /// Has `ask` fetch each slice of the rows at `addrs`, concurrently, and adds the cost to `cost`.
+    pub async fn each<T>(
+        self,
+        addrs: &[RowAddr],
+        cost: &mut Cost,
+        ask: impl Fn(SliceFetch<'a>) -> BoxFuture<'a, Result<SliceAnswer<T>>>,
+    ) -> Result<Vec<(NodeSlice, T)>> {
+        let Self { state, routes, open, context, .. } = self;
+        let began = std::time::Instant::now();
+        let slices = match self.columns {
+            // Without columns it only matters which rows exist, and the table knows that.
+            [] => all_to_one(addrs, None),
+            _ => slices(state, routes, open, addrs, context),
+        };
+        cost.planned(state, began, slices.len());
+        let source = SliceSource::default;
+        let asked = slices
+            .into_iter()
+            .map(|slice| ask(SliceFetch { stage: self, slice, source: source() }));
+        let answers = try_join_all(asked).await?.into_iter();
+        Ok(answers
+            .map(|SliceAnswer { slice, source, answer }| {
+                cost.account(routes, &slice, source);
+                (slice, answer)
+            })
+            .collect())
+    }
+}
+
+/// The fetch of one slice, from its I/O node or from the table.
+pub struct SliceFetch<'a> {
+    stage: StageFetch<'a>,
+    slice: NodeSlice,
+    source: SliceSource,
 }
 
 impl SliceFetch<'_> {
-    /// Fetches the slice's rows.
-    pub async fn rows(mut self) -> Result<SliceAnswer> {
-        let (rows, missing) = match self.ask_node(None).await? {
+    /// Fetches the slice's rows. Returns those that exist, and the positions of the others in the slice.
+    pub async fn rows(mut self) -> Result<SliceAnswer<(RecordBatch, Vec<u32>)>> {
+        let rows = match self.ask_node(None).await? {
             Some(reply) => rows_and_missing(reply)?,
             None => self.read_table(self.slice.addrs.clone()).await?,
         };
-        Ok(SliceAnswer { slice: self.slice, source: self.source, rows, missing })
+        Ok(self.answered(rows))
     }
 
     /// Returns distances: of the `k` nearest rows if the I/O node scores them, else of all rows.
-    pub async fn distances(
-        mut self,
-        query: &Query,
-    ) -> Result<(NodeSlice, SliceSource, Vec<(RowAddr, f32)>)> {
+    pub async fn distances(mut self, query: &Query) -> Result<SliceAnswer<Vec<(RowAddr, f32)>>> {
         let (rows, missing) = match self.ask_node(None).await? {
-            Some(reply) if self.rerank.is_some() => {
-                return Ok((self.slice, self.source, reply.into_neighbors()?));
+            Some(reply) if self.stage.rerank.is_some() => {
+                return Ok(self.answered(reply.into_neighbors()?));
             }
             Some(reply) => rows_and_missing(reply)?,
             None => self.read_table(self.slice.addrs.clone()).await?,
         };
         let scored = score_here(&self.slice.addrs, &missing, &rows, query)?;
-        Ok((self.slice, self.source, scored))
+        Ok(self.answered(scored))
     }
 
     /// Returns the positions, among the slice's rows, of those that pass `filter`.
-    pub async fn passing(
-        mut self,
-        filter: &PredicateFilter,
-    ) -> Result<(NodeSlice, SliceSource, Vec<u32>)> {
+    pub async fn passing(mut self, filter: &PredicateFilter) -> Result<SliceAnswer<Vec<u32>>> {
         let passing = match self.ask_node(Some(&filter.wire)).await? {
             Some(Reply { outcome: Outcome::Passing(passing), .. }) => passing,
             // A node that does not know predicates answers with the rows.
@@ -94,7 +125,11 @@ impl SliceFetch<'_> {
             }
             None => self.passing_of_table(filter).await?,
         };
-        Ok((self.slice, self.source, passing))
+        Ok(self.answered(passing))
+    }
+
+    fn answered<T>(self, answer: T) -> SliceAnswer<T> {
+        SliceAnswer { slice: self.slice, source: self.source, answer }
     }
 
     /// Evaluates `filter` for rows of the table. Reads few rows at a time, so that they take little memory.
@@ -107,7 +142,7 @@ impl SliceFetch<'_> {
             let count = addrs.len();
             let mut held = self.hold_rows(filter.bytes_of(count))?;
             let (rows, missing) = self.read_table(addrs).await?;
-            held.hold(rows.get_array_memory_size(), self.context.flow())?;
+            held.hold(rows.get_array_memory_size(), self.stage.context.flow())?;
             let of_part = filter.passing(count, &missing, &rows)?;
             passing.extend(of_part.into_iter().map(|at| at + from as u32));
         }
@@ -116,24 +151,28 @@ impl SliceFetch<'_> {
 
     /// Holds memory for rows of `bytes` bytes.
     fn hold_rows(&self, bytes: usize) -> Result<HeldRows> {
-        let mut held = HeldRows::new(&self.state.row_memory);
-        held.hold(bytes, self.context.flow())?;
+        let mut held = HeldRows::new(&self.stage.state.row_memory);
+        held.hold(bytes, self.stage.context.flow())?;
         Ok(held)
     }
 
     /// Returns the I/O node's reply, or `None` if the table should answer instead.
     async fn ask_node(&mut self, predicate: Option<&Predicate>) -> Result<Option<Reply>> {
-        self.context.check("fetch")?;
+        self.stage.context.check("fetch")?;
         let Some(owner) = self.slice.owner else { return Ok(None) };
-        let node = &self.routes.nodes()[owner];
+        let node = &self.stage.routes.nodes()[owner];
         let endpoint = node.client.endpoint();
         let began = Instant::now();
-        let is_traced = self.state.shared.tracer.is_on();
+        let is_traced = self.stage.state.shared.tracer.is_on();
         // The call gets its own span only if spans are exported.
-        let span = self.context.span.map(|span| if is_traced { child_of(span) } else { span });
+        let span =
+            self.stage.context.span.map(|span| if is_traced { child_of(span) } else { span });
         let answer = self.ask(node, predicate, span).await;
         let took = began.elapsed();
-        self.state.metrics.fetched(answer.as_ref().ok().map(|_| self.slice.addrs.len()), took);
+        self.stage
+            .state
+            .metrics
+            .fetched(answer.as_ref().ok().map(|_| self.slice.addrs.len()), took);
         if let Some(span) = span.filter(|_| is_traced) {
             let answer = match &answer {
                 Ok(reply) => Ok(reply.trips.clone()),
@@ -154,8 +193,8 @@ impl SliceFetch<'_> {
                 if !table_may_answer(fault.reason) {
                     return Err(fault.into());
                 }
-                self.context.check("fetch")?;
-                let trace = self.context.trace_id();
+                self.stage.context.check("fetch")?;
+                let trace = self.stage.context.trace_id();
                 match fault.reason {
                     // The client has already logged the loss of the node.
                     Reason::NodeUnavailable => {
@@ -163,7 +202,7 @@ impl SliceFetch<'_> {
                     }
                     _ => warn!(node = %endpoint, trace_id = trace, "the table answers: {fault}"),
                 }
-                self.state.shared.count_fallback(self.slice.addrs.len());
+                self.stage.state.shared.count_fallback(self.slice.addrs.len());
                 Ok(None)
             }
         }
@@ -178,27 +217,28 @@ impl SliceFetch<'_> {
         span: Option<ParentSpan>,
     ) -> std::result::Result<Reply, Fault> {
         let client = &node.client;
-        let (table, context) = (&self.open.table, self.context.for_io_nodes(span));
-        let (uri, version, identity) = (table.uri(), table.version(), self.open.identity.as_str());
-        let table = TableVersion { uri, branch: self.open.branch(), version, identity };
-        let projection = client.open(table, self.columns, context.deadline).await?;
+        let (table, context) = (&self.stage.open.table, self.stage.context.for_io_nodes(span));
+        let (uri, version, identity) =
+            (table.uri(), table.version(), self.stage.open.identity.as_str());
+        let table = TableVersion { uri, branch: self.stage.open.branch(), version, identity };
+        let projection = client.open(table, self.stage.columns, context.deadline).await?;
         if let Some(predicate) = predicate {
             return client.check(&projection, &self.slice.addrs, predicate, context).await;
         }
-        let rerank = self.rerank.cloned();
+        let rerank = self.stage.rerank.cloned();
         client.fetch(&projection, self.slice.addrs.clone(), rerank, context).await
     }
 
     /// Reads the rows at `addrs`, which are all of the slice or a part, from the table.
     async fn read_table(&mut self, addrs: Vec<RowAddr>) -> Result<(RecordBatch, Vec<u32>)> {
         let began = std::time::Instant::now();
-        let (open, count) = (Arc::clone(self.open), addrs.len());
-        let columns = self.columns.to_vec();
+        let (open, count) = (Arc::clone(self.stage.open), addrs.len());
+        let columns = self.stage.columns.to_vec();
         let read = async move { table_rows(&open, &addrs, &columns).await }.boxed();
-        let admission = &self.state.shared.admission;
-        let ask = Ask { during: "fetch", rows: count, context: self.context };
+        let admission = &self.stage.state.shared.admission;
+        let ask = Ask { during: "fetch", rows: count, context: self.stage.context };
         let rows = admission.run_in_background(ask, read).await?;
-        if self.state.shared.tracer.is_on() {
+        if self.stage.state.shared.tracer.is_on() {
             let ended = std::time::Instant::now();
             let before = self.source.table.take();
             let (rows, began) = before.map_or((0, began), |read| (read.rows, read.began));
