@@ -15,16 +15,10 @@ def judge(results: dict) -> list[dict]:
         goals += _instruction_goals(results["instructions"]["instructions_per_query"])
     if "keys" in results:
         goals.append(_key_goal(results["keys"]))
-    if "lookups" in results:
-        goals += [_goal(*goal) for goal in lookups.goals(results["lookups"])]
-    if "limits" in results:
-        goals += [_goal(*goal) for goal in limits.goals(results["limits"])]
-    if "clients" in results:
-        goals += [_goal(*goal) for goal in clients.goals(results["clients"])]
-    if "store" in results:
-        goals += [_goal(*goal) for goal in store.goals(results["store"])]
-    if "searches" in results:
-        goals += [_goal(*goal) for goal in searches.goals(results["searches"])]
+    pieces = {"lookups": lookups, "limits": limits, "clients": clients, "store": store, "searches": searches}
+    for name, piece in pieces.items():
+        if name in results:
+            goals += [_goal(*goal) for goal in piece.goals(results[name])]
     if "cache" in results:
         goals += _cache_goals(results["cache"])
     if "telemetry" in results:

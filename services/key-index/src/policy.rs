@@ -11,6 +11,7 @@ use std::collections::HashSet;
 
 use crate::files::DataFile;
 use crate::geometry::Geometry;
+use crate::run::Run;
 
 /// The maximum number of runs that a look-up probes. Each run costs a look-up one more cache line, or one more read if
 /// it is paged. With fewer runs, rows would be merged more often.
@@ -33,6 +34,16 @@ pub struct RunFacts {
     pub dead_rows: u64,
     /// The number of bits of each hash that the run keeps.
     pub hash_bits: u32,
+}
+
+impl RunFacts {
+    /// Returns the facts about `run`, if versions in use have the files of `live`.
+    pub fn of(run: &Run, live: &HashSet<DataFile>) -> Self {
+        let rows = |file: &DataFile| u64::from(file.rows);
+        let all: u64 = run.files().iter().map(rows).sum();
+        let live_rows = run.files().iter().filter(|file| live.contains(*file)).map(rows).sum();
+        Self { live_rows, dead_rows: all - live_rows, hash_bits: run.hash_bits() }
+    }
 }
 
 /// A merge to do.

@@ -170,11 +170,14 @@ impl<P: Fn(IndexProgress)> RunWriter<'_, P> {
     fn choose(&mut self) {
         let mut rows_by_seed: HashMap<u64, u64> = HashMap::new();
         for HeldRun { run, .. } in &self.held {
-            *rows_by_seed.entry(run.seed()).or_default() += self.facts(run).live_rows;
+            *rows_by_seed.entry(run.seed()).or_default() +=
+                RunFacts::of(run, &self.wanted).live_rows;
         }
         let seed = rows_by_seed.into_iter().max_by_key(|&(seed, rows)| (rows, seed));
         let mut held = std::mem::take(&mut self.held);
-        held.sort_by_cached_key(|it| (Reverse(self.facts(&it.run).live_rows), it.run.rows()));
+        held.sort_by_cached_key(|it| {
+            (Reverse(RunFacts::of(&it.run, &self.wanted).live_rows), it.run.rows())
+        });
         let mut missing: HashSet<&DataFile> = self.wanted.iter().collect();
         for it in held {
             let is_of_seed = Some(it.run.seed()) == seed.map(|(seed, _)| seed);
@@ -183,14 +186,6 @@ impl<P: Fn(IndexProgress)> RunWriter<'_, P> {
                 false => self.unused.extend(it.into_unused()),
             }
         }
-    }
-
-    fn facts(&self, run: &Run) -> RunFacts {
-        let rows = |file: &DataFile| u64::from(file.rows);
-        let live = run.files().iter().filter(|file| self.wanted.contains(file));
-        let live_rows = live.map(rows).sum();
-        let all: u64 = run.files().iter().map(rows).sum();
-        RunFacts { live_rows, dead_rows: all - live_rows, hash_bits: run.hash_bits() }
     }
 
     /// Builds the runs of the wanted files that have none.
@@ -227,7 +222,8 @@ impl<P: Fn(IndexProgress)> RunWriter<'_, P> {
     /// Merges runs until they are few enough, and have few rows that the version lacks.
     async fn merge(&mut self) -> Result<()> {
         loop {
-            let facts: Vec<RunFacts> = self.held.iter().map(|it| self.facts(&it.run)).collect();
+            let facts: Vec<RunFacts> =
+                self.held.iter().map(|it| RunFacts::of(&it.run, &self.wanted)).collect();
             let Some(merge) = next_merge(&facts) else { return Ok(()) };
             let parts: Vec<Arc<Run>> =
                 merge.runs.iter().map(|&at| Arc::clone(&self.held[at].run)).collect();

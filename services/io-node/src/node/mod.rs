@@ -80,7 +80,9 @@ impl Drop for RunningTasks {
         // The cores must not drain: work under way may wait for the background threads, which end now.
         self.send_to_cores(|| Message::End);
         // Every lane is told to end before the wait for the first one begins, so one time limit holds for all.
-        self.fills.iter_mut().for_each(FillLane::end);
+        for lane in &mut self.fills {
+            lane.end();
+        }
         self.fills.clear();
         // The owner may drop the node within another runtime, where blocking on a runtime is not allowed.
         if let Some(background) = self.background.take() {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -85,7 +86,9 @@ class _Target:
         return self._client.warm(target, column_list(columns), row_ranges(rows), index_names(indexes), bytes_per_s)
 
     def _with_timeout(self, timeout: float | None) -> _Target:
-        return _Target(self._client, self.name, self.version, self.branch, self.background, timeout)
+        target = copy.copy(self)
+        target.timeout = timeout
+        return target
 
 
 class Table(_Target):

@@ -60,7 +60,8 @@ impl KeyIndex {
             }
         }
         loop {
-            let facts: Vec<RunFacts> = self.runs.iter().map(|run| facts(run, &live)).collect();
+            let facts: Vec<RunFacts> =
+                self.runs.iter().map(|run| RunFacts::of(run, &live)).collect();
             let Some(merge) = next_merge(&facts) else { break };
             assert!(!merge.needs_keys, "a small run keeps enough bits of the hashes");
             let merged: Vec<&Run> = merge.runs.iter().map(|&at| &*self.runs[at]).collect();
@@ -97,12 +98,4 @@ fn files(version: &Version) -> impl Iterator<Item = DataFile> {
         fragment: info.id,
         rows: info.physical_rows,
     })
-}
-
-fn facts(run: &Run, live: &HashSet<DataFile>) -> RunFacts {
-    let rows = |is_live: bool| {
-        let files = run.files().iter().filter(|file| live.contains(*file) == is_live);
-        files.map(|file| u64::from(file.rows)).sum()
-    };
-    RunFacts { live_rows: rows(true), dead_rows: rows(false), hash_bits: run.hash_bits() }
 }

@@ -118,6 +118,11 @@ impl Writer {
     fn append(&mut self, keys: impl Iterator<Item = Option<u32>>) {
         let keys: Vec<_> = keys.collect();
         let rows = self.rows(&keys);
+        self.add(keys, rows);
+    }
+
+    /// Adds a fragment.
+    fn add(&mut self, keys: Vec<Option<u32>>, rows: RecordBatch) {
         let (id, forms) = (self.next_id, vec![0; 2]);
         self.next_id += 1;
         self.parts.push(Part { id, keys, rows, forms, deleted: BTreeSet::new() });
@@ -161,9 +166,7 @@ impl Writer {
         let batches: Vec<RecordBatch> = compacted.iter().map(Part::live_rows).collect();
         let rows = arrow_select::concat::concat_batches(&batches[0].schema(), &batches).unwrap();
         let keys = compacted.iter().flat_map(|part| part.live().map(|row| part.keys[row as usize]));
-        let (id, forms) = (self.next_id, vec![0; 2]);
-        self.next_id += 1;
-        self.parts.push(Part { id, keys: keys.collect(), rows, forms, deleted: BTreeSet::new() });
+        self.add(keys.collect(), rows);
     }
 
     /// Writes the key column of a fragment again, with other keys.

@@ -56,8 +56,8 @@ pub fn run(args: &LimitsArgs, out: &mut Output) -> Result<()> {
     let memory = row_memory(args, process::memory_bytes())?;
     let time = Duration::from_secs_f64(args.seconds);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let copies = on_threads(threads, time, || copies(&memory));
-    let distances = on_threads(threads, time, || distances(&memory));
+    let copies = on_threads(threads, time, || copies(&memory))?;
+    let distances = on_threads(threads, time, || distances(&memory))?;
     let stream = measured(|| bare_stream(&memory, threads, time))?;
     if out.json() {
         return out.document(&json!({
@@ -126,7 +126,7 @@ fn on_threads<W: FnMut(&mut StdRng)>(
     threads: usize,
     time: Duration,
     work: impl Fn() -> W + Sync,
-) -> Limit {
+) -> Result<Limit> {
     let on_thread = |thread: usize| {
         let (mut work, mut random) = (work(), random(1, thread as u64));
         let began = Instant::now();
@@ -138,22 +138,17 @@ fn on_threads<W: FnMut(&mut StdRng)>(
         rows
     };
     let on_thread = &on_thread;
-    let all = measured(|| {
-        let rows = std::thread::scope(|scope| {
+    measured(|| {
+        Ok(std::thread::scope(|scope| {
             let threads: Vec<_> =
                 (0..threads).map(|thread| scope.spawn(move || on_thread(thread))).collect();
             threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
-        });
-        Ok::<_, std::convert::Infallible>(rows)
-    });
-    let Ok(limit) = all;
-    limit
+        }))
+    })
 }
 
 /// Measures `work`, which returns its number of rows.
-fn measured<E>(
-    work: impl FnOnce() -> std::result::Result<u64, E>,
-) -> std::result::Result<Limit, E> {
+fn measured(work: impl FnOnce() -> Result<u64>) -> Result<Limit> {
     let (began, before) = (Instant::now(), Usage::now());
     let rows = work()?.max(1) as f64;
     let cpu_us = Usage::now().cpu_us - before.cpu_us;

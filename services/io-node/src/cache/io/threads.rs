@@ -131,12 +131,13 @@ impl FillLane {
         Ok(Self { handle, ended, insisting, wait_until: None, idle })
     }
 
-    /// Tells the threads to end, without waiting for them. The first call starts the time for which the drop waits.
-    pub fn end(&mut self) {
-        self.wait_until.get_or_insert_with(|| Instant::now() + END_MAX);
+    /// Tells the threads to end, without waiting for them. Returns the time until which the drop waits, as the first
+    /// call sets it.
+    pub fn end(&mut self) -> Instant {
         self.ended.flag.store(true, Ordering::Release);
         self.ended.notify.notify_one();
         self.insisting.unpark();
+        *self.wait_until.get_or_insert_with(|| Instant::now() + END_MAX)
     }
 }
 
@@ -149,10 +150,9 @@ impl Drop for FillLane {
     /// other runtimes after this, and a task that polls a timer of an ended runtime panics: the body of a store's
     /// answer has such a timer, of the runtime that sent the request.
     fn drop(&mut self) {
-        self.end();
-        let wait = self.wait_until.map(|until| until.saturating_duration_since(Instant::now()));
+        let wait = self.end().saturating_duration_since(Instant::now());
         let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if idle.recv_timeout(wait.unwrap_or(END_MAX)) == Err(RecvTimeoutError::Timeout) {
+        if idle.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!(waited = ?END_MAX, "a step of a fill does not end; it may fail with a panic");
         }
     }
@@ -303,7 +303,9 @@ mod tests {
         }
         lanes.iter().for_each(|_| begun.recv_timeout(DEADLINE).unwrap());
         let began = Instant::now();
-        lanes.iter_mut().for_each(FillLane::end);
+        for lane in &mut lanes {
+            lane.end();
+        }
         drop(lanes);
         let waited = began.elapsed();
         assert!(waited < 2 * END_MAX, "one after the other: {waited:?}");

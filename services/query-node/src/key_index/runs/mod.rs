@@ -406,7 +406,8 @@ impl TableRuns {
         if std::mem::take(&mut state.must_list) {
             state.unopened = None;
         }
-        let facts: Vec<RunFacts> = state.runs.iter().map(|it| facts(&it.run, &live)).collect();
+        let facts: Vec<RunFacts> =
+            state.runs.iter().map(|it| RunFacts::of(&it.run, &live)).collect();
         if let Some(merge) = next_merge(&facts) {
             let replaced = merge.runs.iter().map(|&at| Arc::clone(&state.runs[at].run));
             let replaced: Vec<_> = replaced.collect();
@@ -532,13 +533,6 @@ impl RunsState {
         let covered: HashSet<&DataFile> = of_runs.chain(of_paged).collect();
         version.files().iter().filter(|file| !covered.contains(file)).cloned().collect()
     }
-}
-
-fn facts(run: &Run, live: &HashSet<DataFile>) -> RunFacts {
-    let all: u64 = run.files().iter().map(|file| u64::from(file.rows)).sum();
-    let of_versions = run.files().iter().filter(|file| live.contains(file));
-    let live_rows = of_versions.map(|file| u64::from(file.rows)).sum();
-    RunFacts { live_rows, dead_rows: all - live_rows, hash_bits: run.hash_bits() }
 }
 
 /// Returns the file with a version of the table that has it.
