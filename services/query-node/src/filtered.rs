@@ -22,7 +22,7 @@ use wire::DEADLINE_MAX;
 
 use crate::admission::Ask;
 use crate::call::Call;
-use crate::counters::{SearchBy, SearchVia, Stage};
+use crate::counters::Stage;
 use crate::error::Result;
 use crate::io_tier::{PredicateFilter, filter_rows};
 use crate::stages::{Hits, Question, Unfiltered, find_hits, search_further};
@@ -85,14 +85,7 @@ pub async fn search_filtered(
             }
         }
     }
-    hits.rows.retain(|(addr, _)| passes[addr]);
-    hits.rows.truncate(unfiltered.query.k);
-    hits.to_score = hits.to_score.iter().copied().filter(|addr| passes[addr]).collect();
-    let Unfiltered { kind, metric, is_refined, .. } = *unfiltered;
-    hits.refine = metric.filter(|_| is_refined || !hits.to_score.is_empty());
-    let (by, nprobes) = (SearchBy::Vector, Some(question.nprobes));
-    state.metrics.searched(by, SearchVia::Index, kind, nprobes, hits.rows.len());
-    state.metrics.compared_fresh(hits.to_score.len());
+    hits.keep(state, question.nprobes, &unfiltered, |addr| passes[addr]);
     if unfiltered.search.filter.is_list_due() {
         make_list(state, open, &unfiltered);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use address::RowAddr;
+use address::{RowAddr, without};
 use distance::{Metric, Query};
 use predicate::{Evaluator, PredicateError, STEPS_MAX, Step};
 use scheduler::Flow;
@@ -63,10 +63,8 @@ pub fn decode(
     let predicate = batch.predicate.map(|predicate| decode_predicate(&projection, predicate));
     let predicate = predicate.transpose()?;
     let missing = missing(&projection.table, &batch.row_addrs);
-    let present = (!missing.is_empty()).then(|| {
-        let all = 0..batch.row_addrs.len() as u32;
-        all.filter(|at| missing.binary_search(at).is_err()).collect()
-    });
+    let present =
+        (!missing.is_empty()).then(|| without(0..batch.row_addrs.len() as u32, &missing).collect());
     let parts = projection.parts.len();
     core.histograms.batch_rows.record(batch.row_addrs.len() as u64);
     Ok(Request {

@@ -53,10 +53,10 @@ use super::mark::Mark;
 const MAGIC: &[u8] = b"LANC";
 
 /// The folder of a table's manifests.
-const VERSIONS: &str = "_versions";
+pub(super) const VERSIONS: &str = "_versions";
 
 /// The folder of a table's deletion files.
-const DELETIONS: &str = "_deletions";
+pub(super) const DELETIONS: &str = "_deletions";
 
 /// The longest read at an object's end that is checked as a footer. Lance reads at most 64 KiB to find a footer, and no
 /// piece that it reads is longer than this.

@@ -6,6 +6,8 @@ use object_store::path::Path;
 use stores::price_usd;
 use tables::StoreUse;
 
+use super::checked::{DELETIONS, VERSIONS};
+
 /// Counters over all stores of a [`Lake`](crate::Lake) since its start.
 #[derive(Debug, Default)]
 pub struct StoreUsage {
@@ -58,7 +60,7 @@ impl StoreUsage {
 /// files anew for each version that changes them.
 pub fn is_of_version(file: &Path) -> bool {
     let folder = file.as_ref().rsplit('/').nth(1);
-    folder.is_some_and(|it| ["_versions", "_transactions", "_deletions"].contains(&it))
+    folder.is_some_and(|it| [VERSIONS, "_transactions", DELETIONS].contains(&it))
 }
 
 /// Adds `more` to a counter.

@@ -17,7 +17,7 @@ use super::text_body::text_of;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::search::{SearchedRows, find};
-use crate::selection::{Beside, BlobForm, Ordering, Selection, beside, requested, rows_to_find};
+use crate::selection::{Beside, BlobForm, Ordering, Selection, beside, k_and_offset, requested};
 use crate::stages::column_of_vectors;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
@@ -197,13 +197,7 @@ fn search_request(
         None => 10,
         k => small("k", k)?,
     };
-    let offset = small("offset", body.offset)?;
-    // If the request asks for an order, the best rows are put in that order before `offset` of them are skipped. So the
-    // search must return `offset` rows more, and skip none itself.
-    let (k, offset) = match ordering {
-        Some(_) => (rows_to_find(k, offset)?, 0),
-        None => (k, offset),
-    };
+    let (k, offset) = k_and_offset(ordering, k, small("offset", body.offset)?)?;
     Ok(SearchRequest {
         table: open.name.clone(),
         version: open.version(),

@@ -13,37 +13,36 @@ pub enum RowFilter {
 }
 
 impl RowFilter {
-    /// Parses a filter. Returns `None` for a filter of another form.
+    /// Parses a filter. The numbers are ascending and without duplicates. Returns `None` for a filter of another form.
     ///
     /// # Errors
     /// `BadRequest` for a list of more than `most` rows, whatever the query's limit is: the first rows of the table
     /// among those that a longer list names are not known before the whole list is read.
     pub fn parse(filter: &str, most: usize) -> Result<Option<Self>> {
-        let Some((form, numbers)) = row_list(filter, most) else { return Ok(None) };
+        let Some(mut rows) = row_list(filter, most) else { return Ok(None) };
+        let (Self::Ids(numbers) | Self::Positions(numbers)) = &mut rows;
         if numbers.len() > most {
             let problem = format!("lists more than {most} rows; ask for them in several queries");
             return Err(QueryError::BadRequest { field: "filter", problem });
         }
-        Ok(Some(form(numbers)))
+        numbers.sort_unstable();
+        numbers.dedup();
+        Ok(Some(rows))
     }
 }
 
-/// Makes a filter of the numbers in its list.
-type Form = fn(Vec<u64>) -> RowFilter;
-
-/// Returns the form of a filter that names rows, and the numbers in its list. If the list has at most `most` numbers,
-/// they are returned ascending and without duplicates. Numbers after the first `most + 1` are not read.
-fn row_list(filter: &str, most: usize) -> Option<(Form, Vec<u64>)> {
+/// Returns the rows that a filter names, in the order of its list. Numbers after the first `most + 1` are not read.
+fn row_list(filter: &str, most: usize) -> Option<RowFilter> {
     let filter = filter.trim();
     if filter == "false" {
-        return Some((RowFilter::Ids as Form, Vec::new()));
+        return Some(RowFilter::Ids(Vec::new()));
     }
     let (column, list) = filter.split_once(char::is_whitespace)?;
     let list = list.trim_start();
     let (word, list) = list.split_at_checked(2)?;
     let list = list.trim().strip_prefix('(')?.strip_suffix(')')?;
-    let form = match column {
-        "_rowid" => RowFilter::Ids as Form,
+    let form: fn(Vec<u64>) -> RowFilter = match column {
+        "_rowid" => RowFilter::Ids,
         "_rowoffset" => RowFilter::Positions,
         _ => return None,
     };
@@ -51,12 +50,7 @@ fn row_list(filter: &str, most: usize) -> Option<(Form, Vec<u64>)> {
         return None;
     }
     let numbers = list.split(',').take(most + 1).map(|it| it.trim().parse().ok());
-    let mut numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
-    if numbers.len() <= most {
-        numbers.sort_unstable();
-        numbers.dedup();
-    }
-    Some((form, numbers))
+    numbers.collect::<Option<_>>().map(form)
 }
 
 /// Refuses a filter with `_rowid` on a table with stable row ids. Lance would compare it with the stable ids, but the

@@ -42,26 +42,27 @@ impl Node {
     /// Returns whether the node probably answers requests now. Unlike [`allow_request`](Self::allow_request), it does
     /// not use up the try of a node whose ejection is over.
     pub fn is_available(&self) -> bool {
-        let is_listed = match self.member.state {
-            MemberState::Draining => false,
-            MemberState::Away => self.client.is_connected(),
-            MemberState::Ready | MemberState::Joining => true,
-        };
-        is_listed && !self.client.is_down() && !self.health.ejection.is_ejected(Instant::now())
+        self.check_reachable().is_ok() && !self.health.ejection.is_ejected(Instant::now())
     }
 
-    /// Returns whether a request may be sent to the node now, or else why not. When an ejection is over, only one caller
-    /// is allowed one. This caller must send it: the outcome decides whether the node is ejected again.
-    pub fn allow_request(&self) -> std::result::Result<(), &'static str> {
+    /// Returns why the node can't be asked, whatever its ejection says.
+    fn check_reachable(&self) -> std::result::Result<(), &'static str> {
         match self.member.state {
             MemberState::Draining => return Err("it is draining"),
             // The list may be wrong or late, but a node that is still connected can be asked.
             MemberState::Away if !self.client.is_connected() => return Err("it is away"),
             MemberState::Away | MemberState::Ready | MemberState::Joining => {}
         }
-        if self.client.is_down() {
-            return Err("it can't be reached");
+        match self.client.is_down() {
+            true => Err("it can't be reached"),
+            false => Ok(()),
         }
+    }
+
+    /// Returns whether a request may be sent to the node now, or else why not. When an ejection is over, only one caller
+    /// is allowed one. This caller must send it: the outcome decides whether the node is ejected again.
+    pub fn allow_request(&self) -> std::result::Result<(), &'static str> {
+        self.check_reachable()?;
         match self.health.ejection.allow_request(Instant::now()) {
             true => Ok(()),
             false => Err("it failed lately"),

@@ -9,7 +9,7 @@ use wire::fetch::{PredicateOp, PredicateStep};
 
 use super::join::present;
 use crate::error::{QueryError, Result};
-use crate::tables::{OpenTable, Projection};
+use crate::tables::{OpenTable, row_bytes};
 
 /// Maximum number of rows of the table for which this node evaluates a filter at a time.
 const TABLE_ROWS_AT_ONCE: usize = 4_096;
@@ -41,8 +41,7 @@ impl PredicateFilter {
         let wire = WirePredicate { steps: predicate.steps.iter().map(to_wire).collect() };
         let columns = predicate.columns.clone();
         // Texts may take all of the pack.
-        let row_bytes = Projection::new(columns.clone(), schema).row_bytes;
-        let row_bytes = row_bytes.unwrap_or(open.packed_row_bytes);
+        let row_bytes = row_bytes(&schema).unwrap_or(open.packed_row_bytes);
         Ok(Self { columns, wire, evaluator, row_bytes })
     }
 

@@ -8,6 +8,6 @@ mod select;
 mod shape;
 
 pub use beside::beside;
-pub use ordering::{Ordering, check_order, requested, rows_to_find};
+pub use ordering::{Ordering, check_order, k_and_offset, requested, rows_to_find};
 pub use select::{Beside, BlobForm, Columns, Selection};
 pub use shape::{Shape, order_of};

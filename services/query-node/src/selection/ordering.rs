@@ -112,6 +112,18 @@ pub fn rows_to_find(k: u32, offset: u32) -> Result<u32> {
     Err(QueryError::BadRequest { field, problem })
 }
 
+/// Returns `k` and `offset` for a search whose rows are put in an order afterwards, if there is one: the best `offset`
+/// rows are then left out after all rows were put in order, so the search returns these too.
+///
+/// # Errors
+/// Those of [`rows_to_find`].
+pub fn k_and_offset(ordering: Option<&Ordering>, k: u32, offset: u32) -> Result<(u32, u32)> {
+    match ordering {
+        Some(_) => Ok((rows_to_find(k, offset)?, 0)),
+        None => Ok((k, offset)),
+    }
+}
+
 /// Refuses an order by too many columns.
 ///
 /// # Errors

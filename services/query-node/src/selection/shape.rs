@@ -5,7 +5,7 @@ use lake::OrderBy;
 use wire::query::SearchRequest;
 use wire::query::search_request::By;
 
-use super::ordering::{Ordering, requested, rows_to_find};
+use super::ordering::{Ordering, k_and_offset, requested};
 use super::select::{Beside, BlobForm, Columns, ROW_OFFSET, Selection};
 use crate::error::Result;
 use crate::tables::{Measure, OpenTable, ROW_ADDRESS};
@@ -56,10 +56,8 @@ impl Shape {
         if is_search {
             let by = order_of(std::mem::take(&mut request.order_by));
             ordering = Ordering::new(by, request.offset, measure, open)?;
-            if ordering.is_some() {
-                // The search returns the `offset` rows too: they are left out after all rows were put in order.
-                (request.k, request.offset) = (rows_to_find(request.k, request.offset)?, 0);
-            }
+            (request.k, request.offset) =
+                k_and_offset(ordering.as_ref(), request.k, request.offset)?;
         }
         request.columns = requested(&selection, ordering.as_ref(), open);
         Ok(Some(Self { selection, ordering }))

@@ -86,17 +86,34 @@ pub struct Unfiltered {
     /// Its state.
     pub search: CandidateSearch,
     /// The kind of the index.
-    pub kind: IndexKind,
+    kind: IndexKind,
     /// The metric by which rows can be scored exactly.
-    pub metric: Option<Metric>,
+    metric: Option<Metric>,
     /// Whether all candidates are scored exactly.
-    pub is_refined: bool,
+    is_refined: bool,
 }
 
 impl Hits {
     fn unrefined(rows: Vec<(RowAddr, f32)>, measure: Measure, path: Path) -> Self {
         let to_score = Arc::default();
         Self { rows, to_score, measure, refine: None, exhaustive: false, path, unfiltered: None }
+    }
+
+    /// Keeps the candidates of `of` that pass its filter, and counts the search.
+    pub fn keep(
+        &mut self,
+        state: &ShardState,
+        nprobes: usize,
+        of: &Unfiltered,
+        passes: impl Fn(&RowAddr) -> bool,
+    ) {
+        self.rows.retain(|(addr, _)| passes(addr));
+        self.rows.truncate(of.query.k);
+        self.to_score = self.to_score.iter().copied().filter(&passes).collect();
+        self.refine = refine_by(of.metric, of.is_refined, &self.to_score);
+        let (by, via, nprobes) = (SearchBy::Vector, SearchVia::Index, Some(nprobes));
+        state.metrics.searched(by, via, of.kind, nprobes, self.rows.len());
+        state.metrics.compared_fresh(self.to_score.len());
     }
 
     /// Describes the result for `explain`, and the choice of the search's setting, if there was one.
@@ -286,10 +303,15 @@ async fn by_vector(
     if let Path::Partitions { .. } = path {
         state.metrics.compared_fresh(to_score.len());
     }
-    // Distances of an index are not comparable with exact ones, so all candidates are scored exactly.
-    let refine = metric.filter(|_| is_refined || !to_score.is_empty());
+    let refine = refine_by(metric, is_refined, &to_score);
     let unfiltered = None;
     Ok(Hits { rows, to_score, measure: Measure::Distance, refine, exhaustive, path, unfiltered })
+}
+
+/// Returns the metric by which all candidates are scored exactly, if they are: distances of an index are not comparable
+/// with exact ones, so one row that has to be scored is enough.
+fn refine_by(metric: Option<Metric>, is_refined: bool, to_score: &[RowAddr]) -> Option<Metric> {
+    metric.filter(|_| is_refined || !to_score.is_empty())
 }
 
 /// The rows that a vector search found.

@@ -197,7 +197,7 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
     let (filter, filter_after) = if is_after { (None, filter) } else { (filter, None) };
     let recall = request.recall.map(recall).transpose()?;
     // The search of words needs the rows that pass anyway.
-    let filters_candidates = fused_with.is_none();
+    let filters_candidates = filter.is_some() && fused_with.is_none();
     Ok(Question {
         by,
         vectors,

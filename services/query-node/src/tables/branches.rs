@@ -62,15 +62,19 @@ impl Branches {
         key: BranchKey,
         open: impl Future<Output = Result<Arc<Entry>, Fault>>,
     ) -> Result<Arc<Entry>, Fault> {
-        if let Some(fault) = self.absent.get(&key).await {
-            return Err(fault);
-        }
-        let opened = self.open.try_get_with(key.clone(), open).await;
-        if let Err(fault) = &opened
-            && is_absent(fault)
-        {
-            self.absent.insert(key, Fault::clone(fault)).await;
-        }
+        let opening = async {
+            if let Some(fault) = self.absent.get(&key).await {
+                return Err(fault);
+            }
+            let opened = open.await;
+            if let Err(fault) = &opened
+                && is_absent(fault)
+            {
+                self.absent.insert(key.clone(), fault.clone()).await;
+            }
+            opened
+        };
+        let opened = self.open.try_get_with(key.clone(), opening).await;
         opened.map_err(|fault: Arc<Fault>| Fault::clone(&fault))
     }
 

@@ -28,4 +28,4 @@ pub use asked::AskedVersion;
 pub use catalog::{Catalog, Listed};
 pub use folders::Folder;
 pub use open::OpenTable;
-pub use projection::{DISTANCE, Measure, Projection, RELEVANCE, ROW_ADDRESS, SCORE};
+pub use projection::{DISTANCE, Measure, Projection, RELEVANCE, ROW_ADDRESS, SCORE, row_bytes};

@@ -78,7 +78,7 @@ impl Projection {
     /// Creates the projection on `columns`, whose schema is `schema`.
     pub fn new(columns: Vec<String>, schema: SchemaRef) -> Self {
         let wire_schema = Arc::new(wire_schema(&schema));
-        let row_bytes = wire_schema.fields().iter().map(|field| bytes_of(field.data_type())).sum();
+        let row_bytes = row_bytes(&wire_schema);
         Self { columns, schema, wire_schema, row_bytes, answers: Default::default() }
     }
 
@@ -96,6 +96,11 @@ impl Projection {
         let form = AnswerForm::new(&self.schema, measure)?;
         Ok(cell.get_or_init(|| form))
     }
+}
+
+/// Returns the size of a row with these wire types in bytes, if all rows have the same size.
+pub fn row_bytes(wire_schema: &Schema) -> Option<usize> {
+    wire_schema.fields().iter().map(|field| bytes_of(field.data_type())).sum()
 }
 
 /// Returns the size of a value in bytes if all values have the same size. A bit counts as one byte.
@@ -126,7 +131,7 @@ impl AnswerForm {
 mod tests {
     use super::*;
 
-    fn row_bytes(types: &[DataType]) -> Option<usize> {
+    fn bytes_of_row(types: &[DataType]) -> Option<usize> {
         let field = |data_type: &DataType| Field::new("x", data_type.clone(), true);
         let schema = Schema::new(types.iter().map(field).collect::<Vec<_>>());
         Projection::new(Vec::new(), Arc::new(schema)).row_bytes
@@ -139,10 +144,10 @@ mod tests {
             vec![Field::new("a", DataType::Int16, true), Field::new("b", DataType::Boolean, true)]
                 .into(),
         );
-        assert_eq!(row_bytes(&[DataType::Int32, vector.clone(), pair]), Some(4 + 3072 + 3));
-        assert_eq!(row_bytes(&[DataType::FixedSizeBinary(5), DataType::Null]), None);
-        assert_eq!(row_bytes(&[vector, DataType::Utf8]), None);
-        assert_eq!(row_bytes(&[]), Some(0));
+        assert_eq!(bytes_of_row(&[DataType::Int32, vector.clone(), pair]), Some(4 + 3072 + 3));
+        assert_eq!(bytes_of_row(&[DataType::FixedSizeBinary(5), DataType::Null]), None);
+        assert_eq!(bytes_of_row(&[vector, DataType::Utf8]), None);
+        assert_eq!(bytes_of_row(&[]), Some(0));
     }
 
     #[test]
