@@ -88,7 +88,7 @@ impl FetchLoad {
         };
         let version = TableVersion {
             uri: &plan.uri,
-            branch: "",
+            branch: &target.branch,
             version: target.table.version,
             identity: "",
         };

@@ -63,6 +63,7 @@ impl GetLoad {
         let request = GetRequest {
             table: table.name.clone(),
             version: table.version,
+            branch: target.branch.clone(),
             keys: Vec::new(),
             columns: plan.columns,
             key_column: column,
@@ -108,6 +109,7 @@ async fn open_streams(
     let open = || LookupOpen {
         table: request.table.clone(),
         version: request.version,
+        branch: request.branch.clone(),
         key_column: request.key_column.clone(),
         columns: request.columns.clone(),
         format: request.format,

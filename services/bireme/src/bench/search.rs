@@ -131,6 +131,7 @@ impl SearchLoad {
         let request = SearchRequest {
             table: target.table.name.clone(),
             version: target.table.version,
+            branch: target.branch.clone(),
             by: None,
             filter: plan.filter,
             k: plan.k,

@@ -32,6 +32,7 @@ impl TakeLoad {
         let request = TakeRequest {
             table: target.table.name.clone(),
             version: target.table.version,
+            branch: target.branch.clone(),
             row_addrs: Vec::new(),
             columns: plan.columns.clone(),
             on_missing: OnMissing::Skip.into(),

@@ -3,10 +3,10 @@
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, SchemaRef};
 use client::query::{OnMissing, QueryClient, TableDescription, TakeRequest};
-use wire::query::DescribeTableResponse;
+use wire::query::{DescribeTableRequest, DescribeTableResponse};
 
 use super::live_rows::LiveRows;
-use crate::arguments::Connection;
+use crate::arguments::{Connection, TableArgs};
 use crate::error::{CliError, Result};
 
 /// A mask that is XORed into the seed for samples, so that samples and requests are drawn in different orders.
@@ -18,6 +18,8 @@ pub struct Target {
     pub client: QueryClient,
     /// The query node's description of the table.
     pub table: DescribeTableResponse,
+    /// The table's branch; empty for the main one.
+    pub branch: String,
     /// The table's schema.
     pub schema: SchemaRef,
     /// The table's rows.
@@ -28,13 +30,15 @@ pub struct Target {
 
 impl Target {
     /// Asks the query node for the description of a table.
-    pub async fn find(connection: &Connection, table: &str, version: u64) -> Result<Self> {
+    pub async fn find(connection: &Connection, table: &TableArgs) -> Result<Self> {
         let client = connection.open().await?;
-        let TableDescription { response, schema } = client.describe(table, version).await?;
+        let TableArgs { table, table_version: version, table_branch: branch } = table.clone();
+        let request = DescribeTableRequest { table, version, branch: branch.clone() };
+        let TableDescription { response, schema } = client.describe_version(request).await?;
         let rows = LiveRows::new(&response.fragment_sizes).ok_or_else(|| {
-            CliError::usage(format!("table `{table}` has no rows; there is nothing to measure"))
+            CliError::usage(format!("table `{}` has no rows; there is nothing to measure", response.name))
         })?;
-        Ok(Self { client, table: response, schema, rows, timeout: connection.timeout() })
+        Ok(Self { client, table: response, branch, schema, rows, timeout: connection.timeout() })
     }
 
     /// Returns the columns of a request that names none: all but vectors and blobs.
@@ -82,6 +86,7 @@ impl Target {
         let request = TakeRequest {
             table: self.table.name.clone(),
             version: self.table.version,
+            branch: self.branch.clone(),
             row_addrs: addrs.iter().map(|addr| addr.to_u64()).collect(),
             columns: vec![column.to_owned()],
             on_missing: OnMissing::Skip.into(),

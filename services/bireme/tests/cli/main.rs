@@ -138,6 +138,8 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     for what in [&["fetch", "--uri", text(&table)][..], &["search"], &["get"]] {
         let measured = &up.json(&[&["bench"], what, &["words", "--seconds", "1"]].concat())[0];
         assert!(measured["requests"].as_f64().unwrap_or(1.0) > 0.0, "{measured}");
+        let branch = ["words", "--seconds", "1", "--table-branch", "exp"];
+        up.names(&[&["bench"], what, &branch].concat(), 3, "exp");
     }
     up.names(&["search", "nope", "--text", "x"], 3, "nope");
     up.names(&["get", "words", "n99999999"], 3, "n99999999");

@@ -268,7 +268,7 @@ fn run_load(threads: Option<usize>, load: impl Future<Output = Result<Report>>) 
 }
 
 async fn fetch(args: FetchArgs) -> Result<Report> {
-    let target = target(&args.connection, &args.table).await?;
+    let target = Target::find(&args.connection, &args.table).await?;
     let endpoint = match args.io_endpoint {
         Some(endpoint) => endpoint,
         None => only_io_node(&target.client).await?,
@@ -304,7 +304,7 @@ async fn fetch(args: FetchArgs) -> Result<Report> {
 }
 
 async fn take(args: TakeArgs) -> Result<Report> {
-    let target = target(&args.on.connection, &args.table).await?;
+    let target = Target::find(&args.on.connection, &args.table).await?;
     let request = json!({"rows": args.rows, "columns": args.columns});
     let plan = TakePlan { rows: args.rows, columns: args.columns, seed: args.on.load.seed };
     let clients = target.connections(&args.on.connection, args.on.connections).await?;
@@ -314,7 +314,7 @@ async fn take(args: TakeArgs) -> Result<Report> {
 }
 
 async fn search(args: SearchArgs) -> Result<Report> {
-    let target = target(&args.on.connection, &args.table).await?;
+    let target = Target::find(&args.on.connection, &args.table).await?;
     let request = json!({
         "by": args.by.name(),
         "k": args.k,
@@ -342,7 +342,7 @@ async fn search(args: SearchArgs) -> Result<Report> {
 }
 
 async fn get(args: GetArgs) -> Result<Report> {
-    let target = target(&args.on.connection, &args.table).await?;
+    let target = Target::find(&args.on.connection, &args.table).await?;
     let json_rows = args.format == Format::Json;
     let request = json!({
         "keys": args.keys,
@@ -377,10 +377,6 @@ async fn empty(args: EmptyArgs) -> Result<Report> {
     let request = json!({"streams": args.streams});
     let subject = Subject { workload: "empty", table: String::new(), version: 0, request };
     Ok(Report::new(subject, &load, &measured, &run, None))
-}
-
-async fn target(connection: &Connection, table: &TableArgs) -> Result<Target> {
-    Target::find(connection, &table.table, table.table_version).await
 }
 
 /// Applies `load` to the query node. Returns the measurements, and the increase of the nodes' counters meanwhile.
