@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! new      takes each row's length from the index of its extent and allocates the buffers
-//! put      fixed-width columns and blobs: copies them to their position in the final Arrow buffer
-//!          other columns: stages the row, because its position depends on the rows before it
-//! finish   decodes staged rows in order; a position that was never put is an error
+//! put      copies the row's values to their positions in the final Arrow buffers if all projected columns have fixed
+//!          width, or if the pack's only column is binary or text, such as a blob
+//!          otherwise stages the row, because the positions of its values depend on the rows before it
+//!          (a piece of a fixed-width row with a header is staged too)
+//! finish   decodes staged rows in order; a position that was not put completely is an error, unless the index says
+//!          that its row is null
 //! ```
 //!
 //! Rows may come from extents of different forms. They may arrive in any order, and in pieces. Nothing is allocated per

@@ -25,9 +25,10 @@ impl PackLayout {
     /// Encodes one chunk. `columns` are the layout's columns, in its order and of equal length. The same columns always
     /// give the same bytes.
     ///
-    /// # Errors [`PackError::Columns`], [`PackError::Type`] or [`PackError::Rows`] if the columns don't match the
-    /// layout; [`PackError::TooLarge`] if the chunk needs 4 GiB or more, has 2^32 rows or more, or contains a list of
-    /// 2^30 items or more; [`PackError::Arrow`] if Arrow can't convert a dictionary or view to plain values.
+    /// # Errors
+    /// [`PackError::Columns`], [`PackError::Type`] or [`PackError::Rows`] if the columns don't match the layout;
+    /// [`PackError::TooLarge`] if the chunk needs 4 GiB or more, has 2^32 rows or more, or contains a list of 2^30
+    /// items or more; [`PackError::Arrow`] if Arrow can't convert a dictionary or view to plain values.
     pub fn encode(&self, columns: &[ArrayRef]) -> Result<Extent, PackError> {
         let rows = self.check(columns)?;
         let arrays = columns

@@ -9,10 +9,10 @@ use crate::wire::{wire_field, wire_type};
 
 /// The layout of a pack's rows.
 ///
-/// A pack of one fixed-width column that is not a struct, such as a vector, uses [`Form::Plain`]. Its rows have no
-/// header, so a vector of 4,096 bytes takes exactly one sector. A pack of one binary or text column uses
-/// [`Form::Value`]. All other packs use [`Form::Row`]. So does a chunk of a single fixed-width column in which a value
-/// has a null element, or in which a value is null and values have fewer than 64 bytes.
+/// A pack of one fixed-width column without structs, such as a vector, uses [`Form::Plain`]. Its rows have no header,
+/// so a vector of 4,096 bytes takes exactly one sector. A pack of one binary or text column uses [`Form::Value`]. All
+/// other packs use [`Form::Row`]. So does a chunk of a single fixed-width column in which a value has a null element,
+/// or in which a value is null and values have fewer than 64 bytes.
 #[derive(Clone, Debug)]
 pub struct PackLayout {
     pub(crate) fields: Vec<FieldRef>,
@@ -23,8 +23,8 @@ pub struct PackLayout {
 /// The special form that a pack of one column may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Solo {
-    /// One fixed-width column that is not a struct. The number is the width of a value in [`Form::Plain`]. Some chunks
-    /// use [`Form::Row`].
+    /// One column of a fixed width above 0, without structs. The number is the width of a value in [`Form::Plain`].
+    /// Some chunks use [`Form::Row`].
     Plain(u32),
     /// One binary or text column, always in [`Form::Value`].
     Value,

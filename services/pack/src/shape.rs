@@ -10,7 +10,7 @@
 //! struct, row      bitmap, one bit for each field, at least one byte
 //!                  | for each field: its fixed encoding, or the u32 end of its variable encoding
 //!                  | the variable encodings, one after another
-//! body of n items  bitmap, one bit for each item (in lists only if an item is null or has no bytes)
+//! body of n items  bitmap, one bit for each item (in lists only if an item is null, or the items' type has width 0)
 //!                  | fixed items: one after another, in their plain encoding if the list's "plain" bit is set
 //!                  | variable items: n × u32 ends, then the items
 //! ```
@@ -20,8 +20,10 @@
 //! a body's first item.
 //!
 //! The *plain* encoding of a fixed list consists of its items' plain encodings, without bitmaps, so decoding it is one
-//! copy. It is used for fixed lists that are the items of a list, and for a fixed list that is a pack's only column, if
-//! no item is null at any depth.
+//! copy. Fixed lists of structs, or of values of variable width, have no plain encoding. Otherwise it is used for fixed
+//! lists that are the items of a list, and for a fixed list that is a pack's only column, unless one of these fixed
+//! lists contains a null at any depth. A fixed list that is itself null does not prevent it, except in a pack whose
+//! values have fewer than 64 bytes.
 
 use arrow_schema::DataType;
 

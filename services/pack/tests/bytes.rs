@@ -31,7 +31,7 @@ fn row(extent: &Extent, row: u32) -> &[u8] {
     &extent.bytes[offset as usize..][..len as usize]
 }
 
-/// Encodes `value` together with a column of true booleans, and returns the bytes of the value in row 0.
+/// Encodes `value` together with a column of true booleans, and returns the bytes of row 0 after the boolean.
 fn nested(value: ArrayRef) -> Vec<u8> {
     let flags: ArrayRef = Arc::new(BooleanArray::from(vec![true; value.len()]));
     let extent = encode(&[flags, value]);
@@ -270,7 +270,7 @@ fn errors_of_corrupt_rows_name_column_and_reason() {
         |column: &str, reason: &str| Err(format!("column {column}: corrupt row: {reason}"));
     let ends = "ends that descend or pass the row's end";
     assert!(decode(&[0, 1], 0, 3).is_ok());
-    // Without the bitmap, 4 bytes could claim 2^30 items.
+    // Without the bitmap, 4 bytes could claim 2^30 - 1 items.
     assert_eq!(decode(&[0], 12, 0), refused("c0", "items without bytes or bitmap"));
     assert_eq!(decode(&[0], 9, 9), refused("c0", "shorter than its parts"));
     assert_eq!(decode(&[0], 1, 8), refused("c0", ends));

@@ -136,7 +136,7 @@ fn pop(results: &mut Vec<BooleanArray>) -> Result<BooleanArray, ArrowError> {
     results.pop().ok_or_else(|| missing("result"))
 }
 
-/// Returns the error for what a checked predicate always has.
+/// Returns the error for a column or result that is missing, which is a defect: a checked predicate has all of them.
 fn missing(what: &str) -> ArrowError {
     ArrowError::ComputeError(format!("a {what} of the predicate is missing; this is a defect"))
 }
@@ -149,8 +149,8 @@ fn sorted(values: &ArrayRef) -> Result<Vec<usize>, ArrowError> {
     Ok(sorted)
 }
 
-/// Returns for each row whether its value is one of `values`, whose positions are `sorted` by value: null if it is
-/// null.
+/// Returns for each row whether its value is one of `values`; null if the row's value is null. `sorted` has the
+/// positions of `values` in ascending order of the values.
 fn is_in(
     column: &ArrayRef,
     values: &ArrayRef,

@@ -1,4 +1,4 @@
-//! Compares evaluation with a plain model, for every type that can be compared.
+//! Compares evaluation with a plain model, for types of every kind that can be compared.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use predicate::{Evaluator, Step};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// A value, which knows its order and its bytes.
+/// A value, which knows its order.
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
     Int(i64),
