@@ -24,7 +24,7 @@ pub enum Priority {
 pub struct FairQueue<T> {
     interactive: FlowQueue<T>,
     batch: FlowQueue<T>,
-    /// The number of pops so far, modulo [`BATCH_TURN`]. Pop number 0 serves batch work first.
+    /// The number of pops so far, modulo [`BATCH_TURN`]. The pop that makes it 0 serves batch work first.
     turn: usize,
 }
 
@@ -114,7 +114,7 @@ impl<T: Cost> FairQueue<T> {
         order.find_map(|priority| self.class_mut(priority).pop_with(&joins))
     }
 
-    /// Removes and returns the first piece of work for which `is_it` is true.
+    /// Removes and returns a piece of work for which `is_it` is true, if there is one.
     pub fn remove(&mut self, is_it: impl Fn(&T) -> bool) -> Option<T> {
         self.interactive.remove(&is_it).or_else(|| self.batch.remove(&is_it))
     }

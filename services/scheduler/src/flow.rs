@@ -1,6 +1,6 @@
 //! Flows, which share a queue in proportion to their weights.
 
-/// The maximum weight of a flow. At higher weights, virtual time would be rounded by more than a thousandth
+/// The maximum weight of a flow. At weights above 1,048, virtual time could be rounded by more than a thousandth
 /// (`flow_queue.rs`).
 pub const WEIGHT_MAX: u32 = 1000;
 

@@ -9,7 +9,9 @@
 //! its queue. A flow that [`FlowQueue::pop_first`] passes over does not catch up on the service that it misses either.
 //!
 //! As long as two flows both have work waiting, their service divided by their weights differs by at most one piece of
-//! work of each. New work of a flow without waiting work waits for at most one piece of work of each other flow.
+//! work of each. New work of a flow without waiting work waits for at most one piece of work of each other flow, unless
+//! the flow's previous tag is later than the current virtual time. Pieces that [`FlowQueue::pop_with`] removes together
+//! count as one piece here.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -207,8 +209,8 @@ impl<T: Cost> FlowQueue<T> {
         Some((first, others))
     }
 
-    /// Removes and returns the first piece of work, of any flow, for which `is_it` is true. The flow is not charged for
-    /// it.
+    /// Removes and returns a piece of work, of any flow, for which `is_it` is true: the first one of its flow. The flow
+    /// is not charged for it.
     pub fn remove(&mut self, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let (at, place) = self.flows.iter().enumerate().find_map(|(at, state)| {
             let place = state.waiting.iter().position(&is_it)?;
@@ -248,7 +250,8 @@ impl<T: Cost> FlowQueue<T> {
         self.flows.into_iter().flat_map(|flow| flow.waiting)
     }
 
-    /// Sets `last` to the index of `flow`, which is added if it is new. Updates the weight of a known flow.
+    /// Sets `last` to the index of `flow`, which is added if it is new, or to that of flow 0 if no other flow can be
+    /// added. Updates the weight of a known flow.
     #[cold]
     fn find(&mut self, flow: Flow) {
         self.last = match self.places.get(&flow.id()) {

@@ -40,7 +40,7 @@ fn turns_are_in_proportion_to_weights_and_costs() {
     let mut queue = FlowQueue::default();
     add(&mut queue, Flow::new(1, 1), 3, 500);
     add(&mut queue, Flow::new(2, 1), 3000, 1);
-    // The first piece of each flow, and then 500 small pieces for each large one.
+    // After each large piece of the first flow come 500 small pieces of the second.
     let order = flows(&mut queue, 1004);
     let large: Vec<_> = (0..order.len()).filter(|&at| order[at] == 1).collect();
     assert_eq!(large, [0, 501, 1002]);
@@ -223,8 +223,7 @@ proptest! {
         }
     }
 
-    /// New work of a flow without waiting work waits for at most one piece of each other flow, however long the other
-    /// queues are.
+    /// Work of a new flow waits for at most one piece of each other flow, however long the other queues are.
     #[test]
     fn new_work_waits_for_one_piece_of_each_other_flow(
         before in prop::collection::vec((1..4u64, 1..600u32), 1..200),

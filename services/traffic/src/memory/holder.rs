@@ -10,7 +10,9 @@ use tokio::time::Instant;
 use super::waiting::WaitingStreams;
 
 /// A connection whose requests and replies have made no progress for this long is ended when others need its memory.
-/// The time is shorter than the time for which a refused client retries, and longer than the pauses of a slow reader.
+/// Progress is a message of a request that becomes complete, or a part of a reply that was sent; bytes of a message
+/// that arrive without completing it are none. The time is shorter than the time for which a refused client retries,
+/// and longer than the pauses of a slow reader.
 pub const STALLED_AFTER: Duration = Duration::from_secs(2);
 
 /// The account of one connection's part of a core's memory.
@@ -20,7 +22,7 @@ pub struct Holder {
     /// The bytes of requests in arrival and of replies being sent. Complete requests are not included, because they
     /// wait for the node and not for the caller.
     bytes: AtomicU64,
-    /// The time of the last progress of a request or reply, in milliseconds since `began`.
+    /// The time at which `bytes` last shrank, or grew from 0, in milliseconds since `began`.
     moved_ms: AtomicU64,
     ended: Notify,
     waiting: Mutex<WaitingStreams>,
