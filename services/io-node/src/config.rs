@@ -224,7 +224,8 @@ impl Default for IoConfig {
             slots: 256,
             read_max: ByteSize::kib(32),
             read_timeout: Duration::from_millis(500),
-            // A busy drive completes far more reads in it than a phase needs (`READS_MIN` in `fetch/reader/depth.rs`).
+            // In this time, a busy drive completes far more reads than a phase needs (`READS_MIN` in
+            // `fetch/reader/depth.rs`).
             depth_phase: Duration::from_millis(200),
             segment: ByteSize::mib(64),
             // Sixteen of the largest batches.

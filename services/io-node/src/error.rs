@@ -146,10 +146,10 @@ pub enum NotOurs {
     /// The bytes were written by another program.
     #[error("it holds something that Bireme did not write")]
     Foreign,
-    /// The sector can't be read.
+    /// The drive's first sector can't be read.
     #[error("its beginning can't be read")]
     Unreadable,
-    /// The sector is a superblock, but a damaged one.
+    /// The first sector is a superblock, but a damaged one.
     #[error("its superblock is damaged")]
     Damaged,
     /// The superblock was written by a newer version of Bireme.

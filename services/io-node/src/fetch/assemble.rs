@@ -1,9 +1,9 @@
 //! Assemble: puts rows, as they arrive, into the columns of a reply, or scores them.
 //!
 //! If columns are requested, a row's bytes are copied once, from the ring's buffer, the RAM tier or the image that was
-//! read from the table to their place in an Arrow buffer. There are two exceptions. A row of variable width is copied a
-//! second time, because its place depends on the rows before it. So is a row that spans several sectors of the RAM
-//! tier.
+//! read from the table to their place in an Arrow buffer. There are three exceptions. A row with a column of variable
+//! width is copied a second time, because its place depends on the rows before it, unless the column is alone in its
+//! pack. So is a row that spans several sectors of the RAM tier, and a row in [`Form::Row`] that is longer than a read.
 //!
 //! If the rows are to be scored, they are scored in place, and only a row that spans several sectors of the RAM tier is
 //! copied. But all rows of the batch are copied before they are scored if one of them is longer than a read, or comes
@@ -182,7 +182,8 @@ pub fn finish(request: &mut Request) -> Result<Assembled, NodeError> {
     if let Some(predicate) = &request.predicate {
         let fields = request.projection.schema.fields().iter();
         let columns = fields.zip(columns).map(|(field, column)| {
-            // A reply has only the buffers of its columns, so their types need not be the projection's.
+            // The columns have physical types (text is binary), because a reply has only their buffers. The predicate
+            // needs the projection's types.
             let column = column.into_builder().data_type(field.data_type().clone());
             column.align_buffers(true).build().map(make_array)
         });

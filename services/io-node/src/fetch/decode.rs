@@ -23,8 +23,8 @@ use crate::table::{OpenTable, Projection};
 /// Checks a batch against its projection and the node's bounds, and finds which of its rows exist.
 ///
 /// # Errors
-/// The batch is empty or has too many rows, its priority is unknown, its rerank is invalid or does not fit the column,
-/// or the batch was shed.
+/// The batch is empty or has too many rows, its priority is unknown, it has both a rerank and a predicate, one of these
+/// is invalid or does not fit the columns, or the batch was shed.
 pub fn decode(
     core: &Core,
     session: SessionNo,

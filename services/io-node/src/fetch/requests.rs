@@ -94,10 +94,10 @@ pub struct RequestTimes {
     /// The time at which the request's pieces began to wait. By then, all rows were located, and those from the table
     /// had arrived.
     pub located: Option<Instant>,
-    /// The time at which the first read was submitted to a drive.
+    /// The time at which the first of the `drive_reads` was submitted to a drive.
     pub reading: Option<Instant>,
-    /// The number of physical reads that the request caused. A read that several requests share counts for the first of
-    /// them.
+    /// The number of physical reads that the request caused. A read that several requests share counts for only one of
+    /// them: the one whose piece begins first on the drive.
     pub drive_reads: u32,
     /// The bytes of the physical reads that the request caused.
     pub drive_bytes: u64,

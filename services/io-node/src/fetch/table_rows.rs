@@ -39,7 +39,8 @@ pub fn request_rows(core: &Core, no: RequestNo) -> Result<bool, Fault> {
             addrs.iter().map(|&addr| read_bytes(&request.projection, columns, addr)).sum();
         // The estimate is rough, and what the rows really take is not counted: rows of a blob column are read up to
         // `bytes_max`, and all other rows whole, even if they are larger than estimated. `assemble::prepare` then
-        // refuses a reply that is too large. Without the bound on this line, a large estimate would always be refused.
+        // refuses a reply that is too large. Without the bound on the next line, an estimate above the core's whole
+        // memory would be refused as long as any other message holds memory.
         let bytes = bytes.min(core.traffic_memory.max() / 2);
         let held = core
             .traffic_memory

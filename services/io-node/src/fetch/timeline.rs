@@ -16,7 +16,8 @@ pub struct BatchTimeline {
     pub arrived: Instant,
     /// The time at which the batch's rows were located, and those from the table had arrived.
     pub located: Instant,
-    /// The time at which the first read was submitted to a drive; equal to `located` if the batch needed none.
+    /// The time at which the first read that counts for the batch ([`RequestTimes::drive_reads`]) was submitted to a
+    /// drive; equal to `located` if there was none.
     pub reading: Instant,
     /// The time at which the last row arrived.
     pub assembling: Instant,

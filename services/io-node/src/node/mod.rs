@@ -187,7 +187,8 @@ impl IoNode {
         let node = &shared.node;
         running.mailboxes = Arc::clone(&node.mailboxes);
         let (cores, engine) = start_cores(&shared, &core, &cpus, mails)?;
-        // Served only once the extents are found again: until then the metrics would say that the drives are empty.
+        // Only bind the ports here. The metrics are served once the extents are found again: until then they would say
+        // that the drives are empty.
         let telemetry = Telemetry::bind(&node.config.telemetry, &handle)?;
         let began = Instant::now();
         let found = drive::claim_and_recover(&node.slabs, &claims)?;

@@ -102,7 +102,7 @@ enum Verdict {
     Enough(f64),
     /// No batch arrived for [`IDLE_SAMPLES`] intervals.
     Idle,
-    /// Neither is the case yet. Contains the current ratio, or 0 if no rows were requested.
+    /// Neither is the case yet. Contains the current ratio, or 0 if no rows were served.
     Wait(f64),
 }
 

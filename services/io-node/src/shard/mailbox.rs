@@ -13,9 +13,10 @@ use crate::table::Projection;
 
 /// The sending end of a core's mailbox. The channel is unbounded, but each kind of message is bounded by its sender:
 /// connections by their maximum number, openings by the memory for projections, images and their memory by the queue of
-/// table reads, [`Describe`](Message::Describe) by the calls and scrapes that wait for it, and
-/// [`Restored`](Message::Restored) is sent once, at the start. The filler sends all others, as many as its fills, the
-/// segment that it reclaims and the scrubber need.
+/// table reads, and [`Describe`](Message::Describe) by the calls and scrapes that wait for it.
+/// [`Restored`](Message::Restored) is sent once, at the start, and [`Stop`](Message::Stop) and [`End`](Message::End)
+/// once each at the end. The filler sends all other messages, as many as its fills, the segment that it reclaims and
+/// the scrubber need.
 pub type Mailbox = mpsc::UnboundedSender<Message>;
 
 /// A message to a core: a task, or a result that it waits for.

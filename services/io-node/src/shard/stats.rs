@@ -91,8 +91,8 @@ counters! {
     extent_hits,
     /// Rows located on no drive, counted once per part.
     extent_misses,
-    /// Batches dropped because their deadline had passed while they waited for a drive, or because their caller had
-    /// gone or cancelled them.
+    /// Batches dropped because their deadline had passed while they waited for a drive or the table, or because their
+    /// caller had gone or cancelled them.
     dropped,
     /// Batches, projections and streams refused because the read queue or the memory for them was full, or a deadline
     /// could not be kept.

@@ -31,7 +31,8 @@ type FileKey = (TableUri, FilePath);
 /// The maximum number of files that are kept open. An open file takes about 1 KiB. All of them take some 16 MB.
 const FILES_MAX: u64 = 16_384;
 
-/// The maximum number of labels that are kept. Other tables are shown by their tags. They take about a megabyte.
+/// The maximum number of labels that are kept; they take about a megabyte. A table whose label is not kept is shown by
+/// its tag.
 const LABELS_MAX: u64 = 4096;
 
 impl Registry {
@@ -52,7 +53,7 @@ impl Registry {
         self.source.cache_use().await
     }
 
-    /// Returns the label of a table that was opened since the start.
+    /// Returns the label of a table that was opened since the start, or `None` if the label is not kept.
     pub async fn label(&self, table: TableTag) -> Option<Arc<str>> {
         self.labels.get(&table).await
     }

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::{ReadContext, Reader, mark_piece_undelivered, mark_undelivered};
 use crate::shard::RequestNo;
 
-/// A drive gets no more reads once its abandoned reads occupy more than one slot in this many. So a drive that hangs
-/// leaves seven eighths of the slots to the others.
+/// A drive gets no more reads once its abandoned reads occupy more than one slot in this many. Until one of them is
+/// answered, it takes no further slots from the other drives.
 const STUCK_PART: u32 = 8;
 
 impl Reader {
