@@ -287,7 +287,7 @@ impl TrafficMemory {
     }
 
     /// Returns the number of requests that were refused for lack of memory for the stream, its messages or its replies.
-    /// The services do not count these.
+    /// The services' own counters do not include them.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

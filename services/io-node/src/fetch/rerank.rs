@@ -81,8 +81,9 @@ impl Scorer {
     }
 }
 
-/// Scores rows that were assembled first, because a chunk of the batch is not in [`Form::Plain`](pack::Form::Plain) or
-/// a vector is longer than a read (`assemble.rs`). A null vector, or one with a null element, is left out.
+/// Scores rows that were assembled first, because a chunk or image of the batch is not in
+/// [`Form::Plain`](pack::Form::Plain) or a vector is longer than a read (`assemble.rs`). A null vector, or one with a
+/// null element, is left out.
 pub fn score_columns(by: &RerankBy, columns: &[ArrayData]) -> Vec<(usize, f32)> {
     let Some(column) = columns.first() else { return Vec::new() };
     let array = make_array(column.clone());
