@@ -22,7 +22,7 @@ pub struct Fetched {
     pub rows: RecordBatch,
     /// Positions in the request of missing rows, ascending.
     pub missing: Vec<u32>,
-    /// The cost of fetching them.
+    /// The cost of the fetch.
     pub cost: Cost,
 }
 

@@ -51,7 +51,7 @@ async fn filter_at_once(
     for (slice, passing) in stage.each(addrs, cost, |slice| slice.passing(filter).boxed()).await? {
         passing.iter().for_each(|&at| passes[slice.places[at as usize] as usize] = true);
     }
-    // Each part asks the same nodes, which count once.
+    // The parts ask mostly the same nodes, which are to count once. So the part that asked the most nodes counts.
     cost.nodes = cost.nodes.max(nodes_before);
     Ok(passes)
 }

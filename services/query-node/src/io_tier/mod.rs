@@ -4,11 +4,10 @@
 //! nodes.rs   the list of I/O nodes and their health (ejection.rs), shared by all cores
 //!    └─► routes.rs   one core's routes: the owner of a chunk, and a client of each node (node.rs)
 //!
-//! fetch.rs, rerank.rs, filter.rs ─► slices.rs ─► plan.rs: the rows of each owner
-//!        │                  ▲ one slice per owner
-//!        ├─► slice_fetch.rs ┴─► I/O node ── fails (faults.rs) ──► table_rows.rs
-//!        └─► join.rs, score.rs, predicate_filter.rs: rows in the request's order, distances, rows that pass;
-//!            cost.rs: what the fetch cost
+//! fetch.rs, rerank.rs, filter.rs ─► slice_fetch.rs ─► slices.rs ─► plan.rs: the rows of each owner, one slice each
+//!        │                               ├─► I/O node, for each slice ── fails (faults.rs) ──► table_rows.rs
+//!        │                               └─► score.rs, predicate_filter.rs: distances, rows that pass
+//!        └─► join.rs: rows in the request's order; cost.rs: what the fetch cost
 //!
 //! files.rs   index and deletion files, which Lance reads through the nodes
 //! owners.rs  the owners of a table's chunks, for Warm and Placement
@@ -21,7 +20,7 @@
 //! - Index and deletion files: the store is asked too, 0.4 s after the node (`lake/src/store/cached.rs`), and the first
 //!   answer counts.
 //! - A node is ejected after several failures in a row (`ejection.rs`). A deadline that it missed without an answer is
-//!   one (`faults.rs`). An answer that comes in time, however late, is none.
+//!   one (`faults.rs`). An answer before the deadline is none, however slow it is.
 //!
 //! Invariants: a stage takes the routes once and finishes on them; the choice of a node changes who answers, never the
 //! answer.

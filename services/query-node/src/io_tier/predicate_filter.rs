@@ -55,7 +55,8 @@ impl PredicateFilter {
         rows.saturating_mul(self.row_bytes)
     }
 
-    /// Returns the positions, among `rows` requested ones of which some are `missing`, of those that pass.
+    /// Returns the positions, among `rows` requested rows, of those that pass. `batch` has the requested rows without
+    /// those at the positions `missing`.
     pub fn passing(&self, rows: usize, missing: &[u32], batch: &RecordBatch) -> Result<Vec<u32>> {
         let passing = self.evaluator.passing(batch.columns())?;
         if missing.is_empty() {

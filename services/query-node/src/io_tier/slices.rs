@@ -18,8 +18,8 @@ pub fn slices(
     addrs: &[RowAddr],
     context: RequestContext,
 ) -> Vec<NodeSlice> {
-    // `Node::allow_request` may use up the one try of a node whose ejection is over, and a request without rows would
-    // not make it.
+    // `Node::allow_request` may use up the one try of a node whose ejection is over, and without rows no request would
+    // be sent.
     if addrs.is_empty() {
         return Vec::new();
     }

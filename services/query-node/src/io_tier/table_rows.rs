@@ -1,6 +1,6 @@
 //! Table: reads rows from the table, if their I/O node does not answer or should not be asked. This is slow but
-//! correct. `slices.rs` and `slice_fetch.rs` decide that, and count these rows. `fetch.rs` also uses the table if no
-//! columns are requested.
+//! correct. `slices.rs` and `slice_fetch.rs` decide that, and count these rows. `slice_fetch.rs` also uses the table
+//! if no columns are requested.
 
 use address::RowAddr;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
