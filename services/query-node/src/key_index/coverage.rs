@@ -46,8 +46,8 @@ pub struct Candidates {
     pub rows: Vec<RowAddr>,
     /// For each key, the index in `rows` at which its rows end.
     pub ends: Vec<u32>,
-    /// The positions, ascending, of the keys that more rows may have than are listed. Keys that could not be looked up
-    /// are among them, without candidates.
+    /// The positions, ascending, of the keys for which `rows` may lack rows of covered fragments. Keys that could not
+    /// be looked up are among them, without candidates.
     pub cut: Vec<u32>,
     /// The fragments that no run covers, ascending. Their rows may have the keys too.
     pub uncovered: Arc<[u32]>,
@@ -125,7 +125,7 @@ impl VersionFiles {
     }
 
     /// Looks up again and again, until the deletions of all fragments with candidates are loaded. `look_up` returns the
-    /// fragments whose deletions are not, besides the candidates.
+    /// candidates, and adds the fragments whose deletions are not loaded to its argument.
     async fn with_deletions(
         &self,
         look_up: impl Fn(&mut Vec<u32>) -> Result<Candidates>,

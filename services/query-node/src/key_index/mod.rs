@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Invariants:
-//! - A look-up never waits until a run is loaded or built, only for pages. Data files without a run are reported
-//!   ([`Candidates::uncovered`]), and the caller finds their rows in another way.
+//! - A look-up never waits until a run is loaded or built, only for pages and deletions. Data files without a run are
+//!   reported ([`Candidates::uncovered`]), and the caller finds their rows in another way.
 //! - All runs together, and what loading or building one takes, stay within `key_index`. If the runs that have to be
 //!   built for a table do not fit, none of them is built, and the reason is reported.
 //! - If a page is damaged or can't be read, the keys that need it are looked up as if no run covered any file.

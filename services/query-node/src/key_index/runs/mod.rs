@@ -2,8 +2,8 @@
 //!
 //! Each time the task begins and a version has data files without a run, it lists the files of persisted runs, and
 //! opens one after the other, largest first, until every data file has a run (`persisted.rs`). What they do not cover
-//! is built from the key column. A persisted run is used only if it has the seed of the runs that the table already
-//! has. If there are none, it may have any seed.
+//! is built from the key column once somebody has looked up a key. A persisted run is used only if it has the seed of
+//! the runs that the table already has. If there are none, it may have any seed.
 
 mod page_faults;
 mod persisted;
@@ -174,8 +174,8 @@ impl TableRuns {
     }
 
     /// Waits until no run is being looked for, loaded, built or merged. This includes waiting for the runs of other
-    /// tables that are loaded or built first: one run at a time is, on a node, so that the scratch memory of only one
-    /// must fit. Callers bound the time.
+    /// tables that are loaded or built first: a node loads or builds one run at a time, so that the scratch memory of
+    /// only one must fit. Callers bound the time.
     pub async fn settled(&self) {
         // The sender lives as long as `self`.
         let _ = self.is_busy.subscribe().wait_for(|is_busy| !is_busy).await;
@@ -221,7 +221,7 @@ impl TableRuns {
     pub fn follow(self: &Arc<Self>, version: &Arc<VersionFiles>) {
         let mut state = self.state();
         if state.is_wanted {
-            // It may have been opened while persisted runs were looked for.
+            // The version may have been opened while persisted runs were looked for.
             self.join(&mut state, version, None);
             if self.is_looked_up() || state.must_retry {
                 self.begin(&mut state, None);
@@ -283,8 +283,9 @@ impl TableRuns {
     }
 
     /// Ends the task after a failure, and returns whether it did: it goes on if a run was dropped meanwhile. The next
-    /// version, or the next check for one, begins it again. If memory was too short, the memory or the versions in use
-    /// must change first, or [`FULL_RETRY`] must pass.
+    /// version begins it again; so does the next check for one, if somebody has looked up a key or a file has to be
+    /// read again. If memory was too short, the memory or the versions in use must change first, or [`FULL_RETRY`] must
+    /// pass.
     fn give_up(&self, error: &RunError) -> bool {
         let mut state = self.state();
         if state.must_list {
