@@ -112,8 +112,9 @@ pub fn rows_to_find(k: u32, offset: u32) -> Result<u32> {
     Err(QueryError::BadRequest { field, problem })
 }
 
-/// Returns `k` and `offset` for a search whose rows are put in an order afterwards, if there is one: the best `offset`
-/// rows are then left out after all rows were put in order, so the search returns these too.
+/// Returns the `k` and `offset` of the search for a request with these numbers. If the found rows are put in another
+/// order afterwards, the first `offset` rows in that order are left out only then, so the search returns `k + offset`
+/// rows.
 ///
 /// # Errors
 /// Those of [`rows_to_find`].

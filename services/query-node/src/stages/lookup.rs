@@ -69,8 +69,8 @@ impl<'a> Lookup<'a> {
     /// The key index, or an open BTREE that needs no plan, is searched on this core: in memory, looking up a few keys
     /// takes less time than handing them to the background. If something has to be read, the look-up moves to the
     /// background; if pages of the key index have to be read, it begins there. A look-up in another column than the
-    /// table's own key begins in the background: there a key may have any number of rows, and looking up a key with
-    /// many rows would occupy the core for long.
+    /// table's own key begins in the background: a key of such a column may have any number of rows, and looking up a
+    /// key with many rows would occupy the core for long.
     ///
     /// # Errors
     /// The errors of the admission queue, and those of the store.

@@ -66,8 +66,8 @@ pub struct Hits {
     pub to_score: Arc<[RowAddr]>,
     /// The meaning of the numbers in `rows`.
     pub measure: Measure,
-    /// The metric by which to score the rows exactly; `None` if that was not requested, is not possible, or the
-    /// distances are exact already.
+    /// The metric by which to score all candidates exactly. `None` if that was not requested and no row of `to_score`
+    /// needs it, if it is not possible, or if the distances are exact already.
     pub refine: Option<Metric>,
     /// Whether a vector was compared with every row that passes the filter, because there is no index or the search is
     /// exact.
@@ -89,7 +89,7 @@ pub struct Unfiltered {
     kind: IndexKind,
     /// The metric by which rows can be scored exactly.
     metric: Option<Metric>,
-    /// Whether all candidates are scored exactly.
+    /// Whether all candidates are scored exactly even if none of them is in [`Hits::to_score`].
     is_refined: bool,
 }
 
@@ -265,7 +265,7 @@ async fn by_vector(
         distances: if is_refined { (question.estimated_from, None) } else { (lower, upper) },
         indexed_only: question.indexed_only,
         exact: question.exact,
-        // Without an I/O node, each candidate would be read from the table, and a scan reads it faster.
+        // Without an I/O node, each candidate would be read from the table, and a scan is faster than that.
         checks_candidates: question.filters_candidates && state.tier.routes().is_available(),
         checked_row_bytes: open.packed_row_bytes,
     };
@@ -334,7 +334,8 @@ impl VectorHits {
     }
 }
 
-/// Prepares a direct search, if that has not been done, and runs it. Runs a planned search if the query needs a plan.
+/// Opens the index for a search without a plan, if that has not been done, and runs the search. Runs a planned search
+/// if the query needs a plan.
 async fn open_and_search(
     open: &OpenTable,
     query: &VectorQuery,
@@ -365,7 +366,8 @@ async fn candidates(
     Ok((hits, Path::Candidates { partitions, segments, scan_rows }))
 }
 
-/// Searches for the further candidates of a search that was widened, and puts them in the place of those in `hits`.
+/// Runs a widened search anew, and replaces the candidates in `hits` by its results, which include the earlier ones
+/// unless nearer rows displace them.
 pub async fn search_further(
     state: &ShardState,
     open: &Arc<OpenTable>,
