@@ -16,7 +16,7 @@ use crate::error::{QueryError, Result};
 
 /// The reply to a plain HTTP call whose [`Call`] has begun.
 pub enum Reply {
-    /// The request has ended.
+    /// The answer is complete, or has failed. The call is still to be ended.
     Whole(Box<Call>, Result<Answer>),
     /// The request is still running. The response's body begins with the first piece of the answer.
     Pieces(Response<Body>),

@@ -116,8 +116,9 @@ fn answer(status: StatusCode, error: &str, code: u32) -> Response<Body> {
 
 /// Returns the status of a fault, and its code in the Lance Namespace specification.
 ///
-/// LanceDB's clients repeat a call after 409, 429 and 5xx except 501, so only failures that may be temporary, damage
-/// and defects have such a status. They take every 404 for a missing table, so missing columns, rows and keys have 400.
+/// LanceDB's clients repeat a call after 409, 429, 500, 502, 503 and 504, so only failures that may be temporary,
+/// damage and defects have such a status. These clients take every 404 for a missing table, so missing columns, rows
+/// and keys have 400.
 fn status_of(reason: Reason) -> (StatusCode, u32) {
     match reason {
         Reason::TableNotFound => (StatusCode::NOT_FOUND, 4),

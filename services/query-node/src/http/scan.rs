@@ -199,7 +199,7 @@ async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Found> {
         Some(RowFilter::Ids(ids)) => {
             let addrs: Vec<RowAddr> = ids.into_iter().map(RowAddr::from_u64).collect();
             // The offset and the limit count only rows that exist. If all rows are returned, reading them leaves out
-            // the others.
+            // those that do not exist.
             if offset == 0 && k >= addrs.len() {
                 addrs
             } else {
