@@ -53,8 +53,8 @@ pub struct TableCurves {
 #[derive(Debug, Default)]
 struct Looked {
     at: Option<Instant>,
-    /// The curve of each file by its path, with a hash of its contents; `None` if it was refused. The contents of files
-    /// beside the table are not hashed, because they never change.
+    /// The curve of each file by its path, with a hash of its contents; `None` if the file was refused or could not be
+    /// read. The contents of files beside the table are not hashed, because they never change.
     files: HashMap<String, (u64, Option<Arc<Curve>>)>,
     /// The last error of the store, so that it is logged once.
     fault: Option<String>,
