@@ -241,7 +241,7 @@ impl ShardMetrics {
             let histogram = of_kinds[kind as usize].get_or_init(|| Histogram::new(Scale::Whole));
             histogram.record(count as u64);
         };
-        // All rows that pass are scored, so no index has returned candidates.
+        // For `Scored`, all rows that pass the filter are scored, and no index has returned candidates.
         if via != SearchVia::Scored {
             record(&self.candidates, rows);
         }

@@ -288,8 +288,8 @@ impl QueryError {
         }
     }
 
-    /// Returns whether the same answer can be had in a way that asks less of the I/O nodes and of the memory for
-    /// requests.
+    /// Returns whether an I/O node or this node refused the work as too much for it, so that a way to the same answer
+    /// that asks less of the I/O nodes and of the memory for requests may succeed.
     pub fn asked_too_much(&self) -> bool {
         match self {
             Self::Overloaded { .. }

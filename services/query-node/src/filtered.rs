@@ -62,8 +62,8 @@ pub async fn search_filtered(
         };
         state.metrics.filtered(new.len());
         unfiltered.search.filter.record(new.len(), cost.passed.unwrap_or_default());
-        // More than half of the rows are neither on drives nor in RAM. Single rows of the table cost much more than a
-        // scan.
+        // True if more than half of the rows were neither on drives nor in RAM. Single rows of the table cost much
+        // more than a scan.
         let is_cold = cost.table_rows() > new.len() / 2;
         call.io_stage(Stage::Filter, new.len(), cost);
         passes.extend(new.into_iter().zip(new_passes));
@@ -93,7 +93,7 @@ pub async fn search_filtered(
 }
 
 /// Returns those of the rows `found` that pass `filter`. The I/O nodes evaluate it, unless the list of all rows that
-/// pass is known or costs less.
+/// pass is known or costs less, the filter can't be evaluated for single rows, or the I/O nodes can't be asked.
 pub async fn filter_found(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -103,7 +103,7 @@ pub async fn filter_found(
 ) -> Result<Vec<(RowAddr, f32)>> {
     let rows: Vec<_> = found.iter().map(|(addr, _)| *addr).collect();
     let ask = Ask { during: "filter", rows: rows.len(), context: call.context };
-    // Without an I/O node, each row would be read from the table, and a scan reads it faster.
+    // Without an I/O node, each row would be read from the table, and a scan is faster than that.
     let is_available = state.tier.routes().is_available();
     let list = || {
         let (open, filter, rows) = (Arc::clone(open), filter.to_owned(), rows.clone());
@@ -144,7 +144,7 @@ pub async fn filter_found(
 
 /// The way in which a filter is evaluated for rows that were found.
 enum FilterBy {
-    /// It is still to be evaluated, next to the rows.
+    /// The filter is still to be evaluated for the rows, by the I/O nodes.
     Predicate(Arc<Predicate>),
     /// The list of all rows that pass says for each row whether it passes.
     List(Vec<bool>),

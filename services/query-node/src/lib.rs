@@ -1,14 +1,14 @@
 //! The query tier: searches indexes, fetches rows from the I/O tier and ranks them.
 //!
 //! ```text
-//! node         starts a shard for each core, and the tasks that follow tables, members and the policy
+//! node         starts a shard for each core, and the task that follows tables, members and the policy
 //!  │           config, memory, lake_options; shard: a core's runtime and server; state: what requests share;
 //!  │           counters, metrics
 //!  ▼
-//! service      the edge for gRPC; http/ for plain HTTP, lookups/ for Lookup streams; stranger refuses callers
+//! service      the edge for gRPC; http/ for plain HTTP, lookups/ for Lookup streams; stranger: refused callers
 //!  │           call: a request in progress; stream_calls, authorization, request_context, call_rules, trace
 //!  ▼
-//! search       ─► filtered ─► stages/ ─► io_tier/; selection/ if an answer is more than columns, best first
+//! search       ─► filtered ─► stages/ ─► io_tier/; selection/ if an answer is not just columns, best row first
 //! get          ─► gather, waiting_gets ─► find ─► stages/, io_tier/
 //! take         ─► row_reader ─► io_tier/, in pieces
 //! tune, warm, placement, describe, status

@@ -142,8 +142,7 @@ impl QueryNode {
         (io_nodes.source(), count)
     }
 
-    /// Returns the number of rows that were read from the tables since the start because an I/O node could not return
-    /// them.
+    /// Returns the number of rows that were read from the tables since the start because no I/O node returned them.
     pub fn fallback_rows(&self) -> u64 {
         self.shared.fallback_rows()
     }

@@ -69,7 +69,7 @@ pub struct NodeState {
     pub tunes: Semaphore,
     /// The permit of the index that is loaded ahead of use.
     pub prewarms: Semaphore,
-    /// The permit of the list of rows that pass a filter that is made ahead of use.
+    /// The permit for making the list of the rows that pass a filter, ahead of its use.
     pub lists: Arc<Semaphore>,
     cores: OnceLock<Vec<Weak<ShardState>>>,
     fallback_rows: AtomicU64,
@@ -173,13 +173,12 @@ impl NodeState {
         self.ready.store(ready, Ordering::Relaxed);
     }
 
-    /// Counts rows that are read from the table because an I/O node cannot return them.
+    /// Counts rows that are read from the table because no I/O node returns them.
     pub fn count_fallback(&self, rows: usize) {
         self.fallback_rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
-    /// Returns the number of rows that were read from the tables since the start because an I/O node could not return
-    /// them.
+    /// Returns the number of rows that were read from the tables since the start because no I/O node returned them.
     pub fn fallback_rows(&self) -> u64 {
         self.fallback_rows.load(Ordering::Relaxed)
     }

@@ -32,7 +32,8 @@ struct StageRecord {
     work: StageWork,
 }
 
-// A typical call (four stages, one I/O node) keeps less than 1 KiB, which the allocator serves from its fast path.
+// For a typical call (four stages, one I/O node), the stages and the call to the I/O node take less than 1 KiB each,
+// which the allocator serves from its fast path.
 const _: () = assert!(4 * size_of::<StageRecord>() < 1024 && size_of::<NodeCall>() < 1024);
 
 /// The work done within a stage.
