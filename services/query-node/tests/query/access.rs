@@ -15,8 +15,8 @@ use wire::{Fault, Reason};
 use crate::node::{config, metrics, near, serve_with};
 use crate::table::{TestTable, address_of, key, vector};
 
-/// The keys of the callers. With [`GRANTS`], `one` may read the table `a`; `two` may do everything with `b`; `all`
-/// observes all tables.
+/// The keys of the callers. With [`GRANTS`], `one` may read tables whose names begin with `a`; `two` may do everything
+/// with `b`; `all` may observe all tables.
 const KEYS: [&str; 3] = ["one", "two", "all"];
 
 pub fn policy(grants: &str) -> String {

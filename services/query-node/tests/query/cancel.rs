@@ -20,7 +20,7 @@ use crate::table::{TestTable, address_of};
 /// The maximum time of each wait: longer than the test takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Serves a table `t` whose I/O node never answers. Also returns what the I/O node receives: `asked` for batches,
+/// Serves a table `t` whose I/O node answers no batch. Also returns what the I/O node receives: `asked` for batches,
 /// `cancelled` for a cancellation.
 async fn never_answered()
 -> (TestTable, QueryNode, QueryClient, mpsc::UnboundedReceiver<&'static str>) {

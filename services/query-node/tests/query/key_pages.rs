@@ -22,7 +22,7 @@ use crate::table::{ROWS, TestTable, is_live, key};
 /// Enough memory to open the plain table's run in pages (9 KiB), but not to load it (68 KiB).
 const HEADS_ONLY: ByteSize = ByteSize::kib(33);
 
-/// The pages of the plain table's run.
+/// The number of pages of the plain table's run.
 const PAGES: f64 = 9.0;
 
 const PAGED: &str = "bireme_query_key_index_runs_total{source=\"pages\"}";
@@ -57,8 +57,8 @@ async fn paged() -> (TestTable, PathBuf, QueryNode, QueryClient) {
 async fn a_run_that_does_not_fit_is_searched_page_by_page() {
     let table = TestTable::plain().await;
     write(&table).await;
-    // 9 KiB are enough to decode the head, whose file has a page of 4 KiB for it. 64 KiB are enough for the file, but not
-    // for loading it.
+    // 9 KiB are enough to decode the head, which takes a page of 4 KiB in the file. 64 KiB are more than the file has,
+    // but too few for loading it.
     for key_index in [ByteSize::kib(9), HEADS_ONLY, ByteSize::kib(64)] {
         let (node, client, index) = restarted(&table, key_index).await;
         assert_eq!((index.runs, index.loaded_runs, index.paged_runs), (1, 0, 1));
@@ -128,7 +128,7 @@ async fn every_key_is_found_by_runs_in_pages_in_every_version_of_a_random_histor
     assert!(paged >= 12, "{paged} runs in pages");
 }
 
-/// Checks all versions of a history with one node, while runs are written, and replaced, beside it.
+/// Checks all versions of a history with one node, while runs are written beside the table, and replaced.
 async fn check_one_node(seed: u64) -> [f64; 2] {
     let mut history = History::begin(seed).await;
     write(&history.table).await;

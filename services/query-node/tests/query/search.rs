@@ -244,7 +244,8 @@ async fn text_queries_of_every_form_find_the_rows_that_they_describe() {
             assert!(search.detail.contains("from the full-text index"), "{}", search.detail);
         }
     }
-    // In the boolean query, rows that the phrase matches come first; a matching row of `negative` comes last.
+    // In the boolean query, rows that match the phrase come first. In the boost query, rows that match `negative` come
+    // last.
     let first = |kind: TextKind| {
         let request = by(By::Text(text_of(kind)), 1);
         async { text(ids(&client.search(request).await.unwrap().rows)[0]) }
@@ -446,7 +447,7 @@ async fn searches_are_counted_by_what_they_read() {
         client.search(request.clone()).await.unwrap();
         assert_eq!(count().await, (before.0 + 1, before.1 + 1), "{labels}: {request:?}");
     }
-    // A search that reads no index has no candidates from one.
+    // The three exhaustive searches have candidates; the search that scores all rows that pass has none.
     let of_none = "bireme_query_search_candidates_count{index=\"none\"}";
     assert_eq!(metric(&node, of_none).await, 3.0);
 }
