@@ -15,7 +15,7 @@ use crate::state::ShardState;
 use crate::tables::OpenTable;
 
 /// The approximate size in bytes of the packed rows that a filter is evaluated for at a time. I/O nodes hold a
-/// batch's rows in the memory that they reserve for requests, of which each core has at least 32 MiB.
+/// batch's rows in the memory that they reserve for requests, of which each core has at least 32 MiB by default.
 const BYTES_AT_ONCE: usize = 8 << 20;
 
 /// Returns for each of `addrs` whether its row exists and passes `filter`.

@@ -22,8 +22,8 @@
 //! - A node is ejected after several failures in a row (`ejection.rs`). A deadline that it missed without an answer is
 //!   one (`faults.rs`). An answer before the deadline is none, however slow it is.
 //!
-//! Invariants: a stage takes the routes once and finishes on them; the choice of a node changes who answers, never the
-//! answer.
+//! Invariants: a stage (each part of it, if a filter is evaluated in parts) takes the routes once and finishes on them;
+//! the choice of a node changes who answers, never the answer.
 
 mod cost;
 mod ejection;

@@ -131,7 +131,7 @@ impl TableRuns {
         Ok(Some(Persisted::Paged(run, held)))
     }
 
-    /// Lets the task open a file again later, when there may be room for it.
+    /// Lets the task open a file again later, when there may be room for it or the store may answer.
     fn later(&self, file: &RunFile) -> Option<Persisted> {
         self.state().opened.remove(&file.name);
         None
