@@ -84,8 +84,9 @@ impl BlockReads {
     }
 
     /// Returns the bytes of a file's block. If the block has to be read from the store, the same request also reads the
-    /// blocks after it, up to `together` blocks in all and at most [`TOGETHER_MAX`]. It stops before a block that was
-    /// read recently or is being read. A read that has begun continues even if no caller waits for it any more.
+    /// blocks after it, up to `together` blocks in all and at most [`TOGETHER_MAX`]. All of these must begin in the
+    /// file. The request stops before a block that was read recently or is being read. A read that has begun continues
+    /// even if no caller waits for it any more.
     ///
     /// # Errors
     /// The errors of the source, `STORE_UNREACHABLE` if it does not return as many bytes as it was asked for, and

@@ -39,7 +39,7 @@ pub const FILE_BYTES_KEY: &str = "file_bytes";
 /// only a few of them in memory. Sixteen blocks take 8 MiB.
 const BLOCKS_READING_MAX: usize = 16;
 
-/// The maximum length of a file's path, in bytes. S3 allows no longer keys.
+/// The maximum length of a file's path, in bytes: that of a key in S3.
 const PATH_BYTES_MAX: usize = 1024;
 
 /// The path of a table's file that I/O nodes may cache, relative to the table's folder, such as

@@ -13,8 +13,8 @@ pub trait Tables: Send + Sync {
     /// Opens one version of a table's branch; of the main one if `branch` is `None`.
     ///
     /// # Errors
-    /// `TABLE_NOT_FOUND`, `VERSION_NOT_FOUND` (also for a branch), `TABLE_DAMAGED`, `UNSUPPORTED_TYPE`, and errors of
-    /// the store.
+    /// `TABLE_NOT_FOUND`, `VERSION_NOT_FOUND` (also if the table has no such branch), `TABLE_DAMAGED`,
+    /// `UNSUPPORTED_TYPE`, and errors of the store.
     fn open<'a>(
         &'a self,
         uri: &'a TableUri,

@@ -44,13 +44,13 @@ pub trait Table: Send + Sync {
     /// not reused, so equal identities mean equal bytes, across versions too.
     ///
     /// # Errors
-    /// `ROW_NOT_FOUND` for the fragment, `COLUMN_NOT_FOUND`.
+    /// `ROW_NOT_FOUND` if there is no such fragment, `COLUMN_NOT_FOUND`.
     fn file_identity(&self, fragment: u32, column: &str) -> Result<String, Fault>;
 
     /// Returns the deleted rows of a fragment.
     ///
     /// # Errors
-    /// `ROW_NOT_FOUND` for the fragment, and errors of the store.
+    /// `ROW_NOT_FOUND` if there is no such fragment, and errors of the store.
     fn deleted(&self, fragment: u32) -> BoxFuture<'_, Result<Arc<DeletedRows>, Fault>>;
 
     /// Reads the rows at the physical offsets `rows` of a fragment: all of them, in order. Deleted rows are included,
