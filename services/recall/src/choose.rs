@@ -5,8 +5,9 @@ use thiserror::Error;
 use crate::curve::{Curve, Point};
 
 /// The fraction of the tolerated misses (1 - recall) by which the lower bound may be below the wanted recall. The mean
-/// itself must reach the wanted recall. So 0.95 means: 0.95 was measured, and it is above 0.94 with 95 % confidence.
-/// Without this tolerance, searches would read a fifth more partitions, for certainty that few users need.
+/// itself must reach the wanted recall. For a wanted recall of 0.95, the chosen setting has a mean of at least 0.95
+/// and a lower bound (with 95 % confidence) of at least 0.94. Without this tolerance, searches would read a fifth more
+/// partitions, for certainty that few users need.
 const TOLERANCE: f64 = 0.2;
 
 /// A setting that was chosen.
