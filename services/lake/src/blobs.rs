@@ -23,7 +23,7 @@ use crate::table::Table;
 pub struct Blob {
     table: Table,
     file: Arc<BlobFile>,
-    /// Whether Lance can read its bytes; it can always read its size.
+    /// Whether Lance can read ranges of the blob's bytes. Its size is always known.
     has_ranges: bool,
 }
 

@@ -7,7 +7,7 @@
 //! that awaits the task as a `JoinError`, which Lance turns into an error or into another panic.
 //!
 //! A failed allocation, a stack overflow, and a panic while another one unwinds are not caught: they end the process.
-//! `store/checked.rs` rejects files that would cause the first two before Lance reads them.
+//! `store/checked.rs` rejects files whose metadata would cause the first two, before Lance reads them.
 
 use std::any::Any;
 use std::future::Future;

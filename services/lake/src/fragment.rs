@@ -47,9 +47,10 @@ async fn first_file_bytes(fragment: &FileFragment) -> Option<u64> {
 }
 
 /// Names the files of `column` (a top-level field with all that is nested in it) in `fragment`: for each of the
-/// column's fields `id:type:path`, or `id:type:absent from FRAGMENT` if the fragment has no data for the field, then
-/// each overlay that replaces some of the column's values. Equal identities mean equal data, because data files never
-/// change and their names are never reused. `place_of` names the place of a file.
+/// column's fields `id:type:PLACE`, with the place of the field's data file, then each overlay that replaces some of
+/// the column's values. If the fragment has no data for a field, `PLACE` is `absent from` and the place of the
+/// fragment's first data file, or its number of rows if it has no data file. Equal identities mean equal data, because
+/// data files never change and their names are never reused. `place_of` names the place of a file.
 pub(crate) fn file_identity(
     fragment: &Fragment,
     column: &Field,

@@ -10,8 +10,8 @@ use crate::error::{LakeError, Result};
 use crate::table::KEY_COLUMN_CONFIG;
 
 /// Records `column` as the key column of the table at `uri`. `dataset` is the version that was committed before, and
-/// becomes the version with the record. `committed` begins the error's message: it says what that version has, with a
-/// verb ("the rows are").
+/// becomes the version with the record. `committed` begins the error's message: it says what the version that was
+/// committed before has, with a verb ("the rows are").
 ///
 /// If another writer records the same column at the same time, nothing is left to do, and `dataset` becomes the latest
 /// version. All other failures are the error `KeyNotRecorded`.

@@ -102,11 +102,11 @@ impl Lake {
         let opened = self.opener.with_open_timeout(uri.as_str(), load).await;
         match self.opener.of_branch(uri, branch, opened).await {
             Ok((dataset, branch)) => self.opened(uri, branch, dataset).await,
-            // Lance reports a missing version in several ways. If the latest version can be opened, the table and the
-            // branch exist, and only the version is missing.
             Err(
                 error @ (LakeError::StoreUnreachable { .. } | LakeError::CredentialsRefused { .. }),
             ) => Err(error),
+            // Lance reports a missing version in several ways. If the latest version can be opened, the table and the
+            // branch exist, and only the version is missing.
             Err(error) => match self.opener.dataset(uri, branch).await?.0.version_id() {
                 latest if latest == version => Err(error),
                 latest => Err(LakeError::VersionNotFound { uri: uri.to_string(), version, latest }),

@@ -28,9 +28,9 @@ use crate::store::{
     FENCE_OPTION, Fence, FileCache, Guard, StoreUsage, TableGuard, count, registry,
 };
 
-/// The cache of allow-lists gets one part in this many of `index_cache_bytes`. The list of a filter takes up to a
-/// quarter of a byte for each row of its table. Of the default of 1 GiB, they have 128 MiB: lists of five filters for
-/// tables of 100 million rows.
+/// The cache of allow-lists gets `index_cache_bytes` divided by this number. The list of a filter takes up to a quarter
+/// of a byte for each row of its table. Of the default of 1 GiB, the lists get 128 MiB, which holds those of five
+/// filters for tables of 100 million rows.
 const ALLOW_LISTS_PART: usize = 8;
 
 /// The maximum number of base paths that are resolved at the same time. Each occupies a thread, also after its caller
@@ -175,7 +175,8 @@ impl Opener {
         uri: &str,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        // The future is boxed because that of opening a dataset is large: some threads' stacks can't hold it twice.
+        // Boxed, because the future of opening a dataset is large. Without the box, this function's future would hold
+        // it twice, as its argument and in `timeout`, which is too much for the stacks of some threads.
         match tokio::time::timeout(self.open_timeout, Box::pin(work)).await {
             Ok(done) => done,
             Err(_) => Err(LakeError::StoreUnreachable {

@@ -29,15 +29,15 @@ pub struct LakeOptions {
     pub storage: HashMap<String, String>,
     /// Further options, which are secret.
     pub storage_secrets: Option<SecretOptions>,
-    /// The files that some tables may read in addition to their own folders. All others read only their folders.
+    /// The files that some tables may read in addition to their own folders. All other tables read only their folders.
     pub also_reads: Vec<AlsoReads>,
     /// The largest size of the cache of indexes, their partitions, and the rows that pass filters, in bytes, over all
     /// tables. The memory of running queries is additional.
     pub index_cache_bytes: usize,
     /// The largest size of the cache of manifests, file footers and deletion vectors, in bytes.
     pub metadata_cache_bytes: usize,
-    /// The largest total size of the recently read blocks of files that are kept, in bytes. Only processes that serve
-    /// files to others keep such blocks.
+    /// The largest total size of the recently read blocks of files that are kept, in bytes. Only I/O nodes, which serve
+    /// files to query nodes, keep such blocks.
     pub recent_block_bytes: usize,
     /// Longest time that opening a table, or finding its latest version, may take before the store counts as
     /// unreachable.

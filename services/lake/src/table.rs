@@ -145,7 +145,7 @@ impl Table {
         creation_of(&self.inner.branch) != creation_of(&other.inner.branch)
     }
 
-    /// The version's number, which counts the versions of its branch.
+    /// The version's number, which is unique only within its branch.
     pub fn version(&self) -> u64 {
         self.inner.dataset.version_id()
     }
@@ -198,9 +198,10 @@ impl Table {
     }
 
     /// Returns the identity of the data files of `column` (top-level, with all that is nested in it) in `fragment`:
-    /// `id:type:path` for each of the column's fields, `id:type:absent from FRAGMENT` for a field without data in the
-    /// fragment (it reads as nulls), and each overlay. File names are unique and files never change, so equal
-    /// identities mean equal bytes, across versions and branches too.
+    /// `id:type:path` for each of the column's fields, and each overlay that replaces some of the column's values. A
+    /// field without data in the fragment reads as nulls; its path is `absent from` and the path of the fragment's
+    /// first data file (or its number of rows, if it has no data file). File names are unique and files never change,
+    /// so equal identities mean equal bytes, across versions and branches too.
     ///
     /// Errors: `FragmentNotFound`, `ColumnNotFound`.
     pub fn file_identity(&self, fragment: u32, column: &str) -> Result<String> {

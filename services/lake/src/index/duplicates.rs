@@ -1,8 +1,8 @@
 //! Finds keys that more than one row has, and rows without a key.
 //!
-//! The key column alone is sorted, on disk if it doesn't fit into [`SORT_BYTES`], so that equal keys follow each other.
-//! This is exact for any number of rows. A set of hashes would save the sort, but it grows with the table, and equal
-//! hashes do not prove equal keys.
+//! Only the key column is read. It is sorted, on disk if it doesn't fit into [`SORT_BYTES`], so that equal keys follow
+//! each other. This is exact for any number of rows. A set of hashes would save the sort, but it grows with the table,
+//! and equal hashes do not prove equal keys.
 
 use std::sync::Arc;
 

@@ -41,7 +41,7 @@ pub struct IndexInfo {
     /// The parameters that the manifest records, as Lance describes them in JSON; `None` for a kind that Lance doesn't
     /// know. `Table::text_parameters` reads all parameters of a full-text index.
     pub details: Option<String>,
-    /// When its first segment was built, if recorded.
+    /// When its oldest segment was built, if recorded.
     pub created: Option<SystemTime>,
 }
 
@@ -128,7 +128,8 @@ fn positions(described: &dyn IndexDescription) -> Option<bool> {
 }
 
 /// Returns the parameters among the `details` of a vector index that decide what it holds. Leaves out those of the
-/// build itself, such as numbers of threads, because they are in no fixed order.
+/// build itself (`runtime_hints`, such as the concurrency of the shuffle), so that two indexes that differ only in them
+/// count as alike.
 fn parameters(details: &str) -> lance::Result<String> {
     let mut details: serde_json::Value = serde_json::from_str(details)?;
     if let Some(details) = details.as_object_mut() {

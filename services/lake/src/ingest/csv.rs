@@ -23,8 +23,8 @@ use super::counter::{BytesRead, Counter};
 use super::file::{Batches, bad_file, open_file};
 use crate::error::Result;
 
-/// The maximum number of rows from which types are inferred. A value of another type in a later row fails the command,
-/// so many are read; they are not kept.
+/// The maximum number of rows from which types are inferred. It is large, because a value of another type in a later
+/// row fails the command. The rows are not kept in memory.
 const ROWS_SAMPLED: usize = 10_000;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

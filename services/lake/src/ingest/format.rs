@@ -7,8 +7,8 @@ use std::path::Path;
 use super::file::bad_file;
 use crate::error::Result;
 
-/// The number of bytes at a file's beginning that are checked. A format's mark is within the first bytes; the others
-/// show whether a file without one is text.
+/// The number of bytes at a file's beginning that are checked. A format's mark is within the first few of them; the
+/// rest show whether a file without a mark is text.
 const HEAD_BYTES: u64 = 4096;
 
 /// The formats that can be ingested.

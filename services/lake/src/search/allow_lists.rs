@@ -122,8 +122,8 @@ impl AllowLists {
         Ok(checked)
     }
 
-    /// Puts `new` in the place of `slot`, with its present memory, unless `slot` was dropped meanwhile: a newer one
-    /// in its place may have the list.
+    /// Puts `new` in the place of `slot`, and counts the memory that `new` takes now. Does nothing if `slot` was
+    /// dropped meanwhile: a newer slot in its place may have the list.
     fn replace(&self, key: &Key, slot: &Slot, new: Slot) {
         if self.lists.get(key).is_some_and(|kept| Arc::ptr_eq(&kept, slot)) {
             self.lists.insert(key.clone(), new);

@@ -1,8 +1,9 @@
-//! Vector searches whose filter is evaluated for candidates, next to the rows, because the rows that pass are not known.
+//! Vector searches whose filter is evaluated only for candidates, by the I/O nodes that hold the candidates' rows,
+//! because the rows that pass are not known.
 //!
 //! To find the rows that pass, a scan reads the filter's columns of the whole table. For a large table that takes longer
-//! than to search the index without the filter, and to compare the nearest rows with the filter. The result is that of a
-//! search with the list of rows that pass: the nearest of them in the same partitions.
+//! than to search the index without the filter, and to compare the nearest rows with the filter. The result of such a
+//! search is the same as with the list of rows that pass: the nearest of them in the same partitions.
 //!
 //! Each of these ways is chosen if it is expected to cost less: [`Widening`] decides for a search. A list makes all later
 //! searches with the filter cheaper. So once the candidates of all searches together have cost as much as a scan, the
@@ -28,7 +29,7 @@ use crate::deep_stack::polled_on_deep_stack;
 use crate::error::Result;
 use crate::table::Table;
 
-/// The assumed size in bytes of a text or of bytes in a column that a filter is about.
+/// The assumed size in bytes of a text or binary value in a column that a filter is about.
 const TEXT_BYTES_LIKELY: usize = 16;
 
 /// Maximum number of candidates that a search compares with a filter, however long a scan takes. It bounds the search's
@@ -86,7 +87,7 @@ impl Table {
         (k, nprobes): (usize, usize),
         &VectorQuery { indexed_only, checked_row_bytes, .. }: &VectorQuery,
     ) -> Result<Option<CandidateSearch>> {
-        // Graphs find other rows if they are searched for more.
+        // A graph that is searched for more candidates may find other rows in place of the first ones.
         if !partitions.is_flat() || self.allow_lists().knows(self.open_id(), filter) {
             return Ok(None);
         }

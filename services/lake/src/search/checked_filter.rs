@@ -33,8 +33,8 @@ pub struct CheckedFilter {
 }
 
 impl CheckedFilter {
-    /// Creates the record of a filter that no search has used yet. To compare a candidate with it, the first of
-    /// `bytes` is read, and to scan a row, the second.
+    /// Creates the record of a filter that no search has used yet. The first of `bytes` is the number of bytes that are
+    /// read to compare a candidate with the filter, the second the number that are read to scan a row.
     pub(super) fn new(predicate: Predicate, scan_rows: u64, bytes: (usize, usize)) -> Self {
         let (checked, passed, is_listed) = Default::default();
         let (predicate, checks_per_scan) =
@@ -91,8 +91,9 @@ impl CheckedFilter {
     }
 }
 
-/// Returns the number of rows of which a scan reads as many bytes as a comparison of one candidate: the second of these
-/// numbers for each row, and the first. Short rows cost a fixed time more than their bytes.
+/// Returns the number of rows whose scan costs as much as the comparison of one candidate. A comparison reads
+/// `checked_bytes`, and a scan reads `scanned_bytes` of each row. A short candidate costs more than its bytes, so the
+/// number is at least [`SCANNED_PER_CHECKED_MIN`].
 fn scanned_per_checked((checked_bytes, scanned_bytes): (usize, usize)) -> u64 {
     ((checked_bytes / scanned_bytes.max(1)) as u64).max(SCANNED_PER_CHECKED_MIN)
 }

@@ -54,7 +54,7 @@ pub(crate) fn parse_key(text: &str, data_type: &DataType) -> Result<ScalarValue,
             let is_plain = text.contains(|c: char| c.is_ascii_digit())
                 && text.trim().chars().all(|c| c.is_ascii_digit() || "+-.".contains(c));
             match is_plain && fraction_digits(text) <= *scale as usize {
-                // With more digits than the scale, the cast multiplies without a check for overflow.
+                // With a fraction longer than the scale, even of zeros, the cast would not check for overflow.
                 true => cast(without_zeros(text.trim()), data_type),
                 false => Err(type_mismatch(data_type)),
             }

@@ -129,7 +129,7 @@ impl Partitions {
     }
 
     /// Returns whether a search for `k` of the `rows` that pass a filter is expected to compare so many rows that it
-    /// would delay others on its core.
+    /// would delay other requests on its core.
     pub fn is_long(&self, rows: u64, k: usize) -> bool {
         let index_rows = self.rows as f64;
         until_enough(rows as f64, k, index_rows).min(index_rows) > COMPARED_ON_CORE_MAX
@@ -357,7 +357,7 @@ mod tests {
         let is_cheaper = |rows| scoring_is_cheaper(rows, 500, 20_000.0, 1e6);
         assert!(is_cheaper(0) && is_cheaper(500) && is_cheaper(2_000));
         assert!(!is_cheaper(2_001) && !is_cheaper(100_000));
-        // If nearly no row passes, the whole index would be searched.
+        // If 400 rows pass, about a quarter of the index would be searched until 100 of them are found.
         assert!(scoring_is_cheaper(400, 100, 20_000.0, 1e6));
         assert!(!scoring_is_cheaper(1_000, 10, 200.0, 1e4));
     }

@@ -75,7 +75,9 @@ impl Table {
         list.ok_or_else(|| self.blame(Error::internal("no allow-list was made")))
     }
 
-    /// Like [`allow_list`](Self::allow_list), but returns `None` if making the list takes a long scan.
+    /// Like [`allow_list`](Self::allow_list), but makes the list only if scalar indexes answer the whole filter exactly
+    /// and at most [`SCANNED_ROWS_MAX`] rows that they don't cover have to be scanned. Returns `None` if the list is
+    /// neither kept nor made.
     ///
     /// Errors: as `allow_list`.
     pub(super) async fn allow_list_by_index(&self, filter: &str) -> Result<Option<Arc<AllowList>>> {
@@ -83,8 +85,8 @@ impl Table {
         self.allow_lists().get_or_make(self.open_id(), filter, make).await
     }
 
-    /// Makes the allow-list of `filter`. Returns `None` if that takes a scan of more than [`SCANNED_ROWS_MAX`] rows,
-    /// unless `may_scan` is set.
+    /// Makes the allow-list of `filter`. Unless `may_scan` is set, returns `None` if scalar indexes do not answer the
+    /// whole filter exactly, or if they leave more than [`SCANNED_ROWS_MAX`] rows to be scanned.
     ///
     /// Errors: `BadFilter`, and those of the store.
     async fn make_allow_list(&self, filter: &str, may_scan: bool) -> Result<Option<AllowList>> {

@@ -58,8 +58,8 @@ pub struct TextHits {
 }
 
 impl Table {
-    /// Returns the best matches, best first. Rows that were added after the index was built are scanned, and match
-    /// fuzzy words only if they have these words exactly.
+    /// Returns the best matches, best first. Rows that were added after the index was built are scanned (unless the
+    /// query is `indexed_only`), and match fuzzy words only if they have these words exactly.
     ///
     /// Errors: `BadQuery` (a limit, k = 0), `ColumnNotFound`, `NoIndex`, `NoTextIndex`, `NoPositions`,
     /// `ColumnNotNamed`, `UnsupportedType`, `BadFilter`, and those of the store.

@@ -1,4 +1,4 @@
-//! Full-text search that runs the search of indexes alone, without the scanner.
+//! Full-text search that runs Lance's search of indexes directly, without the scanner.
 //!
 //! The scanner plans each search anew and filters rows by a plan of its own. Here a plan has one node, Lance's search
 //! of the index or the indexes, and the rows that pass a filter are known (`resolve_filter.rs`). The results are those
@@ -34,7 +34,7 @@ static CONTEXT: LazyLock<Arc<TaskContext>> = LazyLock::new(Arc::default);
 /// The lowest format version of an index that Lance can search together with that of another column.
 const JOINED_FORMAT_MIN: i32 = 2;
 
-/// A full-text index that answers searches alone.
+/// A full-text index that can be searched directly, without Lance's scanner: it covers every row of the version.
 pub(crate) struct TextIndex {
     /// The column that it indexes.
     pub column: String,

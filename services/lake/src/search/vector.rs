@@ -43,7 +43,8 @@ pub struct DirectSearch<'a> {
     pub allowed: Option<Allowed>,
     /// The number of the index's segments that are searched.
     pub segments: usize,
-    /// Whether the search is expected to compare so many rows that it should not run on a thread that serves others.
+    /// Whether the search is expected to compare so many rows that it should not run on a thread that serves other
+    /// requests.
     pub is_long: bool,
     /// The number of partitions that are searched at first, in all segments together; 0 if the index is not searched,
     /// because it costs less to score all rows that pass the filter.
@@ -57,7 +58,7 @@ pub struct DirectSearch<'a> {
 
 impl Table {
     /// Returns the nearest rows by the column's index, nearest first. Rows that the index does not cover are compared
-    /// one by one, as are all rows if there is no index (slow, exact).
+    /// one by one (unless the query is `indexed_only`), as are all rows if there is no index (slow, exact).
     ///
     /// Errors: `BadQuery` (k = 0, NaN or infinity in the vector), `ColumnNotFound`,
     /// `ColumnNotNamed`, `NotAVector`, `DimensionMismatch`, `BadFilter`, and those of the store.

@@ -161,8 +161,7 @@ pub(crate) fn damaged(location: &Path, why: String) -> StoreError {
     StoreError::Generic { store: "checked", source }
 }
 
-/// The kind of a file, by its name. Lance chooses the names of manifests and deletion files, and gives none of these
-/// names to another file.
+/// The kind of a file, by the name of its folder: Lance keeps manifests and deletion files in folders of their own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FileKind {
     Manifest,

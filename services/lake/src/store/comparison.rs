@@ -78,7 +78,7 @@ impl ScriptedHttp {
         })
     }
 
-    /// A bucket whose requests end with [`CLIENT_TIMEOUT`]. The client of a node does not retry them, because
+    /// A bucket whose requests time out after [`CLIENT_TIMEOUT`]. The client of a node does not retry them, because
     /// `retry_timeout` is shorter. A client measures `retry_timeout` by the real clock, not in virtual time, so this
     /// bucket's client has no retries instead.
     fn bucket_that_times_out(&self) -> Arc<dyn ObjectStore> {
@@ -165,8 +165,8 @@ fn with_guard(inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
     Arc::new(guarded(inner, &StoreLimits::default()))
 }
 
-/// Without the guard, each read is 48 HTTP requests: three by the client, repeated four times by Lance's throttle, and
-/// all of that four times by Lance's reader.
+/// Without the guard, each read is 48 HTTP requests: Lance's reader makes four attempts, in each of which Lance's
+/// throttle calls the client four times, and the client sends three requests in each call.
 #[tokio::test(start_paused = true)]
 async fn twenty_reads_of_a_failing_store_are_96_requests_instead_of_960() {
     let http = ScriptedHttp::new(|_| Reply::Unavailable);
@@ -175,7 +175,7 @@ async fn twenty_reads_of_a_failing_store_are_96_requests_instead_of_960() {
         assert!(read(&alone).await.is_err());
     }
     assert_eq!(http.asked(), 20 * 48);
-    // The shortest pauses between 48 requests.
+    // The pauses between the 48 requests of a read take at least 4.4 s.
     assert!(began.elapsed() >= 20 * Duration::from_millis(4400), "{:?}", began.elapsed());
 
     let http = ScriptedHttp::new(|_| Reply::Unavailable);

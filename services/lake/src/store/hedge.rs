@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The number of latencies from which the 99th percentile is computed. Ten of them are above the percentile.
+/// The number of latencies from which the 99th percentile is computed. Ten of them are at the percentile or above it.
 const REMEMBERED: usize = 1000;
 
 /// The number of answers after which the percentile is computed again. No read is hedged before the first computation.

@@ -30,8 +30,8 @@
 //!
 //! Every other request is first checked against its table's fence (`fence.rs`), which names the paths that the table
 //! may read. Stores are made per table, by providers that refuse other URIs (`providers.rs`), and folders are read
-//! without following links (`folder.rs`). The bytes that come back are checked before Lance sees them, so that no
-//! number in a damaged file becomes an allocation (`checked.rs`).
+//! without following links (`folder.rs`). The metadata of files is checked before Lance sees it, so that no wrong
+//! number in it becomes an allocation (`checked.rs`).
 
 mod body;
 mod breaker;

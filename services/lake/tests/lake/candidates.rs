@@ -66,7 +66,8 @@ async fn route(table: &Table, query: &VectorQuery) -> Option<CandidateSearch> {
     }
 }
 
-/// Runs a search as a query node does. Returns the rows that pass, and the number of rounds; `None` if a scan is cheaper.
+/// Runs a search as a query node does. Returns the number of rounds, and the rows that pass, or `None` if a scan is
+/// cheaper.
 async fn run(
     table: &Table,
     query: &VectorQuery,
@@ -157,7 +158,7 @@ async fn a_list_is_made_where_it_is_cheaper() {
     let place = Box::pin(indexed(PLAIN, VectorIndexKind::IvfRq, Metric::L2)).await;
     let table = lake().open(&place.uri()).await.unwrap();
     let open = async |k: usize, filter: &str| route(&table, &query(1, k, 4, filter)).await;
-    // 100 rows need more candidates than a scan of 27,040 rows costs.
+    // A search for 150 rows needs so many candidates that they cost more than a scan of 27,040 rows.
     assert!(open(10, "id > 5").await.is_some());
     assert!(open(150, "id > 5").await.is_none());
     // The list of this filter is known now.
