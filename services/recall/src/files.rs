@@ -112,7 +112,7 @@ impl CurveFiles {
     }
 }
 
-/// Returns whether a file has the name of a curve. Others are left alone, whatever they are.
+/// Returns whether a file has the name of a curve. Other files are left alone, whatever they are.
 fn is_name(name: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     name.strip_suffix(EXTENSION).is_some_and(|it| it.len() == 32 && it.bytes().all(is_digit))

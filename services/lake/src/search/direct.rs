@@ -1,8 +1,8 @@
 //! Indexes that are searched directly, without the scanner. The scanner plans each query anew, which for one row costs
 //! more than the search itself.
 //!
-//! An index is opened once per version and column, and only if it alone answers a search (`coverage.rs` and
-//! `sole_segment.rs` decide). Other searches go through the scanner.
+//! An index is opened once per version and column, and only if it can be searched without the scanner (`coverage.rs`,
+//! `open_partitions.rs` and `sole_segment.rs` decide). Other searches go through the scanner.
 
 use std::sync::atomic::AtomicBool;
 

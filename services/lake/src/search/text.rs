@@ -157,7 +157,7 @@ impl Table {
         self.resolve_text(&query.query).await
     }
 
-    /// Returns the search of the indexes that alone answer `query`, or the reason if there is none.
+    /// Returns the direct search of the indexes that answer `query`, or the reason if the scanner has to plan it.
     async fn direct_text(
         &self,
         query: &TextQuery,

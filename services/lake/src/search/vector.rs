@@ -250,7 +250,8 @@ impl Table {
         Ok((column, vector))
     }
 
-    /// Opens the index on `column` if its partitions alone answer a search. Otherwise, returns the reason.
+    /// Opens the index on `column` if a search needs only its partitions and the rows that it does not cover.
+    /// Otherwise, returns the reason.
     pub(super) async fn open_partitions(
         &self,
         column: &str,

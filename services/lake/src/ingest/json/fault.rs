@@ -16,7 +16,7 @@ use crate::ingest::file::bad_file;
 use crate::ingest::finite::NotFinite;
 
 /// Returns the fault for `error`, which occurred after the first `rows_before` rows. The fault names the first line
-/// after these rows that, read alone, does not fit `schema`.
+/// after these rows that, read by itself, does not fit `schema`.
 pub(super) fn line_fault(
     path: &Path,
     schema: &SchemaRef,
