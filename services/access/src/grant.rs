@@ -13,8 +13,8 @@ use crate::identity::{Identity, Who};
 use crate::pattern::Pattern;
 use crate::rate::Taken;
 
-/// A right to a table, or to the state of the nodes. A new one needs a variant here and in [`ALL`](Self::ALL), and a
-/// call that names it when it opens its table (`Call::open`, query-node).
+/// A right to a table, or to the state of the nodes. A new one needs a variant here, in [`ALL`](Self::ALL) and in
+/// `PermissionEntry` (`policy.rs`), and a call that names it when it opens its table (`Call::open`, query-node).
 ///
 /// All of them concern a table as a whole. Grants that differ in the columns or rows of a table that they show would
 /// need more: an open table, its projections and its allow-lists are shared by all grants, and a filter, an order or an

@@ -128,8 +128,8 @@ impl KeySet {
         self.source == *source
     }
 
-    /// Calls `with` with the key that may have signed a token with this `kid` and algorithm. A token without `kid` is
-    /// accepted if exactly one key fits.
+    /// Calls `with` with the key that may have signed a token with this `kid` (`id`) and algorithm. Returns `None`
+    /// unless exactly one key fits. Keys of every id fit a token without `kid`.
     pub fn with_key<T>(
         &self,
         id: Option<&str>,

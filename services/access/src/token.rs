@@ -145,8 +145,8 @@ pub fn verify<'a>(
         return Err(Denied::Algorithm.into());
     }
     let mut validation = Validation::new(header.alg);
-    // Turn off the library's checks of times and audiences. This function checks them against `now`, and returns the
-    // cause for the log.
+    // Turn off the library's checks of times and audiences. This function does both checks, with `now` as the time, so
+    // that it can return the cause for the log.
     (validation.validate_exp, validation.validate_aud) = (false, false);
     validation.required_spec_claims.clear();
     let verified = issuer.keys.with_key(header.kid.as_deref(), header.alg, |key| {

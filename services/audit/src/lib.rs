@@ -30,7 +30,8 @@ const LINES_MAX: usize = 16_384;
 #[derive(Clone, Debug)]
 pub struct Audit {
     lines: mpsc::UnboundedSender<Entry>,
-    /// The places that are left. Each line holds one from its reservation until it is written.
+    /// The places that are left. Each line holds one from its reservation until it is written, except for a line that
+    /// is reserved [for long](Reserved::for_long).
     places: Arc<Semaphore>,
 }
 
@@ -92,9 +93,9 @@ impl Audit {
 }
 
 impl Reserved {
-    /// Turns this into a reservation for a line that may be written much later, such as at the end of a stream. It then
-    /// occupies none of the [`LINES_MAX`] places. The caller bounds the number of such lines, because they may wait for
-    /// the file in addition to all others.
+    /// Turns this into a reservation for a line that may be written much later, such as at the end of a stream. It
+    /// occupies none of the [`LINES_MAX`] places; once recorded, the line takes a place only if one is free. The caller
+    /// bounds the number of such lines, because they may wait for the file in addition to all others.
     pub fn for_long(self) -> Self {
         Self { place: None, ..self }
     }
@@ -166,7 +167,7 @@ mod tests {
         let (audit, mut reader) = unread_log(folder.path(), 8);
         let long = "x".repeat(100_000);
         let mut written = 0;
-        // The pipe takes 64 KiB, and the thread holds a few more lines.
+        // The pipe takes 64 KiB, which is less than a line, so no line gives back its place.
         let mut place = None;
         while written < 1000 {
             let reserved = tokio::time::timeout(Duration::from_millis(500), audit.reserve()).await;

@@ -227,10 +227,10 @@ impl Connection {
         self.presented.as_ref().is_some_and(Presented::is_stale) || self.is_withdrawn()
     }
 
-    /// Verifies the client's certificate with the current TLS files, and begins to end the connection if it is no
-    /// longer trusted. If the node's own certificate was replaced, the connection ends soon, as if it had reached its
-    /// maximum age: clients may stop trusting the authority of the earlier certificate, and would then break off the
-    /// connection.
+    /// Verifies the client's certificate with the current TLS files, and begins to end the connection if the
+    /// certificate is no longer trusted, or if the reason for which a stream was admitted no longer holds. If the
+    /// node's own certificate was replaced, the connection ends soon, as if it had reached its maximum age: clients may
+    /// stop trusting the authority of the earlier certificate, and would then break off the connection.
     pub(crate) fn check(&self) {
         if self.presented.as_ref().is_some_and(Presented::is_replaced) {
             self.replaced();

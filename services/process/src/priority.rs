@@ -14,7 +14,7 @@ const SLICE_NS: u64 = 100_000_000;
 
 /// Lowers the priority of the calling thread and of the threads that it starts later. Threads of normal priority
 /// preempt such a thread. If they leave no CPU idle, the background thread gets a tenth of the CPU time that one of
-/// them gets. Has no effect on systems other than Linux, where a nice value applies to a whole process.
+/// them gets. Has an effect only on Linux: elsewhere, a nice value applies to a whole process.
 pub fn step_back() {
     #[cfg(target_os = "linux")]
     {

@@ -63,7 +63,8 @@ impl Presented {
         self.own != self.files.loaded().presents
     }
 
-    /// Returns whether the TLS files have changed since [`verify`](Self::verify) was last called.
+    /// Returns whether the TLS files have changed since the handshake, or since the last call of
+    /// [`verify`](Self::verify).
     pub fn is_stale(&self) -> bool {
         self.verified.load(Ordering::Relaxed) != self.files.generation()
     }

@@ -78,7 +78,7 @@ async fn a_certificate_that_is_revoked_after_it_expired_ends_the_connection_at_o
     let (mut stream, served) = tokio::join!(client.connect(near, "io.bireme"), server.accept(far));
     let (stream, _served) = (stream.as_mut().unwrap(), served.unwrap());
     let mut byte = [0];
-    // The certificate has expired and was checked again, and the connection outlasts it.
+    // The certificate expires and is checked after that, and the connection outlasts it.
     let idle = tokio::time::timeout(Duration::from_secs(6), stream.read_exact(&mut byte)).await;
     assert!(idle.is_err(), "{idle:?}");
     ours.revoke(&[&own]);
