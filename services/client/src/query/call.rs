@@ -78,7 +78,8 @@ impl QueryClient {
 
     /// Sends many Gets on one stream, all with the same `format`. The answers are in the order of the requests. A
     /// request that fails is answered by a fault of its own, and the stream goes on. A fault of the stream itself ends
-    /// the stream. Unlike other calls, this one is not retried if the connection ends before the request was sent.
+    /// the stream. Unlike the other calls in this file, this one is not sent again if the connection ends before the
+    /// request was sent.
     pub async fn get_stream(
         &self,
         requests: impl Stream<Item = GetRequest> + Send + 'static,
