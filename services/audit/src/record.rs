@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 pub enum Verdict {
     /// The policy allows it. It may have failed for another reason.
     Allowed,
-    /// The caller is unknown, or the policy does not allow the request.
+    /// The caller is unknown, the policy does not allow the request, or a limit of its grant is reached.
     Denied,
 }
 
@@ -40,7 +40,7 @@ pub struct Record<'a> {
     /// The version of the table, or of its branch, that was used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// The grant under which the request ran.
+    /// The grant under which the request ran, or whose limit was reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<&'a str>,
     /// Whether the request was allowed.

@@ -27,7 +27,7 @@ const SHARDS: usize = 16;
 pub struct Schedule {
     /// Requests per second.
     pub rate: f64,
-    /// The time from the first request until the schedule ends.
+    /// The duration of the schedule.
     pub time: Duration,
     /// If given, the requests are due at random times (a Poisson process), otherwise at equal intervals.
     pub random: Option<StdRng>,

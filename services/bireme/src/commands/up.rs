@@ -239,8 +239,8 @@ fn check_port(listen: SocketAddr) -> Result<()> {
     }
 }
 
-/// Starts both nodes. Tables are opened first, so that an error is reported before a port is bound and before anything
-/// is written to the disk.
+/// Starts both nodes. Tables are opened first, so that an error is reported before a port is bound and before the
+/// cache's folder is created.
 fn start(args: &UpArgs, mut config: QueryConfig, runtime: &Runtime) -> Result<Up> {
     let lake = Lake::new(config.lake_options());
     let served = runtime.block_on(Served::open(&lake, &args.tables, &config.folders))?;

@@ -8,7 +8,7 @@ type Former = (&'static str, &'static str);
 
 /// The configuration of a node, whose former settings are known.
 pub trait Removed {
-    /// The former settings of this node alone, by their keys within sections.
+    /// The former settings that only this kind of node had, by their keys within sections.
     const REMOVED: &[Former];
 }
 

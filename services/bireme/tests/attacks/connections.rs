@@ -20,7 +20,7 @@ use super::report::held;
 /// The first bytes of an HTTP/2 client: the preface and an empty SETTINGS frame.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// The maximum resident memory of the query node, in MiB, which is also its setting `memory`. Callers may use 120 MiB
+/// The maximum resident memory of the query node, in MiB, which is also its setting `memory`. Callers may use 112 MiB
 /// of it.
 pub const QUERY_MEMORY_MIB: u64 = 640;
 
@@ -431,7 +431,7 @@ fn streams_that_send_nothing_close_no_core_to_others() {
     let caller = GoodCaller::start(&cluster);
     let fetch = "/bireme.fetch.v1.FetchService/Fetch";
     let (warm, check) = ("/bireme.fetch.v1.FetchService/Warm", "/grpc.health.v1.Health/Check");
-    // Enough streams to fill the part of the cores' memory that streams may take. Each core has 60 MiB for callers at
+    // Enough streams to fill the part of the cores' memory that streams may take. Each core has 56 MiB for callers at
     // the query node, and 98 MiB at the I/O node.
     let attacks = [
         (

@@ -27,7 +27,8 @@ fn a_curve_is_measured_kept_described_and_used() {
     assert_eq!((&of(None)["nprobes"], &of(None)["refine"]), (&20.into(), &10.into()));
     assert!(of(Some(0.9))["recall"].as_f64().unwrap() >= 0.9);
 
-    // The next search that asks for a recall looks for the curve again.
+    // Wait until the node may look for curves again (2 s after the last time). The next search that asks for a recall
+    // then does so.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let found = up.json(&[&wants[..], &["--explain"]].concat());
     let stages = found.last().unwrap()["_explain"]["stages"].as_array().unwrap();

@@ -1,4 +1,5 @@
-//! `bireme bench limits`: what this machine can do with rows of the same size without Bireme's path of a read.
+//! `bireme bench limits`: how fast this machine copies, compares and streams rows of one size without Bireme's read
+//! path.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

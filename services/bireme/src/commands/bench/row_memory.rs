@@ -25,7 +25,7 @@ pub struct RowMemory {
 }
 
 impl RowMemory {
-    /// Makes `rows` rows of `dimension` elements; at least as many as a batch has.
+    /// Makes `rows` rows of `dimension` elements. `rows` must be at least [`BATCH_ROWS`].
     pub fn new(rows: usize, dimension: usize) -> Self {
         assert!(rows >= BATCH_ROWS, "fewer rows than a batch has");
         let row_bytes = dimension * size_of::<Element>();
