@@ -76,8 +76,8 @@ impl AlignedBuf {
     }
 
     /// Allocates `count` buffers of `len` zero bytes each, in huge pages if the kernel has any. For the drive, a buffer
-    /// then consists of one or two contiguous pieces of memory instead of one piece per 4 KiB page. The buffers share
-    /// one allocation, which is freed when the last buffer is dropped.
+    /// of up to 2 MiB then consists of one or two contiguous pieces of memory instead of one piece per 4 KiB page. The
+    /// buffers share one allocation, which is freed when the last buffer is dropped.
     ///
     /// # Panics
     ///

@@ -54,7 +54,8 @@ pub enum ReadError {
         /// The slab's length in bytes.
         end: u64,
     },
-    /// The kernel reported a permanent error, or the operation made no progress until its attempts were used up.
+    /// The kernel reported an error, or the operation made no progress until its attempts were used up. The cause may
+    /// pass: see [`DriveFault::Busy`].
     #[error("reading drive {} at offset {} failed: {} ({fault})", drive.0, offset.0, errno_text(*errno))]
     Io {
         /// The drive.

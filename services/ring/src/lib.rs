@@ -22,9 +22,10 @@
 //!
 //! # What it deliberately does not do
 //!
-//! A ring knows nothing of extents, checksums or requests. It does not coalesce reads, has no timers, and never moves
-//! work between cores. It reads the clock only to report to sinks when a batch of completions was collected. Polled
-//! completions (`IOPOLL`) are not implemented. The place for them is `backend/uring.rs`.
+//! A ring knows nothing of extents, checksums or requests. It does not coalesce reads, has no timers (only the ticks of
+//! a simulated disk may sleep), and never moves work between cores. It reads the clock only to report to sinks when a
+//! batch of completions was collected. Polled completions (`IOPOLL`) are not implemented. The place for them is
+//! `backend/uring.rs`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -36,8 +36,9 @@ use crate::{
 
 /// One core's ring. Clones are handles to the same ring. A handle cannot be sent to another thread.
 ///
-/// Dropping the last handle blocks until nothing is in flight. After that no sink is called, queued operations are
-/// discarded, and the futures of unfinished transfers complete with [`WriteError::Closed`] or [`ReadError::Closed`].
+/// Dropping the last handle discards the queued operations, and then blocks until nothing is in flight. It calls no
+/// sink. The futures of transfers in flight complete with their outcomes. Those of transfers that were discarded, or
+/// carried out only in part, complete with [`WriteError::Closed`] or [`ReadError::Closed`].
 #[derive(Clone)]
 pub struct Ring(Rc<Inner>);
 
@@ -73,7 +74,7 @@ impl Ring {
     ///
     /// # Panics
     ///
-    /// If the runtime was built without `enable_io`.
+    /// If the runtime was built without `enable_io`, and the engine is io_uring or the pread pool.
     pub fn start(config: &RingConfig, files: &[SlabFile]) -> Result<Self, StartError> {
         config.validate()?;
         let runtime = Handle::try_current().map_err(|_| StartError::Runtime)?;

@@ -40,7 +40,7 @@ counters! {
     reads_failed,
     /// Reads that ended, successfully or not, after their sink was dropped.
     reads_orphaned,
-    /// Bytes of successful reads.
+    /// Bytes of the reads in `reads_completed`.
     read_bytes,
     /// Transfers (writes, fsyncs, owned reads) accepted.
     transfers_queued,

@@ -18,9 +18,9 @@ use crate::{Engine, RingConfig};
 /// But each queue of a ring may always have one transfer in flight.
 const QUEUE_PARTS: u32 = 4;
 
-/// Maximum number of transfers in flight over all queues. If there are more queues than this, each may have one
-/// transfer in flight. With the maximum of 8,192 read slots that makes 12,288 operations, and an io_uring can have
-/// 32,768 entries.
+/// Maximum number of transfers in flight over all queues. With the maximum of 8,192 read slots that makes 12,288
+/// operations, and an io_uring can have 32,768 entries. If there are more queues than this maximum, each may have one
+/// transfer in flight.
 const IN_FLIGHT_MAX: u32 = 4096;
 
 /// The queue of each drive, and the limit of each queue.

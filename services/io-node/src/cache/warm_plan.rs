@@ -19,7 +19,7 @@ use crate::table::{OpenFragment, OpenTable, Projection};
 
 /// The number of fills that a warm requests in advance, for each fill that may run at the same time. It is high enough
 /// that neighbouring chunks wait together, and so are scanned together. Eight chunks of 4 MiB are as much as one scan
-/// may read with the default segments (`SCAN_SHARE`).
+/// may read with the default segments (`SCAN_PART`).
 const REQUESTS_PER_SLOT: usize = 8;
 
 /// The same limit for a warm with a limited rate. It is lower, because a fill counts towards the rate only when it

@@ -26,7 +26,8 @@ pub struct Drives {
 
 impl Drives {
     /// Opens the configured drives. All drives are checked before the first file is given its length: unless
-    /// `overwrite` is set, each must be empty or hold a slab. Only [`take`](super::take) changes what the drives hold.
+    /// `overwrite` is set, each must be empty or hold a slab. Only [`claim_and_recover`](super::claim_and_recover)
+    /// changes what the drives hold.
     ///
     /// # Errors
     /// A drive can't be used, is too small, or holds something else and `overwrite` is not set. Files that were created

@@ -69,7 +69,8 @@ pub fn is_drive_fault(error: &WriteError) -> bool {
 }
 
 /// A drive is retired when this many extents fail within [`FAILURE_WINDOW`]. A few bad sectors must not cost all that
-/// the drive caches; a drive that loses an extent every two seconds is failing as a whole. The number was not measured.
+/// the drive caches; a drive that loses more than one extent every two seconds is failing as a whole. The number was
+/// not measured.
 const READ_FAILURES_MAX: usize = 32;
 
 /// The time for which a failed extent, or a second with late answers or slow reads, counts against the drive.

@@ -157,8 +157,8 @@ impl Inspection {
 }
 
 /// Keeps only the last entry of each extent, which is the one that a starting node would use. An extent that was found
-/// damaged and filled again is in two journals; so is one that was moved out of a segment, until that segment is
-/// emptied.
+/// damaged and filled again has two entries, in one journal or in two. An extent that was moved out of a segment is in
+/// two journals until that segment is emptied.
 fn supersede(segments: &mut [SegmentState]) {
     segments.sort_by_key(|segment| std::cmp::Reverse(segment.epoch()));
     let mut seen = HashSet::new();

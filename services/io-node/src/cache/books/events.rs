@@ -68,7 +68,8 @@ pub enum Event {
     Woken,
 }
 
-/// An action that the books require. Actions are carried out in the order in which the books return them.
+/// An action that the books require. Actions are begun in the order in which the books return them, but none waits for
+/// the one before it to end.
 pub enum Action {
     /// Read these neighbouring chunks, or this single one, from the table and encode them.
     Scan(Vec<ExtentKey>),

@@ -51,8 +51,8 @@ impl Log {
 pub const SEGMENTS_SAVED: u64 = 4;
 
 /// The number of sectors that may be rewritten to keep hot extents, per 100 sectors filled. At 25, at most 1.25 bytes
-/// are written for each byte filled, and each trace of `bireme bench eviction` has a better hit ratio than LRU of
-/// single extents (`docs/decisions/s3-fifo-over-segments.md`).
+/// are written for each byte filled, apart from extents that are kept for guarantees, and each trace of `bireme bench
+/// eviction` has a better hit ratio than LRU of single extents (`docs/decisions/s3-fifo-over-segments.md`).
 const KEPT_PERCENT: u64 = 25;
 
 /// An extent is kept only if at least this many batches, over all cores, have read it since it was placed.
@@ -62,7 +62,7 @@ const KEPT_PERCENT: u64 = 25;
 const KEPT_HEAT_MIN: u32 = 1;
 
 /// The minimum number of ghosts that are remembered. If there are more extents, as many ghosts as extents are
-/// remembered. So many names take about 100 KB.
+/// remembered. The names of 1,024 ghosts take about 100 KB.
 const GHOSTS_MIN: usize = 1024;
 
 /// An extent of a segment that is to be reclaimed.

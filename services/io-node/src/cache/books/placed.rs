@@ -10,7 +10,8 @@ use crate::extent::{ByKey, Extent, REPLICA_ENTRY_BYTES};
 /// The bytes that an extent takes in the maps and lists of the filler and its books.
 const OWN_ENTRY_BYTES: usize = 96;
 
-/// The additional bytes per extent on a node whose tables have shares, and per block of a file.
+/// The additional bytes that each extent takes if any table has a share. If none has one, only the extents of index and
+/// deletion files take them.
 const SHARE_ENTRY_BYTES: usize = 256;
 
 /// The extents that are served, by name.

@@ -38,7 +38,8 @@ pub fn check_promised(
 const FILES_PART: u64 = 10;
 
 /// Returns the share of the index and deletion files of all tables: a guarantee of a tenth of the drives, or of what
-/// the tables' own guarantees leave if that is less. Returns `None` if the guarantee would be less than a segment.
+/// the tables' own guarantees leave, less one segment, if that is smaller. Returns `None` if the guarantee would be
+/// less than a segment.
 pub fn files_share(
     shares: &[(TableTag, Share)],
     segment: ByteSize,
@@ -53,7 +54,8 @@ pub fn files_share(
 
 /// Returns the maximum number of sectors that are held for tables with these shares.
 fn promised(shares: &[(TableTag, Share)], segment_sectors: u64) -> u64 {
-    // A table that is not pinned may hold up to one extent, of at most a segment, more than its minimum.
+    // For a table that is not pinned, up to one extent more than its guarantee is held, and an extent is at most a
+    // segment long.
     let promised = shares
         .iter()
         .filter(|(_, share)| share.guarantee > 0)
@@ -91,7 +93,8 @@ mod tests {
             |shares: &[_]| files_share(shares, segment, &drive).map(|share| share.guarantee);
         assert_eq!(guarantee(&[]), Some(tenth));
         assert_eq!(guarantee(&[share(4096)]), Some(tenth));
-        // 24 MiB can be guaranteed. The table takes 20 MiB and a segment, and files need a segment beside theirs.
+        // 24 MiB can be guaranteed. The table takes 20 MiB and a segment of 1 MiB. The files' guarantee is what is
+        // left, less a segment.
         assert_eq!(guarantee(&[share(20 * 256)]), Some(2 * 256));
         assert_eq!(guarantee(&[share(22 * 256)]), None);
         check_promised(&[share(20 * 256), share(2 * 256)], segment, &drive).unwrap();

@@ -414,7 +414,8 @@ impl Segments {
         self.drives[usize::from(segment.drive.0)].segments[segment.index as usize].log
     }
 
-    /// Sectors of `drive` that extents and journals use, without reclaimed segments.
+    /// Sectors of `drive` that extents and journals use. Of an emptied segment, only the one block of its journal
+    /// counts.
     pub fn used_sectors(&self, drive: DriveNo) -> u64 {
         self.drives[usize::from(drive.0)].used_sectors
     }

@@ -8,15 +8,15 @@
 //! ```
 //!
 //! Sectors count towards a table from the moment they are allocated, so a table never exceeds its quota. A held extent
-//! is evicted only for the quota of its own table, if its drive fails, or if there is no space to move it to. A table
-//! that is not pinned holds up to its guarantee plus one extent. So fills of other tables never take a table below its
-//! guarantee. Reads decide which extents are held: an extent that is read again and kept becomes held, and the one that
-//! has been held longest is released.
+//! is evicted only for the quota of its own table, if it is bad or its drive fails, or if there is no space to move it
+//! to. Of a table that is not pinned, at most one extent more than its guarantee is held. So fills of other tables
+//! never take a table below its guarantee. Reads decide which extents are held: an extent that is read again and kept
+//! becomes held, and the one that has been held longest is released.
 //!
 //! The index and deletion files of all tables count together, as if they were one table, unless the files of a table
 //! have a share of their own. The node sets their guarantee. Without its index, a query node has to read a slow store
 //! for each search, so fills of rows should not evict indexes. Blocks of indexes that no version names any more are not
-//! read again, so they are the first to be released.
+//! read again, so once they are released, they do not become held again.
 //!
 //! Pure bookkeeping, in sectors of extents, without journals.
 

@@ -41,9 +41,9 @@ const TAKEN_FIRST: Duration = Duration::from_secs(4);
 /// idle again, reads may be slowed down for this long. Shorter times would spend more of a saturated node's time on
 /// failed tries.
 const TAKEN_MAX: Duration = Duration::from_secs(64);
-/// The maximum time from the end of a lane until its drop returns, while a task of the lane is still polled. Lanes that
-/// are ended together, before the first is dropped, wait for this long together. A poll takes milliseconds, or a few
-/// seconds on a machine without an idle CPU.
+/// The maximum time from [`FillLane::end`] until the lane's drop returns, while a task of the lane is still polled.
+/// Lanes that are ended together, before the first is dropped, wait for this long together. A poll takes milliseconds,
+/// or a few seconds on a machine without an idle CPU.
 const END_MAX: Duration = Duration::from_secs(5);
 
 /// The runtimes on which steps of fills run, in turn.
@@ -78,7 +78,7 @@ pub struct FillLane {
     insisting: Thread,
     /// The time until which the drop waits; `None` before the lane is ended.
     wait_until: Option<Instant>,
-    /// Is disconnected when both threads have stopped to poll tasks. The mutex makes it `Sync`; nobody locks it.
+    /// Is disconnected when both threads have stopped polling tasks. The mutex makes it `Sync`; nobody locks it.
     idle: Mutex<Receiver<()>>,
 }
 
@@ -207,8 +207,8 @@ impl Insisting {
             self.taken.send_replace(true);
             let ended = self.ended.notify.notified();
             self.runtime.block_on(async {
-                // This task runs once the yielding thread has ended the task that it is polling and has left the
-                // runtime.
+                // The spawned task runs once the yielding thread has finished its current poll of a task and has left
+                // the runtime.
                 let _ = tokio::spawn(async {}).await;
                 let _ = tokio::time::timeout(taken_for, ended).await;
             });

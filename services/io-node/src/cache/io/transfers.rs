@@ -41,7 +41,7 @@ impl Transfers {
     ///
     /// # Errors
     /// The error of one piece. It is returned only once all pieces have ended, because until then they may still write
-    /// to the space.
+    /// to the space. If the drive is retired, pieces that do not end are given up.
     pub async fn write(&self, start: ByteOffset, bytes: &[u8]) -> Result<(), WriteError> {
         let pieces = bytes.chunks(TRANSFER_BYTES).enumerate().map(async |(at, piece)| {
             let (loan, mut buf) = self.bufs.lend(piece.len()).await;

@@ -25,7 +25,8 @@ const NO_ROOM: &str = "the drives that take writes are full, and no segment of t
 /// extents that are kept.
 const ALL_KEPT: &str = "the drives are full, and all that reclaiming frees is taken by extents that are kept: see `shares`, and give the node larger drives or a smaller `segment`";
 
-/// The error for a chunk when the directory is full and no segment can be reclaimed.
+/// The error for a chunk when the directory is full, and no segment can be reclaimed, or every segment was reclaimed
+/// and the directory still has no room.
 const DIRECTORY_FULL: &str = "the directory has all the memory that `memory` leaves it, and no segment can be reclaimed to make room in it: raise `memory`, and see the drives' state";
 
 impl CacheBooks {

@@ -13,8 +13,8 @@ use crate::cache::books::events::{Action, FillOutcome, RequestOutcome};
 /// further failure.
 const HOLD_OFF_MIN: Duration = Duration::from_secs(1);
 
-/// The maximum time for which misses do not request a chunk again after its last failed fill. So a chunk that can never
-/// be filled costs at most one scan in 5 minutes.
+/// The maximum time for which misses do not request a chunk again after its last failed fill. Once the delay has grown
+/// to this, misses of a chunk that can never be filled cost at most one scan in 5 minutes.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(300);
 
 /// The maximum number of entries of `CacheBooks::failed`, and of `CacheBooks::too_long`. A full map is cleared before

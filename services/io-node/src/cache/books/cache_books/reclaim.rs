@@ -17,8 +17,8 @@ use crate::drive::{ExtentError, JournalError};
 use crate::extent::{Extent, SegmentNo};
 
 /// The maximum number of a segment's extents that are moved at the same time. Each is read one transfer after another,
-/// so together they have as many reads in flight as a ring has transfers on a drive. Extents of the usual 4 MiB take 16
-/// MiB of memory.
+/// so together they have as many reads in flight as a ring may have transfers on a drive. Extents of the usual 4 MiB
+/// take 16 MiB of memory.
 const MOVING_MAX: u64 = 4;
 
 /// A segment that is being reclaimed.
@@ -210,7 +210,8 @@ impl CacheBooks {
 
     /// Handles the outcome of writing the block that ends a segment's journal. If it succeeded, the segment is free.
     pub(super) fn emptied(&mut self, segment: SegmentNo, outcome: Result<(), JournalError>) {
-        // If this segment's drive was retired meanwhile, the books may reclaim another segment already.
+        // If this segment's drive was retired or became read-only meanwhile, the books may reclaim another segment
+        // already.
         self.reclaiming.take_if(|reclaim| reclaim.segment == segment);
         if self.journal_written(segment.drive, outcome) {
             self.segments.release(segment);
