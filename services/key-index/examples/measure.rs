@@ -162,7 +162,8 @@ fn batched(set: &RunSet, hashes: &[u64], size: usize, candidates: &mut usize) ->
         for batch in hashes.chunks(size) {
             set.lookup(batch, &Pages::default(), 1, |_| true, &mut found);
             *candidates += found.rows().len();
-            // A batch of one key ends before the next begins, as for a caller that waits for each answer.
+            // Use the answer to each single look-up before the next one, as a caller does that waits for it. The CPU
+            // may still begin the next look-up earlier.
             if size == 1 {
                 black_box(&found);
             }

@@ -71,7 +71,8 @@ pub struct KeyHasher {
 const MS_A_DAY: i64 = 86_400_000;
 
 impl KeyHasher {
-    /// Creates the hasher of a table's key column. `table_seed` is random, and the same in all runs of the table.
+    /// Creates the hasher of a table's key column. `table_seed` is random, and the same in all runs of the table that
+    /// are used together.
     pub fn new(table_seed: u64, key_type: KeyType) -> Self {
         let [code, scale] = key_type.to_bytes();
         let derived = |form: u8| xxh3_64_with_seed(&[code, scale, form], table_seed);

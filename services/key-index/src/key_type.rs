@@ -7,9 +7,9 @@ use std::fmt;
 pub enum KeyType {
     /// Integers of any width, signed or not.
     Integer,
-    /// Text: Utf8, LargeUtf8 or Utf8View.
+    /// Text: Utf8 or LargeUtf8.
     Text,
-    /// Binary, LargeBinary, BinaryView or FixedSizeBinary.
+    /// Binary, LargeBinary or FixedSizeBinary.
     Bytes,
     /// Decimal128 or Decimal256 of one scale.
     Decimal {

@@ -1,8 +1,9 @@
 //! Decides which runs to merge, and which ones are needed.
 //!
-//! Each data file starts with a run of its own, and a look-up probes every run. So runs are merged until at most
-//! [`RUNS_MAX`] are left: the smallest ones, and a larger one only if the merged run would otherwise have more than a
-//! quarter of its rows. Runs of about equal size would be worse: each append would have to be merged with one of them.
+//! New data files get a run of their own (small ones one together), and a look-up probes every run. So runs are merged
+//! until at most [`RUNS_MAX`] are left: the smallest ones, and a larger one only if the merged run would otherwise have
+//! more than a quarter of its rows. Runs of about equal size would be worse: each append would have to be merged with
+//! one of them.
 //! Over 1,000 equal appends, each row is merged 8 times on average, over 10,000 appends 18 times (with a half in place
 //! of a quarter 9 and 40 times, with an eighth 13 and 19 times). A large run is written again when the others reach a
 //! quarter of it.
@@ -13,8 +14,8 @@ use crate::files::DataFile;
 use crate::geometry::Geometry;
 use crate::run::Run;
 
-/// The maximum number of runs that a look-up probes. Each run costs a look-up one more cache line, or one more read if
-/// it is paged. With fewer runs, rows would be merged more often.
+/// The maximum number of runs in memory that a look-up probes, and likewise of paged runs. Each run costs a look-up one
+/// more cache line, or one more read if it is paged. With fewer runs, rows would be merged more often.
 pub const RUNS_MAX: usize = 4;
 
 /// The minimum size of the next larger run, as a multiple of a merged run's size. The head of this file has the figures

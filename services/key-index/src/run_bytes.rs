@@ -100,7 +100,7 @@ impl Loading {
     }
 
     /// Returns an upper bound of the memory that loading a run takes: its pages, the bytes of its head, and the decoded
-    /// checksums and list of files. In the list, the shortest entry takes 56 bytes for 10 in the file.
+    /// checksums and list of files. In the list, the shortest entry takes 36 bytes for 10 in the file.
     pub fn bytes_of(file_bytes: u64, head_bytes: u64) -> u64 {
         file_bytes.saturating_add(head_bytes.saturating_mul(7))
     }

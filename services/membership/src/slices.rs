@@ -67,8 +67,9 @@ impl Slices {
 
     /// Merges all slices into a list.
     ///
-    /// # Errors A port that is missing or ambiguous, an unsupported protocol, an invalid weight, two ready pods with
-    /// the same name, or another problem that [`MemberList::new`] finds.
+    /// # Errors
+    /// A port that is missing or ambiguous, an unsupported protocol, an invalid weight, two ready pods with the same
+    /// name, or another problem that [`MemberList::new`] finds.
     pub fn list(&self, port: Option<&Port>) -> Result<MemberList> {
         let mut entries: BTreeMap<(String, String), Entry> = BTreeMap::new();
         for slice in self.one_family() {

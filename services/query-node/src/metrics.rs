@@ -33,7 +33,7 @@ telemetry::metrics! {
     NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" ["index"] "Index partitions that a vector search was asked to search";
     FRESH_COMPARED = Counter "bireme.query.search.fresh_rows" "{row}" [] "Rows that the vector index does not cover and that a search compared one by one on the I/O nodes, in addition to its candidates";
     FILTERED = Counter "bireme.query.search.filtered_rows" "{row}" [] "Candidates for which the I/O nodes evaluated the filter of a search, because the rows that pass it are not known";
-    KEYS = Counter "bireme.query.keys" "{key}" ["via"] "Keys that were looked up: via the `key_index` alone, or via the `table`, by its BTREE or a scan, because the key index has no run for some data files";
+    KEYS = Counter "bireme.query.keys" "{key}" ["via"] "Keys that were looked up: via the `key_index` alone, or via the `table`, by its BTREE or a scan, because there is no key index, it has no run for some data files, one of its pages could not be read, or a key has more candidates than it returns";
     GATHERED = Counter "bireme.query.gathered" "{request}" [] "Gets that shared a look-up and a fetch with others that waited on the same core";
     KEY_INDEX_MEMORY = Gauge "bireme.query.key_index.usage" "By" [] "Memory of the key indexes of all tables, and of the run that is being built";
     KEY_INDEX_MEMORY_LIMIT = Gauge "bireme.query.key_index.limit" "By" [] "Maximum of the memory of key indexes";
@@ -52,7 +52,7 @@ telemetry::metrics! {
     CONNECTIONS_REFUSED = Counter "bireme.query.connections.refused" "{connection}" [] "New connections that were refused: all others had streams, or half of all were from the same address";
     FETCH_DURATION = Histogram "bireme.query.fetch.duration" "s" [] "Duration of an I/O node's answer to its part of a request's rows";
     FETCH_ROWS = Histogram "bireme.query.fetch.rows" "{row}" [] "Rows of a request that one I/O node returned";
-    FALLBACK_ROWS = Counter "bireme.query.fallback.rows" "{row}" [] "Rows that this node read from the table itself, because no I/O node could be asked or it did not answer";
+    FALLBACK_ROWS = Counter "bireme.query.fallback.rows" "{row}" [] "Rows that this node read from the table itself, because no I/O node could be asked, or the one that was asked failed";
     IO_NODES = Gauge "bireme.query.io_nodes" "{node}" ["state"] "I/O nodes by state: `ready`, `joining`, `draining`, `away`, `ejected`";
     STREAMS = Gauge "bireme.query.io_node.streams" "{stream}" ["io_node"] "Connected streams to an I/O node";
     OUTSTANDING = Gauge "bireme.query.io_node.outstanding" "{row}" ["io_node"] "Rows requested from an I/O node and not yet answered";

@@ -7,7 +7,7 @@ telemetry::metrics! {
     pub static STORE_METRICS;
     REQUESTS = Counter "bireme.store.requests" "{request}" ["kind"] "Requests to object stores, `read` or `write`";
     BYTES = Counter "bireme.store.transferred" "By" ["kind"] "Bytes of objects, by `read` or `write`";
-    FAILED = Counter "bireme.store.failures" "{request}" [] "Requests that failed after the store client's retries";
+    FAILED = Counter "bireme.store.failures" "{request}" [] "Requests that failed after the store client's retries, and those that their callers dropped after a wait of 5 s or more";
     REFUSED = Counter "bireme.store.refused" "{request}" [] "Requests not sent, because the store's circuit breaker was open";
     HEDGED = Counter "bireme.store.hedged" "{request}" [] "Reads sent a second time, because they took longer than 99 % of the reads before";
     BREAKERS_OPEN = Gauge "bireme.store.breakers_open" "{store}" [] "Stores whose circuit breaker is open now, because they failed too often: requests for rows that are on no drive fail with STORE_UNREACHABLE";

@@ -143,9 +143,10 @@ class Table(_Target):
     def exists(self, key: Any, *, key_column: str | None = None, exact: bool = True) -> bool | pa.BooleanArray:
         """Returns whether a row has the key; for several keys, a `pyarrow.BooleanArray`.
 
-        The node answers from an index in its memory. That index wrongly finds fewer than 1 in 800 of the keys that no
-        row has (far fewer in tables of fewer than 2 million keys). So the keys that it finds are compared with their
-        rows, unless `exact` is False.
+        The node answers from its key index. That index wrongly finds some of the keys that no row has: usually fewer
+        than 1 in 800 (far fewer in tables of fewer than 2 million keys), but up to 1 in 55 for each part of the index
+        that was merged from much smaller ones. So the keys that it finds are compared with their rows, unless `exact`
+        is False.
 
         >>> import bireme
         >>> bireme.connect().table("words").exists(["n02503517", "n99999999"]).to_pylist()
