@@ -12,11 +12,11 @@
 //! ```
 //!
 //! A [`Run`] is the immutable index of the keys of one data file, or of several. It has a bucket of 64 bytes for every
-//! nine keys (`line.rs` draws it; six keys in a wide run, which is one of fewer than 2.4 million keys), with a tag of 16
-//! bits (wide: 32) and a row's rank of 32 bits for each key. Buckets are ordered by hash (`geometry.rs`). A page of 4,096 bytes consists of 57 buckets and seven lines for their overflow (wide: 56 and
-//! eight; `body.rs`). Pages are persisted as they are in memory, after a head with their checksums (`head.rs` draws the
-//! file). Keys are not stored. A [`PagedRun`] is a run whose pages stay in its file: the caller reads the pages that a
-//! look-up needs.
+//! nine keys (`line.rs` draws it; six keys in a wide run, which is one of fewer than 2.4 million keys), with a tag of
+//! 16 bits (wide: 32) and a row's rank of 32 bits for each key. Buckets are ordered by hash (`geometry.rs`). A page of
+//! 4,096 bytes consists of 57 buckets and seven lines for their overflow (wide: 56 and eight; `body.rs`). Pages are
+//! persisted as they are in memory, after a head with their checksums (`head.rs` draws the file). Keys are not stored.
+//! A [`PagedRun`] is a run whose pages stay in its file: the caller reads the pages that a look-up needs.
 //!
 //! With unique keys (Poisson-distributed over the buckets):
 //!

@@ -226,7 +226,8 @@ async fn searches_and_keys_do_not_mix_branches() {
     let vectors = table.source["vector"].as_fixed_size_list();
     let first = vectors.value(0);
     let first = first.as_primitive::<arrow_array::types::Float32Type>().values().to_vec();
-    // Twice: keys are looked up in the table first, and then in the key index that all branches share.
+    // Two rounds: keys are looked up in the table until the key index, which all branches share, covers their files.
+    // The first look-up begins to build it.
     for round in 0..2 {
         for (branch, dataset) in table.branches() {
             let all = all_rows(dataset).await;

@@ -19,8 +19,8 @@ use crate::words::{by_vector, search, synsets, warm as warm_rows, words};
 
 const URI: &str = "s3://lake/words";
 
-/// The maximum number of requests that a new query node sends to the store for its first searches: to find the latest
-/// version, and to read its manifest.
+/// The maximum number of requests that a new query node sends to the store for its first searches, if the I/O nodes'
+/// drives have the indexes and the rows: to find the latest version, and to read its manifest.
 const REQUESTS_MAX: u64 = 5;
 
 /// The record of a query node, from its start to its end.
@@ -125,7 +125,7 @@ async fn a_new_query_node_reads_indexes_from_the_drives_and_not_from_the_store()
     assert!(warm.avoided > 0);
     assert_eq!(store_reads(&cluster.io).await, before, "the drives have everything");
 
-    // A node that loads the indexes before it is ready reads nothing for its first search.
+    // A node that loads the indexes before it is ready reads no more of them for its first search.
     let members: Vec<_> = cluster.io.iter().map(|io| member(&io.node)).collect();
     let config = query_config(&s3, members.clone(), true);
     let lake = Lake::new(config.lake_options());

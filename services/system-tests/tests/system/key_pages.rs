@@ -295,7 +295,7 @@ async fn after_warming_a_get_costs_two_drive_reads_and_no_request_to_the_store()
     println!("{gets} gets, half of them of absent keys: {pages} pages, {of_drives} drive reads");
     // A read for each page, and one for each row that is found.
     assert_eq!(of_drives, pages + gets / 2);
-    // A page for each key, and one more if the key's bucket has spilled entries.
+    // A page for each key, and one more if the key may be among the spilled entries of its bucket.
     assert!((gets..=gets + gets / 50).contains(&pages), "{pages} pages");
     assert_eq!(used.reads_avoided - before.reads_avoided, pages, "each by an I/O node");
     assert_eq!(counter(&node, IN_TABLE).await, 0);

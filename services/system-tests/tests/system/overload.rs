@@ -167,7 +167,7 @@ async fn interactive_work_goes_before_earlier_batch_work() {
     disk.hold(true);
     let (client, projection) = (&client, &projection);
     let fetch = |first: u32, rows: u32, priority| {
-        // The rows are far apart, so that no read serves two of them.
+        // The rows of 2 KiB are three apart, so that a read serves at most two of them.
         let addrs = (0..rows).map(|n| RowAddr::new(0, (first + n) * 3)).collect();
         let context = FetchContext { priority, ..FetchContext::from(soon()) };
         async move { (priority, client.fetch(projection, addrs, None, context).await.unwrap()) }

@@ -171,7 +171,8 @@ async fn certificates_are_renewed_under_load_and_a_revoked_node_is_left() {
         let began = Instant::now();
         tokio::time::sleep(Duration::from_secs(1)).await;
         let (own, _) = (authority.issue("io.example", DAY), authority.issue("query.example", DAY));
-        // By now the connections that were made with the first certificates have ended.
+        // Wait until the first certificates have expired (after 14 s), so that the connections that were made with them
+        // have ended.
         tokio::time::sleep_until(began + Duration::from_secs(20)).await;
         stop.cancel();
         own
@@ -363,7 +364,7 @@ async fn the_secret_is_changed_under_load_and_the_old_one_ends() {
             }
             tokio::time::sleep(Duration::from_secs(6)).await;
         }
-        // By now the connections that were made with the old secret have ended.
+        // Wait until the connections that were made with the old secret have ended.
         let until = crate::cluster::soon();
         while old.is_connected() {
             assert!(Instant::now() < until, "a caller with the old secret is still connected");

@@ -45,7 +45,7 @@ fn share(uri: &str, minimum: u64, maximum: Option<u64>, pinned: bool) -> ShareCo
     ShareConfig { uri: uri.into(), minimum: ByteSize::mib(minimum), maximum, pinned }
 }
 
-/// Makes the drive so small that it has 23 segments of a MiB, which hold less than the tables.
+/// Makes the drive so small that it has 23 segments of a MiB, which hold less than the four tables of the first test.
 fn small(config: &mut IoConfig, shares: Vec<ShareConfig>) {
     config.segment = ByteSize::mib(1);
     config.drives[0].size = Some(ByteSize::mib(24));
