@@ -51,8 +51,9 @@ impl Log {
 pub const SEGMENTS_SAVED: u64 = 4;
 
 /// The number of sectors that may be rewritten to keep hot extents, per 100 sectors filled. At 25, at most 1.25 bytes
-/// are written for each byte filled, apart from extents that are kept for guarantees, and each trace of `bireme bench
-/// eviction` has a better hit ratio than LRU of single extents (`docs/decisions/s3-fifo-over-segments.md`).
+/// are written for each byte filled, apart from extents that are kept for guarantees, and each trace of
+/// `bireme bench eviction` has a better hit ratio than LRU of single extents
+/// (`docs/decisions/s3-fifo-over-segments.md`).
 const KEPT_PERCENT: u64 = 25;
 
 /// An extent is kept only if at least this many batches, over all cores, have read it since it was placed.
