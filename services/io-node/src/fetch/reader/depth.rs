@@ -66,6 +66,8 @@ pub struct Depth {
     last_flow: Option<u64>,
     /// The latest time at which `last_flow` changed from one flow to another.
     changed: Option<Instant>,
+    /// Whether several flows were active when the limit was last requested.
+    is_in_effect: bool,
 }
 
 /// The measured durations of a phase's reads.
@@ -96,6 +98,7 @@ impl Depth {
             measured: [Measured::default(); 2],
             last_flow: None,
             changed: None,
+            is_in_effect: false,
         }
     }
 
@@ -108,7 +111,8 @@ impl Depth {
 
     /// Returns the maximum number of reads in flight.
     pub fn limit(&mut self, now: Instant) -> u32 {
-        if self.changed.is_none_or(|changed| now - changed > ACTIVE) {
+        self.is_in_effect = self.changed.is_some_and(|changed| now - changed <= ACTIVE);
+        if !self.is_in_effect {
             return self.slots;
         }
         let phase = self.phase_at(now).0;
@@ -119,8 +123,13 @@ impl Depth {
         self.limits()[phase as usize % 2]
     }
 
-    /// Records the duration of a read that was started while further pieces waited, so that the limit was in effect.
+    /// Records the duration of a read that was started while further pieces waited, so that it was subject to the
+    /// limit.
     pub fn ended(&mut self, started: Instant, ended: Instant) {
+        // The rest takes about 150 instructions, and a core that serves a single flow needs none of it.
+        if !self.is_in_effect {
+            return;
+        }
         let (phase, since) = self.phase_at(started);
         // A read shows the effect of a phase's limit only if it begins after the phase's first quarter, when the number
         // of reads in flight has reached the limit, and ends within the phase.
@@ -133,9 +142,10 @@ impl Depth {
 
     /// Returns the phase at a time, and the time since the phase began.
     fn phase_at(&self, at: Instant) -> (u64, Duration) {
-        let since = at.saturating_duration_since(self.epoch).as_nanos();
-        let phase = self.phase.as_nanos();
-        ((since / phase) as u64, Duration::from_nanos((since % phase) as u64))
+        // In 64 bits, whose division is much faster than that of 128.
+        let nanos = |time: Duration| time.as_nanos() as u64;
+        let (since, phase) = (nanos(at.saturating_duration_since(self.epoch)), nanos(self.phase));
+        (since / phase, Duration::from_nanos(since % phase))
     }
 
     /// Returns the limits of both phases.
