@@ -78,11 +78,10 @@ impl ShareConfig {
             }
         }
         let sectors = |bytes: ByteSize| bytes.as_u64() / SECTOR_BYTES as u64;
-        let share = Share {
-            guarantee: minimum.as_u64().div_ceil(SECTOR_BYTES as u64),
-            quota: self.maximum.map_or(u64::MAX, sectors),
-            is_pinned: self.pinned,
-        };
+        let quota = self.maximum.map_or(u64::MAX, sectors);
+        // A part of a sector would otherwise make the guarantee of a pinned table larger than its quota.
+        let guarantee = minimum.as_u64().div_ceil(SECTOR_BYTES as u64).min(quota);
+        let share = Share { guarantee, quota, is_pinned: self.pinned };
         Ok((table_tag(&uri), share))
     }
 }
@@ -127,6 +126,10 @@ mod tests {
         let pinned = share(pinned).unwrap();
         assert_eq!(pinned.1, Share { guarantee: 512, quota: 512, is_pinned: true });
         assert_ne!(pinned.0, tag);
+        let (_, of) = share(r#"{"uri": "s3://b/t", "minimum": "4097 B"}"#).unwrap();
+        assert_eq!(of.guarantee, 2);
+        let odd = r#"{"uri": "s3://b/t", "maximum": "2000000 B", "pinned": true}"#;
+        assert_eq!(share(odd).unwrap().1, Share { guarantee: 488, quota: 488, is_pinned: true });
         for (json, said) in [
             (r#"{"uri": " ", "minimum": "1GiB"}"#, "empty"),
             (r#"{"uri": "s3://b/t"}"#, "give a `minimum`, a `maximum`, or both"),
