@@ -239,6 +239,8 @@ impl Call {
     /// Adds the table, its branch (unless it is the main one) and its version to the span's attributes.
     fn record_table(&mut self, open: &OpenTable) {
         if self.recording.is_some() {
+            // A call may open its table again, at a newer version.
+            self.attributes.clear();
             self.attributes.reserve(ATTRIBUTES);
             self.attributes.push(("bireme.table", open.name.clone().into()));
             if let Some(branch) = open.table.branch() {
