@@ -14,7 +14,9 @@ use moka::sync::Cache;
 use tokio::runtime::Handle;
 use wire::{Fault, Reason};
 
-/// The sectors of a block, which is the unit of fill and eviction of a file: 512 KiB.
+/// The sectors of a block, which is the unit of fill and eviction of a file: 512 KiB. Smaller blocks take more requests
+/// until an index is on the drives, larger ones delay the first search (`docs/performance.md`, "Index files on the
+/// drives").
 pub const BLOCK_SECTORS: ChunkRows = ChunkRows::new(128).unwrap();
 
 /// The bytes of a block.
