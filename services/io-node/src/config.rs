@@ -88,9 +88,9 @@ pub struct IoConfig {
     /// The size of a segment of the slab, which is reclaimed whole; an extent must fit in it.
     #[schemars(with = "String", extend("format" = "size"))]
     pub segment: ByteSize,
-    /// The memory that the node may use in total. Connections, streams and batches get half of what the other parts
-    /// leave, from 32 to 512 MiB per core; the directory gets the rest. 0 for 80 % of the memory of the machine or the
-    /// control group.
+    /// The memory that the node may use in total. After the fixed parts, the directory (the map of all cached extents)
+    /// gets 0.3 % of the drives' capacity. Of what is left, half is for connections, streams and batches, from 32 to
+    /// 512 MiB per core; the directory gets the rest. 0 for 80 % of the memory of the machine or the control group.
     #[schemars(with = "String", extend("format" = "size"))]
     pub memory: ByteSize,
     /// Guarantees and quotas of tables on the drives.

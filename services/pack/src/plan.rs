@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, Schema};
 
 /// The minimum width in bytes of a fixed-width column that is a pack of its own. A pack of its own costs one more read
 /// when the column is requested with others. In the shared pack, a value of this width takes a sixteenth of the sector
-/// that is read for the other columns of its row. The width was not measured.
+/// that is read for the other columns of its row. This value was not chosen by measurement.
 pub const WIDE_BYTES_MIN: usize = 256;
 
 /// The columns of one pack, as indices of the schema's top-level fields, ascending.

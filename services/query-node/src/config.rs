@@ -96,15 +96,17 @@ pub struct QueryConfig {
     /// memory of the machine or control group.
     #[schemars(with = "String", extend("format" = "size"))]
     pub memory: ByteSize,
-    /// The part of `memory` for index partitions and, an eighth of it, the rows that pass filters, over all tables.
+    /// The part of `memory` for index partitions, over all tables. An eighth of it is for lists of the rows that pass
+    /// filters.
     #[schemars(with = "String", extend("format" = "size"))]
     pub index_cache: ByteSize,
     /// The part of `memory` for key indexes, over all tables: 8 to 12 bytes per row. A table's key column is indexed in
     /// memory from its first look-up on, or from the start if `bireme index` has written its index beside the table.
-    /// Loading that index takes little more; building takes up to 40 bytes per row of a data file, or of a million
-    /// rows. If a written index does not fit, 0.01 bytes per row are in memory, and look-ups read its pages from the
-    /// I/O nodes' drives. An index that is not written and does not fit is not built: keys are then looked up through
-    /// the table's BTREE or by scans, as are all keys if this is 0.
+    /// Loading that index takes little more; building takes up to 40 bytes per row of what is built at a time: the
+    /// largest data file, or several smaller ones with up to a million rows together. If a written index does not fit,
+    /// 0.01 bytes per row are in memory, and look-ups read its pages from the I/O nodes' drives. An index that is not
+    /// written and does not fit is not built: keys are then looked up through the table's BTREE or by scans, as are all
+    /// keys if this is 0.
     #[schemars(with = "String", extend("format" = "size"))]
     pub key_index: ByteSize,
     /// The interval at which a table is checked for a new version.

@@ -30,7 +30,8 @@ pub struct TelemetryConfig {
     /// The fraction of requests that are traced, 0 to 1. A request with a `traceparent` follows the decision of its
     /// caller instead, up to 500 such requests a second.
     pub trace_ratio: f64,
-    /// Requests that take at least this long are traced in any case, as are requests that fail.
+    /// Requests that take at least this long are traced in any case, as are requests that fail, unless the request itself
+    /// is invalid.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
     pub trace_slow: Duration,

@@ -28,7 +28,7 @@ pub struct Share {
 pub struct ShareConfig {
     /// The table.
     pub uri: String,
-    /// Guarantee: bytes of the table that fills of other tables do not evict once they are on the drives.
+    /// Guarantee: once this many bytes of the table are on the drives, fills of other tables do not evict them.
     #[serde(default)]
     #[schemars(with = "String", extend("format" = "size"))]
     pub minimum: ByteSize,

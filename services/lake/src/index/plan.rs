@@ -29,8 +29,8 @@ pub(crate) struct Plan {
     pub column: String,
     pub index_type: IndexType,
     pub params: Box<dyn IndexParams>,
-    /// `vector`, `text` or `scalar`. Determines which index is replaced. If there is none to replace, the new index's
-    /// name ends in the category.
+    /// `vector`, `text` or `scalar`. The new index replaces the column's index of this category (for `scalar`, only one of
+    /// the same `index_type`). If there is none to replace, its name ends in the category.
     pub category: &'static str,
 }
 

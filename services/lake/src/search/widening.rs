@@ -25,7 +25,8 @@ pub(crate) struct Widening {
 /// The next step of a search whose candidates were compared with the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Widened {
-    /// The wanted number of rows pass, or all rows of the index were compared.
+    /// The wanted number of rows pass, or no candidates are left: all partitions were searched, and all their rows
+    /// (within the upper bound of distances, if there is one) were compared.
     Enough,
     /// The search was widened.
     Further,
@@ -42,7 +43,8 @@ impl Widening {
         }
         let probed = self.probed;
         if found < self.depth {
-            // These were all rows of the partitions, or all within an upper bound of distances.
+            // The index found fewer candidates than it was searched for: all rows of the partitions that were searched,
+            // or all of these within the search's upper bound of distances.
             if self.probed >= self.partitions {
                 return Widened::Enough;
             }

@@ -203,7 +203,7 @@ mod tests {
             (folders[1].served, folders[1].hidden.as_slice()),
             (1, &["b", "d"].map(Into::into)[..])
         );
-        // The table that comes first has gone.
+        // The first folder no longer has `b`, so the `b` of the second folder is served.
         find(&mut folders[0], &["a"], &[]);
         assert_eq!(
             assigned(&mut folders, &named),

@@ -15,7 +15,7 @@ use super::{FrameNo, bucket_of};
 const SMALL_PART: usize = 10;
 
 /// The maximum number of frames examined per eviction. Each costs an access to memory or two, so an eviction takes
-/// microseconds at most. The number was not measured.
+/// microseconds at most. This value was not chosen by measurement.
 const EXAMINED_MAX: usize = 32;
 
 /// Bytes of the queues per frame: one ghost and three entries. There are three, because a queue that grows holds, for a
