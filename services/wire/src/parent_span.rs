@@ -12,7 +12,8 @@ pub struct ParentSpan {
     pub trace: u128,
     /// The id of the span; not 0.
     pub span: u64,
-    /// Whether the trace is sampled. Its spans are then exported in any case.
+    /// Whether the trace is sampled. If so, its spans are exported even if they are neither slow nor failed. A node may
+    /// clear this if its callers sample too many requests.
     pub is_sampled: bool,
 }
 

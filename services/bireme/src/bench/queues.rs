@@ -49,7 +49,7 @@ pub struct Sampling {
 }
 
 impl Watch {
-    /// Takes a sample every `interval` until [`Sampling::end`]. Samples that fail, or that are still unanswered when
+    /// Takes a sample every `interval`, until [`Sampling::end`] or until there are [`SAMPLES_MAX`]. Samples that fail, or that are still unanswered when
     /// the sampling ends, are left out.
     pub fn sample(self, interval: Duration) -> Sampling {
         let (stop, stopped) = oneshot::channel();

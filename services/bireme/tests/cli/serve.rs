@@ -1,4 +1,5 @@
-//! An I/O node starts only if its configuration says which tables it serves, and to whom.
+//! An I/O node starts only if its configuration says which tables it serves and, if other machines reach the node, whom it
+//! answers.
 
 use crate::names;
 

@@ -1,7 +1,8 @@
-//! Reads blobs, for which queries return only descriptors: whole blobs of several rows, or a range of one blob.
+//! Reads blobs, for which queries return only descriptors: the whole blobs of several rows, or bytes of one blob (all or
+//! a range).
 //!
-//! Whole blobs come from the I/O nodes, like all columns. A range is read from the table, because an I/O node reads
-//! only whole blobs.
+//! The blobs of several rows come from the I/O nodes, like all columns. The bytes of one blob are read from the table,
+//! piece by piece, because an I/O node can return only a whole blob.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -520,7 +520,7 @@ mod tests {
             files.map(|(_, it)| (it.extents, it.sectors, it.held_sectors)).collect::<Vec<_>>()
         };
         assert_eq!(held(&shares), [(2, 20, 10); 3]);
-        // A block of another file that is read again takes the place of the block that was held first.
+        // Another block that is read again takes the place of the block that was held first.
         shares.written(key(one.0, 1));
         assert_eq!(shares.moved(key(one.0, 1), segment(6)), [(segment(5).unwrap(), 10)]);
         assert_eq!(shares.remove(key(one.0, 0), 10), None);

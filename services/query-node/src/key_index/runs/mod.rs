@@ -74,9 +74,9 @@ struct RunsState {
     paged: Vec<HeldPagedRun>,
     /// The files of persisted runs that the task has not opened, smallest first; `None` until it has listed them.
     unopened: Option<Vec<RunFile>>,
-    /// The names of files that were opened, whether they could be used or not, without those that did not fit or could
-    /// not be read. A file never changes, and a later version's new data files are not in it, so it is opened again
-    /// only once a run was dropped whose files it may cover.
+    /// The names of the runs' files that were opened, whether they could be used or not; those that did not fit or could
+    /// not be read are left out. A run's file never changes and does not cover data files of later versions. So it is
+    /// not opened again until a paged run is dropped: it may then be needed for data files that this run covered.
     opened: HashSet<String>,
     /// Whether the files have to be listed again, because the file of a run is gone.
     must_list: bool,
