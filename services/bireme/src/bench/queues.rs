@@ -49,8 +49,8 @@ pub struct Sampling {
 }
 
 impl Watch {
-    /// Takes a sample every `interval`, until [`Sampling::end`] or until there are [`SAMPLES_MAX`]. Samples that fail, or that are still unanswered when
-    /// the sampling ends, are left out.
+    /// Takes a sample every `interval`, until [`Sampling::end`] or until there are [`SAMPLES_MAX`]. Samples that fail, or
+    /// that are still unanswered when the sampling ends, are left out.
     pub fn sample(self, interval: Duration) -> Sampling {
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
