@@ -11,6 +11,7 @@ use tokio::sync::OnceCell;
 
 use super::allow_list::AllowList;
 use super::checked_filter::CheckedFilter;
+use super::narrowing::Narrowing;
 use crate::error::Result;
 
 /// A list that no search has used for this long is dropped. Soon after a newer version of a table is open, hardly any
@@ -20,8 +21,38 @@ const IDLE: Duration = Duration::from_secs(600);
 /// The approximate size of an entry without its filter and its list, in bytes.
 const ENTRY_BYTES: usize = 256;
 
-/// The number of an open table (`Table::open_id`), and a filter's text.
-type Key = (u64, Arc<str>);
+/// The number of an open table (`Table::open_id`), and that of which the rows are listed.
+type Key = (u64, Listed);
+
+/// That of which an allow-list has the rows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Listed {
+    /// A filter, by its text.
+    Filter(Arc<str>),
+    /// The part of filters that scalar indexes answer.
+    Narrowing(Arc<Narrowing>),
+}
+
+impl From<&str> for Listed {
+    fn from(filter: &str) -> Self {
+        Self::Filter(filter.into())
+    }
+}
+
+impl From<&Arc<Narrowing>> for Listed {
+    fn from(narrowing: &Arc<Narrowing>) -> Self {
+        Self::Narrowing(Arc::clone(narrowing))
+    }
+}
+
+impl Listed {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Filter(text) => text.len(),
+            Self::Narrowing(narrowing) => narrowing.bytes(),
+        }
+    }
+}
 
 /// The list of a filter, and the filter's form for single rows. The first search that needs one of them makes it, and
 /// concurrent searches wait for it.
@@ -45,10 +76,10 @@ pub(crate) struct AllowLists {
 impl AllowLists {
     /// Creates a cache without lists. Uses neither disk nor network.
     pub fn new(bytes_max: u64) -> Self {
-        let bytes = |(_, filter): &Key, slot: &Slot| {
+        let bytes = |(_, listed): &Key, slot: &Slot| {
             let list = slot.list.get().map_or(0, |list| list.bytes());
             let checked = slot.checked.get().and_then(Option::as_ref).map_or(0, |it| it.bytes());
-            u32::try_from(ENTRY_BYTES + filter.len() + list + checked).unwrap_or(u32::MAX)
+            u32::try_from(ENTRY_BYTES + listed.bytes() + list + checked).unwrap_or(u32::MAX)
         };
         let lists =
             Cache::builder().max_capacity(bytes_max).weigher(bytes).time_to_idle(IDLE).build();
@@ -57,25 +88,29 @@ impl AllowLists {
 
     /// Returns the list of `filter` if it is kept.
     pub fn get(&self, table: u64, filter: &str) -> Option<Arc<AllowList>> {
-        let list = self.lists.get(&(table, filter.into()))?.list.get().cloned();
+        self.kept(&(table, filter.into()))
+    }
+
+    fn kept(&self, key: &Key) -> Option<Arc<AllowList>> {
+        let list = self.lists.get(key)?.list.get().cloned();
         self.hits.fetch_add(u64::from(list.is_some()), Relaxed);
         list
     }
 
-    /// Returns the list of `filter`. Makes it with `make` if it is not kept; concurrent calls make it once. Returns
-    /// `None` if `make` does.
+    /// Returns the list of the rows of `listed`. Makes it with `make` if it is not kept; concurrent calls make it once.
+    /// Returns `None` if `make` does.
     ///
     /// Errors: those of `make`.
     pub async fn get_or_make(
         &self,
         table: u64,
-        filter: &str,
+        listed: impl Into<Listed>,
         make: impl Future<Output = Result<Option<AllowList>>>,
     ) -> Result<Option<Arc<AllowList>>> {
-        if let Some(list) = self.get(table, filter) {
+        let key = (table, listed.into());
+        if let Some(list) = self.kept(&key) {
             return Ok(Some(list));
         }
-        let key = (table, Arc::from(filter));
         let slot = self.lists.get_with_by_ref(&key, Slot::default);
         let make = || async {
             self.misses.fetch_add(1, Relaxed);
@@ -111,7 +146,7 @@ impl AllowLists {
         filter: &str,
         make: impl Future<Output = Result<Option<CheckedFilter>>>,
     ) -> Result<Option<Arc<CheckedFilter>>> {
-        let key = (table, Arc::from(filter));
+        let key = (table, filter.into());
         let slot = self.lists.get_with_by_ref(&key, Slot::default);
         let is_known = slot.checked.initialized();
         let make = || async { Ok(make.await?.map(Arc::new)) };
@@ -131,8 +166,8 @@ impl AllowLists {
     }
 
     /// Counts the memory of a list anew. The memory grows when an index selects rows by the list.
-    pub fn weigh(&self, table: u64, filter: &str) {
-        let key = (table, Arc::from(filter));
+    pub fn weigh(&self, table: u64, listed: impl Into<Listed>) {
+        let key = (table, listed.into());
         if let Some(slot) = self.lists.get(&key) {
             self.lists.insert(key, slot);
         }

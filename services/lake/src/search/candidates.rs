@@ -5,13 +5,18 @@
 //! than to search the index without the filter, and to compare the nearest rows with the filter. The result of such a
 //! search is the same as with the list of rows that pass: the nearest of them in the same partitions.
 //!
+//! If scalar indexes answer a part of the filter, only the rows that they leave are candidates (`narrowing.rs`). If these
+//! are few, all of them are compared, and the vector index is not searched.
+//!
 //! Each of these ways is chosen if it is expected to cost less: [`Widening`] decides for a search. A list makes all later
 //! searches with the filter cheaper. So once the candidates of all searches together have cost as much as a scan, the
 //! list is wanted ([`CheckedFilter::is_list_due`]).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use address::RowAddr;
+use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use futures::FutureExt;
 use predicate::Predicate;
@@ -19,9 +24,10 @@ use predicate::Predicate;
 use super::checked_filter::CheckedFilter;
 use super::filter::{may_read_clock, predicate_of};
 use super::hit::DistanceHit;
+use super::narrowing::Narrowing;
 use super::partitions::{Partitions, Probes};
 use super::resolve_filter::ByIndexes;
-use super::selection::widened;
+use super::selection::{SelectedByIndex, widened};
 use super::vector_query::VectorQuery;
 use super::widening::{Widened, Widening};
 use crate::caught::caught;
@@ -41,11 +47,15 @@ const CHECKS_MAX: u64 = 50_000;
 pub struct CandidateSearch {
     /// The filter, and what searches have learnt about it.
     pub filter: Arc<CheckedFilter>,
-    /// Live rows that the index does not cover, ascending. They are candidates too. Empty if the query is `indexed_only`.
-    pub uncovered: Arc<[RowAddr]>,
-    /// The number of the index's segments that are searched.
+    /// Live rows that are candidates too, ascending: those that the index does not cover, or all candidates if the index
+    /// is not searched. Without rows that the index does not cover if the query is `indexed_only`.
+    pub to_score: Arc<[RowAddr]>,
+    /// The number of the index's segments that are searched; 0 if the index is not searched.
     pub segments: usize,
-    widening: Widening,
+    /// The rows that may be candidates, if scalar indexes answer a part of the filter.
+    selected: Option<Arc<SelectedByIndex>>,
+    /// The extent of the search of the index, if the index is searched.
+    widening: Option<Widening>,
 }
 
 /// Candidates of a search.
@@ -58,34 +68,51 @@ pub struct Candidates {
 }
 
 impl CandidateSearch {
-    /// The number of candidates to search for, and the partitions of each segment to search.
-    pub(super) fn extent(&self) -> (usize, Probes) {
-        (self.widening.depth, Probes { nprobes: self.widening.probed, ef: None })
+    /// Whether only the rows that scalar indexes leave are candidates.
+    pub fn is_narrowed(&self) -> bool {
+        self.selected.is_some()
+    }
+
+    /// Returns the nearest candidates in `partitions`.
+    pub(super) async fn search(
+        &self,
+        partitions: &Partitions,
+        vector: ArrayRef,
+        distances: (Option<f32>, Option<f32>),
+    ) -> lance_core::Result<Candidates> {
+        let Some(Widening { depth, probed, .. }) = self.widening else {
+            return Ok(Candidates { hits: Vec::new(), partitions: 0 });
+        };
+        let (probes, selected) = (Probes { nprobes: probed, ef: None }, self.selected.as_deref());
+        let hits = partitions.search_once(vector, depth, distances, probes, selected).await?;
+        Ok(Candidates { hits, partitions: partitions.partitions(probed) })
     }
 
     /// Decides how the search continues after `passed` of the `found` nearest candidates have passed, and `checked` rows
     /// were compared with the filter in all.
     pub fn next(&mut self, found: usize, passed: usize, checked: usize) -> Widened {
-        self.widening.next(found, passed, checked as u64)
+        match &mut self.widening {
+            Some(widening) => widening.next(found, passed, checked as u64),
+            None => Widened::Enough,
+        }
     }
 
     /// Returns whether `checked` rows are more than the search may compare with the filter.
     pub fn is_exceeded(&self, checked: usize) -> bool {
-        self.widening.is_exceeded(checked as u64)
+        self.widening.as_ref().is_some_and(|widening| widening.is_exceeded(checked as u64))
     }
 }
 
 impl Table {
-    /// Returns a search of candidates for `k` rows that pass `filter`, if that is expected to cost less than to find all
-    /// rows that pass. It begins with `nprobes` partitions of each segment.
+    /// Returns a search of candidates for the query's `k` rows that pass `filter`, if that is expected to cost less than to find all
+    /// rows that pass. It begins with the query's `nprobes` partitions of each segment.
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub(super) async fn candidate_search(
         &self,
         filter: &str,
-        partitions: &Partitions,
-        (k, nprobes): (usize, usize),
-        &VectorQuery { indexed_only, checked_row_bytes, .. }: &VectorQuery,
+        (column, partitions): (&str, &Partitions),
+        &VectorQuery { k, nprobes, indexed_only, checked_row_bytes, .. }: &VectorQuery,
     ) -> Result<Option<CandidateSearch>> {
         // A graph that is searched for more candidates may find other rows in place of the first ones.
         if !partitions.is_flat() || self.allow_lists().knows(self.open_id(), filter) {
@@ -95,24 +122,48 @@ impl Table {
         let Some(filter) = self.allow_lists().checked(self.open_id(), filter, make).await? else {
             return Ok(None);
         };
-        let uncovered = match indexed_only {
-            true => Arc::default(),
-            false => Arc::clone(partitions.uncovered()),
+        let selected = match &filter.narrowing {
+            Some(narrowing) => {
+                let Some(list) = self.narrowed(narrowing).await? else { return Ok(None) };
+                let selected = self.select(partitions, column, &list).await?;
+                self.allow_lists().weigh(self.open_id(), narrowing);
+                Some(selected)
+            }
+            None => None,
         };
         let depth = widened(k, filter.share());
         let checks_max = filter.checks_per_scan().min(CHECKS_MAX);
-        if depth as u64 + uncovered.len() as u64 > checks_max {
+        let nprobes = nprobes.unwrap_or_default();
+        let is_cheaper = |all: &&Arc<[RowAddr]>| {
+            all.len() as u64 <= checks_max
+                && partitions.is_scoring_cheaper(all.len(), depth, nprobes)
+        };
+        let all = selected.as_ref().filter(|_| !indexed_only).and_then(|it| it.all.as_ref());
+        if let Some(all) = all.filter(is_cheaper) {
+            let (to_score, segments, widening) = (Arc::clone(all), 0, None);
+            return Ok(Some(CandidateSearch { filter, to_score, segments, selected, widening }));
+        }
+        let to_score = match &selected {
+            _ if indexed_only => Arc::default(),
+            Some(selected) => Arc::clone(&selected.uncovered),
+            None => Arc::clone(partitions.uncovered()),
+        };
+        let index_rows = selected.as_ref().map_or(partitions.rows(), |it| it.covered.load(Relaxed));
+        let rows = index_rows + to_score.len() as u64;
+        if rows.min(depth as u64 + to_score.len() as u64) > checks_max {
             return Ok(None);
         }
-        let widening = Widening {
+        let widening = Some(Widening {
             wanted: k,
             depth,
             probed: nprobes.max(1),
             partitions: partitions.partitions_max().max(1),
-            index_rows: partitions.rows(),
+            index_rows,
+            rows,
             checks_max,
-        };
-        Ok(Some(CandidateSearch { filter, uncovered, segments: partitions.segments(), widening }))
+        });
+        let segments = partitions.segments();
+        Ok(Some(CandidateSearch { filter, to_score, segments, selected, widening }))
     }
 
     /// Makes the list of rows that pass `filter`, for later searches.
@@ -138,27 +189,53 @@ impl Table {
         let make = self.checked_filter(filter, row_bytes);
         let filter = self.allow_lists().checked(self.open_id(), filter, make).await?;
         let filter = filter.filter(|filter| rows as u64 <= filter.checks_per_scan());
-        Ok(filter.map(|filter| Arc::clone(&filter.predicate)))
+        Ok(filter.and_then(|filter| filter.whole.clone()))
     }
 
-    /// Returns `filter` in the form in which it is evaluated for single rows. Returns `None` if it has no such form, or
-    /// if scalar indexes answer a part of it: a scan then reads only the rows that they found.
+    /// Returns `filter` in the form in which it is evaluated for single rows, or the part of it that scalar indexes do not
+    /// answer. Returns `None` if that has no such form.
     async fn checked_filter(
         &self,
         filter: &str,
         row_bytes: usize,
     ) -> Result<Option<CheckedFilter>> {
         let expr = caught(self.uri(), async { self.parsed_filter(filter) }).await?;
-        let Some(predicate) = predicate_of(&expr, self.schema()) else { return Ok(None) };
+        let whole = predicate_of(&expr, self.schema()).map(Arc::new);
         let plan = async { self.plan_by_indexes(&expr).await };
         let plan = self.caught(polled_on_deep_stack(plan.boxed())).boxed();
-        let scan_rows = match self.on_own_runtime(plan).await? {
-            ByIndexes::Whole(plan) => plan.scanned_rows,
-            ByIndexes::Part => return Ok(None),
-            ByIndexes::None => self.live_rows_of(self.fragments().iter().map(|info| info.id)),
+        let scan_rows = match (self.on_own_runtime(plan).await?, &whole) {
+            (ByIndexes::Part(narrowing, rest), _) => {
+                let rest = predicate_of(&rest, self.schema()).map(Arc::new);
+                return self.narrowed_filter(narrowing, (rest, whole), row_bytes).await;
+            }
+            (_, None) => return Ok(None),
+            (ByIndexes::Whole(plan), _) => plan.scanned_rows,
+            (ByIndexes::None, _) => self.live_rows_of(self.fragments().iter().map(|info| info.id)),
         };
-        let scanned_bytes = predicate.columns.iter().map(|name| self.scanned_width(name)).sum();
-        Ok(Some(CheckedFilter::new(predicate, scan_rows, (row_bytes, scanned_bytes))))
+        Ok(whole.map(|whole| {
+            let bytes = (row_bytes, self.scanned_bytes(&whole));
+            CheckedFilter::new(whole, scan_rows, bytes)
+        }))
+    }
+
+    /// Returns a filter of which scalar indexes answer a part, from the predicates of the rest and of all of the filter.
+    async fn narrowed_filter(
+        &self,
+        narrowing: Narrowing,
+        (rest, whole): (Option<Arc<Predicate>>, Option<Arc<Predicate>>),
+        row_bytes: usize,
+    ) -> Result<Option<CheckedFilter>> {
+        let Some(rest) = rest else { return Ok(None) };
+        let narrowing = Arc::new(narrowing);
+        let Some(list) = self.narrowed(&narrowing).await? else { return Ok(None) };
+        let bytes = (row_bytes, self.scanned_bytes(&rest));
+        let narrowing = (narrowing, list.len());
+        Ok(Some(CheckedFilter::narrowed((rest, whole), narrowing, bytes)))
+    }
+
+    /// Returns the approximate number of bytes that a scan for the rows that pass `predicate` reads of each row.
+    fn scanned_bytes(&self, predicate: &Predicate) -> usize {
+        predicate.columns.iter().map(|name| self.scanned_width(name)).sum()
     }
 
     /// Returns the approximate number of bytes that a scan reads of a column for each row.

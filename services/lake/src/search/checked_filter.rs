@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use predicate::{Predicate, Step};
 
+use super::narrowing::Narrowing;
 use super::widening::share;
 
 /// The minimum number of rows that are scanned in the time in which one candidate is compared with a filter. An
@@ -13,11 +14,22 @@ use super::widening::share;
 /// ([`scanned_per_checked`]).
 const SCANNED_PER_CHECKED_MIN: u64 = 100;
 
+/// The number of rows that a scan reads singly, as a comparison does, if indexes have found them. Further rows are so
+/// close to each other that the scan reads many at a time.
+const READ_SINGLY_MAX: u64 = 10_000;
+
+/// The maximum size of the rows that are compared because a scan would read them singly, in bytes.
+const READ_SINGLY_BYTES_MAX: u64 = 32 << 20;
+
 /// A filter in the form in which it is evaluated for single rows, and what is known of the rows that pass.
 #[derive(Debug)]
 pub struct CheckedFilter {
-    /// The filter.
+    /// The filter; without the part that scalar indexes answer, if they answer a part exactly.
     pub predicate: Arc<Predicate>,
+    /// All of the filter, if it can be evaluated for single rows.
+    pub(super) whole: Option<Arc<Predicate>>,
+    /// The query of scalar indexes that leaves the candidates, if the indexes answer a part of the filter.
+    pub(super) narrowing: Option<Arc<Narrowing>>,
     /// The number of rows that would have to be scanned to find those that pass.
     pub scan_rows: u64,
     /// The number of candidates that cost as much as this scan.
@@ -33,14 +45,38 @@ pub struct CheckedFilter {
 }
 
 impl CheckedFilter {
-    /// Creates the record of a filter that no search has used yet. The first of `bytes` is the number of bytes that are
-    /// read to compare a candidate with the filter, the second the number that are read to scan a row.
-    pub(super) fn new(predicate: Predicate, scan_rows: u64, bytes: (usize, usize)) -> Self {
-        let (checked, passed, is_listed) = Default::default();
-        let (predicate, checks_per_scan) =
-            (Arc::new(predicate), scan_rows / scanned_per_checked(bytes));
+    /// Creates the record of a filter that no search has used yet, and of which scalar indexes answer no part. To
+    /// compare a candidate with it, the first of `bytes` is read, and to scan a row, the second.
+    pub(super) fn new(predicate: Arc<Predicate>, scan_rows: u64, bytes: (usize, usize)) -> Self {
+        let (checked, passed, is_listed, narrowing) = Default::default();
+        let whole = Some(Arc::clone(&predicate));
+        let checks_per_scan = scan_rows / scanned_per_checked(bytes);
         let list_due = AtomicU64::new(checks_per_scan);
-        Self { predicate, scan_rows, checks_per_scan, checked, passed, list_due, is_listed }
+        Self {
+            predicate,
+            whole,
+            narrowing,
+            scan_rows,
+            checks_per_scan,
+            checked,
+            passed,
+            list_due,
+            is_listed,
+        }
+    }
+
+    /// Like [`new`](Self::new), for a filter whose candidates are the `scan_rows` rows that `narrowing` leaves.
+    pub(super) fn narrowed(
+        (predicate, whole): (Arc<Predicate>, Option<Arc<Predicate>>),
+        (narrowing, scan_rows): (Arc<Narrowing>, u64),
+        bytes: (usize, usize),
+    ) -> Self {
+        let filter = Self::new(predicate, scan_rows, bytes);
+        let singly = scan_rows.min(READ_SINGLY_MAX);
+        let singly = singly.min(READ_SINGLY_BYTES_MAX / bytes.0.max(1) as u64);
+        let checks_per_scan = filter.checks_per_scan.max(singly);
+        let list_due = AtomicU64::new(checks_per_scan);
+        Self { whole, narrowing: Some(narrowing), checks_per_scan, list_due, ..filter }
     }
 
     /// The number of candidates that cost as much as a scan.
@@ -86,8 +122,11 @@ impl CheckedFilter {
             Step::Less { value, .. } | Step::Greater { value, .. } => value.len(),
             Step::IsNull { .. } | Step::Not | Step::And | Step::Or => 0,
         };
-        let steps = self.predicate.steps.iter().map(|step| size_of_val(step) + values(step));
-        size_of::<Self>() + steps.sum::<usize>()
+        let predicates = [Some(&self.predicate), self.whole.as_ref()].into_iter().flatten();
+        let steps = predicates.flat_map(|it| &it.steps);
+        let steps = steps.map(|step| size_of_val(step) + values(step)).sum::<usize>();
+        let narrowing = self.narrowing.as_ref().map_or(0, |it| it.bytes());
+        size_of::<Self>() + steps + narrowing
     }
 }
 
@@ -100,12 +139,45 @@ fn scanned_per_checked((checked_bytes, scanned_bytes): (usize, usize)) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use lance_index::scalar::SargableQuery;
+    use lance_index::scalar::expression::{ScalarIndexExpr, ScalarIndexSearch};
+
     use super::*;
+
+    fn predicate() -> Arc<Predicate> {
+        Arc::new(Predicate { columns: Vec::new(), steps: Vec::new() })
+    }
+
+    #[test]
+    fn rows_that_indexes_leave_are_compared_up_to_a_bound() {
+        let narrowing = || {
+            let search = ScalarIndexSearch {
+                column: "topic".into(),
+                index_name: "topic_idx".into(),
+                index_type: "Bitmap".into(),
+                query: Arc::new(SargableQuery::IsNull()),
+                needs_recheck: false,
+                fragment_bitmap: None,
+            };
+            Narrowing::new(ScalarIndexExpr::Query(search), Default::default(), true)
+        };
+        let filter = |rows, bytes| {
+            let rows = (Arc::new(narrowing()), rows);
+            CheckedFilter::narrowed((predicate(), None), rows, bytes).checks_per_scan()
+        };
+        assert_eq!(filter(0, (300, 4)), 0);
+        assert_eq!(filter(700, (300, 4)), 700);
+        assert_eq!(filter(10_000, (300, 4)), 10_000);
+        assert_eq!(filter(100_000, (300, 4)), 10_000);
+        assert_eq!(filter(3_000_000, (300, 4)), 30_000);
+        // Long rows: 32 MiB of them.
+        assert_eq!(filter(10_000, (1 << 20, 4)), 32);
+        assert_eq!(filter(10_000, (usize::MAX, 4)), 0);
+    }
 
     #[test]
     fn a_list_that_failed_is_wanted_after_twice_as_many_candidates() {
-        let predicate = Predicate { columns: Vec::new(), steps: Vec::new() };
-        let filter = CheckedFilter::new(predicate, 20_000, (0, 4));
+        let filter = CheckedFilter::new(predicate(), 20_000, (0, 4));
         filter.record(199, 9);
         assert!(!filter.is_list_due());
         filter.record(51, 9);
@@ -121,10 +193,7 @@ mod tests {
 
     #[test]
     fn long_rows_are_compared_less_often_than_short_ones() {
-        let filter = |bytes| {
-            let predicate = Predicate { columns: Vec::new(), steps: Vec::new() };
-            CheckedFilter::new(predicate, 1_000_000, bytes).checks_per_scan()
-        };
+        let filter = |bytes| CheckedFilter::new(predicate(), 1_000_000, bytes).checks_per_scan();
         assert_eq!(filter((0, 4)), 10_000);
         assert_eq!(filter((400, 4)), 10_000);
         // A scan of 4 MB costs as much as 100 rows of 40,000 bytes.

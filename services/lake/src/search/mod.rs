@@ -22,6 +22,7 @@ mod key_btree;
 mod key_rows;
 mod ladder;
 mod lookup;
+mod narrowing;
 mod open_partitions;
 mod partitions;
 mod plan_reason;

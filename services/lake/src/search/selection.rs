@@ -8,7 +8,7 @@ use lance::dataset::scanner::RowAddrMask;
 use lance_core::deepsize::DeepSizeOf;
 
 /// The rows of one segment that a search may return.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Selection {
     /// Selects the rows by the ids that the segment holds; `None` if all of them may be returned.
     pub mask: Option<Arc<RowAddrMask>>,
@@ -17,6 +17,7 @@ pub(crate) struct Selection {
 }
 
 /// The rows that pass a filter, in the form in which searches of one vector index take them.
+#[derive(Debug)]
 pub(crate) struct SelectedByIndex {
     /// The selection of each of the index's segments.
     pub segments: Vec<Selection>,

@@ -19,6 +19,7 @@ use super::hit::{DISTANCE, DistanceHit, addresses, f32_column, only_addresses};
 use super::open_partitions::open_partitions;
 use super::partitions::{Partitions, Probes};
 use super::plan_reason::PlanReason;
+use super::selection::SelectedByIndex;
 use super::vector_query::VectorQuery;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
@@ -116,15 +117,14 @@ impl Table {
         let list = match &query.filter {
             Some(filter) => {
                 if query.checks_candidates {
-                    let wanted = (query.k, query.nprobes.unwrap_or_default());
-                    let search = self.candidate_search(filter, partitions, wanted, query);
-                    if let Some(search) = search.await? {
+                    let search = self.candidate_search(filter, (&column, partitions), query);
+                    if let Some(search) = search.boxed().await? {
                         return Ok(VectorRoute::Candidates(Box::new(search)));
                     }
                 }
                 let list = self.allow_list(filter).await?;
                 self.select(partitions, &column, &list).await?;
-                self.allow_lists().weigh(self.open_id(), filter);
+                self.allow_lists().weigh(self.open_id(), filter.as_str());
                 Some(list)
             }
             None => None,
@@ -166,10 +166,7 @@ impl Table {
             // Unreachable: the search was made from open partitions.
             return Ok(Candidates { hits: Vec::new(), partitions: 0 });
         };
-        let (depth, probes) = search.extent();
-        let hits = partitions.search(vector, depth, query.distances, probes, None);
-        let hits = self.caught(hits).boxed().await?;
-        Ok(Candidates { hits, partitions: partitions.partitions(probes.nprobes) })
+        self.caught(search.search(partitions, vector, query.distances)).boxed().await
     }
 
     /// Returns [`PlanReason::Nested`] if `column` is nested, because the index of a nested column is not searched
@@ -226,15 +223,21 @@ impl Table {
         }))
     }
 
-    /// Selects the rows of `list` in the segments of the index on `column`, for [`direct_route`](Self::direct_route).
-    async fn select(&self, partitions: &Partitions, column: &str, list: &AllowList) -> Result<()> {
+    /// Returns the rows of `list` in the segments of the index on `column`. The list keeps them for
+    /// [`direct_route`](Self::direct_route) and later searches.
+    pub(super) async fn select(
+        &self,
+        partitions: &Partitions,
+        column: &str,
+        list: &AllowList,
+    ) -> Result<Arc<SelectedByIndex>> {
         let cell = &list.of_columns[self.column_position(column)?];
-        if cell.get().is_none() {
-            let selected = self.caught(async { partitions.select(list) }).await?;
-            // If a concurrent search was first, its selection is the same.
-            cell.get_or_init(|| Arc::new(selected));
+        if let Some(selected) = cell.get() {
+            return Ok(Arc::clone(selected));
         }
-        Ok(())
+        let selected = self.caught(async { partitions.select(list) }).await?;
+        // If a concurrent search was first, its selection is the same.
+        Ok(Arc::clone(cell.get_or_init(|| Arc::new(selected))))
     }
 
     /// Checks `query`. Returns its column, and its vector in the column's element type.

@@ -16,8 +16,10 @@ pub(crate) struct Widening {
     pub probed: usize,
     /// The number of partitions of the largest segment.
     pub partitions: usize,
-    /// The number of rows in the index.
+    /// The number of rows of the index that may be found.
     pub index_rows: u64,
+    /// The number of all rows that may be candidates.
+    pub rows: u64,
     /// The maximum number of candidates to compare with the filter.
     pub checks_max: u64,
 }
@@ -25,8 +27,7 @@ pub(crate) struct Widening {
 /// The next step of a search whose candidates were compared with the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Widened {
-    /// The wanted number of rows pass, or no candidates are left: all partitions were searched, and all their rows
-    /// (within the upper bound of distances, if there is one) were compared.
+    /// The wanted number of rows pass, or all rows that may be candidates were compared.
     Enough,
     /// The search was widened.
     Further,
@@ -38,7 +39,7 @@ impl Widening {
     /// Widens the search after `passed` of the `found` nearest candidates have passed, and `checked` candidates were
     /// compared with the filter in all.
     pub fn next(&mut self, found: usize, passed: usize, checked: u64) -> Widened {
-        if passed >= self.wanted {
+        if passed >= self.wanted || checked >= self.rows {
             return Widened::Enough;
         }
         let probed = self.probed;
@@ -52,6 +53,10 @@ impl Widening {
         }
         let needed = widened(self.wanted, share(passed as u64, found as u64));
         let depth = needed.clamp(self.depth.saturating_mul(2), self.depth.saturating_mul(16));
+        if self.checks_max >= self.rows {
+            self.depth = depth;
+            return Widened::Further;
+        }
         let left = usize::try_from(self.checks_max.saturating_sub(checked)).unwrap_or(usize::MAX);
         let more = self.rows_in_reach(found, probed).min(depth as f64) - found as f64;
         if left == 0 || more > left as f64 {
@@ -94,6 +99,7 @@ mod tests {
             probed: 4,
             partitions: 64,
             index_rows: 64_000,
+            rows: 64_000,
             checks_max: 20_000,
         }
     }
@@ -141,6 +147,7 @@ mod tests {
             probed: 20,
             partitions: 1_000,
             index_rows: 1_000_000,
+            rows: 1_000_000,
             checks_max: 50_000,
         };
         assert_eq!(search.next(222, 0, 222), Widened::Further);
@@ -155,6 +162,24 @@ mod tests {
         assert_eq!(search.next(16_000, 30, 20_000), Widened::Further);
         assert_eq!(search.depth, 46_000);
         assert!(search.is_exceeded(50_001) && !search.is_exceeded(50_000));
+    }
+
+    #[test]
+    fn a_search_whose_rows_may_all_be_compared_needs_no_scan() {
+        let few = Widening { index_rows: 3_000, rows: 3_010, checks_max: 3_010, ..widening() };
+        // Hardly any row passes: all partitions are searched.
+        let mut search = few.clone();
+        assert_eq!(search.next(150, 0, 160), Widened::Further);
+        assert_eq!(search.probed, 64);
+        assert_eq!(search.next(2_500, 0, 2_510), Widened::Further);
+        assert_eq!(search.next(2_990, 0, 3_000), Widened::Enough);
+        // All of them were compared.
+        assert_eq!(few.clone().next(200, 0, 3_010), Widened::Enough);
+        let mut none = Widening { index_rows: 0, rows: 0, checks_max: 0, ..widening() };
+        assert_eq!(none.next(0, 0, 0), Widened::Enough);
+        // Rows of the index that may not be candidates do not count.
+        let mut search = Widening { rows: 64_000, ..few };
+        assert_eq!(search.next(200, 0, 210), Widened::Costly);
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod key_texts;
 mod keys;
 mod live_rows;
 mod lookups;
+mod narrowed;
 mod predicates;
 mod rows;
 mod stores;

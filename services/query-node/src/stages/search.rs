@@ -29,9 +29,10 @@ pub enum Path {
     Partitions { partitions: usize, segments: usize, allowed: Option<Allowed> },
     /// It read no index, because it costs less to score all rows that pass the filter.
     AllAllowed(Allowed),
-    /// It read this number of partitions like `Partitions`. The filter is evaluated for the candidates, because a scan for
-    /// the rows that pass would read `scan_rows` rows.
-    Candidates { partitions: usize, segments: usize, scan_rows: u64 },
+    /// It read this number of partitions like `Partitions`; 0 if all rows that scalar indexes leave are candidates. The
+    /// filter is evaluated for the candidates, because a scan for the rows that pass would read `scan_rows` rows. If
+    /// `is_narrowed` is set, these are the rows that scalar indexes leave, and only they are candidates.
+    Candidates { partitions: usize, segments: usize, scan_rows: u64, is_narrowed: bool },
     /// It searched a full-text index.
     TextIndex(Option<Allowed>),
     /// It searched by a filter alone. The rows that pass are known if scalar indexes answered the filter; otherwise Lance
@@ -46,10 +47,10 @@ impl Path {
     /// (`SearchVia::Exhaustive`).
     pub fn via(self) -> SearchVia {
         match self {
+            Self::AllAllowed(_) | Self::Candidates { partitions: 0, .. } => SearchVia::Scored,
             Self::Partitions { .. } | Self::Candidates { .. } | Self::TextIndex(_) => {
                 SearchVia::Index
             }
-            Self::AllAllowed(_) => SearchVia::Scored,
             Self::Filter(Some(_)) => SearchVia::Index,
             Self::Filter(None) | Self::Planned(_) => SearchVia::Scanner,
         }
@@ -111,8 +112,11 @@ impl Hits {
         self.rows.truncate(of.query.k);
         self.to_score = self.to_score.iter().copied().filter(&passes).collect();
         self.refine = refine_by(of.metric, of.is_refined, &self.to_score);
-        let (by, via, nprobes) = (SearchBy::Vector, SearchVia::Index, Some(nprobes));
-        state.metrics.searched(by, via, of.kind, nprobes, self.rows.len());
+        let (by, via) = (SearchBy::Vector, self.path.via());
+        if via == SearchVia::Scored {
+            return state.metrics.searched(by, via, IndexKind::Unindexed, None, self.rows.len());
+        }
+        state.metrics.searched(by, via, of.kind, Some(nprobes), self.rows.len());
         state.metrics.compared_fresh(self.to_score.len());
     }
 
@@ -160,12 +164,19 @@ impl Hits {
                 let index = self.index_detail(partitions, segments);
                 format!("{candidates}, from {index}{}", and_passing(allowed))
             }
-            (false, _, Path::Candidates { partitions, segments, scan_rows }) => {
+            (false, _, Path::Candidates { partitions, segments, scan_rows, is_narrowed }) => {
+                let rows = counted(usize::try_from(scan_rows).unwrap_or(usize::MAX), "row");
+                if partitions == 0 {
+                    return format!(
+                        "{rows} that scalar indexes leave, for each of which the filter is evaluated"
+                    );
+                }
                 let index = self.index_detail(partitions, segments);
-                let scan = counted(usize::try_from(scan_rows).unwrap_or(usize::MAX), "row");
-                format!(
-                    "{candidates}, from {index}; the filter is evaluated for candidates, because a scan for it would read {scan}"
-                )
+                let why = match is_narrowed {
+                    true => format!(" of the {rows} that scalar indexes leave"),
+                    false => format!(", because a scan for it would read {rows}"),
+                };
+                format!("{candidates}, from {index}; the filter is evaluated for candidates{why}")
             }
             (false, _, Path::TextIndex(allowed)) => {
                 format!("{candidates}, from the full-text index{}", and_passing(allowed))
@@ -346,7 +357,7 @@ async fn open_and_search(
             VectorRoute::Direct(search) => return VectorHits::directly(search).await,
             VectorRoute::Candidates(search) => {
                 let (hits, path) = candidates(open, query, &search).await?;
-                let to_score = Arc::clone(&search.uncovered);
+                let to_score = Arc::clone(&search.to_score);
                 return Ok(VectorHits { hits, to_score, path, search: Some(search) });
             }
             VectorRoute::Planned(why) => reason = why,
@@ -363,7 +374,8 @@ async fn candidates(
 ) -> Result<(Vec<DistanceHit>, Path)> {
     let Candidates { hits, partitions } = open.table.candidates(query, search).await?;
     let (segments, scan_rows) = (search.segments, search.filter.scan_rows);
-    Ok((hits, Path::Candidates { partitions, segments, scan_rows }))
+    let is_narrowed = search.is_narrowed();
+    Ok((hits, Path::Candidates { partitions, segments, scan_rows, is_narrowed }))
 }
 
 /// Runs a widened search anew, and replaces the candidates in `hits` by its results, which include the earlier ones

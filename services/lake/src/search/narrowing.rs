@@ -1,0 +1,94 @@
+//! The rows that scalar indexes leave of a table, if they answer a part of a filter: all rows that pass are among them.
+//!
+//! ```text
+//! filter ─┬─► what indexes answer ─► rows that they find, and all of fragments that they do not cover ─► AllowList
+//!         └─► the rest, or all of it ─► evaluated for candidates of the list (`candidates.rs`)
+//! ```
+//!
+//! Filters with a part in common, such as `topic = 5 AND price < 10` and `topic = 5 AND price < 20`, share its list.
+
+use std::hash::{Hash, Hasher};
+
+use lance_index::scalar::expression::ScalarIndexExpr;
+use roaring::RoaringBitmap;
+
+/// A query of scalar indexes that finds all rows that pass a filter, and perhaps others, of the fragments that the indexes
+/// cover. Narrowings of one version are equal if their queries are.
+#[derive(Debug)]
+pub(crate) struct Narrowing {
+    pub query: ScalarIndexExpr,
+    /// The fragments that the indexes cover.
+    pub covered: RoaringBitmap,
+    /// The other fragments, all of whose rows may pass.
+    pub uncovered: RoaringBitmap,
+    /// Whether candidates are compared with the rest of the filter only, so that the query must find no other rows.
+    pub must_be_exact: bool,
+    /// The query as Lance prints it. Equal queries have the same text, but unequal ones may have it too.
+    text: String,
+}
+
+impl Narrowing {
+    /// Creates the narrowing to what `query` finds.
+    pub fn new(
+        query: ScalarIndexExpr,
+        (covered, uncovered): (RoaringBitmap, RoaringBitmap),
+        must_be_exact: bool,
+    ) -> Self {
+        let text = query.to_string();
+        Self { query, covered, uncovered, must_be_exact, text }
+    }
+
+    /// Returns the approximate memory that the narrowing takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        // The query has the values of its text.
+        let fragments = self.covered.serialized_size() + self.uncovered.serialized_size();
+        size_of::<Self>() + 2 * self.text.len() + fragments
+    }
+}
+
+impl PartialEq for Narrowing {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text && self.query == other.query
+    }
+}
+
+impl Eq for Narrowing {}
+
+impl Hash for Narrowing {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    use datafusion::common::ScalarValue;
+    use lance_index::scalar::SargableQuery;
+    use lance_index::scalar::expression::ScalarIndexSearch;
+
+    use super::*;
+
+    #[test]
+    fn queries_with_the_same_text_differ_by_their_values() {
+        let of = |texts: &[&str]| {
+            let values = texts.iter().map(|text| ScalarValue::from(*text)).collect();
+            let search = ScalarIndexSearch {
+                column: "name".into(),
+                index_name: "name_idx".into(),
+                index_type: "BTree".into(),
+                query: Arc::new(SargableQuery::IsIn(values)),
+                needs_recheck: false,
+                fragment_bitmap: None,
+            };
+            Narrowing::new(ScalarIndexExpr::Query(search), Default::default(), true)
+        };
+        let (two, one, other) = (of(&["a,b", "c"]), of(&["a", "b,c"]), of(&["a", "c"]));
+        assert_eq!(two.text, one.text);
+        let known: HashSet<_> = [two, one].into();
+        assert_eq!(known.len(), 2);
+        assert!(known.contains(&of(&["a", "b,c"])) && !known.contains(&other));
+    }
+}
