@@ -208,12 +208,7 @@ impl Cluster {
         tls: &ClientTlsConfig,
         change: impl Fn(&mut IoConfig, &mut QueryConfig),
     ) -> Self {
-        let mut query = QueryConfig {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            tables: tables.iter().map(|&(name, uri)| (name.to_owned(), table(uri))).collect(),
-            refresh_interval: Duration::from_millis(100),
-            ..QueryConfig::default()
-        };
+        let mut query = query_config(tables);
         let mut io = Vec::new();
         for number in 0..io_nodes {
             let change = |config: &mut IoConfig| {
@@ -231,11 +226,29 @@ impl Cluster {
         Self { query, client, io }
     }
 
+    /// Starts a query node that asks the members `asked`, which stand for the nodes `io`.
+    pub async fn over(io: Vec<Io>, asked: Vec<IoNodeConfig>, tables: &[(&str, &Path)]) -> Self {
+        let query = QueryConfig { io_nodes: asked, ..query_config(tables) };
+        let lake = Lake::new(query.lake_options());
+        let query = QueryNode::start(query, lake).await.unwrap();
+        let client = QueryClient::connect(&endpoint(query.local_addr())).await.unwrap();
+        Self { query, client, io }
+    }
+
     pub async fn stop(self) {
         self.query.shutdown(Duration::from_secs(10)).await.unwrap();
         for io in self.io {
             io.stop().await;
         }
+    }
+}
+
+fn query_config(tables: &[(&str, &Path)]) -> QueryConfig {
+    QueryConfig {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        tables: tables.iter().map(|&(name, uri)| (name.to_owned(), table(uri))).collect(),
+        refresh_interval: Duration::from_millis(100),
+        ..QueryConfig::default()
     }
 }
 

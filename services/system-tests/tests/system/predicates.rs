@@ -17,6 +17,9 @@ use client::query::SearchRequest;
 use lake::{IndexRequest, Lake, LakeOptions, VectorIndex, build_index};
 use lance::Dataset;
 use lance::dataset::{WriteMode, WriteParams};
+use lance::index::DatasetIndexExt;
+use lance_index::IndexType;
+use lance_index::scalar::ScalarIndexParams;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use wire::Reason;
@@ -31,11 +34,11 @@ const FRESH: i64 = 20;
 const DIMENSION: usize = 64;
 
 /// Rows are deleted whose id ends in 9.
-fn is_live(id: i64) -> bool {
+pub fn is_live(id: i64) -> bool {
     id % 10 != 9
 }
 
-fn size(id: i64) -> Option<i64> {
+pub fn size(id: i64) -> Option<i64> {
     (id % 11 != 3).then_some(id * 7919 % 1000)
 }
 
@@ -62,7 +65,7 @@ fn rows(ids: std::ops::Range<i64>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
-async fn write(uri: &str, stable_row_ids: bool) {
+pub async fn write(uri: &str, stable_row_ids: bool) {
     let append = async |ids: std::ops::Range<i64>| {
         let batch = rows(ids.clone());
         let mode = if ids.start == 0 { WriteMode::Create } else { WriteMode::Append };
@@ -79,6 +82,13 @@ async fn write(uri: &str, stable_row_ids: bool) {
     build_index(&lake, uri, &IndexRequest::Vector(index), |_| {}).await.unwrap();
     append(ROWS - FRESH..ROWS).await;
     Dataset::open(uri).await.unwrap().delete("id % 10 = 9").await.unwrap();
+}
+
+/// Builds a scalar index with Lance.
+pub async fn build_scalar(uri: &str, column: &str, kind: IndexType) {
+    let params = ScalarIndexParams::for_builtin(kind.try_into().unwrap());
+    let mut dataset = Dataset::open(uri).await.unwrap();
+    dataset.create_index(&[column], kind, None, &params, false).await.unwrap();
 }
 
 fn address(id: i64) -> RowAddr {
@@ -157,13 +167,15 @@ async fn refused(
     assert!(fault.message.contains(why), "{fault}");
 }
 
-struct Answer {
-    ids: Vec<i64>,
-    distances: Vec<f32>,
-    details: Vec<String>,
+/// The answer of a search.
+pub struct Answer {
+    pub ids: Vec<i64>,
+    pub distances: Vec<f32>,
+    /// The name and detail of each stage.
+    pub details: Vec<String>,
 }
 
-async fn search(cluster: &Cluster, filter: &str, seed: i64, k: u32, after: bool) -> Answer {
+pub async fn search(cluster: &Cluster, filter: &str, seed: i64, k: u32, after: bool) -> Answer {
     let values = vector(seed * 977 + 5).iter().map(|x| x + 0.01).collect();
     let request = SearchRequest {
         table: "t".into(),
@@ -187,9 +199,9 @@ async fn search(cluster: &Cluster, filter: &str, seed: i64, k: u32, after: bool)
 }
 
 /// Filters with a predicate, each with the same condition in a form that has none, and with a plain computation.
-type Case = (&'static str, &'static str, fn(i64) -> bool);
+pub type Case = (&'static str, &'static str, fn(i64) -> bool);
 
-const CASES: [Case; 5] = [
+pub const CASES: [Case; 5] = [
     ("size > 500", "size + 0 * size > 500 AND abs(size) >= 0", |id| size(id) > Some(500)),
     ("size IS NULL", "size IS NULL AND abs(id) >= 0", |id| size(id).is_none()),
     ("name IN ('name-0', 'name-2', 'x', 'y')", "id % 2 = 0", |id| id % 2 == 0),
@@ -254,6 +266,67 @@ async fn searches_that_filter_candidates_answer_like_those_that_know_all_rows() 
         let folder = folder();
         let uri = folder.path().join("table");
         Box::pin(check_searches(&uri, stable_row_ids, io_nodes)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rows_that_indexes_leave_are_filtered_without_a_scan_of_the_table() {
+    for (stable_row_ids, io_nodes) in [(false, 2), (true, 1)] {
+        let folder = folder();
+        let uri = folder.path().join("table");
+        let path = uri.to_str().unwrap();
+        Box::pin(write(path, stable_row_ids)).await;
+        build_scalar(path, "name", IndexType::Bitmap).await;
+        build_scalar(path, "id", IndexType::BTree).await;
+        let version = Dataset::open(path).await.unwrap().version().version;
+        let cluster = Cluster::start(io_nodes, &[("t", &uri)]).await;
+        for io in &cluster.io {
+            io.warm(path, version).await;
+        }
+        // Nobody can read the table's columns now, except from the drives of the I/O nodes.
+        let (data, away) = (uri.join("data"), uri.join("away"));
+        std::fs::rename(&data, &away).unwrap();
+        let cases: [Case; 4] = [
+            (
+                "name IN ('name-0', 'name-2') AND size > 500",
+                "id % 2 = 0 AND abs(size) > 500",
+                |id| id % 2 == 0 && size(id) > Some(500),
+            ),
+            // Hardly any row passes.
+            (
+                "name = 'name-1' AND size IN (3, 333)",
+                "id % 4 = 1 AND abs(size) IN (3, 333)",
+                |id| id % 4 == 1 && [Some(3), Some(333)].contains(&size(id)),
+            ),
+            // Few rows are left.
+            ("id >= 11880 AND size > 500", "id + 0 >= 11880 AND abs(size) > 500", |id| {
+                id >= 11_880 && size(id) > Some(500)
+            }),
+            ("name = 'none' AND size > 500", "id < 0 AND abs(size) > 500", |_| false),
+        ];
+        let mut answers = Vec::new();
+        for (seed, (filter, _, passes)) in (0..).zip(cases) {
+            let context = format!("`{filter}`, {io_nodes} nodes");
+            let near = search(&cluster, filter, seed, 5, false).await;
+            let left = near.details.iter().find(|it| it.contains("scalar indexes leave"));
+            let left = left.unwrap_or_else(|| panic!("{context}: {:?}", near.details));
+            let is_each = left.contains("for each of which the filter is evaluated");
+            assert_eq!(is_each, seed > 1, "{context}: {left}");
+            assert!(near.ids.iter().all(|id| passes(*id) && is_live(*id)), "{context}");
+            let after = search(&cluster, filter, seed, 50, true).await;
+            let all = search(&cluster, "", seed, 50, false).await;
+            let expected: Vec<_> = all.ids.into_iter().filter(|id| passes(*id)).collect();
+            assert_eq!(after.ids, expected, "{context}");
+            answers.push((context, near));
+        }
+        std::fs::rename(&away, &data).unwrap();
+        for (seed, ((_, plain, passes), (context, near))) in (0..).zip(cases.iter().zip(answers)) {
+            let listed = search(&cluster, plain, seed, 5, false).await;
+            let count = (0..ROWS).filter(|id| passes(*id) && is_live(*id)).count();
+            assert_eq!(near.ids.len(), 5.min(count), "{context}");
+            assert_eq!((near.ids, near.distances), (listed.ids, listed.distances), "{context}");
+        }
+        cluster.stop().await;
     }
 }
 
