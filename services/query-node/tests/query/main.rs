@@ -27,3 +27,4 @@ mod search;
 mod table;
 mod take;
 mod tokens;
+mod widening;

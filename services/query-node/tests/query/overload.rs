@@ -19,7 +19,7 @@ use crate::node::{config, ids, near, serve_with};
 use crate::table::{TestTable, address_of, key, vector};
 
 /// The maximum time of each wait: longer than the test takes on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A script that holds a lease on each given file, so that opening one blocks. It ends when its input does.
 const HOLDER: &str = "
@@ -33,10 +33,10 @@ sys.stdin.read()
 
 /// Leases on a table's data files: opening them blocks until this is dropped. The kernel breaks a lease after 45
 /// seconds (`/proc/sys/fs/lease-break-time`).
-struct Withheld(Child);
+pub struct Withheld(Child);
 
 impl Withheld {
-    fn of(table: &TestTable) -> Self {
+    pub fn of(table: &TestTable) -> Self {
         let files = read_dir(PathBuf::from(&table.uri).join("data")).unwrap();
         let files = files.map(|file| file.unwrap().path());
         let mut holder = Command::new("python3")
@@ -66,7 +66,7 @@ fn take(id: i64) -> TakeRequest {
 }
 
 /// Waits until exactly `expected` requests wait for a permit.
-async fn waiting(client: &QueryClient, expected: u32) {
+pub async fn waiting(client: &QueryClient, expected: u32) {
     let waits = async {
         while client.status().await.unwrap().search_queue != expected {
             tokio::time::sleep(Duration::from_millis(5)).await;
