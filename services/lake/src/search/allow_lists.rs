@@ -118,7 +118,7 @@ impl AllowLists {
         };
         match slot.list.get_or_try_init(make).await.cloned() {
             Ok(list) => {
-                let is_kept = list.bytes() as u64 <= self.bytes_max;
+                let is_kept = self.has_room_for(&list);
                 // The filter's counts of candidates stay, so that searches do not have the list made in the background again.
                 let checked = slot.checked.clone();
                 let without_list = || Arc::new(Known { list: OnceCell::new(), checked });
@@ -128,6 +128,11 @@ impl AllowLists {
             Err(None) => Ok(None),
             Err(Some(error)) => Err(error),
         }
+    }
+
+    /// Returns whether `list` is small enough to be kept.
+    pub fn has_room_for(&self, list: &AllowList) -> bool {
+        list.bytes() as u64 <= self.bytes_max
     }
 
     /// Returns whether the list of `filter` is kept.

@@ -228,6 +228,10 @@ impl Table {
         let Some(rest) = rest else { return Ok(None) };
         let narrowing = Arc::new(narrowing);
         let Some(list) = self.narrowed(&narrowing).await? else { return Ok(None) };
+        if !self.allow_lists().has_room_for(&list) {
+            // Each search would ask the indexes again.
+            return Ok(None);
+        }
         let bytes = (row_bytes, self.scanned_bytes(&rest));
         let narrowing = (narrowing, list.len());
         Ok(Some(CheckedFilter::narrowed((rest, whole), narrowing, bytes)))

@@ -171,13 +171,16 @@ mod tests {
         let mut search = few.clone();
         assert_eq!(search.next(150, 0, 160), Widened::Further);
         assert_eq!(search.probed, 64);
-        assert_eq!(search.next(2_500, 0, 2_510), Widened::Further);
         assert_eq!(search.next(2_990, 0, 3_000), Widened::Enough);
+        // More candidates of the same partitions are.
+        let mut search = few.clone();
+        assert_eq!(search.next(200, 1, 210), Widened::Further);
+        assert_eq!((search.depth, search.probed), (3_200, 4));
         // All of them were compared.
         assert_eq!(few.clone().next(200, 0, 3_010), Widened::Enough);
         let mut none = Widening { index_rows: 0, rows: 0, checks_max: 0, ..widening() };
         assert_eq!(none.next(0, 0, 0), Widened::Enough);
-        // Rows of the index that may not be candidates do not count.
+        // If not all rows may be compared, a scan may be cheaper.
         let mut search = Widening { rows: 64_000, ..few };
         assert_eq!(search.next(200, 0, 210), Widened::Costly);
     }

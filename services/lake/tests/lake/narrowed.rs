@@ -10,8 +10,8 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Int32Type, Int64Type};
 use lake::{
-    CandidateSearch, Candidates, IndexRequest, Lake, Metric, Table, VectorIndex, VectorIndexKind,
-    VectorQuery, VectorRoute, Widened, build_index,
+    CandidateSearch, Candidates, IndexRequest, Lake, LakeOptions, Metric, Table, VectorIndex,
+    VectorIndexKind, VectorQuery, VectorRoute, Widened, build_index,
 };
 use lance::Dataset;
 use lance::dataset::UpdateBuilder;
@@ -133,10 +133,13 @@ async fn indexed(kind: TableKind, is_covered: bool) -> Indexed {
     Indexed { place, is_covered, rows }
 }
 
-/// A condition, as text and as a function that has no value if a null leaves it open.
+/// Says whether a row fulfils a condition; `None` if a null leaves it open.
+type IsTrue = Box<dyn Fn(&Values) -> Option<bool>>;
+
+/// A condition, as text and as a function.
 struct Condition {
     text: String,
-    is_true: Box<dyn Fn(&Values) -> Option<bool>>,
+    is_true: IsTrue,
 }
 
 fn condition(random: &mut StdRng, columns: &[usize], depth: usize) -> Condition {
@@ -393,6 +396,11 @@ async fn check_chosen(indexed: &Indexed) {
     }
     let whole = table.predicate("topic = 5 AND price < 10", 3, 200).await.unwrap().unwrap();
     assert_eq!(whole.columns, ["topic", "price"]);
+    // Without memory for lists, each search would ask the indexes again.
+    let small = Lake::new(LakeOptions { index_cache_bytes: 0, ..LakeOptions::default() });
+    let without = small.open(&indexed.place.uri()).await.unwrap();
+    let near = query("topic = 5 AND price < 10", 5, 1, false);
+    assert!(narrowed(&without, &near).await.is_none());
     // The rest has no predicate.
     assert!(left("topic = 5 AND price % 2 = 0").await.is_none());
     // No row is left.
