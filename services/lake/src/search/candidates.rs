@@ -5,8 +5,8 @@
 //! than to search the index without the filter, and to compare the nearest rows with the filter. The result of such a
 //! search is the same as with the list of rows that pass: the nearest of them in the same partitions.
 //!
-//! If scalar indexes answer a part of the filter, only the rows that they leave are candidates (`narrowing.rs`). If these
-//! are few, all of them are compared, and the vector index is not searched.
+//! If scalar indexes answer a part of the filter, only the rows that they leave are candidates (`narrowing.rs`). If
+//! these are few, all of them are compared, and the vector index is not searched.
 //!
 //! Each of these ways is chosen if it is expected to cost less: [`Widening`] decides for a search. A list makes all later
 //! searches with the filter cheaper. So once the candidates of all searches together have cost as much as a scan, the
@@ -47,8 +47,8 @@ const CHECKS_MAX: u64 = 50_000;
 pub struct CandidateSearch {
     /// The filter, and what searches have learnt about it.
     pub filter: Arc<CheckedFilter>,
-    /// Live rows that are candidates too, ascending: those that the index does not cover, or all candidates if the index
-    /// is not searched. Without rows that the index does not cover if the query is `indexed_only`.
+    /// Live rows that are candidates too, ascending: those that the index does not cover, or all candidates if the
+    /// index is not searched. Without rows that the index does not cover if the query is `indexed_only`.
     pub to_score: Arc<[RowAddr]>,
     /// The number of the index's segments that are searched; 0 if the index is not searched.
     pub segments: usize,
@@ -104,8 +104,8 @@ impl CandidateSearch {
 }
 
 impl Table {
-    /// Returns a search of candidates for the query's `k` rows that pass `filter`, if that is expected to cost less than to find all
-    /// rows that pass. It begins with the query's `nprobes` partitions of each segment.
+    /// Returns a search of candidates for the query's `k` rows that pass `filter`, if that is expected to cost less
+    /// than to find all rows that pass. It begins with the query's `nprobes` partitions of each segment.
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub(super) async fn candidate_search(
@@ -192,8 +192,8 @@ impl Table {
         Ok(filter.and_then(|filter| filter.whole.clone()))
     }
 
-    /// Returns `filter` in the form in which it is evaluated for single rows, or the part of it that scalar indexes do not
-    /// answer. Returns `None` if that has no such form.
+    /// Returns `filter` in the form in which it is evaluated for single rows, or the part of it that scalar indexes do
+    /// not answer. Returns `None` if that has no such form.
     async fn checked_filter(
         &self,
         filter: &str,
@@ -218,7 +218,8 @@ impl Table {
         }))
     }
 
-    /// Returns a filter of which scalar indexes answer a part, from the predicates of the rest and of all of the filter.
+    /// Returns a filter of which scalar indexes answer a part, from the predicates of the rest and of all of the
+    /// filter.
     async fn narrowed_filter(
         &self,
         narrowing: Narrowing,

@@ -14,9 +14,9 @@ use super::widening::share;
 /// ([`scanned_per_checked`]).
 const SCANNED_PER_CHECKED_MIN: u64 = 100;
 
-/// The minimum number of candidates that cost as much as a scan of rows that scalar indexes leave. The scan reads rows that
-/// lie apart, as comparisons do, and is planned first, which takes 2 to 8 ms of CPU. So if this many rows are left, or
-/// fewer, all of them are compared rather than scanned.
+/// The minimum number of candidates that cost as much as a scan of rows that scalar indexes leave. The scan reads rows
+/// that lie apart, as comparisons do, and is planned first, which takes 2 to 8 ms of CPU. So if this many rows are
+/// left, or fewer, all of them are compared rather than scanned.
 const CHECKS_PER_NARROWED_SCAN_MIN: u64 = 10_000;
 
 /// The maximum size of these candidates, in bytes.

@@ -12,8 +12,8 @@ use std::hash::{Hash, Hasher};
 use lance_index::scalar::expression::ScalarIndexExpr;
 use roaring::RoaringBitmap;
 
-/// A query of scalar indexes that finds all rows that pass a filter, and perhaps others, of the fragments that the indexes
-/// cover. Narrowings of one version are equal if their queries are.
+/// A query of scalar indexes that finds all rows that pass a filter, and perhaps others, of the fragments that the
+/// indexes cover. Narrowings of one version are equal if their queries are.
 #[derive(Debug)]
 pub(crate) struct Narrowing {
     pub query: ScalarIndexExpr,

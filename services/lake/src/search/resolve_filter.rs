@@ -192,8 +192,8 @@ impl Table {
         Ok(Some(ids))
     }
 
-    /// Returns the live rows of the `covered` fragments that match `query`, and whether these are all. If not, there are
-    /// other rows among them.
+    /// Returns the live rows of the `covered` fragments that match `query`, and whether these are all. If not, there
+    /// are other rows among them.
     pub(super) async fn live_answer(
         &self,
         query: &ScalarIndexExpr,

@@ -38,8 +38,8 @@ struct Relay {
 
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Serves a node that passes everything on to `io`, and says that its protocol has this revision. `change` is called for
-/// each batch, and `note` for each reply of `io`. Returns the entry for a list of I/O nodes.
+/// Serves a node that passes everything on to `io`, and says that its protocol has this revision. `change` is called
+/// for each batch, and `note` for each reply of `io`. Returns the entry for a list of I/O nodes.
 pub async fn relay(
     io: &Io,
     revision: u32,
