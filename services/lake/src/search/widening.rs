@@ -27,7 +27,8 @@ pub(crate) struct Widening {
 /// The next step of a search whose candidates were compared with the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Widened {
-    /// The wanted number of rows pass, or all rows that may be candidates were compared.
+    /// The wanted number of rows pass, or no candidates are left: all partitions were searched, and all their rows that may
+    /// be candidates (within the upper bound of distances, if there is one) were compared.
     Enough,
     /// The search was widened.
     Further,
