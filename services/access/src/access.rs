@@ -77,8 +77,12 @@ impl Access {
         Self::load_at(path, unix_time).await
     }
 
-    /// Like [`load`](Self::load), with the clock that tokens are checked against.
-    async fn load_at(path: &Path, now: fn() -> Duration) -> Result<Self, AccessError> {
+    /// Like [`load`](Self::load), with the clock that tokens are checked against: `now` returns the time since 1970. For
+    /// tests and simulations.
+    ///
+    /// # Errors
+    /// [`AccessError`].
+    pub async fn load_at(path: &Path, now: fn() -> Duration) -> Result<Self, AccessError> {
         let text = read(path).await?;
         let policy = Policy::parse(&text, path, None)?;
         for issuer in &policy.issuers {

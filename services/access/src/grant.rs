@@ -45,7 +45,7 @@ impl Permission {
 
 /// The limits of a grant; `None` for no limit. A new limit needs a field here, and code in these places:
 /// - `GrantEntry` (`policy.rs`) parses it and rejects values that make no sense.
-/// - [`Grant::begin`] or [`Grant::take_rows`] enforces a count or rate. `Authorization::limit` (query-node) enforces a
+/// - [`Grant::begin`] or [`Grant::take_rows`] enforces a count or rate. `RequestContext::under` (query-node) enforces a
 ///   bound on how a request runs. I/O nodes know no grants: they enforce only what `Batch` (`fetch.proto`) carries,
 ///   such as the deadline, the priority and the weight.
 /// - `limits_refuse_and_name_themselves` (below) and `tests/query/access.rs` (query-node) test it.

@@ -1,8 +1,8 @@
 //! Access control: identities of callers, the policy's grants, and their limits.
 //!
 //! [`Access`] identifies a caller by its client certificate, its token or its API key, and finds its grants. It follows
-//! the policy's file and the issuers' keys. A node calls it once for each request, and again from time to time while a
-//! stream is open.
+//! the policy's file and the issuers' keys. A node calls it once for each request. [`Authorization`] decides whether the
+//! caller may use a table, and decides again while a long call lasts.
 //!
 //! Invariants:
 //! - Without a grant nothing is allowed. The first grant that names the caller, the table and the permission applies.
@@ -14,6 +14,7 @@
 
 mod access;
 mod api_key;
+mod authorization;
 mod caller;
 mod digest;
 mod error;
@@ -27,6 +28,7 @@ mod token;
 
 pub use access::{Access, Credentials};
 pub use api_key::digest_of_key;
+pub use authorization::{Authorization, NotAuthorized, RENEWED_EVERY};
 pub use caller::Caller;
 pub use error::{AccessError, Denied};
 pub use grant::{Grant, LimitReached, Permission, Running, Used};

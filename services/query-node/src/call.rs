@@ -4,16 +4,16 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use access::Permission;
+use access::{Authorization, Permission};
 use audit::{Record, Reserved, Verdict};
-use futures::FutureExt;
+use futures::{FutureExt, future};
 use lake::BranchName;
 use spelling::counted;
 use telemetry::{Attribute, Recording};
 use wire::fetch::StageTimes;
 use wire::{Fault, Reason, code_name, query};
 
-use crate::authorization::{Authorization, IdentifiedCaller, RENEWED_EVERY};
+use crate::authorization::{IdentifiedCaller, refusal};
 use crate::counters::{Rpc, Stage};
 use crate::error::{QueryError, Result};
 use crate::held_rows::HeldRows;
@@ -131,9 +131,13 @@ impl Call {
         branch[..branch.floor_char_boundary(BRANCH_BYTES_MAX)].clone_into(&mut self.branch);
         let authorization = match self.authorization.take() {
             Some(known) if is_known && known.is_for(permission) => known,
-            _ => Authorization::of(&self.caller.caller, table, permission, catalog)?,
+            _ => {
+                let caller = &self.caller.caller;
+                Authorization::of(caller, table, permission, |name| catalog.has(name))
+                    .map_err(|reason| refusal(reason, table, catalog))?
+            }
         };
-        self.context = authorization.limit(self.context);
+        self.context = self.context.under(authorization.grant());
         self.authorization = Some(authorization);
         let open = self.context.bound("open", catalog.open(asked).boxed()).await?;
         self.open = Some(Arc::clone(&open));
@@ -141,27 +145,27 @@ impl Call {
         Ok(open)
     }
 
-    /// Authorizes the call again while it is in progress.
+    /// Authorizes the call again while it is in progress. The call stays in the flow of the grant under which it began.
     ///
     /// # Errors
     /// The errors of [`Authorization::renew`].
     pub fn renew(&mut self) -> Result<()> {
         let NodeState { access, catalog, .. } = &*self.state.shared;
         let caller = &mut self.caller.caller;
-        match &mut self.authorization {
-            Some(authorization) => authorization.renew(access, caller, &self.table, catalog),
-            None => Ok(()),
-        }
+        let Some(authorization) = &mut self.authorization else { return Ok(()) };
+        authorization
+            .renew(access, caller, &self.table, |name| catalog.has(name))
+            .map_err(|reason| refusal(reason, &self.table, catalog))
     }
 
     /// Waits until the call is no longer authorized, and returns the reason.
     pub async fn no_longer_allowed(&mut self) -> QueryError {
-        loop {
-            tokio::time::sleep(RENEWED_EVERY).await;
-            if let Err(error) = self.renew() {
-                return error;
-            }
-        }
+        let NodeState { access, catalog, .. } = &*self.state.shared;
+        let caller = &mut self.caller.caller;
+        let Some(authorization) = &mut self.authorization else { return future::pending().await };
+        let is_served = |name: &str| catalog.has(name);
+        let reason = authorization.withdrawn(access, caller, &self.table, is_served).await;
+        refusal(reason, &self.table, catalog)
     }
 
     /// Charges `rows` rows to the grant's limit of rows per second.
@@ -170,7 +174,7 @@ impl Call {
     /// [`QueryError::LimitReached`].
     pub fn take_rows(&self, rows: usize) -> Result<()> {
         match &self.authorization {
-            Some(authorization) => Ok(authorization.grant.take_rows(rows)?),
+            Some(authorization) => Ok(authorization.grant().take_rows(rows)?),
             None => Ok(()),
         }
     }
@@ -181,7 +185,8 @@ impl Call {
     /// # Errors
     /// [`QueryError::LimitReached`] if that would be after the deadline of `context`.
     pub async fn await_rows(&self, rows: usize, context: RequestContext) -> Result<()> {
-        let Some(Authorization { grant, .. }) = &self.authorization else { return Ok(()) };
+        let Some(authorization) = &self.authorization else { return Ok(()) };
+        let grant = authorization.grant();
         while let Err(wait) = grant.try_take_rows(rows) {
             if wait >= context.left() {
                 return Err(grant.refuse_rows(wait).into());
@@ -339,12 +344,12 @@ impl Call {
     fn record_end(&mut self, code: tonic::Code, fault: Option<&Fault>, refusal: Option<Refusal>) {
         let (rows, bytes) = self.answered;
         if let Some(authorization) = &self.authorization {
-            authorization.grant.count(rows, bytes);
+            authorization.grant().count(rows, bytes);
         }
         let Some(line) = self.line.take() else { return };
         let verdict = if refusal.is_some() { Verdict::Denied } else { Verdict::Allowed };
         let refusal = refusal.unwrap_or_default();
-        let grant = self.authorization.as_ref().map(|it| it.grant.name());
+        let grant = self.authorization.as_ref().map(|it| it.grant().name());
         line.record(&Record {
             time: SystemTime::now(),
             node: &self.state.shared.config.name,

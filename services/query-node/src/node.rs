@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::RENEWED_EVERY;
 use audit::HandshakeAudit;
 use connections::{AcceptOptions, Acceptor, Lifetimes};
 use lake::Lake;
@@ -19,7 +20,6 @@ use tonic_health::server::HealthReporter;
 use tracing::{info, warn};
 use wire::query::query_service_server::QueryServiceServer;
 
-use crate::authorization::RENEWED_EVERY;
 use crate::config::QueryConfig;
 use crate::error::{QueryError, Result};
 use crate::metrics::NodeMetrics;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use access::Grant;
 use client::fetch;
 use futures::future::BoxFuture;
 use scheduler::{Flow, Priority};
@@ -102,9 +103,13 @@ impl RequestContext {
         Self { priority: Priority::Batch, ..self }
     }
 
-    /// Returns this context with `flow` as the request's flow.
-    pub fn in_flow(self, flow: Flow) -> Self {
-        Self { flow, ..self }
+    /// Returns the context of a request under `grant`: in the grant's flow, and limited to its timeout and priority.
+    pub fn under(self, grant: &Grant) -> Self {
+        let mut context = Self { flow: grant.flow(), ..self };
+        if let Some(timeout) = grant.timeout() {
+            context = context.within(timeout);
+        }
+        if grant.batch_only() { context.as_batch() } else { context }
     }
 
     /// Returns the flow to which the fair queues charge the request.

@@ -1,0 +1,124 @@
+//! Authorization: whether a caller may use a table, at the beginning of a call and for as long as the call lasts.
+//!
+//! A call is authorized before its table is opened ([`Authorization::of`]). Its right ends when no grant of the current
+//! policy allows the call any more, or when the caller's credentials are no longer accepted. So a long call is authorized
+//! again: with each part of its answer ([`Authorization::renew`]), or, if the call has no parts, from time to time
+//! ([`Authorization::withdrawn`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::access::Access;
+use crate::caller::Caller;
+use crate::error::Denied;
+use crate::grant::{Grant, LimitReached, Permission, Running};
+
+/// The interval at which calls whose answers have no parts are authorized again, and at which a node checks the policy's
+/// files for changes.
+pub const RENEWED_EVERY: Duration = Duration::from_secs(5);
+
+/// The reason why a call may not use a table.
+#[derive(Debug)]
+pub enum NotAuthorized {
+    /// The caller's credentials are no longer accepted.
+    Denied(Denied),
+    /// The caller may not see the table, or the node serves no table of that name. The two are not distinguished, so
+    /// that no answer reveals which tables exist.
+    Unknown {
+        /// The caller, with the grants under which the table is unknown.
+        caller: Arc<Caller>,
+    },
+    /// The caller sees the table, but no grant has the permission.
+    Forbidden(Permission),
+    /// A limit of the grant is reached.
+    LimitReached(LimitReached),
+}
+
+/// The right of a call to use one table.
+pub struct Authorization {
+    permission: Permission,
+    grant: Arc<Grant>,
+    /// Counts the call towards the grant's limit of concurrent calls, until it is dropped.
+    _running: Running,
+}
+
+impl Authorization {
+    /// Authorizes `caller` to use a table, within the limits of its grant. `is_served` returns whether the node serves a
+    /// table of a name.
+    ///
+    /// # Errors
+    /// [`NotAuthorized`], except `Denied`.
+    pub fn of(
+        caller: &Arc<Caller>,
+        table: &str,
+        permission: Permission,
+        is_served: impl Fn(&str) -> bool,
+    ) -> Result<Self, NotAuthorized> {
+        let grant = granted(caller, table, permission, is_served)?;
+        let running = grant.begin().map_err(NotAuthorized::LimitReached)?;
+        Ok(Self { permission, grant, _running: running })
+    }
+
+    /// Returns the grant that allows the call.
+    pub fn grant(&self) -> &Arc<Grant> {
+        &self.grant
+    }
+
+    /// Returns whether the call was authorized for `permission`.
+    pub fn is_for(&self, permission: Permission) -> bool {
+        self.permission == permission
+    }
+
+    /// Checks that the caller's credentials are still accepted, and authorizes the call for its table again if the
+    /// policy has changed. The call still counts as a running call of the grant under which it began, even if another
+    /// grant allows it now.
+    ///
+    /// # Errors
+    /// [`NotAuthorized`], except `LimitReached`.
+    pub fn renew(
+        &mut self,
+        access: &Access,
+        caller: &mut Arc<Caller>,
+        table: &str,
+        is_served: impl Fn(&str) -> bool,
+    ) -> Result<(), NotAuthorized> {
+        let renewed = access.renewed(caller).map_err(NotAuthorized::Denied)?;
+        if !Arc::ptr_eq(&renewed, caller) {
+            self.grant = granted(&renewed, table, self.permission, is_served)?;
+            *caller = renewed;
+        }
+        Ok(())
+    }
+
+    /// Authorizes the call again every [`RENEWED_EVERY`], until it is no longer authorized. Returns the reason.
+    pub async fn withdrawn(
+        &mut self,
+        access: &Access,
+        caller: &mut Arc<Caller>,
+        table: &str,
+        is_served: impl Fn(&str) -> bool,
+    ) -> NotAuthorized {
+        loop {
+            tokio::time::sleep(RENEWED_EVERY).await;
+            if let Err(reason) = self.renew(access, caller, table, &is_served) {
+                return reason;
+            }
+        }
+    }
+}
+
+/// Returns the grant by which `caller` may use `table`.
+fn granted(
+    caller: &Arc<Caller>,
+    table: &str,
+    permission: Permission,
+    is_served: impl Fn(&str) -> bool,
+) -> Result<Arc<Grant>, NotAuthorized> {
+    // A request may name a table by a text of any length. Only a name that exists is compared with the patterns of
+    // grants.
+    if !is_served(table) || !caller.sees(table) {
+        return Err(NotAuthorized::Unknown { caller: Arc::clone(caller) });
+    }
+    let grant = caller.grant(table, permission).map(Arc::clone);
+    grant.ok_or(NotAuthorized::Forbidden(permission))
+}
