@@ -13,7 +13,7 @@
 //! again.
 
 mod callers;
-mod model;
+mod policy_file;
 mod streams;
 mod tables;
 mod troubles;
@@ -22,6 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access_model::{BROKEN, CALLERS, KEYS, Policy, SUBJECTS, TABLES, Who};
 use certificates::{Authority, TokenSigner, key_set};
 use client::ClientTlsConfig;
 use client::fetch::Instant;
@@ -38,7 +39,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::callers::{Around, Caller};
-use self::model::{BROKEN, CALLERS, KEYS, Policy, PolicyFile, SUBJECTS, TABLES, Who};
+use self::policy_file::PolicyFile;
 use self::tables::{TestTable, key};
 use self::troubles::{Reachable, inject};
 use crate::cluster::{folder, soon};

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use access_model::{May, Policy, Verdict, Who};
 use client::query::{TakeRequest, WarmRequest};
 use futures::StreamExt;
 use lance::dataset::WriteMode;
 use wire::{Fault, Reason};
 
-use super::model::{May, Policy, Verdict, Who};
 use super::troubles::Reachable;
 use super::{Served, tables};
 use crate::cluster::folder;

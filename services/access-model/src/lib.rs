@@ -1,13 +1,11 @@
-//! A plain model of access policies: the rights of each caller, the texts of refusals, and the policies that were in
-//! force at any time.
+//! Random access policies for tests, and a plain model of them: the rights of each caller, and the texts of refusals.
+//!
+//! The model knows the callers and tables that each entry of a policy covers from a list, and computes nothing with
+//! patterns.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::path::Path;
 
-use client::fetch::Instant;
-use query_node::QueryNode;
 use rand::Rng;
-use rand::rngs::StdRng;
 use spelling::nearest;
 
 /// The configured tables, sorted. Four names are so similar that each could be suggested for another. The names occur
@@ -20,20 +18,27 @@ pub const BROKEN: &str = "larox";
 /// Names of tables that are not configured.
 pub const ABSENT: [&str; 2] = ["larax", "abiex"];
 
-/// The callers.
+/// A caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
+    /// A caller with the API key of this index in [`KEYS`].
     Key(usize),
+    /// A caller with a token of the subject of this index in [`SUBJECTS`].
     Token(usize),
+    /// A caller with a client certificate for `search.example`.
     Certificate,
+    /// A caller without credentials.
     Anonymous,
 }
 
+/// All callers.
 pub const CALLERS: [Who; 6] =
     [Who::Key(0), Who::Key(1), Who::Token(0), Who::Token(1), Who::Certificate, Who::Anonymous];
 
-/// The names of the keys, and the subjects of the tokens.
+/// The names of the API keys.
 pub const KEYS: [&str; 2] = ["one", "two"];
+
+/// The subjects of the tokens, which the issuer `https://idp` signs with ES256 for the audience `bireme`.
 pub const SUBJECTS: [&str; 2] = ["team:a", "team:b"];
 
 /// The entries for `who` in random grants, each with the callers that it covers.
@@ -62,15 +67,20 @@ const PATTERNS: [(&str, &[&str]); 9] = [
     ("*", &TABLES),
 ];
 
+/// A permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum May {
+    /// Read a table.
     Read,
+    /// Fill the cache with a table.
     Warm,
+    /// See the state of the nodes.
     Observe,
 }
 
 impl May {
-    const ALL: [Self; 3] = [Self::Read, Self::Warm, Self::Observe];
+    /// All permissions.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Warm, Self::Observe];
 
     fn name(self) -> &'static str {
         match self {
@@ -83,7 +93,11 @@ impl May {
 
 /// A grant. Callers and tables are indexes in [`WHO`] and [`PATTERNS`].
 #[derive(Debug)]
-struct Grant {
+pub struct Grant {
+    /// The grant's name.
+    pub name: String,
+    /// The grant's weight in the fair queues.
+    pub weight: u32,
     who: Vec<usize>,
     tables: Vec<usize>,
     may: Vec<May>,
@@ -112,7 +126,9 @@ pub struct Policy {
 /// The outcome of a call under a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
+    /// The call is answered.
     Allowed,
+    /// The caller's credentials are missing or not accepted.
     Unauthenticated,
     /// The answer is that the table does not exist, with this message.
     Unknown(String),
@@ -120,7 +136,7 @@ pub enum Verdict {
     Forbidden(String),
 }
 
-fn some<T: Clone>(dice: &mut StdRng, of: &[T], most: usize) -> Vec<T> {
+fn some<T: Clone>(dice: &mut impl Rng, of: &[T], most: usize) -> Vec<T> {
     (0..dice.random_range(1..=most)).map(|_| of[dice.random_range(0..of.len())].clone()).collect()
 }
 
@@ -134,11 +150,13 @@ impl Policy {
     pub fn of(who: &str, tables: &str, may: &[May]) -> Self {
         let who = WHO.iter().position(|(text, _)| *text == who).unwrap();
         let tables = PATTERNS.iter().position(|(text, _)| *text == tables).unwrap();
-        let grant = Grant { who: vec![who], tables: vec![tables], may: may.to_vec() };
+        let (who, tables, may) = (vec![who], vec![tables], may.to_vec());
+        let grant = Grant { name: "grant-0".into(), weight: 1, who, tables, may };
         Self { keys: [true; 2], has_issuer: true, grants: vec![grant] }
     }
 
-    pub fn random(dice: &mut StdRng) -> Self {
+    /// Returns a random policy.
+    pub fn random(dice: &mut impl Rng) -> Self {
         let keys = [dice.random_bool(0.9), dice.random_bool(0.9)];
         let has_issuer = dice.random_bool(0.9);
         // The node refuses a policy whose grants name a key or an issuer that the policy does not define.
@@ -149,22 +167,31 @@ impl Policy {
         };
         // Only one policy in four may contain `anyone`, the last entry.
         let last = if dice.random_bool(0.25) { WHO.len() } else { WHO.len() - 1 };
+        let count = dice.random_range(2..=5);
         let usable: Vec<usize> = (0..last).filter(is_usable).collect();
         let patterns: Vec<usize> = (0..PATTERNS.len()).collect();
-        let grant = |dice: &mut StdRng| {
+        let mut grant = |number: usize| {
             let mut may = some(dice, &May::ALL, 2);
             if dice.random_bool(0.6) {
                 may.push(May::Read);
             }
             may.dedup();
-            Grant { who: some(dice, &usable, 3), tables: some(dice, &patterns, 2), may }
+            let (who, tables) = (some(dice, &usable, 3), some(dice, &patterns, 2));
+            let (name, weight) = (format!("grant-{number}"), dice.random_range(1..=5));
+            Grant { name, weight, who, tables, may }
         };
-        let grants = (0..dice.random_range(2..=5)).map(|_| grant(dice)).collect();
+        let grants = (0..count).map(&mut grant).collect();
         Self { keys, has_issuer, grants }
     }
 
-    /// Returns the text of the policy file. `digests` are the digests of the keys.
-    fn text(&self, digests: &[String; 2], jwks: &Path) -> String {
+    /// Returns whether the policy contains the issuer of the tokens.
+    pub fn has_issuer(&self) -> bool {
+        self.has_issuer
+    }
+
+    /// Returns the text of the policy file. `digests` are the digests of the keys, and `jwks` is the file with the keys
+    /// of the tokens' issuer.
+    pub fn text(&self, digests: &[String; 2], jwks: &Path) -> String {
         let mut text = String::new();
         for ((name, digest), is_in) in KEYS.iter().zip(digests).zip(self.keys) {
             if is_in {
@@ -174,16 +201,17 @@ impl Policy {
         if self.has_issuer {
             text += &format!(
                 "[issuers.idp]\nissuer = \"https://idp\"\njwks = \"{}\"\naudiences = [\"bireme\"]\n\
-                 algorithms = [\"ES256\"]\n",
+                 algorithms = [\"ES256\"]\nclock_skew = \"0s\"\n",
                 jwks.display()
             );
         }
-        for (number, Grant { who, tables, may }) in self.grants.iter().enumerate() {
+        for Grant { name, weight, who, tables, may } in &self.grants {
             let who: Vec<_> = who.iter().map(|&at| WHO[at].0).collect();
             let tables: Vec<_> = tables.iter().map(|&at| PATTERNS[at].0).collect();
             let may: Vec<_> = may.iter().map(|may| may.name()).collect();
             text += &format!(
-                "[[grants]]\nname = \"grant-{number}\"\nwho = {who:?}\ntables = {tables:?}\nmay = {may:?}\n"
+                "[[grants]]\nname = \"{name}\"\nweight = {weight}\nwho = {who:?}\ntables = {tables:?}\n\
+                 may = {may:?}\n"
             );
         }
         text
@@ -198,6 +226,7 @@ impl Policy {
         }
     }
 
+    /// Returns whether a caller sees a table.
     pub fn sees(&self, who: Who, table: &str) -> bool {
         let names = |grant: &Grant| grant.is_for(who) && grant.names(table);
         self.is_identified(who) && self.grants.iter().any(names)
@@ -215,6 +244,14 @@ impl Policy {
         self.is_identified(who).then(|| self.grants.iter().any(observes))
     }
 
+    /// Returns the grant under which an identified caller may use a table: the first one that allows it.
+    pub fn grant(&self, who: Who, table: &str, may: May) -> Option<&Grant> {
+        let allows =
+            |grant: &&Grant| grant.is_for(who) && grant.names(table) && grant.may.contains(&may);
+        self.grants.iter().find(allows)
+    }
+
+    /// Returns the outcome of a call.
     pub fn verdict(&self, who: Who, table: &str, may: May) -> Verdict {
         let Some(visible) = self.visible(who) else { return Verdict::Unauthenticated };
         if !visible.contains(&table) {
@@ -224,79 +261,14 @@ impl Policy {
             let said = format!("no table `{table}` is served here; there is {listed}{meant}");
             return Verdict::Unknown(said);
         }
-        let allows =
-            |grant: &Grant| grant.is_for(who) && grant.names(table) && grant.may.contains(&may);
-        match self.grants.iter().any(allows) {
-            true => Verdict::Allowed,
-            false => {
+        match self.grant(who, table, may) {
+            Some(_) => Verdict::Allowed,
+            None => {
                 let may = may.name();
                 Verdict::Forbidden(format!(
                     "no grant lets you {may} table `{table}`; ask the operator for one with `may = [\"{may}\"]`"
                 ))
             }
         }
-    }
-}
-
-/// A policy, the time at which it was written, and a time by which the node had certainly read a later policy, if there
-/// is one.
-type PastPolicy = (Arc<Policy>, Instant, Option<Instant>);
-
-/// The policy file, and all policies that it has contained.
-pub struct PolicyFile {
-    path: PathBuf,
-    jwks: PathBuf,
-    digests: [String; 2],
-    history: Mutex<Vec<PastPolicy>>,
-}
-
-impl PolicyFile {
-    /// Writes the first policy.
-    pub fn new(folder: &Path, digests: [String; 2], jwks: PathBuf, first: Policy) -> Self {
-        let path = folder.join("access.toml");
-        let file = Self { path, jwks, digests, history: Mutex::default() };
-        file.write(first);
-        file
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Writes a policy, which the node may read from now on.
-    pub fn write(&self, policy: Policy) {
-        let text = policy.text(&self.digests, &self.jwks);
-        self.history.lock().unwrap().push((Arc::new(policy), Instant::now(), None));
-        self.write_text(&text);
-    }
-
-    /// Writes text that is not a valid policy. The node must keep the policy that it has.
-    pub fn write_nonsense(&self) {
-        self.write_text("nonsense");
-    }
-
-    fn write_text(&self, text: &str) {
-        let next = self.path.with_extension("next");
-        std::fs::write(&next, text).unwrap();
-        std::fs::rename(&next, &self.path).unwrap();
-    }
-
-    /// Makes the node read the file, which must contain the policy that was written last.
-    pub async fn read_by(&self, node: &QueryNode) {
-        node.reload_policy().await;
-        let mut history = self.history.lock().unwrap();
-        if let Some((_, before)) = history.split_last_mut() {
-            let now = Instant::now();
-            before.iter_mut().for_each(|(_, _, until)| *until = until.or(Some(now)));
-        }
-    }
-
-    /// Returns the policies that may have been in force between two times.
-    pub fn in_force(&self, began: Instant, ended: Instant) -> Vec<Arc<Policy>> {
-        let history = self.history.lock().unwrap();
-        let overlaps = |&&(_, from, until): &&(Arc<Policy>, Instant, Option<Instant>)| {
-            from <= ended && until.is_none_or(|until| until >= began)
-        };
-        history.iter().filter(overlaps).map(|(policy, ..)| Arc::clone(policy)).collect()
     }
 }
