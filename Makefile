@@ -101,7 +101,7 @@ soak: ## simulate new seeds for MINUTES (10), kill a node KILLS times (1000), cr
 	@BIREME_FUZZ_SEED=$$(date +%s) BIREME_FUZZ_TIMES=$(TIMES) cargo test --locked --workspace fuzz_
 
 seed: ## repeat the simulation of one seed and print its events: SEED=17
-	@BIREME_SEEDS=$(SEED)..$$(($(SEED) + 1)) BIREME_TRACE=1 $(SIMULATION) whatever -- --nocapture
+	@BIREME_SEEDS=$(SEED)..$$(($(SEED) + 1)) BIREME_TRACE=1 $(SIMULATION) whatever -- --nocapture --test-threads=1
 
 image: release ## make an image without a daemon, for containerd, Docker or Podman to load
 	@.ci/setup image

@@ -77,8 +77,8 @@ impl Access {
         Self::load_at(path, unix_time).await
     }
 
-    /// Like [`load`](Self::load), with the clock that tokens are checked against: `now` returns the time since 1970. For
-    /// tests and simulations.
+    /// Like [`load`](Self::load), with the clock that tokens are checked against: `now` returns the time since 1970.
+    /// For tests and simulations.
     ///
     /// # Errors
     /// [`AccessError`].

@@ -1,9 +1,9 @@
 //! Authorization: whether a caller may use a table, at the beginning of a call and for as long as the call lasts.
 //!
 //! A call is authorized before its table is opened ([`Authorization::of`]). Its right ends when no grant of the current
-//! policy allows the call any more, or when the caller's credentials are no longer accepted. So a long call is authorized
-//! again: with each part of its answer ([`Authorization::renew`]), or, if the call has no parts, from time to time
-//! ([`Authorization::withdrawn`]).
+//! policy allows the call any more, or when the caller's credentials are no longer accepted. So a long call is
+//! authorized again: with each part of its answer ([`Authorization::renew`]), or, if the call has no parts, from time
+//! to time ([`Authorization::withdrawn`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::caller::Caller;
 use crate::error::Denied;
 use crate::grant::{Grant, LimitReached, Permission, Running};
 
-/// The interval at which calls whose answers have no parts are authorized again, and at which a node checks the policy's
-/// files for changes.
+/// The interval at which calls whose answers have no parts are authorized again, and at which a node checks the
+/// policy's files for changes.
 pub const RENEWED_EVERY: Duration = Duration::from_secs(5);
 
 /// The reason why a call may not use a table.
@@ -43,8 +43,8 @@ pub struct Authorization {
 }
 
 impl Authorization {
-    /// Authorizes `caller` to use a table, within the limits of its grant. `is_served` returns whether the node serves a
-    /// table of a name.
+    /// Authorizes `caller` to use a table, within the limits of its grant. `is_served` returns whether the node serves
+    /// a table of a name.
     ///
     /// # Errors
     /// [`NotAuthorized`], except `Denied`.

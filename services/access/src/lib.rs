@@ -1,8 +1,8 @@
 //! Access control: identities of callers, the policy's grants, and their limits.
 //!
 //! [`Access`] identifies a caller by its client certificate, its token or its API key, and finds its grants. It follows
-//! the policy's file and the issuers' keys. A node calls it once for each request. [`Authorization`] decides whether the
-//! caller may use a table, and decides again while a long call lasts.
+//! the policy's file and the issuers' keys. A node calls it once for each request. [`Authorization`] decides whether
+//! the caller may use a table, and decides again while a long call lasts.
 //!
 //! Invariants:
 //! - Without a grant nothing is allowed. The first grant that names the caller, the table and the permission applies.

@@ -48,6 +48,11 @@ impl Dice {
         self.0.random_range(-1.0..=1.0)
     }
 
+    /// Returns the generator, for code that draws from one.
+    pub fn rng(&mut self) -> &mut SmallRng {
+        &mut self.0
+    }
+
     /// Returns any number.
     pub fn any(&mut self) -> u64 {
         self.0.random()

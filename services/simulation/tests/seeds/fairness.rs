@@ -1,6 +1,6 @@
 //! Fairness between flows: the latency of one tenant while another tenant asks for ten times its share.
 //!
-//! Both tenants use one client, as two grants of a query node do, and one I/O node. The node's RAM tier is off, so that
+//! Both tenants are grants of a policy, and use one client, as grants of a query node do, and one I/O node. The node's RAM tier is off, so that
 //! the drive is the bottleneck. The good tenant requests half of its share at equal intervals. The other tenant
 //! requests exactly its own share at random times, and in a second run ten times as much. In the second run, the good
 //! tenant's p99 may be at most 10 % higher.
@@ -21,6 +21,7 @@ use ring::sim::{SimConfig, SimDisk};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::arena::{self, Arena, NODE};
+use crate::callers::read_policy;
 use crate::clients::warm;
 use crate::dice::Dice;
 use crate::store::Store;
@@ -210,6 +211,26 @@ struct Outcome {
     digest: u64,
 }
 
+/// Returns the flows of two grants with these weights, of a policy that is read as query nodes read theirs.
+fn flows(weights: [u32; 2]) -> [Flow; 2] {
+    let grant = |(name, weight)| {
+        format!(
+            "[[grants]]\nname = \"{name}\"\nwho = [\"anyone\"]\ntables = [\"*\"]\nmay = [\"read\"]\n\
+             weight = {weight}\n"
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.toml");
+    std::fs::write(
+        &path,
+        ["good", "other"].into_iter().zip(weights).map(grant).collect::<String>(),
+    )
+    .unwrap();
+    let (access, _) = read_policy(&path);
+    let grants = access.grants();
+    [grants[0].flow(), grants[1].flow()]
+}
+
 /// Runs both tenants. The other tenant asks for `times` its share.
 fn run(seed: u64, shape: &Shape, times: f64) -> Outcome {
     let mut arena = arena(seed, shape.read_ms, shape.traffic_memory());
@@ -236,8 +257,9 @@ fn run(seed: u64, shape: &Shape, times: f64) -> Outcome {
         };
         opening.open(version, &[column.to_owned()], Instant::now() + PATIENCE).await.unwrap()
     });
+    let flows = flows(shape.weights);
     let tenant = |at: usize, sizes, rows_per_ms, burst_ms| Tenant {
-        flow: Flow::new(at as u64 + 1, shape.weights[at]),
+        flow: flows[at],
         sizes,
         rows_per_ms,
         is_steady: at == 0,

@@ -2,8 +2,9 @@
 //!
 //! The nodes run the real code ([`io_node::SteppedNode`]): cores with sessions, stages, RAM tier and rings; filler,
 //! eviction, journals, scrubber and recovery. The clients are [`client::fetch`], over real HTTP/2 and gRPC. Some look
-//! rows up by key, with the crates `key_index` and `key_proof`, while versions are published. Drives ([`ring::sim`]),
-//! network, object store and clock are simulated. Each run takes place on one thread.
+//! rows up by key, with the crates `key_index` and `key_proof`, while versions are published. Others have credentials,
+//! and get what [`access`] lets them see (`callers/`). Drives ([`ring::sim`]), network, object store and clock are
+//! simulated. Each run takes place on one thread.
 //!
 //! `BIREME_SEEDS=17..18` runs that seed, and `BIREME_TRACE=1` prints its events. `BIREME_MINUTES=10` runs new seeds for
 //! that long. `BIREME_REPEATS=500` runs that many seeds twice, to check that runs are reproducible. A run is
@@ -11,6 +12,7 @@
 //! forgets the streams that it has reset, and hyper does not let servers configure this.
 
 mod arena;
+mod callers;
 mod clients;
 mod dice;
 mod fairness;
@@ -43,6 +45,10 @@ use crate::world::Outcome;
 /// The default number of seeds. In this many runs or more, every event that `happened.rs` requires must happen.
 const SEEDS: u64 = 200;
 
+/// The default number of seeds with callers, which take longer. In this many runs or more, every event of
+/// [`callers::MUST`] must happen.
+const CALLER_SEEDS: u64 = 24;
+
 /// The default number of seeds that run twice. If this many or more run, a node must drain in at least one of them.
 const REPEATS: usize = 8;
 
@@ -50,15 +56,15 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Returns the seeds to run, and the time at which to stop.
-fn seeds() -> (Range<u64>, Option<Instant>) {
+/// Returns the seeds to run, `default` of them unless others are given, and the time at which to stop.
+fn seeds(default: u64) -> (Range<u64>, Option<Instant>) {
     if let Some(minutes) = variable("BIREME_MINUTES") {
         let minutes: f64 = minutes.parse().expect("BIREME_MINUTES is a number");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let until = Instant::now() + Duration::from_secs_f64(60.0 * minutes);
         return (now.as_secs() * 1000..u64::MAX, Some(until));
     }
-    let given = variable("BIREME_SEEDS").unwrap_or_else(|| SEEDS.to_string());
+    let given = variable("BIREME_SEEDS").unwrap_or_else(|| default.to_string());
     let number = |text: &str| text.parse().expect("BIREME_SEEDS is like 300 or 17..18");
     let range = match given.split_once("..") {
         Some((from, to)) => number(from)..number(to),
@@ -67,20 +73,24 @@ fn seeds() -> (Range<u64>, Option<Instant>) {
     (range, None)
 }
 
+/// Runs a seed. All runs of a seed have the same outcome. Prints its events if the second argument is true.
+type Run = fn(u64, bool) -> Outcome;
+
 /// Runs a seed. Returns the seed as the error if it fails.
-fn run(seed: u64) -> Result<Outcome, u64> {
+fn try_run(seed: u64, run: Run) -> Result<Outcome, u64> {
     panics::note();
     panics::forget();
     let is_shown = variable("BIREME_TRACE").is_some();
-    catch_unwind(AssertUnwindSafe(|| world::run(seed, is_shown))).map_err(|_| {
+    catch_unwind(AssertUnwindSafe(|| run(seed, is_shown))).map_err(|_| {
         eprintln!("\nseed {seed} fails; it repeats with\n    make seed SEED={seed}\n");
         seed
     })
 }
 
-#[test]
-fn whatever_goes_wrong_every_answer_is_right() {
-    let (range, until) = seeds();
+/// Runs seeds, `default` of them unless others are given. If at least `default` have run, each event of `must` must
+/// have happened.
+fn run_seeds(run: Run, default: u64, must: &[&'static str]) {
+    let (range, until) = seeds(default);
     let began = Instant::now();
     let next = Mutex::new(range.clone());
     let (failed, has_failed) = (Mutex::new(Vec::new()), AtomicBool::new(false));
@@ -93,7 +103,7 @@ fn whatever_goes_wrong_every_answer_is_right() {
         };
         while goes_on() {
             let Some(seed) = next.lock().unwrap().next() else { break };
-            match run(seed) {
+            match try_run(seed, run) {
                 Ok(outcome) => {
                     let mut total = total.lock().unwrap();
                     total.0 += 1;
@@ -121,8 +131,18 @@ fn whatever_goes_wrong_every_answer_is_right() {
     println!("{happened}");
     let failed = failed.lock().unwrap();
     assert!(failed.is_empty(), "seeds fail: {failed:?}");
-    let lacks = happened.lacks();
-    assert!(runs < SEEDS || lacks.is_empty(), "never happened: {lacks:?}");
+    let lacks = happened.lacks(must);
+    assert!(runs < default || lacks.is_empty(), "never happened: {lacks:?}");
+}
+
+#[test]
+fn whatever_goes_wrong_every_answer_is_right() {
+    run_seeds(world::run, SEEDS, &happened::MUST);
+}
+
+#[test]
+fn whatever_goes_wrong_no_caller_gets_a_row_of_a_table_that_it_may_not_see() {
+    run_seeds(callers::run, CALLER_SEEDS, &callers::MUST);
 }
 
 #[test]
@@ -130,10 +150,18 @@ fn a_seed_repeats_itself() {
     let count = variable("BIREME_REPEATS").map_or(REPEATS, |it| it.parse().expect("a number"));
     let mut drained = 0;
     for seed in (1000..).take(count) {
-        let once = || run(seed).expect("the seed passes");
+        let once = || try_run(seed, world::run).expect("the seed passes");
         let (first, second) = (once(), once());
         assert_eq!(first, second, "the second run of seed {seed} differs");
         drained += first.happened.count_of("drained");
     }
     assert!(count < REPEATS || drained > 0, "no node drained");
+}
+
+#[test]
+fn a_seed_with_callers_repeats_itself() {
+    for seed in 1000..1002 {
+        let once = || try_run(seed, callers::run).expect("the seed passes");
+        assert_eq!(once(), once(), "the second run of seed {seed} differs");
+    }
 }

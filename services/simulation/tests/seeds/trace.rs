@@ -1,10 +1,24 @@
 //! The events of a run. They are hashed, so that two runs of a seed can be compared, and printed on request.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::rc::Rc;
+use std::time::Duration;
 
 use xxhash_rust::xxh3::Xxh3;
+
+/// The wall-clock time at which each run begins, in milliseconds since 1970.
+pub const BEGAN_UNIX_MS: u64 = 2_000_000_000_000;
+
+thread_local! {
+    /// The milliseconds since the start of this thread's run.
+    static NOW_MS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Returns the wall-clock time of this thread's run, since 1970.
+pub fn unix_time() -> Duration {
+    Duration::from_millis(BEGAN_UNIX_MS + NOW_MS.get())
+}
 
 /// The events of one run, from all its components.
 #[derive(Clone, Default)]
@@ -21,12 +35,14 @@ struct TraceState {
 impl Trace {
     /// Creates a trace, which prints each event if `is_shown`.
     pub fn new(is_shown: bool) -> Self {
+        NOW_MS.set(0);
         Self(Rc::new(RefCell::new(TraceState { is_shown, ..TraceState::default() })))
     }
 
     /// Sets the time.
     pub fn set_now(&self, now_ms: u64) {
         self.0.borrow_mut().now_ms = now_ms;
+        NOW_MS.set(now_ms);
     }
 
     /// Returns the milliseconds since the start.

@@ -14,6 +14,7 @@ use arrow_select::interleave::interleave_record_batch;
 use arrow_select::take::take_record_batch;
 use tables::{DeletedRows, FragmentInfo};
 
+use crate::callers::granted;
 use crate::dice::Dice;
 use crate::keyed::keyed;
 
@@ -21,8 +22,9 @@ use crate::keyed::keyed;
 pub const DIMENSION: usize = 256;
 
 /// All tables, each with its versions. Versions are numbered from 1.
-pub static TABLES: LazyLock<Vec<Vec<Version>>> =
-    LazyLock::new(|| vec![vectors(), documents(), scanned(), keyed()]);
+pub static TABLES: LazyLock<Vec<Vec<Version>>> = LazyLock::new(|| {
+    [vectors(), documents(), scanned(), keyed()].into_iter().chain(granted()).collect()
+});
 
 /// One version of a table.
 pub struct Version {

@@ -42,24 +42,24 @@ pub struct Outcome {
 }
 
 /// The state of a run.
-struct World {
-    now_ms: u64,
-    nodes: Vec<Node>,
-    net: Net,
-    store: Store,
-    clients: Clients,
-    dice: Dice,
-    trace: Trace,
+pub struct World {
+    pub now_ms: u64,
+    pub nodes: Vec<Node>,
+    pub net: Net,
+    pub store: Store,
+    pub clients: Clients,
+    pub dice: Dice,
+    pub trace: Trace,
     seen: Rc<Seen>,
-    happened: Happened,
+    pub happened: Happened,
     /// The number of each node's current life, for observers; `None` while it stops.
     lives: Rc<RefCell<BTreeMap<String, Option<u64>>>>,
 }
 
 /// The runtime of all clients.
-struct Clients {
-    local: LocalSet,
-    runtime: Runtime,
+pub struct Clients {
+    pub local: LocalSet,
+    pub runtime: Runtime,
     now: Instant,
 }
 
@@ -68,37 +68,55 @@ struct Clients {
 /// # Panics
 /// If an invariant is violated.
 pub fn run(seed: u64, is_shown: bool) -> Outcome {
-    let trace = Trace::new(is_shown);
-    let mut dice = Dice::new(seed, "world");
-    let nodes: Vec<_> = (0..1 + dice.below(2)).map(|number| Node::new(seed, number)).collect();
-    let mut world = World {
-        now_ms: 0,
-        nodes,
-        net: Net::new(seed),
-        store: Store::new(seed),
-        clients: Clients::new(),
-        dice,
-        trace: trace.clone(),
-        seen: Rc::default(),
-        happened: Happened::default(),
-        lives: Rc::default(),
-    };
+    let mut world = World::new(seed, is_shown);
     world.live(seed);
-    for node in &mut world.nodes {
-        world.happened.in_life_of(node);
-    }
-    world.happened.seen_by_clients(&world.seen);
-    drop(world.nodes);
-    drop(world.clients);
-    panics::none_so_far();
-    let seen = &world.seen;
-    trace.say(format_args!("{seen:?}"));
-    let answers = (seen.answers.get(), seen.rows.get());
-    let happened = world.happened;
-    Outcome { digest: trace.digest(), answers, took_ms: trace.now_ms(), happened }
+    world.end()
 }
 
 impl World {
+    /// Creates the nodes of a seed, which are down, and everything around them.
+    pub fn new(seed: u64, is_shown: bool) -> Self {
+        let mut dice = Dice::new(seed, "world");
+        let nodes = (0..1 + dice.below(2)).map(|number| Node::new(seed, number)).collect();
+        Self {
+            now_ms: 0,
+            nodes,
+            net: Net::new(seed),
+            store: Store::new(seed),
+            clients: Clients::new(),
+            dice,
+            trace: Trace::new(is_shown),
+            seen: Rc::default(),
+            happened: Happened::default(),
+            lives: Rc::default(),
+        }
+    }
+
+    /// Ends the run.
+    pub fn end(mut self) -> Outcome {
+        for node in &mut self.nodes {
+            self.happened.in_life_of(node);
+        }
+        self.happened.seen_by_clients(&self.seen);
+        let Self { nodes, clients, seen, happened, trace, .. } = self;
+        drop((nodes, clients));
+        panics::none_so_far();
+        trace.say(format_args!("{seen:?}"));
+        let answers = (seen.answers.get(), seen.rows.get());
+        Outcome { digest: trace.digest(), answers, took_ms: trace.now_ms(), happened }
+    }
+
+    /// Returns the environment of clients in a phase with these conditions.
+    pub fn around(&self, wishes: &Rc<Wishes>) -> Around {
+        Around {
+            net: self.net.clone(),
+            names: self.nodes.iter().map(|node| node.name.clone()).collect(),
+            wishes: Rc::clone(wishes),
+            seen: Rc::clone(&self.seen),
+            trace: self.trace.clone(),
+        }
+    }
+
     fn live(&mut self, seed: u64) {
         let mut troubles = Troubles::new(seed);
         self.trace.say(format_args!("{:?}", troubles.kinds()));
@@ -106,9 +124,7 @@ impl World {
         wishes.is_rough.set(true);
         let clients = self.begin_clients(seed, 0, &wishes);
         for _ in 0..self.dice.in_range(200..=900) {
-            let Self { now_ms, nodes, net, store, trace, happened, .. } = self;
-            troubles.act(*now_ms, nodes, net, store, trace, happened);
-            self.step();
+            self.step_with(&mut troubles);
         }
         troubles.end_all(self.now_ms, &mut self.nodes, &self.net, &self.store);
         self.trace.say("all faults have ended");
@@ -133,13 +149,7 @@ impl World {
         wishes: &Rc<Wishes>,
     ) -> Vec<JoinHandle<()>> {
         let count = 1 + self.dice.below(5);
-        let around = Around {
-            net: self.net.clone(),
-            names: self.nodes.iter().map(|node| node.name.clone()).collect(),
-            wishes: Rc::clone(wishes),
-            seen: Rc::clone(&self.seen),
-            trace: self.trace.clone(),
-        };
+        let around = self.around(wishes);
         let Clients { local, runtime, .. } = &mut self.clients;
         let make = |number| Client::new(seed, number, around.clone());
         let clients: Vec<_> = {
@@ -215,7 +225,7 @@ impl World {
     }
 
     /// Checks that nodes hold nothing once there are no requests.
-    fn quiet(&mut self) {
+    pub fn quiet(&mut self) {
         self.until("no connection is open", 30_000, |world| {
             world.nodes.iter().all(|node| world.net.held_by(&node.name) == 0)
         });
@@ -304,8 +314,15 @@ impl World {
         assert!(has_drained, "{} did not drain", self.nodes[at].name);
     }
 
+    /// Begins and ends faults, and runs everything for a millisecond.
+    pub fn step_with(&mut self, troubles: &mut Troubles) {
+        let Self { now_ms, nodes, net, store, trace, happened, .. } = self;
+        troubles.act(*now_ms, nodes, net, store, trace, happened);
+        self.step();
+    }
+
     /// Runs everything for a millisecond.
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         self.now_ms += 1;
         self.trace.set_now(self.now_ms);
         self.net.tick(self.now_ms);
@@ -337,7 +354,7 @@ impl World {
         panics::none_so_far();
     }
 
-    fn until(&mut self, what: &str, ms_max: u64, is_so: impl FnMut(&mut Self) -> bool) {
+    pub fn until(&mut self, what: &str, ms_max: u64, is_so: impl FnMut(&mut Self) -> bool) {
         let came = self.until_or_not(ms_max, is_so);
         assert!(came, "this did not happen within {ms_max} ms: {what}");
     }
@@ -393,11 +410,11 @@ fn held(state: &SteppedState) -> Option<String> {
     None
 }
 
-fn all_done(clients: &[JoinHandle<()>]) -> bool {
+pub fn all_done(clients: &[JoinHandle<()>]) -> bool {
     clients.iter().all(JoinHandle::is_finished)
 }
 
-fn joined(clients: Vec<JoinHandle<()>>) {
+pub fn joined(clients: Vec<JoinHandle<()>>) {
     for client in clients {
         if let Some(Err(error)) = futures::FutureExt::now_or_never(client) {
             panic!("a client panicked: {error}");
