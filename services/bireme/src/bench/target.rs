@@ -36,7 +36,10 @@ impl Target {
         let request = DescribeTableRequest { table, version, branch: branch.clone() };
         let TableDescription { response, schema } = client.describe_version(request).await?;
         let rows = LiveRows::new(&response.fragment_sizes).ok_or_else(|| {
-            CliError::usage(format!("table `{}` has no rows; there is nothing to measure", response.name))
+            CliError::usage(format!(
+                "table `{}` has no rows; there is nothing to measure",
+                response.name
+            ))
         })?;
         Ok(Self { client, table: response, branch, schema, rows, timeout: connection.timeout() })
     }
