@@ -496,9 +496,30 @@ def _searches(found: dict) -> str:
         tiers = [f"{median(run[part] for run in runs) * 1e3:.2f}" for part in ("query_cpu_s", "io_cpu_s")]
         over = _spread(searches.relative(found, f"{name}, pylance", name))
         lines.append(f"| {name} | {', '.join(tiers)} | {median(run['cpu_s'] for run in peer) * 1e3:.1f} | {over} |")
+    if f"{searches.PLAIN}, no index" in found["runs"]:
+        lines += _unindexed(found)
     names = [name for name in found["runs"] if "command" in found["runs"][name][0]]
     commands = [f"$ {found['runs'][name][0]['command']}" for name in names]
     return "\n".join([*lines, "", "```console", *commands, "```"]) + "\n"
+
+
+def _unindexed(found: dict) -> list[str]:
+    lines = [
+        "",
+        "Searches of the table of documents with a filter by a column that has no index, each filter used once. The nodes' CPU for a",
+        "new client is included, as it is in a plain search:",
+        "",
+        "| rows that pass | CPU of both tiers, ms: query node, I/O node | over a plain search's | pylance's CPU, ms | pylance's over Bireme's |",
+        "|---|---|---|---|---|",
+    ]
+    plain = f"{searches.PLAIN}, no index"
+    for name in [f"{title}, no index" for title in searches.UNINDEXED_SHARES]:
+        runs, peer = found["runs"][name], found["runs"][f"{name}, pylance"]
+        tiers = [f"{median(run[part] for run in runs) * 1e3:.2f}" for part in ("query_cpu_s", "io_cpu_s")]
+        over = [_spread(searches.relative(found, *pair)) for pair in [(name, plain), (f"{name}, pylance", name)]]
+        peers_ms = f"{median(run['cpu_s'] for run in peer) * 1e3:.1f}"
+        lines.append(f"| {name.split(',')[0]} | {', '.join(tiers)} | {over[0]} | {peers_ms} | {over[1]} |")
+    return lines
 
 
 def _spread(ratios: list[float]) -> str:

@@ -15,6 +15,8 @@ from .tier import Tier
 TABLE = "vectors"
 TEXT_TABLE = "payload"
 TEXT_COLUMN = "title"
+# A table whose column `id` has no index.
+UNINDEXED = "documents"
 WARM_UP_SECONDS = 1.0
 QUESTION = {"k": 50, "nprobes": 20, "refine": 10}
 # The number of different filters, each of which is used once.
@@ -24,6 +26,8 @@ PLAIN = "plain"
 # The share of the rows that pass, by title. `None` is one topic, which a BITMAP index answers. A BTREE answers the
 # others.
 SHARES = {"topic": None, "10 %": 0.1, "50 %": 0.5, "99 %": 0.99}
+# The share of the rows of the table without an index, by title.
+UNINDEXED_SHARES = {"50 %": 0.5, "10 %": 0.1, "2 %": 0.02}
 
 # Searches of the payload table, by title: Bireme's arguments and pylance's. All return ten rows of two columns.
 COLUMNS = ["--columns", "id,title"]
@@ -44,9 +48,10 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     _index(profile)
     runs: dict[str, list[dict]] = {}
     with memory.folder(profile) as folder, Bireme(binary, logs, profile.folder) as bireme:
-        tier = Tier.start(bireme, profile, [TABLE, TEXT_TABLE], [folder / "slab-0"])
+        tier = Tier.start(bireme, profile, [TABLE, TEXT_TABLE, UNINDEXED], [folder / "slab-0"])
         bireme.warm(tier.query, TABLE, ["vector"])
         bireme.warm(tier.query, TEXT_TABLE)
+        bireme.warm(tier.query, UNINDEXED)
         for number in range(profile.rounds):
             searches: dict[str, Callable[[], dict]] = {PLAIN: lambda: _search(tier, profile, number, None)}
             for title, share in SHARES.items():
@@ -54,6 +59,12 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
                 filters = [_filter(profile, share, 100 + number * FIRST_USES + use) for use in range(FIRST_USES)]
                 searches[f"{title}, first use"] = lambda filters=filters: _alone(tier, profile, filters)
                 searches[f"{title}, pylance"] = lambda share=share: _pylance(profile, _filter(profile, share, number))
+            for title, share in UNINDEXED_SHARES.items():
+                rows = int(profile.document_rows * share)
+                filters = [f"id < {rows - number * FIRST_USES - use}" for use in range(FIRST_USES)]
+                searches[f"{title}, no index"] = lambda filters=filters: _alone(tier, profile, filters, UNINDEXED)
+                searches[f"{title}, no index, pylance"] = lambda it=filters[0]: _pylance(profile, it, UNINDEXED)
+            searches[f"{PLAIN}, no index"] = lambda: _alone(tier, profile, [None] * FIRST_USES, UNINDEXED)
             searches[f"{PLAIN}, alone"] = lambda: _alone(tier, profile, [None] * FIRST_USES)
             searches[f"{PLAIN}, pylance"] = lambda: _pylance(profile, None)
             for title, (ours, theirs) in OTHERS.items():
@@ -114,12 +125,12 @@ def _other_pylance(profile: Profile, number: int, arguments: list[str]) -> dict:
     return report | {"cpu_s": report["cpu_s"] / report["requests"]}
 
 
-def _alone(tier: Tier, profile: Profile, filters: list[str | None]) -> dict:
+def _alone(tier: Tier, profile: Profile, filters: list[str | None], table: str = TABLE) -> dict:
     """Makes one search with each filter, each by a client of its own. The nodes' CPU for a new client is included."""
     total = {"requests": 0, "cpu": {"io_cpu_us": 0.0, "query_cpu_us": 0.0, "client_cpu_us": 0.0}}
     for filter in filters:
         load = [f"-k={QUESTION['k']}", "--columns", "_rowaddr", *(["--filter", filter] if filter else [])]
-        report = tier.bench("search", TABLE, profile.seconds, *load, "--requests", "1", "--concurrency", "1")
+        report = tier.bench("search", table, profile.seconds, *load, "--requests", "1", "--concurrency", "1")
         if report["errors"] or report["requests"] != 1:
             raise RuntimeError(f"a search failed: {report}")
         total["requests"] += 1
@@ -134,10 +145,10 @@ def _cpu(report: dict) -> dict:
     return {"cpu_s": io + query, "io_cpu_s": io, "query_cpu_s": query}
 
 
-def _pylance(profile: Profile, filter: str | None) -> dict:
+def _pylance(profile: Profile, filter: str | None, table: str = TABLE) -> dict:
     question = [f"-k={QUESTION['k']}", f"--nprobes={QUESTION['nprobes']}", f"--refine={QUESTION['refine']}"]
     load = [*question, f"--warm-up={WARM_UP_SECONDS}", *(["--filter", filter] if filter else [])]
-    report = peers.run(profile.table(TABLE), "search", profile.seconds, *load)
+    report = peers.run(profile.table(table), "search", profile.seconds, *load)
     if "error" in report:
         raise RuntimeError(f"{report['command']}: {report['error']}")
     return report | {"cpu_s": report["cpu_s"] / report["requests"]}
