@@ -45,7 +45,7 @@ IMAGE ?= $(CACHE)/bireme.tar
 # The end-to-end test's steps (all by default).
 STEPS ?=
 
-.PHONY: help demo build release test python python-fmt protos protos-baseline attacks soak seed bench network image loadtest lancedb lancedb-java lancedb-tests chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
+.PHONY: help demo build release test python python-fmt protos protos-baseline attacks soak seed bench network image loadtest lancedb lancedb-java lancedb-rust lancedb-tests chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -125,6 +125,13 @@ lancedb-java: build ## read through both tiers with the Lance Namespace client f
 	@cd loadtest/lancedb_clients && BIREME=$(BIREME) \
 		JAVA_CLASSES=$(CACHE)/lancedb-java/classes:$$(cat $(CACHE)/lancedb-java/classpath) \
 		$(CACHE)/lancedb/bin/python -m pytest -q -p no:cacheprovider -W ignore::DeprecationWarning test_java.py
+
+lancedb-rust: build ## read through both tiers with LanceDB's client for Rust, which compiles Lance once more
+	@.ci/setup lancedb
+	$(SAY) "building LanceDB's client for Rust; the first time this takes up to half an hour on 2 cores, and 3 GB"
+	@CARGO_TARGET_DIR=$(CACHE)/lancedb-rust cargo build --locked --manifest-path loadtest/lancedb_rust/Cargo.toml
+	@cd loadtest/lancedb_clients && BIREME=$(BIREME) LANCEDB_RUST=$(CACHE)/lancedb-rust/debug/lancedb-rust \
+		$(CACHE)/lancedb/bin/python -m pytest -q -p no:cacheprovider -W ignore::DeprecationWarning test_rust.py
 
 lancedb-tests: build ## run LanceDB's own tests of reads through both tiers, fetched from GitHub; ARGUMENTS="-k fts"
 	@.ci/setup lancedb-tests
