@@ -73,6 +73,11 @@ impl AllowList {
         }
     }
 
+    /// Returns whether a search of the column at this position has selected its rows by the list.
+    pub fn is_selected(&self, column: usize) -> bool {
+        self.of_columns[column].get().is_some()
+    }
+
     /// Returns the memory that the list takes, in bytes, including `of_columns`.
     pub fn bytes(&self) -> usize {
         let of_columns = self.of_columns.iter().filter_map(OnceLock::get).map(|it| it.bytes());

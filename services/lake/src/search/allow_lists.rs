@@ -130,9 +130,10 @@ impl AllowLists {
         }
     }
 
-    /// Returns whether `list` is small enough to be kept.
+    /// Returns whether `list` is small enough to be kept. Once an index selects rows by it, it takes twice the memory: a
+    /// list that exceeded the bound only then would first displace all other lists.
     pub fn has_room_for(&self, list: &AllowList) -> bool {
-        list.bytes() as u64 <= self.bytes_max
+        2 * list.bytes() as u64 <= self.bytes_max
     }
 
     /// Returns whether the list of `filter` is kept.

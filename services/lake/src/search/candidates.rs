@@ -125,8 +125,11 @@ impl Table {
         let selected = match &filter.narrowing {
             Some(narrowing) => {
                 let Some(list) = self.narrowed(narrowing).await? else { return Ok(None) };
+                let is_new = !list.is_selected(self.column_position(column)?);
                 let selected = self.select(partitions, column, &list).await?;
-                self.allow_lists().weigh(self.open_id(), narrowing);
+                if is_new {
+                    self.allow_lists().weigh(self.open_id(), narrowing);
+                }
                 Some(selected)
             }
             None => None,
@@ -153,7 +156,7 @@ impl Table {
         if rows.min(depth as u64 + to_score.len() as u64) > checks_max {
             return Ok(None);
         }
-        let widening = Some(Widening {
+        let widening = Widening {
             wanted: k,
             depth,
             probed: nprobes.max(1),
@@ -161,7 +164,8 @@ impl Table {
             index_rows,
             rows,
             checks_max,
-        });
+        };
+        let widening = Some(widening.limited());
         let segments = partitions.segments();
         Ok(Some(CandidateSearch { filter, to_score, segments, selected, widening }))
     }
@@ -192,8 +196,9 @@ impl Table {
         Ok(filter.and_then(|filter| filter.whole.clone()))
     }
 
-    /// Returns `filter` in the form in which it is evaluated for single rows, or the part of it that scalar indexes do
-    /// not answer. Returns `None` if that has no such form.
+    /// Returns `filter` in the form in which it is evaluated for single rows: the part of it that scalar indexes do not
+    /// answer, or all of it if they answer none or the rows that they leave can't be used. Returns `None` if that has no
+    /// such form.
     async fn checked_filter(
         &self,
         filter: &str,
@@ -203,14 +208,20 @@ impl Table {
         let whole = predicate_of(&expr, self.schema()).map(Arc::new);
         let plan = async { self.plan_by_indexes(&expr).await };
         let plan = self.caught(polled_on_deep_stack(plan.boxed())).boxed();
-        let scan_rows = match (self.on_own_runtime(plan).await?, &whole) {
-            (ByIndexes::Part(narrowing, rest), _) => {
+        let all_rows = || self.live_rows_of(self.fragments().iter().map(|info| info.id));
+        let scan_rows = match self.on_own_runtime(plan).await? {
+            ByIndexes::Part(narrowing, rest) => {
                 let rest = predicate_of(&rest, self.schema()).map(Arc::new);
-                return self.narrowed_filter(narrowing, (rest, whole), row_bytes).await;
+                let narrowed =
+                    self.narrowed_filter(narrowing, (rest, whole.clone()), row_bytes).await?;
+                if narrowed.is_some() {
+                    return Ok(narrowed);
+                }
+                // All rows may be candidates, as if there were no indexes.
+                all_rows()
             }
-            (_, None) => return Ok(None),
-            (ByIndexes::Whole(plan), _) => plan.scanned_rows,
-            (ByIndexes::None, _) => self.live_rows_of(self.fragments().iter().map(|info| info.id)),
+            ByIndexes::Whole(plan) => plan.scanned_rows,
+            ByIndexes::None => all_rows(),
         };
         Ok(whole.map(|whole| {
             let bytes = (row_bytes, self.scanned_bytes(&whole));
@@ -219,7 +230,8 @@ impl Table {
     }
 
     /// Returns a filter of which scalar indexes answer a part, from the predicates of the rest and of all of the
-    /// filter.
+    /// filter. Returns `None` if the rest has no predicate, if the indexes' answer turns out to be inexact but must be
+    /// exact, or if there is no room for the list of the rows that they leave.
     async fn narrowed_filter(
         &self,
         narrowing: Narrowing,

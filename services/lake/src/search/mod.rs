@@ -6,7 +6,8 @@
 //!
 //! A search with a filter uses the list of the rows that pass, which is made once for each version and kept
 //! (`resolve_filter.rs`, `allow_lists.rs`). If finding these rows takes a scan, a vector search may return candidates
-//! without the list instead, and its caller compares them with the filter (`candidates.rs`).
+//! without the list instead, and its caller compares them with the filter (`candidates.rs`). If scalar indexes answer a
+//! part of the filter, the candidates are among the rows that they leave (`narrowing.rs`).
 
 mod allow_list;
 mod allow_lists;

@@ -9,11 +9,12 @@
 
 use std::hash::{Hash, Hasher};
 
+use datafusion::common::ScalarValue;
 use lance_index::scalar::expression::ScalarIndexExpr;
 use roaring::RoaringBitmap;
 
 /// A query of scalar indexes that finds all rows that pass a filter, and perhaps others, of the fragments that the
-/// indexes cover. Narrowings of one version are equal if their queries are.
+/// indexes cover. Narrowings of one version are equal if their queries are, and both must be exact or neither.
 #[derive(Debug)]
 pub(crate) struct Narrowing {
     pub query: ScalarIndexExpr,
@@ -40,15 +41,18 @@ impl Narrowing {
 
     /// Returns the approximate memory that the narrowing takes, in bytes.
     pub fn bytes(&self) -> usize {
-        // The query has the values of its text.
         let fragments = self.covered.serialized_size() + self.uncovered.serialized_size();
-        size_of::<Self>() + 2 * self.text.len() + fragments
+        // The query has the values of its text, which commas separate.
+        let values = 1 + self.text.bytes().filter(|byte| *byte == b',').count();
+        size_of::<Self>() + 2 * self.text.len() + values * size_of::<ScalarValue>() + fragments
     }
 }
 
 impl PartialEq for Narrowing {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text && self.query == other.query
+        self.text == other.text
+            && self.must_be_exact == other.must_be_exact
+            && self.query == other.query
     }
 }
 
@@ -65,7 +69,6 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::Arc;
 
-    use datafusion::common::ScalarValue;
     use lance_index::scalar::SargableQuery;
     use lance_index::scalar::expression::ScalarIndexSearch;
 

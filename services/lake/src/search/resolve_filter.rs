@@ -149,8 +149,8 @@ impl Table {
                 ByIndexes::Part(narrowing(query, true), rest)
             }
             // The indexes may find rows for which the part that they answer is false, or do not cover all rows.
-            (_, Some(all)) => ByIndexes::Part(narrowing(query, false), all),
-            (_, None) => ByIndexes::None,
+            (_, Some(all)) if !covered.is_empty() => ByIndexes::Part(narrowing(query, false), all),
+            _ => ByIndexes::None,
         })
     }
 

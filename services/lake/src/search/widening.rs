@@ -37,6 +37,12 @@ pub enum Widened {
 }
 
 impl Widening {
+    /// Begins with fewer candidates if there are fewer rows.
+    pub fn limited(mut self) -> Self {
+        self.depth = self.at_most_rows(self.depth);
+        self
+    }
+
     /// Widens the search after `passed` of the `found` nearest candidates have passed, and `checked` candidates were
     /// compared with the filter in all.
     pub fn next(&mut self, found: usize, passed: usize, checked: u64) -> Widened {
@@ -55,7 +61,7 @@ impl Widening {
         let needed = widened(self.wanted, share(passed as u64, found as u64));
         let depth = needed.clamp(self.depth.saturating_mul(2), self.depth.saturating_mul(16));
         if self.checks_max >= self.rows {
-            self.depth = depth;
+            self.depth = self.at_most_rows(depth);
             return Widened::Further;
         }
         let left = usize::try_from(self.checks_max.saturating_sub(checked)).unwrap_or(usize::MAX);
@@ -66,6 +72,12 @@ impl Widening {
         // The partitions may hold more rows than was estimated.
         self.depth = depth.min(found.saturating_add(left));
         Widened::Further
+    }
+
+    /// Limits a number of candidates to the rows that there are: an index allocates memory for as many as it is searched
+    /// for.
+    fn at_most_rows(&self, depth: usize) -> usize {
+        depth.min(usize::try_from(self.rows).unwrap_or(usize::MAX)).max(1)
     }
 
     /// Estimates the number of rows in the partitions to search, of which `found` were found in `probed` partitions.
@@ -176,7 +188,11 @@ mod tests {
         // More candidates of the same partitions are.
         let mut search = few.clone();
         assert_eq!(search.next(200, 1, 210), Widened::Further);
-        assert_eq!((search.depth, search.probed), (3_200, 4));
+        assert_eq!((search.depth, search.probed), (3_010, 4));
+        // Whatever the share that passes, no more candidates are searched for than there are.
+        let mut search = Widening { wanted: 100_000, depth: 3_010, ..few.clone() };
+        assert_eq!(search.next(2_900, 0, 2_900), Widened::Further);
+        assert_eq!((search.depth, search.probed), (3_010, 64));
         // All of them were compared.
         assert_eq!(few.clone().next(200, 0, 3_010), Widened::Enough);
         let mut none = Widening { index_rows: 0, rows: 0, checks_max: 0, ..widening() };
