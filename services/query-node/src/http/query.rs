@@ -84,7 +84,7 @@ async fn by_vectors(
     let (selection, ordering) = form(&mut body, measure, open)?;
     let base = SearchRequest {
         vector_column,
-        nprobes: body.minimum_nprobes.or(body.nprobes).unwrap_or_default(),
+        nprobes: body.nprobes(),
         refine_factor: body.refine_factor,
         lower_bound: body.lower_bound,
         upper_bound: body.upper_bound,

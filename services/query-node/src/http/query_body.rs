@@ -7,7 +7,7 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::selection::Columns;
-use crate::stages::VECTORS_MAX;
+use crate::stages::{NPROBES, VECTORS_MAX};
 
 /// A `query` call. Unknown fields are ignored, and null is the same as absence.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -31,6 +31,7 @@ pub struct QueryBody {
     pub distance_type: Option<String>,
     pub nprobes: Option<u32>,
     pub minimum_nprobes: Option<u32>,
+    pub maximum_nprobes: Option<u32>,
     pub lower_bound: Option<f32>,
     pub upper_bound: Option<f32>,
     pub ef: Option<u32>,
@@ -47,6 +48,17 @@ impl QueryBody {
     /// Takes the order of the answer.
     pub fn take_order(&mut self) -> Vec<OrderBy> {
         self.order_by.take().unwrap_or_default().into_iter().map(OrderBy::from).collect()
+    }
+
+    /// Returns the number of partitions to search; 0 for the node's default. `minimum_nprobes` is a bound: Lance goes on
+    /// to further partitions from there, so a search of only so many would find less. A `maximum_nprobes` of 0 is none.
+    pub fn nprobes(&self) -> u32 {
+        let (wanted, most) = (self.nprobes, self.maximum_nprobes.filter(|most| *most > 0));
+        if [wanted, self.minimum_nprobes, most].iter().all(Option::is_none) {
+            return 0;
+        }
+        let wanted = wanted.unwrap_or(NPROBES).max(self.minimum_nprobes.unwrap_or_default());
+        wanted.min(most.unwrap_or(u32::MAX))
     }
 
     /// Returns whether the query searches for words.
@@ -250,6 +262,21 @@ mod tests {
         assert_eq!(body.vector, Vectors::One(vec![0.1, 1.0, -2.0]));
         assert_eq!((body.minimum_nprobes, body.upper_bound), (Some(20), Some(0.5)));
         assert_eq!((body.version, body.ef, body.prefilter), (None, None, Some(true)));
+    }
+
+    #[test]
+    fn partitions_are_searched_within_the_bounds() {
+        for (body, nprobes) in [
+            ("{}", 0),
+            (r#"{"nprobes": 7}"#, 7),
+            (r#"{"minimum_nprobes": 1, "maximum_nprobes": 0}"#, 20),
+            (r#"{"minimum_nprobes": 30}"#, 30),
+            (r#"{"maximum_nprobes": 3}"#, 3),
+            (r#"{"minimum_nprobes": 5, "maximum_nprobes": 20, "nprobes": 20}"#, 20),
+            (r#"{"minimum_nprobes": 5, "maximum_nprobes": 8, "nprobes": 20}"#, 8),
+        ] {
+            assert_eq!(parsed(body).nprobes(), nprobes, "{body}");
+        }
     }
 
     #[test]

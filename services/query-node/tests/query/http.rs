@@ -531,6 +531,8 @@ async fn fuzz_queries() {
         "vector_column",
         "distance_type",
         "nprobes",
+        "minimum_nprobes",
+        "maximum_nprobes",
         "lower_bound",
         "upper_bound",
         "ef",
