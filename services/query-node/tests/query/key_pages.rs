@@ -22,7 +22,7 @@ use crate::table::{ROWS, TestTable, is_live, key};
 /// Enough memory to open the plain table's run in pages (9 KiB), but not to load it (68 KiB).
 const HEADS_ONLY: ByteSize = ByteSize::kib(33);
 
-/// The number of pages of the plain table's run.
+/// The number of pages of the plain table's run, if no entry is spilled.
 const PAGES: f64 = 9.0;
 
 const PAGED: &str = "bireme_query_key_index_runs_total{source=\"pages\"}";
@@ -43,11 +43,26 @@ async fn usage(node: &QueryNode) -> f64 {
     metric(node, "bireme_query_key_index_usage_bytes").await
 }
 
+/// Writes the run of the plain table. Returns its file. The seed of the hashes is random, and some seeds spill entries, to
+/// one more page: then the run is written again with another seed, so that the numbers of pages are exact.
+async fn write_unspilled(table: &TestTable) -> PathBuf {
+    // The head takes a page too.
+    let bytes = (PAGES as u64 + 1) * 4096;
+    loop {
+        let written = write(table).await.bytes;
+        let [file] = files(table).try_into().unwrap();
+        if written == bytes {
+            return file;
+        }
+        assert_eq!(written, bytes + 4096);
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
 /// Serves the plain table with its run in pages.
 async fn paged() -> (TestTable, PathBuf, QueryNode, QueryClient) {
     let table = TestTable::plain().await;
-    write(&table).await;
-    let [file] = files(&table).try_into().unwrap();
+    let file = write_unspilled(&table).await;
     let (node, client, index) = restarted(&table, HEADS_ONLY).await;
     assert_eq!((index.runs, index.loaded_runs, index.paged_runs), (1, 0, 1));
     (table, file, node, client)
@@ -56,7 +71,7 @@ async fn paged() -> (TestTable, PathBuf, QueryNode, QueryClient) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_does_not_fit_is_searched_page_by_page() {
     let table = TestTable::plain().await;
-    write(&table).await;
+    write_unspilled(&table).await;
     // 9 KiB are enough to decode the head, which takes a page of 4 KiB in the file. 64 KiB are more than the file has,
     // but too few for loading it.
     for key_index in [ByteSize::kib(9), HEADS_ONLY, ByteSize::kib(64)] {
