@@ -17,7 +17,9 @@ pub struct Report {
     pub workload: &'static str,
     /// The table's name; empty if the load uses none.
     pub table: String,
-    /// The table's version.
+    /// The table's branch; empty for the main one.
+    pub branch: String,
+    /// The version of the branch.
     pub version: u64,
     /// The arguments of each request.
     pub request: serde_json::Value,
@@ -119,7 +121,9 @@ pub struct Subject {
     pub workload: &'static str,
     /// The table's name.
     pub table: String,
-    /// The table's version.
+    /// The table's branch; empty for the main one.
+    pub branch: String,
+    /// The version of the branch.
     pub version: u64,
     /// The arguments of each request.
     pub request: serde_json::Value,
@@ -139,6 +143,7 @@ impl Report {
         Self {
             workload: subject.workload,
             table: subject.table,
+            branch: subject.branch,
             version: subject.version,
             request: subject.request,
             load: match (load.rate, load.poisson) {

@@ -14,7 +14,8 @@ pub fn report_text(report: &Report) -> String {
     };
     let on = match report.table.as_str() {
         "" => String::new(),
-        table => format!(" on {table} version {}", report.version),
+        table if report.branch.is_empty() => format!(" on {table} version {}", report.version),
+        table => format!(" on {table} version {} of {}", report.version, report.branch),
     };
     line("bench", format!("{}{on}: {}", report.workload, report.request));
     line("load", load(report));
@@ -160,6 +161,7 @@ mod tests {
         let report = Report {
             workload: "fetch",
             table: "words".into(),
+            branch: String::new(),
             version: 3,
             request: serde_json::json!({"rows": 500}),
             load: "fixed_rate",

@@ -375,7 +375,8 @@ async fn empty(args: EmptyArgs) -> Result<Report> {
     let empty = EmptyLoad::prepare(&clients, args.streams.unwrap_or(0)).await?;
     let (measured, run) = measured(&clients[0], &load, empty).await?;
     let request = json!({"streams": args.streams});
-    let subject = Subject { workload: "empty", table: String::new(), version: 0, request };
+    let (table, branch) = Default::default();
+    let subject = Subject { workload: "empty", table, branch, version: 0, request };
     Ok(Report::new(subject, &load, &measured, &run, None))
 }
 
@@ -409,7 +410,8 @@ async fn only_io_node(client: &QueryClient) -> Result<Endpoint> {
 
 fn subject(workload: &'static str, target: &Target, request: Value) -> Subject {
     let table = &target.table;
-    Subject { workload, table: table.name.clone(), version: table.version, request }
+    let (name, branch) = (table.name.clone(), target.branch.clone());
+    Subject { workload, table: name, branch, version: table.version, request }
 }
 
 #[cfg(test)]
