@@ -71,7 +71,13 @@ fn one_flow_has_all_slots_and_several_have_what_the_drive_needs() {
     depth.queued(Flow::new(1, 1), now);
     depth.queued(Flow::new(1, 1), now);
     assert_eq!(depth.limit(now), 256);
+    let (started, ended) = (now + PHASE / 2, now + PHASE / 2 + Duration::from_millis(1));
+    depth.ended(started, ended);
+    assert_eq!(depth.measured[0].reads, 0);
     depth.queued(Flow::new(2, 1), now);
+    depth.limit(now);
+    depth.ended(started, ended);
+    assert_eq!(depth.measured[0].reads, 1);
     assert_eq!([depth.limit(now), depth.limit(now + PHASE)], [60, 68]);
     assert_eq!(depth.limit(now + ACTIVE + PHASE), 256);
     assert_eq!(Depth::new(2, now, PHASE).limits(), [1, 2]);
