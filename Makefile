@@ -92,8 +92,8 @@ attacks: release ## attack both nodes, in the development and the release build,
 
 soak: ## simulate new seeds for MINUTES (10), kill a node KILLS times (1000), crash its filler with SEEDS seeds (5000), fuzz TIMES (100) times as long
 	@.ci/setup build rust
-	$(SAY) "simulating I/O nodes for $(MINUTES) minutes; a failing seed is printed"
-	@BIREME_MINUTES=$(MINUTES) $(SIMULATION) whatever -- --nocapture
+	$(SAY) "simulating I/O nodes for $(MINUTES) minutes, and callers with grants as long; a failing seed is printed"
+	@BIREME_MINUTES=$(MINUTES) $(SIMULATION) whatever -- --nocapture --test-threads=1
 	$(SAY) "killing a node $(KILLS) times, about 10 minutes; crashing simulated drives with $(SEEDS) seeds"
 	@BIREME_KILLS=$(KILLS) cargo test --locked --workspace --test cli killed -- --nocapture
 	@BIREME_SEEDS=$(SEEDS) cargo test --locked --workspace --lib crash -- --nocapture

@@ -12,9 +12,6 @@ use spelling::nearest;
 /// nowhere else in answers.
 pub const TABLES: [&str; 5] = ["abies", "larex", "larix", "larox", "larux"];
 
-/// The table that is configured but does not exist.
-pub const BROKEN: &str = "larox";
-
 /// Names of tables that are not configured.
 pub const ABSENT: [&str; 2] = ["larax", "abiex"];
 

@@ -6,7 +6,7 @@ use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use access_model::{ABSENT, BROKEN, May, Policy, TABLES, Verdict, Who};
+use access_model::{ABSENT, May, Policy, TABLES, Verdict, Who};
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use client::fetch::Instant;
 use client::query::{
@@ -20,6 +20,7 @@ use serde_json::Value;
 use wire::fetch::RowRange;
 use wire::{Fault, Reason};
 
+use super::BROKEN;
 use super::policy_file::PolicyFile;
 use super::tables::{TestTable, key};
 

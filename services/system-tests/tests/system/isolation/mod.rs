@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access_model::{BROKEN, CALLERS, KEYS, Policy, SUBJECTS, TABLES, Who};
+use access_model::{CALLERS, KEYS, Policy, SUBJECTS, TABLES, Who};
 use certificates::{Authority, TokenSigner, key_set};
 use client::ClientTlsConfig;
 use client::fetch::Instant;
@@ -43,6 +43,9 @@ use self::policy_file::PolicyFile;
 use self::tables::{TestTable, key};
 use self::troubles::{Reachable, inject};
 use crate::cluster::{folder, soon};
+
+/// The table of [`TABLES`] that is configured but does not exist.
+const BROKEN: &str = "larox";
 
 /// The number of calls that each caller makes.
 const TURNS: usize = 150;
