@@ -1,8 +1,8 @@
 //! Records the stages of a call until it has ended. Only then does the tracer decide whether the call is exported;
 //! spans are made only for a call that is.
 //!
-//! Of a call to an I/O node, this module keeps only the values from which spans are made: ids, names, timestamps, counts
-//! and errors. The spans of its batches are made, formatted and numbered only at the export.
+//! For each call to an I/O node, only the values from which spans are made are kept: ids, names, timestamps, counts and
+//! errors. The spans of its batches are made, formatted and numbered only at the export.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -79,7 +79,7 @@ impl Drop for RunningTasks {
     fn drop(&mut self) {
         // The cores must not drain: work under way may wait for the background threads, which end now.
         self.send_to_cores(|| Message::End);
-        // Every lane is told to end before the wait for the first one begins, so one time limit holds for all.
+        // All lanes are told to end before the first one is waited for, so that they end within one time limit.
         for lane in &mut self.fills {
             lane.end();
         }

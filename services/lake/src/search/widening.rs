@@ -189,7 +189,7 @@ mod tests {
         let mut search = few.clone();
         assert_eq!(search.next(200, 1, 210), Widened::Further);
         assert_eq!((search.depth, search.probed), (3_010, 4));
-        // Whatever the share that passes, no more candidates are searched for than there are.
+        // Even if hardly any row passes, a search is for no more candidates than there are rows.
         let mut search = Widening { wanted: 100_000, depth: 3_010, ..few.clone() };
         assert_eq!(search.next(2_900, 0, 2_900), Widened::Further);
         assert_eq!((search.depth, search.probed), (3_010, 64));

@@ -245,7 +245,7 @@ async fn passes(table: &Table, search: &CandidateSearch, rows: &[RowAddr]) -> Ve
     passes
 }
 
-/// What a search found, in the order of distances, and what else passes.
+/// The rows that a search returns: those that the index found, nearest first, and those that are still to be scored.
 #[derive(Debug)]
 struct Found {
     near: Vec<(RowAddr, f32)>,

@@ -117,7 +117,7 @@ pub fn rows_to_find(k: u32, offset: u32) -> Result<u32> {
 /// rows.
 ///
 /// # Errors
-/// Those of [`rows_to_find`].
+/// The errors of [`rows_to_find`].
 pub fn k_and_offset(ordering: Option<&Ordering>, k: u32, offset: u32) -> Result<(u32, u32)> {
     match ordering {
         Some(_) => Ok((rows_to_find(k, offset)?, 0)),

@@ -9,15 +9,8 @@ use wire::fetch::reply::Outcome;
 use wire::{Fault, Reason};
 
 use crate::cluster::{Cluster, Io, folder};
-use crate::predicates::{CASES, build_scalar, is_live, search, write};
+use crate::predicates::{CASES, build_scalar, check_after, is_live, listed, search, write};
 use crate::relay::relay;
-
-/// Returns the answer to a search with a filter that I/O nodes cannot evaluate.
-async fn listed(cluster: &Cluster, plain: &str, seed: i64) -> (Vec<i64>, Vec<f32>) {
-    let answer = search(cluster, plain, seed, 5, false).await;
-    assert!(answer.details.iter().any(|it| it.contains("by a scan")), "{:?}", answer.details);
-    (answer.ids, answer.distances)
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_predicates_returns_rows_for_which_the_query_node_evaluates_them() {
@@ -57,10 +50,7 @@ async fn a_node_without_predicates_returns_rows_for_which_the_query_node_evaluat
         assert_eq!(is_narrowed, filter.starts_with("id >= "), "`{filter}`: {details:?}");
         assert!(near.ids.iter().all(|id| passes(*id) && is_live(*id)), "`{filter}`");
         assert_eq!((near.ids, near.distances), listed(&cluster, plain, seed).await, "`{filter}`");
-        let after = search(&cluster, filter, seed, 50, true).await;
-        let all = search(&cluster, "", seed, 50, false).await;
-        let expected: Vec<_> = all.ids.into_iter().filter(|id| passes(*id)).collect();
-        assert_eq!(after.ids, expected, "`{filter}`");
+        check_after(&cluster, filter, seed, passes, filter).await;
     }
     assert_eq!(passing.load(Relaxed), 0, "the node has evaluated no predicate");
     cluster.stop().await;

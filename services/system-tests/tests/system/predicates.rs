@@ -215,6 +215,27 @@ pub const CASES: [Case; 5] = [
     }),
 ];
 
+/// Returns the ids and distances that a search finds with a filter that I/O nodes cannot evaluate.
+pub async fn listed(cluster: &Cluster, plain: &str, seed: i64) -> (Vec<i64>, Vec<f32>) {
+    let answer = search(cluster, plain, seed, 5, false).await;
+    assert!(answer.details.iter().any(|it| it.contains("by a scan")), "{:?}", answer.details);
+    (answer.ids, answer.distances)
+}
+
+/// Checks that a search with `filter_after` returns the rows of one without a filter that pass.
+pub async fn check_after(
+    cluster: &Cluster,
+    filter: &str,
+    seed: i64,
+    passes: fn(i64) -> bool,
+    context: &str,
+) {
+    let after = search(cluster, filter, seed, 50, true).await;
+    let all = search(cluster, "", seed, 50, false).await;
+    let expected: Vec<_> = all.ids.into_iter().filter(|id| passes(*id)).collect();
+    assert_eq!(after.ids, expected, "{context}");
+}
+
 async fn check_searches(uri: &Path, stable_row_ids: bool, io_nodes: usize) {
     Box::pin(write(uri.to_str().unwrap(), stable_row_ids)).await;
     for warm in [false, true] {
@@ -238,23 +259,15 @@ async fn check_searches(uri: &Path, stable_row_ids: bool, io_nodes: usize) {
                 it.starts_with("search: ") && it.contains("the filter is evaluated for candidates")
             });
             assert!(told, "{context}: {:?}", near.details);
-            let listed = search(&cluster, plain, seed, 5, false).await;
-            assert!(
-                listed.details.iter().any(|it| it.contains("by a scan")),
-                "{:?}",
-                listed.details
-            );
-            assert_eq!((near.ids.len(), &near.ids), (5, &listed.ids), "{context}");
-            assert_eq!(near.distances, listed.distances, "{context}");
+            let (ids, distances) = listed(&cluster, plain, seed).await;
+            assert_eq!((near.ids.len(), &near.ids), (5, &ids), "{context}");
+            assert_eq!(near.distances, distances, "{context}");
             assert!(
                 near.ids.iter().all(|id| passes(*id) && is_live(*id)),
                 "{context}: {:?}",
                 near.ids
             );
-            let after = search(&cluster, filter, seed, 50, true).await;
-            let all = search(&cluster, "", seed, 50, false).await;
-            let expected: Vec<_> = all.ids.into_iter().filter(|id| passes(*id)).collect();
-            assert_eq!(after.ids, expected, "{context}");
+            check_after(&cluster, filter, seed, passes, &context).await;
         }
         cluster.stop().await;
     }
@@ -313,10 +326,7 @@ async fn the_rows_that_indexes_leave_are_filtered_without_a_scan_of_the_table() 
             let is_each = left.contains("for each of which the filter is evaluated");
             assert_eq!(is_each, seed > 1, "{context}: {left}");
             assert!(near.ids.iter().all(|id| passes(*id) && is_live(*id)), "{context}");
-            let after = search(&cluster, filter, seed, 50, true).await;
-            let all = search(&cluster, "", seed, 50, false).await;
-            let expected: Vec<_> = all.ids.into_iter().filter(|id| passes(*id)).collect();
-            assert_eq!(after.ids, expected, "{context}");
+            check_after(&cluster, filter, seed, passes, &context).await;
             answers.push((context, near));
         }
         std::fs::rename(&away, &data).unwrap();

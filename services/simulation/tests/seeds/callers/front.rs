@@ -1,5 +1,5 @@
-//! What a query node shares between its callers: its access control, the tables that it serves, and its clients of the
-//! I/O nodes.
+//! The parts of a query node that all its callers use: its access control, the tables that it serves, and its clients of
+//! the I/O nodes.
 //!
 //! A query node itself can't run in the simulation: Lance reads and plans on threads of its own, for which a simulated
 //! clock does not wait. Access control and the clients are the real ones.
