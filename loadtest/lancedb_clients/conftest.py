@@ -60,7 +60,8 @@ def make(folder: Path) -> None:
     """Writes the tables: with indexes, deleted rows, and rows that no index covers."""
     db = lancedb.connect(folder)
     items = db.create_table("items", rows(0, ROWS))
-    items.create_index(metric="l2", num_partitions=8, num_sub_vectors=8, vector_column_name="vector")
+    # A code for each dimension: training starts at random, and coarser codes lose a nearest row in one table of fifteen.
+    items.create_index(metric="l2", num_partitions=8, num_sub_vectors=DIMENSION, vector_column_name="vector")
     items.create_scalar_index("id")
     items.create_fts_index("text", use_tantivy=False, with_position=True, custom_stop_words=["of", "the"])
     items.delete("id % 50 = 7")
@@ -68,7 +69,7 @@ def make(folder: Path) -> None:
     plain = db.create_table("plain", plain_rows(0, 200))
     plain.create_index(metric="l2", num_partitions=2, vector_column_name="`my-vector`", index_type="IVF_FLAT")
     pages = db.create_table("pages", lists_of_vectors(600))
-    pages.create_index(metric="cosine", num_partitions=2, num_sub_vectors=4, vector_column_name="vectors")
+    pages.create_index(metric="cosine", num_partitions=2, num_sub_vectors=DIMENSION, vector_column_name="vectors")
 
 
 @pytest.fixture(scope="session")
