@@ -99,7 +99,7 @@ impl WarmPlan {
     }
 
     /// The extents in the order in which they are filled: a few neighbours of one pack, then the same chunks of the
-    /// next pack, so that a warm that is cancelled leaves whole rows.
+    /// next pack. So if a warm is cancelled, nearly all chunks that it has filled are filled in all of its packs.
     fn keys(&self) -> impl Iterator<Item = FillKey> {
         let windows = self.runs.iter().flat_map(|run| {
             let firsts = run.chunks.clone().step_by(NEIGHBOURS as usize);

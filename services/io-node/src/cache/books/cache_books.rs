@@ -60,7 +60,8 @@ const NO_DRIVE: &str = "no drive takes writes";
 /// The limits of fills.
 #[derive(Clone, Copy, Debug)]
 pub struct FillLimits {
-    /// The maximum sum of scans under way, extents that await space, and extents that are being written.
+    /// A scan is started only while fewer than this many scans are under way, extents await space and extents are being
+    /// written, all together. One scan can yield the extents of several chunks, so the sum may then exceed this number.
     pub fills_max: usize,
     /// The maximum number of fills that wait.
     pub queue_max: usize,

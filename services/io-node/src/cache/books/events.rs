@@ -37,23 +37,23 @@ pub enum Event {
     /// The heat of the extents of a segment that is to be reclaimed ([`Action::AskHeat`]).
     Heated {
         segment: SegmentNo,
-        /// The segment's extents, and the sum of all cores' counts for each.
+        /// The segment's extents, each with the number of batches that have read it, summed up over all cores.
         heats: Vec<(Arc<Extent>, u32)>,
     },
-    /// An extent that is to be kept was read ([`Action::Reread`]).
+    /// An extent that is to be kept was read, or reading it failed ([`Action::Reread`]).
     Reread {
         /// The extent as it is placed now.
         extent: Arc<Extent>,
         /// The bytes to write elsewhere.
         copy: Result<pack::Extent, ExtentError>,
     },
-    /// No core holds an extent of the segment any more, and the block that ends its journal was written and flushed, or
-    /// writing or flushing it failed ([`Action::Empty`]).
+    /// No core's directory has an extent of the segment any more, and the block that ends the segment's journal was
+    /// written and flushed, or writing or flushing it failed ([`Action::Empty`]).
     Emptied { segment: SegmentNo, outcome: Result<(), JournalError> },
-    /// An extent was read to check it ([`Action::Scrub`]).
+    /// An extent was read to check it, or reading it failed ([`Action::Scrub`]).
     Scrubbed {
         extent: Arc<Extent>,
-        /// Whether the extent is intact.
+        /// An error if the extent is damaged or could not be read.
         outcome: Result<(), ExtentError>,
     },
     /// An extent can't be served.

@@ -56,14 +56,14 @@ pub const SEGMENTS_SAVED: u64 = 4;
 /// (`docs/decisions/s3-fifo-over-segments.md`).
 const KEPT_PERCENT: u64 = 25;
 
-/// An extent is kept only if at least this many batches, over all cores, have read it since it was placed.
-/// `Directory::extent_counting_reader` counts them, whether the rows are in RAM or not. The batch whose miss filled the
-/// extent does not count, because it was answered from the table. So a missed chunk is kept after two reads, and a
-/// warmed chunk after one.
+/// Unless a guarantee needs it, an extent is kept only if at least this many batches, over all cores, have read it
+/// since it was placed. `Directory::extent_counting_reader` counts them, whether the rows are in RAM or not. The batch
+/// whose miss filled the extent does not count, because it was answered from the table. So a missed chunk is kept after
+/// two reads, and a warmed chunk after one.
 const KEPT_HEAT_MIN: u32 = 1;
 
-/// The minimum number of ghosts that are remembered. If there are more extents, as many ghosts as extents are
-/// remembered. The names of 1,024 ghosts take about 100 KB.
+/// Up to this many ghosts are remembered, or up to the number of extents on the drives, if that is larger. The names of
+/// 1,024 ghosts take about 100 KB.
 const GHOSTS_MIN: usize = 1024;
 
 /// An extent of a segment that is to be reclaimed.
@@ -113,7 +113,7 @@ impl Eviction {
 
     /// Chooses which of a segment's extents to keep, as indexes: first the due ones, then the hottest as far as the
     /// allowance goes. The others become ghosts if they were in the small log. `extents` is the number of extents on
-    /// the drives, and the number of ghosts to remember, unless `GHOSTS_MIN` is larger.
+    /// the drives, and the maximum number of ghosts to remember, unless `GHOSTS_MIN` is larger.
     pub fn keep(&mut self, log: Log, candidates: &[Candidate], extents: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..candidates.len()).collect();
         order.sort_by_key(|&at| std::cmp::Reverse((candidates[at].is_due, candidates[at].heat)));

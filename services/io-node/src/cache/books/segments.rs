@@ -70,7 +70,7 @@ pub enum Allocation {
     /// There is no space, and every segment that could be reclaimed has extents under way. Try again after one of these
     /// extents was recorded or given up.
     Busy,
-    /// The extent and its record are longer than a segment.
+    /// The extent and its record do not fit into a segment.
     TooLong,
     /// The held log has all the segments it may have, and too much of them is held to reclaim any.
     AllHeld,
@@ -253,7 +253,8 @@ impl Segments {
         }
     }
 
-    /// Returns the segment to reclaim next, even if there is free space. The drives take turns.
+    /// Returns the segment to reclaim next, even if there is free space: of the drive that is next in turn to get an
+    /// extent, or of the first drive after it that has a segment to reclaim.
     pub fn reclaim(&self) -> Allocation {
         self.reclaim_of(|drive| drive.next_reclaimed(self.segment_sectors))
     }
@@ -299,8 +300,8 @@ impl Segments {
         segment.held_sectors = less(segment.held_sectors, sectors, "held sectors");
     }
 
-    /// Gives a sealed segment to the held log without moving its extents. Only later blocks of its journal say so: if
-    /// none is written before a restart, the segment returns to the log in which it was filled.
+    /// Gives a segment that was to be reclaimed to the held log, without moving its extents. The segment's journal does
+    /// not record this, because it gets no more blocks: after a restart, the segment is in its former log again.
     pub fn make_held(&mut self, segment: SegmentNo) {
         let drive = self.drive(segment);
         drive.sealed.iter_mut().for_each(|log| log.retain(|&index| index != segment.index));
@@ -389,7 +390,7 @@ impl Segments {
         drive.free.push_back(segment.index);
     }
 
-    /// The segments in use, as their journals describe them.
+    /// The segments that have a journal, as their journals describe them.
     #[cfg(test)]
     pub fn in_use(&self) -> Vec<RestoredSegment> {
         let restored = |(drive, index): (usize, usize), it: &Segment| RestoredSegment {

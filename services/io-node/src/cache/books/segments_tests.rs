@@ -63,7 +63,7 @@ fn the_oldest_segment_with_nothing_under_way_is_reclaimed() {
     segments.next_block(segment(0, 1), 1);
     segments.settle(segment(0, 1), 1, 1);
     assert_eq!(segments.allocate(Log::Small, 1, 1, Use::Fill), Allocation::Reclaim(segment(0, 1)));
-    // The third use of a segment, and so the third epoch.
+    // Segments 0 and 1 have the first two epochs, so this is the third one.
     let first = SectorNo(HEAD_SECTORS + 19);
     let block = BlockRoom { epoch: 3, log: Log::Small, number: 0, previous: 0, first };
     segments.seal(segment(0, 1));

@@ -9,14 +9,15 @@
 //!
 //! Sectors count towards a table from the moment they are allocated, so a table never exceeds its quota. A held extent
 //! is evicted only for the quota of its own table, if it is bad or its drive fails, or if there is no space to move it
-//! to. Of a table that is not pinned, at most one extent more than its guarantee is held. So fills of other tables
-//! never take a table below its guarantee. Reads decide which extents are held: an extent that is read again and kept
+//! to. So fills of other tables never take a table below its guarantee. Of a table that is not pinned, at most one
+//! extent more than its guarantee is held. Reads decide which extents are held: an extent that is read again and kept
 //! becomes held, and the one that has been held longest is released.
 //!
-//! The index and deletion files of all tables count together, as if they were one table, unless the files of a table
-//! have a share of their own. The node sets their guarantee. Without its index, a query node has to read a slow store
-//! for each search, so fills of rows should not evict indexes. Blocks of indexes that no version names any more are not
-//! read again, so once they are released, they do not become held again.
+//! The index and deletion files of all tables count together, as if they were one table, except the files of tables
+//! whose files have a share of their own. The node chooses the guarantee of this one table ([`super::files_share`]).
+//! Without its index, a query node has to read a slow store for each search, so fills of rows should not evict indexes.
+//! Blocks of indexes that no version names any more are not read again, so once they are released, they do not become
+//! held again.
 //!
 //! Pure bookkeeping, in sectors of extents, without journals.
 
@@ -52,8 +53,8 @@ pub type Unheld = (SegmentNo, u64);
 
 /// A table's extents on all of the node's drives. An extent counts from the time space is allocated for it, before it
 /// is written, until it is removed because it was evicted or found to be bad, because its drive was retired, or because
-/// it could not be written. After a restart, the counts are computed from the journals. The entry of a table goes with
-/// the table's last extent, so a count of events since the start can't be kept here.
+/// it could not be written. After a restart, the counts are computed from the journals. The entry of a table is removed
+/// with the table's last extent, so a count of events since the start can't be kept here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// Number of extents.
@@ -106,8 +107,8 @@ struct CountedExtent {
     held_in: Option<SegmentNo>,
 }
 
-/// A list of names is compacted when it is longer than twice the number of extents plus this number. Without it, the
-/// list of a table with few extents would be compacted after every few of them.
+/// A list of names is compacted when it is longer than twice the number of extents plus this number. Without this
+/// number, the list of a table with few extents would be compacted after every few additions.
 const STALE_NAMES_MAX: usize = 64;
 
 impl Shares {
@@ -240,9 +241,9 @@ impl Shares {
         self.written(key);
     }
 
-    /// Records that an extent was moved, or its segment was given to another log: it is held in `held_in`, or not held.
-    /// Returns the extents that are not held any more: this one at its old place, and those that it replaces in the
-    /// table's guarantee.
+    /// Records that an extent was moved, or its segment was given to another log: the extent is now held in `held_in`,
+    /// or not held if that is `None`. Returns the extents that are not held any more: this one at its old place, and
+    /// those that it replaces in the table's guarantee.
     pub fn moved(&mut self, key: ExtentKey, held_in: Option<SegmentNo>) -> Vec<Unheld> {
         let account = self.account(key);
         let Some(table) = self.accounts.get_mut(&account) else { return Vec::new() };

@@ -308,7 +308,7 @@ mod tests {
         let two = Capacity { segments: 2, extents_per_segment: 1 };
         let trace = [1, 2, 1, 3, 1, 2, 4, 1];
         let hits = |outcome: Outcome| (outcome.hit_ratio * 8.0).round() as u32;
-        // Both hit 1 at its second read. FIFO then evicts 1 for 3; LRU keeps 1, and hits it at its third read.
+        // FIFO and LRU hit 1 at its second read. FIFO then evicts 1 for 3; LRU keeps 1, and hits it at its third read.
         assert_eq!(hits(fifo(&trace, two)), 1);
         assert_eq!(hits(lru(&trace, two)), 2);
         // 3 and 4 are never cached.
@@ -435,7 +435,7 @@ mod tests {
                 (TableTag(2), Share { guarantee: 2 * tenth, quota: 2 * tenth, is_pinned: true }),
             ])
         };
-        // The extents are filled before the tables have shares, so they are in the other logs. Then the node restarts
+        // The extents are filled before the tables have shares, so they are not in the held log. Then the node restarts
         // with shares.
         let mut cache = cache(|_| SECTORS, Shares::default());
         for chunk in 0..20 {

@@ -65,8 +65,8 @@ mod tests {
     #[test]
     fn a_block_is_of_one_segment_and_of_what_fits_in_order() {
         let mut unrecorded = Unrecorded::default();
-        // In segment 1 the second record is too long for any block, and the third too long to share one with the
-        // fourth.
+        // In segment 1 the second record is longer than `BLOCK_SECTORS_MAX`, and the third is too long to share a block
+        // with the fourth.
         for (chunk, segment, rows) in
             [(0, 1, 3), (1, 2, 3), (2, 1, 700_000), (3, 1, 400_000), (4, 1, 200_000), (5, 1, 3)]
         {

@@ -25,8 +25,8 @@ use crate::drive::{FoundJournal, JournalError, Superblock};
 use crate::extent::{ByKey, Extent};
 use crate::shard::mailbox::Mailbox;
 
-/// The number of restored extents that the filler enters into the books before it yields to other tasks. This may be
-/// the only thread of the process, and other tasks must not wait for a million extents.
+/// The number of restored extents that the filler enters into the books before it yields to other tasks. The filler's
+/// thread may be the only one that runs these tasks, and they must not wait for a million extents.
 const TAKEN_OVER_AT_ONCE: usize = 16 << 10;
 
 /// The filler; [`Filler::run`] is its task.

@@ -119,7 +119,7 @@ const TABLES_PATIENCE: Duration = Duration::from_secs(1);
 
 impl FillHandle {
     /// Creates a handle, the receiver of its requests and the receiver of its messages. At most `queue_max` requests
-    /// wait.
+    /// wait to be received.
     pub fn new(
         queue_max: usize,
         stats: Arc<FillStats>,

@@ -1,4 +1,4 @@
-//! Turns the journals that were read at the start into extents and segments. What a starting node does with them:
+//! Turns the journals that were read at the start into extents and segments. The steps of a start, in order:
 //!
 //! ```text
 //! drive/slab.rs: writes superblocks ─► drive/recover.rs, journal.rs: read all journals ─► combined here

@@ -147,7 +147,8 @@ pub async fn restore(cores: &[Mailbox], extents: &Arc<[Arc<Extent>]>) -> usize {
 }
 
 /// Makes every core forget extents. The messages are sent when this returns; [`Broadcast::wait`] waits until all cores
-/// have handled them. A later message to a core, such as the same extent filled again, is handled after this one.
+/// have handled them. Cores receive messages in the order in which they were sent, so an extent that is published later
+/// under the same name is not forgotten.
 pub fn forget(cores: &[Mailbox], keys: Vec<ExtentKey>) -> Broadcast {
     let keys = Arc::new(keys);
     broadcast(cores, |done| Message::Forget { keys: Arc::clone(&keys), done })

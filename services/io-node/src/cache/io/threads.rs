@@ -87,7 +87,7 @@ pub struct FillLane {
 struct Ended {
     flag: AtomicBool,
     /// Wakes the insisting thread while it drives the runtime. At other times that thread is parked, and `unpark` wakes
-    /// it. The yielding thread ends after the insisting one.
+    /// it, or it waits for [`TURN_MAX`] at most. The yielding thread ends after the insisting one.
     notify: Notify,
 }
 

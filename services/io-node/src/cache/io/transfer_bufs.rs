@@ -23,7 +23,7 @@ pub const TRANSFERS_BYTES_MAX: usize = TRANSFERS_MAX * TRANSFER_BYTES;
 /// Freeing it on another core would take a lock of the allocator.
 pub struct TransferBufs {
     free: ArrayQueue<AlignedBuf>,
-    /// One permit per buffer, lent ones included.
+    /// As many permits as there are buffers. Each lent buffer takes one.
     permits: Semaphore,
 }
 

@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_millis(5);
 const LATE_AFTER: Duration = Duration::from_secs(5);
 
 /// A transfer that is still not done counts as late once more after each interval of this length. `drive/health.rs`
-/// counts seconds with late transfers, so counting one more often would change nothing.
+/// counts seconds with late transfers, so counting the same transfer more often would change nothing.
 const LATE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Transfers to and from a drive, through the ring of one core.

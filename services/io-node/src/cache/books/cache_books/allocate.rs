@@ -123,13 +123,13 @@ impl CacheBooks {
         2 * sectors / self.segment_sectors.max(1)
     }
 
-    /// Takes the extent that has awaited space longest, and counts reclaims for the next one.
+    /// Takes the extent that has awaited space longest, and resets the count of segments that were reclaimed for it.
     fn take_first(&mut self) -> Option<(ExtentKey, pack::Extent)> {
         self.reclaimed_in_vain = 0;
         self.awaiting_space.pop_front()
     }
 
-    /// Ends the fill of the extent that has awaited space longest.
+    /// Fails the fill of the extent that has awaited space longest, with the reason `why`.
     fn end_first(&mut self, why: &str, now: Instant) {
         if let Some((key, _)) = self.take_first() {
             self.end(key, FillOutcome::Failed(why.into()), now);

@@ -27,7 +27,7 @@ pub struct Reclaim {
     /// Extents to be moved that have not been read yet. They are taken from the end: first those in `due`, then the
     /// hottest.
     waiting: Vec<Arc<Extent>>,
-    /// The number of extents that are being read or written.
+    /// The number of extents that are being read or written, or are in `out_of_space`.
     moving: u64,
     /// The due extents that have no new place yet. An extent is due if it must be kept for its table's guarantee. The
     /// other extents in `waiting` are moved only when no due extent is left, because they might take the space that the
@@ -67,7 +67,7 @@ impl CacheBooks {
             heat: *heat,
             is_due: false,
         };
-        // Some of the extents were evicted or dropped meanwhile.
+        // Some of the extents may have been evicted or dropped meanwhile.
         heats.retain(|(extent, _)| self.placed.has(extent));
         let mut candidates: Vec<_> = heats.iter().map(candidate).collect();
         let due_sectors = self.shares.mark_due(&mut candidates);
