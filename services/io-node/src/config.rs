@@ -139,7 +139,7 @@ pub struct IoConfig {
     /// have (`node/memory.rs`), from 32 to 512 MiB per core.
     #[serde(skip)]
     pub traffic_memory: ByteSize,
-    /// The maximum number of concurrent fills.
+    /// The maximum number of concurrent fills. Chunks that are scanned together count as one until they are encoded.
     #[serde(skip)]
     pub fills: usize,
     /// Bytes per second that the scrubber reads to find extents that the drives have lost; 0 for none.
@@ -168,7 +168,7 @@ pub struct IoConfig {
     /// The maximum number of versions of tables that are kept open.
     #[serde(skip)]
     pub tables_max: u64,
-    /// The number of threads for work that is not on the read path, except fills. Fills have half as many lanes
+    /// The number of threads for work that does not run on the cores, except fills. Fills have half as many lanes
     /// (`cache/io/threads.rs`).
     #[serde(skip)]
     pub background_threads: usize,

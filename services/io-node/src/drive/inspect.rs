@@ -98,7 +98,7 @@ impl Inspection {
         segments(self.superblock.sectors, self.superblock.segment_sectors)
     }
 
-    /// The used segments, by number.
+    /// The segments that have a journal, by number.
     pub fn segments(&self) -> &[SegmentState] {
         &self.segments
     }

@@ -156,7 +156,8 @@ fn decode_rerank(projection: &Projection, rerank: Rerank) -> Result<RerankBy, Fa
 /// Checks a predicate against the columns of its projection.
 fn decode_predicate(projection: &Projection, predicate: Predicate) -> Result<Evaluator, Fault> {
     let bad = |error: PredicateError| Fault::new(Reason::BadArgument, error.to_string());
-    // A step takes two bytes in the batch, and many more as a `Step`.
+    // Checked before the steps are decoded: a step may have only two bytes in the batch, but takes many more as a
+    // `Step`.
     if predicate.steps.len() > STEPS_MAX {
         return Err(bad(PredicateError::TooManySteps(predicate.steps.len())));
     }

@@ -19,7 +19,7 @@ use crate::table::Registry;
 pub struct NodeState {
     /// The configuration, validated.
     pub config: IoConfig,
-    /// Threads for short work that is not on the read path: opening tables, and reading rows from them.
+    /// Threads for short work that does not run on the cores: opening tables, and reading rows from them.
     pub background: Handle,
     /// Open versions of tables.
     pub tables: Registry,

@@ -28,7 +28,7 @@ use self::sector_index::{INDEX_BYTES, SectorIndex};
 /// The overhead of a sector, in bytes.
 const ENTRY_BYTES: usize = size_of::<SectorName>() + INDEX_BYTES + QUEUED_BYTES;
 
-/// A sector of an extent.
+/// The name of a sector of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SectorName {
     pack: PackKey,

@@ -125,7 +125,7 @@ impl Session {
     /// Begins to open a projection under a new handle. Returns the opening's serial number.
     ///
     /// # Errors
-    /// The handle is in use, or the stream has too many handles.
+    /// The handle is in use, or the stream has too many handles or openings under way.
     pub fn open(&mut self, handle: u32) -> Result<u64, Fault> {
         if self.handles.contains_key(&handle) {
             let what = format!("handle {handle} is open already; close it first");

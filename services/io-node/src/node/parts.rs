@@ -27,7 +27,7 @@ use crate::serve::{PeerGate, Readiness, ServiceState, StartWarms};
 use crate::shard::mailbox::{Mailbox, Message};
 use crate::table::{Registry, ServedTables};
 
-/// Threads for work that is not on the read path.
+/// Threads for work that does not run on the cores.
 pub struct Threads {
     /// Short work that callers may wait for: opening tables, reading rows from them, and the filler's bookkeeping.
     pub background: Handle,
@@ -56,8 +56,8 @@ pub struct NodeParts {
 }
 
 impl NodeParts {
-    /// Builds the parts of a node with `cores` cores that serves the tables of `served`. Work that is not on the read
-    /// path runs on `threads`. Spans go to `tracer`. `CacheBooks::new` explains `epoch_min`.
+    /// Builds the parts of a node with `cores` cores that serves the tables of `served`. Work that does not run on the
+    /// cores runs on `threads`. Spans go to `tracer`. `CacheBooks::new` explains `epoch_min`.
     ///
     /// # Errors
     /// [`NodeError::Config`] if `memory` is too small for its parts, or the shares exceed the drives;

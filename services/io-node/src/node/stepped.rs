@@ -143,7 +143,7 @@ impl SteppedNode {
             Threads { background: handle.clone(), fills: FillThreads::shared(handle.clone()) };
         // The parts read the clock of the current runtime, which must be the background's.
         let entered = handle.enter();
-        // Simulated tables have no symbolic links.
+        // Simulated tables have no symbolic links, so their URIs need not be resolved.
         let served = ServedTables::new(&config.serve);
         let parts = NodeParts::new(
             config,

@@ -126,7 +126,7 @@ struct Messages {
 /// The lines of a stream's projections in the audit log.
 struct ProjectionLines {
     call: AuditedCall,
-    /// The line of the first projection, until there is one.
+    /// The line of the first projection, until that projection is opened.
     first: Option<AuditLine>,
     /// A message that was received, and waits until the audit log has room for its line.
     waiting: Option<FetchRequest>,

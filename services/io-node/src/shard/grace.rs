@@ -32,7 +32,7 @@ impl Grace {
     }
 
     /// Removes and returns the entries whose grace period ended. `oldest` is the serial number of the oldest request
-    /// under way.
+    /// under way, or the next serial number if there is none.
     pub fn over(&mut self, oldest: u64) -> Vec<ExtentNo> {
         let mut entries = Vec::new();
         while self.waiting.front().is_some_and(|w| w.serial <= oldest) {

@@ -1,6 +1,6 @@
 //! The numbers by which a core knows its requests and streams.
 
-/// Identifies a batch under way. Numbers are never reused, so a piece that outlives its request finds no request.
+/// Identifies a batch under way. Serial numbers are never reused, so a piece that outlives its request finds none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestNo {
     /// The request's index in its core's list of requests.

@@ -6,12 +6,12 @@ use traffic::{HeldBytes, TrafficMemory};
 use wire::fetch::Open;
 
 /// Projections may use one part in this many of a core's traffic memory. Streams keep projections as long as they like,
-/// so most of the memory must be left to batches. An eighth of 32 MiB, the minimum of the default, holds some
+/// so most of the memory must be left to batches. An eighth of 32 MiB, the least that a core has by default, holds some
 /// 1,600 projections of ten columns.
 const PART: u64 = 8;
 
-/// Bytes of a projection without its columns: its entry in the stream's table, and its parts or the reason why it
-/// failed to open.
+/// Bytes of a projection without its columns: its entry in the stream's map of handles, and its parts or the reason why
+/// it failed to open.
 const PROJECTION_BYTES: u64 = 1 << 10;
 
 /// Bytes of a column without its name, in the request and in the projection: its indexes and its Arrow field.

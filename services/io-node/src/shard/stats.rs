@@ -94,7 +94,7 @@ counters! {
     /// Batches dropped because their deadline had passed while they waited for a drive or the table, or because their
     /// caller had gone or cancelled them.
     dropped,
-    /// Batches, projections and streams refused because the read queue or the memory for them was full, or a deadline
+    /// Batches, projections and streams refused because a queue or the memory for them was full, or because a deadline
     /// could not be kept.
     shed,
 }

@@ -31,7 +31,7 @@ impl BoundedRows {
         (0..rows.max(1)).step_by(BLOB_ROWS).map(move |start| start..rows.min(start + BLOB_ROWS))
     }
 
-    /// Adds the next part.
+    /// Adds the rows of the next range.
     ///
     /// # Errors
     /// [`NodeError::RowsTooLarge`] once the sum exceeds the maximum.
@@ -44,7 +44,7 @@ impl BoundedRows {
         }
     }
 
-    /// Concatenates the parts.
+    /// Concatenates the rows of all ranges.
     pub fn joined(mut self) -> Result<RecordBatch, NodeError> {
         if self.parts.len() == 1 {
             return Ok(self.parts.remove(0));

@@ -14,8 +14,9 @@ use super::{FrameNo, bucket_of};
 /// divides its queues like this.
 const SMALL_PART: usize = 10;
 
-/// The maximum number of frames examined per eviction. Each costs an access to memory or two, so an eviction takes
-/// microseconds at most. This value was not chosen by measurement.
+/// The maximum number of frames that an eviction removes from the queues. It examines all of them but the last, which
+/// it evicts in any case. Each costs an access to memory or two, so an eviction takes microseconds at most. This value
+/// was not chosen by measurement.
 const EXAMINED_MAX: usize = 32;
 
 /// Bytes of the queues per frame: one ghost and three entries. There are three, because a queue that grows holds, for a
@@ -27,7 +28,8 @@ pub struct Queues {
     small: VecDeque<FrameNo>,
     small_max: usize,
     main: VecDeque<FrameNo>,
-    /// Part of the hash of each sector that was evicted unused, at an index given by the hash; 0 for none.
+    /// A part of the hash of each sector that was evicted from the small queue, at an index that the hash determines; 0
+    /// for none. A later ghost replaces an earlier one at the same index.
     ghosts: Box<[u32]>,
 }
 
