@@ -146,7 +146,7 @@ pub enum NotOurs {
     /// The bytes were written by another program.
     #[error("it holds something that Bireme did not write")]
     Foreign,
-    /// The drive's first sector can't be read.
+    /// The drive's first MiB, which is checked for foreign data, can't be read.
     #[error("its beginning can't be read")]
     Unreadable,
     /// The first sector is a superblock, but a damaged one.

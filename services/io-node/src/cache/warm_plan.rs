@@ -17,9 +17,9 @@ use super::io::{FillHandle, FillKey};
 use crate::error::fault_of;
 use crate::table::{OpenFragment, OpenTable, Projection};
 
-/// The number of fills that a warm requests in advance, for each fill that may run at the same time. It is high enough
-/// that neighbouring chunks wait together, and so are scanned together. Eight chunks of 4 MiB are as much as one scan
-/// may read with the default segments (`SCAN_PART`).
+/// The maximum number of a warm's fills that wait or run, for each fill that the node may run at the same time. It is
+/// high enough that neighbouring chunks wait together, and so are scanned together. Eight chunks of 4 MiB are as much
+/// as one scan may read with the default segments (`SCAN_PART`).
 const REQUESTS_PER_SLOT: usize = 8;
 
 /// The same limit for a warm with a limited rate. It is lower, because a fill counts towards the rate only when it
@@ -27,7 +27,7 @@ const REQUESTS_PER_SLOT: usize = 8;
 const REQUESTS_PER_SLOT_LIMITED: usize = 2;
 
 /// The number of neighbouring chunks of a pack that are requested before the same chunks of the next pack. With more,
-/// scans would be longer. With fewer, all packs of a chunk would be filled sooner.
+/// one scan could read more chunks. With fewer, all packs of a chunk would be filled sooner.
 const NEIGHBOURS: u32 = 4;
 
 /// The chunks that a warm selects.
@@ -99,7 +99,7 @@ impl WarmPlan {
     }
 
     /// The extents in the order in which they are filled: a few neighbours of one pack, then the same chunks of the
-    /// next pack. So if a warm is cancelled, nearly all chunks that it has filled are filled in all of its packs.
+    /// next pack. So a warm that is cancelled leaves few chunks of which only some packs are filled.
     fn keys(&self) -> impl Iterator<Item = FillKey> {
         let windows = self.runs.iter().flat_map(|run| {
             let firsts = run.chunks.clone().step_by(NEIGHBOURS as usize);

@@ -33,7 +33,7 @@ impl AlsoReadsConfig {
 /// Parses the URI of an entry of the list `field`.
 ///
 /// # Errors
-/// [`NodeError::Config`] with what is wrong with its URI.
+/// [`NodeError::Config`] with what is wrong with the URI.
 pub fn table_uri(field: &'static str, uri: &str) -> Result<TableUri, NodeError> {
     TableUri::of_config(uri).map_err(|error| {
         let problem = format!("names no table by `{}`: {error}", shown(uri));

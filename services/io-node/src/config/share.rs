@@ -14,7 +14,7 @@ use tables::TableUri;
 /// A table's share of the drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Sectors of the table that other tables' fills do not evict.
+    /// The number of the table's sectors that other tables' fills do not evict.
     pub guarantee: u64,
     /// The maximum number of sectors that the table may have; at least the length of a segment.
     pub quota: u64,

@@ -39,8 +39,8 @@ const TRAILER_BYTES: usize = 64;
 const RECORD_HEAD_BYTES: usize = 28;
 
 /// The maximum number of sectors that the records of several extents take in one block; the block's trailer may take
-/// one more. A block of one extent may be longer. Each block is written in one operation. So many sectors, 1 MiB, hold
-/// the records of 17,000 extents of one sector, which have 60 bytes each.
+/// one more. A block of one extent may be longer. Each block is written in one operation. 256 sectors are 1 MiB, and
+/// hold the records of 17,000 extents of one sector each: such a record has 60 bytes.
 pub const BLOCK_SECTORS_MAX: u64 = 256;
 
 /// Identifies a block of a journal.

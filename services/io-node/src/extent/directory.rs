@@ -19,10 +19,10 @@ use super::{Extent, KeyHasher};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentNo(u32);
 
-/// The maximum number of batches that are counted as readers of an extent: 3, as S3-FIFO counts uses in two bits.
+/// The maximum number of batches that one core counts as readers of an extent: 3, as S3-FIFO counts uses in two bits.
 pub const HEAT_MAX: u8 = 3;
 
-/// The number of heats: an extent was read by 0 to [`HEAT_MAX`] batches.
+/// The number of possible heats: 0 to [`HEAT_MAX`].
 pub const HEATS: usize = HEAT_MAX as usize + 1;
 
 /// The maximum number of bytes that an extent takes in one replica: for its entry in the list, and for its index in the
@@ -32,8 +32,8 @@ pub const REPLICA_ENTRY_BYTES: usize = 2 * (size_of::<ReplicaEntry>() + 2 * size
 /// One core's replica.
 #[derive(Default)]
 pub struct Directory {
-    /// Indexes of entries by extents' names. The table does not repeat the names, which are in the extents, so it takes
-    /// 5 bytes per extent instead of 48.
+    /// Indexes of entries by extents' names. The hash table does not repeat the names, which are in the extents, so it
+    /// takes 5 bytes per extent instead of 48.
     by_key: HashTable<ExtentNo>,
     entries: Vec<ReplicaEntry>,
     free: Vec<ExtentNo>,

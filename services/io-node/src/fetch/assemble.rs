@@ -110,7 +110,7 @@ pub const REPLY_BYTES_MAX: u64 = wire::MESSAGE_BYTES_MAX as u64 / 2;
 
 impl Gather {
     /// Puts `bytes` of the row at `position` into the part with number `part`. The bytes begin at `offset` within the
-    /// row.
+    /// row. If rows are scored, `bytes` must be the whole row.
     ///
     /// # Errors
     /// The bytes are not a valid row.
@@ -130,7 +130,7 @@ impl Gather {
         }
     }
 
-    /// Puts the rows of an image, which came from the table.
+    /// Puts the rows of an image, which came from the table, into the part with number `part`.
     pub fn put_image(
         &mut self,
         part: usize,

@@ -62,8 +62,8 @@ pub fn plan_reads<P>(wants: &mut [Want<P>], sectors_max: u32, reads: &mut Vec<Pl
 }
 
 impl PlannedRead {
-    /// Returns the length in sectors that this read would have with `want`, or `None` if there is a gap between them.
-    /// `want` must not begin before the read.
+    /// Returns the length in sectors that this read would have with `want`, or `None` if there is a gap between them or
+    /// they are on different drives. On the same drive, `want` must not begin before the read.
     fn sectors_with<P>(&self, want: &Want<P>) -> Option<u32> {
         let offset = want.first.0 - self.first.0.min(want.first.0);
         if want.drive != self.drive || offset > u64::from(self.sectors) {

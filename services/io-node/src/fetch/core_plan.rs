@@ -24,8 +24,8 @@ pub struct CorePlan {
     pub ram_tier_bytes: u64,
     /// Bytes of each core's memory for traffic.
     pub traffic_bytes: u64,
-    /// The time at which the first phase of [`Depth`], the limit of a core's reads in flight, begins. All cores have the
-    /// same time, so their phases coincide.
+    /// The time at which the first phase of [`Depth`] (the limit of a core's reads in flight) begins. It is the same
+    /// for all cores, so their phases coincide.
     pub epoch: Instant,
 }
 

@@ -15,9 +15,9 @@
 //! this thread (`core_state.rs`), which has the streams (`sessions.rs`), the batches under way (`requests.rs`), the RAM
 //! tier and the reader. The state that the cores share is in `node_state.rs`.
 //!
-//! Nothing between a stream and the drives waits for room. What a batch needs is bounded at each step, and a batch that
-//! finds no room is refused with `OVERLOADED`. Clients are slowed by HTTP/2's windows, and by credits, which come back
-//! only when the connection takes the reply. The bounds, in the order in which a batch meets them:
+//! What a batch needs is bounded at each step. A batch that finds a queue or the memory full does not wait for room: it
+//! is refused with `OVERLOADED`. Clients are slowed by HTTP/2's windows, and by credits, which come back only when the
+//! connection takes the reply. The bounds, in the order in which a batch meets them:
 //!
 //! | what | bound | where |
 //! |---|---|---|

@@ -61,8 +61,8 @@ struct InFlight {
     since: Instant,
     /// Whether one check has found the read late. The next one abandons the read (`timeouts.rs`).
     is_suspect: bool,
-    /// Whether pieces were still waiting after the read was started, so that the limit of reads in flight was in
-    /// effect.
+    /// Whether pieces were still waiting after the read was started. Only then does the read's duration show the effect
+    /// of the limit of reads in flight.
     is_bound: bool,
     /// The pieces that the read serves. Empty once the read was abandoned.
     wants: Vec<Want<Piece>>,

@@ -15,7 +15,7 @@ pub fn add(core: &Core, extent: Arc<Extent>) {
     hold_entries(core, replaced.into_iter().collect(), None);
 }
 
-/// Forgets extents. `done` is dropped once no request holds any of them.
+/// Forgets extents. `done` is dropped once all requests that began earlier have ended, so that none holds any of them.
 pub fn forget(core: &Core, keys: &[ExtentKey], done: mpsc::Sender<()>) {
     let mut directory = core.directory.borrow_mut();
     let entries = keys.iter().filter_map(|&key| directory.forget(key)).collect();

@@ -45,7 +45,7 @@ impl QueryVector {
 pub struct RerankBy {
     /// The query vector, with the metric.
     pub query: QueryVector,
-    /// The number of rows to return.
+    /// The maximum number of rows to return.
     pub k: usize,
 }
 

@@ -40,8 +40,8 @@ pub const UNCOUNTED_MAX: usize = 32;
 
 /// An open Fetch stream.
 pub struct Session {
-    /// Outgoing messages. The core's traffic memory bounds their number and, once that memory is full,
-    /// [`UNCOUNTED_MAX`]. So the channel itself needs no bound, and sending never waits.
+    /// Outgoing messages. The core's traffic memory bounds their number. Once that memory is full, [`UNCOUNTED_MAX`]
+    /// bounds the number of further ones. So the channel itself needs no bound, and sending never waits.
     pub replies: mpsc::UnboundedSender<Outgoing>,
     /// Rows that the client may still request.
     pub credit_rows: u32,

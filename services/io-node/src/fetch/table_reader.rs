@@ -64,7 +64,7 @@ impl TableReader {
         self.running.waiting()
     }
 
-    /// Starts to read rows. Once they are read, their image is sent to the mailbox `to` of the core.
+    /// Starts to read rows. Their image, or the fault, is sent to `to`, the mailbox of the core.
     ///
     /// # Errors
     /// Too many reads wait.

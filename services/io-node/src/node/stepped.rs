@@ -1,7 +1,7 @@
 //! A node without threads, for simulations: its cores and its background work run in turn on the caller's thread.
 //!
-//! It serves, reads, fills and recovers with the code of [`IoNode`](crate::IoNode). It has no threads, no listener and
-//! no running clock.
+//! It serves, reads, fills and recovers with the code of [`IoNode`](crate::IoNode). It has no listener, no running
+//! clock and no threads, except those that read journals and make extents of them at the start.
 //!
 //! ```text
 //! step(0) ─► core 0: its runtime runs, as the core of this thread, until 1 ms has passed and all its tasks wait

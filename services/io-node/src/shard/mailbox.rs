@@ -54,11 +54,11 @@ pub enum Message {
         /// Dropped once the extent is in the directory.
         done: mpsc::Sender<()>,
     },
-    /// Extents are about to be removed: delete them from the directory.
+    /// Extents were removed from the cache's books: delete them from the directory.
     Forget {
         /// The extents' names.
         keys: Arc<Vec<ExtentKey>>,
-        /// Dropped once no request holds any of the extents.
+        /// Dropped once all requests that began earlier have ended, so that none holds any of the extents.
         done: mpsc::Sender<()>,
     },
     /// Extents were found on the drives at the start: add them to the directory.

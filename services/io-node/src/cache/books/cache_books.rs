@@ -60,8 +60,9 @@ const NO_DRIVE: &str = "no drive takes writes";
 /// The limits of fills.
 #[derive(Clone, Copy, Debug)]
 pub struct FillLimits {
-    /// A scan is started only while fewer than this many scans are under way, extents await space and extents are being
-    /// written, all together. One scan can yield the extents of several chunks, so the sum may then exceed this number.
+    /// No scan is started while the scans under way, the extents that await space and the extents that are being
+    /// written are at least this many in total. One scan can yield several extents, so the total may exceed this
+    /// number.
     pub fills_max: usize,
     /// The maximum number of fills that wait.
     pub queue_max: usize,
@@ -203,7 +204,8 @@ impl CacheBooks {
         extents.iter().for_each(|extent| drop(self.placed.insert(Arc::clone(extent))));
     }
 
-    /// Adds entered extents to the counts of their segments and tables.
+    /// Adds entered extents to the lists of their segments and the counts of their tables, except those that a later
+    /// extent with the same name replaced.
     pub fn restore_counts(&mut self, extents: &[Arc<Extent>]) {
         for extent in extents {
             if self.placed.has(extent) {
@@ -387,7 +389,7 @@ impl CacheBooks {
         self.counts
     }
 
-    /// Each table's extents on the drives.
+    /// How many extents and sectors each table has on the drives.
     pub fn holdings(&self) -> impl Iterator<Item = (TableTag, Holding)> {
         self.shares.holdings()
     }

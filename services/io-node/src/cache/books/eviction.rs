@@ -89,7 +89,7 @@ pub struct Eviction {
 }
 
 impl Eviction {
-    /// Creates a policy whose allowance accumulates up to `burst_sectors`.
+    /// Creates a policy whose allowance is `burst_sectors` at first, and never more.
     pub fn new(burst_sectors: u64) -> Self {
         let allowance_max = burst_sectors * 100;
         Self { ghosts: Ghosts::default(), allowance: allowance_max, allowance_max }
@@ -100,7 +100,7 @@ impl Eviction {
         if self.ghosts.names.contains(&key) { Log::Main } else { Log::Small }
     }
 
-    /// Adds to the allowance for an extent that was filled, which is no longer a ghost.
+    /// Records that an extent was filled: adds to the allowance, and removes the extent's name from the ghosts.
     pub fn filled(&mut self, key: ExtentKey, sectors: u64) {
         self.ghosts.names.remove(&key);
         self.allowance = (self.allowance + sectors * KEPT_PERCENT).min(self.allowance_max);
@@ -133,7 +133,7 @@ impl Eviction {
     }
 }
 
-/// Names of chunks that were recently evicted.
+/// Names of extents that were recently evicted from the small log.
 #[derive(Debug, Default)]
 struct Ghosts {
     names: HashSet<ExtentKey, BuildHasherDefault<KeyHasher>>,

@@ -22,7 +22,7 @@ use crate::extent::{HEAD_SECTORS, HEAT_MAX};
 pub struct Outcome {
     /// The share of reads that found their extent.
     pub hit_ratio: f64,
-    /// Bytes written per byte filled: 1, plus the bytes rewritten to keep extents.
+    /// Bytes written per byte filled: 1, plus the bytes that are rewritten per byte filled to keep extents.
     pub written_ratio: f64,
 }
 

@@ -119,7 +119,7 @@ async fn core(
     }
 }
 
-/// A node's life between two crashes.
+/// A node's life, from its start to a stop or a crash.
 pub(super) struct Life {
     pub(super) fills: FillHandle,
     filler: Option<JoinHandle<()>>,

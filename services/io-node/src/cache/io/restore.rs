@@ -32,7 +32,7 @@ pub fn combine(found: Vec<Vec<FoundJournal>>, segment_sectors: u64) -> Restored 
         for FoundJournal { segment: index, journal } in found {
             let segment = SegmentNo { drive: DriveNo(drive as u16), index };
             match journal {
-                // The blocks after the damaged one may belong to an earlier use of the segment.
+                // The first block is damaged, and the blocks after it may belong to an earlier use of the segment.
                 Ok(journal) if journal.blocks == 0 => {
                     tracing::warn!(?segment, "a segment's journal begins with a damaged block");
                     unreadable.push(segment);

@@ -37,9 +37,9 @@ const TURN_MAX: Duration = Duration::from_millis(200);
 /// the yielding thread gets CPU time again. The time doubles with each failed try. A failed try may cost seconds,
 /// because the yielding thread gets only a third of a percent of a CPU until its task next waits.
 const TAKEN_FIRST: Duration = Duration::from_secs(4);
-/// The maximum time for which the insisting thread drives the runtime before it hands the runtime back. Once CPUs are
-/// idle again, reads may be slowed down for this long. Shorter times would spend more of a saturated node's time on
-/// failed tries.
+/// The maximum time for which the insisting thread drives the runtime before it hands the runtime back. When reads no
+/// longer use all CPUs, the insisting thread may still slow them down for this long. Shorter times would spend more of
+/// a saturated node's time on failed tries.
 const TAKEN_MAX: Duration = Duration::from_secs(64);
 /// The maximum time from [`FillLane::end`] until the lane's drop returns, while a task of the lane is still polled.
 /// Lanes that are ended together, before the first is dropped, wait for this long together. A poll takes milliseconds,

@@ -106,8 +106,8 @@ impl Transfers {
     }
 
     /// Sends the core a message, which `ask` creates from the buffer, and sends it again as long as the ring has no
-    /// space. Returns the outcome and the buffer. After a success there is always a buffer. After a failure it is lost
-    /// if the core is shutting down or the drive hangs.
+    /// space. Returns the outcome and the buffer. After a success there is always a buffer. After a failure the buffer
+    /// is lost if the core is shutting down or the drive hangs.
     async fn transfer<E: TransferError>(
         &self,
         mut buf: AlignedBuf,

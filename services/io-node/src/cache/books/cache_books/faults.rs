@@ -64,14 +64,14 @@ impl CacheBooks {
         }
     }
 
-    /// Counts a late answer against a drive.
+    /// Counts a late answer against a drive. Too many retire the drive.
     pub(super) fn late(&mut self, drive: DriveNo, now: Instant) {
         if self.health[usize::from(drive.0)].was_late(now) {
             self.degrade(drive, &"it does not answer in time");
         }
     }
 
-    /// Counts a second of slow reads against a drive.
+    /// Counts a second of slow reads against a drive. Too many retire the drive, if another one serves.
     pub(super) fn slow(&mut self, drive: DriveNo, now: Instant) {
         if !self.health[usize::from(drive.0)].was_slow(now) {
             return;

@@ -55,7 +55,7 @@ impl CacheBooks {
         self.actions.push(Action::AskHeat { segment, extents });
     }
 
-    /// Decides which extents to move, and starts to read them.
+    /// Decides which extents of a segment to move, and starts to read them, or gives the segment to the held log.
     pub(super) fn heated(&mut self, segment: SegmentNo, mut heats: Vec<(Arc<Extent>, u32)>) {
         // The reclaim was given up meanwhile, because the drive takes no more writes.
         if self.reclaiming.as_ref().is_none_or(|it| it.segment != segment) {
