@@ -65,7 +65,7 @@ impl AllowList {
         self.mask.iter_addrs().into_iter().flatten().map(u64::from)
     }
 
-    /// Returns the rows of the list that `live` selects too.
+    /// Returns the rows of the list that `live` selects too; without `live`, all rows of the list.
     pub fn within(&self, live: Option<&RowAddrMask>) -> Arc<RowAddrMask> {
         match live {
             Some(live) => Arc::new(self.mask.as_ref().clone() & live.clone()),
@@ -73,7 +73,7 @@ impl AllowList {
         }
     }
 
-    /// Returns whether a search of the column at this position has selected its rows by the list.
+    /// Returns whether a search has set the entry of `of_columns` for the column at this position.
     pub fn is_selected(&self, column: usize) -> bool {
         self.of_columns[column].get().is_some()
     }

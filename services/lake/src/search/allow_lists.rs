@@ -1,4 +1,4 @@
-//! Keeps the allow-lists of all tables, and what is known of filters without a list, within a bound of memory.
+//! Keeps the allow-lists of all tables, and the filters that are evaluated for single rows, within a bound of memory.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use super::narrowing::Narrowing;
 use crate::error::Result;
 
 /// A list that no search has used for this long is dropped. Soon after a newer version of a table is open, hardly any
-/// search uses the lists of older ones.
+/// search uses the lists of its older versions.
 const IDLE: Duration = Duration::from_secs(600);
 
 /// The approximate size of an entry without its filter and its list, in bytes.
 const ENTRY_BYTES: usize = 256;
 
-/// The number of an open table (`Table::open_id`), and that of which the rows are listed.
+/// The number of an open table (`Table::open_id`), and the filter or narrowing whose rows are listed.
 type Key = (u64, Listed);
 
-/// That of which an allow-list has the rows.
+/// The filter or narrowing whose rows an allow-list has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Listed {
     /// A filter, by its text.
     Filter(Arc<str>),
-    /// The part of filters that scalar indexes answer.
+    /// A query of scalar indexes that answers a part of one or more filters.
     Narrowing(Arc<Narrowing>),
 }
 
@@ -59,13 +59,13 @@ impl Listed {
 #[derive(Default)]
 struct Known {
     list: OnceCell<Arc<AllowList>>,
-    /// The filter in the form in which it is evaluated for single rows; `None` if it has none.
+    /// The filter in the form in which it is evaluated for single rows; `None` if it has no such form.
     checked: OnceCell<Option<Arc<CheckedFilter>>>,
 }
 
 type Slot = Arc<Known>;
 
-/// The allow-lists of all tables. Those that were used least are dropped first.
+/// The allow-lists of all tables. The lists that were used least are dropped first.
 pub(crate) struct AllowLists {
     lists: Cache<Key, Slot>,
     bytes_max: u64,
@@ -119,7 +119,8 @@ impl AllowLists {
         match slot.list.get_or_try_init(make).await.cloned() {
             Ok(list) => {
                 let is_kept = self.has_room_for(&list);
-                // The filter's counts of candidates stay, so that searches do not have the list made in the background again.
+                // Without room, the list is dropped, but `checked` stays: it records that a search had the list made,
+                // so that no other search has it made in the background again.
                 let checked = slot.checked.clone();
                 let without_list = || Arc::new(Known { list: OnceCell::new(), checked });
                 self.replace(&key, &slot, if is_kept { Arc::clone(&slot) } else { without_list() });
@@ -130,8 +131,8 @@ impl AllowLists {
         }
     }
 
-    /// Returns whether `list` is small enough to be kept. Once an index selects rows by it, it takes twice the memory: a
-    /// list that exceeded the bound only then would first displace all other lists.
+    /// Returns whether `list` is small enough to be kept. Once a search has set its `of_columns`, it takes about twice
+    /// the memory: a list that exceeded the bound only then would displace all other lists.
     pub fn has_room_for(&self, list: &AllowList) -> bool {
         2 * list.bytes() as u64 <= self.bytes_max
     }

@@ -1,16 +1,16 @@
 //! Vector searches whose filter is evaluated only for candidates, by the I/O nodes that hold the candidates' rows,
 //! because the rows that pass are not known.
 //!
-//! To find the rows that pass, a scan reads the filter's columns of the whole table. For a large table that takes longer
-//! than to search the index without the filter, and to compare the nearest rows with the filter. The result of such a
-//! search is the same as with the list of rows that pass: the nearest of them in the same partitions.
+//! To find the rows that pass, a scan reads the filter's columns of the whole table. For a large table, a scan takes
+//! longer than to search the index without the filter, and to compare the nearest rows with the filter. The result of
+//! such a search is the same as with the list of rows that pass: the nearest of them in the same partitions.
 //!
 //! If scalar indexes answer a part of the filter, only the rows that they leave are candidates (`narrowing.rs`). If
 //! these are few, all of them are compared, and the vector index is not searched.
 //!
-//! Each of these ways is chosen if it is expected to cost less: [`Widening`] decides for a search. A list makes all later
-//! searches with the filter cheaper. So once the candidates of all searches together have cost as much as a scan, the
-//! list is wanted ([`CheckedFilter::is_list_due`]).
+//! A search takes each of these ways only if that is expected to cost less than a scan. [`Widening`] decides again
+//! after each round of candidates. A list makes all later searches with the filter cheaper. So once the candidates of
+//! all searches together have cost as much as a scan, the list is wanted ([`CheckedFilter::is_list_due`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -47,8 +47,8 @@ const CHECKS_MAX: u64 = 50_000;
 pub struct CandidateSearch {
     /// The filter, and what searches have learnt about it.
     pub filter: Arc<CheckedFilter>,
-    /// Live rows that are candidates too, ascending: those that the index does not cover, or all candidates if the
-    /// index is not searched. Without rows that the index does not cover if the query is `indexed_only`.
+    /// Live rows that are candidates besides those that the index finds, ascending: the rows that the index does not
+    /// cover, or all candidates if the index is not searched. Empty if the query is `indexed_only`.
     pub to_score: Arc<[RowAddr]>,
     /// The number of the index's segments that are searched; 0 if the index is not searched.
     pub segments: usize,
@@ -97,7 +97,8 @@ impl CandidateSearch {
         }
     }
 
-    /// Returns whether `checked` rows are more than the search may compare with the filter.
+    /// Returns whether `checked` rows are more than the search may compare with the filter. If the index is not
+    /// searched, there is no limit: the candidates were few enough from the beginning.
     pub fn is_exceeded(&self, checked: usize) -> bool {
         self.widening.as_ref().is_some_and(|widening| widening.is_exceeded(checked as u64))
     }
@@ -105,7 +106,9 @@ impl CandidateSearch {
 
 impl Table {
     /// Returns a search of candidates for the query's `k` rows that pass `filter`, if that is expected to cost less
-    /// than to find all rows that pass. It begins with the query's `nprobes` partitions of each segment.
+    /// than to find all rows that pass. The search begins with the query's `nprobes` partitions of each segment.
+    /// Returns `None` also if the list of the rows that pass is kept, if the partitions are graphs, or if the filter
+    /// has no form for single rows.
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub(super) async fn candidate_search(
@@ -178,7 +181,8 @@ impl Table {
     }
 
     /// Returns `filter` in the form in which it is evaluated for single rows, if that is expected to cost less for
-    /// `rows` rows than to find all rows that pass. To evaluate it, `row_bytes` are read of each row.
+    /// `rows` rows than to find all rows that pass. To evaluate it, `row_bytes` are read of each row. Returns `None`
+    /// also if the list of the rows that pass is kept, if the filter may read the clock, or if it has no such form.
     ///
     /// Errors: `BadFilter`, and those of the store.
     pub async fn predicate(
@@ -197,8 +201,8 @@ impl Table {
     }
 
     /// Returns `filter` in the form in which it is evaluated for single rows: the part of it that scalar indexes do not
-    /// answer, or all of it if they answer none or the rows that they leave can't be used. Returns `None` if that has no
-    /// such form.
+    /// answer; or all of it if they answer no part or the whole, if their answer may be inexact, or if the rows that
+    /// they leave can't be used. Returns `None` if it has no such form.
     async fn checked_filter(
         &self,
         filter: &str,
@@ -231,7 +235,7 @@ impl Table {
 
     /// Returns a filter of which scalar indexes answer a part, from the predicates of the rest and of all of the
     /// filter. Returns `None` if the rest has no predicate, if the indexes' answer turns out to be inexact but must be
-    /// exact, or if there is no room for the list of the rows that they leave.
+    /// exact, or if there is no room for the list of the rows that the indexes leave.
     async fn narrowed_filter(
         &self,
         narrowing: Narrowing,

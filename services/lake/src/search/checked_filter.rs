@@ -15,11 +15,12 @@ use super::widening::share;
 const SCANNED_PER_CHECKED_MIN: u64 = 100;
 
 /// The minimum number of candidates that cost as much as a scan of rows that scalar indexes leave. The scan reads rows
-/// that lie apart, as comparisons do, and is planned first, which takes 2 to 8 ms of CPU. So if this many rows are
-/// left, or fewer, all of them are compared rather than scanned.
+/// that lie apart, as comparisons do, and is planned first, which takes 2 to 8 ms of CPU. So if the indexes leave at
+/// most this many rows, candidates are compared and no row is scanned.
 const CHECKS_PER_NARROWED_SCAN_MIN: u64 = 10_000;
 
-/// The maximum size of these candidates, in bytes.
+/// For long rows, the minimum is lower than [`CHECKS_PER_NARROWED_SCAN_MIN`]: as many candidates as have this many
+/// bytes together.
 const NARROWED_BYTES_MAX: u64 = 32 << 20;
 
 /// A filter in the form in which it is evaluated for single rows, and what is known of the rows that pass.
@@ -96,7 +97,8 @@ impl CheckedFilter {
     }
 
     /// Returns whether the searches have cost as much as a scan, so that the list of rows that pass should be made
-    /// ([`Table::make_list`](crate::Table::make_list)). Returns true to one caller only.
+    /// ([`Table::make_list`](crate::Table::make_list)). Returns true to one caller only, until that caller reports
+    /// [`list_postponed`](Self::list_postponed) or [`list_failed`](Self::list_failed).
     pub fn is_list_due(&self) -> bool {
         let is_spent = self.checked.load(Relaxed) >= self.list_due.load(Relaxed);
         is_spent && !self.is_listed.swap(true, Relaxed)

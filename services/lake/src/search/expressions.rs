@@ -65,8 +65,8 @@ impl Table {
         Ok(Expression { columns: schema, field, physical, sql: sql.to_owned() })
     }
 
-    /// Returns the expression that reads the column at `path`: a nested one, such as `place.x`, or one whose name is in
-    /// backticks or in a different case. The computed column is named as `path` is written.
+    /// Returns the expression that reads the column at `path`, which may be nested, such as `place.x`, and may write
+    /// names in backticks or in a different case. The computed column is named as `path` is written.
     ///
     /// Errors: `ColumnNotFound`, and `BadExpression` for a path that is too long or too deep.
     pub fn column_expression(&self, path: &str) -> Result<Expression> {

@@ -15,7 +15,7 @@ pub(crate) const DISTANCE: &str = "_distance";
 /// Lance's name for the column of BM25 scores.
 pub(crate) const SCORE: &str = "_score";
 
-/// Number of rows over which a filter is evaluated at a time. A running kernel can't be interrupted, so this bounds how
+/// Number of rows over which a filter is evaluated at a time. The evaluation can't be interrupted, so this bounds how
 /// long a search runs past its deadline, and the size of its intermediate results.
 pub(crate) const BATCH_ROWS: usize = 1024;
 
@@ -45,7 +45,7 @@ impl ScoreHit {
     }
 }
 
-/// Makes `scanner` return only addresses and `extra`, the column of distances or scores.
+/// Makes `scanner` return only addresses and `extra`: the column of distances or scores, if there is one.
 ///
 /// Without stable row ids a row's id *is* its address, and requesting the id keeps the scanner from planning a take.
 /// With stable row ids, the address itself has to be requested.

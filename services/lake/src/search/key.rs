@@ -42,7 +42,7 @@ pub(crate) fn parse_key(text: &str, data_type: &DataType) -> Result<ScalarValue,
             }
             Ok(ScalarValue::FixedSizeBinary(*size, Some(bytes)))
         }
-        // The cast would drop the time, or move the date to another day.
+        // The cast would drop a time of day, or move the date to another day because of it.
         DataType::Date32 if text.trim().contains(['T', 't', ' ', ':']) => {
             Err(type_mismatch(data_type))
         }

@@ -39,9 +39,9 @@ impl Table {
         })
     }
 
-    /// Runs `query` with each number of partitions in `nprobes`, which is ascending. Rows that the index does not cover
-    /// are not among the results. A filter and `query.nprobes` are ignored. If the index can't be searched without a
-    /// plan, the reason is returned.
+    /// Searches with each number of partitions in `nprobes`, which is ascending. Uses only the column, the vector and
+    /// `k` of `query`. Rows that the index does not cover are not among the results. If the index can't be searched
+    /// without a plan, the reason is returned.
     ///
     /// Errors: as `search_vector`.
     pub async fn search_ladder(

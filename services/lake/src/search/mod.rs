@@ -1,13 +1,13 @@
 //! Searches that return row addresses, with distances or scores, but no rows; rows are fetched elsewhere.
 //!
-//! Searches that need no plan bypass Lance's scanner: vector searches (`partitions.rs`), full-text searches
-//! (`text_index.rs`), look-ups (`key_rows.rs`), and searches and counts by a filter alone (`filter.rs`). All other
-//! searches run on the scanner, which returns no column of the table (for look-ups, only the key column).
+//! Vector searches (`partitions.rs`), full-text searches (`text_index.rs`), look-ups (`key_rows.rs`), and searches and
+//! counts by a filter alone (`filter.rs`) bypass Lance's scanner if they need no plan. All other searches run on the
+//! scanner, which returns no column of the table (for look-ups, only the key column).
 //!
-//! A search with a filter uses the list of the rows that pass, which is made once for each version and kept
+//! A search with a filter uses the list of the rows that pass, which is made once for each filter and version, and kept
 //! (`resolve_filter.rs`, `allow_lists.rs`). If finding these rows takes a scan, a vector search may return candidates
 //! without the list instead, and its caller compares them with the filter (`candidates.rs`). If scalar indexes answer a
-//! part of the filter, the candidates are among the rows that they leave (`narrowing.rs`).
+//! part of the filter, the candidates are among the rows that the indexes leave (`narrowing.rs`).
 
 mod allow_list;
 mod allow_lists;

@@ -22,14 +22,16 @@ pub(crate) struct Narrowing {
     pub covered: RoaringBitmap,
     /// The other fragments, all of whose rows may pass.
     pub uncovered: RoaringBitmap,
-    /// Whether candidates are compared with the rest of the filter only, so that the query must find no other rows.
+    /// Whether candidates are compared with the rest of the filter only, so that the query must find no row for which
+    /// the part that it answers is false.
     pub must_be_exact: bool,
     /// The query as Lance prints it. Equal queries have the same text, but unequal ones may have it too.
     text: String,
 }
 
 impl Narrowing {
-    /// Creates the narrowing to what `query` finds.
+    /// Creates the narrowing to the rows that `query` finds in the covered fragments, and all rows of the uncovered
+    /// ones.
     pub fn new(
         query: ScalarIndexExpr,
         (covered, uncovered): (RoaringBitmap, RoaringBitmap),
@@ -42,7 +44,7 @@ impl Narrowing {
     /// Returns the approximate memory that the narrowing takes, in bytes.
     pub fn bytes(&self) -> usize {
         let fragments = self.covered.serialized_size() + self.uncovered.serialized_size();
-        // The query has the values of its text, which commas separate.
+        // The query also holds the values that its text lists, separated by commas.
         let values = 1 + self.text.bytes().filter(|byte| *byte == b',').count();
         size_of::<Self>() + 2 * self.text.len() + values * size_of::<ScalarValue>() + fragments
     }

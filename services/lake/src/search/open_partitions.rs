@@ -27,8 +27,8 @@ use crate::table::Table;
 /// and 2 (IVF_RQ).
 const FORMATS: RangeInclusive<i32> = 0..=2;
 
-/// Maximum number of uncovered rows, which are in no segment, for a search without a plan. The I/O nodes score all of them.
-/// That costs at most half as much as scoring 100,000 candidates, the most that a request may ask for.
+/// Maximum number of uncovered rows, which are in no segment, for a search without a plan. The I/O nodes score all of
+/// them. That costs at most half as much as scoring 100,000 candidates, the most that a request may ask for.
 const FRESH_ROWS_MAX: u64 = 50_000;
 
 /// Opens `index` of `column`. Returns the reason if a search needs more than its partitions and the uncovered rows.

@@ -33,7 +33,8 @@ use super::selection::{SelectedByIndex, Selection};
 const SCORED_ROWS_MAX: u64 = 10_000;
 
 /// The number of rows that an index compares in the time in which one row is scored exactly. Comparing a row takes 15
-/// to 25 ns with a mask; scoring one takes 1.4 to 2 µs on both tiers together (IVF_RQ, 768 dimensions, rows in RAM).
+/// to 25 ns with a mask; scoring one takes 1.4 to 2 µs, on the query node and the I/O node together (IVF_RQ, 768
+/// dimensions, rows in RAM).
 pub const COMPARED_PER_SCORED: f64 = 70.0;
 
 /// Maximum number of rows that are scored instead of searching the index, for each row that the search wants. The costs
@@ -64,13 +65,13 @@ pub(crate) struct Partitions {
     addresses: RowAddresses,
     /// The live rows that no segment covers, ascending.
     uncovered: Arc<[RowAddr]>,
-    /// Their ids, in the same order: addresses, or stable row ids.
+    /// The ids of the rows in `uncovered`, in the same order: addresses, or stable row ids.
     uncovered_ids: Vec<u64>,
 }
 
 impl Partitions {
-    /// Makes an open index of `column` from its segments. `uncovered` are the live rows that no segment covers, ascending,
-    /// and `uncovered_ids` their ids.
+    /// Makes an open index of `column` from its segments. `uncovered` are the live rows that no segment covers,
+    /// ascending, and `uncovered_ids` their ids.
     pub fn new(
         column: &str,
         segments: Vec<Segment>,
@@ -136,6 +137,7 @@ impl Partitions {
     }
 
     /// Returns whether it costs less to score all `rows` that pass a filter than to search the index for `k` of them.
+    /// Returns false if there are more than [`SCORED_PER_WANTED`] rows for each of the `k`.
     pub fn is_scoring_cheaper(&self, rows: usize, k: usize, nprobes: usize) -> bool {
         let (index_rows, partitions) = (self.rows as f64, self.partitions(usize::MAX).max(1));
         let probed = index_rows * self.partitions(nprobes) as f64 / partitions as f64;
@@ -337,7 +339,8 @@ fn is_cosine(segment: &Segment) -> bool {
 }
 
 /// Returns whether it costs less to score all `rows` that pass a filter than to search the index for `k` of them, which
-/// are then scored. `probed` of its `index_rows` rows are compared at first, and more if too few of these pass.
+/// are then scored. `probed` of its `index_rows` rows are compared at first, and more if too few of these pass. Returns
+/// false if there are more than [`SCORED_PER_WANTED`] rows for each of the `k`.
 fn scoring_is_cheaper(rows: usize, k: usize, probed: f64, index_rows: f64) -> bool {
     let compared = probed.max(until_enough(rows as f64, k, index_rows)).min(index_rows);
     let is_cheaper = rows as f64 <= k as f64 + compared / COMPARED_PER_SCORED;

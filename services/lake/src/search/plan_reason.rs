@@ -36,7 +36,8 @@ pub enum PlanReason {
     FormatUnknown(i32),
     /// The index covers no fragment of the version.
     CoversNothing,
-    /// This number of rows is not covered by the index, too many to be compared one by one.
+    /// This number of rows is not covered by the index, too many to be compared one by one. For a full-text index, one
+    /// row is too many.
     Uncovered(u64),
     /// The index was not open yet, or the rows that pass the filter were not known yet.
     Unopened,

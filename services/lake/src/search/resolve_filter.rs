@@ -5,7 +5,8 @@
 //!      └──► scan of the other fragments, or of all ────────────────────────────────────────────┴─► AllowList
 //! ```
 //!
-//! If the indexes answer a part of the filter, the list of what they leave is made too (`narrowing.rs`).
+//! If the indexes answer only a part of the filter, a search may use the list of the rows that they leave instead
+//! (`narrowing.rs`), which is made here too.
 //!
 //! A list is made once for each filter and version (`allow_lists.rs` keeps it), because making it costs more than most
 //! searches that use it: the scanner, which makes it for each search, spends 2 to 8 ms of CPU on a table of 1 M rows.
@@ -36,18 +37,19 @@ use crate::error::Result;
 use crate::table::Table;
 
 /// Maximum number of rows that are scanned to make a list for a search by filter alone. Without a list, such a search
-/// ends at its first `k` rows, which may be cheaper than a longer scan for the list.
+/// ends once it has found enough rows, which may be cheaper than a longer scan for the list.
 const SCANNED_ROWS_MAX: u64 = 50_000;
 
-/// Maximum number of fragments whose deletions and row ids are loaded at the same time. `FRAGMENTS_OPENING_MAX` in
-/// `table.rs` has the same value for the same reason.
+/// Maximum number of fragments whose deletions and row ids are loaded at the same time. Like `FRAGMENTS_OPENING_MAX` in
+/// `table.rs`, it leaves most of the requests that a node may have in flight to a store to other tables.
 const FRAGMENTS_LOADING_MAX: usize = 16;
 
 /// The part of a filter that scalar indexes answer.
 pub(super) enum ByIndexes {
     /// All of it.
     Whole(IndexPlan),
-    /// A part: of the rows that the narrowing leaves, those pass for which the other part is true.
+    /// A part: of the rows that the narrowing leaves, those pass for which the expression is true. The expression is
+    /// the rest of the filter if the narrowing must be exact, otherwise all of the filter.
     Part(Narrowing, Expr),
     None,
 }
@@ -192,8 +194,8 @@ impl Table {
         Ok(Some(ids))
     }
 
-    /// Returns the live rows of the `covered` fragments that match `query`, and whether these are all. If not, there
-    /// are other rows among them.
+    /// Returns the live rows of the `covered` fragments that may match `query`: all that do. Also returns whether the
+    /// answer is exact; if it is not, some of the rows may not match.
     pub(super) async fn live_answer(
         &self,
         query: &ScalarIndexExpr,
@@ -204,7 +206,7 @@ impl Table {
         let is_exact = answer.is_exact();
         let live = RowAddrMask::from_allowed(self.live_ids(covered).await?);
         let rows = (answer.upper & live).allow_list().cloned();
-        // A mask is the list of its rows if it is a part of one.
+        // The intersection of a mask with an allow-list is an allow-list.
         let rows = rows.ok_or_else(|| Error::internal("the index's rows are no list"))?;
         Ok((rows, is_exact))
     }

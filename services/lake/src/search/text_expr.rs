@@ -23,7 +23,8 @@ pub enum TextExpr {
 pub struct TextMatch {
     /// The column; all that have a full-text index if `None`. A row then has the score of its best column.
     pub column: Option<String>,
-    /// The words. The index's tokenizer decides on case, stems and stop words, unless `fuzziness` is a number of edits.
+    /// The words. The index's tokenizer decides on case, stems and stop words, unless `fuzziness` is a number of edits
+    /// above 0.
     pub words: String,
     /// Whether a row must have all words, rather than any of them.
     pub all_words: bool,
@@ -106,7 +107,7 @@ impl Default for TextExpr {
 }
 
 impl TextMatch {
-    /// The number of words that fuzzy words stand for, unless a query sets another. This is Lance's default.
+    /// The maximum number of words that fuzzy words stand for, unless a query sets another. This is Lance's default.
     pub const MAX_EXPANSIONS: usize = 50;
 }
 

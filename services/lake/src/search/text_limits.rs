@@ -1,7 +1,7 @@
 //! Limits of full-text queries, and their validation. Pure.
 //!
-//! A query's cost grows with its words. Lance takes about 16 KiB for each word, repetitions included: 400,000 words
-//! took 6.5 GB. A fuzzy word counts as the words that it may stand for.
+//! A query's cost grows with its words. Lance takes about 16 KiB of memory for each word, repetitions included: 400,000
+//! words took 6.5 GB. A fuzzy word counts as the words that it may stand for.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -24,7 +24,7 @@ use crate::table::Table;
 pub(crate) struct ResolvedText {
     /// Lance's queries. A row that several of them match has the best of its scores.
     pub queries: Vec<FtsQuery>,
-    /// The columns that they search, each once.
+    /// The columns that the queries search, each once.
     pub columns: Vec<String>,
 }
 
@@ -81,9 +81,9 @@ struct Resolver<'a> {
     tokenizers: HashMap<String, Box<dyn LanceTokenizer>>,
     /// The columns that the query searches, each once.
     columns: Vec<String>,
-    /// The number of parts that search one column.
+    /// The number of columns that are searched, counted anew for each part of the query.
     leaves: usize,
-    /// The maximum number of words of the indexes that fuzzy words stand for.
+    /// The maximum number of words of the indexes that fuzzy words stand for, counted for each column.
     expansions: usize,
 }
 

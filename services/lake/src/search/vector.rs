@@ -223,8 +223,8 @@ impl Table {
         }))
     }
 
-    /// Returns the rows of `list` in the segments of the index on `column`. The list keeps them for
-    /// [`direct_route`](Self::direct_route) and later searches.
+    /// Returns the rows of `list` in the form in which searches of the index on `column` take them. The list keeps this
+    /// form for [`direct_route`](Self::direct_route) and later searches.
     pub(super) async fn select(
         &self,
         partitions: &Partitions,

@@ -7,7 +7,8 @@ use crate::index::metric::Metric;
 /// A vector search.
 #[derive(Clone, Debug, Default)]
 pub struct VectorQuery {
-    /// The vector column; `None` if the table has only one, or only one with an index.
+    /// The vector column; may be `None` if `vector` fits only one column, or only one of those that it fits has an
+    /// index.
     pub column: Option<String>,
     /// The query vector: as many finite numbers as the column has dimensions. For a column of lists of vectors, one or
     /// more vectors, one after another. A row's distance is then a sum: for each of these vectors, the distance to the

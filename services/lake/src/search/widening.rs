@@ -3,9 +3,9 @@
 use super::partitions::further_probes;
 use super::selection::widened;
 
-/// A search for rows that pass a filter, among candidates of which it is not known whether they pass. The nearest ones are
-/// compared with the filter. If too few pass, the search is widened: to more candidates of the same partitions, and once
-/// there are no more, to further partitions, as in a search whose allow-list is known.
+/// A search for rows that pass a filter, among candidates of which it is not known whether they pass. The nearest ones
+/// are compared with the filter. If too few pass, the search is widened: to more candidates of the same partitions, and
+/// once there are no more, to further partitions, as in a search whose allow-list is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Widening {
     /// The number of rows that are to pass.
@@ -27,8 +27,8 @@ pub(crate) struct Widening {
 /// The next step of a search whose candidates were compared with the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Widened {
-    /// The wanted number of rows pass, or no candidates are left: all partitions were searched, and all their rows that may
-    /// be candidates (within the upper bound of distances, if there is one) were compared.
+    /// The wanted number of rows pass, or no candidates are left: all partitions were searched, and all their rows that
+    /// may be candidates (within the upper bound of distances, if there is one) were compared.
     Enough,
     /// The search was widened.
     Further,
@@ -74,8 +74,8 @@ impl Widening {
         Widened::Further
     }
 
-    /// Limits a number of candidates to the rows that there are: an index allocates memory for as many as it is searched
-    /// for.
+    /// Limits a number of candidates to the rows that there are: an index allocates memory for as many as it is
+    /// searched for.
     fn at_most_rows(&self, depth: usize) -> usize {
         depth.min(usize::try_from(self.rows).unwrap_or(usize::MAX)).max(1)
     }
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(search.next(150, 0, 160), Widened::Further);
         assert_eq!(search.probed, 64);
         assert_eq!(search.next(2_990, 0, 3_000), Widened::Enough);
-        // More candidates of the same partitions are.
+        // Some rows pass: more candidates of the same partitions are searched for.
         let mut search = few.clone();
         assert_eq!(search.next(200, 1, 210), Widened::Further);
         assert_eq!((search.depth, search.probed), (3_010, 4));
@@ -193,7 +193,7 @@ mod tests {
         let mut search = Widening { wanted: 100_000, depth: 3_010, ..few.clone() };
         assert_eq!(search.next(2_900, 0, 2_900), Widened::Further);
         assert_eq!((search.depth, search.probed), (3_010, 64));
-        // All of them were compared.
+        // All rows were compared.
         assert_eq!(few.clone().next(200, 0, 3_010), Widened::Enough);
         let mut none = Widening { index_rows: 0, rows: 0, checks_max: 0, ..widening() };
         assert_eq!(none.next(0, 0, 0), Widened::Enough);

@@ -1,9 +1,10 @@
 //! The functions that a filter may call.
 //!
-//! A caller chooses the function and its arguments, and a running kernel can't be interrupted. So a filter may call
-//! only functions whose cost is linear in the bytes that they read, and whose output has a constant size (hashes) or is
-//! no larger than a small multiple of their input (`upper` makes three times the bytes of some letters; no other
-//! function makes more). Joining strings is linear too, and is bounded by [`JOINS_MAX`](super::limits::JOINS_MAX).
+//! A caller chooses the function and its arguments, and the evaluation of a function can't be interrupted. So a filter
+//! may call only functions whose cost is linear in the bytes that they read, and whose output has a constant size
+//! (hashes) or is no larger than a small multiple of their input (`upper` makes three times the bytes of some letters;
+//! no other function makes more). Joining strings is linear too, and is bounded by
+//! [`JOINS_MAX`](super::limits::JOINS_MAX).
 //!
 //! Every function that Lance and DataFusion register is in `ALLOWED` or `REFUSED`; a test fails if an upgrade brings
 //! one that is in neither.

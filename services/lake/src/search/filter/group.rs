@@ -43,7 +43,7 @@ pub(super) struct Group {
     pub(super) inner_copies: usize,
     /// The deepest nesting, in a piece, of operators whose operands the optimiser copies.
     pub(super) copies_max: usize,
-    /// The number of `AND`s and `OR`s.
+    /// The number of `AND`s and `OR`s, without the `AND`s of `BETWEEN`s.
     pub(super) terms: usize,
     /// The number of `IS DISTINCT FROM`s.
     pub(super) distincts: usize,

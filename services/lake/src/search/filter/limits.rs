@@ -21,16 +21,16 @@ pub(super) const PASSES_MAX: usize = 4096;
 /// Maximum number of function calls and `LIKE`s: unlike most operators, they read, and may produce, whole strings.
 pub(super) const CALLS_MAX: usize = 128;
 
-/// Maximum nesting of comparisons, `BETWEEN`, `IN` and calls with several arguments. The optimiser rewrites
-/// `x BETWEEN a AND b` as two comparisons of `x`, a short `IN` as up to three, and `coalesce` as a condition and a
-/// value, so each level multiplies the levels below it. Planning a chain of 16 `BETWEEN`s took 85 s.
+/// Maximum nesting of comparisons, `BETWEEN`, `IN`, `IS DISTINCT FROM` and calls with several arguments. The optimiser
+/// rewrites `x BETWEEN a AND b` as two comparisons of `x`, a short `IN` as up to three, and `coalesce` as a condition
+/// and a value, so each level multiplies the size of the levels below it. Planning a chain of 16 `BETWEEN`s took 85 s.
 pub(super) const COPIES_MAX: usize = 4;
 
 /// Maximum number of `||`s and of arguments of `concat` together, which bounds how large a batch of rows grows.
 pub(super) const JOINS_MAX: usize = 16;
 
-/// Maximum bytes of all `LIKE` patterns, strings to search for, and JSON paths together: the cost of a row is the
-/// product of this and the row's bytes, and patterns are compiled anew for each batch.
+/// Maximum bytes of all `LIKE` patterns, strings to search for, JSON paths and types of `arrow_cast` together: the cost
+/// of a row is at most the product of this and the row's bytes, and patterns are compiled anew for each batch.
 pub(super) const PATTERN_BYTES_MAX: usize = 4096;
 
 /// Maximum number of values in the second argument of `array_has_any` and similar functions: each value is compared
@@ -40,8 +40,8 @@ pub(super) const LIST_ITEMS_MAX: usize = 64;
 /// Maximum precision of Arrow's 128-bit decimals.
 pub(super) const DECIMAL_DIGITS_MAX: u8 = 38;
 
-/// The maximum length of binary values that a filter casts to, in bytes: the length of a long hash (SHA-512). Even a
-/// NULL takes this length in each row.
+/// The maximum `n` of the type `FixedSizeBinary(n)`, to which a filter may cast, in bytes: the length of a long hash
+/// (SHA-512). Even a NULL of this type takes `n` bytes in each row.
 pub(super) const BINARY_BYTES_MAX: u8 = 64;
 
 /// Checks the height of an expression.

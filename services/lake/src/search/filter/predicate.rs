@@ -30,13 +30,13 @@ pub fn predicate_of(expr: &Expr, schema: &Schema) -> Option<Predicate> {
 struct PredicateBuilder<'a> {
     schema: &'a Schema,
     columns: Vec<String>,
-    /// The types of `columns`, as I/O nodes have them.
+    /// The types of `columns`; for a dictionary, the type of its values, because I/O nodes store plain values.
     types: Vec<&'a DataType>,
     steps: Vec<Step>,
 }
 
 impl PredicateBuilder<'_> {
-    /// Adds the steps that push the result of `expr`.
+    /// Adds the steps that push the result of `expr` onto the evaluator's stack. Returns `None` if there are none.
     fn push(&mut self, expr: &Expr) -> Option<()> {
         match expr {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
@@ -97,7 +97,8 @@ impl PredicateBuilder<'_> {
         Some(())
     }
 
-    /// Returns the number of the column that `expr` is.
+    /// Returns the position in `columns` of the column that `expr` is, and adds the column if it is new. Returns `None`
+    /// if `expr` is no column that I/O nodes can compare.
     fn column(&mut self, expr: &Expr) -> Option<usize> {
         let (name, cast) = match expr {
             Expr::Column(column) => (&column.name, None),

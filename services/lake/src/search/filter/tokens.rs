@@ -11,7 +11,7 @@
 //! The height of an expression is counted in the tree that the parser builds: an operator or a group adds one, and
 //! `AND`s and `OR`s add twice the logarithm of their number (Lance builds balanced trees of them, and a tree of `AND`s
 //! may be in one of `OR`s). `IS DISTINCT FROM` takes everything that follows as its right operand, including `AND` and
-//! `OR`.
+//! `OR`, so it adds one to the height of its whole group.
 
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer, Whitespace, Word};
