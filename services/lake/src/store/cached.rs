@@ -103,7 +103,7 @@ impl CachedStore {
         cache: FileCacheSlot,
         usage: Arc<StoreUsage>,
     ) -> Self {
-        // If the table is in another bucket, no path begins with its whole URI.
+        // If the table is in another bucket, `folder` is the table's whole URI, with which no path begins.
         let folder = table.as_str().strip_prefix(root).and_then(|path| path.strip_prefix('/'));
         let folder = format!("{}/", folder.unwrap_or(table.as_str()));
         let source = Source { store, cache, usage, table: table.clone(), folder };

@@ -3,14 +3,14 @@
 //! Lance and the decoders below it trust a file's metadata, and wrong metadata can end the whole process rather than
 //! one request: a count in a footer becomes an allocation, a length in front of compressed bytes becomes another, a
 //! schema nested 100,000 deep overflows the stack (for Arrow's reader see arrow-rs#10521). Metadata that merely makes
-//! them panic (lance#7935, lance#7936, lance#9267, arrow-rs#10437) is left to [`caught`](crate::caught).
+//! Lance or a decoder panic (lance#7935, lance#7936, lance#9267, arrow-rs#10437) is left to [`caught`](crate::caught).
 //!
 //! All bytes that Lance reads come through here, so the bytes that are checked are the bytes that Lance gets. There is
 //! one exception: if the metadata is longer than the tail that Lance reads first, it is read once here and again by
 //! Lance, and a writer may exchange the file in between. A read that includes an object's last bytes includes its
 //! footer, and is checked as
 //!
-//! - a manifest (`manifest.rs`): its size, the number of its entries, the depth of its schema;
+//! - a manifest (`manifest.rs`): its size, the number of its entries, its schema, and its base paths;
 //! - a data or index file (`lance_file.rs`): the byte ranges in its footer, its columns and their pages, and its
 //!   schema;
 //! - a deletion file (`deletions.rs`), which is read whole: the lengths of its compressed parts.
@@ -21,9 +21,9 @@
 //! Reads that do not come from Lance pass unchecked: they have [`CheckedByReader`] in their options.
 //!
 //! The contents of pages are not checked, such as the offsets of variable-width values: Lance's scheduler splits long
-//! reads before a store sees them (lance-io's `FileScheduler::submit_request`). Decoders are bounded by the rows that
-//! are read, which is a bound for a chunk or a batch. An index is read whole: if its pages inflate, it takes memory in
-//! proportion to the rows that it claims.
+//! reads before a store sees them (lance-io's `FileScheduler::submit_request`). The memory of a decoder is bounded by
+//! the number of rows that are read at once, those of a chunk or a batch. An index is read whole, so if its pages
+//! inflate, it takes memory in proportion to the rows that it claims.
 
 mod deletions;
 mod lance_file;

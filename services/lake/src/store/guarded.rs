@@ -22,7 +22,8 @@ use super::limiter::StoreLimiter;
 use super::streams::guarded;
 use super::usage::{StoreUsage, count, is_of_version};
 
-/// A store as Lance sees it. Each read of a range is a call of [`get_opts`](ObjectStore::get_opts).
+/// A store whose requests are checked against a fence. Each read of a range is a call of
+/// [`get_opts`](ObjectStore::get_opts).
 ///
 /// Reads and listings go through the limiter. Writes and deletes are only checked against the fence, and writes are
 /// counted: nodes make none, and a command that writes a table is better served by its client's retries than by a

@@ -1,4 +1,4 @@
-//! Marks in the texts of this module's own errors.
+//! Marks in the texts of the errors that the `store` module makes itself.
 //!
 //! An error that passes through Lance usually keeps its type, but some of Lance's layers keep only its text. So each of
 //! these errors begins its text with a mark of its kind, by which [`diagnose`](crate::diagnose) recognises it whatever
@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// The kind of one of this module's errors.
+/// The kind of an error that the `store` module makes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// A file of a table has impossible metadata.

@@ -2,8 +2,8 @@
 //!
 //! Lance's own registry knows a dozen schemes, among them some that read memory, other services, or files without the
 //! object store API. Here each store is made for one table, after the URI has passed the table's [`Fence`]. A table
-//! that names another bucket causes no request to it, not even the one that finds out the bucket's region. The clients
-//! are shared: one for each bucket of the configured tables and prefixes.
+//! that names a bucket outside its fence causes no request to that bucket, not even the one that finds out the bucket's
+//! region. The clients are shared: one for each bucket of the configured tables and prefixes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

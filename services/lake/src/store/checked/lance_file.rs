@@ -15,9 +15,9 @@ use std::ops::Range;
 use super::message::{Field, Fields, SchemaCheck, packed};
 use super::{Checked, byte_range, u32_at, u64_at};
 
-/// The maximum size of the metadata, in bytes: schema, metadata of the columns, and the tables of both. Lance reads all
-/// of it to open a file. A page takes about 50 bytes of it and holds some megabytes, so this is enough for five million
-/// pages.
+/// The maximum size of the metadata, in bytes: the schema, the metadata of the columns, and the tables of columns and
+/// of global buffers. Lance reads all of it to open a file. A page takes about 50 bytes of it and holds some megabytes,
+/// so this is enough for five million pages.
 const METADATA_BYTES_MAX: u64 = 256 << 20;
 
 /// The number of page buffers that a byte of a file may be in, on average. Lance writes each byte once; a file in which
@@ -29,7 +29,7 @@ const PAGE_ROWS_MAX: u64 = 1 << 32;
 
 const FOOTER_LEN: usize = 40;
 
-/// The size of a table's entry: an offset and a length.
+/// The size of an entry in the tables of columns and of global buffers: an offset and a length.
 const ENTRY_LEN: u64 = 16;
 
 struct Footer {
