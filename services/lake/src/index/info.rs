@@ -32,7 +32,7 @@ pub struct IndexInfo {
     /// Size of its files in bytes, if recorded.
     pub bytes: Option<u64>,
     /// The parameters that a vector index was built with, as Lance describes them in JSON, without those that only
-    /// affect how it is built.
+    /// affect how it is built. Empty for other indexes.
     pub parameters: String,
     /// The UUIDs of its segments.
     pub segments: Vec<String>,

@@ -29,8 +29,8 @@ pub(crate) struct Plan {
     pub column: String,
     pub index_type: IndexType,
     pub params: Box<dyn IndexParams>,
-    /// `vector`, `text` or `scalar`. The new index replaces the column's index of this category (for `scalar`, only one of
-    /// the same `index_type`). If there is none to replace, its name ends in the category.
+    /// `vector`, `text` or `scalar`. The new index replaces the column's index of this category (for `scalar`, only one
+    /// of the same `index_type`). If there is none to replace, the new index's name ends in the category.
     pub category: &'static str,
 }
 
@@ -153,7 +153,8 @@ fn takes(kind: VectorIndexKind, dimension: usize) -> bool {
     kind != VectorIndexKind::IvfRq || dimension.is_multiple_of(RQ_DIMENSION_MULTIPLE)
 }
 
-/// The advice if an index of `kind` can't be built: the kinds that can, or no index while there are few rows.
+/// The advice if an index of `kind` can't be built: other kinds and, while there are few rows, to search without an
+/// index.
 fn instead(kind: VectorIndexKind, dimension: usize, rows: u64) -> String {
     let can_be = |other: &VectorIndexKind| {
         *other != kind && rows >= rows_min(*other) && takes(*other, dimension)
