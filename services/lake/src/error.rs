@@ -270,7 +270,7 @@ pub enum LakeError {
         /// The reason, with line, row or column where known.
         why: String,
     },
-    /// A file whose columns don't agree with the table or with the files before it.
+    /// A file whose columns don't agree with those of the table or, for a new table, of the first file.
     #[error("{}: column {column:?} {why}", path.display())]
     SchemaMismatch {
         /// The file.

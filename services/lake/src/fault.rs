@@ -1,4 +1,4 @@
-//! Converts this crate's errors to their form on the wire, which both tiers use.
+//! Converts this crate's errors to their form on the wire, for query nodes and I/O nodes alike.
 
 use wire::{Fault, Reason};
 

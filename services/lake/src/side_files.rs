@@ -31,7 +31,7 @@ use crate::table::Table;
 const SIDE_FOLDER: &str = "_bireme";
 
 /// The bytes of a part of a large file, which is uploaded in several requests. A smaller file takes one. S3 accepts
-/// 10,000 parts, so a file may have 160 GB.
+/// 10,000 parts, so a file may have 168 GB.
 const PART_BYTES: usize = 16 << 20;
 
 /// The bytes that are read at once from a file in a folder.

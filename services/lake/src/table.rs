@@ -355,7 +355,7 @@ impl Table {
     }
 
     /// Checks whether `column` can be recorded as the key column. It replaces another key column only if `replace` is
-    /// set, because clients could then no longer find rows by their old keys.
+    /// set, because clients that still use the old keys find no rows after that.
     ///
     /// Errors: `ColumnNotFound`, `CompositeKey`, `AnotherKey`.
     pub fn check_key(&self, column: &str, replace: bool) -> Result<()> {

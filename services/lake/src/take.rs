@@ -12,8 +12,8 @@ use crate::error::{LakeError, Result};
 use crate::read::{read_offsets, scan_addresses};
 use crate::table::Table;
 
-/// The maximum number of fragments that one take reads concurrently. `FRAGMENTS_OPENING_MAX` in `table.rs` has the same
-/// value for the same reason.
+/// The maximum number of fragments that one take reads concurrently. Like `FRAGMENTS_OPENING_MAX` in `table.rs`, it
+/// leaves most of the requests that a node may have in flight to a store to other tables.
 const FRAGMENTS_READ_MAX: usize = 16;
 
 impl Table {

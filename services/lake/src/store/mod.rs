@@ -8,12 +8,13 @@
 //!             ◄── the answer's body: its end, failure or stall is reported to the breaker
 //! ```
 //!
-//! Requests, their bytes and their cost at list prices are counted. A hedge needs no permit of its own, and
-//! is only for answers that don't begin: a body that has begun is not hedged. If a body fails, Lance reads the rest
-//! again (`download_retry_count`), through the guard like any other read. An unpaged listing is admitted and counted
-//! once, however many requests the store's client sends for it. Nodes make no writes or deletes: writes are only
-//! counted, and deletes are not. Folders have no limiter: they have no tail latency to hedge and no price.
-//! `docs/decisions/store-guards.md` says what each part adds to the stores' clients; `comparison.rs` measures it.
+//! Requests, their bytes and their cost at list prices are counted. A hedge needs no permit of its own, and is only for
+//! answers that don't begin: a body that has begun is not hedged. If a body fails, Lance reads the rest again
+//! (`download_retry_count`), through the guard like any other read. An unpaged listing is admitted and counted once,
+//! however many requests the store's client sends for it. Nodes make no writes or deletes, so neither goes through the
+//! limiter; writes are counted, and deletes are not. Folders have no limiter: they have no tail latency to hedge and no
+//! price. `docs/decisions/store-guards.md` says what each part adds to the stores' clients; `comparison.rs` measures
+//! it.
 //!
 //! A failed read is retried by three layers, none of them in this crate. Together they send up to 48 HTTP requests:
 //!
