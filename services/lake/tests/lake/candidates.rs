@@ -110,7 +110,7 @@ async fn compare(kind: TableKind, index: VectorIndexKind, metric: Metric) {
     .enumerate()
     {
         let context = format!("{kind:?} {index} {metric} `{filter}`, k {k}, nprobes {nprobes}");
-        // Another lake knows nothing of this filter yet.
+        // A new lake knows nothing of this filter yet.
         let table = lake().open(&place.uri()).await.unwrap();
         let pass = table.scan_filter(filter, ROWS).await.unwrap();
         let query = query(seed, k, nprobes, filter);
@@ -158,12 +158,13 @@ async fn a_list_is_made_where_it_is_cheaper() {
     let place = Box::pin(indexed(PLAIN, VectorIndexKind::IvfRq, Metric::L2)).await;
     let table = lake().open(&place.uri()).await.unwrap();
     let open = async |k: usize, filter: &str| route(&table, &query(1, k, 4, filter)).await;
-    // A search for 150 rows needs so many candidates that they cost more than a scan of 27,040 rows.
+    // A search for 10 rows needs few candidates, but one for 150 rows so many that they cost more than a scan of 27,040
+    // rows.
     assert!(open(10, "id > 5").await.is_some());
     assert!(open(150, "id > 5").await.is_none());
-    // The list of this filter is known now.
+    // The search for 150 rows has made the list of this filter.
     assert!(open(10, "id > 5").await.is_none());
-    // These have no predicate.
+    // These filters have no predicate.
     assert!(open(10, "id % 2 = 0").await.is_none());
     assert!(open(10, "name LIKE '%7'").await.is_none());
     // Hardly any row passes this filter, which is known after the first search.
@@ -188,7 +189,8 @@ async fn a_list_is_made_where_it_is_cheaper() {
     table.make_list("id > 7").await.unwrap();
     assert!(open(10, "id > 7").await.is_none());
 
-    // A scalar index answers all of a filter. If it answers a part, only the rows that it leaves are candidates.
+    // If a scalar index answers all of a filter, the list is made. If it answers a part, only the rows that it leaves
+    // are candidates.
     let btree = IndexRequest::Scalar { column: "id".into() };
     build_index(&lake(), &place.uri(), &btree, |_| ()).await.unwrap();
     let table = lake().open(&place.uri()).await.unwrap();
@@ -196,7 +198,7 @@ async fn a_list_is_made_where_it_is_cheaper() {
     assert!(open("id > 11").await.is_none());
     let narrowed = open("id > 12 AND name IS NOT NULL").await.unwrap();
     assert!(narrowed.is_narrowed());
-    // Rows 7 and 17 to 29,997 are deleted, ten for each hundred.
+    // Of the 27,040 live rows, the 12 with ids from 0 to 12 are left out (7 is deleted).
     assert_eq!(narrowed.filter.scan_rows, 27_028);
     assert!(!open("name IS NOT NULL").await.unwrap().is_narrowed());
     assert!(table.open_route(&query(1, 10, 4, "name >")).await.is_err());

@@ -104,7 +104,8 @@ impl ChildRun {
         Self { child, lines, stderr }
     }
 
-    /// Follows the child until its last case or its end. Returns how many cases ended, including one that killed it.
+    /// Follows the child until it ends or hangs. Returns how many cases ended, including one at which the child died or
+    /// hung.
     fn follow(&mut self, found: &mut BTreeMap<String, Vec<u64>>) -> usize {
         let (mut ended, mut begun) = (0, None);
         loop {

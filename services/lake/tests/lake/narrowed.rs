@@ -24,7 +24,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::fixture::{DIMENSION, PLAIN, STABLE_IDS, TableKind, TablePlace, lake, vector, write};
 
-/// Rows of the table, before and after its indexes are built.
+/// Numbers of rows of the table, before and after its indexes are built.
 const INDEXED: i32 = 2_400;
 const ROWS: i32 = 2_500;
 
@@ -68,7 +68,8 @@ fn rows(ids: std::ops::Range<i32>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
-/// A table whose indexes cover all rows, or each of them others.
+/// A table whose indexes cover all rows if `is_covered`. Otherwise no index covers the rows that were added last, and
+/// some indexes cover fewer rows than others.
 struct Indexed {
     place: TablePlace,
     is_covered: bool,
@@ -301,7 +302,7 @@ async fn check_conjunctions(indexed: &Indexed, seed: u64) {
     let all = indexed.rows.len() * 2;
     let (mut sizes, mut searches) = (BTreeSet::new(), 0);
     for round in 0..40 {
-        // A part that an index answers, a part that has none, and at times any other.
+        // A part that an index answers, a part on a column without an index, and at times a third part on any columns.
         let mut filter =
             and(condition(&mut random, &[0, 1, 2], 0), condition(&mut random, &[3], 1));
         if random.random_bool(0.6) {
@@ -312,7 +313,7 @@ async fn check_conjunctions(indexed: &Indexed, seed: u64) {
         let pass = indexed.rows.iter().filter(|(_, row)| (filter.is_true)(row) == Some(true));
         let pass: BTreeSet<i32> = pass.map(|(id, _)| *id).collect();
         let every = query(text, all, round, false);
-        // Lance's planner may see that no row passes, or that an index answers all of it.
+        // Lance's planner may see that no row passes, or that an index answers the whole filter.
         let Some(search) = narrowed(&table, &every).await else { continue };
         searches += 1;
         let found = run(&table, &every, search).await;
@@ -321,7 +322,7 @@ async fn check_conjunctions(indexed: &Indexed, seed: u64) {
         assert_eq!(scored, pass, "{context}");
         sizes.insert(scored.len() / 100);
 
-        // In the index, up to the last of its partitions.
+        // With `indexed_only`, the index is searched, up to the last of its partitions.
         let near = query(text, all, round, true);
         let search = narrowed(&table, &near).await.unwrap_or_else(|| panic!("{context}"));
         let found = run(&table, &near, search).await;
@@ -333,7 +334,7 @@ async fn check_conjunctions(indexed: &Indexed, seed: u64) {
         assert!(!indexed.is_covered || uncovered.is_empty(), "{context}: {uncovered:?}");
         assert!(uncovered.iter().all(is_fresh), "{context}: {uncovered:?}");
 
-        // The nearest ones, which a search with the list finds too.
+        // A search for the nearest rows finds those that a search with the list finds.
         let few = query(text, 5, round, true);
         let search = narrowed(&table, &few).await.unwrap_or_else(|| panic!("{context}"));
         let found = run(&table, &few, search).await.near;
@@ -366,13 +367,13 @@ async fn check_chosen(indexed: &Indexed) {
     if indexed.is_covered {
         assert_eq!(of_topic, count(|row| row[0] == Some(5)));
     } else {
-        // And all rows of the fragments that the index does not cover.
+        // All rows of the fragments that the index does not cover are left too.
         assert!(of_topic > count(|row| row[0] == Some(5)) + 500);
     }
     // The list is shared, although the filters differ.
     let shared = left("price > 990 AND topic = 5").await.unwrap();
     assert_eq!((shared, misses(&lake).await), (of_topic, before + 1));
-    // Values of other types, in other orders and numbers have lists of their own.
+    // A query of the index for other values has a list of its own.
     let several = left("topic IN (5, 6) AND price < 10").await.unwrap();
     assert!(several > of_topic);
     assert_eq!(misses(&lake).await, before + 2);
@@ -391,7 +392,7 @@ async fn check_chosen(indexed: &Indexed) {
         let expected =
             |(id, row): &(&i32, &Values)| *id % 5 == 0 && row[3].is_some_and(|price| price < 500);
         assert_eq!(found.scored.len(), rows.iter().filter(expected).count());
-        // For rows that were found otherwise, all of the filter must hold, and it has no predicate.
+        // For rows that the index did not find, the whole filter would have to be evaluated, and it has no predicate.
         assert!(table.predicate(&has(4), 3, 200).await.unwrap().is_none());
     }
     let whole = table.predicate("topic = 5 AND price < 10", 3, 200).await.unwrap().unwrap();
@@ -401,7 +402,7 @@ async fn check_chosen(indexed: &Indexed) {
     let without = small.open(&indexed.place.uri()).await.unwrap();
     let near = query("topic = 5 AND price < 10", 5, 1, false);
     assert!(narrowed(&without, &near).await.is_none());
-    // The rest has no predicate.
+    // The part that no index answers has no predicate.
     assert!(left("topic = 5 AND price % 2 = 0").await.is_none());
     // No row is left.
     let none = query("topic = 99 AND price < 10", 5, 1, false);
@@ -414,7 +415,7 @@ async fn check_chosen(indexed: &Indexed) {
         let search = narrowed(&table, &only).await.unwrap();
         assert_eq!(run(&table, &only, search).await.checked, 0);
     }
-    // Few rows are left, and each is compared. Of many, the nearest are.
+    // If few rows are left, each is compared. If many are left, only the nearest are.
     let few = query("topic = 5 AND day = 3 AND price IS NOT NULL", 5, 1, false);
     let search = narrowed(&table, &few).await.unwrap();
     assert_eq!(search.segments == 0, indexed.is_covered);

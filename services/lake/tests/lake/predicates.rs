@@ -74,7 +74,7 @@ fn rows() -> RecordBatch {
         .unwrap()
 }
 
-/// Returns the rows that pass `filter` by its predicate; `None` if it has none.
+/// Returns the rows that pass `filter` by its predicate; `None` if the filter has no predicate.
 async fn passing(table: &Table, rows: &RecordBatch, filter: &str) -> Option<Vec<RowAddr>> {
     let predicate = table.predicate(filter, 0, 8).await.unwrap()?;
     let column = |name: &String| match rows[name.as_str()].data_type() {

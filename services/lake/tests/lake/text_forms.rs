@@ -375,7 +375,7 @@ async fn each_form_finds_the_rows_whose_text_it_describes() {
         ),
         (boost(any_of("text", "oak"), any_of("text", "sea"), 1.0), &[0, 2, 7]),
         (combined(&[("text", 1.0), ("title", 1.0)], "mill seal", false), &[1, 9]),
-        // Each word in any of the columns.
+        // All words must occur, each in any of the columns.
         (combined(&[("text", 1.0), ("title", 1.0)], "whale animal", true), &[4]),
         (combined(&[("text", 1.0), ("title", 1.0)], "seal sleep", true), &[9]),
     ] {
