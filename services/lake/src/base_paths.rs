@@ -98,8 +98,8 @@ pub(crate) fn data_folder(dataset: &Dataset, base_id: Option<u32>) -> Option<Pat
     Some(if base.is_dataset_root { path.join("data") } else { path })
 }
 
-/// Returns a name for the place of a data file. In all versions of all branches of the table at `uri`, equal places
-/// hold equal files.
+/// Returns a name for the place of a data file. In all versions of all branches of the table at `uri`, equal names mean
+/// the same file.
 pub(crate) fn place_of(uri: &TableUri, dataset: &Dataset, file: &DataFile) -> String {
     if let Some(folder) = folder_in_table(uri, dataset, file.base_id) {
         return format!("{folder}{}", file.path);

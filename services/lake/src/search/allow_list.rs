@@ -21,17 +21,17 @@ pub(crate) struct AllowList {
     /// Selects the ids of the rows: their stable row ids if the table has them, otherwise their addresses.
     mask: Arc<RowAddrMask>,
     len: u64,
-    /// The bytes of the mask.
+    /// The memory that the mask takes, in bytes.
     bytes: usize,
     by_index: bool,
-    /// The rows of the list in the form in which searches of each column's vector index take them, by the column's
-    /// position. Set by the first search of the column that uses the list.
+    /// For each column, by its position: the rows of the list in the form in which searches of the column's vector
+    /// index take them. Set by the first search of the column that uses the list.
     pub of_columns: Vec<OnceLock<Arc<SelectedByIndex>>>,
 }
 
 impl AllowList {
-    /// Makes a list from `ids`, which has each id singly and no fragment as a whole. `columns` is the number of the
-    /// table's columns.
+    /// Makes a list from `ids`, which has every single id, and does not select a fragment as a whole. `columns` is the
+    /// number of the table's columns.
     pub fn new(mut ids: RowAddrTreeMap, by_index: bool, columns: usize) -> Self {
         ids.optimize();
         let (len, bytes) = (ids.len().unwrap_or_default(), ids.deep_size_of());

@@ -54,8 +54,8 @@ impl Listed {
     }
 }
 
-/// The list of a filter, and the filter's form for single rows. The first search that needs one of them makes it, and
-/// concurrent searches wait for it.
+/// The list of a filter or narrowing, and a filter's form for single rows. The first search that needs one of them
+/// makes it, and concurrent searches wait for it.
 #[derive(Default)]
 struct Known {
     list: OnceCell<Arc<AllowList>>,
@@ -172,7 +172,7 @@ impl AllowLists {
         }
     }
 
-    /// Counts the memory of a list anew. The memory grows when an index selects rows by the list.
+    /// Counts the memory of a list anew. The memory grows when a search sets the list's `of_columns`.
     pub fn weigh(&self, table: u64, listed: impl Into<Listed>) {
         let key = (table, listed.into());
         if let Some(slot) = self.lists.get(&key) {

@@ -73,7 +73,7 @@ impl CandidateSearch {
         self.selected.is_some()
     }
 
-    /// Returns the nearest candidates in `partitions`.
+    /// Returns the nearest candidates in `partitions`; none if the index is not searched.
     pub(super) async fn search(
         &self,
         partitions: &Partitions,

@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(filter(10_000, (300, 4)), 10_000);
         assert_eq!(filter(100_000, (300, 4)), 10_000);
         assert_eq!(filter(3_000_000, (300, 4)), 30_000);
-        // Long rows: 32 MiB of them.
+        // Of rows of 1 MiB, 32 have 32 MiB.
         assert_eq!(filter(10_000, (1 << 20, 4)), 32);
         assert_eq!(filter(10_000, (usize::MAX, 4)), 0);
     }

@@ -25,7 +25,7 @@ pub struct DistanceHit {
     /// The row.
     pub addr: RowAddr,
     /// The distance by the column's metric; smaller is nearer. It is approximate (from compressed vectors) if an index
-    /// answered, and exact if rows were compared. L2 is squared; Cosine and Dot are one minus the similarity.
+    /// answered, and exact if the row itself was compared. L2 is squared; Cosine and Dot are one minus the similarity.
     pub distance: f32,
 }
 

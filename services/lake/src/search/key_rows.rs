@@ -1,8 +1,8 @@
 //! Finds the first live row of each key directly in a BTREE, without the scanner.
 //!
-//! Each key is one search, because the answer for several keys does not say which key a row has. A search compares
-//! every page of the index (4,096 rows each) that may hold the key, in memory if Lance's cache has it. It does not
-//! yield meanwhile, so a key that many rows have blocks the thread for a long time.
+//! Each key is one search, because the answer for several keys does not say which key a row has. A search compares the
+//! key with every page of the index (4,096 rows each) that may hold the key, in memory if Lance's cache has the page.
+//! The search does not yield meanwhile, so a key that many rows have blocks the thread for a long time.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,11 +1,13 @@
-//! The rows that scalar indexes leave of a table, if they answer a part of a filter: all rows that pass are among them.
+//! The rows of a table that scalar indexes leave if they answer a part of a filter. All rows that pass the filter are
+//! among them.
 //!
 //! ```text
 //! filter ─┬─► what indexes answer ─► rows that they find, and all of fragments that they do not cover ─► AllowList
 //!         └─► the rest, or all of it ─► evaluated for candidates of the list (`candidates.rs`)
 //! ```
 //!
-//! Filters with a part in common, such as `topic = 5 AND price < 10` and `topic = 5 AND price < 20`, share its list.
+//! Filters with a part in common, such as `topic = 5 AND price < 10` and `topic = 5 AND price < 20`, share the list of
+//! that part.
 
 use std::hash::{Hash, Hasher};
 

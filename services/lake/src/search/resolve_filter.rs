@@ -194,8 +194,8 @@ impl Table {
         Ok(Some(ids))
     }
 
-    /// Returns the live rows of the `covered` fragments that may match `query`: all that do. Also returns whether the
-    /// answer is exact; if it is not, some of the rows may not match.
+    /// Returns the live rows of the `covered` fragments that may match `query`, among them all that do. Also returns
+    /// whether the answer is exact; if it is not, some of the rows may not match.
     pub(super) async fn live_answer(
         &self,
         query: &ScalarIndexExpr,

@@ -1,10 +1,10 @@
 //! One segment of a vector index, opened, and its search.
 //!
 //! A segment may hold rows that a search must not return: rows that do not pass its filter, deleted rows, and rows of
-//! fragments that the segment no longer covers. Lance's kernels are fastest without a mask of rows, because a mask is
-//! asked about every row of a partition. So if most of the segment's rows are selected, its partitions are searched for
-//! more rows without a mask, and the rows that are not selected are dropped. If too few remain, the partitions are
-//! searched again with the mask. Either way the result is the nearest selected rows of the partitions.
+//! fragments that the segment no longer covers. Lance searches partitions fastest without a mask of rows, because it
+//! asks a mask about every row of a partition. So if most of the segment's rows are selected, its partitions are
+//! searched for more rows without a mask, and the rows that are not selected are dropped. If too few remain, the
+//! partitions are searched again with the mask. Either way the result is the nearest selected rows of the partitions.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Ranking {
 }
 
 impl Segment {
-    /// Returns whether the segments rank partitions alike for every query.
+    /// Returns whether this segment and `other` rank partitions alike for every query.
     pub fn ranks_like(&self, other: &Self) -> bool {
         let centroids = self.index.ivf_model().centroids_array();
         // A segment ranks its partitions by its centroids and metric alone.
@@ -131,8 +131,8 @@ async fn probe(
     Ok(neighbors)
 }
 
-/// Returns the approximate share of an index's rows that are selected, if `rows` of its fragments' rows are. An index
-/// has no rows without a vector, so the share is only an estimate.
+/// Returns the approximate share of an index's rows that are selected, if `rows` of its fragments' rows are. The share
+/// is only an estimate, because `rows` may count rows without a vector, which an index does not have.
 pub(crate) fn share_of(rows: u64, index: &dyn VectorIndex) -> f64 {
     (rows as f64 / index.num_rows().max(1) as f64).min(1.0)
 }

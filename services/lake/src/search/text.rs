@@ -133,7 +133,7 @@ impl Table {
         self.caught_text(polled_on_deep_stack(search.boxed())).await
     }
 
-    /// Awaits Lance's search. Its errors of bad input are about the query, because the table was opened.
+    /// Awaits Lance's search. If Lance reports bad input, the query is at fault, because the table could be opened.
     ///
     /// Errors: `BadQuery`, and those of the store.
     async fn caught_text<T>(&self, search: impl Future<Output = lance::Result<T>>) -> Result<T> {

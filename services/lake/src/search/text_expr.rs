@@ -56,16 +56,16 @@ pub struct TextPhrase {
     pub column: Option<String>,
     /// The words.
     pub words: String,
-    /// Maximum number of other words between two words.
+    /// Maximum number of other words between two words of the phrase.
     pub slop: u32,
 }
 
 /// A query whose matches get lower scores if another query matches them too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextBoost {
-    /// The rows to find.
+    /// The query whose rows are found.
     pub positive: Box<TextExpr>,
-    /// The rows to score lower.
+    /// The query whose rows get lower scores.
     pub negative: Box<TextExpr>,
     /// The part of the score by `negative` that is subtracted.
     pub negative_boost: f32,

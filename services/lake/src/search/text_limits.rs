@@ -35,7 +35,8 @@ const FUZZY_CHARS_MAX: usize = 40;
 /// Maximum number of other words between two words of a phrase.
 const SLOP_MAX: u32 = 1000;
 
-/// The range of factors of scores. Products of such factors, over [`DEPTH_MAX`] levels, stay finite.
+/// The range of the factors by which scores are multiplied. Products of such factors, over [`DEPTH_MAX`] levels, stay
+/// finite.
 const BOOSTS: RangeInclusive<f32> = 0.0..=1000.0;
 
 /// The range of weights of columns that are combined. Lance refuses weights below 1.

@@ -88,8 +88,8 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// Resolves the whole query. If a match has automatic edits, each match becomes one query per column, because
-    /// automatic edits may need several of Lance's queries, which Lance's query for several columns can't contain.
+    /// Resolves the whole query. If a match has automatic edits, each match becomes one query per column: automatic
+    /// edits may need several of Lance's queries, and Lance's query for several columns can't contain those.
     fn root(&mut self, expr: &TextExpr) -> Result<Vec<FtsQuery>> {
         let matches = match expr {
             TextExpr::Match(query) => self.spread(query)?,
@@ -258,7 +258,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns the columns with a full-text index, or the wanted one, each once.
+    /// Returns the columns with a full-text index, each once, or only the `wanted` one. Fails if there is none.
     fn columns_of(&self, wanted: Option<&str>) -> Result<Vec<String>> {
         let mut columns: Vec<String> = Vec::new();
         for column in self.indexes.iter().flat_map(|index| &index.columns) {
@@ -313,7 +313,7 @@ fn with_automatic_edits<'a>(expr: &'a TextExpr, columns: &mut Vec<Option<&'a str
     }
 }
 
-/// Loads the tokenizer of the full-text index of `column`.
+/// Loads the tokenizer of the full-text index of `column`; Lance's default if there is no index.
 async fn tokenizer(dataset: &Dataset, column: &str) -> lance::Result<Box<dyn LanceTokenizer>> {
     for granularity in [DocumentGranularity::Row, DocumentGranularity::ListElement] {
         if let Some(segments) = load_segments(dataset, column, granularity).boxed().await? {

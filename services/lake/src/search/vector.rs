@@ -175,7 +175,8 @@ impl Table {
         self.column_position(column).is_err().then_some(PlanReason::Nested)
     }
 
-    /// Returns the search of `partitions` for `query`, whose filter has the allow-list `list`.
+    /// Returns the search of `partitions` for `query`, whose filter has the allow-list `list`; or the reason
+    /// [`PlanReason::Unopened`] if [`select`](Self::select) has not been called for the list.
     fn direct_route<'a>(
         &'a self,
         query: &VectorQuery,

@@ -86,7 +86,8 @@ impl Widening {
             return found as f64 * self.probed as f64 / probed as f64;
         }
         let mean = self.index_rows as f64 * self.probed as f64 / self.partitions as f64;
-        // Partitions near many queries hold more rows than the mean. Then it is not known how many are left.
+        // Partitions near many queries hold more rows than the mean. If as many as the mean were found already, it is
+        // not known how many are left.
         if mean > found as f64 { mean } else { f64::INFINITY }
     }
 

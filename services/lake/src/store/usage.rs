@@ -56,8 +56,8 @@ impl StoreUsage {
     }
 }
 
-/// Returns whether a file is of one version of a table: a manifest, a transaction or deletions. A table names these
-/// files anew for each version that changes them.
+/// Returns whether a file is of one version of a table: a manifest, a transaction or deletions. Each version that
+/// changes such a file writes it under a new name.
 pub fn is_of_version(file: &Path) -> bool {
     let folder = file.as_ref().rsplit('/').nth(1);
     folder.is_some_and(|it| [VERSIONS, "_transactions", DELETIONS].contains(&it))
