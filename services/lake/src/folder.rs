@@ -18,7 +18,7 @@ use crate::error::{LakeError, Result};
 use crate::opener::Opener;
 
 /// The maximum number of tables of a folder. A node keeps about 1 KiB for each table. Listing so many takes ten
-/// requests.
+/// requests to an object store.
 const TABLES_MAX: usize = 10_000;
 
 /// The maximum number of pages that are read to list a folder in an object store. Each page is a request and has about

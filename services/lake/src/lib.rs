@@ -12,8 +12,8 @@
 //! [`ingest`] makes tables and [`build_index`] makes indexes.
 //!
 //! Invariants: the public interface has Arrow types but none of Lance or DataFusion; every row is identified by its
-//! address (stable row ids are translated); a `Table`'s answers never change; every error says which table, column,
-//! address or file is at fault ([`LakeError`]).
+//! address (stable row ids are translated); a `Table`'s answers never change, unless a filter reads the clock; every
+//! error says which table, column, address or file is at fault ([`LakeError`]).
 //!
 //! The crate deliberately does not cache rows or rerank vector searches by exact distances (the I/O nodes do both), and
 //! it does not retry beyond what Lance and the store's client do.

@@ -26,8 +26,8 @@ pub struct IndexInfo {
     pub positions: Option<bool>,
     /// The approximate number of rows that the index covers (deleted ones may be counted).
     pub rows_covered: u64,
-    /// Live rows in fragments that the index doesn't cover. These rows are searched one by one until the index is
-    /// rebuilt.
+    /// Live rows in fragments that the index doesn't cover. These rows are searched one by one until the index covers
+    /// them.
     pub rows_uncovered: u64,
     /// Size of its files in bytes, if recorded.
     pub bytes: Option<u64>,

@@ -45,7 +45,7 @@ impl Source {
         matches!(self.format, Format::Csv { .. } | Format::Json)
     }
 
-    /// The columns in the header of a CSV file; `None` for other formats.
+    /// The columns in the header of a CSV or TSV file; `None` for other formats.
     pub(crate) fn header(&self) -> Result<Option<Vec<String>>> {
         match self.format {
             Format::Csv { delimiter } => csv::header(&self.path, delimiter).map(Some),

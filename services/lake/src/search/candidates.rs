@@ -88,8 +88,8 @@ impl CandidateSearch {
         Ok(Candidates { hits, partitions: partitions.partitions(probed) })
     }
 
-    /// Decides how the search continues after `passed` of the `found` nearest candidates have passed, and `checked` rows
-    /// were compared with the filter in all.
+    /// Decides how the search continues after `passed` of the `found` nearest candidates have passed, and `checked`
+    /// rows were compared with the filter in all.
     pub fn next(&mut self, found: usize, passed: usize, checked: usize) -> Widened {
         match &mut self.widening {
             Some(widening) => widening.next(found, passed, checked as u64),

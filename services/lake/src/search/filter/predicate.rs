@@ -13,8 +13,8 @@ use crate::deep_stack::on_deep_stack;
 /// (`WIDE_BYTES_MIN` in `services/pack/src/plan.rs`), and each would cost a read more for each row.
 const WIDTH_MAX: i32 = 255;
 
-/// Returns the predicate that is true for the same rows as `expr`, which Lance's planner has optimised. Returns `None` if
-/// I/O nodes can't evaluate `expr`, for example because of a function, a cast, a comparison of two columns, a nested
+/// Returns the predicate that is true for the same rows as `expr`, which Lance's planner has optimised. Returns `None`
+/// if I/O nodes can't evaluate `expr`, for example because of a function, a cast, a comparison of two columns, a nested
 /// column or a type without an order; if it uses a wide column ([`WIDTH_MAX`]), a blob column or a column of an
 /// extension type; or if the predicate would exceed its bounds.
 pub fn predicate_of(expr: &Expr, schema: &Schema) -> Option<Predicate> {
