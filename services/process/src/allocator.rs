@@ -1,7 +1,7 @@
 //! Settings of the C library's allocator.
 
-/// The maximum free memory at the top of a heap that glibc keeps instead of returning it to the system, in bytes. They
-/// are enough for more than 100 replies of 1 to 2 MB.
+/// The maximum free memory at the top of a heap that glibc keeps instead of returning it to the system, in bytes. 256
+/// MiB are enough for more than 100 replies of 1 to 2 MB.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const KEPT_BYTES: i32 = 256 << 20;
 

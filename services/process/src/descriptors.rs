@@ -2,8 +2,9 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit of open descriptors to the hard limit, and returns the new limit. Systems start processes with a
-/// limit of 1,024 because of `select`, which this process does not use.
+/// Raises the limit of open descriptors to the hard limit, or prints a warning if the system refuses. Returns the limit
+/// that applies afterwards. Systems start processes with a limit of 1,024 because of `select`, which this process does
+/// not use.
 pub fn raise_descriptors() -> u64 {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard

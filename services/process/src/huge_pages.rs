@@ -19,7 +19,7 @@ pub fn prefer_huge_pages<T>(values: &mut [T]) {
     }
 }
 
-/// Does nothing, because other systems have no such call.
+/// Does nothing: only Linux takes this advice.
 #[cfg(not(target_os = "linux"))]
 pub fn prefer_huge_pages<T>(_: &mut [T]) {}
 

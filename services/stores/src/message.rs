@@ -18,7 +18,7 @@ pub fn store_use_message(used: tables::StoreUse) -> wire::fetch::StoreUse {
         bytes_avoided,
         saved_usd,
         cache_failures,
-        // The metrics have these.
+        // Only the metrics report these two.
         versions_opened: _,
         version_reads: _,
     } = used;
