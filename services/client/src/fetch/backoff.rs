@@ -21,7 +21,7 @@ impl Backoff {
         Self { min, max, due: min, random: SmallRng::seed_from_u64(seed) }
     }
 
-    /// Returns the next pause, and doubles the due one.
+    /// Returns the next pause, and doubles the due one up to the maximum.
     pub fn pause(&mut self) -> Duration {
         let pause = self.due.mul_f64(self.random.random_range(0.5..=1.0));
         self.due = (self.due * 2).min(self.max);

@@ -179,8 +179,8 @@ impl Driver {
         }
     }
 
-    /// Admits further commands. Yields once, so that tasks that are ready to run can send theirs, but waits for nothing
-    /// else.
+    /// Admits all commands that wait in the channel. First yields once, so that tasks that are ready to run can send
+    /// theirs, but waits for nothing else.
     async fn admit_waiting(&mut self, ledger: &mut Ledger) {
         tokio::task::yield_now().await;
         loop {

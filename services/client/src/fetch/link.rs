@@ -19,8 +19,8 @@ use crate::transport::{self, root_cause, why};
 /// connection is busy, and leave together.
 const OUTGOING_MESSAGES_MAX: usize = 2;
 
-/// Maximum size of an HTTP/2 frame from the I/O node, in bytes. Each frame costs the node a system call. So it is
-/// larger than HTTP/2's default of 16 KiB. It is also the size of the parts in which a node hands a reply to HTTP/2
+/// Maximum size of an HTTP/2 frame from the I/O node, in bytes. Each frame costs the node a system call, so the maximum
+/// is larger than HTTP/2's default of 16 KiB. It is also the size of the parts in which a node hands a reply to HTTP/2
 /// (`traffic/src/leaving.rs`).
 pub const FRAME_BYTES: u32 = 256 << 10;
 

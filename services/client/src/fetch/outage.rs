@@ -1,5 +1,5 @@
-//! Logs when a node's first stream is connected and when its last one is lost. The other streams and further attempts
-//! are logged at the level `debug` only.
+//! Logs when a node's first stream is connected, and when its last one is lost or the first attempt to connect fails.
+//! The other streams and further attempts are logged at the level `debug` only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

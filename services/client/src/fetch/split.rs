@@ -16,7 +16,7 @@ pub(super) fn split(rows: usize, rows_max: usize) -> Vec<Range<usize>> {
 }
 
 /// Joins the replies of `parts`, whose ranges are contiguous and begin at 0. `k` is the number of rows that a rerank
-/// requested. Parts that a predicate was evaluated for are joined to positions in the whole.
+/// requested. Positions of missing rows, and of rows that pass a predicate, become positions in the whole fetch.
 pub(super) fn join(parts: Vec<(Range<usize>, Reply)>, k: Option<u32>) -> Result<Reply, Fault> {
     let (mut missing, mut trips) = (Vec::new(), Vec::with_capacity(parts.len()));
     let (mut batches, mut near): (Vec<RecordBatch>, Vec<(RowAddr, f32)>) = Default::default();
@@ -132,7 +132,8 @@ mod tests {
         ];
         let joined = join(parts, None).unwrap();
         assert_eq!((joined.outcome, joined.missing), (Outcome::Passing(vec![0, 2, 5]), vec![1, 3]));
-        // A node that was replaced by an older one meanwhile answers with rows.
+        // If a node of an older version, which does not know predicates, takes over between the two parts, it answers
+        // the second part with rows.
         let parts = vec![(0..3, passing(&[0], &[])), (3..4, rows(&[1], &[], 0))];
         assert!(join(parts, None).is_err());
     }

@@ -75,7 +75,7 @@ pub struct LookedUp {
 struct Shared {
     client: QueryClient,
     commands: mpsc::UnboundedSender<Command>,
-    /// Has a permit for each key that may be sent now.
+    /// Has a permit for each credit that is left. A batch takes about one credit per key; an open takes one.
     credits: Semaphore,
     credits_max: usize,
     next_id: AtomicU64,
