@@ -16,7 +16,7 @@ use crate::completions::Completions;
 use crate::errors::exception;
 
 /// The interval at which a waiting thread checks for signals, such as that of Ctrl-C. People do not notice a delay of
-/// this length. Each check takes Python's lock, so it is not shorter.
+/// this length. Each check takes Python's lock, so the interval is not shorter.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A call that can be made once.

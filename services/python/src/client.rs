@@ -216,7 +216,7 @@ impl Client {
         })
     }
 
-    /// Returns the row that has `key` as a dictionary, or None.
+    /// Returns, as a dictionary, the row that has `key`, or None if no row has it.
     fn get_row(
         &self,
         py: Python<'_>,

@@ -20,7 +20,7 @@ use crate::rows::array_from_python;
 pub struct Target {
     /// The table's name.
     pub name: String,
-    /// Its version; 0 for the latest.
+    /// The table's version; 0 for the one that the node serves: the latest, or the pinned one.
     pub version: u64,
     /// The branch that the version belongs to; empty for the main one.
     pub branch: String,

@@ -65,8 +65,8 @@ pub fn python_schema<'py>(py: Python<'py>, schema: &SchemaRef) -> PyResult<Bound
     if let Some((_, converted)) = lock().iter().find(|(known, _)| known == schema) {
         return Ok(converted.bind(py).clone());
     }
-    // The lock is not held while Python code runs, because that code may let another thread run, which would wait for
-    // the lock.
+    // The lock is not held while Python code runs, because that code may release Python's lock: another thread could
+    // take that one and wait for this one forever.
     let converted = schema.as_ref().to_pyarrow(py)?;
     let mut schemas = lock();
     let oldest = (schemas.len() >= SCHEMAS_MAX).then(|| schemas.remove(0));

@@ -7,10 +7,10 @@ use wire::{Fault, Reason};
 
 use crate::errors::bad_argument;
 
-/// Returns a time limit.
+/// Returns `seconds` as a time limit; `None` is no limit.
 ///
 /// # Errors
-/// If `seconds` is not a positive number.
+/// `BAD_ARGUMENT` if `seconds` is not a positive number that a [`Duration`] can represent.
 pub fn time_limit(py: Python<'_>, seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let Some(seconds) = seconds else { return Ok(None) };
     match Duration::try_from_secs_f64(seconds) {

@@ -44,7 +44,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[
         f'listen = "127.0.0.1:{port}"\naccess = "{at / "access.toml"}"\n'
         f'tables.words = {{ uri = "{table}" }}\ntables.secret = {{ uri = "{table}" }}\n'
         f'[tls]\ncert = "{certificate}"\nkey = "{at / "key.pem"}"\n'
-        # Nobody listens there.
+        # Nobody listens at this node's endpoint.
         '[[io_nodes]]\nname = "io-0"\nendpoint = "http://127.0.0.1:1"\n'
     )
     node = subprocess.Popen([binary, "query", "--config", str(at / "query.toml")], stdout=subprocess.DEVNULL)

@@ -89,7 +89,7 @@ class Requests:
             time.sleep(0.05)
 
 
-#: A warm at this rate takes hours.
+#: A warm at this rate does not end during a test.
 SLOW = "bytes_per_s=1"
 
 

@@ -24,7 +24,7 @@ PORT = 7070
 
 def is_key(value: Any) -> bool:
     """Returns whether a value is a single key, not several."""
-    # NumPy's integers and strings are not all subclasses of Python's, but have this method.
+    # NumPy's integers and strings are not all subclasses of Python's, but have the method `item`.
     return isinstance(value, _KEY_TYPES) or (hasattr(value, "item") and getattr(value, "ndim", None) == 0)
 
 

@@ -43,9 +43,9 @@ class Connection(_Connection):
     def table(self, name: str, *, version: int = 0, branch: str = "", background: bool = False) -> Table:
         """Returns a table. Nothing is sent before it is used.
 
-        `version` 0 is the latest version, looked up at each request. With `branch`, the table is read on this branch,
-        whose versions have numbers of their own. Requests of a `background` table wait while other callers' requests
-        are waiting.
+        With `version` 0, each request reads the version that the node serves then: the latest that it knows, or the
+        one that its configuration pins. With `branch`, the table is read on this branch, whose versions have numbers
+        of their own. Requests with `background` wait while requests without it are waiting.
 
         >>> import bireme
         >>> bireme.connect().table("words")

@@ -38,7 +38,7 @@ class _Target:
     ) -> None:
         self._client = client
         self.name = name
-        #: The version that is read; 0 for the latest at each request.
+        #: The version that is read; 0 for the one that the node serves at each request.
         self.version = version
         #: The branch that is read; empty for the main one.
         self.branch = branch
