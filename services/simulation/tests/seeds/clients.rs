@@ -220,7 +220,7 @@ impl Client {
         check_idle(&self.nodes, &self.around, format_args!("client {}", self.number)).await;
     }
 
-    /// Sends a few concurrent fetches to one node.
+    /// Sends a few concurrent fetches, or one fetch of a file's sectors, to one node.
     async fn turn(&mut self) {
         let node = self.dice.below(self.nodes.len());
         let client = self.nodes[node].clone();

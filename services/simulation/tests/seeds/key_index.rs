@@ -26,8 +26,8 @@ pub struct KeyIndex {
 }
 
 impl KeyIndex {
-    /// Creates an index without runs. Its hashes have 64 bits; or 13 bits, as if tags had about seven; or 9 bits, so
-    /// that a key has a handful of wrong candidates.
+    /// Creates an index without runs. Its hashes have 64 bits; or 13 bits, so that some keys have a wrong candidate; or
+    /// 9 bits, so that a key has a few of them.
     pub fn new(dice: &mut Dice) -> Self {
         let bits = [64, 13, 9][dice.below(3)];
         Self { seed: dice.any(), mask: u64::MAX << (64 - bits), runs: Vec::new(), merges: 0 }

@@ -15,7 +15,7 @@ use crate::truth::{TABLES, Version, text, version};
 
 const URI: &str = "s3://sim/keyed";
 
-/// The numbers of all keys that some version has. Larger numbers are the keys of no row.
+/// A range that contains the number of every key of every version. No row has a key with a larger number.
 pub const KEYS: Range<u32> = 0..1_300;
 
 /// Returns the versions of the table.
@@ -89,7 +89,7 @@ pub fn keyed() -> Vec<Version> {
     writer.commit();
     writer.update(140..380);
     writer.commit();
-    // Fragments 13 and 14: keys that were deleted come back.
+    // Fragment 13 brings deleted keys back. Fragment 14 has new keys.
     writer.append((0..100).filter(|key| key % 6 == 1).map(Some));
     writer.append((700..860).map(Some));
     writer.commit();

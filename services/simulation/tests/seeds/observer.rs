@@ -111,8 +111,8 @@ impl Observer {
             is(table.pinned, share.pinned, "pin")?;
             let before = last.and_then(|last| {
                 // Extents within a guarantee are lost only if a drive cannot be read or a write fails (extents being
-                // written count already). A description reads the tables before the counters of losses, so the last one
-                // may count losses that its tables do not show yet.
+                // written count already). A description reads the tables before the counters of losses, so the last
+                // description may count losses that its tables do not show yet.
                 let losses = |of: &DescribeResponse| (of.extents_dropped, of.fills_failed);
                 let is_sound = all_serve(last)
                     && all_serve(now)

@@ -142,7 +142,8 @@ fn rows_that_are_read_again_do_not_keep_the_memory_of_the_first_read() {
     assert_eq!(reply.into_rows().unwrap().num_rows(), 2 * ROWS as usize);
 }
 
-/// Returns the bytes that the node reserves to read vectors from the table: Lance's columns, and the image.
+/// Returns the bytes that the node reserves to read vectors from the table: the columns that Lance returns, and the
+/// image, which has the same rows encoded as an extent.
 fn first_read_bytes(rows: u32) -> u64 {
     2 * u64::from(rows) * 4 * DIMENSION as u64
 }

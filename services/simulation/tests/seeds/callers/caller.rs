@@ -224,7 +224,7 @@ impl Caller {
         let is_served = |name: &str| self.front.is_served(name);
         match authorization.renew(&self.front.access, caller, table, is_served) {
             Ok(()) => {
-                // A call goes on with a table that is not served any more.
+                // A running call goes on although its table is no longer served, so the table counts as served here.
                 self.decided(Decision::Allowed, (table, true), may);
                 self.check_grant(authorization, table, may);
                 true
@@ -309,8 +309,8 @@ impl Caller {
         }
     }
 
-    /// Checks rows: the caller may see the tables that they are from under a policy that was in force from `from` on,
-    /// and they are the requested ones.
+    /// Checks rows: they are the requested ones, and a policy that was in force at some time since `from` lets the
+    /// caller see the tables that they are from.
     fn check(&self, ask: &Ask, projection: &Projection, reply: Reply, from: u64) {
         let Ask { version, columns, addrs, .. } = ask;
         let (uri, number) = (version.uri, version.version);
@@ -347,7 +347,7 @@ impl Caller {
     }
 
     /// Returns whether a condition held under a policy that was in force between two times. The condition gets the
-    /// first time at which the policy was.
+    /// first time in this range at which the policy was in force, and the policy.
     fn was(
         &self,
         from: u64,

@@ -148,7 +148,8 @@ impl PolicyFiles {
         regimes.push(Regime { policy, signers, from_ms: now_ms, until_ms: None });
     }
 
-    /// Returns the regimes that were in force between two times, each with the first time at which it was.
+    /// Returns the regimes that were in force between two times, each with the first time in this range at which it was
+    /// in force.
     pub fn in_force(&self, from_ms: u64, until_ms: u64) -> Vec<(u64, Regime)> {
         let regimes = self.regimes.borrow();
         let is_in = |it: &&Regime| {

@@ -24,7 +24,7 @@ pub fn granted() -> impl Iterator<Item = Vec<Version>> {
     TABLES.into_iter().zip(URIS).map(|(name, uri)| versions(name, uri))
 }
 
-/// Returns the number of versions of each table.
+/// The number of versions of each table.
 pub const VERSIONS: u64 = 4;
 
 /// Returns a version of the table with this name.
