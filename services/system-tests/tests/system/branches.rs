@@ -39,7 +39,7 @@ struct Branched {
     nested: Dataset,
 }
 
-/// Returns some rows of `source` with keys and texts of their own.
+/// Returns the first rows of `source`, with keys that begin with `name` and texts that contain [`WORD`].
 fn renamed(source: &RecordBatch, rows: usize, name: &str) -> RecordBatch {
     let part = source.slice(0, rows);
     let keys = StringArray::from_iter_values((0..rows).map(|row| format!("{name}-{row}")));
@@ -104,7 +104,8 @@ impl Branched {
         [("", &self.main), ("exp", &self.exp), ("team/nested", &self.nested)]
     }
 
-    /// Serves the table alone: the I/O nodes are not configured for anything below it.
+    /// Serves the table. The I/O nodes are configured to serve its URI only, and no URI below it, where the branches
+    /// are.
     async fn serve(&self) -> Cluster {
         let uri = self.uri.to_str().unwrap();
         Cluster::start_with(2, &[("words", &self.uri)], |io, _| {
@@ -114,7 +115,7 @@ impl Branched {
     }
 }
 
-/// Returns all rows by Lance, with their addresses in the last column.
+/// Returns all rows as Lance reads them, with their addresses in the last column.
 async fn all_rows(dataset: &Dataset) -> RecordBatch {
     dataset.scan().with_row_address().try_into_batch().await.unwrap()
 }

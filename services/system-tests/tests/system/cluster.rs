@@ -44,7 +44,7 @@ pub fn io_config(folder: &Path) -> IoConfig {
     }
 }
 
-/// Returns the prefixes that the URIs of all tables of the tests have.
+/// Returns the prefixes with which the URIs of the tests' tables begin.
 fn served() -> Vec<UriPrefix> {
     let temporary = std::env::temp_dir();
     let folders = [temporary.to_str().unwrap(), env!("CARGO_TARGET_TMPDIR")];

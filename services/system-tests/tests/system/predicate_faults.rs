@@ -17,7 +17,7 @@ async fn a_node_without_predicates_returns_rows_for_which_the_query_node_evaluat
     let folder = folder();
     let uri = folder.path().join("table");
     Box::pin(write(uri.to_str().unwrap(), false)).await;
-    // Leaves the rows of the last case.
+    // With this index, only rows with `id >= 6000` are candidates for the filter of the last case.
     build_scalar(uri.to_str().unwrap(), "id", IndexType::BTree).await;
     let io = Io::start(|_| {}).await;
     let version = Dataset::open(uri.to_str().unwrap()).await.unwrap().version().version;
@@ -84,7 +84,8 @@ async fn a_scan_finds_the_rows_if_the_nodes_refuse_to_evaluate_the_filter() {
     assert!(by_scan.is_some_and(|it| it.contains(why)), "{:?}", near.details);
     assert_eq!(refused.load(Relaxed), 1, "the query node does not try again");
     assert_eq!((near.ids, near.distances), listed(&cluster, plain, 2).await);
-    // The list is known now, and no node is asked. Of another filter, the rows that were found need it.
+    // The query node has cached the list of rows that pass, so it asks no node. With `filter_after` and another filter,
+    // it asks about the rows that were found.
     search(&cluster, filter, 3, 5, false).await;
     assert_eq!(refused.load(Relaxed), 1);
     let after = search(&cluster, "size > 501", 4, 50, true).await;

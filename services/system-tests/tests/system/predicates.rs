@@ -198,7 +198,8 @@ pub async fn search(cluster: &Cluster, filter: &str, seed: i64, k: u32, after: b
     }
 }
 
-/// Filters with a predicate, each with the same condition in a form that has none, and with a plain computation.
+/// A filter that I/O nodes can evaluate, the same condition in a form that they cannot evaluate, and a plain
+/// computation of it.
 pub type Case = (&'static str, &'static str, fn(i64) -> bool);
 
 pub const CASES: [Case; 5] = [
@@ -222,7 +223,7 @@ pub async fn listed(cluster: &Cluster, plain: &str, seed: i64) -> (Vec<i64>, Vec
     (answer.ids, answer.distances)
 }
 
-/// Checks that a search with `filter_after` returns the rows of one without a filter that pass.
+/// Checks that a search with `filter_after` returns those rows of a search without a filter that pass the filter.
 pub async fn check_after(
     cluster: &Cluster,
     filter: &str,
@@ -239,7 +240,7 @@ pub async fn check_after(
 async fn check_searches(uri: &Path, stable_row_ids: bool, io_nodes: usize) {
     Box::pin(write(uri.to_str().unwrap(), stable_row_ids)).await;
     for warm in [false, true] {
-        // Each cluster's query node knows no filter yet.
+        // The new cluster's query node has not cached the rows of any filter yet.
         let cluster = Cluster::start(io_nodes, &[("t", uri)]).await;
         if warm {
             let uri = uri.to_str().unwrap();

@@ -34,7 +34,7 @@ async fn table(folder: &Path) -> (String, RecordBatch) {
 /// The size of a slab that has room for the whole table.
 const SLAB: ByteSize = ByteSize::mib(128);
 
-/// Starts a node on the slab in `folder`, which it creates if there is none.
+/// Starts a node on the slab in `folder`. Creates the slab if there is none.
 async fn start_over(folder: TempDir) -> Io {
     let mut config = io_config(folder.path());
     config.drives[0].size = Some(SLAB);

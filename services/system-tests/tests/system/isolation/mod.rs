@@ -50,7 +50,7 @@ const BROKEN: &str = "larox";
 /// The number of calls that each caller makes.
 const TURNS: usize = 150;
 
-/// The maximum number of rows of a table before it is overwritten.
+/// A table with this many rows or more is overwritten, and no rows are appended to it.
 const ROWS_MAX: i64 = 500;
 
 const DAY: Duration = Duration::from_secs(86_400);
