@@ -8,7 +8,8 @@ pub const ADDRESS_EXPECTED: &str =
     "expected an address and a port, such as \"127.0.0.1:9464\" or \"[::1]:9464\"";
 
 /// Parses `0.0.0.0:7070`, `[::1]:7070`, or a host name such as `localhost:7070`, which is looked up. If the name has
-/// several addresses, the first IPv4 address is used, because clients that connect to the name try that address too.
+/// several addresses, the first IPv4 address is used (or the first address, if none is IPv4), because clients that
+/// connect to the name try that address too.
 pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     parse(text, |name| name.to_socket_addrs().map(Iterator::collect))
 }

@@ -48,7 +48,7 @@ impl EmptyLoad {
             let health = |client: &QueryClient| HealthClient::new(client.channel());
             return Ok(Self::Unary(clients.iter().map(health).collect()));
         }
-        // Neighbouring messages go to different connections.
+        // Order the streams so that consecutive messages go to different connections.
         let connections = (0..streams).flat_map(|_| clients);
         let opened = connections.map(|client| EmptyStream::open(client.channel()));
         Ok(Self::Streams(try_join_all(opened).await?))

@@ -115,7 +115,7 @@ async fn open_streams(
         format: request.format,
         ..Default::default()
     };
-    // Neighbouring requests go to different connections.
+    // Order the streams so that consecutive requests go to different connections.
     let connections = (0..streams).flat_map(|_| clients);
     let opened = connections.map(|client| async { client.lookups().await?.open(open()).await });
     Ok(try_join_all(opened).await?)

@@ -493,7 +493,7 @@ fn silent_tls_connections_keep_no_handshake_waiting() {
     process::raise_descriptors();
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let stopped = std::sync::Arc::clone(&stop);
-    // Open 700 connections per second for as long as the test makes handshakes.
+    // Open up to 700 connections per second, and at most 20,000 in all, while the test makes handshakes.
     let silent = std::thread::spawn(move || {
         let mut all = std::collections::VecDeque::new();
         let mut count = 0;

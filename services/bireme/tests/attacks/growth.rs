@@ -13,7 +13,8 @@ pub enum Outcome {
 /// the text of the refusal. `attack` panics if a node ends or does not answer.
 ///
 /// # Panics
-/// If an attack of size `size_max` is still answered, which shows that the construct has no bound.
+/// If the attack is still answered at the largest power of two up to `size_max`, which shows that the construct has no
+/// bound.
 pub fn until_refused(
     construct: &str,
     size_max: usize,

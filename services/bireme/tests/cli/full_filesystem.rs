@@ -25,7 +25,7 @@ use super::{bireme, folder, json, names, run, text};
 const FRAGMENTS: u32 = 8;
 const ROWS_PER_FRAGMENT: u32 = 4000;
 
-/// The filesystem is smaller than the table, which is smaller than the slab.
+/// The filesystem is smaller than the rows of the table (19 MB), and the slab is larger.
 const FILESYSTEM_BYTES: u64 = 12 << 20;
 const SLAB_BYTES: u64 = 64 << 20;
 

@@ -84,7 +84,7 @@ pub fn run(args: &LimitsArgs, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Makes the rows, if they fit into `memory_bytes`.
+/// Makes the rows, unless they take more than half of this machine's memory, `memory_bytes`.
 fn row_memory(args: &LimitsArgs, memory_bytes: Option<u64>) -> Result<RowMemory> {
     let wanted = u64::from(args.rows) * u64::from(args.dimension) * size_of::<Element>() as u64;
     match memory_bytes.filter(|there| wanted > there / 2) {
@@ -99,7 +99,7 @@ fn row_memory(args: &LimitsArgs, memory_bytes: Option<u64>) -> Result<RowMemory>
     }
 }
 
-/// Returns work on a batch of rows: copies them behind one another.
+/// Returns a function that copies the rows of a batch one behind the other.
 fn copies(memory: &RowMemory) -> impl FnMut(&mut StdRng) {
     let mut batch = Vec::with_capacity(BATCH_ROWS * memory.row_bytes());
     move |random| {
@@ -109,7 +109,7 @@ fn copies(memory: &RowMemory) -> impl FnMut(&mut StdRng) {
     }
 }
 
-/// Returns work on a batch of rows: computes their distances.
+/// Returns a function that computes the distances of the rows of a batch.
 fn distances(memory: &RowMemory) -> impl FnMut(&mut StdRng) {
     let mut values = random(0, 0);
     let values = (0..memory.row_bytes() / size_of::<Element>()).map(|_| values.random()).collect();
@@ -122,7 +122,8 @@ fn distances(memory: &RowMemory) -> impl FnMut(&mut StdRng) {
     }
 }
 
-/// Does work on batches on `threads` threads for `time`. `work` makes the work of one thread.
+/// Runs work on `threads` threads for `time`, and measures it. `work` returns the function that a thread calls for each
+/// batch.
 fn on_threads<W: FnMut(&mut StdRng)>(
     threads: usize,
     time: Duration,

@@ -31,8 +31,8 @@ are removed.";
 /// The number of sectors of a full chunk's extent: 4 MiB.
 const EXTENT_SECTORS: u32 = 1024;
 
-/// The number of extents that are written at the same time. Each is written in 16 transfers of 256 KiB. These are 128
-/// transfers, more than a drive gets at a time (at most 32).
+/// The number of extents that are written at the same time. Each is written in 16 transfers of 256 KiB. The 128
+/// transfers of all extents are more than a drive gets at a time (at most 32).
 const AT_ONCE: usize = 8;
 
 /// Arguments of `bireme bench write`.
