@@ -1,6 +1,6 @@
-//! Generates the tables of `docs/operating/settings.md` from the code: texts, types, defaults and variables of settings
-//! from the schema of the structs that files are read into, flags and their own variables from the commands.
-//! `BIREME_WRITE_DOCS=1` writes the file; otherwise the test compares it.
+//! Generates the tables of `docs/operating/settings.md` from the code. The texts, types, defaults and variables of
+//! settings come from the schema of the structs that files are read into; flags and their own variables come from the
+//! commands. `BIREME_WRITE_DOCS=1` writes the file; otherwise the test compares it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,5 @@
-//! The projections that a stream has open. Their number is bounded: the least recently used one is closed first.
+//! The projections that a stream has open. Their number is bounded: at the maximum, the least recently used one that no
+//! batch uses is closed before another is opened.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

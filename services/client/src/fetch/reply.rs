@@ -20,7 +20,7 @@ pub(super) struct RawReply {
 pub struct Reply {
     /// The rows, the nearest of them, or which of them pass.
     pub outcome: Outcome,
-    /// Positions, ascending, of addresses that have no row in this version.
+    /// Positions, ascending, of addresses that have no row in the projection's version.
     pub missing: Vec<u32>,
     /// The trips of the fetch's batches.
     pub trips: Trips,
@@ -67,7 +67,7 @@ pub struct TripTimeline {
     pub answered: Instant,
 }
 
-/// Rows, the nearest of them, or which of them pass.
+/// The result of a fetch: the rows, the nearest of them, or which of them pass.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Without a rerank: the rows that were found, in the order of the requested addresses.

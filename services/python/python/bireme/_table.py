@@ -97,7 +97,8 @@ class Table(_Target):
     def search(self, query: Any = None) -> Search:
         """Begins a search: for the rows nearest to a vector, or, if `query` is a string, those that match words best.
 
-        A vector is a sequence or an array of numbers. Without `query`, `like`, `text` or `where` says what to find.
+        A vector is a sequence or an array of numbers. If `query` is not given, `like`, `text` or `where` says what to
+        find.
 
         >>> import bireme
         >>> words = bireme.connect().table("words")

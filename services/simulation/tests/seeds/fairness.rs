@@ -37,7 +37,7 @@ const SETTLES_MS: u64 = 10_000;
 /// The maximum number of outstanding requests of a tenant. Requests beyond it are not sent and count as unanswered.
 const OUTSTANDING_MAX: usize = 1_500;
 
-/// The deadline of a request.
+/// The time from a request to its deadline.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns the number of seeds with which each shape of load is checked.

@@ -1,5 +1,6 @@
 //! A key index over the versions of a table: one run for each data file with keys, shared by all versions that have the
-//! file, and merged as `key_index` decides. Its runs are the real ones. Keys collide more often than real ones.
+//! file, and merged as `key_index` decides. Its runs are the real ones. Most indexes have short hashes, so that keys
+//! collide more often than in a real index.
 //!
 //! Unlike a query node's index, it is complete before a version is used: files without a run, which a query node
 //! searches through Lance, do not occur.

@@ -6,7 +6,7 @@
 //! and get what [`access`] lets them see (`callers/`). Drives ([`ring::sim`]), network, object store and clock are
 //! simulated. Each run takes place on one thread.
 //!
-//! `BIREME_SEEDS=17..18` runs that seed, and `BIREME_TRACE=1` prints its events. `BIREME_MINUTES=10` runs new seeds for
+//! `BIREME_SEEDS=17..18` runs seed 17, and `BIREME_TRACE=1` prints its events. `BIREME_MINUTES=10` runs new seeds for
 //! that long. `BIREME_REPEATS=500` runs that many seeds twice, to check that runs are reproducible. A run is
 //! reproducible unless its process is stopped for more than a second: after a second of real time, a node's HTTP/2
 //! forgets the streams that it has reset, and hyper does not let servers configure this.

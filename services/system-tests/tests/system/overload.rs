@@ -144,7 +144,8 @@ async fn a_batch_that_would_wait_past_its_deadline_is_refused_at_once() {
     io.stop().await;
 }
 
-/// The deadline of batches that arrive while reads are queued. It is shorter than the time that these reads take.
+/// The time from a batch to its deadline, for batches that arrive while reads are queued. It is shorter than the time
+/// that these reads take.
 const HURRY: std::time::Duration = std::time::Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread")]

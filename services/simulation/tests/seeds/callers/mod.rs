@@ -79,7 +79,7 @@ pub fn run(seed: u64, is_shown: bool) -> Outcome {
         let happened = Rc::clone(&happened);
         Caller { number, dice, credential, front, files, around, happened }
     };
-    // Two of each, so that callers with the same rights share what callers with other rights must not get.
+    // Two callers of each kind: what callers with the same rights share must not reach callers with other rights.
     let callers: Vec<_> = CALLERS.into_iter().cycle().take(2 * CALLERS.len()).collect();
     let callers = callers.into_iter().enumerate().map(caller);
     let tasks: Vec<_> =

@@ -40,7 +40,7 @@ pub struct Credential {
     pub secret: Option<String>,
     /// The names of the client certificate.
     pub names: Vec<String>,
-    /// The number of the token's signer, and the time of its expiry.
+    /// The number of the token's signer, and the time of its expiry in ms since the start of the run.
     token: Option<(usize, u64)>,
 }
 

@@ -9,8 +9,7 @@
 //! ```
 //!
 //! Policies, calls, changes of tables and faults are drawn from a seed. Threads and sockets are real, so a seed repeats
-//! the operations but not their timing. A failure prints its seed; `BIREME_ISOLATION_SEEDS=17..18` runs that seed
-//! again.
+//! the operations but not their timing. A failure prints its seed; `BIREME_ISOLATION_SEEDS=17..18` runs seed 17 again.
 
 mod callers;
 mod policy_file;
