@@ -34,10 +34,11 @@ pub struct RingConfig {
     /// Maximum number of reads that wait for a slot.
     pub queue_max: usize,
     /// Maximum number of transfers (writes, fsyncs, owned reads) in flight on each drive. Drives on the same device
-    /// share this limit; with `Engine::InPlace`, all drives share it. The limit is lowered, but not below 1, if all
-    /// rings together would exceed a quarter of the device's queue depth, or if the limits of all drives would add up
-    /// to more than 4,096 or, in a pread pool, to more than `pread_threads`. It is 1 on a drive that was read recently,
-    /// so that fills do not increase the latency of reads.
+    /// share this limit; with `Engine::InPlace`, all drives share it. With any other engine, the limit is lowered, but
+    /// not below 1, if all rings together would exceed a quarter of the device's queue depth, or if the limits of all
+    /// drives would add up to more than 4,096 or, in a pread pool, to more than `pread_threads`. After each read by
+    /// [`Ring::read`](crate::Ring::read), the limit is 1 until 256 transfers have been submitted, so that writes do not
+    /// increase the latency of reads.
     pub transfers_in_flight_max: u32,
     /// Maximum number of transfers that wait in each queue. Drives on the same device share a queue; with
     /// [`Engine::InPlace`], all drives share one.

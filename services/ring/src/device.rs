@@ -60,7 +60,7 @@ impl QueueDepth {
         }
     }
 
-    /// Returns the sum of the depths that the devices report, not clamped, or the default.
+    /// Returns the sum of the depths that the devices report, not clamped, or `depth` if they report none.
     pub(crate) fn requests(&self) -> u32 {
         match &self.source {
             DepthSource::Devices { devices } => sum(devices),
@@ -111,7 +111,7 @@ struct Sysfs<'a> {
 /// The devices found below a device.
 #[derive(Default)]
 struct Underlying {
-    /// The queues that limit the device, each with its device's name and depth.
+    /// The queues that limit the device: for each, the name of the device that has the queue, and the queue's depth.
     queues: Vec<(String, u32)>,
     /// The disks at the bottom of the nesting.
     disks: Vec<String>,

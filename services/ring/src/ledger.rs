@@ -326,7 +326,7 @@ impl Ledger {
     }
 
     /// Processes a completion without submitting the rest of an unfinished operation, for a ring that is
-    /// being dropped.
+    /// being dropped. Returns the delivery to a transfer's future, or `None` for a read.
     pub fn complete_without_rest(&mut self, completion: Completion) -> Option<Delivery> {
         let Completion { slot, result, buf } = completion;
         if self.reads.covers(slot) {

@@ -119,8 +119,8 @@ impl Ring {
         Ok(Self(inner))
     }
 
-    /// Reads `len` bytes at `offset` of `drive` and passes them to `sink`. The range must consist of whole
-    /// sectors and may be at most `slot_bytes` long. The ring holds only a weak reference to the sink, and
+    /// Reads `len` bytes at `offset` of `drive` and passes them to `sink`, together with `tag`. The range must consist
+    /// of whole sectors and may be at most `slot_bytes` long. The ring holds only a weak reference to the sink, and
     /// calls it from the ring's own task, never from within this function.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ impl Reply {
     }
 }
 
-/// The part that the futures of all transfers share. Each future converts the outcome to its own output type.
+/// The common part of the three kinds of futures. Each kind converts the outcome to its own output type.
 enum Pending<E> {
     Refused(Option<Returned<E>>),
     Accepted(Rc<Reply>),

@@ -112,7 +112,7 @@ mod tests {
     fn drive(depth: u32, disks: &[&str]) -> QueueDepth {
         let source = DepthSource::Devices { devices: vec![("any".into(), depth)] };
         let disks = disks.iter().map(ToString::to_string).collect();
-        // The clamped depth must not be used here.
+        // The limits must be computed from the depth in `source`, not from this clamped depth.
         QueueDepth { depth: 2048, source, disks }
     }
 

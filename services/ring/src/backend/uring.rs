@@ -221,7 +221,7 @@ impl Drop for Uring {
         let mut ended = Vec::new();
         let mut refusals = 0;
         while self.in_flight > 0 {
-            // The kernel stops reporting EAGAIN and EBUSY when completions are collected.
+            // If the kernel refuses to wait (EAGAIN, EBUSY), collect the available completions below and try again.
             if self.wait().is_err() {
                 refusals += 1;
                 std::thread::sleep(Duration::from_millis(1));

@@ -290,7 +290,8 @@ impl SimDisk {
         self.lock().push(ring, now, request);
     }
 
-    /// Removes and completes the ring's operations that are due by `now`, in the order of completion.
+    /// Removes and completes the ring's operations that are due by `now`, in the order of completion. Leaves out the
+    /// operations on drives that hang, or all operations while the disk is held.
     pub(crate) fn complete(&self, ring: RingNo, now: u64, into: &mut Vec<Completion>) {
         let mut state = self.lock();
         if state.held {

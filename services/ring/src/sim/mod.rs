@@ -16,7 +16,8 @@
 //! [`SimConfig::channels`] limits how many operations a drive carries out at a time. Further operations wait in the
 //! drive.
 //!
-//! The disk does not model the time within an operation, bandwidth, or further effects of a drive's cache.
+//! An operation takes effect in a single instant. The disk does not model bandwidth, or any effect of a drive's cache
+//! except that a crash may undo writes that were not synced.
 
 mod disk;
 mod drive;

@@ -15,8 +15,8 @@ on_each_engine! {
     drives_on_one_device_share_a_transfer_limit with small();
 }
 
-/// Starts a ring over the test bed's drive and another one like it, in the same folder if the drives are files. Also
-/// returns whether the two drives are on one device.
+/// Starts a ring over two drives with the contents of the test bed's drive: two files in one folder, or two simulated
+/// drives. Also returns whether the two drives are on one device.
 fn two_drives(bed: &TestBed) -> (Ring, bool) {
     let (mut files, mut config) = (bed.files.clone(), bed.config.clone());
     if let Some(folder) = &bed.folder {
