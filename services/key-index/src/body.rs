@@ -3,8 +3,8 @@
 //! A page is 64 lines: its buckets, then its overflow lines.
 //!
 //! ```text
-//! line  0 …              a bucket each: the ten (or seven) entries with the lowest tags
-//! line 57 … (wide: 56)   the other entries of all buckets of the page, bucket after bucket, ten (or seven) to a line
+//! line  0 …              a bucket each: the ten (wide: seven) entries with the lowest tags
+//! line 57 … (wide: 56)   the other entries of the page's buckets, bucket after bucket, ten (wide: seven) to a line
 //! ```
 //!
 //! A look-up reads its bucket's line. If the bucket overflows and the tag is not below the highest one of the line, it
@@ -52,7 +52,7 @@ impl Body {
         }
     }
 
-    /// Calls `each` with the rank of every entry that has the spot's tag, until `each` breaks.
+    /// Calls `each` with the rank of every entry that has the spot's bucket and tag, until `each` breaks.
     #[inline]
     pub fn each<F: Form>(
         &self,
@@ -66,7 +66,8 @@ impl Body {
         }
     }
 
-    /// Returns the tag and the rank of a bucket's entry by its number, in the order of tags and ranks.
+    /// Returns the tag and the rank of a bucket's entry `number`. Entries are numbered in the order of their tags, and
+    /// those with the same tag in the order of their ranks.
     fn entry<F: Form>(&self, bucket: u32, number: usize) -> Option<(u32, u32)> {
         let line = self.line::<F>(bucket);
         let head = F::head(line);
@@ -115,8 +116,8 @@ impl Body {
 /// Returns whether entries with this tag may be beyond the bucket's line.
 #[inline]
 fn overflows<F: Form>(line: &Line, head: LineHead, tag: u32) -> bool {
-    // A bucket that overflows or spills is full. `&` in place of `&&`: one branch, which is rarely taken, is predicted
-    // better than three.
+    // The line of a bucket that overflows or spills is full, so its last tag is the tag of an entry. `&` in place of
+    // `&&`: one branch, which is rarely taken, is predicted better than three.
     let overflows = (head.overflow_entries > 0) | head.is_spilled;
     overflows & (tag >= F::tag(line, F::WAYS - 1))
 }
@@ -127,7 +128,7 @@ fn overflow_slot<F: Form>(first: usize, slot: usize) -> (usize, usize) {
     (first + F::HOME_LINES + slot / F::WAYS, slot % F::WAYS)
 }
 
-/// Whether the run's spilled entries may have further entries of the bucket with the tag.
+/// Whether there may be more entries with the same bucket and tag among the run's spilled entries.
 pub struct MayBeSpilled(pub bool);
 
 /// Calls `each` with the rank of every entry of a bucket that has the tag and is in the bucket's page, until `each`

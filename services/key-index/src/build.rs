@@ -102,7 +102,7 @@ fn fill<F: Form>(
     fill.finish()
 }
 
-/// A hash, without the bits that the run does not keep, and a rank in the lower 32 bits.
+/// A rank in the lower 32 bits, and above it a hash, of which only the bits that the run keeps are set.
 type Entry = u128;
 
 /// The slices of a set of hashes.
@@ -138,7 +138,7 @@ impl Slices {
         parts
     }
 
-    /// Puts the entries of some slices into `scratch`, slice after slice, and returns where each ends.
+    /// Puts the entries of the slices `part` into `scratch`, slice after slice, and returns where each slice ends.
     fn distribute(
         &self,
         hashes: &KeyHashes,

@@ -145,8 +145,8 @@ fn use_it(run: Run, rng: &mut StdRng) {
     assert_eq!(found.keys(), hashes.len());
 }
 
-/// Decodes the head of bytes that may be damaged. It may take as much memory as [`Paging::bytes_of`] says, less the
-/// head's own bytes, which are there already, and more for an error.
+/// Decodes the head of bytes that may be damaged. Decoding may take as much memory as [`Paging::bytes_of`] says, less
+/// the head's own bytes, which are in memory already, plus 256 bytes for the name and an error.
 fn decode_head_within_its_bound(bytes: &[u8]) {
     let first = &bytes[..bytes.len().min(PAGE_BYTES)];
     let (Ok(head), Ok(most)) = (Loading::head_len(first), Paging::bytes_of(first)) else { return };

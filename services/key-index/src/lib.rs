@@ -13,10 +13,12 @@
 //!
 //! A [`Run`] is the immutable index of the keys of one data file, or of several. It has a bucket of 64 bytes for every
 //! nine keys (`line.rs` draws it; six keys in a wide run, which is one of fewer than 2.4 million keys), with a tag of
-//! 16 bits (wide: 32) and a row's rank of 32 bits for each key. Buckets are ordered by hash (`geometry.rs`). A page of
-//! 4,096 bytes consists of 57 buckets and seven lines for their overflow (wide: 56 and eight; `body.rs`). Pages are
-//! persisted as they are in memory, after a head with their checksums (`head.rs` draws the file). Keys are not stored.
-//! A [`PagedRun`] is a run whose pages stay in its file: the caller reads the pages that a look-up needs.
+//! 16 bits (wide: 32) and a rank of 32 bits for each key. The rank is the number of the key's row among all rows of the
+//! run's files. Buckets are ordered by hash (`geometry.rs`). A page of 4,096 bytes consists of 57 buckets and seven
+//! lines for their overflow (wide: 56 and eight; `body.rs`). Entries that their page has no room for are spilled
+//! (`spill.rs`). Pages are persisted as they are in memory, after a head with their checksums (`head.rs` draws the
+//! file). Keys are not stored. A [`PagedRun`] is a run whose pages stay in its file: the caller reads the pages that a
+//! look-up needs.
 //!
 //! With unique keys (Poisson-distributed over the buckets):
 //!
@@ -36,8 +38,8 @@
 //!   give wrong candidates, but do not panic.
 //! - Rows whose key is null have no entry.
 //! - If a page that a key needs is missing or damaged, the key gets no candidates, and [`Found::is_unread`] is true.
-//! - [`RunSet`] probes at most [`RUNS_MAX`] runs in memory, and as many paged runs. It lists the files that none of
-//!   these runs covers.
+//! - [`RunSet`] probes at most [`RUNS_MAX`] runs in memory, and as many paged runs. It lists the data files of the
+//!   table's version that none of these runs covers.
 //!
 //! This crate does no I/O, and has no clock, randomness or threads: the caller reads and writes the bytes, chooses the
 //! seed, decides when to merge, and compares keys with rows. Deleted rows keep their entries; the caller says which

@@ -128,7 +128,7 @@ pub fn forms() -> impl Strategy<Value = FormName> {
     prop_oneof![Just(FormName::Narrow), Just(FormName::Wide)]
 }
 
-/// Files with unique keys, with duplicates, and with nulls.
+/// Generates the keys of a file's rows: mostly unique ones, some that many rows have, and nulls.
 pub fn rows() -> impl Strategy<Value = Rows> {
     let key = prop_oneof![9 => (0u16..50_000).prop_map(Some), 2 => (0u16..5).prop_map(Some), 1 => Just(None)];
     prop_oneof![vec(key.clone(), 0..40), vec(key, 0..1_500)]

@@ -156,7 +156,8 @@ impl PagedRun {
     /// Returns `None` if there are more pages than [`SPILL_PAGES_MAX`].
     pub(crate) fn spill_pages_of(&self, spot: Spot) -> Option<Range<u32>> {
         let begins = &self.spill_begins;
-        // The first such entries may be at the end of the page before the first one that begins with such an entry.
+        // The entries may begin at the end of a page that begins with entries of an earlier spot: the page before the
+        // first one that begins with this spot or a later one.
         let start = begins.partition_point(|begin| *begin < spot).saturating_sub(1) as u32;
         let end = begins.partition_point(|begin| *begin <= spot) as u32;
         let pages = self.geometry.pages();

@@ -68,8 +68,8 @@ fn spills_much(run: &Run, hash: u64) -> bool {
     run.body.spill.ranks(spot.bucket, spot.tag).count() > few
 }
 
-/// Compares the rows of each key in any order or, if there is a limit, only their number. `unread` says which keys may
-/// be unread in `found`; they are left out. Returns the number of compared keys.
+/// Compares the rows of each key in any order or, if there is a limit, only their number. Leaves out the keys that are
+/// unread in `found`; `unread` says whether a key may be. Returns the number of compared keys.
 fn compare(
     all: &Found,
     found: &Found,
@@ -237,7 +237,7 @@ fn most_keys_need_one_page_and_no_key_needs_many() {
             pages => panic!("{pages} pages for key {key}"),
         }
     }
-    // Keys with spilled entries, and keys with high tags in the same buckets.
+    // These are the keys with spilled entries, and keys with high tags in the same buckets.
     assert!((1..100).contains(&several), "{several}");
 
     // The spilled entries of a key with 10,000 rows are on some 30 pages, so the key is not looked up.
@@ -253,7 +253,7 @@ fn most_keys_need_one_page_and_no_key_needs_many() {
     set.lookup(&hashes, &pages, u32::MAX, |_| true, &mut found);
     assert_eq!([0, 1, 2].map(|key| found.is_unread(key)), [true, false, false]);
     assert_eq!(found.rows(), [RowAddr::new(3, 10_000)]);
-    // If its bucket alone has more candidates than the limit, that is enough.
+    // If the entries of key 1 in its bucket's page are more than the limit, the look-up needs no spilled entries.
     set.lookup(&hashes, &pages, 5, |_| true, &mut found);
     assert_eq!([0, 1, 2].map(|key| found.has_more(key)), [true, false, false]);
     assert_eq!((found.is_unread(0), found.rows_of(0).len()), (false, 5));

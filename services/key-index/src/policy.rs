@@ -1,12 +1,10 @@
 //! Decides which runs to merge, and which ones are needed.
 //!
-//! New data files get a run of their own (small ones one together), and a look-up probes every run. So runs are merged
-//! until at most [`RUNS_MAX`] are left: the smallest ones, and a larger one only if the merged run would otherwise have
-//! more than a quarter of its rows. Runs of about equal size would be worse: each append would have to be merged with
-//! one of them.
-//! Over 1,000 equal appends, each row is merged 8 times on average, over 10,000 appends 18 times (with a half in place
-//! of a quarter 9 and 40 times, with an eighth 13 and 19 times). A large run is written again when the others reach a
-//! quarter of it.
+//! Each new data file gets a run of its own (small files get one run together), and a look-up probes every run. So runs
+//! are merged until at most [`RUNS_MAX`] are left: the smallest ones, and a larger one only if the merged run would
+//! otherwise have more than a quarter of the larger one's rows. Runs of about equal size would be worse: each append
+//! would have to be merged with one of them. Over 1,000 equal appends, each row is merged 8 times on average, over
+//! 10,000 appends 18 times (with a half in place of a quarter 9 and 40 times, with an eighth 13 and 19 times).
 
 use std::collections::HashSet;
 
@@ -29,9 +27,9 @@ const TAG_BITS_MIN: u32 = 10;
 /// The facts about a run that decide whether it is merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunFacts {
-    /// Rows of the run's files that some version in use has.
+    /// The number of rows of those files of the run that are in some version in use.
     pub live_rows: u64,
-    /// Rows of files that no version in use has any more.
+    /// The number of rows of the run's other files, which are in no version in use any more.
     pub dead_rows: u64,
     /// The number of bits of each hash that the run keeps.
     pub hash_bits: u32,
@@ -56,8 +54,8 @@ pub struct Merge {
     pub needs_keys: bool,
 }
 
-/// Removes the files of a run from those that are `missing`, and returns whether there were any. Called for one run
-/// after the other, largest first, it says which runs are needed: those with a file that no larger one covers.
+/// Removes the files of a run from `missing`, and returns whether this removed any. Called for one run after the other,
+/// largest first, this function says which runs are needed: those with a missing file that no larger run covers.
 pub fn covers_some(files: &[DataFile], missing: &mut HashSet<&DataFile>) -> bool {
     let before = missing.len();
     for file in files {

@@ -103,7 +103,8 @@ impl Run {
     /// Returns the memory that the run takes:
     ///
     /// ```text
-    /// 4,096 × pages  +  12 × spilled entries, if any + 4 × (pages + 1)  +  36 × files + their paths
+    /// 4,096 × pages  +  36 × files + their paths
+    ///                +  12 × spilled entries + 4 × (pages + 1), if there are spilled entries
     ///
     /// pages = entries / 528, rounded up (wide lines, for fewer than 2.4 million keys: / 345); at least 1
     /// ```

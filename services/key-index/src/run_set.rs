@@ -21,8 +21,8 @@ use crate::pages::{PageId, Pages};
 use crate::policy::RUNS_MAX;
 use crate::run::Run;
 
-/// The keys whose buckets are prefetched together. With 8, batches of 64 are a quarter slower; with 32 and 64 they are
-/// no faster, but a single look-up is slower, by up to a half, because it sets up room for the others.
+/// The number of keys whose buckets are prefetched together. With 8, batches of 64 are a quarter slower. With 32 or 64,
+/// these batches are no faster, but a single look-up is slower, by up to a half, because it sets up room for a group.
 const GROUP_KEYS: usize = 16;
 
 /// The runs of one version, newest first: at most [`RUNS_MAX`] in memory, and as many whose pages stay in their files.
@@ -48,9 +48,10 @@ enum Candidate {
 }
 
 impl RunSet {
-    /// Chooses the runs for a version with these data files: the largest ones first, and only runs with a file that no
-    /// larger one covers; at most [`RUNS_MAX`] in memory, and as many paged ones. If two cover equally many rows, the
-    /// one in memory comes first.
+    /// Chooses the runs for a version with the data files `files`. The runs that cover the most rows of these files are
+    /// chosen first; if two cover equally many, the one in memory comes first. A run is chosen only if it covers one of
+    /// these files that no run chosen before covers. At most [`RUNS_MAX`] runs in memory are chosen, and as many paged
+    /// ones.
     ///
     /// # Errors
     /// If runs differ in their seed or the type of their keys.
@@ -145,9 +146,9 @@ impl RunSet {
     /// which `is_live` is false, because they are deleted, are skipped and do not count towards the limit. `pages` has
     /// the [`needed_pages`](Self::needed_pages). A key that needs a page that `pages` lacks is not looked up.
     ///
-    /// A row that has the key is always among the candidates, if its file is covered, the key was looked up and the
-    /// limit is not reached. Unless the limit is 0, a key that was looked up and has no candidates is in no live row of
-    /// a covered file.
+    /// A live row that has the key is always among the candidates, if its file is covered, the key was looked up and
+    /// [`Found::has_more`] is false. Unless the limit is 0, a key that was looked up and has no candidates is in no
+    /// live row of a covered file.
     pub fn lookup(
         &self,
         hashes: &[u64],

@@ -16,8 +16,8 @@
 //!   and their names are never used again. So a file of another table, or of data that was replaced, covers nothing.
 //! - All runs that are used together have one seed. The seed is in the files: whoever can read the table's folder knows
 //!   it.
-//! - A file is deleted only after the runs that replace it were written. It is kept while a version of the table has a
-//!   data file that no other run covers.
+//! - An undamaged file is deleted only after the runs that replace it were written. It is kept while a version of the
+//!   table's main branch has one of its data files that no run of the latest version covers.
 //!
 //! This crate deliberately locks nothing: two commands that write runs at the same time may both write the same ones,
 //! and the next command deletes those that are superfluous.

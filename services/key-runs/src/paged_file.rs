@@ -58,7 +58,7 @@ impl RunFiles {
         Ok(Some(run.check(page, &bytes)?))
     }
 
-    /// Returns the path by which I/O nodes cache a file.
+    /// Returns the path by which I/O nodes cache a file. `None` if they don't cache it.
     pub fn file_path(&self, name: &str) -> Option<FilePath> {
         self.files.file_path(name)
     }

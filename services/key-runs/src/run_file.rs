@@ -98,7 +98,7 @@ impl RunFiles {
     }
 }
 
-/// Returns whether a file has the name of a run. Others are left alone, whatever they are.
+/// Returns whether a file has the name of a run. Files with other names are neither read nor deleted.
 fn is_name(name: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     name.strip_suffix(EXTENSION).is_some_and(|it| it.len() == 32 && it.bytes().all(is_digit))

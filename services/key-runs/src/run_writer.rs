@@ -42,11 +42,11 @@ pub struct RunsSummary {
 /// Writes the runs of `column` that the latest version of the table at `uri` needs, except those that are there and
 /// undamaged. Small runs are merged. `progress` must not block.
 ///
-/// It takes the memory of all runs: about 8 bytes for each row, or 12 in runs of fewer than 2.4 million rows. While a
-/// run is built from the key column, each of its rows takes up to 28 bytes more. A run is built of each large data file
-/// without a run, of several small ones together, and of runs that can't be merged without their keys. While runs are
-/// merged, the new run is in memory too. Writing takes a few parts of the upload. The call may be interrupted at any
-/// time: files are deleted last.
+/// The call takes the memory of all runs: about 8 bytes for each row, or 12 in runs of fewer than 2.4 million rows.
+/// While a run is built from the key column, each of its rows takes up to 28 bytes more. A run is built of each large
+/// data file without a run, of several small ones together, and of runs that can't be merged without their keys. While
+/// runs are merged, the new run is in memory too. While a run is written, a few parts of the upload are in memory too.
+/// The call may be interrupted at any time: files are deleted last.
 ///
 /// # Errors
 /// `ColumnNotFound`, `UnsupportedType`, those of the store, and `Internal` for a defect.

@@ -208,8 +208,8 @@ impl Assembler {
     /// ([`crate::physical_type`]).
     ///
     /// # Errors
-    /// [`PackError::Missing`] if not all bytes of every row were put; [`PackError::Corrupt`];
-    /// [`PackError::ReplyTooLarge`].
+    /// [`PackError::Missing`] if a row for which [`ExtentIndex::is_null`] returns false was not put completely;
+    /// [`PackError::Corrupt`]; [`PackError::ReplyTooLarge`].
     pub fn finish(mut self) -> Result<Vec<ArrayData>, PackError> {
         let missing = self.rows.iter().filter(|row| !row.is_null && row.received < row.len);
         match missing.count() {

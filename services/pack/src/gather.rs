@@ -268,7 +268,7 @@ impl GatherRow {
         self.fields.into_iter().map(|field| field.gather)
     }
 
-    /// Sets a slot of every field from a row's bytes. An `Err` has the index of the field.
+    /// Sets a slot of every projected field from a row's bytes. An `Err` has the field's index in the projection.
     pub fn set(&mut self, slot: usize, bytes: &[u8]) -> Result<(), (usize, Malformed)> {
         for (i, field) in self.fields.iter_mut().enumerate() {
             field.set(slot, bytes, self.tail).map_err(|malformed| (i, malformed))?;

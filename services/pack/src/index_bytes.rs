@@ -1,4 +1,4 @@
-//! The byte format of an [`ExtentIndex`], for the segments' journals. Little-endian:
+//! The byte format in which an [`ExtentIndex`] is recorded on a drive, in a journal. Little-endian:
 //!
 //! ```text
 //!  0  u32  magic "BXI1" (the last byte is the version)

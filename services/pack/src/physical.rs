@@ -1,7 +1,8 @@
 //! Physical types: the types of the arrays that an I/O node sends, in which text is binary.
 //!
-//! Text was valid UTF-8 when it was filled, but arrays of text would have to be validated again by the core that serves
-//! them. An I/O node therefore sends text as binary with the same bytes, and the wire schema declares the logical type.
+//! Text was valid UTF-8 when it was encoded, but to build an array of text, the core that serves it would have to
+//! validate it again. An I/O node therefore sends text as binary with the same bytes, and the wire schema declares the
+//! logical type.
 //! The receiver validates the text, which it must do in any case because it does not trust the network.
 
 use arrow_array::{ArrayRef, make_array};

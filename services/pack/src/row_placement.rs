@@ -166,8 +166,8 @@ impl VariableRows {
         if let Some(group) = self.lens[first..].first_chunk::<GROUP_ROWS>() {
             let len = u32::from(group[row - first]);
             let before = sum_before(group, row - first);
-            // If the sum of the lengths fits into the base's sector, then none of these rows was moved to the next
-            // sector, and none is long.
+            // If the group's rows up to this one end in the sector in which its first row starts, then none of them was
+            // moved to the next sector, and none is long.
             if base % SECTOR + before + len <= SECTOR {
                 return Some(RowSpan { offset: base + before, len });
             }

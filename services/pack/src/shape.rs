@@ -20,10 +20,10 @@
 //! a body's first item.
 //!
 //! The *plain* encoding of a fixed list consists of its items' plain encodings, without bitmaps, so decoding it is one
-//! copy. Fixed lists of structs, or of values of variable width, have no plain encoding. Otherwise it is used for fixed
-//! lists that are the items of a list, and for a fixed list that is a pack's only column, unless one of these fixed
-//! lists contains a null at any depth. A fixed list that is itself null does not prevent it, except in a pack whose
-//! values have fewer than 64 bytes.
+//! copy. Fixed lists of structs, or of values of variable width, have no plain encoding. All other fixed lists use the
+//! plain encoding if they are the items of one list, or a chunk of a pack's only column, unless at least one of these
+//! fixed lists contains a null at any depth. Some of the fixed lists may themselves be null, except in a chunk of a
+//! column whose values have fewer than 64 bytes.
 
 use arrow_schema::DataType;
 
