@@ -21,8 +21,8 @@ pub fn can_compare(of: &DataType) -> bool {
     }
 }
 
-/// Returns `values` as an array of type `of`, which can be compared. If a value is not valid for this type, returns the
-/// length of the first such value.
+/// Returns `values` as an array of type `of`, for which [`can_compare`] returns true. If a value is not valid for this
+/// type, the error is the length of the first such value.
 pub(crate) fn array_of(of: &DataType, values: &[Bytes]) -> Result<ArrayRef, usize> {
     let is_text = matches!(of, DataType::Utf8 | DataType::LargeUtf8);
     let is_valid = |value: &Bytes| match of {

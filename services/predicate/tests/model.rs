@@ -18,7 +18,7 @@ use predicate::{Evaluator, Step};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// A value, which knows its order.
+/// A value of a column.
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
     Int(i64),
@@ -39,7 +39,7 @@ impl Value {
     }
 }
 
-/// A type of a column: how it makes arrays and bytes of values.
+/// The type of a column. Its methods make arrays and bytes of values.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Int8,

@@ -51,8 +51,8 @@ pub enum NoSetting {
 impl Curve {
     /// Returns the cheapest setting with which a search for `k` rows reaches `recall`.
     ///
-    /// The setting is that of the smallest measured k that is at least `k`, with as many candidates: what suffices to
-    /// find the 20 nearest rows also suffices for the 15 nearest, which are nearer.
+    /// The setting is one that was measured for the smallest measured k that is at least `k`, with at least as many
+    /// candidates in total: what suffices to find the 20 nearest rows also suffices for the 15 nearest of these.
     ///
     /// # Errors
     /// [`NoSetting`].

@@ -47,7 +47,7 @@ pub struct IndexBuild {
     pub kind: String,
     /// The parameters that it was built with, as Lance describes them.
     pub parameters: String,
-    /// The number of partitions of its largest segment.
+    /// The number of partitions of the segment that has the most.
     pub partitions: u32,
     /// The UUIDs of its segments.
     pub segments: Vec<String>,
@@ -120,7 +120,7 @@ impl Curve {
     }
 
     /// Returns a warning if the default refine factor does not make up for the compression of the index: searches for
-    /// `k` rows stay below a recall of 0.95 with any number of partitions.
+    /// `k` rows stay below a recall of 0.95 with any number of partitions. Returns none if `k` was not measured.
     pub fn refine_warning(&self, k: u32) -> Option<String> {
         let of_k = self.of_k.iter().find(|it| it.k == k)?;
         let best = of_k.default_refine_best;

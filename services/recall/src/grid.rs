@@ -19,8 +19,9 @@ pub fn factors(k: u32) -> impl Iterator<Item = u32> {
     FACTORS.into_iter().filter(move |factor| factor * k <= CANDIDATES_MAX)
 }
 
-/// Returns the numbers of partitions that are measured for an index whose largest segment has `partitions` partitions.
-/// They ascend from 1 to `partitions`, in steps of at most a tenth from 10 on, and include `default`.
+/// Returns the numbers of partitions that are measured for an index whose segments have up to `partitions` partitions.
+/// They ascend from 1 to `partitions`, in steps of at most a tenth from 10 on. They include `default`, unless it exceeds
+/// `partitions`.
 pub fn nprobes_ladder(partitions: usize, default: usize) -> Vec<usize> {
     let partitions = partitions.max(1);
     let next = |at: &usize| (*at < partitions).then(|| (at + (at / 10).max(1)).min(partitions));
@@ -31,10 +32,10 @@ pub fn nprobes_ladder(partitions: usize, default: usize) -> Vec<usize> {
     ladder
 }
 
-/// Returns the numbers of candidates for which an index is searched, ascending. For a flat index, one search suffices:
-/// its first candidates are those of a search for fewer. This holds exactly for IVF_PQ. For IVF_RQ, a search for fewer
-/// may pass over a few rows (on WordNet, the recall of 300 questions differed by less than 0.001). A graph is searched
-/// anew for each number.
+/// Returns the numbers of candidates for which an index is searched, ascending. For a flat index (one whose partitions
+/// have no graph), one search suffices: its first candidates are those of a search for fewer. This holds exactly for
+/// IVF_PQ. For IVF_RQ, a search for fewer may pass over a few rows (on WordNet, the recall of 300 questions differed by
+/// less than 0.001). A graph is searched anew for each number.
 pub fn searched_candidates(is_flat: bool) -> Vec<usize> {
     match is_flat {
         true => vec![CANDIDATES_MAX as usize],

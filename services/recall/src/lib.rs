@@ -13,8 +13,8 @@
 //! Invariants:
 //! - A curve is accepted only if its checksum is right and every value is within its bounds.
 //! - The chosen setting's recall was measured, not interpolated, for the requested k or the next larger one.
-//! - A curve is used only for an index that it fits: one that still has the segments that were measured, or an earlier
-//!   or later build, with the same parameters, of the same index of the same table ([`Fit`]).
+//! - A curve is used only for an index that it fits ([`Fit`]): one that still has the segments that were measured, or
+//!   an earlier or later build of the same index of the same table, with the same parameters and number of partitions.
 //!
 //! This crate deliberately makes no claim about filtered searches. They search more partitions than the setting says, but
 //! their recall was not measured.

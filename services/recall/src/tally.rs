@@ -23,8 +23,8 @@ pub struct Trial<'a> {
 pub struct SearchesFor {
     /// The number of candidates.
     pub candidates: usize,
-    /// For each number of partitions of the ladder: the candidates, by the index's own distances, nearest first, and the
-    /// number of rows that were compared.
+    /// For each number of partitions of the [`Tally`]: the candidates, by the index's own distances, nearest first, and
+    /// the number of rows that were compared.
     pub rungs: Vec<(Vec<u64>, u64)>,
 }
 
@@ -57,9 +57,9 @@ pub struct Measured {
 }
 
 impl Tally {
-    /// Creates an empty tally for each number of partitions in `nprobes`, which is ascending, and each k of [`KS`] up
-    /// to `k_max`. `compared_per_scored` is the number of rows that an index compares in the time in which one row is
-    /// scored exactly.
+    /// Creates an empty tally of the settings with each number of partitions in `nprobes`, which is ascending, for each
+    /// k of [`KS`] up to `k_max`. `compared_per_scored` is the number of rows that an index compares in the time in
+    /// which one row is scored exactly.
     pub fn new(nprobes: &[usize], k_max: usize, compared_per_scored: f64) -> Self {
         let k_max = u32::try_from(k_max).unwrap_or(u32::MAX);
         let grid = |k: u32| {
@@ -74,8 +74,8 @@ impl Tally {
     /// Adds a question.
     ///
     /// # Panics
-    /// If the question has no searches, if they are not ascending, or if one has another number of rungs than the
-    /// ladder.
+    /// If the question has no searches, if they are not in ascending order of their candidates, or if one does not have
+    /// a rung for each number of partitions.
     pub fn add(&mut self, trial: &Trial<'_>) {
         let searches = trial.searches;
         assert!(searches.is_sorted_by_key(|it| it.candidates), "searches for more and more rows");
@@ -116,7 +116,7 @@ impl Tally {
     }
 
     /// Returns the curve of each k. `default` is the setting of searches that set none. If it was not measured, the
-    /// most expensive point stands for it.
+    /// most expensive point of the curve stands for it.
     pub fn finish(&self, default: Measured) -> Vec<CurveOfK> {
         self.grids.iter().map(|grid| self.curve_of(grid, default)).collect()
     }
