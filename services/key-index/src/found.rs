@@ -38,7 +38,7 @@ impl Found {
     }
 
     /// Returns whether a key was not looked up, because a page that the look-up needs is missing or damaged, or because
-    /// the key has too many rows. It then has no candidates, and any row of a covered file may have it.
+    /// the key has too many rows. Such a key has no candidates, and any row of a covered file may have it.
     pub fn is_unread(&self, key: usize) -> bool {
         self.unread.binary_search(&(key as u32)).is_ok()
     }

@@ -10,8 +10,8 @@
 //!  26  u8       lines: 1 narrow, 2 wide
 //!  27  u8       bits of each hash that the run keeps
 //!  28  u32      pages of buckets
-//!  32  u64      entries
-//!  40  u64      spilled entries, of these
+//!  32  u64      entries, spilled ones included
+//!  40  u64      spilled entries
 //!  48  u32      files
 //!  52  u32      CRC32C of all other bytes of the head
 //!  56  files    u32 fragment, u32 rows, u16 length of the path, the path in UTF-8

@@ -165,7 +165,7 @@ impl PagedRun {
     }
 
     /// Calls `each` with the rank of every entry in `page` that has the spot's bucket and tag, until `each` breaks.
-    /// Returns whether further ones may be among the spilled entries; `None` if `page` is a page of spilled entries.
+    /// Returns whether more such entries may be spilled; `None` if `page` is a page of spilled entries.
     pub(crate) fn each_in_bucket(
         &self,
         page: &Page,

@@ -81,8 +81,8 @@ pub fn next_merge(runs: &[RunFacts]) -> Option<Merge> {
     by_size.into_iter().find(is_mostly_dead).map(|index| Merge::of(runs, &[index]))
 }
 
-/// Returns whether the runs from `start` on may be merged: they fit into one run, and all others are much larger than
-/// it.
+/// Returns whether the runs from `by_size[start]` on may be merged: they fit into one run, and each larger run has at
+/// least [`SIZE_RATIO`] times as many rows as that run.
 fn is_worth_it(runs: &[RunFacts], by_size: &[usize], start: usize) -> bool {
     let merged = live_rows(runs, &by_size[start..]);
     let is_smaller = start == 0 || runs[by_size[start - 1]].live_rows / SIZE_RATIO >= merged;

@@ -39,8 +39,9 @@ impl<'a> Rounds<'a> {
     }
 
     /// Adds a round. `tries` has the rows that were fetched, each with the position of its key, in ascending order of
-    /// these positions. `rows` are the rows that exist, and `missing` has the positions in `tries` of the others. Keys
-    /// that are not in `tries` have no further candidate, so they are no longer open. Returns whether any key is open.
+    /// these positions. `rows` are the rows that exist, and `missing` has the positions in `tries` of the rows that do
+    /// not. Keys that are not in `tries` have no further candidate, so they are no longer open. Returns whether any key
+    /// is open.
     ///
     /// # Errors
     /// If the key column's type is not that of the keys.

@@ -11,8 +11,8 @@ use lake::{FilePath, LakeError};
 
 use crate::run_file::{RunFile, RunFileError, RunFiles};
 
-/// The numbers of bytes of spilled entries that may be read at once while a run is opened, which takes this much memory
-/// besides the head. The smallest is a page.
+/// The sizes, in bytes, of the pieces in which spilled entries may be read while a run is opened. Opening a run takes
+/// the memory of one piece, besides that of the head. The smallest piece is a page.
 pub const SPILL_PIECES_BYTES: [u64; 3] = [1 << 20, 1 << 16, Loading::PAGE_BYTES as u64];
 
 /// A run whose head is about to be read.
@@ -99,7 +99,7 @@ impl PagedHead {
         self.paging.bytes_to_finish() + (end - start).min(piece_bytes)
     }
 
-    /// Reads the spilled entries once, up to `piece_bytes` at once, which is one of [`SPILL_PIECES_BYTES`], and returns
+    /// Reads the spilled entries in pieces of up to `piece_bytes`, which is one of [`SPILL_PIECES_BYTES`], and returns
     /// the run. `None` if the file does not exist any more.
     ///
     /// # Errors

@@ -18,8 +18,8 @@ const ROWS_FIRST: u32 = 1024;
 /// The maximum number of rows of one read. Keys of up to 128 bytes reach it before [`READ_BYTES`].
 const ROWS_MAX: u32 = 65_536;
 
-/// The approximate size of the keys of one read, in bytes. It assumes that keys are as long as those of the read
-/// before.
+/// The approximate size of the keys of one read, in bytes. The size is exact if the keys are as long as those of the
+/// read before.
 const READ_BYTES: usize = 8 << 20;
 
 /// The reason why a run can't be built.

@@ -21,7 +21,7 @@ pub struct RunsSummary {
     pub column: String,
     /// The version whose data files the runs cover.
     pub version: u64,
-    /// The rows of these files, deleted ones included.
+    /// The number of rows of this version, deleted ones included.
     pub rows: u64,
     /// The number of runs.
     pub runs: usize,

@@ -1,13 +1,14 @@
 //! Groups columns into packs.
 //!
-//! Reading a row costs one read for each pack. Narrow columns are usually requested together, so they share a pack. A
-//! wide vector or a blob would make reads of the other columns longer, so each of them is a pack of its own.
+//! Reading a row costs one read for each pack that has a requested column. Narrow columns are usually requested
+//! together, so they share a pack. A wide vector or a blob would make reads of the other columns longer, so each wide
+//! vector and each blob is a pack of its own.
 
 use arrow_schema::{DataType, Field, Schema};
 
 /// The minimum width in bytes of a fixed-width column that is a pack of its own. A pack of its own costs one more read
 /// when the column is requested with others. In the shared pack, a value of this width takes a sixteenth of the sector
-/// that is read for the other columns of its row. This value was not chosen by measurement.
+/// that is read for the other columns of its row. The minimum was not chosen by measurement.
 pub const WIDE_BYTES_MIN: usize = 256;
 
 /// The columns of one pack, as indices of the schema's top-level fields, ascending.

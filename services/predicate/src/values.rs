@@ -6,7 +6,7 @@ use arrow_data::ArrayData;
 use arrow_schema::DataType;
 use bytes::Bytes;
 
-/// Returns whether values of a type can be compared with others: numbers, Booleans, dates, times, texts and bytes.
+/// Returns whether values of a type can be compared with each other: numbers, Booleans, dates, times, texts and bytes.
 pub fn can_compare(of: &DataType) -> bool {
     match of {
         DataType::Boolean

@@ -77,7 +77,8 @@ pub struct Point {
     pub candidates: u32,
     /// The mean recall of the questions.
     pub recall: f64,
-    /// The lower bound of the recall: with 95 % confidence, the mean of further questions like these is above it.
+    /// The lower bound of the recall: with 95 % confidence, the mean recall of further questions of the same kind is
+    /// above this bound.
     pub low: f64,
     /// The cost of a search, in rows scored exactly.
     pub cost: f64,
@@ -86,10 +87,11 @@ pub struct Point {
 /// Whether a curve was measured on an index as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// All segments that were measured are still there, and the index covers at most twice as many rows as then.
+    /// All segments that were measured are still there, and the index covers at most twice as many rows as when they
+    /// were measured.
     Same,
     /// The index was built again with the same parameters, its table was compacted, or the index covers more than twice
-    /// as many rows as then.
+    /// as many rows as when it was measured.
     Earlier,
     /// It is another index.
     Other,

@@ -18,8 +18,8 @@ const EXTENSION: &str = ".curve";
 /// The bound protects against a folder that somebody has filled with files.
 const FILES_MAX: usize = 100;
 
-/// The number of curves of a column that are kept: the newest, and those of earlier builds of its index, which nodes that
-/// serve earlier versions use.
+/// The number of curves of a column that are kept: the newest, and those of earlier builds of the column's index, which
+/// nodes that serve earlier versions use.
 const CURVES_KEPT: usize = 4;
 
 /// The files of a table's curves.
@@ -81,9 +81,9 @@ impl CurveFiles {
         Ok(Some(decode(&bytes)?))
     }
 
-    /// Writes a curve, and returns the name of its file. Then deletes the curves that it replaces: those of the same
-    /// build of the index, and all but the newest four of the column. A file that can't be read as a curve is left
-    /// alone.
+    /// Writes a curve, and returns the name of its file. Then deletes the curves that the new one replaces: those of
+    /// the same build of the index, and all but the newest four of the column. A file that can't be read as a curve is
+    /// kept.
     ///
     /// # Errors
     /// Errors of the store, and [`CurveFileError::Refused`] if `bytes` are not a curve.

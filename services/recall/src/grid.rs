@@ -20,8 +20,8 @@ pub fn factors(k: u32) -> impl Iterator<Item = u32> {
 }
 
 /// Returns the numbers of partitions that are measured for an index whose segments have up to `partitions` partitions.
-/// They ascend from 1 to `partitions`, in steps of at most a tenth from 10 on. They include `default`, unless it exceeds
-/// `partitions`.
+/// They ascend from 1 to `partitions`, in steps of at most a tenth from 10 on. `default` is among them, unless it
+/// exceeds `partitions`.
 pub fn nprobes_ladder(partitions: usize, default: usize) -> Vec<usize> {
     let partitions = partitions.max(1);
     let next = |at: &usize| (*at < partitions).then(|| (at + (at / 10).max(1)).min(partitions));

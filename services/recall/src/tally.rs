@@ -161,8 +161,8 @@ impl Tally {
     }
 }
 
-/// Returns the number of rows of the right answer for `k` rows, and how many rows at the start of `exact` may be in it:
-/// also those that are as near as the answer's last row.
+/// Returns the number of rows of the right answer for `k` rows, and how many rows at the start of `exact` count as
+/// right: those of the answer, and those that are as near as its last row.
 fn wanted(exact: &[(u64, f32)], k: usize) -> (usize, usize) {
     let k = k.min(exact.len());
     let farthest = k.checked_sub(1).map(|last| exact[last].1);

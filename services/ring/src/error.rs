@@ -7,8 +7,7 @@ use address::{ByteOffset, DriveNo};
 
 use crate::{AlignedBuf, ConfigError, DriveFault, IoUringUnavailable};
 
-/// The reason why a read returned no bytes. A read is checked, and refused if necessary, when it is requested; all
-/// errors that are not refusals occur later.
+/// The reason why a read returned no bytes. A read is refused only when it is requested. All other errors occur later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// Refused: the queue is full. The caller should shed the request.

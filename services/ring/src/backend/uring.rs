@@ -1,10 +1,10 @@
 //! The io_uring backend.
 //!
-//! This is the only module that gives the kernel pointers which it uses after the system call has returned. They stay
-//! valid because a request's buffer moves into `operations` when its entry is pushed, no code of this process accesses
-//! the buffer there, and the buffer leaves only with the completion that carries the request's id. Dropping the backend
-//! waits for all completions. If waiting keeps failing, the buffers are leaked: freed memory that the kernel still
-//! writes to would be worse.
+//! Only this module gives the kernel pointers that the kernel uses after the system call has returned. The pointers
+//! stay valid because a request's buffer moves into `operations` when its entry is pushed, no code of this process
+//! accesses the buffer there, and the buffer leaves only with the completion that carries the request's id. Dropping
+//! the backend waits for all completions. If waiting keeps failing, the buffers are leaked: freed memory that the
+//! kernel still writes to would be worse.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

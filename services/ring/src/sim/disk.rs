@@ -76,7 +76,7 @@ pub struct SimFaults {
 pub struct PhysicalRead {
     /// The drive.
     pub drive: DriveNo,
-    /// The offset at which it began.
+    /// The offset at which the read began.
     pub offset: ByteOffset,
     /// Length in bytes.
     pub len: usize,
