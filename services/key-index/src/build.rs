@@ -2,9 +2,9 @@
 //!
 //! Hashes are distributed to slices by their first bits, each slice is sorted while it is in the CPU's cache, and the
 //! sorted entries fill page after page. Besides the hashes and the run, building takes 16 bytes of scratch memory per
-//! row, but at most [`SCRATCH_BYTES_MAX`]. If all slices together need more, it goes over the hashes several times,
-//! each time for a part of the slices. Only a key with more rows than fit into the limit exceeds it, because all rows
-//! of a key are in one slice.
+//! row, but at most [`SCRATCH_BYTES_MAX`]. If all slices together need more, the hashes are read several times, each
+//! time for a part of the slices. Only a key with more rows than fit into this limit makes building exceed the limit,
+//! because all rows of a key are in one slice.
 
 use std::ops::Range;
 

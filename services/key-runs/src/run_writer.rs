@@ -168,8 +168,8 @@ impl<P: Fn(IndexProgress)> RunWriter<'_, P> {
         Ok(())
     }
 
-    /// Chooses the seed whose runs have the most wanted rows, and keeps the loaded runs of this seed that cover a
-    /// wanted file that no larger one covers.
+    /// Chooses the seed whose runs have the most wanted rows. Keeps the loaded runs of this seed, except those whose
+    /// wanted files are all covered by runs with more wanted rows.
     fn choose(&mut self) {
         let mut rows_by_seed: HashMap<u64, u64> = HashMap::new();
         for HeldRun { run, .. } in &self.held {

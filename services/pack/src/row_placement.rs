@@ -199,7 +199,7 @@ impl VariableRows {
     }
 }
 
-/// For each position of a group, a mask that keeps the lengths before it.
+/// For each position of a group, a mask that keeps the lengths before that position.
 const BEFORE: [[u16; GROUP_ROWS]; GROUP_ROWS] = {
     let mut masks = [[0; GROUP_ROWS]; GROUP_ROWS];
     let mut at = 0;

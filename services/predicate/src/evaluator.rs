@@ -85,7 +85,7 @@ impl Evaluator {
     }
 }
 
-/// Checks one step. Returns the number of results that it takes, and the step.
+/// Checks one step. Returns the number of earlier results that the step replaces, and the checked step.
 fn check(
     at: usize,
     step: &Step,

@@ -238,7 +238,7 @@ impl Tree {
         steps.push(step);
     }
 
-    /// The condition's value for a row: `None` is null.
+    /// Returns the condition's result for a row; `None` for null.
     fn of(&self, row: &[Option<Value>; 2]) -> Option<bool> {
         match self {
             Self::In(column, values) => {

@@ -31,7 +31,7 @@ pub struct SearchesFor {
 /// The sums of the recall of all settings.
 pub struct Tally {
     nprobes: Vec<usize>,
-    /// The grid of each k: recall and its square, for each number of partitions and each factor.
+    /// For each k, the sums for each number of partitions and each refine factor.
     grids: Vec<Grid>,
     /// The number of compared rows, for each number of partitions.
     compared: Vec<u64>,

@@ -8,9 +8,9 @@ use crate::sim::SimDisk;
 /// The mechanism that carries out a ring's operations.
 #[derive(Clone, Debug, Default)]
 pub enum Engine {
-    /// Uses `InPlace` if all drives are in memory, else `IoUring` if [`probe`](crate::probe) finds it usable and a ring
-    /// of this size can be set up, else `Pread`. In the last case [`Ring::describe`](crate::Ring::describe) says why
-    /// io_uring is not used.
+    /// Uses `InPlace` if all drives are in memory, else `IoUring` if [`probe`](crate::probe) finds io_uring usable and
+    /// a ring of the configured size can be set up, else `Pread`. In the last case
+    /// [`Ring::describe`](crate::Ring::describe) says why io_uring is not used.
     #[default]
     Auto,
     /// io_uring. Starting the ring fails if it is not usable.

@@ -270,7 +270,7 @@ fn make(path: &Path, options: OpenOptions) -> Option<File> {
 }
 
 /// Removes a file that `make` created, and that this process has locked, if `path` still refers to it. A failure is
-/// ignored, because the caller reports the error that led to the removal.
+/// ignored, because it only leaves an unused file behind.
 fn remove(path: &Path, made: &File) {
     let id = |metadata: Metadata| (metadata.dev(), metadata.ino());
     if let (Ok(made), Ok(named)) = (made.metadata(), path.symlink_metadata())
@@ -313,8 +313,8 @@ fn without_direct(path: &Path, options: OpenOptions, why: &str) -> Result<(File,
     }
 }
 
-/// Locks the file and gives it its size. Returns the number of usable bytes, and whether all of them are
-/// allocated.
+/// Locks the file. If a size is configured, gives it to a regular file that is not read-only, and checks that any other
+/// file or device has it. Returns the number of usable bytes, and whether all of them are allocated.
 fn prepare(path: &Path, mut file: &File, options: OpenOptions) -> Result<(u64, bool), SlabError> {
     let wanted = options.size.unwrap_or(0);
     let failed = |doing| move |error| SlabError::of(path, doing, wanted, error);
@@ -482,7 +482,7 @@ mod tests {
         assert!(matches!(is(SlabFile::open(&path, sized(1 << 60))), SlabError::NoSpace { .. }));
         assert!(!path.exists(), "no empty file is left behind");
         File::create(&path).unwrap();
-        // More than is available, but not so much that a filesystem refuses to try.
+        // 1 GiB more than is available.
         let free = fstatvfs(File::open(&path).unwrap()).unwrap();
         let free = free.blocks_available() * free.fragment_size();
         let more = (free + (1 << 30)).next_multiple_of(4096);

@@ -27,7 +27,7 @@ pub(crate) struct TransferQueues {
     queues: Vec<TransferQueue>,
     /// Maximum length of each queue.
     len_max: usize,
-    /// Number of transfers in all queues.
+    /// Number of transfers that wait, in all queues.
     len: usize,
     /// Index of the queue whose turn is next.
     next_queue: usize,
@@ -53,7 +53,7 @@ impl TransferQueues {
         Self { limits, queues, len_max, len: 0, next_queue: 0 }
     }
 
-    /// Returns the number of transfers in all queues.
+    /// Returns the number of transfers that wait, in all queues.
     pub fn len(&self) -> usize {
         self.len
     }

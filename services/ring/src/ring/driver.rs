@@ -121,9 +121,9 @@ pub(crate) async fn drive(number: u64, readiness: AsyncFd<OwnedFd>) {
     }
 }
 
-/// The task of a ring whose backend has no file descriptor that signals completions. While operations are in flight,
-/// the task repeatedly submits operations and collects completions. On a simulated disk each repetition is one tick of
-/// the ring's time, which lasts `pause`.
+/// The task of a ring whose backend has no file descriptor that signals completions. When a submission is requested,
+/// and as long as operations are in flight, the task submits operations and collects completions again and again. On a
+/// simulated disk, each repetition is one tick of the ring's time, which lasts `pause`.
 pub(crate) async fn drive_polled(number: u64, pause: Duration) {
     loop {
         let is_stopped = poll_fn(|cx| match find_ring(number) {
