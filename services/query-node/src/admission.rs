@@ -24,8 +24,8 @@ const PAGED_LOOKUPS_MAX: usize = 32;
 /// page may come late: with a single lane, a few such requests would block every look-up.
 ///
 /// Each lane has permits, which limit how many requests run concurrently, and a bounded queue for a permit. The queue
-/// orders requests by priority, then fairly between grants by weight, and by arrival within a grant
-/// (`services/scheduler`).
+/// serves interactive requests first, except that one permit in eight goes to batch work first. Requests of one
+/// priority are ordered fairly between grants by weight, and by arrival within a grant (`services/scheduler`).
 ///
 /// A search keeps its permit while it waits for index partitions that are not cached, because Lance's search reads
 /// them. Abandoned work keeps its permit until its task has ended and Lance's CPU pool has begun the jobs of its queue
@@ -64,7 +64,7 @@ impl AdmissionQueue {
         [&self.on_core, &self.in_background, &self.paged]
     }
 
-    /// Returns how many requests wait in the longest lane. The limit applies to each lane.
+    /// Returns how many requests wait in the lane with the longest queue. `waiting_max` applies to each lane.
     pub fn waiting(&self) -> usize {
         self.lanes().map(|lane| lane.waiting()).into_iter().max().unwrap_or(0)
     }

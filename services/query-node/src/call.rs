@@ -29,8 +29,8 @@ const ATTRIBUTES: usize = 6;
 /// The audit log has at most this many bytes of the branch that a request names. No branch's name is longer.
 const BRANCH_BYTES_MAX: usize = 256;
 
-/// An rpc, a plain HTTP call, or a part of a stream: a request of a GetStream, or an opening or a group of batches of a
-/// Lookup.
+/// An rpc, a plain HTTP call, or a part of a stream: a request of a GetStream, or an opening of a projection or a group
+/// of batches of a Lookup.
 pub struct Call {
     state: Arc<ShardState>,
     rpc: Rpc,
@@ -63,7 +63,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Begins a call. `context` has the caller's span; the call's own context has the call's span, if it is recorded.
+    /// Begins a call. `context` has the caller's span; if the call is recorded, its own context has the call's span
+    /// instead.
     ///
     /// # Errors
     /// [`QueryError::DeadlinePassed`] if the audit log had no place for the request's line in time.
@@ -158,7 +159,8 @@ impl Call {
             .map_err(|reason| refusal(reason, &self.table, catalog))
     }
 
-    /// Waits until the call is no longer authorized, and returns the reason.
+    /// Waits until the call is no longer authorized, and returns the reason. Waits forever if the call was never
+    /// authorized ([`open`](Self::open)).
     pub async fn no_longer_allowed(&mut self) -> QueryError {
         let NodeState { access, catalog, .. } = &*self.state.shared;
         let caller = &mut self.caller.caller;
@@ -406,7 +408,8 @@ impl Refusal {
     }
 }
 
-/// Returns whether the service failed, rather than the request being wrong or cancelled.
+/// Returns whether the service failed. It did not if the request was wrong, not permitted, over a limit of its grant,
+/// or cancelled.
 fn is_service_failure(reason: Reason) -> bool {
     use tonic::Code;
     !matches!(

@@ -21,17 +21,18 @@ pub const TAKE_ROWS_MAX: usize = 1_000_000;
 /// may be a long text: only distinct words count towards the limit on words.
 const SEARCH_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum average size of a Get's keys, in bytes.
+/// Maximum average size of the keys of a Get with [`KEYS_MAX`] keys, in bytes.
 const KEY_BYTES_MAX: usize = 1 << 10;
 
-/// Maximum number of questions of a Tune. Their mean recall has a standard error of about 0.002 near 0.95, a third of
-/// that of the default of 256.
+/// Maximum number of questions of a Tune. The mean recall of so many has a standard error of about 0.002 near 0.95, a
+/// third of that of the default number, 256.
 pub const QUESTIONS_MAX: usize = 2_000;
 
 /// Maximum size of a Tune in bytes: 2,000 questions of 1,024 dimensions, or 500 of 4,096.
 const TUNE_BYTES_MAX: usize = 8_400_000;
 
-/// Maximum size in bytes of a request's other fields: the names of its table and columns.
+/// Maximum size in bytes of the fields of a Get or Take other than its keys or addresses: the names of table and
+/// columns.
 const NAMES_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum size of a Warm or Placement in bytes: enough for very many ranges of rows, or fragments.

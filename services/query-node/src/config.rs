@@ -120,7 +120,7 @@ pub struct QueryConfig {
     /// Export of metrics, traces and logs.
     pub telemetry: TelemetryConfig,
 
-    // The fields below are not settings: their values are the same for all users. Tests choose others.
+    // The fields below are not settings: their values are the same for all users. Tests choose other values.
     /// The interval at which the file or DNS is read for the list of I/O nodes.
     #[serde(skip)]
     pub member_refresh: Duration,
@@ -150,7 +150,7 @@ pub struct QueryConfig {
     /// Number of streams of each core, and of the background runtime, to each I/O node. Each has its own connection.
     #[serde(skip)]
     pub streams_per_io_node: usize,
-    /// Maximum number of batches that wait for one such stream; further ones are refused.
+    /// Maximum number of batches that wait for one stream to an I/O node; further ones are refused.
     #[serde(skip)]
     pub fetch_queue_max: usize,
     /// Maximum number of Gets of one GetStream that are processed concurrently.

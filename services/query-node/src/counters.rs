@@ -96,8 +96,9 @@ impl Rpc {
         Self::NAMES[self as usize]
     }
 
-    /// Returns whether the rpc counts as work in progress. Takes, Tunes and Warms last for as long as their callers
-    /// read, so they say nothing about the node's load.
+    /// Returns whether the rpc counts as work in progress: a search or a Get, or a query or count over plain HTTP.
+    /// Takes, Tunes and Warms do not count: they last for as long as their callers read, which says nothing about the
+    /// node's load.
     fn is_short(self) -> bool {
         matches!(
             self,
@@ -248,7 +249,7 @@ impl ShardMetrics {
         nprobes.into_iter().for_each(|nprobes| record(&self.nprobes, nprobes));
     }
 
-    /// Records that a search has `rows` candidates that no vector index covers.
+    /// Records that a search has `rows` candidates that the column's vector index does not cover.
     pub fn compared_fresh(&self, rows: usize) {
         self.fresh_rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
@@ -269,8 +270,8 @@ impl ShardMetrics {
         self.keys[KeyVia::Table as usize].fetch_add(in_table as u64, Ordering::Relaxed);
     }
 
-    /// Records a fetch from an I/O node that took `took` and returned `rows` rows. `rows` is `None` if it failed: its
-    /// rows are then counted as fallbacks, or not at all.
+    /// Records a fetch from an I/O node that took `took` and returned `rows` rows. `rows` is `None` if the fetch
+    /// failed: its rows count as fallback rows if this node then reads them from the table.
     pub fn fetched(&self, rows: Option<usize>, took: Duration) {
         self.fetch_times.record_time(took);
         rows.into_iter().for_each(|rows| self.fetch_rows.record(rows as u64));

@@ -204,7 +204,7 @@ pub enum QueryError {
         /// Number of waiting requests.
         waiting: usize,
     },
-    /// Callers hold all memory that is reserved for requests and replies.
+    /// Callers hold so much of the memory for requests and replies that too little is left for this request.
     #[error("requests and replies of other callers hold all memory; try again a little later")]
     OutOfMemory,
     /// Rows for other requests under the caller's grant hold too much of the memory for requests and replies.
@@ -213,7 +213,7 @@ pub enum QueryError {
          or try again a little later"
     )]
     GrantOutOfMemory {
-        /// The bytes that they hold.
+        /// The bytes that those rows hold.
         bytes: u64,
     },
     /// The deadline had passed before the work was done.
@@ -244,7 +244,7 @@ pub enum QueryError {
         /// The requested namespace.
         namespace: String,
     },
-    /// The request is one that other servers of the protocol answer, and Bireme does not.
+    /// The request is one that other servers of LanceDB's or the Lance Namespace protocol answer, and Bireme does not.
     #[error("{problem}")]
     NotBuilt {
         /// The call that is not served, and the alternative.
@@ -403,7 +403,7 @@ fn meant(name: &str, available: &[String]) -> String {
     }
 }
 
-/// Formats names as `a, b, c`, or `none`.
+/// Formats at most [`AVAILABLE_MAX`] of the names as `a, b, c`, or `none` if there are none.
 fn listed(names: &[String]) -> String {
     match names {
         [] => "none".into(),

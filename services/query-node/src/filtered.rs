@@ -62,8 +62,8 @@ pub async fn search_filtered(
         };
         state.metrics.filtered(new.len());
         unfiltered.search.filter.record(new.len(), cost.passed.unwrap_or_default());
-        // True if more than half of the rows were neither on drives nor in RAM. Single rows of the table cost much
-        // more than a scan.
+        // True if more than half of the rows were neither on drives nor in RAM. Reading single rows from the table
+        // costs much more than a scan.
         let is_cold = cost.table_rows() > new.len() / 2;
         call.io_stage(Stage::Filter, new.len(), cost);
         passes.extend(new.into_iter().zip(new_passes));
@@ -93,7 +93,8 @@ pub async fn search_filtered(
 }
 
 /// Returns those of the rows `found` that pass `filter`. The I/O nodes evaluate it, unless the list of all rows that
-/// pass is known or costs less, the filter can't be evaluated for single rows, or the I/O nodes can't be asked.
+/// pass is known or costs less, the filter can't be evaluated for single rows, the I/O nodes can't be asked, or they
+/// refuse the work as too much.
 pub async fn filter_found(
     state: &ShardState,
     open: &Arc<OpenTable>,

@@ -4,9 +4,9 @@
 //! meanwhile. So Gets whose requests are ready when the core polls its tasks leave together, a lone Get leaves at once,
 //! and nothing waits for a timer.
 //!
-//! A Get is gathered only with Gets of the same grant and priority, because these share a queue and its limits. If the
-//! shared work fails, its error is not passed on; each Get is done alone instead. A caller that gives up does not
-//! affect the others.
+//! A Get is gathered only with Gets of the same grant and priority, because the order in the queues and the limits
+//! depend on these. If the shared work fails, its error is not passed on; each Get is done alone instead. A caller that
+//! gives up does not affect the others.
 
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ use crate::state::ShardState;
 use crate::tables::Projection;
 use crate::waiting_gets::{GroupPart, WaitingGet, groups};
 
-/// Maximum number of keys of a Get that is gathered with others: larger ones gain nothing.
+/// Maximum number of keys of a Get that is gathered with other Gets. A Get with more keys gains nothing from it.
 const GET_KEYS_MAX: usize = 16;
 
-/// The rows of a Get. Rows that were found for several Gets hold their memory until all of these are answered.
+/// The rows of a Get. Rows that were found for several Gets hold their memory until all those Gets are answered.
 pub struct Gathered {
     pub found: FoundRows,
     _held: Option<Arc<HeldRows>>,

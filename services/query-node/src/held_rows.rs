@@ -13,13 +13,13 @@ const ROW_COPIES: u64 = 2;
 
 /// One core's memory for rows. It is part of the core's traffic memory.
 ///
-/// Rows hold their memory from before they are fetched, so a grant whose requests wait for an I/O node could hold all
-/// of it. A grant that already holds memory must leave a part of the free memory to others
-/// ([`TrafficMemory::hold_for_flow`]).
+/// Rows hold their memory from before they are fetched, so without a limit a grant whose requests wait for an I/O node
+/// could hold all of it. Therefore a grant that already holds memory must leave a part of the free memory to other
+/// grants ([`TrafficMemory::hold_for_flow`]).
 pub struct RowMemory {
     traffic: Arc<TrafficMemory>,
-    /// The bytes that the rows of each flow hold, by its id. Only the core's own thread locks it, so the lock is never
-    /// contended.
+    /// The bytes that the rows of each flow hold, by the flow's id. Only the core's own thread locks it, so the lock is
+    /// never contended.
     flows: Mutex<HashMap<u64, u64>>,
 }
 
@@ -51,7 +51,7 @@ impl HeldRows {
     /// of it counts as memory of the flow that the first call of `hold` names.
     ///
     /// # Errors
-    /// [`QueryError::OutOfMemory`] if callers hold all traffic memory of the core, and [`QueryError::GrantOutOfMemory`]
+    /// [`QueryError::OutOfMemory`] if the core has too little free traffic memory, and [`QueryError::GrantOutOfMemory`]
     /// if rows of other calls of the flow hold so much that too little would be left to other flows.
     pub fn hold(&mut self, bytes: usize, flow: Flow) -> Result<()> {
         let wanted = (bytes as u64).saturating_mul(ROW_COPIES);

@@ -262,7 +262,8 @@ fn tables(samples: &mut Samples, shared: &NodeState) {
         samples.add(&KEY_INDEX_PAGES, &[outcome], pages);
     }
     samples.add(&RECALL_CURVES_REFUSED, &[], shared.catalog.recall_curves_refused());
-    // Tables of folders have metrics while they are in use: a folder may have thousands.
+    // A table of a folder has metrics only while it is open or after it could not be opened: a folder may have
+    // thousands.
     let has_metrics =
         |it: &Listed| !it.opens_on_request || it.current.is_some() || it.fault.is_some();
     for table in shared.catalog.list().into_iter().filter(has_metrics) {

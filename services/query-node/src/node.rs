@@ -27,7 +27,7 @@ use crate::service::Service;
 use crate::shard::{self, Phase, ShardStart};
 use crate::state::NodeState;
 
-/// The maximum time that shutdown waits for the last lines of the audit log, and then for the last spans.
+/// The maximum time that shutdown waits for the last lines of the audit log, and as long again for the last spans.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A query node that serves until it is shut down. Dropping it stops it at once.
@@ -38,7 +38,7 @@ pub struct QueryNode {
     /// Becomes true when the node is ready, and stays true.
     ready: watch::Receiver<bool>,
     phase: watch::Sender<Phase>,
-    /// Receives each shard's result when it has ended.
+    /// Receives each shard's result when the shard has ended.
     ended: mpsc::UnboundedReceiver<Result<()>>,
     acceptor: Option<Acceptor>,
     follower: JoinHandle<()>,
@@ -147,8 +147,9 @@ impl QueryNode {
         self.shared.fallback_rows()
     }
 
-    /// Lists the folders, opens tables that are not open, except those that are opened on request, and checks open ones
-    /// for a new version, without waiting for the intervals. Pinned tables are not checked.
+    /// Lists the folders, opens tables of `tables` that are not open, tries again to open tables of folders that could
+    /// not be opened, and checks open tables for a new version, without waiting for the intervals. Tables with a pinned
+    /// version are not checked.
     pub async fn refresh(&self) {
         self.shared.catalog.list_folders().await;
         self.shared.catalog.refresh().await;

@@ -112,7 +112,8 @@ fn runs_of(open: &OpenTable, fragments: &[u32]) -> Result<Vec<ChunkRun>> {
     }
 }
 
-/// Returns the number of a chunk's rows. The last chunk of a fragment may have fewer rows than the others.
+/// Returns the number of a chunk's rows, deleted ones included. The last chunk of a fragment may have fewer than the
+/// others.
 fn rows_in(open: &OpenTable, chunk: ChunkId) -> u64 {
     let fragments = open.table.fragments();
     let Ok(at) = fragments.binary_search_by_key(&chunk.fragment, |info| info.id) else { return 0 };

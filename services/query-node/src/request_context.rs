@@ -27,8 +27,8 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
-    /// Creates an interactive context without a span, whose deadline is `timeout` from now, at most
-    /// [`DEADLINE_MAX`].
+    /// Creates an interactive context without a span. Its deadline is `timeout` from now, or [`DEADLINE_MAX`] from now
+    /// if that is sooner.
     pub fn after(timeout: Duration) -> Self {
         let deadline = Instant::now() + timeout.min(DEADLINE_MAX);
         let flow = Flow::default();

@@ -18,8 +18,8 @@ use crate::tables::{Measure, OpenTable, Projection};
 /// the next one is made, so an answer has about 12 MiB in memory.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// The number of rows in the first piece if rows have no fixed size. Their size determines the next piece. Rows of up
-/// to 16 KiB on average fit into [`PIECE_BYTES`].
+/// The number of rows in the first piece if rows have no fixed size. The size of these rows determines how many rows
+/// the next piece has. Rows of up to 16 KiB on average fit into [`PIECE_BYTES`].
 const ROWS_FIRST: usize = 256;
 
 /// Maximum number of rows in a piece. It is a quarter of the rows that a stream to an I/O node may have outstanding by
@@ -35,7 +35,8 @@ pub struct RowReader {
     from: usize,
     /// Number of rows in the next piece.
     rows_next: usize,
-    /// The bytes that the call holds for as long as rows are read.
+    /// The bytes that the call holds for the addresses, in addition to those of a piece; 0 if the addresses arrived
+    /// with the request.
     held: usize,
 }
 
@@ -60,7 +61,7 @@ impl RowReader {
         Self { held: size_of_val(self.addrs.as_slice()), ..self }
     }
 
-    /// Returns the bytes that the call holds beside a piece.
+    /// Returns the bytes that the call holds in addition to those of a piece.
     pub fn held(&self) -> usize {
         self.held
     }

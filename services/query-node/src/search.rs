@@ -30,8 +30,8 @@ const ROUNDING: f32 = 16.0 * f32::EPSILON;
 
 /// The rows that a search found.
 pub struct SearchedRows {
-    /// The columns that the request names, with the table's types, then row addresses and, unless `measure` is
-    /// [`Measure::Nothing`], distances or scores; best first.
+    /// The requested columns, with the table's types, then row addresses and, unless `measure` is [`Measure::Nothing`],
+    /// distances or scores; best first.
     pub rows: RecordBatch,
     /// The projection of `rows`.
     pub projection: Arc<Projection>,
@@ -174,7 +174,8 @@ async fn with_setting(
     Ok(question)
 }
 
-/// Scores the candidates exactly, if the search is to be refined, and returns the `k` best.
+/// Scores the candidates exactly and returns the `k` best, if the search is to be refined. Otherwise returns the hits
+/// unchanged.
 async fn refine(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -187,7 +188,7 @@ async fn refine(
     };
     let found = hits.rows.iter().map(|(addr, _)| *addr);
     let addrs: Vec<RowAddr> = found.chain(hits.to_score.iter().copied()).collect();
-    // Rows below the lower bound are dropped afterwards, so they must not take the place of others.
+    // Rows below the lower bound are dropped afterwards, so they must not take the places of rows above it.
     let k = if question.distances.lower.is_some() { addrs.len() } else { question.k };
     let scoring = Scoring { column, query: vector, metric, k };
     let (mut scored, cost) = score_rows(state, open, &addrs, scoring, call.context).await?;

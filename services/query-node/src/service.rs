@@ -1,5 +1,6 @@
-//! The gRPC service. Each rpc becomes a [`Call`], which has a context and ends with an answer. On the streams of
-//! GetStream and Lookup, each request, each opening of a projection and each group of batches becomes one instead.
+//! The gRPC service. Each rpc becomes a [`Call`], which has a context and ends with an answer. Two rpcs consist of many
+//! calls instead: a GetStream has one for each request, and a Lookup one for each opening of a projection and each
+//! group of batches.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -65,11 +65,11 @@ pub struct NodeState {
     pub core_traffic: u64,
     /// Exports requests' spans.
     pub tracer: Tracer,
-    /// The permit of the Tune that runs.
+    /// Has one permit, so that one Tune runs at a time.
     pub tunes: Semaphore,
-    /// The permit of the index that is loaded ahead of use.
+    /// Has one permit, so that one index at a time is loaded ahead of its use.
     pub prewarms: Semaphore,
-    /// The permit for making the list of the rows that pass a filter, ahead of its use.
+    /// Has one permit, so that one list at a time of the rows that pass a filter is made ahead of its use.
     pub lists: Arc<Semaphore>,
     cores: OnceLock<Vec<Weak<ShardState>>>,
     fallback_rows: AtomicU64,

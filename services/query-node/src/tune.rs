@@ -1,4 +1,4 @@
-//! Tune: measures the recall of a vector index by the settings of its searches.
+//! Tune: measures the recall of searches of a vector index, for different settings of the searches.
 //!
 //! ```text
 //! questions ──► exact answers: each chunk of rows is compared with all questions by the I/O nodes
@@ -42,8 +42,9 @@ use crate::tables::{AskedVersion, OpenTable};
 /// 0.95, which is about as much as the choice of a setting tolerates.
 const ROWS_DEFAULT: u32 = 256;
 
-/// The timeout of each part of a Tune: a chunk of rows compared with a question, or a question answered by the index
-/// with all numbers of partitions. It is the longest deadline that a batch may have (`wire::DEADLINE_MAX`).
+/// The timeout of each part of a Tune: the fetch of rows that are questions, a chunk of rows compared with a question,
+/// or a question answered by the index with all numbers of partitions. It is the longest deadline that a batch may have
+/// (`wire::DEADLINE_MAX`).
 const PART_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The number of questions that the index answers concurrently. It is low because other requests wait for the same
@@ -102,7 +103,8 @@ impl Tune {
         Ok(Self { open, column, metric, index, measurable, asked })
     }
 
-    /// Returns the ids of the fragments that the index covers, ascending, each with its number of rows.
+    /// Returns the ids of the fragments that the index covers, ascending, each with its number of rows, deleted ones
+    /// included.
     fn covered_fragments(&self) -> Vec<(u32, u32)> {
         let uncovered = &self.measurable.uncovered;
         let is_uncovered =

@@ -1,4 +1,4 @@
-//! The Gets that wait on one core, and their division into groups. Pure.
+//! The Gets that wait on one core, and their division into groups. Does no I/O.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

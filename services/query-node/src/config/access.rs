@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub enum AccessConfig {
     /// Everybody who reaches the port may do everything.
     Open,
-    /// The callers that a policy file names.
+    /// Callers may do what the grants of this policy file allow.
     Policy(PathBuf),
 }
 
@@ -32,7 +32,8 @@ impl From<AccessConfig> for String {
 }
 
 impl AccessConfig {
-    /// Returns the problem of a node that listens on `listen` without an access mode, if others can reach that address.
+    /// Returns the problem of a node that listens on `listen` without an access mode, if other machines can reach that
+    /// address.
     pub fn fault(access: Option<&Self>, listen: SocketAddr) -> Option<String> {
         (access.is_none() && is_beyond_loopback(listen)).then(|| {
             format!(

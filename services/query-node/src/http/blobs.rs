@@ -134,7 +134,7 @@ impl Wanted {
         wanted.ok_or_else(|| QueryError::BadRequest { field: "range", problem: problem() })
     }
 
-    /// Returns the wanted range of a blob of `size` bytes; `None` if the blob has none of these bytes.
+    /// Returns the wanted range of a blob of `size` bytes; `None` if a part is wanted of which the blob has no byte.
     fn within(self, size: u64) -> Option<Range<u64>> {
         let range = match self {
             Self::All => return Some(0..size),

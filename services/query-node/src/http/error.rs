@@ -18,7 +18,7 @@ pub enum HttpError {
         /// The method that the path has.
         wanted: Method,
     },
-    /// The call is part of a protocol, but is not served.
+    /// The path begins with `/v1/`, as those of LanceDB's and Namespace clients do, but is not served.
     NotBuilt {
         /// The call that is not served, and the alternative.
         problem: String,
@@ -46,7 +46,7 @@ const INVALID_INPUT: u32 = 13;
 const PERMISSION_DENIED: u32 = 15;
 
 impl HttpError {
-    /// Refuses a call that a protocol has but Bireme does not serve.
+    /// Refuses a call under `/v1/` that Bireme does not serve.
     pub fn not_built(path: &str) -> Self {
         let problem = format!(
             "{path} is not served: a query node serves reads; to write, open the table at its location in object storage"
@@ -116,9 +116,9 @@ fn answer(status: StatusCode, error: &str, code: u32) -> Response<Body> {
 
 /// Returns the status of a fault, and its code in the Lance Namespace specification.
 ///
-/// LanceDB's clients repeat a call after 409, 429, 500, 502, 503 and 504, so only failures that may be temporary,
-/// damage and defects have such a status. These clients take every 404 for a missing table, so missing columns, rows
-/// and keys have 400.
+/// LanceDB's clients repeat a call after 409, 429, 500, 502, 503 and 504, so only three kinds of failures have such a
+/// status: those that may be temporary, damaged tables, and defects. These clients take every 404 for a missing table,
+/// so missing columns, rows and keys have 400.
 fn status_of(reason: Reason) -> (StatusCode, u32) {
     match reason {
         Reason::TableNotFound => (StatusCode::NOT_FOUND, 4),

@@ -323,7 +323,7 @@ struct TableRequest<'a> {
 }
 
 impl TableRequest<'_> {
-    /// Answers the call. Sets `version` to the version of the table that it uses.
+    /// Answers the call. Sets `version` to the version of the table that the call uses.
     async fn answer(
         self,
         state: &Arc<ShardState>,

@@ -240,7 +240,7 @@ async fn write(
         Some(writer) => writer,
         None => answer.insert(ArrowWriter::new(rows.schema_ref())?),
     };
-    // A column may be in the answer several times, and the rows of earlier vectors are still there.
+    // The answer may have a column several times, and `writer` still has the rows of earlier vectors.
     call.hold_rows(writer.bytes() + rows.get_array_memory_size())?;
     writer.write(&rows)
 }

@@ -1,4 +1,4 @@
-//! The body of a `query` call, in both dialects. Pure.
+//! The body of a `query` call, in both dialects ([`Dialect`](super::route::Dialect)). Pure.
 
 use std::fmt;
 
@@ -50,8 +50,9 @@ impl QueryBody {
         self.order_by.take().unwrap_or_default().into_iter().map(OrderBy::from).collect()
     }
 
-    /// Returns the number of partitions to search; 0 for the node's default. `minimum_nprobes` is a bound: Lance goes on
-    /// to further partitions from there, so a search of only so many would find less. A `maximum_nprobes` of 0 is none.
+    /// Returns the number of partitions to search; 0 for the node's default. `minimum_nprobes` is only a lower bound:
+    /// Lance goes on to further partitions from there, so a search of only so many would find less. A `maximum_nprobes`
+    /// of 0 means that there is no maximum.
     pub fn nprobes(&self) -> u32 {
         let (wanted, most) = (self.nprobes, self.maximum_nprobes.filter(|most| *most > 0));
         if [wanted, self.minimum_nprobes, most].iter().all(Option::is_none) {

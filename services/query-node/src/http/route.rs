@@ -18,7 +18,7 @@ const DELIMITER: &str = "$";
 pub enum Dialect {
     /// LanceDB's clients. Their paths of tables end with a slash.
     LanceDb,
-    /// Clients of the Lance Namespace specification. Their paths of tables do not.
+    /// Clients of the Lance Namespace specification. Their paths of tables do not end with a slash.
     Namespace,
 }
 
@@ -42,7 +42,7 @@ pub enum Route {
     },
     /// A call of one table.
     Table {
-        /// The name of the table. Contains the delimiter if the table is in a namespace.
+        /// The name of the table; with the parts of its namespace, joined by `$`, if the id has any.
         name: String,
         /// The call.
         call: TableCall,

@@ -13,7 +13,8 @@ pub enum RowFilter {
 }
 
 impl RowFilter {
-    /// Parses a filter. The numbers are ascending and without duplicates. Returns `None` for a filter of another form.
+    /// Parses a filter. The returned numbers are ascending and without duplicates. Returns `None` for a filter of
+    /// another form.
     ///
     /// # Errors
     /// `BadRequest` for a list of more than `most` rows, whatever the query's limit is: the first rows of the table

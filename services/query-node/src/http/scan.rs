@@ -59,7 +59,7 @@ pub async fn scan(
     }
 }
 
-/// Finds the rows of a query, and reads the first of them, so that `call` records the stages.
+/// Finds the rows of a query, and reads the first piece of them, so that `call` records the stages.
 pub async fn explain_scan(
     state: &Arc<ShardState>,
     open: &Arc<OpenTable>,

@@ -16,7 +16,7 @@ use crate::trace::{NodeCall, StageWork, TableRead};
 pub struct Cost {
     /// Number of I/O nodes that answered.
     pub nodes: usize,
-    /// The sums of these nodes' counts. Their times are not added.
+    /// The sums of these nodes' counts. The fields with times stay 0.
     pub times: StageTimes,
     /// Number of rows that this query node read from the table.
     pub fallback_rows: usize,

@@ -1,4 +1,5 @@
-//! Ejects an I/O node that is connected but keeps failing: it gets no requests for a while, and the table answers.
+//! Ejects an I/O node that is connected but keeps failing: it gets no requests for a while, and the table answers
+//! instead.
 //!
 //! A node that cannot be connected to needs no ejection: its client refuses requests at once. All cores share an
 //! ejection's state without a lock. While the node is healthy the state is only read.

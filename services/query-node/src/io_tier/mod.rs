@@ -19,8 +19,8 @@
 //!   other node is asked meanwhile: `docs/decisions/one-owner-per-chunk.md` says why.
 //! - Index and deletion files: the store is asked too, 0.4 s after the node (`lake/src/store/cached.rs`), and the first
 //!   answer counts.
-//! - A node is ejected after several failures in a row (`ejection.rs`). A deadline that it missed without an answer is
-//!   one (`faults.rs`). An answer before the deadline is none, however slow it is.
+//! - A node is ejected after several failures in a row (`ejection.rs`). A deadline that passed without an answer counts
+//!   as a failure (`faults.rs`). An answer before the deadline does not, however slow it is.
 //!
 //! Invariants: a stage (each part of it, if a filter is evaluated in parts) takes the routes once and finishes on them;
 //! the choice of a node changes who answers, never the answer.

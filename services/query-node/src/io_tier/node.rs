@@ -59,8 +59,8 @@ impl Node {
         }
     }
 
-    /// Returns whether a request may be sent to the node now, or else why not. When an ejection is over, only one caller
-    /// is allowed one. This caller must send it: the outcome decides whether the node is ejected again.
+    /// Returns whether a request may be sent to the node now, or else why not. When an ejection is over, only one
+    /// caller is allowed a request. It must send this request: the outcome decides whether the node is ejected again.
     pub fn allow_request(&self) -> std::result::Result<(), &'static str> {
         self.check_reachable()?;
         match self.health.ejection.allow_request(Instant::now()) {

@@ -40,7 +40,7 @@ impl PredicateFilter {
         let evaluator = evaluator.map_err(|error| QueryError::Server(error.to_string()))?;
         let wire = WirePredicate { steps: predicate.steps.iter().map(to_wire).collect() };
         let columns = predicate.columns.clone();
-        // Texts may take all of the pack.
+        // Columns without a fixed size may take up the whole packed row.
         let row_bytes = row_bytes(&schema).unwrap_or(open.packed_row_bytes);
         Ok(Self { columns, wire, evaluator, row_bytes })
     }

@@ -2,9 +2,9 @@
 //!
 //! A table's key column is indexed in the background: from its first look-up on, or from the start if there are files
 //! of persisted runs beside the table (`services/key-runs`). Runs are loaded from these files. Once a key has been
-//! looked up, the runs of data files that these do not cover are built from the key column. If a persisted run does not
-//! fit into memory, its pages stay in its file, and look-ups read the pages that they need. Runs are shared by all
-//! versions that have their data files:
+//! looked up, the runs of data files that no persisted run covers are built from the key column. If a persisted run
+//! does not fit into memory, its pages stay in its file, and look-ups read the pages that they need. Runs are shared by
+//! all versions that have their data files:
 //!
 //! ```text
 //! KeyIndexes ── one per node: the memory of all runs; one run is loaded, built or merged at a time

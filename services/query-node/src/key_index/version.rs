@@ -20,7 +20,7 @@ pub struct VersionKeys {
 }
 
 impl VersionKeys {
-    /// Opens the index of a version. If the column is indexed, existing runs that have the version's files cover it
+    /// Opens the index of a version. If the column is indexed, existing runs that have the version's files cover these
     /// from now on. The first version looks for persisted runs, and begins to index the column if there are any.
     pub(super) fn open(table: &Table, runs: Arc<TableRuns>) -> Arc<Self> {
         let files = Arc::new(VersionFiles::new(table, &runs.column().name));

@@ -53,7 +53,7 @@ pub struct RowsSchema {
 }
 
 impl RowsSchema {
-    /// Returns the message that tells the client the schema.
+    /// Returns the message that tells the client the version and, if the client needs it, the schema.
     ///
     /// # Errors
     /// If Arrow can't encode it.

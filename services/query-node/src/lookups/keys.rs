@@ -136,8 +136,8 @@ fn is_same_kind(given: &DataType, column: &DataType) -> bool {
         || is_of_time_or_decimal(given, column)
 }
 
-/// Returns whether both types are dates, decimals, or timestamps of one kind. A timestamp with a time zone is a point
-/// in time, and a timestamp without one is not, so these are of different kinds.
+/// Returns whether both types are dates, both are decimals, both are timestamps with a time zone, or both are
+/// timestamps without one. A timestamp with a time zone is a point in time, and a timestamp without one is not.
 fn is_of_time_or_decimal(given: &DataType, column: &DataType) -> bool {
     use DataType::{Date32, Date64, Decimal128, Decimal256, Timestamp};
     match (given, column) {

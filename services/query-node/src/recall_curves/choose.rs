@@ -8,8 +8,8 @@ use recall::{Fit, Setting};
 use crate::error::{QueryError, Result};
 use crate::tables::OpenTable;
 
-/// The interval at which curves are looked for while searches ask for a recall and none fits. Each time costs one
-/// listing.
+/// The interval at which curves are looked for while searches ask for a recall and no known curve fits. Each time costs
+/// one listing.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// A setting that was chosen, and why.

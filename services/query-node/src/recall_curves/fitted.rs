@@ -42,7 +42,7 @@ impl FittedCurves {
     /// an earlier build, and the newest of these.
     ///
     /// # Errors
-    /// Errors of the store, which is asked the first time.
+    /// Errors of the store, which is asked if the known curves are new or have changed.
     pub async fn of_column(&self, table: &Table, column: &str) -> Result<Option<FittedCurve>> {
         let known = self.curves.known();
         if known.is_empty() {
@@ -92,8 +92,7 @@ pub fn hash_of(table: &Table) -> String {
     format!("{:016x}", TableHash::of(table.uri()).get())
 }
 
-/// Returns the build of `index`. Without `measurable`, its partitions are not known, and only its segments tell it from
-/// others.
+/// Returns the build of `index`. Without `measurable`, the number of its partitions is not known, and 0 stands for it.
 pub fn build_of(index: &IndexInfo, measurable: Option<&MeasurableIndex>) -> IndexBuild {
     let partitions = measurable.map_or(0, |it| u32::try_from(it.partitions).unwrap_or(u32::MAX));
     IndexBuild {

@@ -1,8 +1,8 @@
 //! The recall curves of a node's tables (`services/recall` has the format), and the choice of a search's setting by them.
 //!
 //! A table's curves are files beside it, which `bireme tune` writes, and files that the setting `recall_curves` names.
-//! They are looked for when the table is opened, then once a minute, and when a search asks for a recall and no known
-//! curve fits its index. A file beside the table is read once: it never changes.
+//! They are looked for soon after the table is opened, then once a minute, and when a search asks for a recall and no
+//! known curve fits its index. A file beside the table is read once: it never changes.
 //!
 //! Invariants:
 //! - A search does not wait until curves are looked for, unless it asks for a recall and no known curve fits.

@@ -126,7 +126,8 @@ impl TableCurves {
         Ok(())
     }
 
-    /// Reads a file that the configuration names, if its contents have changed. One that can't be read keeps its curve.
+    /// Reads a file that the configuration names, and takes its curve if the contents have changed. A file that can't
+    /// be read keeps the curve that it had.
     async fn read_given(&self, path: &Path, looked: &mut Looked) {
         let name = path.display().to_string();
         let bytes = match read_bounded(path).await {

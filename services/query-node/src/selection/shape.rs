@@ -18,8 +18,8 @@ pub struct Shape {
 
 impl Shape {
     /// Returns the form that a request asks for, and changes the request so that it finds the rows and columns from
-    /// which the answer is made. `None` if the request asks for columns of the table with the best row first, or is not
-    /// a search and asks only for another order.
+    /// which the answer is made. `None` if the request asks only for columns of the table, best row first. This
+    /// includes a request by a filter alone, in any order: the table itself puts its rows in that order.
     ///
     /// # Errors
     /// `BadRequest` for a column named twice, or too many columns, and `ColumnNotFound`.
@@ -27,7 +27,7 @@ impl Shape {
         let is_own = |name: &String| {
             open.is_carried(name) || open.table.schema().field_with_name(name).is_ok()
         };
-        // Without a search, the table puts all rows in order before the first ones are taken.
+        // If the request has only a filter, the table puts all rows that pass in order before the first ones are taken.
         let is_search = request.by.is_some();
         if request.columns.iter().all(is_own) && (request.order_by.is_empty() || !is_search) {
             return Ok(None);

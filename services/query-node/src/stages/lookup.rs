@@ -37,7 +37,7 @@ pub struct Lookup<'a> {
     candidates: Candidates,
     /// For each key, the position in `candidates.rows` of its next candidate.
     cursors: Vec<u32>,
-    /// For each key, the first row that a search of the table has found, if `candidates` may leave out rows of the key.
+    /// For each key, the result of a search of the table for rows that `candidates` may leave out.
     rest: Vec<Rest>,
     /// The number of keys that were looked up through the BTREE or a scan.
     keys_in_table: usize,
@@ -161,7 +161,7 @@ impl<'a> Lookup<'a> {
         let Keys { open, column, keys } = self.keys;
         let searched = take(keys, &UInt32Array::from(wanted.to_vec()), None)?;
         // In covered files, candidates are missing only for keys that have more of them than were returned, or whose
-        // page could not be read. These keys need a search of the whole table.
+        // page could not be read. If one of these keys is wanted, the whole table is searched for all wanted keys.
         let is_cut = |key: &u32| self.candidates.cut.binary_search(key).is_ok();
         let is_whole = wanted.iter().any(is_cut);
         let uncovered = Arc::clone(&self.candidates.uncovered);

@@ -31,7 +31,7 @@ pub enum Path {
     AllAllowed(Allowed),
     /// It read this number of partitions like `Partitions`; 0 if all rows that scalar indexes leave are candidates. The
     /// filter is evaluated for the candidates, because a scan for the rows that pass would read `scan_rows` rows. If
-    /// `is_narrowed` is set, these are the rows that scalar indexes leave, and only they are candidates.
+    /// `is_narrowed` is set, `scan_rows` counts the rows that scalar indexes leave, and only these are candidates.
     Candidates { partitions: usize, segments: usize, scan_rows: u64, is_narrowed: bool },
     /// It searched a full-text index.
     TextIndex(Option<Allowed>),
@@ -43,8 +43,8 @@ pub enum Path {
 }
 
 impl Path {
-    /// Returns the way for the metrics of searches. A search by vector that compares every row has a way of its own
-    /// (`SearchVia::Exhaustive`).
+    /// Returns the way for the metrics of searches. For a search by vector that compares every row, the caller uses
+    /// `SearchVia::Exhaustive` instead.
     pub fn via(self) -> SearchVia {
         match self {
             Self::AllAllowed(_) | Self::Candidates { partitions: 0, .. } => SearchVia::Scored,
@@ -84,7 +84,7 @@ pub struct Hits {
 pub struct Unfiltered {
     /// The search.
     pub query: VectorQuery,
-    /// Its state.
+    /// The state of the search: how far it has been widened, and what is known of its filter.
     pub search: CandidateSearch,
     /// The kind of the index.
     kind: IndexKind,
@@ -100,7 +100,8 @@ impl Hits {
         Self { rows, to_score, measure, refine: None, exhaustive: false, path, unfiltered: None }
     }
 
-    /// Keeps the candidates of `of` that pass its filter, and counts the search.
+    /// Keeps the candidates of `of` that pass its filter (in `rows` only the best of them, as many as `of` asks for),
+    /// and counts the search.
     pub fn keep(
         &mut self,
         state: &ShardState,

@@ -74,7 +74,7 @@ pub struct Question {
     pub filter: Option<String>,
     /// The filter that is applied to the rows only after they were found.
     pub filter_after: Option<String>,
-    /// The number of rows to find.
+    /// The number of rows to find, including those that `offset` leaves out.
     pub k: usize,
     /// The number of the best rows to leave out.
     pub offset: usize,
@@ -88,7 +88,8 @@ pub struct Question {
     pub chosen: Option<Chosen>,
     /// The distances that are wanted.
     pub distances: Distances,
-    /// The lower bound of the index's estimated distances.
+    /// The lower bound for the distances that the index estimates. Set only for a second search, if all candidates of
+    /// the first may be below the lower bound of `distances`.
     pub estimated_from: Option<f32>,
     /// The number of candidates that the graph search keeps, if the request sets it.
     pub ef: Option<usize>,
@@ -196,7 +197,7 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
     let is_after = is_after && !matches!(by, By::Filter { .. });
     let (filter, filter_after) = if is_after { (None, filter) } else { (filter, None) };
     let recall = request.recall.map(recall).transpose()?;
-    // The search of words needs the rows that pass anyway.
+    // The full-text search needs the list of the rows that pass anyway.
     let filters_candidates = filter.is_some() && fused_with.is_none();
     Ok(Question {
         by,

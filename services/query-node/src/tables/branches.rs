@@ -96,7 +96,7 @@ impl Branches {
         }
     }
 
-    /// Closes a branch, which was deleted. Requests that run keep what they use.
+    /// Closes a branch that was deleted. Requests that run keep what they use.
     pub async fn close(&self, key: &BranchKey) {
         self.open.invalidate(key).await;
     }

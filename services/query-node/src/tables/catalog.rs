@@ -59,7 +59,7 @@ pub struct Catalog {
     curve_counts: Arc<CurveCounts>,
     /// The tables that are configured by name.
     named: BTreeMap<String, TableConfig>,
-    /// All tables. Replaced as a whole when those of folders have changed.
+    /// All tables. Replaced as a whole when the tables of folders have changed.
     entries: ArcSwap<Entries>,
     /// The folders, with their last listings.
     folders: ArcSwap<Vec<Folder>>,
@@ -312,10 +312,10 @@ impl Catalog {
         }
     }
 
-    /// Opens tables that are not open, except those that are opened on request, and updates open tables and branches to
-    /// their latest version, unless their version is pinned. Starts to build the missing runs of their key indexes,
-    /// without waiting for them, and looks for new recall curves. Never fails: an error is kept in the table's state,
-    /// and logged when it changes.
+    /// Opens tables that are not open; those of folders only if a request has failed to open them. Updates open tables
+    /// and branches to their latest version, unless their version is pinned. Starts to build the missing runs of their
+    /// key indexes, without waiting for them, and looks for new recall curves. Never fails: an error is kept in the
+    /// table's state, and logged when it changes.
     pub async fn refresh(&self) {
         self.round.fetch_add(1, Ordering::Relaxed);
         self.close_tables();
@@ -339,8 +339,8 @@ impl Catalog {
         stream::iter(open).buffer_unordered(REFRESHES_MAX).collect::<()>().await;
     }
 
-    /// Returns when the latest version of an open table, or of its branch, was last looked for; 1970 if it never was,
-    /// or the table is unknown.
+    /// Returns when the latest version of an open table, or of its branch, was last looked for with success; 1970 if it
+    /// never was, or the table is unknown.
     pub async fn looked_at(&self, open: &OpenTable) -> SystemTime {
         let entry = self.entry(&open.name, open.table.branch()).await;
         entry.map_or(SystemTime::UNIX_EPOCH, |(_, entry)| looked_at(&entry))
@@ -503,7 +503,7 @@ enum OpenedFor {
     Refresh,
 }
 
-/// Returns when a table's latest version was last looked for.
+/// Returns when a table's latest version was last looked for with success.
 fn looked_at(entry: &Entry) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(entry.looked_at.load(Ordering::Acquire))
 }

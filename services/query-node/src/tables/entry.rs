@@ -32,8 +32,8 @@ pub struct Entry {
     pub opening: tokio::sync::Mutex<()>,
     /// A lock that is held while a newer version is looked for, and opened.
     pub following: tokio::sync::Mutex<()>,
-    /// The time at which the latest version was last looked for, in microseconds since 1970. It is taken before the
-    /// store is asked.
+    /// The time at which the latest version was last looked for with success, in microseconds since 1970. It is taken
+    /// before the store is asked.
     pub looked_at: AtomicU64,
     /// The round of the catalog in which a request last asked for the table.
     used: AtomicU64,
@@ -162,7 +162,7 @@ impl Entry {
     }
 
     /// If the table's configuration asks for it, loads its Lance indexes and waits until its key index is loaded or
-    /// built.
+    /// built, for at most `patience`.
     pub async fn load_indexes(&self, open: &OpenTable, patience: Duration) {
         if !self.config.warm_indexes {
             return;

@@ -95,8 +95,8 @@ impl Folder {
     }
 }
 
-/// Returns the names that are in `now` and were not in `before`, as the subject of a sentence; `None` if there are none.
-/// Both are sorted.
+/// Returns the names that are in `now` and were not in `before`, as the beginning of a sentence; `None` if there are
+/// none. `before` must be sorted.
 fn new_names(now: &[String], before: &[String]) -> Option<String> {
     let mut new = now.iter().filter(|name| before.binary_search(name).is_err());
     let shown: Vec<_> = new.by_ref().take(NAMES_SHOWN).map(|name| format!("{name:?}")).collect();

@@ -3,8 +3,8 @@
 /// The maximum number of tables of folders that are open. Each costs a request to its store every `refresh_interval`.
 const OPEN_MAX: usize = 256;
 
-/// The maximum number of fragments of these tables together. A fragment takes one or two KiB. A table counts as at most
-/// half of this maximum, so that a table with more fragments leaves room for others.
+/// The maximum number of fragments of all open tables of folders together. A fragment takes one or two KiB. A table
+/// counts as at most half of this maximum, so that a table with more fragments leaves room for others.
 const FRAGMENTS_MAX: usize = 100_000;
 
 /// The number of rounds after which a table that nobody has asked for is closed: 10 minutes with the default of
@@ -14,7 +14,7 @@ const IDLE_ROUNDS: u64 = 300;
 /// A table that is open, or could not be opened.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenedInFolder {
-    /// The round in which a request last asked for it.
+    /// The round in which a request last asked for the table.
     pub used: u64,
     /// The number of its fragments.
     pub fragments: usize,

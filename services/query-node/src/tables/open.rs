@@ -197,7 +197,7 @@ impl OpenTable {
         Ok(columns)
     }
 
-    /// Returns whether requests that name no columns get the column `field`: it is neither a vector nor a blob.
+    /// Returns whether requests that name no columns get the column `field`. They do unless it has vectors or blobs.
     ///
     /// # Errors
     /// `ColumnNotFound`.
@@ -230,7 +230,8 @@ impl OpenTable {
     }
 }
 
-/// Columns that answers may contain in addition to the table's own, whatever the table has.
+/// The names that always stand for columns that answers have in addition to the table's own. [`RELEVANCE`] is not among
+/// them, because the table itself may have a column of that name.
 const CARRIED: [&str; 3] = [ROW_ADDRESS, DISTANCE, SCORE];
 
 /// Returns whether a column has vectors or lists of vectors. People do not read vectors, and a wide one costs a read of

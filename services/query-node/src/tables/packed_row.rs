@@ -4,8 +4,10 @@ use arrow_schema::Schema;
 
 use super::projection::{ROW_BYTES_LIKELY, bytes_of};
 
-/// Returns the approximate size of a row's columns at the positions `shared` of a wire schema, in bytes. If some have
-/// no fixed size, it is what the other columns leave of `row_bytes`, a row's share of the table's data files.
+/// Returns the approximate size of a row's columns at the positions `shared` of a wire schema, in bytes. Those without
+/// a fixed size count as what all columns with a fixed size leave of `row_bytes`, a row's share of the table's data
+/// files. They count as [`ROW_BYTES_LIKELY`] if that is more, or if columns outside of `shared` have no fixed size
+/// either.
 pub fn packed_row_bytes(schema: &Schema, shared: &[usize], row_bytes: u64) -> usize {
     let (mut of_shared, mut of_all) = (0_usize, 0_usize);
     let (mut is_fixed, mut has_blobs) = (true, false);

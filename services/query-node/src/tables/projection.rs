@@ -14,8 +14,9 @@ pub const ROW_ADDRESS: &str = "_rowaddr";
 pub const DISTANCE: &str = "_distance";
 /// The name of the column with [`Measure::Score`].
 pub const SCORE: &str = "_score";
-/// The name of the column with [`Measure::Relevance`], as LanceDB calls it. The table itself may have a column of this
-/// name, unlike the others: stored results of LanceDB have it.
+/// The name of the column with [`Measure::Relevance`], as LanceDB calls it. If the table itself has a column of this
+/// name, as stored results of LanceDB do, the name stands for that column. The names above always stand for added
+/// columns.
 pub const RELEVANCE: &str = "_relevance_score";
 
 /// The meaning of the numbers that answers have beside row addresses.
@@ -103,7 +104,7 @@ pub fn row_bytes(wire_schema: &Schema) -> Option<usize> {
     wire_schema.fields().iter().map(|field| bytes_of(field.data_type())).sum()
 }
 
-/// Returns the size of a value in bytes if all values have the same size. A bit counts as one byte.
+/// Returns the size of a value in bytes if all values have the same size. A boolean counts as one byte.
 pub(super) fn bytes_of(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::Boolean => Some(1),

@@ -26,7 +26,7 @@ const QUESTIONS_CONCURRENT: usize = 8;
 /// some that may be as near as the last one.
 pub const KEPT: usize = KS[KS.len() - 1] as usize + 24;
 
-/// Returns the nearest rows of each question, nearest first.
+/// Returns the nearest rows of each question without the question's own row, nearest first.
 pub async fn exact_answers(
     state: &ShardState,
     tune: &Tune,

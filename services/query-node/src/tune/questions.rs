@@ -25,13 +25,13 @@ const DRAWS_PER_ROW: usize = 20;
 /// A question.
 pub struct TuneQuestion {
     pub vector: Vec<f32>,
-    /// The row whose vector it is, if it is a row's.
+    /// The row that the vector comes from; `None` if the caller gave the vector.
     pub row: Option<RowAddr>,
 }
 
 /// The questions of a Tune request.
 pub enum Asked {
-    /// These vectors.
+    /// The vectors that the caller gave.
     Given(Vec<Vec<f32>>),
     /// This number of rows, drawn with the seed.
     Rows { count: usize, seed: u64 },
@@ -77,7 +77,7 @@ impl Asked {
 }
 
 /// Returns the questions. Rows are drawn from those that the index covers; fewer than asked for if it covers fewer, or
-/// if too many of them have no vector.
+/// if too many of them are deleted or have no vector.
 pub async fn draw(
     state: &ShardState,
     tune: &Tune,

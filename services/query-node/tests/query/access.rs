@@ -230,7 +230,7 @@ async fn limits_refuse_with_the_time_to_wait() {
     let fault = one.get(get("a")).await.unwrap_err();
     assert_eq!(fault.reason, Reason::LimitReached);
     assert_eq!(fault.metadata["limit"], "rows_per_second");
-    // A grant of one row per second has the next one after a second, of which some may have passed.
+    // A grant of one row per second allows the next row after a second, a part of which may have passed.
     let after = fault.retry_after().unwrap();
     assert!((1..=1000).contains(&after.as_millis()), "{after:?}");
     assert!(fault.message.contains(&format!("try again in {} ms", after.as_millis())), "{fault}");

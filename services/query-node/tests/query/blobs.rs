@@ -174,7 +174,8 @@ async fn a_node_with_little_memory_returns_fewer_bytes_of_blobs_at_once() {
         let body = json!({"column": "image", "row_ids": ids});
         post(&node, "/v1/table/t/fetch_blobs/", body).await
     };
-    // Callers may hold 32 MiB, and half of the 128 MiB that the other parts leave: 192 + 64 + 64 + 2 * 32 of 512.
+    // The parts take 192 + 64 + 64 + 32 + 32 MiB of 512, the last of which is for callers. Callers may also hold half
+    // of the other 128 MiB, 96 MiB in total, and the blobs of one call take at most an eighth of that.
     let refused = fetch(&[2; 5]).await;
     let error = refused.json()["error"].as_str().unwrap().to_owned();
     assert!(error.ends_with("accepts at most 12582912 total blob bytes"), "{error}");

@@ -249,7 +249,7 @@ async fn queries_by_a_filter_are_counted_as_searches() {
         json!({"k": 3, "filter": "key IN ('row-1', 'row-2')"}),
         json!({"k": 3, "filter": "id < 50"}),
         json!({"k": 3, "filter": "id < 50", "order_by": by}),
-        // Rows that are only named or listed are not searched for.
+        // The last two queries only name or list rows, which does not count as a search.
         json!({"k": 3, "filter": "_rowid IN (1, 2)"}),
         json!({"k": 3}),
     ] {

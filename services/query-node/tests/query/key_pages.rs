@@ -278,7 +278,7 @@ async fn entries_that_have_no_room_in_their_pages_are_read_too() {
     write(&table).await;
     let [file] = files(&table).try_into().unwrap();
     let good = std::fs::read(&file).unwrap();
-    // Two pages of buckets, and one of spilled entries, which is read with the head.
+    // A head, two pages of buckets, and one of spilled entries, which is also read when the run is opened.
     assert_eq!(good.len(), 4 * 4096);
     let (node, client, index) = restarted(&table, ByteSize::kib(40)).await;
     assert_eq!((index.paged_runs, index.paged_bytes), (1, 3 * 4096));

@@ -236,8 +236,9 @@ impl History {
         first
     }
 
-    /// Asserts that each key that ever existed, and others, have the row that they should have, or none. Returns the
-    /// number of keys that were looked up, and of those that only the key index found.
+    /// Asserts that each key that ever existed, and some that never did, has the row that it should have, or none.
+    /// Returns the number of look-ups, three for each key, and the number of keys for which only the key index names a
+    /// row.
     pub async fn check(
         &self,
         client: &QueryClient,

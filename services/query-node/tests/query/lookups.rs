@@ -299,7 +299,7 @@ async fn only_violations_of_the_protocol_end_the_stream() {
     let projections = (1..=65).map(|handle| LookupOpen { handle, ..open() }).collect();
     violation(vec![message(projections, vec![], vec![])], "64 projections are open").await;
 
-    // A closed projection still answers. Unknown handles to close are ignored.
+    // A projection that is closed still answers its earlier batches. Unknown handles to close are ignored.
     let good = message(vec![open()], vec![batch(7, 2), batch(8, 1)], vec![1, 5]);
     let (said, status) = send_raw(&node, vec![good]).await;
     assert!(status.is_none(), "{status:?}");

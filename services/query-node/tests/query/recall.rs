@@ -38,7 +38,7 @@ async fn keep(table: &TestTable, curve: &Curve) -> PathBuf {
     Path::new(&table.uri).join("_bireme/recall").join(name)
 }
 
-/// Restarts a node for `table`, so that it looks for curves.
+/// Starts another node for `table`, which looks for curves at its start.
 async fn restarted(table: &TestTable) -> (QueryNode, QueryClient) {
     let (node, client) = serve_with(with_metrics(config(&[("t", table)]))).await;
     node.ready().await;

@@ -201,7 +201,8 @@ impl TableRuns {
         }
     }
 
-    /// Covers `version` with the existing runs, and begins to load and build the missing ones.
+    /// Covers `version` with the existing runs, and begins to load and build the missing ones, unless that was done
+    /// before for this version.
     fn join(
         self: &Arc<Self>,
         state: &mut RunsState,
@@ -283,9 +284,9 @@ impl TableRuns {
     }
 
     /// Ends the task after a failure, and returns whether it did: it goes on if a run was dropped meanwhile. The next
-    /// version begins it again; so does the next check for one, if somebody has looked up a key or a file has to be
-    /// read again. If memory was too short, the memory or the versions in use must change first, or [`FULL_RETRY`] must
-    /// pass.
+    /// version that is opened begins it again; so does the next check for a new version, if somebody has looked up a
+    /// key or a file has to be read again. If memory was too short, the memory or the versions in use must change
+    /// first, or [`FULL_RETRY`] must pass.
     fn give_up(&self, error: &RunError) -> bool {
         let mut state = self.state();
         if state.must_list {
@@ -356,7 +357,8 @@ impl TableRuns {
         Ok(true)
     }
 
-    /// Adds a run whose pages stay in its file, for all versions, in place of those that are superfluous beside it.
+    /// Adds a run whose pages stay in its file, for all versions, in place of the paged runs that are superfluous
+    /// beside it.
     fn add_paged(&self, run: PagedRun, held: Reserved) {
         self.counts.made(RunSource::Pages);
         let mut state = self.state();
@@ -517,7 +519,7 @@ impl RunsState {
     }
 
     /// Returns for each paged run whether it is needed beside a run of `files`: whether it has a file of a version that
-    /// is neither among these nor in a run in memory, nor in a larger paged run that is needed.
+    /// is neither among `files`, nor in a run in memory, nor in a larger paged run that is needed.
     fn needed_beside(&self, files: &[DataFile]) -> Vec<bool> {
         let versions = self.versions_in_use();
         let mut missing = versions.iter().flat_map(|version| version.files()).collect();

@@ -112,7 +112,7 @@ impl TableRuns {
         if needed.into_iter().filter(|it| *it).count() == RUNS_MAX {
             return Ok(self.later(file));
         }
-        // Fewer reads if there is memory for larger pieces.
+        // Larger pieces mean fewer reads, so the largest size that fits is used.
         let fits = |bytes: &u64| held.resize(head.bytes_max(*bytes));
         let Some(piece_bytes) = SPILL_PIECES_BYTES.into_iter().find(fits) else {
             return Ok(self.later(file));
