@@ -291,13 +291,13 @@ impl NamedVersion {
     }
 }
 
-/// The body of a call that contains no query.
+/// The body of a call without a query.
 #[derive(Default, Deserialize)]
 struct TableBody {
     version: Option<u64>,
     branch: Option<String>,
     predicate: Option<String>,
-    /// The name that Namespace clients give to the predicate.
+    /// The predicate, by the name that Namespace clients give it.
     filter: Option<String>,
     tag: Option<String>,
     #[serde(default)]

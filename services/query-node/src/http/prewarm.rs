@@ -16,7 +16,7 @@ use crate::state::ShardState;
 use crate::tables::OpenTable;
 use crate::warm::Warm;
 
-/// The number of steps that a warm may be ahead of the reader of its progress, which only keeps the last one.
+/// The number of progress messages that a Warm may be ahead of their reader, which keeps only the last one.
 const STEPS_AHEAD: usize = 16;
 
 /// Loads an index into the node's memory, as far as it fits into `index_cache`.

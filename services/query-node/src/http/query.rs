@@ -240,7 +240,8 @@ async fn write(
         Some(writer) => writer,
         None => answer.insert(ArrowWriter::new(rows.schema_ref())?),
     };
-    // The answer may have a column several times, and `writer` still has the rows of earlier vectors.
+    // This may be more than the found rows take: the answer may have a column several times, and `writer` still has the
+    // rows of earlier vectors.
     call.hold_rows(writer.bytes() + rows.get_array_memory_size())?;
     writer.write(&rows)
 }

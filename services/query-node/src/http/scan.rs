@@ -160,7 +160,7 @@ impl Scan {
         let beside =
             beside(state, selection, &reader.open, &rows, measure, context).boxed().await?;
         let rows = selection.select(&rows, measure, beside, None).await?;
-        // A column may be in the answer several times.
+        // This may be more than the fetched rows take: the answer may have a column several times.
         call.hold_rows(self.reader.held() + rows.get_array_memory_size())?;
         self.writer.write(&rows)?;
         Ok(rows.num_rows())

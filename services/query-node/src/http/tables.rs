@@ -94,7 +94,7 @@ pub async fn stats(open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
     }))
 }
 
-/// Counts the rows that pass a predicate, or all.
+/// Counts the rows that pass a predicate, or all rows without one.
 pub async fn count_rows(
     state: &ShardState,
     open: &Arc<OpenTable>,

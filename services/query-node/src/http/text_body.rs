@@ -66,7 +66,7 @@ struct BoostBody {
     negative_boost: Option<f32>,
 }
 
-/// Newer clients send `match_queries` too, which says more than the other fields.
+/// Newer clients also send `match_queries`, which says more. The other fields are then ignored.
 #[derive(Debug, Deserialize)]
 struct MultiMatchBody {
     match_queries: Option<Vec<MatchBody>>,
