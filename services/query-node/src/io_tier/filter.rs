@@ -51,7 +51,8 @@ async fn filter_at_once(
     for (slice, passing) in stage.each(addrs, cost, |slice| slice.passing(filter).boxed()).await? {
         passing.iter().for_each(|&at| passes[slice.places[at as usize] as usize] = true);
     }
-    // The parts ask mostly the same nodes, which are to count once. So the part that asked the most nodes counts.
+    // `filter_rows` calls this for one part of the rows after the other. The parts mostly ask the same nodes, which are
+    // to count once, so the part that asked the most nodes counts.
     cost.nodes = cost.nodes.max(nodes_before);
     Ok(passes)
 }

@@ -39,8 +39,8 @@ impl Node {
         }
     }
 
-    /// Returns whether the node probably answers requests now. Unlike [`allow_request`](Self::allow_request), it does
-    /// not use up the try of a node whose ejection is over.
+    /// Returns whether the node probably answers requests now. Unlike [`allow_request`](Self::allow_request), this does
+    /// not use up the one request that a node is allowed when its ejection is over.
     pub fn is_available(&self) -> bool {
         self.check_reachable().is_ok() && !self.health.ejection.is_ejected(Instant::now())
     }

@@ -14,7 +14,7 @@ use crate::tables::{OpenTable, row_bytes};
 /// Maximum number of rows of the table for which this node evaluates a filter at a time.
 const TABLE_ROWS_AT_ONCE: usize = 4_096;
 
-/// The approximate maximum size of these rows, in bytes.
+/// The approximate maximum size in bytes of the rows of the table for which this node evaluates a filter at a time.
 const TABLE_BYTES_AT_ONCE: usize = 1 << 20;
 
 /// A filter in the form in which it is evaluated for single rows.

@@ -16,7 +16,7 @@ pub enum RunError {
     Full {
         /// The memory that is missing, including what building or merging takes temporarily.
         needed: ByteSize,
-        /// The setting's value.
+        /// The value of the setting `key_index`.
         max: ByteSize,
     },
     /// The run can't be built.

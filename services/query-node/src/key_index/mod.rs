@@ -18,7 +18,7 @@
 //! - All runs together, and what loading or building one takes, stay within `key_index`. If the runs that have to be
 //!   built for a table do not fit, none of them is built, and the reason is reported.
 //! - If a page is damaged or can't be read, the keys that need it are looked up as if no run covered any file.
-//! - All runs of a table have one seed: that of the first one, which is random if no run was loaded.
+//! - All runs of a table have the seed of the first one: that in its file if it was loaded, or else a random one.
 //! - A new version has the runs of its data files as soon as it is open: only files that it adds have none.
 
 mod counts;

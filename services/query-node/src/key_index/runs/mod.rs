@@ -52,9 +52,9 @@ pub struct TableRuns {
 pub struct RunsReport {
     /// Whether somebody has looked up a key, or persisted runs were found.
     pub is_wanted: bool,
-    /// The memory of all runs.
+    /// The memory of all runs, in bytes.
     pub bytes: u64,
-    /// The number of a set's runs that were loaded into memory.
+    /// The number of runs loaded into memory, among those of the set passed to [`report`](TableRuns::report).
     pub runs_loaded: usize,
     /// The reason why the last attempt to build or merge a run failed.
     pub fault: Option<Arc<str>>,
