@@ -28,7 +28,7 @@ const KEY_BYTES_MAX: usize = 1 << 10;
 /// third of that of the default number, 256.
 pub const QUESTIONS_MAX: usize = 2_000;
 
-/// Maximum size of a Tune in bytes: 2,000 questions of 1,024 dimensions, or 500 of 4,096.
+/// Maximum size of a Tune in bytes: enough for 2,000 questions of 1,024 dimensions, or 500 of 4,096.
 const TUNE_BYTES_MAX: usize = 8_400_000;
 
 /// Maximum size in bytes of the fields of a Get or Take other than its keys or addresses: the names of table and

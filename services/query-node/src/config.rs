@@ -64,9 +64,9 @@ pub struct QueryConfig {
     /// The tables to serve, by the name that requests use.
     pub tables: BTreeMap<String, TableConfig>,
     /// Folders of tables to serve, such as `s3://bucket/tables/`: local paths, or `s3://`, `gs://` or `az://`. A folder
-    /// `NAME.lance` in it is the table `NAME`, as LanceDB and Lance's directory namespace lay tables out. The folders are
-    /// listed about every 5 s: tables that appear are served, and tables that have gone are not. If several tables have the
-    /// same name, it stands for the one in `tables`, or else for the one in the first folder.
+    /// `NAME.lance` in one of them is the table `NAME`, as LanceDB and Lance's directory namespace lay tables out. The
+    /// folders are listed about every 5 s: tables that appear are served, and tables that have gone are not. If several
+    /// tables have the same name, it stands for the one in `tables`, or else for the one in the first folder.
     #[schemars(with = "Vec<String>")]
     pub folders: Vec<TableFolder>,
     /// The I/O nodes, as a fixed list; at least one, unless `io_nodes_from` is set.
@@ -74,8 +74,8 @@ pub struct QueryConfig {
     /// The source of a list of I/O nodes that is followed: `dns:HOST:PORT`, `file:PATH` or
     /// `kubernetes:[NAMESPACE/]SERVICE[,SERVICE][:PORT]`.
     pub io_nodes_from: Option<Source>,
-    /// The time for which an I/O node keeps its chunks after it has left DNS or is no longer ready in Kubernetes. In
-    /// the meantime its rows are read from the table.
+    /// The time for which an I/O node keeps its chunks after `io_nodes_from` no longer lists it, or lists it as not
+    /// ready. In the meantime its rows are read from the table if it can't be reached.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "time"))]
     pub member_hold: Duration,
@@ -135,7 +135,8 @@ pub struct QueryConfig {
     /// ejects.
     #[serde(skip)]
     pub ejection_failures: u32,
-    /// Duration of a node's first ejection, at most. It doubles with each further one until the node answers again.
+    /// Duration of an I/O node's first ejection, at most. It doubles with each further one until the node answers
+    /// again.
     #[serde(skip)]
     pub ejection_time: Duration,
     /// Maximum duration of an ejection.
@@ -147,7 +148,8 @@ pub struct QueryConfig {
     /// Maximum number of requests that wait in each lane of the admission queue; further ones are refused.
     #[serde(skip)]
     pub search_queue_max: usize,
-    /// Number of streams of each core, and of the background runtime, to each I/O node. Each has its own connection.
+    /// Number of streams of each core, and of the background runtime, to each I/O node. Each stream has its own
+    /// connection.
     #[serde(skip)]
     pub streams_per_io_node: usize,
     /// Maximum number of batches that wait for one stream to an I/O node; further ones are refused.
@@ -182,7 +184,7 @@ pub struct TableConfig {
     pub recall_curves: Vec<PathBuf>,
     /// Whether the node loads the table's indexes into `index_cache`, and its key index into `key_index`, before it
     /// reports that it serves (at most 10 minutes long), and those of a new version before it serves that version (at
-    /// most 5 seconds long). Only for indexes that fit.
+    /// most 5 seconds long). Indexes that do not fit are loaded in part or not at all.
     #[serde(default)]
     pub warm_indexes: bool,
 }

@@ -81,7 +81,8 @@ impl NodeState {
     /// that Lance plans, and sends spans. Waits for the first list, or the first failure, of the I/O nodes' source.
     ///
     /// # Errors
-    /// The first problem of the configuration.
+    /// The first problem of the configuration or of a file that it names, or [`QueryError::Members`] if the list of I/O
+    /// nodes is refused.
     pub async fn new(config: QueryConfig, lake: Lake, background: Handle) -> Result<Self> {
         config.validate()?;
         let clients = match &config.access {

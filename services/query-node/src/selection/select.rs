@@ -13,13 +13,13 @@ use lake::Expression;
 use crate::error::{QueryError, Result};
 use crate::tables::{DISTANCE, Measure, OpenTable, RELEVANCE, ROW_ADDRESS, SCORE};
 
-/// The id of a row, in answers and filters: its address.
+/// The name of the column with the rows' ids, in answers and filters. A row's id is its address.
 const ROW_ID: &str = "_rowid";
 
-/// The position of a row in the table, counted without deleted rows.
+/// The name of the column with the rows' positions in the table, counted without deleted rows.
 pub const ROW_OFFSET: &str = "_rowoffset";
 
-/// The position of a row's query vector in the request.
+/// The name of the column with the position of a row's query vector in the request.
 const QUERY_INDEX: &str = "query_index";
 
 /// Maximum number of columns of an answer.

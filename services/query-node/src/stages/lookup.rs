@@ -187,7 +187,7 @@ impl<'a> Lookup<'a> {
         (at < self.candidates.ends[key]).then(|| self.candidates.rows[at as usize])
     }
 
-    /// Takes the next row of a key: the lower of its next candidate and the row of the rest.
+    /// Takes the next row of a key: the lower of its next candidate and the row that a search of the table found.
     fn pop(&mut self, key: usize) -> Option<RowAddr> {
         let candidate = self.candidate(key);
         let rest = match self.rest[key] {

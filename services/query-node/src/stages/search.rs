@@ -63,7 +63,7 @@ pub struct Hits {
     /// Addresses with distances or scores (0 if the search gives neither).
     pub rows: Vec<(RowAddr, f32)>,
     /// Further candidates, which have no distance yet: the rows that the vector index does not cover, or all rows that
-    /// pass the filter.
+    /// pass the filter or may pass it, if the index was not read.
     pub to_score: Arc<[RowAddr]>,
     /// The meaning of the numbers in `rows`.
     pub measure: Measure,

@@ -310,8 +310,8 @@ fn text_weight(weight: f32) -> Result<f32> {
     }
 }
 
-/// Returns the vector column that the request names, or else the table's, or the one that a query vector of `numbers`
-/// numbers fits.
+/// Returns the vector column that the request names. If it names none, returns the table's only vector column, of those
+/// that a query vector of `numbers` numbers fits if `numbers` is given, or the only one of these with an index.
 pub async fn column_of_vectors(
     open: &OpenTable,
     named: Option<&str>,
@@ -372,7 +372,7 @@ fn refine_factor(k: u32, asked: Option<u32>) -> Result<usize> {
 pub const VECTORS_MAX: usize = 100;
 
 /// Checks that `vector` fits the column, and is finite. For a column of lists of vectors it may be several vectors, one
-/// after the other. Returns how many.
+/// after the other. Returns the number of vectors.
 ///
 /// # Errors
 /// `BadVector`, and those of the table.

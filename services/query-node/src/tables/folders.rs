@@ -110,8 +110,8 @@ fn new_names(now: &[String], before: &[String]) -> Option<String> {
     }
 }
 
-/// Assigns names to the tables that were found in the folders, and returns these tables. `named` are the tables that are
-/// configured by name.
+/// Assigns names to the tables that were found in the folders. `named` are the tables that are configured by name.
+/// Returns the tables that got a name, without those that are in `named` too.
 pub fn assign(
     folders: &mut [Folder],
     named: &BTreeMap<String, TableConfig>,

@@ -22,8 +22,8 @@ const CHUNK_ROWS: usize = 4096;
 /// chunk each, they take half of the rows that a stream to an I/O node may have outstanding by default.
 const QUESTIONS_CONCURRENT: usize = 8;
 
-/// The number of nearest rows that are kept for each question: those of the largest measured k, the question's own, and
-/// some that may be as near as the last one.
+/// The number of nearest rows that are kept for each question: as many as the largest measured k, the question's own
+/// row, and some more that may be as near as the last one.
 pub const KEPT: usize = KS[KS.len() - 1] as usize + 24;
 
 /// Returns the nearest rows of each question without the question's own row, nearest first.

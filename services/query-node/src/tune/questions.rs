@@ -33,7 +33,7 @@ pub struct TuneQuestion {
 pub enum Asked {
     /// The vectors that the caller gave.
     Given(Vec<Vec<f32>>),
-    /// This number of rows, drawn with the seed.
+    /// `count` rows, drawn at random with `seed`.
     Rows { count: usize, seed: u64 },
 }
 

@@ -17,7 +17,7 @@ pub fn validate_text(field: &'static str, text: Text) -> Result<TextExpr> {
         let query =
             TextMatch { words: text.words, column: column(text.column), ..TextMatch::default() };
         let query = TextExpr::Match(query);
-        // Only the words of such a query have a limit.
+        // Only the words of such a query can be invalid.
         query.check().map_err(|bad| at(format!("{field}.words"), bad.problem))?;
         return Ok(query);
     };
