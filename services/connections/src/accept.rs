@@ -76,10 +76,11 @@ impl Drop for Acceptor {
     }
 }
 
-/// Starts to accept connections. Calls `give` with each established connection and the core that serves it.
+/// Starts to accept connections. Calls `give` with each established connection that gets a slot, and with the number of
+/// the core that is to serve it.
 ///
 /// # Errors
-/// An I/O error if the thread or its runtime can't be created.
+/// An I/O error if `listener` can't be made non-blocking, or if the thread or its runtime can't be created.
 pub fn accept(
     listener: std::net::TcpListener,
     options: AcceptOptions,
@@ -145,8 +146,8 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         let number = self.options.slots.next_number();
         let ip = caller(peer.ip());
         let this = Rc::clone(self);
-        // Reserve a place for the line in the audit log now if one is free, because the task may be aborted before it
-        // runs for the first time.
+        // Reserve a place for the handshake's line in the audit log now if one is free, because the task that runs
+        // `work` may be aborted before it runs for the first time.
         let audit = self.options.audit.as_ref().filter(|_| self.options.tls.is_some());
         let handshake = audit.and_then(|audit| audit.begin(peer).now_or_never());
         let work = async move {
@@ -190,10 +191,10 @@ impl<G: Fn(usize, Accepted) + 'static> Accepting<G> {
         Ok((socket, Connection::new(&self.options.lifetimes, number, peer, presented)))
     }
 
-    /// Performs the TLS handshake. The handshake begins only once a place for its line in the audit log is reserved:
+    /// Performs the TLS handshake. With an audit log, the handshake begins only once a place for its line is reserved:
     /// the one in `handshake`, or one that this function waits for. So every handshake that is refused, or closed to
     /// make room for a newer one, gets its line. Handshakes are bounded in number and time, so a flood of them takes
-    /// bounded memory and few places.
+    /// bounded memory and few places of the log.
     async fn shake_hands(
         &self,
         tls: &ServerTls,

@@ -195,13 +195,13 @@ impl Connection {
         if self.is_trusted() { self.grace } else { self.untrusted_grace.min(self.grace) }
     }
 
-    /// Asks the connection to close, because another one needs its slot.
+    /// Asks the connection to close, because a new one needs its slot or its descriptor.
     pub fn evict(&self) {
         self.is_evicted.store(true, Ordering::Relaxed);
         self.signals.notify_one();
     }
 
-    /// Returns whether another connection needs this one's slot.
+    /// Returns whether the connection was asked to close, because a new one needs its slot or its descriptor.
     pub fn is_evicted(&self) -> bool {
         self.is_evicted.load(Ordering::Relaxed)
     }
@@ -213,8 +213,8 @@ impl Connection {
         !has_expired && !self.is_distrusted.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection soon after `withdrawn` is set. A service calls this when it admits a stream for a reason
-    /// that may cease to hold.
+    /// Makes the connection end soon after `withdrawn` is set. A service calls this when it admits a stream for a
+    /// reason that may cease to hold.
     pub fn depend_on(&self, withdrawn: &Arc<AtomicBool>) {
         let mut withdrawals = self.withdrawals();
         if !withdrawals.iter().any(|it| Arc::ptr_eq(it, withdrawn)) {

@@ -1,4 +1,4 @@
-//! Polling: a core's thread stays awake for a while after activity (`idle_poll`).
+//! Polling: a core's thread stays awake for a while after activity (the setting `idle_poll`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

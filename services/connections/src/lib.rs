@@ -40,7 +40,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Carrier for T {}
 /// and projections, and twice as much for the messages of requests and replies.
 const MEMORY_PART: u64 = 4;
 
-/// The minimum number of connections for each core. They take 1.5 MiB of a core's memory, which is at least 32 MiB.
+/// The minimum number of connections for each core. They take 1.5 MiB of a core's memory for callers, which is at least
+/// 32 MiB if `traffic_memory` is not configured.
 const CORE_CONNECTIONS_MIN: u64 = 16;
 
 /// Returns whether other machines can reach a node that listens on `listen`.

@@ -55,7 +55,7 @@ pub enum Streams {
     /// Like `Use`, but the caller may take as long as it likes to send its messages.
     Talk,
     /// The stream may outlast the connection's grace, until it ends by itself, unless the connection is no longer
-    /// trusted. No other stream can be opened on the connection during that time.
+    /// trusted. No other stream can be opened on the connection once its grace has begun.
     Outlast,
     /// The stream does not count as use: the connection stays idle, and may be closed for a new one.
     Watch,

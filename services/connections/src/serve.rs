@@ -3,7 +3,8 @@
 //! A connection ends gracefully (GOAWAY, then its streams) when the node stops, when it reaches its maximum age, when
 //! one of its certificates expires or is no longer trusted, when the node's certificate was replaced, when the reason
 //! for which one of its streams was admitted no longer holds, and when it has had no stream for a long time. It ends at
-//! once when another connection needs its slot, or needs memory that this one holds while it is stalled.
+//! once when another connection needs its slot or its descriptor, or needs memory that this one holds while it is
+//! stalled.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -43,7 +44,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 const CANCELLED_MAX: usize = 1024;
 
 /// The time that a client gets to send the headers of its next request over HTTP/1.1, counted from the last answer on
-/// the connection.
+/// the connection, or before any answer from the connection's start.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Maximum size in bytes of the headers of a request over HTTP/1.1, and of the part of its body that hyper reads ahead.

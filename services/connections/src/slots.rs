@@ -5,7 +5,7 @@
 //! slots, the new connection evicts an idle one of this address instead, even if other slots are free. The new
 //! connection is refused if it has to evict a connection and there is no idle one to evict. So one address can't take
 //! the slots of all others. The limit is half, because many clients may share one address (NAT, a Kubernetes node), and
-//! a tier of one query node is usual.
+//! often all connections of an I/O node come from a single query node.
 //!
 //! Each connection goes to the core that serves the fewest, so that no client can load one core by opening and closing
 //! connections.
