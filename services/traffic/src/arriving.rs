@@ -52,7 +52,7 @@ pub struct MessageBytes {
 
 #[derive(Default)]
 struct Unfinished {
-    /// The bytes of incomplete messages, which wait for their sender.
+    /// The bytes that wait for their sender, until `complete()` moves them to the field `complete`.
     held: HeldBytes,
     /// The bytes of complete messages, which wait for the node.
     complete: HeldBytes,

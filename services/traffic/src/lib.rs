@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - Bytes are counted before they are kept, and given back when the data is dropped.
-//! - A caller that stops reading or writing can't keep its memory while others are refused: its connection is ended
+//! - A caller that stops reading or writing can't keep 64 KiB or more while others are refused: its connection is ended
 //!   ([`Holder`]).
 //! - A stream whose request does not arrive loses its memory to new streams ([`StreamRoom`]).
 //!

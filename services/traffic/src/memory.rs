@@ -1,7 +1,7 @@
 //! One core's memory for its callers.
 //!
 //! Credits bound the rows of a stream, but neither their bytes nor the number of streams. This module bounds the memory
-//! that a core holds for all of them.
+//! that a core holds for all its callers.
 //!
 //! A [`Holder`] is the account of one connection's part of that memory. A stream that waits for its caller may lose its
 //! memory ([`StreamRoom`]).
@@ -35,7 +35,7 @@ const WINDOW_BYTES_MAX: u64 = 256 << 10;
 const SMALL_FRAME_BYTES: u32 = 256;
 
 /// A core's memory divided by this is the length of a window, within the minimum and the maximum. The divisor is so
-/// high that hundreds of connections fit into a small memory.
+/// high that a memory of 128 MiB suffices for hundreds of connections.
 const WINDOW_PART: u64 = 2048;
 
 /// The minimum number of bytes that a stalled connection must hold to be ended. Ending one with fewer would not help

@@ -11,8 +11,8 @@ use super::waiting::WaitingStreams;
 
 /// A connection whose requests and replies have made no progress for this long is ended when others need its memory.
 /// Progress is a message of a request that becomes complete, or a part of a reply that was sent; bytes of a message
-/// that arrive without completing it are none. The time is shorter than the time for which a refused client retries,
-/// and longer than the pauses of a slow reader.
+/// that arrive without completing it are no progress. The time is shorter than the time for which a refused client
+/// retries, and longer than the pauses of a slow reader.
 pub const STALLED_AFTER: Duration = Duration::from_secs(2);
 
 /// The account of one connection's part of a core's memory.
