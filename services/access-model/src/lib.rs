@@ -1,7 +1,6 @@
 //! Random access policies for tests, and a plain model of them: the rights of each caller, and the texts of refusals.
 //!
-//! The model knows the callers and tables that each entry of a policy covers from a list, and computes nothing with
-//! patterns.
+//! A list says which callers or tables each entry of a policy covers, so the model computes nothing with patterns.
 
 use std::path::Path;
 
@@ -162,7 +161,7 @@ impl Policy {
             [Who::Token(_), ..] => has_issuer,
             _ => true,
         };
-        // Only one policy in four may contain `anyone`, the last entry.
+        // Only one policy in four may contain `anyone`, the last entry of `WHO`.
         let last = if dice.random_bool(0.25) { WHO.len() } else { WHO.len() - 1 };
         let count = dice.random_range(2..=5);
         let usable: Vec<usize> = (0..last).filter(is_usable).collect();

@@ -56,7 +56,8 @@ struct FollowedPolicy {
     /// The digest of the file's contents when it was last read, whether or not the policy in it is used; `None` if it
     /// could not be read. The lock is held while the files are checked.
     seen: tokio::sync::Mutex<Option<Digest>>,
-    /// The callers that were identified, by the digest of their credential.
+    /// The callers that were identified, by the digest of their credential or, without one, of their certificate's
+    /// names.
     callers: Cache<Digest, Arc<Caller>>,
     /// Returns the time since 1970.
     now: fn() -> Duration,

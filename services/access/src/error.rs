@@ -75,7 +75,7 @@ causes! {
     Expired = "expired",
     /// The token is not valid yet.
     NotYetValid = "not_yet_valid",
-    /// No key of the policy has this digest.
+    /// The credential is neither a token nor an API key of the policy.
     UnknownApiKey = "unknown_api_key",
     /// The policy no longer accepts the credentials of an open stream.
     Withdrawn = "withdrawn",

@@ -16,9 +16,9 @@ use crate::rate::Taken;
 /// A right to a table, or to the state of the nodes. A new one needs a variant here, in [`ALL`](Self::ALL) and in
 /// `PermissionEntry` (`policy.rs`), and a call that names it when it opens its table (`Call::open`, query-node).
 ///
-/// All of them concern a table as a whole. Grants that differ in the columns or rows of a table that they show would
-/// need more: an open table, its projections and its allow-lists are shared by all grants, and a filter, an order or an
-/// error message can reveal a column that no answer has.
+/// A right to a table is to the table as a whole. Grants that differ in the columns or rows of a table that they show
+/// would need more: an open table, its projections and its allow-lists are shared by all grants, and a filter, an order
+/// or an error message can reveal a column that no answer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
     /// Read and describe the table.
@@ -110,7 +110,7 @@ pub struct Used {
     pub bytes: u64,
 }
 
-/// A request in progress. Dropping it ends the request.
+/// A request that counts as in progress until this is dropped.
 pub struct Running(Arc<GrantState>);
 
 impl Drop for Running {

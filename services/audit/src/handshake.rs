@@ -22,8 +22,11 @@ pub struct HandshakeAudit {
     node: Arc<str>,
 }
 
-/// A handshake under way, with the place of its line. If this is dropped, the connection was closed before the
-/// handshake ended; a line is written for that too.
+/// A handshake under way, with the place of its line. If this is dropped without a call of [`succeeded`] or
+/// [`refused`], the connection was closed before the handshake ended; a line is written for that too.
+///
+/// [`succeeded`]: Self::succeeded
+/// [`refused`]: Self::refused
 #[derive(Debug)]
 pub struct Handshake {
     place: Option<Reserved>,
