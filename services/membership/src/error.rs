@@ -98,7 +98,7 @@ pub enum MembershipError {
         /// A description of the problem.
         problem: &'static str,
     },
-    /// The source was unusable when the node started.
+    /// When the node started, the source could not be read, or its list was refused.
     #[error("{}", startup_message(source_name, error))]
     Startup {
         /// The source, as configured.

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use crate::list::{Entry, MemberList, Presence};
 use crate::view::{MemberState, ViewMember};
 
-/// The number of steps in which a joining member's share grows. With each step, every core makes new routes, and other
+/// The number of steps in which a joining member's share grows. With each step, every core makes new routes, and more
 /// chunks are filled on the member. Fewer steps would begin more fills at once.
 const STEPS: u32 = 8;
 
@@ -109,7 +109,8 @@ impl Roster {
         self.pass(now);
     }
 
-    /// Removes members whose hold has ended, and ends the slow start of members whose share has fully grown.
+    /// Removes members whose hold has ended, unless all members are away. Ends the slow start of members whose share
+    /// has fully grown.
     pub fn pass(&mut self, now: Instant) {
         let Policy { hold, slow_start } = self.policy;
         if !self.are_all_away() {

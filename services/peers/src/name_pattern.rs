@@ -9,7 +9,7 @@ use wildmatch::WildMatchPattern;
 /// `spiffe://prod/other/x.search.example`. Only the pattern `*` covers both kinds.
 #[derive(Clone, Debug)]
 pub struct NamePattern {
-    // `?` has no special meaning: the wildcard for one character is one that no name contains.
+    // `?` has no special meaning: the wildcard for one character is NUL, which no name contains.
     pattern: WildMatchPattern<'*', '\0'>,
     covers_uris: bool,
     covers_dns_names: bool,

@@ -40,8 +40,8 @@ impl BranchName {
     ///
     /// # Errors
     /// [`BadBranch`] for a text that Lance does not allow as a name, that is longer than 256 bytes, that has a part
-    /// `.`, or that has a part named like one of the folders whose files never change (`_indices`): a file's path would
-    /// then not show where the branch's name ends.
+    /// `.`, or that has a part named like one of the folders whose files never change (such as `_indices`): a file's
+    /// path would then not show where the branch's name ends.
     pub fn of_request(text: &str) -> Result<Option<Self>, BadBranch> {
         if matches!(text, "" | Self::MAIN) {
             return Ok(None);
