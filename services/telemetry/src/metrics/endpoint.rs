@@ -3,7 +3,7 @@
 //!
 //! Each endpoint has a thread of its own, so that it answers probes whatever the node's cores and the other endpoint
 //! do. Its connections can't be used up: if there are too many, one of them is closed for a new one, preferably an idle
-//! one. Metrics are collected on the node's background threads, a few at a time.
+//! one. Metrics are collected on the node's background threads, for at most [`SCRAPES_MAX`] requests at a time.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -36,7 +36,8 @@ use crate::resource::Identity;
 /// The maximum number of connections: enough for a few Prometheus servers, probes and people.
 const CONNECTIONS_MAX: usize = 64;
 
-/// The maximum number of concurrent collections of the metrics. Others wait. Each asks every core for its counters.
+/// The maximum number of concurrent collections of the metrics. Further ones wait. Each collection asks every core for
+/// its counters.
 const SCRAPES_MAX: usize = 2;
 
 /// The maximum time for the headers of a request, for the pause between two requests, and for collecting the metrics.

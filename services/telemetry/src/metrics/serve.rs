@@ -28,7 +28,7 @@ pub struct Telemetry {
 }
 
 /// The ports of the endpoints, which are bound but not served yet, and the client of the OTLP receiver. A client that
-/// connects meanwhile waits for its answer.
+/// connects to such a port waits for its answer until the endpoint is served.
 pub struct BoundTelemetry {
     endpoints: Vec<BoundEndpoint>,
     push: Option<Push>,
@@ -41,7 +41,7 @@ struct BoundEndpoint {
     paths: Paths,
 }
 
-/// The receiver of the export over OTLP, and how often it is sent to.
+/// The receiver of the export over OTLP, and the interval at which metrics are sent to it.
 struct Push {
     client: MetricsServiceClient<InterceptedService<Channel, Headers>>,
     endpoint: String,
