@@ -141,9 +141,9 @@ maxUnavailable: {{ if hasKey $given "maxUnavailable" }}{{ $given.maxUnavailable 
 
 {{/*
 The number of a tier's pods: (list $ "io" "StatefulSet" scaled). With a scaler it is the current number: if the last
-release set a number and this one did not, it would become 1. It is left out if the cluster is not asked (`helm
-template`) or has no such object yet, and if Helm applies on the server's side and the scaler owns the number: the API
-server would refuse Helm's.
+release set a number and this one did not, the number would become 1. The number is left out if the cluster is not
+asked (`helm template`) or has no such object yet, and if Helm applies on the server's side and the scaler owns the
+number: the API server would refuse Helm's.
 */}}
 {{- define "bireme.replicas" -}}
 {{- $root := index . 0 }}{{ $tier := index . 1 }}

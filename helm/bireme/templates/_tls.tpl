@@ -45,7 +45,7 @@ query nodes present to I/O nodes.
 {{- end }}
 {{- end }}
 
-{{/* Their volumes: (list $ "io"). Not in the pods' checksum, because nodes reload certificates. */}}
+{{/* The volumes of these folders: (list $ "io"). Not in the pods' checksum, because nodes reload certificates. */}}
 {{- define "bireme.tls.volumes" -}}
 {{- $root := index . 0 }}
 {{- if $root.Values.tls.enabled -}}
@@ -58,7 +58,10 @@ query nodes present to I/O nodes.
 {{- end }}
 {{- end }}
 
-{{/* The names in certificates of the callers that I/O nodes answer; none if they answer everybody who reaches them. */}}
+{{/*
+The names in certificates of the callers that I/O nodes answer; none if they know their callers by a secret, or answer
+everybody (`loadtest.enabled`).
+*/}}
 {{- define "bireme.tls.peers" -}}
 {{- $tls := .Values.tls }}
 {{- if .Values.access.peers }}

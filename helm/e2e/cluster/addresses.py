@@ -12,7 +12,7 @@ BRIDGE = "bireme0"
 PORTS = {"query": 7070, "io": 7071}
 # The port of the metrics on the pods of both tiers.
 METRICS_PORT = 9464
-# The port of the probes on them.
+# The port of the probes on the pods of both tiers.
 PROBES_PORT = 9465
 
 

@@ -4,7 +4,7 @@ from ..process import Background
 from . import definitions
 from .pki import PKI
 
-# The controller also watches these kinds.
+# The kinds that the chart uses, and further ones that the controller watches too.
 KINDS = ["certificates", "certificaterequests", "issuers", "clusterissuers"]
 ACME_KINDS = ["orders", "challenges"]
 

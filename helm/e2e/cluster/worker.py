@@ -116,7 +116,8 @@ class Worker:
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "100Mi", "imagefs.available": "100Mi"},
             "imageGCHighThresholdPercent": 100,
             "podLogsDir": f"{self.home}/logs",
-            # Pods that request whole CPUs get them exclusively; all others and the system use the first.
+            # Pods that request whole CPUs get them exclusively; all other pods and the system use the rest, at least
+            # the first.
             "cpuManagerPolicy": "static",
             "reservedSystemCPUs": "0",
             # Changed Secrets reach the pods soon.
