@@ -7,6 +7,7 @@
     instructions.py  instructions per query, counted by callgrind
     disk.py          the block layer's counters
     rounds.py        the order of the measurements
+    limits.py        Bireme beside the limits of the machine
     keys.py          gets by key
     lookups.py       many keys: Lookup streams, Gets, rows by address
     searches.py      searches by vector with filters, of words, and by filters alone
@@ -17,6 +18,7 @@
     fairness.py      a grant's latency while another grant asks for ten times its share
     clients.py       searches by LanceDB's client, and the cost of plain HTTP
     store.py         first requests and cold caches over a store that is far away
+    tuned.py         recall and cost of searches that ask for a recall; run on its own
     goals.py         compares results with goals
     report.py plots.py   JSON, Markdown, SVG
 """

@@ -13,7 +13,7 @@ from .profile import Profile
 
 PIECES = ["tables", "rounds", "limits", "instructions", "keys", "lookups", "searches", "cache", "telemetry", "attacks"]
 PIECES += ["access", "fairness", "clients", "store", "report"]
-# Each takes another ten minutes.
+# Each of these pieces takes another ten minutes.
 ON_REQUEST = ["telemetry", "attacks", "access", "fairness", "clients", "store"]
 DEFAULT_PIECES = [it for it in PIECES if it not in ON_REQUEST]
 

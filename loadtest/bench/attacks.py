@@ -1,12 +1,12 @@
 """Measures the latency of probes and good callers while a node is attacked, and without an attack.
 
-Good callers get rows by key at a fixed rate, with the key's index in memory, and latency counts from the time at which a
-request was due. Probes check the health of both nodes by gRPC, each over a new connection, and request `/live`. The tests
-in `services/bireme/tests/attacks` check whether an attack is refused, and its cost in memory.
+Good callers get rows by key at a fixed rate, with the key's index in memory, and latency counts from the time at which
+a request was due. Probes check the health of both nodes by gRPC, each over a new connection, and request `/live`. The
+tests in `services/bireme/tests/attacks` check whether an attack is refused, and its cost in memory.
 
-The attacker, the load generator and the nodes share the machine's cores. So each attack is also made on a second pair of
-nodes, which no good caller uses: the control. If good callers are slower than in the control, sharing the node with the
-attacker is the cause.
+The attacker, the load generator and the nodes share the machine's cores. So each attack is also made on a second pair
+of nodes, which no good caller uses: the control. If good callers are slower than in the control, sharing the node with
+the attacker is the cause.
 """
 
 import random

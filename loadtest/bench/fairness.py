@@ -1,7 +1,8 @@
 """Measures the latency of one grant's requests while another grant requests ten times its own share.
 
 Both grants use one query node and one I/O node. The I/O node's RAM tier is off, so that the drive is the bottleneck. As
-in the simulation, the measured grant's requests come at equal intervals, and the other's at random times.
+in the simulation (`services/simulation`), the measured grant's requests come at equal intervals, and the other's at
+random times.
 """
 
 import dataclasses

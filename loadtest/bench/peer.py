@@ -1,7 +1,7 @@
 """The process that applies load to a peer: `python -m bench.peer URI MODE ...`, one JSON object on stdout.
 
-Metadata is warm: before the clock starts, one request is made, or a load runs for a while. Tables stay open between
-requests, and several threads send requests. The CPU time is that of this process.
+Metadata is warm: before the clock starts, one request is made, and with --warm-up a load runs for a while. Tables stay
+open between requests, and several threads send requests. The CPU time is that of this process.
 """
 
 import argparse

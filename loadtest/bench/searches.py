@@ -26,7 +26,7 @@ PLAIN = "plain"
 # The share of the rows that pass, by title. `None` is one topic, which a BITMAP index answers. A BTREE answers the
 # others.
 SHARES = {"topic": None, "10 %": 0.1, "50 %": 0.5, "99 %": 0.99}
-# The share of the rows of the table without an index, by title.
+# The share of the rows that pass a filter by the column without an index, by title.
 UNINDEXED_SHARES = {"50 %": 0.5, "10 %": 0.1, "2 %": 0.02}
 
 # Searches of the payload table, by title: Bireme's arguments and pylance's. All return ten rows of two columns.

@@ -273,7 +273,7 @@ def _small_cache(bench: Bench) -> dict:
 
 
 def _together(bench: Bench) -> dict:
-    """Measures query nodes that start at the same time over empty drives, warm the same index and search."""
+    """Measures query nodes over empty drives that warm the same index at the same time."""
     io = bench.io_node()
     with bench.store.counted() as counts:
         nodes = [bench.query_node(io, "vectors") for _ in range(QUERY_NODES)]

@@ -130,7 +130,7 @@ class Up:
 
 
 def found_rows(up: Up, folder: str, question: np.ndarray) -> set[int]:
-    """Returns the addresses of the rows that a search with the recall finds."""
+    """Returns the addresses of the rows that a search with the wanted recall finds."""
     vector = Path(folder, "question.f32")
     question.astype("<f4").tofile(vector)
     search = ["search", "t", "--vector", vector, "-k", K, "--recall", RECALL, "--json"]

@@ -27,7 +27,7 @@ export async function sample(client) {
   });
   const [keys, vectors] = columns(rows, ['text', 'vector', 'u64']);
   return {
-    // A row's key may be null.
+    // A row's key may be null, and is then read as empty text.
     keys: keys.filter((key) => key !== ''),
     vectors: vectors.map((numbers) => encoding.b64encode(new Float32Array(numbers).buffer)),
     uri: setting.tableUri,

@@ -32,7 +32,7 @@ export function ownNode(tier) {
   return { address: nodes[exec.vu.idInTest % nodes.length], stage };
 }
 
-// Returns a node for the requests before the load.
+// Returns the first node of the settings, for the requests before the load, and for all requests of ceiling.js.
 export const firstNode = (tier) => ({ address: setting[tier][0] });
 
 // Returns the counts of what each node served, by stage; empty unless loadtest/growth runs.

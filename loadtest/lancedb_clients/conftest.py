@@ -1,6 +1,6 @@
-"""Makes a table with LanceDB itself, serves it with `bireme up`, and connects to it with LanceDB's remote client.
+"""Makes tables with LanceDB itself, serves them with `bireme up`, and connects with LanceDB's remote client.
 
-BIREME names the binary. The local connection is the oracle: both read the same table.
+BIREME names the binary. The local connection is the oracle: both read the same tables.
 """
 
 import json

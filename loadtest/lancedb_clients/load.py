@@ -44,7 +44,7 @@ def of_client(table: object, vector: list[float]) -> list[int]:
 
 
 def texts(table: Path) -> list[str]:
-    """Returns two words of the title of each of some rows, other rows than those of `questions`."""
+    """Returns the first two words of the titles of some rows, other rows than those of `questions`."""
     local = lancedb.connect(table.parent).open_table(table.stem)
     rows = local.count_rows()
     picked = local.take_offsets([(at * rows + rows // 2) // QUESTIONS for at in range(QUESTIONS)]).select(["title"]).to_arrow()

@@ -49,7 +49,7 @@ def measure(make: Make, checks: Checks) -> dict:
             nodes.settled(REAL)
             nodes.run("warm", NAME)
             if kind == "absent":
-                # Half of them refuse connections; no interface has the addresses of the others.
+                # Half of the absent members refuse connections; no interface has the addresses of the others.
                 nodes.network.attach(STRANGER, address(STRANGER), *others[::2])
             places = others if kind == "answering" else [
                 place if number % 2 == 0 else nobody(number) for number, place in enumerate(others)

@@ -1,4 +1,5 @@
-"""Servers that a list names in place of an I/O node: they speak another protocol, or send nothing.
+"""Servers that a list names in place of an I/O node: they speak another protocol, send nothing or
+hang up.
 
 usage: python -m network.strangers KIND [HOST:PORT NAME]; the kind `later` relays to the I/O node NAME at HOST:PORT
 """

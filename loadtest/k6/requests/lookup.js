@@ -11,7 +11,7 @@ const TAGS = { tier: 'query', request: 'lookup' };
 const HANDLE = 1;
 const BATCH_KEYS = 10;
 
-// The keys of `table.js` are text of ASCII.
+// The keys of `table.js` are ASCII text, so the length of a key in characters is its length in bytes.
 function batch(id, table) {
   const keys = Array.from({ length: BATCH_KEYS }, () => pick(table.keys));
   const lengths = keys.map((key) => key.length);
