@@ -21,8 +21,9 @@ mod trace;
 pub use config::{LogFormat, TelemetryConfig};
 pub use error::TelemetryError;
 pub use metrics::{
-    BoundTelemetry, Buckets, Histogram, Metric, MetricKind, PROCESS_METRICS, Samples, Scale,
-    Source, TLS_METRICS, Telemetry, Value, handshake_samples, process_samples, table, tls_samples,
+    BoundTelemetry, Buckets, Histogram, InBucket, Metric, MetricKind, PROCESS_METRICS, Samples,
+    Scale, Source, TLS_METRICS, Telemetry, Value, handshake_samples, process_samples, table,
+    tls_samples,
 };
 pub use resource::Identity;
 pub use trace::{Attribute, Recording, SPANS_MAX, Span, Tracer, child_of};

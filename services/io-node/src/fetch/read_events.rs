@@ -25,7 +25,7 @@ impl ReadSink for Completions {
         // Allocates only when a read ends a request.
         let mut ended = Vec::new();
         core.reader.done(&core.read_context(), tag as usize, outcome, at, &mut ended);
-        ended.into_iter().for_each(|no| settle(&core, no));
+        ended.iter().for_each(|no| settle(&core, *no));
     }
 }
 

@@ -26,6 +26,7 @@ use std::time::Duration;
 use address::{DriveNo, SECTOR_BYTES, SectorNo};
 use ring::{ReadError, ReadSink, Ring};
 use scheduler::{Cost, Flow};
+use telemetry::InBucket;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -68,6 +69,15 @@ struct InFlight {
     wants: Vec<Want<Piece>>,
 }
 
+/// When a read was submitted and ended, and its duration. Reads that were submitted together and whose completions were
+/// collected together share all three, so the duration is computed once for them.
+#[derive(Clone, Copy)]
+struct TimedRead {
+    since: Instant,
+    ended: Instant,
+    duration: InBucket,
+}
+
 /// The waiting pieces of a core, and its reads in flight.
 pub struct Reader {
     waiting: RefCell<Queue<Piece>>,
@@ -86,6 +96,8 @@ pub struct Reader {
     stuck: RefCell<Vec<u32>>,
     /// The counts of each drive's reads.
     drives: RefCell<Vec<DriveCounts>>,
+    /// The times and duration of the read that ended last.
+    last_timed: Cell<Option<TimedRead>>,
     /// `pieces`, `wants` and `planned` are kept to reuse their allocations.
     pieces: RefCell<Vec<(Piece, SectorName)>>,
     wants: RefCell<Vec<Want<Piece>>>,
@@ -179,6 +191,7 @@ impl Reader {
             woken: Cell::new(false),
             stuck: RefCell::default(),
             drives: RefCell::new(vec![DriveCounts::default(); drives]),
+            last_timed: Cell::new(None),
             pieces: RefCell::default(),
             wants: RefCell::default(),
             planned: RefCell::default(),
@@ -346,7 +359,19 @@ impl Reader {
             }
             Err(_) => counts.failed += 1,
         }
-        core.histograms.reads[at].record_time(ended - since);
+        core.histograms.reads[at].record_in_bucket(self.duration(since, ended));
+    }
+
+    /// Returns the time from `since` to `ended`.
+    fn duration(&self, since: Instant, ended: Instant) -> InBucket {
+        if let Some(last) = self.last_timed.get()
+            && (last.since, last.ended) == (since, ended)
+        {
+            return last.duration;
+        }
+        let duration = InBucket::time(ended - since);
+        self.last_timed.set(Some(TimedRead { since, ended, duration }));
+        duration
     }
 
     /// Handles the completion of the read with this tag, at the time `at`. Adds requests that have no pieces left to

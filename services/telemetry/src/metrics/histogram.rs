@@ -42,6 +42,28 @@ impl Scale {
     }
 }
 
+/// A value and its bucket, for callers that record the same value many times: finding the bucket takes most of the time
+/// of recording a value.
+#[derive(Clone, Copy, Debug)]
+pub struct InBucket {
+    /// The value, in the recorded unit.
+    value: u64,
+    /// The position of the bucket; `None` for a value of 0.
+    bucket: Option<u16>,
+}
+
+impl InBucket {
+    /// Finds the bucket of a duration. The scale of the histogram must be [`Scale::Seconds`].
+    pub fn time(time: Duration) -> Self {
+        Self::new(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Scale::Seconds)
+    }
+
+    fn new(value: u64, scale: Scale) -> Self {
+        let at = || index(value as f64 * scale.unit()) - scale.first();
+        Self { value, bucket: (value > 0).then(|| at().clamp(0, BUCKETS as i32 - 1) as u16) }
+    }
+}
+
 /// A histogram that can be read while values are recorded.
 ///
 /// Each core has its own, so that no two cores write to the same cache line.
@@ -63,19 +85,19 @@ impl Histogram {
 
     /// Records a duration. The scale must be [`Scale::Seconds`].
     pub fn record_time(&self, time: Duration) {
-        self.record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.record_in_bucket(InBucket::time(time));
     }
 
     /// Records a value, in nanoseconds if the scale is [`Scale::Seconds`].
     pub fn record(&self, value: u64) {
+        self.record_in_bucket(InBucket::new(value, self.scale));
+    }
+
+    /// Records a value whose bucket is known. The bucket must be that of this histogram's scale.
+    #[inline]
+    pub fn record_in_bucket(&self, InBucket { value, bucket }: InBucket) {
         self.sum.fetch_add(value, Ordering::Relaxed);
-        let count = match value {
-            0 => &self.zeros,
-            _ => {
-                let at = index(value as f64 * self.scale.unit()) - self.scale.first();
-                &self.counts[at.clamp(0, BUCKETS as i32 - 1) as usize]
-            }
-        };
+        let count = bucket.map_or(&self.zeros, |at| &self.counts[usize::from(at)]);
         count.fetch_add(1, Ordering::Relaxed);
     }
 

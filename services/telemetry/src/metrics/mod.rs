@@ -15,7 +15,7 @@ mod table;
 mod tls;
 mod wire;
 
-pub use histogram::{Buckets, Histogram, Scale};
+pub use histogram::{Buckets, Histogram, InBucket, Scale};
 pub use process::{PROCESS_METRICS, process_samples};
 pub use samples::{Metric, MetricKind, Samples, Value};
 pub use serve::{BoundTelemetry, Telemetry};

@@ -20,6 +20,7 @@ impl Checks {
     /// Returns whether all of a piece's sectors match their checksums. The piece begins `skipped` sectors after the
     /// start of the read, whose bytes are `bytes`. Each sector is checked once. If it matches, it is offered to the RAM
     /// tier; if not, it is reported.
+    #[inline]
     pub fn verify(
         &mut self,
         core: &ReadContext<'_>,
