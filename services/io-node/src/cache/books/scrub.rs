@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use address::DriveNo;
 use tokio::time::Instant;
 
 use super::pace::Pace;
@@ -20,7 +21,8 @@ pub struct Scrub {
     segments: Vec<SegmentNo>,
     /// The index of the next extent in the current segment.
     extent: usize,
-    is_reading: bool,
+    /// The drive whose extent is being read.
+    reading: Option<DriveNo>,
 }
 
 impl Scrub {
@@ -32,7 +34,7 @@ impl Scrub {
             began: now,
             segments: Vec::new(),
             extent: 0,
-            is_reading: false,
+            reading: None,
         }
     }
 
@@ -49,7 +51,7 @@ impl Scrub {
             true => self.began + PASS_MIN,
             false => self.pace.wait(self.began).unwrap_or(self.began),
         };
-        (self.is_on && !self.is_reading).then_some(next)
+        (self.is_on && self.reading.is_none()).then_some(next)
     }
 
     /// The extent to read now, as a segment and an index; `len` returns how many extents a segment has. `None` if the
@@ -59,7 +61,7 @@ impl Scrub {
         now: Instant,
         len: impl Fn(SegmentNo) -> usize,
     ) -> Option<(SegmentNo, usize)> {
-        if !self.is_on || self.is_reading || self.pace.wait(now).is_some() {
+        if !self.is_on || self.reading.is_some() || self.pace.wait(now).is_some() {
             return None;
         }
         while let Some(&segment) = self.segments.last() {
@@ -79,22 +81,21 @@ impl Scrub {
         self.is_on && self.segments.is_empty() && now >= self.began + PASS_MIN
     }
 
-    /// Records that an extent of `bytes` bytes is being read.
-    pub fn reading(&mut self, bytes: u64, now: Instant) {
-        self.is_reading = true;
+    /// Records that an extent of `bytes` bytes is being read from a drive.
+    pub fn reading(&mut self, drive: DriveNo, bytes: u64, now: Instant) {
+        self.reading = Some(drive);
         self.pace.spend(bytes, now);
     }
 
-    /// Records that the extent was read.
-    pub fn read(&mut self) {
-        self.is_reading = false;
+    /// Records that an extent was read from a drive, or that a read from this drive is no longer waited for. If the
+    /// extent that is being read is on another drive, this changes nothing.
+    pub fn read(&mut self, drive: DriveNo) {
+        self.reading.take_if(|reading| *reading == drive);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use address::DriveNo;
-
     use super::*;
 
     #[test]
@@ -108,9 +109,11 @@ mod tests {
         for expected in [(segment(0), 0), (segment(0), 1), (segment(2), 0)] {
             assert_eq!(scrub.wait(), Some(now));
             assert_eq!(scrub.next(now, len), Some(expected));
-            scrub.reading(500, now);
+            scrub.reading(DriveNo(0), 500, now);
+            // Another drive was retired, or its late answer arrives.
+            scrub.read(DriveNo(1));
             assert_eq!((scrub.wait(), scrub.next(now, len)), (None, None));
-            scrub.read();
+            scrub.read(DriveNo(0));
             now += Duration::from_millis(500);
         }
         assert_eq!(scrub.next(now, len), None);

@@ -23,7 +23,7 @@ impl CacheBooks {
             let extent = Arc::clone(&self.by_segment[&segment][at]);
             // Skips extents that were dropped or placed elsewhere since.
             if self.placed.has(&extent) {
-                self.scrub.reading(bytes_of(&extent), now);
+                self.scrub.reading(extent.drive, bytes_of(&extent), now);
                 self.actions.push(Action::Scrub(extent));
                 return;
             }
@@ -37,7 +37,7 @@ impl CacheBooks {
         outcome: Result<(), ExtentError>,
         now: Instant,
     ) {
-        self.scrub.read();
+        self.scrub.read(extent.drive);
         self.counts.scrubbed += 1;
         if let Err(error) = outcome
             && error.means_bad_data()
@@ -106,7 +106,7 @@ impl CacheBooks {
         // A drive that hangs never finishes its operations; nothing may wait for them.
         self.writing[usize::from(drive.0)] = 0;
         self.unrecorded[usize::from(drive.0)].1 = false;
-        self.scrub.read();
+        self.scrub.read(drive);
         let keys = self.placed.on_drive(drive);
         for &key in &keys {
             self.unplace(key);
