@@ -4,9 +4,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CliError, Result};
 
-/// The exit code that shells report for an interrupted process.
-const EXIT_INTERRUPTED: i32 = 130;
-
 /// A listener for both signals.
 pub struct Signals {
     interrupt: Signal,
@@ -25,16 +22,21 @@ impl Signals {
 
     /// Waits for a signal and returns its name.
     pub async fn next(&mut self) -> &'static str {
+        self.received().await.0
+    }
+
+    /// Waits for a signal. Returns its name, and the exit code that shells report for a process that it ends.
+    async fn received(&mut self) -> (&'static str, i32) {
         tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => ("SIGINT", 130),
+            _ = self.terminate.recv() => ("SIGTERM", 143),
         }
     }
 }
 
 /// Ends the process at the next signal: a user who sends a second one does not want to wait.
 pub async fn exit_at_second_signal(mut signals: Signals) {
-    let signal = signals.next().await;
+    let (signal, exit_code) = signals.received().await;
     tracing::warn!(signal, "second signal: exiting without waiting for running work");
-    std::process::exit(EXIT_INTERRUPTED);
+    std::process::exit(exit_code);
 }

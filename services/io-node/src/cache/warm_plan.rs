@@ -165,9 +165,9 @@ fn run_of(table: &OpenTable, range: &ChunkRange) -> Result<ChunkRun, Fault> {
         Some(end) => Ok(ChunkRun { fragment: range.fragment, chunks: range.first..end }),
         None => {
             let what = format!(
-                "chunks {} to {} of fragment {}, which has {known}",
+                "chunks {} to {}, counted from 0, of fragment {}, which has {known}",
                 range.first,
-                u64::from(range.first) + u64::from(range.count),
+                (u64::from(range.first) + u64::from(range.count)).saturating_sub(1),
                 range.fragment
             );
             Err(Fault::new(Reason::BadArgument, what))

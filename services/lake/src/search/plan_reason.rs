@@ -32,7 +32,7 @@ pub enum PlanReason {
     Remapped,
     /// The index does not record which fragments its segments cover, or several segments cover one fragment.
     CoverageUnknown,
-    /// A segment of the index has this format version, which is newer than those that are read directly.
+    /// A segment of the index has this format version, which is not one of those that are read directly.
     FormatUnknown(i32),
     /// The index covers no fragment of the version.
     CoversNothing,
@@ -63,14 +63,14 @@ impl fmt::Display for PlanReason {
                 f.write_str("fragments were compacted before their indexes were updated")
             }
             Self::CoverageUnknown => {
-                f.write_str("the index does not record which fragments each segment covers")
+                f.write_str("the index does not record which fragments each segment covers, or records some twice")
             }
             Self::FormatUnknown(format) => {
                 write!(f, "the index has format version {format}, which is unknown")
             }
             Self::CoversNothing => f.write_str("the index covers none of the version's rows"),
             Self::Uncovered(rows) => {
-                write!(f, "the index does not cover {rows} rows, too many to compare one by one")
+                write!(f, "the index does not cover {rows} rows, more than can be compared one by one")
             }
             Self::Unopened => f.write_str("the index, or the rows that pass, were not known yet"),
         }
