@@ -100,7 +100,7 @@ def measure(piece: str, chosen: argparse.Namespace, network: Network, checks: Ch
 
     @contextmanager
     def make() -> Iterator[Nodes]:
-        with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
+        with tempfile.TemporaryDirectory(dir=chosen.folder, prefix=f"{RUN}{os.getpid()}-") as folder:
             with Nodes(chosen.bireme.absolute(), network, Path(folder), source) as nodes:
                 yield nodes
 
