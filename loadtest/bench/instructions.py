@@ -1,14 +1,17 @@
 """Counts the instructions for 1,000 random values of one integer column, with callgrind.
 
 Servers are filled while counting is off, and counting is on while the queries run. The client and the peers run twice,
-with few and with many queries. Only the difference counts, so that start-up does not. All threads of all processes
-count: both tiers and the client, or the one process of a peer. callgrind does not support AVX-512, so code that chooses
-its instructions at run time uses AVX2 here.
+with few and with many queries. Only the difference counts, so that start-up does not. What servers do while they are
+idle, such as looking for new versions once a second, is counted for as long as the queries took, and subtracted: under
+callgrind a query takes some fifty times longer, and so would have fifty times its part of this work. All threads of all
+processes count: both tiers and the client, or the one process of a peer. callgrind does not support AVX-512, so code
+that chooses its instructions at run time uses AVX2 here.
 """
 
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from .bireme import Bireme, Node
@@ -22,7 +25,9 @@ CORE_HOUR_DOLLARS = 0.08925 / 2
 # Approximate speed of one core for this code.
 INSTRUCTIONS_PER_SECOND = 4.0e9
 
-CALLGRIND = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+CALLGRIND = ["valgrind", "--tool=callgrind"]
+# The counts are in the log; the file with those of each function is not needed.
+ONLY_TOTAL = [*CALLGRIND, "--callgrind-out-file=/dev/null"]
 COLLECTED = re.compile(r"Collected : (\d+)")
 
 
@@ -52,30 +57,44 @@ def _bireme(profile: Profile, binary: Path, logs: Path) -> dict:
     profile.memory_folder.mkdir(parents=True, exist_ok=True)
     slab = profile.memory_folder / "slab-lineitem"
     try:
-        with Bireme(binary, logs, profile.folder, wrapper=[*CALLGRIND, "--instr-atstart=no"]) as bireme:
+        wrapper = [*CALLGRIND, "--instr-atstart=no", f"--callgrind-out-file={logs}/callgrind.%p"]
+        with Bireme(binary, logs, profile.folder, wrapper=wrapper) as bireme:
             io = bireme.io_node([slab], 2)
             query = bireme.query_node(io, {"lineitem": profile.table("lineitem")})
             bireme.ready(query, ["lineitem"])
             bireme.warm(query, "lineitem", [COLUMN])
-            for node in [io, query]:
-                _count(node)
+            nodes = {"io_node": io, "query_node": query}
+            for node in nodes.values():
+                _control(node, "--instr=on")
+            started = time.monotonic()
             few, many = _client(binary, query, FEW), _client(binary, query, MANY)
+            took = time.monotonic() - started
+            busy = {name: _dumped(node, logs, 1) for name, node in nodes.items()}
+            time.sleep(took)
+            idle = {name: _dumped(node, logs, 2) for name, node in nodes.items()}
     finally:
         slab.unlink(missing_ok=True)
-    parts = {"client": (many - few) / (MANY - FEW)}
-    for name, node in [("io_node", io), ("query_node", query)]:
-        parts[name] = _collected(node.log.read_text()) / (FEW + MANY)
-    return parts
+    of_nodes = {name: (busy[name] - idle[name]) / (FEW + MANY) for name in nodes}
+    return {"client": (many - few) / (MANY - FEW)} | of_nodes
 
 
-def _count(node: Node) -> None:
-    subprocess.run(["callgrind_control", "-i", "on", str(node.process.pid)], check=True, capture_output=True)
+def _control(node: Node, action: str) -> None:
+    subprocess.run(["callgrind_control", action, str(node.process.pid)], check=True, capture_output=True)
+
+
+def _dumped(node: Node, logs: Path, number: int) -> int:
+    """Makes a node's callgrind write its dump of this number. Returns the instructions since the one before."""
+    _control(node, "--dump")
+    # "totals:" and a count for each kind of event; only instructions are counted.
+    dump = (logs / f"callgrind.{node.process.pid}.{number}").read_text()
+    [line] = [line for line in dump.splitlines() if line.startswith("totals:")]
+    return int(line.split()[1])
 
 
 def _client(binary: Path, query: Node, requests: int) -> int:
     command = [binary, "bench", "take", "lineitem", "--rows", str(VALUES), "--columns", COLUMN]
     command += ["--requests", str(requests), "--seconds", "600", "--concurrency", "1", "--endpoint", query.endpoint]
-    done = subprocess.run([*CALLGRIND, *command], check=True, capture_output=True, text=True)
+    done = subprocess.run([*ONLY_TOTAL, *command], check=True, capture_output=True, text=True)
     return _collected(done.stderr)
 
 
@@ -83,7 +102,7 @@ def _peer(arguments: list[str], few: int = FEW, many: int = MANY) -> float:
     def run(requests: int) -> int:
         command = [sys.executable, "-m", "bench.peer", *arguments, "--columns", COLUMN]
         command += [f"--batch={VALUES}", "--threads=1", f"--requests={requests}"]
-        done = subprocess.run([*CALLGRIND, *command], check=True, capture_output=True, text=True)
+        done = subprocess.run([*ONLY_TOTAL, *command], check=True, capture_output=True, text=True)
         return _collected(done.stderr)
 
     return (run(many) - run(few)) / (many - few)
