@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(chosen(10, 0.95), Ok((7, 2)));
         assert_eq!(chosen(10, 0.6), Ok((5, 2)));
         assert_eq!(chosen(10, 0.5), Ok((1, 1)));
-        // As many candidates as for 10 rows.
+        // At least as many candidates as for 10 rows, which are 20.
         assert_eq!(chosen(3, 0.95), Ok((7, 7)));
         assert_eq!(chosen(1, 0.97), Ok((9, 20)));
         let error = curve.choose(10, 0.99).unwrap_err().to_string();

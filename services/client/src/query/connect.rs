@@ -44,7 +44,8 @@ impl QueryClient {
     /// Connects. An `https` endpoint uses TLS with the authorities that the system trusts.
     ///
     /// # Errors
-    /// `NODE_UNAVAILABLE`, with advice, if no node answers.
+    /// `NODE_UNAVAILABLE`, with advice, if no node answers; `BAD_ARGUMENT` if the endpoint is `https` and the system
+    /// trusts no authority.
     pub async fn connect(endpoint: &Endpoint) -> Result<Self, Fault> {
         Self::connect_with(endpoint, &ClientTlsConfig::default()).await
     }
@@ -60,7 +61,7 @@ impl QueryClient {
     /// Connects over `network`.
     ///
     /// # Errors
-    /// The errors of [`connect`](Self::connect).
+    /// `NODE_UNAVAILABLE`, with advice, if no node answers.
     pub async fn connect_over(endpoint: &Endpoint, network: &Network) -> Result<Self, Fault> {
         let transport = transport(endpoint)
             .connect_timeout(CONNECT_TIMEOUT)

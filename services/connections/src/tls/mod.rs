@@ -1,9 +1,10 @@
 //! TLS on connections, with certificates from files, which are read again when they change.
 //!
 //! Certificates are renewed while a node runs (cert-manager does so some weeks before they expire). New connections use
-//! the new certificates, so no restart is needed. A connection ends when one of its certificates expires ([`Presented`]
-//! on the accepting side, [`VerifiedStream`] on the other), and when the other side's certificate is revoked or its
-//! authority removed.
+//! the new certificates, so no restart is needed; connections that a node accepted with its earlier certificate end
+//! soon afterwards. The accepting side ([`Presented`]) also ends a connection when a certificate of either side expires,
+//! and when the client's certificate is revoked or its authority removed. The connecting side ([`VerifiedStream`]) does
+//! so when the server's certificate expires or is revoked, or its authority is removed.
 
 mod client;
 mod expiry;

@@ -122,9 +122,10 @@ mod tests {
         // The queue is far longer than before. At the rate seen so far, 1,000 reads in flight take 80 ms, so 10 ms each
         // is not slow.
         assert!(!drive.second(100_000, 10_000, 1000));
-        // One fast read is enough; the core had no CPU time for the others.
+        // The core had no CPU time, so 99 reads took long. One fast read shows that the drive is not slow.
         (0..99).for_each(|_| drive.0.record_time(Duration::from_millis(60)));
         assert!(!drive.second(1, 90, 1));
+        // Too few reads to judge the drive.
         assert!(!drive.second(15, 60_000, 1));
         // Faster than 5 ms, which never counts as slow.
         assert!(!drive.second(50, 4_500, 1));

@@ -32,8 +32,8 @@ impl ServedTables {
     /// known to be that of a served table. A table whose symbolic links lead outside the prefixes is not served.
     ///
     /// # Errors
-    /// [`NodeError::NotServed`], which does not depend on what exists; for a served table also the reason why its path
-    /// cannot be looked up.
+    /// [`NodeError::NotServed`]; for a name outside the prefixes, this does not depend on what exists. For a name within
+    /// them, also the reason why its path cannot be looked up.
     pub async fn admit(&self, text: &str, tables: &dyn Tables) -> Result<TableUri, NodeError> {
         let named = TableUri::of_wire(text).ok_or(NodeError::NotServed)?;
         if !covers(&self.prefixes, &named) {

@@ -4,7 +4,7 @@
 //! eviction, journals, scrubber and recovery. The clients are [`client::fetch`], over real HTTP/2 and gRPC. Some look
 //! rows up by key, with the crates `key_index` and `key_proof`, while versions are published. Others have credentials,
 //! and get what [`access`] lets them see (`callers/`). Drives ([`ring::sim`]), network, object store and clock are
-//! simulated. Each run takes place on one thread.
+//! simulated. Each run takes place on one thread, except that a node that starts reads its journals on several.
 //!
 //! `BIREME_SEEDS=17..18` runs seed 17, and `BIREME_TRACE=1` prints its events. `BIREME_MINUTES=10` runs new seeds for
 //! that long. `BIREME_REPEATS=500` runs that many seeds twice, to check that runs are reproducible. A run is
