@@ -158,7 +158,7 @@ def _later_revision(nodes: Nodes, checks: Checks) -> dict:
     say("an I/O node of a later revision of the protocol")
     server = _serve(nodes, "later", f"{address('io-1')}:{PORT}", "io-1")
     try:
-        found = _met(nodes, checks, "a later revision", f"http://{address(STRANGER)}:{PORT}")
+        found = _met(nodes, checks, "an I/O node of a later revision", f"http://{address(STRANGER)}:{PORT}")
     finally:
         server.kill()
         output, _ = server.communicate()

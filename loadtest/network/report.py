@@ -14,7 +14,7 @@ DONE = {
     "lossy": f"as delayed, and {faults.LOSS:.0%} of the frames lost each way",
     "stopped": f"SIGTERM; started again on its slab {faults.DOWN_SECONDS} s later",
     "joined": "a fifth node with an empty slab is listed",
-    "left": f"it is taken off the list, and stopped {faults.LEAVE_SECONDS} s later",
+    "left": f"one of the four nodes is taken off the list, and stopped {faults.LEAVE_SECONDS} s later",
 }
 NOT_RELEASE = "**Not a release build**: a sector's checksum alone takes 3 µs in it. `make network` measures a release build.\n\n"
 SLOWED = {
@@ -45,12 +45,13 @@ def _head(results: dict) -> str:
 Written by `loadtest/network` ({_build(results)} build, code of {results["code"]}): {machine["cpu"]}, {machine["cores"]}
 cores, {machine["memory_gib"]} GiB, Linux {machine["kernel"]}. I/O nodes, query nodes and callers are processes of one
 machine. Each is in a network namespace with an address of its own, and one bridge connects them. The table has
-{table.ROWS:,} rows of {table.BODY_BYTES * 2} characters and a vector of {table.DIMENSION}, in {table.ROWS // table.FRAGMENT_ROWS} chunks. Each I/O node has one
+{table.ROWS:,} rows of {table.BODY_BYTES * 2} characters and a vector of {table.DIMENSION} dimensions, in {table.ROWS // table.FRAGMENT_ROWS} chunks. Each I/O node has one
 core, a slab on the drive, and no RAM tier.
 
 {NOT_RELEASE if _build(results) == "development" else ""}All processes share {machine["cores"]} cores with everything else on the machine, whose load was {results["load"]:.1f} when the run began. So
-configurations took turns, round after round. Figures are medians of the rounds, with the least and the most in brackets;
-checks compare ratios within a round.
+configurations took turns, round after round. Figures are medians of the rounds, with the least and the most in brackets.
+Of faults, the numbers of requests, failures, and compared and wrong rows are sums over the rounds, and the slowest answer
+is that of all rounds. Costs relative to 1 and 1, and the checks of them, are medians of the ratios within a round.
 """
 
 
@@ -152,7 +153,8 @@ def _lists(measured: dict) -> str:
         "|---|---|",
         *(f"| {it['list']} | {_cell(it['said'])} |" for it in measured["refused"]),
         "",
-        "A list may name members that are not I/O nodes. The rows of their chunks come from the table.",
+        "A list may name members that are not I/O nodes. The rows of their chunks come from the table. The last row is",
+        "different: it is an I/O node of a later revision of the protocol, which is used like any other.",
         "",
         "| what is at the endpoint | `bireme status` | requests | failed | slowest, ms | rows from the table |",
         "|---|---|---|---|---|---|",

@@ -144,7 +144,8 @@ pub struct Fault {
     pub reason: Reason,
     /// A message for people: what is wrong and how to fix it, in one sentence.
     pub message: String,
-    /// The offending values, for programs: names of tables and columns, row addresses.
+    /// Values for programs: what the error is about, such as the table, the column or a row address, and for
+    /// [`retry_after`](Self::retry_after) the time to wait.
     pub metadata: BTreeMap<String, String>,
 }
 

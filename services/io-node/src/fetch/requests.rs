@@ -193,6 +193,7 @@ impl Requests {
     }
 
     /// Returns the request if it is still under way.
+    #[inline]
     pub fn get_mut(&mut self, no: RequestNo) -> Option<&mut Request> {
         match self.entries.get_mut(no.index as usize)? {
             Some((serial, request)) if *serial == no.serial => Some(request),

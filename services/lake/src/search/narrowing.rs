@@ -16,7 +16,8 @@ use lance_index::scalar::expression::ScalarIndexExpr;
 use roaring::RoaringBitmap;
 
 /// A query of scalar indexes that finds all rows that pass a filter, and perhaps others, of the fragments that the
-/// indexes cover. Narrowings of one version are equal if their queries are, and both must be exact or neither.
+/// indexes cover. Two narrowings of one version are equal if their queries are equal and `must_be_exact` is the
+/// same.
 #[derive(Debug)]
 pub(crate) struct Narrowing {
     pub query: ScalarIndexExpr,
