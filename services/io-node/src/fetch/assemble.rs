@@ -114,6 +114,7 @@ impl Gather {
     ///
     /// # Errors
     /// The bytes are not a valid row.
+    #[inline]
     pub fn put(
         &mut self,
         part: usize,
