@@ -18,20 +18,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use address::RowAddr;
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
-use futures::FutureExt;
 use predicate::Predicate;
+use tokio::sync::OnceCell;
 
 use super::checked_filter::CheckedFilter;
 use super::filter::{may_read_clock, predicate_of};
 use super::hit::DistanceHit;
 use super::narrowing::Narrowing;
 use super::partitions::{Partitions, Probes};
-use super::resolve_filter::ByIndexes;
+use super::resolve_filter::{ByIndexes, FilterPlan};
 use super::selection::{SelectedByIndex, widened};
 use super::vector_query::VectorQuery;
 use super::widening::{Widened, Widening};
-use crate::caught::caught;
-use crate::deep_stack::polled_on_deep_stack;
 use crate::error::Result;
 use crate::table::Table;
 
@@ -113,7 +111,7 @@ impl Table {
     /// Errors: `BadFilter`, and those of the store.
     pub(super) async fn candidate_search(
         &self,
-        filter: &str,
+        (filter, planned): (&str, &OnceCell<FilterPlan>),
         (column, partitions): (&str, &Partitions),
         &VectorQuery { k, nprobes, indexed_only, checked_row_bytes, .. }: &VectorQuery,
     ) -> Result<Option<CandidateSearch>> {
@@ -121,7 +119,7 @@ impl Table {
         if !partitions.is_flat() || self.allow_lists().knows(self.open_id(), filter) {
             return Ok(None);
         }
-        let make = self.checked_filter(filter, checked_row_bytes);
+        let make = self.checked_filter(filter, planned, checked_row_bytes);
         let Some(filter) = self.allow_lists().checked(self.open_id(), filter, make).await? else {
             return Ok(None);
         };
@@ -194,7 +192,8 @@ impl Table {
         if self.allow_lists().knows(self.open_id(), filter) || may_read_clock(filter) {
             return Ok(None);
         }
-        let make = self.checked_filter(filter, row_bytes);
+        let planned = OnceCell::new();
+        let make = self.checked_filter(filter, &planned, row_bytes);
         let filter = self.allow_lists().checked(self.open_id(), filter, make).await?;
         let filter = filter.filter(|filter| rows as u64 <= filter.checks_per_scan());
         Ok(filter.and_then(|filter| filter.whole.clone()))
@@ -206,16 +205,15 @@ impl Table {
     async fn checked_filter(
         &self,
         filter: &str,
+        planned: &OnceCell<FilterPlan>,
         row_bytes: usize,
     ) -> Result<Option<CheckedFilter>> {
-        let expr = caught(self.uri(), async { self.parsed_filter(filter) }).await?;
-        let whole = predicate_of(&expr, self.schema()).map(Arc::new);
-        let plan = async { self.plan_by_indexes(&expr).await };
-        let plan = self.caught(polled_on_deep_stack(plan.boxed())).boxed();
+        let FilterPlan { expr, by_indexes } = self.planned(filter, planned).await?;
+        let whole = predicate_of(expr, self.schema()).map(Arc::new);
         let all_rows = || self.live_rows_of(self.fragments().iter().map(|info| info.id));
-        let scan_rows = match self.on_own_runtime(plan).await? {
+        let scan_rows = match by_indexes {
             ByIndexes::Part(narrowing, rest) => {
-                let rest = predicate_of(&rest, self.schema()).map(Arc::new);
+                let rest = predicate_of(rest, self.schema()).map(Arc::new);
                 let narrowed =
                     self.narrowed_filter(narrowing, (rest, whole.clone()), row_bytes).await?;
                 if narrowed.is_some() {
@@ -238,19 +236,18 @@ impl Table {
     /// exact, or if there is no room for the list of the rows that the indexes leave.
     async fn narrowed_filter(
         &self,
-        narrowing: Narrowing,
+        narrowing: &Arc<Narrowing>,
         (rest, whole): (Option<Arc<Predicate>>, Option<Arc<Predicate>>),
         row_bytes: usize,
     ) -> Result<Option<CheckedFilter>> {
         let Some(rest) = rest else { return Ok(None) };
-        let narrowing = Arc::new(narrowing);
-        let Some(list) = self.narrowed(&narrowing).await? else { return Ok(None) };
+        let Some(list) = self.narrowed(narrowing).await? else { return Ok(None) };
         if !self.allow_lists().has_room_for(&list) {
             // Each search would ask the indexes again.
             return Ok(None);
         }
         let bytes = (row_bytes, self.scanned_bytes(&rest));
-        let narrowing = (narrowing, list.len());
+        let narrowing = (Arc::clone(narrowing), list.len());
         Ok(Some(CheckedFilter::narrowed((rest, whole), narrowing, bytes)))
     }
 

@@ -208,9 +208,14 @@ impl Table {
             let parsed = on_deep_stack(|| scanner.filter(text)?.get_expr_filter());
             parsed.map_err(|error| bad(self.filter_error(filter, &one_line(&error.to_string()))))
         };
-        let expr = parsed(filter)?;
-        let enclosed = parsed(&format!("({filter}\n)"))?;
-        check_whole(filter, expr.as_ref(), enclosed.as_ref()).map_err(bad)?;
+        // Lance parses the first complete expression and ignores the text after it. In parentheses, such text is an
+        // error.
+        let enclosed = parsed(&format!("({filter}\n)"));
+        let expr = match enclosed {
+            // Errors are worded for the filter as it was written.
+            Err(error) => return Err(parsed(filter).err().unwrap_or(error)),
+            Ok(expr) => expr,
+        };
         expr.ok_or_else(|| bad("it has no expression".into()))
     }
 

@@ -12,6 +12,7 @@ use arrow::datatypes::{DataType, Field, Fields};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use lance_core::datatypes::format_field_path;
+use tokio::sync::OnceCell;
 
 use super::allow_list::{AllowList, Allowed};
 use super::candidates::{CandidateSearch, Candidates};
@@ -116,13 +117,15 @@ impl Table {
         };
         let list = match &query.filter {
             Some(filter) => {
+                let planned = OnceCell::new();
                 if query.checks_candidates {
+                    let filter = (filter.as_str(), &planned);
                     let search = self.candidate_search(filter, (&column, partitions), query);
                     if let Some(search) = search.boxed().await? {
                         return Ok(VectorRoute::Candidates(Box::new(search)));
                     }
                 }
-                let list = self.allow_list(filter).await?;
+                let list = self.planned_allow_list(filter, &planned).await?;
                 self.select(partitions, &column, &list).await?;
                 self.allow_lists().weigh(self.open_id(), filter.as_str());
                 Some(list)
