@@ -9,9 +9,9 @@ use tokio::runtime::{Builder, Runtime};
 use crate::error::{CliError, Result};
 use crate::serve::{Signals, exit_at_second_signal};
 
-/// The stack of a thread, in bytes. The deepest filter that Lance evaluates on such a thread takes less than a quarter
-/// of it (`lake/tests/lake/deep_filters.rs`); `lake` plans filters on larger stacks of its own.
-const STACK_BYTES: usize = 4 << 20;
+/// The stack of a thread, in bytes. `lake` plans filters on stacks of this size. On a thread with a smaller one, it would
+/// make a new stack at each step of this work. Untouched pages of a stack take no memory.
+const STACK_BYTES: usize = lake::STACK_BYTES;
 
 /// Returns a runtime with `threads` threads, or with a thread for each core. A single thread is the caller's own, so
 /// that no work passes from thread to thread.
