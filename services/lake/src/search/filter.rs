@@ -11,6 +11,7 @@ mod tests;
 mod tokens;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use address::RowAddr;
 use arrow::array::AsArray;
@@ -25,7 +26,7 @@ use self::example::EXAMPLE;
 pub(super) use self::functions::may_read_clock;
 pub(super) use self::predicate::predicate_of;
 pub(super) use self::tokens::check as check_tokens;
-use super::allow_list::Allowed;
+use super::allow_list::{AllowList, Allowed};
 use super::hit::{addresses, only_addresses};
 use crate::deep_stack::{on_deep_stack, polled_on_deep_stack};
 use crate::diagnose::one_line;
@@ -55,7 +56,29 @@ pub struct FilterHits {
     pub allowed: Option<Allowed>,
 }
 
+/// The rows that pass a filter, known from an earlier search.
+pub struct KnownRows {
+    list: Arc<AllowList>,
+}
+
+impl KnownRows {
+    /// Returns the first `limit` rows, in address order.
+    pub fn first(&self, limit: usize) -> FilterHits {
+        let rows = self.list.ids().take(limit).map(RowAddr::from_u64).collect();
+        FilterHits { rows, allowed: Some(self.list.summary()) }
+    }
+}
+
 impl Table {
+    /// Returns the rows that pass `filter` if [`search_filter`](Self::search_filter) would not have to look for them.
+    pub fn known_rows(&self, filter: &str) -> Option<KnownRows> {
+        // Stable row ids are not in the order of addresses.
+        if self.has_stable_row_ids() {
+            return None;
+        }
+        self.known_allow_list(filter).map(|list| KnownRows { list })
+    }
+
     /// Returns the first `limit` rows, in address order, for which the SQL expression `filter` is true. Uses the scalar
     /// indexes of the filter's columns, and scans the rows that they don't cover.
     ///
@@ -66,8 +89,7 @@ impl Table {
             && !may_read_clock(filter)
             && let Some(list) = self.allow_list_by_index(filter).await?
         {
-            let rows = list.ids().take(limit).map(RowAddr::from_u64).collect();
-            return Ok(FilterHits { rows, allowed: Some(list.summary()) });
+            return Ok(KnownRows { list }.first(limit));
         }
         Ok(FilterHits { rows: self.scan_filter(filter, limit).await?, allowed: None })
     }

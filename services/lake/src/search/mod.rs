@@ -48,7 +48,7 @@ pub use candidates::{CandidateSearch, Candidates};
 pub use checked_filter::CheckedFilter;
 pub(crate) use direct::DirectIndexes;
 pub use expressions::Expression;
-pub use filter::{FilterHits, OrderBy};
+pub use filter::{FilterHits, KnownRows, OrderBy};
 pub use hit::{DistanceHit, ScoreHit};
 pub(crate) use key::{can_be_key, check_key_type};
 pub use ladder::MeasurableIndex;

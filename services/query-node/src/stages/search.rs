@@ -22,6 +22,10 @@ use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable};
 
+/// Maximum number of rows of a search by filter alone that runs on the core. If the rows that pass are known, it only
+/// copies the addresses of the first ones.
+const FILTER_ROWS_ON_CORE_MAX: usize = 10_000;
+
 /// The way in which a search found its rows, for `explain`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Path {
@@ -214,11 +218,22 @@ pub async fn find_hits(
         }
         By::Text(query) => search_text(state, open, question, query, context).await,
         By::Filter { filter, order } => {
-            let (filter, order) = (filter.clone(), order.clone());
-            let (open, k) = (Arc::clone(open), question.k);
-            let search = async move { by_filter(&open, &filter, &order, k).await }.boxed();
+            let (admission, k) = (&state.shared.admission, question.k);
             let ask = Ask { during: "search", rows: k, context };
-            let hits = state.shared.admission.run_in_background(ask, search).await?;
+            let is_short = order.is_empty() && k <= FILTER_ROWS_ON_CORE_MAX;
+            let known = is_short.then(|| open.table.known_rows(filter)).flatten();
+            let hits = match known {
+                Some(rows) => {
+                    let first = async { Ok(filter_hits(rows.first(k))) };
+                    admission.run_on_core(ask, first.boxed()).await?
+                }
+                None => {
+                    let (filter, order) = (filter.clone(), order.clone());
+                    let open = Arc::clone(open);
+                    let search = async move { by_filter(&open, &filter, &order, k).await };
+                    admission.run_in_background(ask, search.boxed()).await?
+                }
+            };
             let (by, via) = (SearchBy::Filter, hits.path.via());
             state.metrics.searched(by, via, IndexKind::Planned, None, hits.rows.len());
             Ok(hits)
@@ -434,13 +449,16 @@ async fn by_text(open: &OpenTable, query: &TextQuery) -> Result<Hits> {
 }
 
 async fn by_filter(open: &OpenTable, filter: &str, order: &[OrderBy], k: usize) -> Result<Hits> {
-    let FilterHits { rows, allowed } = match order {
+    Ok(filter_hits(match order {
         [] => open.table.search_filter(filter, k).await?,
         order => {
             let rows = open.table.scan_ordered(Some(filter), order, k).await?;
             FilterHits { rows, allowed: None }
         }
-    };
+    }))
+}
+
+fn filter_hits(FilterHits { rows, allowed }: FilterHits) -> Hits {
     let rows = rows.into_iter().map(|addr| (addr, 0.0)).collect();
-    Ok(Hits::unrefined(rows, Measure::Nothing, Path::Filter(allowed)))
+    Hits::unrefined(rows, Measure::Nothing, Path::Filter(allowed))
 }

@@ -167,6 +167,34 @@ async fn a_filter_alone_gives_the_first_rows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_filter_alone_uses_the_rows_that_an_earlier_search_has_found() {
+    let (_table, _node, client) = served().await;
+    let filter = "id >= 1990 OR id = 3".to_owned();
+    let request = SearchRequest {
+        table: "t".into(),
+        filter: filter.clone(),
+        k: 20,
+        explain: true,
+        ..Default::default()
+    };
+    let truth: Vec<i64> =
+        [3].into_iter().chain(1990..).filter(|&id| is_live(id)).take(20).collect();
+    let rows = |count| format!("20 candidates{count}");
+    let passing = live().filter(|id| *id >= 1990 || *id == 3).count();
+    let known = rows(format!("; {passing} rows of the version pass the filter, by a scan"));
+    for expected in [rows(String::new()), known] {
+        let answer = client.search(request.clone()).await.unwrap();
+        assert_eq!(ids(&answer.rows), truth);
+        let search = answer.stages.iter().find(|stage| stage.name == "search").unwrap();
+        assert_eq!(search.detail, expected);
+        client
+            .search(SearchRequest { filter: filter.clone(), ..words("willow", 7) })
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn words_find_the_rows_that_have_them() {
     let (_table, _node, client) = served().await;
     let answer = client.search(words("willow", 1000)).await.unwrap();
