@@ -112,15 +112,27 @@ impl<'a> TextSearch<'a> {
         let params = FtsSearchParams::new().with_limit(Some(k));
         let (dataset, all, row) =
             (Arc::clone(self.dataset), PreFilterSource::None, DocumentGranularity::Row);
+        // A node that is given the segments does not look them up.
         Ok(match query.clone() {
-            FtsQuery::Match(query) => {
-                let node =
-                    MatchQueryExec::new_with_document_granularity(dataset, query, params, all, row);
+            FtsQuery::Match(found) => {
+                let node = MatchQueryExec::new_with_segments_and_document_granularity(
+                    dataset,
+                    found,
+                    params,
+                    all,
+                    self.segments_of_one(query),
+                    row,
+                );
                 Arc::new(node.with_external_mask(mask))
             }
-            FtsQuery::Phrase(query) => {
-                let node = PhraseQueryExec::new_with_document_granularity(
-                    dataset, query, params, all, row,
+            FtsQuery::Phrase(found) => {
+                let node = PhraseQueryExec::new_with_segments_and_document_granularity(
+                    dataset,
+                    found,
+                    params,
+                    all,
+                    self.segments_of_one(query),
+                    row,
                 );
                 Arc::new(node.with_external_mask(mask))
             }
@@ -143,6 +155,11 @@ impl<'a> TextSearch<'a> {
                 }
             }
         })
+    }
+
+    /// Returns the segments of the index that answers `query`, which searches one column.
+    fn segments_of_one(&self, query: &FtsQuery) -> Vec<IndexMetadata> {
+        self.segments_of(query).pop().map(|(_, segments)| segments).unwrap_or_default()
     }
 
     fn segments_of(&self, query: &FtsQuery) -> Vec<(String, Vec<IndexMetadata>)> {
