@@ -160,6 +160,11 @@ impl Opener {
 
     /// Awaits `work` on the table at `uri` for at most `open_timeout`.
     pub(crate) async fn with_open_timeout<T>(
+    /// The cache of index and deletion files; `None` if there is none.
+    pub(crate) fn file_cache(&self) -> Option<&dyn FileCache> {
+        self.guard.file_cache()
+    }
+
         &self,
         uri: &str,
         work: impl Future<Output = lance::Result<T>>,
@@ -193,6 +198,11 @@ impl Opener {
 
     /// The allow-lists of all tables.
     pub(crate) fn allow_lists(&self) -> &AllowLists {
+    /// The size of Lance's cache of indexes and their partitions, in bytes.
+    pub(crate) fn index_cache_bytes(&self) -> u64 {
+        self.index_cache_bytes
+    }
+
         &self.allow_lists
     }
 

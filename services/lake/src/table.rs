@@ -31,6 +31,7 @@ use crate::on_runtime::on_runtime;
 use crate::opener::{FoundBranch, Opener};
 use crate::schema::{check_width, is_blob, served_schema};
 use crate::search::{AllowLists, DirectIndexes};
+use crate::store::FileCache;
 
 /// The maximum number of fragments whose metadata is loaded concurrently when a table is opened. Sixteen are an eighth
 /// of the requests that a node may have in flight to a store by default (`requests_max`), so most are left to other
@@ -409,6 +410,16 @@ impl Table {
     /// A number that no other open table has.
     pub(crate) fn open_id(&self) -> u64 {
         self.inner.open_id
+    }
+
+    /// The cache from which index and deletion files are read; `None` if there is none.
+    pub(crate) fn file_cache(&self) -> Option<&dyn FileCache> {
+        self.inner.opener.file_cache()
+    }
+
+    /// The size of Lance's cache of indexes and their partitions, over all tables, in bytes.
+    pub(crate) fn index_cache_bytes(&self) -> u64 {
+        self.inner.opener.index_cache_bytes()
     }
 
     /// The allow-lists of all tables.

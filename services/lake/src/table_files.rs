@@ -1,6 +1,7 @@
 //! The index and deletion files of a version of a table.
 
 use futures::TryStreamExt;
+use futures::future::join_all;
 use lance::index::DatasetIndexExt;
 use lance_table::format::IndexMetadata;
 use lance_table::io::deletion::deletion_file_path;
@@ -9,6 +10,7 @@ use object_store::path::Path;
 use tables::FilePath;
 
 use crate::error::Result;
+use crate::store::LATE;
 use crate::table::Table;
 
 /// A file in a table's folder.
@@ -27,6 +29,39 @@ impl Table {
     /// Errors: those of the store. A name that no index has adds nothing to the result.
     pub async fn files(&self, names: &[String]) -> Result<Vec<TableFile>> {
         self.caught(self.load_files(names)).await
+    }
+
+    /// Tells the cache of files the sizes of the indexes' files that the manifest records. Without them, the cache would
+    /// read a file's first block before any other, only to find out its size.
+    ///
+    /// Errors: those of the store.
+    pub(crate) async fn note_file_sizes(&self) -> lance::Result<()> {
+        let Some(cache) = self.file_cache() else { return Ok(()) };
+        for index in self.dataset().load_indices().await?.iter() {
+            let Some(in_table) = self.folder_in_table(index.base_id) else { continue };
+            for file in index.files.iter().flatten() {
+                if let Some(path) = index_file(&in_table, index, &file.path) {
+                    cache.note_size(self.canonical_uri(), &path, file.size_bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the cache of files read the ends of an index's files, at the same time. Lance reads the end of each file first,
+    /// and opens one file after the other. Files whose sizes the manifest does not record are left out.
+    pub(crate) async fn read_file_ends(&self, index: &IndexMetadata) {
+        let (cache, in_table) = (self.file_cache(), self.folder_in_table(index.base_id));
+        let (Some(cache), Some(in_table)) = (cache, in_table) else { return };
+        let known = index.files.iter().flatten().filter(|file| file.size_bytes > 0);
+        let files: Vec<_> = known
+            .filter_map(|file| Some((index_file(&in_table, index, &file.path)?, file.size_bytes)))
+            .collect();
+        let reads = files
+            .iter()
+            .map(|(path, bytes)| cache.read(self.canonical_uri(), path, bytes - 1..*bytes));
+        // If the cache is late or fails, Lance's own read finds out.
+        let _ = tokio::time::timeout(LATE, join_all(reads)).await;
     }
 
     async fn load_files(&self, names: &[String]) -> lance::Result<Vec<TableFile>> {
@@ -55,8 +90,7 @@ impl Table {
         files: &mut Vec<TableFile>,
     ) -> lance::Result<()> {
         let Some(in_table) = self.folder_in_table(index.base_id) else { return Ok(()) };
-        let path =
-            |name: &str| FilePath::parse(&format!("{in_table}_indices/{}/{name}", index.uuid));
+        let path = |name: &str| index_file(&in_table, index, name);
         if let Some(recorded) = &index.files {
             files.extend(recorded.iter().filter_map(|file| {
                 Some(TableFile { path: path(&file.path)?, bytes: Some(file.size_bytes) })
@@ -77,4 +111,10 @@ impl Table {
         }));
         Ok(())
     }
+}
+
+/// Returns the path of an index's file. `in_table` is the folder of the index's files in the table's folder: empty, or
+/// ending with a slash.
+fn index_file(in_table: &str, index: &IndexMetadata, name: &str) -> Option<FilePath> {
+    FilePath::parse(&format!("{in_table}_indices/{}/{name}", index.uuid))
 }

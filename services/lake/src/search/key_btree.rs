@@ -8,6 +8,7 @@ use lance::index::{DatasetIndexExt, DatasetIndexInternalExt};
 use lance_core::Result;
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::scalar::{SargableQuery, ScalarIndex, SearchOptions, SearchResult};
+use lance_table::format::IndexMetadata;
 
 use super::sole_segment::sole_segment;
 
@@ -21,9 +22,9 @@ pub(crate) struct KeyBtree {
 }
 
 impl KeyBtree {
-    /// Opens the first BTREE on the column at `position` that alone answers a look-up. Returns `None` if there is none.
-    /// Old versions of Lance did not record an index's type; such an index does not count as a BTREE.
-    pub async fn open(dataset: &Dataset, position: usize) -> Result<Option<Self>> {
+    /// Returns the only segment of the first BTREE on the column at `position` that alone answers a look-up. Returns `None`
+    /// if there is none. Old versions of Lance did not record an index's type; such an index does not count as a BTREE.
+    pub async fn find(dataset: &Dataset, position: usize) -> Result<Option<IndexMetadata>> {
         let field = &dataset.schema().fields[position];
         for index in dataset.load_indices().await?.iter() {
             let details = index.index_details.as_ref();
@@ -32,12 +33,17 @@ impl KeyBtree {
                 continue;
             }
             if let Some(segment) = sole_segment(dataset, &index.name).await? {
-                let metrics = NoOpMetricsCollector;
-                let index = dataset.open_scalar_index(&field.name, &segment.uuid, &metrics).await?;
-                return Ok(Some(Self { index }));
+                return Ok(Some(segment));
             }
         }
         Ok(None)
+    }
+
+    /// Opens the BTREE on the column at `position` that consists of `segment`.
+    pub async fn open(dataset: &Dataset, position: usize, segment: &IndexMetadata) -> Result<Self> {
+        let name = &dataset.schema().fields[position].name;
+        let index = dataset.open_scalar_index(name, &segment.uuid, &NoOpMetricsCollector).await?;
+        Ok(Self { index })
     }
 
     /// Returns the rows that have `value`, which must not be null. The result may have rows that were deleted after the

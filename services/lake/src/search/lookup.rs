@@ -9,7 +9,7 @@ use datafusion::common::Column;
 use datafusion::logical_expr::Expr;
 use datafusion::scalar::ScalarValue;
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join};
 use lance_table::format::Fragment;
 
 use super::hit::addresses;
@@ -152,8 +152,18 @@ impl Table {
     async fn open_key_btree(&self, position: usize) {
         let direct = self.direct_of(position);
         // Boxed, since the state of this future is large and every look-up would carry it.
-        let open =
-            || self.on_own_runtime(self.caught(KeyBtree::open(self.dataset(), position)).boxed());
+        let open = || {
+            let open = async {
+                self.note_file_sizes().await?;
+                let dataset = self.dataset();
+                let Some(segment) = KeyBtree::find(dataset, position).await? else {
+                    return Ok(None);
+                };
+                let open = KeyBtree::open(dataset, position, &segment);
+                join(open, self.read_file_ends(&segment)).await.0.map(Some)
+            };
+            self.on_own_runtime(self.caught(open).boxed())
+        };
         if let Err(error) = direct.key_btree.get_or_try_init(open).await {
             let column = self.schema().field(position).name();
             if !direct.key_btree_failed.swap(true, Ordering::Relaxed) {

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use address::RowAddr;
-use futures::future::try_join_all;
+use futures::future::{join, try_join_all};
 use lance::Dataset;
 use lance::dataset::rowids::row_addrs_to_row_ids;
 use lance::index::DatasetIndexInternalExt;
@@ -54,6 +54,7 @@ pub(crate) async fn open_partitions(
     let is_flat = index.kind.starts_with("IVF_") && !index.kind.contains("HNSW");
     let open = async {
         let open = coverage.segments.iter().map(|it| open_segment(table, column, it, is_flat));
+        table.note_file_sizes().await?;
         let addresses = uncovered.iter().map(|row| Some(row.to_u64()));
         let ids = row_addrs_to_row_ids(dataset, addresses).await?.into_iter();
         // Each uncovered row has an id: it is in a fragment of the version.
@@ -94,7 +95,9 @@ async fn open_segment(
     is_flat: bool,
 ) -> Result<Segment> {
     let dataset: &Arc<Dataset> = table.dataset();
-    let index = dataset.open_vector_index(column, &segment.uuid, &NoOpMetricsCollector).await?;
+    let open = dataset.open_vector_index(column, &segment.uuid, &NoOpMetricsCollector);
+    let (index, ()) = join(open, table.read_file_ends(segment)).await;
+    let index = index?;
     let covered = segment.fragment_bitmap.clone().unwrap_or_default();
     let covered_infos = table.fragments().iter().filter(|info| covered.contains(info.id));
     let live_rows: u64 = covered_infos.map(FragmentInfo::live_rows).sum();

@@ -207,6 +207,7 @@ impl Table {
                 (false, 0) => {
                     let dataset = self.dataset();
                     let load = async {
+                        self.note_file_sizes().await?;
                         let segments = dataset.load_indices_by_name(&index.name).await?;
                         let addresses = RowAddresses::load(dataset).await?;
                         Ok(TextIndex { column: column.to_owned(), segments, addresses })

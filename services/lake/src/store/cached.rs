@@ -33,10 +33,13 @@ const PIECES_AHEAD: usize = 2;
 
 /// The time after which the store is asked too, if the cache has not answered yet. The first answer counts. An I/O node
 /// itself gives up a read of its drive after 500 ms by default (`read_timeout`).
-const LATE: Duration = Duration::from_millis(400);
+pub const LATE: Duration = Duration::from_millis(400);
 
 /// Reads files of tables from a cache outside this process.
 pub trait FileCache: fmt::Debug + Send + Sync {
+    /// Notes the size of a file, so that the cache does not have to find it out.
+    fn note_size(&self, table: &TableUri, path: &FilePath, bytes: u64);
+
     /// Returns a file's size, or `None` if the cache cannot answer.
     ///
     /// # Errors
@@ -325,6 +328,8 @@ mod tests {
     }
 
     impl FileCache for OneFile {
+        fn note_size(&self, _: &TableUri, _: &FilePath, _: u64) {}
+
         fn size<'a>(
             &'a self,
             _: &'a TableUri,

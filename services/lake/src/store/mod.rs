@@ -60,6 +60,7 @@ pub use cached::{CachedBytes, FileCache, FileDamaged};
 pub(crate) use checked::{CheckedByReader, Damaged};
 pub(crate) use fence::{Fence, ForbiddenPath};
 pub(crate) use guard_error::{causes, guard_message};
+pub(crate) use cached::LATE;
 pub(crate) use mark::{Mark, unmarked};
 pub(crate) use providers::{FENCE_OPTION, registry};
 pub(crate) use usage::{StoreUsage, count};

@@ -46,6 +46,11 @@ impl Guard {
     }
 
     fn limiter(&self, store: &str) -> Arc<StoreLimiter> {
+    /// The cache of index and deletion files; `None` if there is none.
+    pub fn file_cache(&self) -> Option<&dyn FileCache> {
+        self.cache.get().map(Arc::as_ref)
+    }
+
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || Arc::new(StoreLimiter::new(store, &self.limits, Arc::clone(&self.usage)));
         Arc::clone(limiters.entry(store.to_owned()).or_insert_with(new))

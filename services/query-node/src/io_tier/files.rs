@@ -42,7 +42,7 @@ const SIZES_MAX: u64 = 65_536;
 pub struct TierFiles {
     tier: IoTier,
     views: watch::Receiver<View>,
-    /// The sizes of files that were opened.
+    /// The sizes of files that were opened, or that their tables' manifests record.
     sizes: Cache<(TableUri, FilePath), u64>,
 }
 
@@ -247,6 +247,10 @@ fn size_in(projection: &Projection) -> std::result::Result<u64, Fault> {
 }
 
 impl FileCache for TierFiles {
+    fn note_size(&self, table: &TableUri, path: &FilePath, bytes: u64) {
+        self.sizes.insert((table.clone(), path.clone()), bytes);
+    }
+
     fn size<'a>(
         &'a self,
         table: &'a TableUri,
