@@ -27,6 +27,7 @@ mod narrowing;
 mod open_partitions;
 mod partitions;
 mod plan_reason;
+mod read_ahead;
 mod resolve_filter;
 mod row_addresses;
 mod segment;

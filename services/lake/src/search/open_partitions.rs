@@ -17,6 +17,7 @@ use tables::FragmentInfo;
 use super::coverage::Coverage;
 use super::partitions::Partitions;
 use super::plan_reason::PlanReason;
+use super::read_ahead::ReadAhead;
 use super::row_addresses::RowAddresses;
 use super::segment::{Segment, share_of};
 use super::selection::Selection;
@@ -53,8 +54,8 @@ pub(crate) async fn open_partitions(
     };
     let is_flat = index.kind.starts_with("IVF_") && !index.kind.contains("HNSW");
     let open = async {
-        let open = coverage.segments.iter().map(|it| open_segment(table, column, it, is_flat));
         table.note_file_sizes().await?;
+        let open = coverage.segments.iter().map(|it| open_segment(table, column, it, is_flat));
         let addresses = uncovered.iter().map(|row| Some(row.to_u64()));
         let ids = row_addrs_to_row_ids(dataset, addresses).await?.into_iter();
         // Each uncovered row has an id: it is in a fragment of the version.
@@ -107,5 +108,7 @@ async fn open_segment(
         None => None,
     };
     let share = share_of(live_rows, index.as_ref());
-    Ok(Segment { index, live: Selection { mask, share }, is_flat })
+    let (files, cache) = (segment.total_size_bytes(), table.index_cache_bytes());
+    let read_ahead = ReadAhead::new(index.as_ref(), files, cache);
+    Ok(Segment { index, live: Selection { mask, share }, is_flat, read_ahead })
 }

@@ -19,6 +19,7 @@ use lance_index::prefilter::{NoFilter, PreFilter};
 use lance_index::vector::{Query, VectorIndex};
 
 use super::hit::{DISTANCE, f32_column, row_ids};
+use super::read_ahead::ReadAhead;
 use super::selection::{Selection, widened};
 
 /// The minimum share of selected rows at which partitions are searched without a mask. Below it, so many rows would be
@@ -32,6 +33,8 @@ pub(crate) struct Segment {
     pub live: Selection,
     /// Whether its partitions are plain lists, all of whose rows are compared, rather than graphs.
     pub is_flat: bool,
+    /// Reads partitions before their first search.
+    pub read_ahead: ReadAhead,
 }
 
 /// A row of a segment near the query vector.
@@ -55,6 +58,13 @@ impl Ranking {
         let (partitions, distances) = index.find_partitions(query)?;
         Ok(Self { partitions: Arc::new(partitions), distances: Arc::new(distances) })
     }
+
+    /// Returns the partitions at the positions `ranks`.
+    fn at(&self, ranks: &Range<usize>) -> &[u32] {
+        let partitions = self.partitions.values();
+        let end = ranks.end.min(partitions.len());
+        &partitions[ranks.start.min(end)..end]
+    }
 }
 
 impl Segment {
@@ -69,9 +79,7 @@ impl Segment {
 
     /// Returns the number of rows in the ranked partitions at the positions `ranks`.
     pub fn rows_in(&self, ranking: &Ranking, ranks: &Range<usize>) -> u64 {
-        let partitions = ranking.partitions.values();
-        let end = ranks.end.min(partitions.len());
-        let partitions = partitions[ranks.start.min(end)..end].iter();
+        let partitions = ranking.at(ranks).iter();
         partitions.map(|id| self.index.partition_size(*id as usize) as u64).sum()
     }
 
@@ -86,6 +94,7 @@ impl Segment {
     ) -> Result<Vec<Neighbor>> {
         let prepared = Arc::clone(&self.index).prepare_partition_query(&query)?;
         let (index, query) = prepared.unwrap_or_else(|| (Arc::clone(&self.index), query));
+        self.read_ahead.read(&index, &query, ranking.at(&ranks)).await?;
         let probe = |k: usize, filter: Arc<dyn PreFilter>| {
             let query = Query { k, ..query.clone() };
             probe(Arc::clone(&index), query, ranking.clone(), ranks.clone(), filter)

@@ -261,6 +261,12 @@ pub fn member(node: &IoNode) -> IoNodeConfig {
     IoNodeConfig::at(node.local_addr().to_string()).named(node.config().name.clone())
 }
 
+/// Connects to a query node.
+pub async fn client_of(node: &QueryNode) -> QueryClient {
+    let endpoint = format!("http://{}", node.local_addr()).parse().unwrap();
+    QueryClient::connect(&endpoint).await.unwrap()
+}
+
 /// Returns the path of the sample that ships with the project.
 pub fn sample() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../bireme/demo/wordnet-sample.parquet")

@@ -5,7 +5,6 @@ use std::time::Duration;
 use address::RowAddr;
 use arrow_array::cast::AsArray;
 use client::fetch::{Reply, TableFile};
-use client::query::QueryClient;
 use futures::StreamExt;
 use lake::{IngestMode, IngestOptions, Lake, LakeOptions, ingest};
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
@@ -13,7 +12,7 @@ use wire::query::search_request::By;
 use wire::query::{IndexFiles, SearchRequest, TakeRequest, Text, WarmProgress, WarmRequest};
 use wire::{Fault, Reason};
 
-use crate::cluster::{Cluster, Io, member, sample, soon};
+use crate::cluster::{Cluster, Io, client_of, member, sample, soon};
 use crate::store::S3;
 use crate::words::{by_vector, search, synsets, warm as warm_rows, words};
 
@@ -47,11 +46,6 @@ fn query_config(s3: &S3, io_nodes: Vec<IoNodeConfig>, warm_indexes: bool) -> Que
         storage: s3.options(),
         ..QueryConfig::default()
     }
-}
-
-async fn client_of(node: &QueryNode) -> QueryClient {
-    let endpoint = format!("http://{}", node.local_addr()).parse().unwrap();
-    QueryClient::connect(&endpoint).await.unwrap()
 }
 
 async fn session_over(s3: &S3, io_nodes: Vec<IoNodeConfig>, searches: &[SearchRequest]) -> Session {

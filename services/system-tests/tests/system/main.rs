@@ -10,6 +10,7 @@ mod cluster;
 mod damage;
 mod endpoints;
 mod fetch_oracle;
+mod first_reads;
 mod folders;
 mod index_files;
 mod isolation;

@@ -1,0 +1,131 @@
+//! Reads the partitions that a search needs several at a time, if no search has read them before.
+//!
+//! Lance reads as many partitions at the same time as there are cores, and a partition takes two reads, one after the
+//! other. With two cores and a store that takes 30 ms to answer, a first search of 20 partitions waits for 20 reads in
+//! turn. Here they are read into Lance's cache together, before the search. Whether the cache has a partition is not
+//! known, so the partitions that were read before are remembered. If the cache has dropped one of them since, the search
+//! reads it itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use lance_core::Result;
+use lance_index::metrics::NoOpMetricsCollector;
+use lance_index::prefilter::NoFilter;
+use lance_index::vector::{Query, VectorIndex};
+
+/// The maximum number of partitions that one search reads at the same time.
+const PARTITIONS_MAX: u64 = 32;
+
+/// The memory of the partitions that one search reads at the same time, in bytes, estimated by the size of the index's
+/// files. Larger partitions are left to Lance.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// The partitions of a segment that searches have read.
+pub(crate) struct ReadAhead {
+    /// For each partition, whether a search has read it.
+    were_read: Vec<AtomicBool>,
+    /// The bytes of a row in the index's files; `None` if they are not known. Then nothing is read ahead.
+    row_bytes: Option<u64>,
+    /// The bytes that one search reads at most: a part of the cache, so that the partitions that are read first are
+    /// still there when the search begins.
+    total_max: u64,
+}
+
+impl ReadAhead {
+    /// Reads ahead in `index`, whose files have `index_bytes`. Lance's cache of partitions has `cache_bytes`.
+    pub fn new(index: &dyn VectorIndex, index_bytes: Option<u64>, cache_bytes: u64) -> Self {
+        let partitions = 0..index.total_partitions();
+        let row_bytes = index_bytes.map(|bytes| bytes.div_ceil(index.num_rows().max(1)));
+        let were_read = partitions.map(|_| AtomicBool::new(false)).collect();
+        Self { were_read, row_bytes, total_max: cache_bytes / 4 }
+    }
+
+    /// Reads those of `partitions` that no search has read yet.
+    ///
+    /// # Errors
+    /// Those of the search, which would need the same partitions.
+    pub async fn read(
+        &self,
+        index: &Arc<dyn VectorIndex>,
+        query: &Query,
+        partitions: &[u32],
+    ) -> Result<()> {
+        let is_new =
+            |id: &u32| self.were_read.get(*id as usize).is_some_and(|it| !it.load(Relaxed));
+        if !partitions.iter().any(&is_new) {
+            return Ok(());
+        }
+        let new = partitions.iter().copied().filter(is_new);
+        let sized = new.map(|id| (id, self.bytes_of(index.partition_size(id as usize))));
+        let (new, at_once) = plan(sized, self.total_max);
+        if at_once > 1 && index.supports_prepared_partition_search() {
+            let read = |id: u32| {
+                let (index, query) = (Arc::clone(index), query.clone());
+                async move {
+                    let (id, metrics) = (id as usize, NoOpMetricsCollector);
+                    // The partition stays in the cache.
+                    index
+                        .prepare_partition_search(id, &query, Arc::new(NoFilter), &metrics)
+                        .await
+                        .map(drop)
+                }
+            };
+            // A loop instead of `map`: with a closure the compiler can't prove that the future is `Send`.
+            let mut reads = Vec::with_capacity(new.len());
+            for id in new {
+                reads.push(read(id));
+            }
+            stream::iter(reads).buffer_unordered(at_once).try_collect::<()>().await?;
+        }
+        for id in partitions {
+            if let Some(was_read) = self.were_read.get(*id as usize) {
+                was_read.store(true, Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the estimated bytes of a partition of `rows` rows; the most possible if they are not known.
+    fn bytes_of(&self, rows: usize) -> u64 {
+        self.row_bytes.map_or(u64::MAX, |bytes| bytes.saturating_mul(rows as u64))
+    }
+}
+
+/// Returns the partitions to read of those in `sized`, each with its bytes: as many of the first as have `total_max`
+/// bytes together. Also returns how many of them to read at the same time.
+fn plan(sized: impl Iterator<Item = (u32, u64)>, total_max: u64) -> (Vec<u32>, usize) {
+    let (mut total, mut largest, mut ids) = (0_u64, 1, Vec::new());
+    for (id, bytes) in sized {
+        total = total.saturating_add(bytes);
+        if total > total_max {
+            break;
+        }
+        largest = largest.max(bytes);
+        ids.push(id);
+    }
+    let at_once = (BYTES_MAX / largest).min(PARTITIONS_MAX).min(ids.len() as u64);
+    (ids, at_once as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_read_together_within_the_bounds_of_memory() {
+        let of = |bytes: &[u64], total_max| plan((0..).zip(bytes.iter().copied()), total_max);
+        let ids = |ids: std::ops::Range<u32>| ids.collect::<Vec<_>>();
+        assert_eq!(of(&[1 << 17; 20], 1 << 30), (ids(0..20), 20));
+        assert_eq!(of(&[1 << 17; 100], 1 << 30), (ids(0..100), 32));
+        // The largest one counts.
+        assert_eq!(of(&[1, 4 << 20, 1, 1, 1], 1 << 30), (ids(0..5), 4));
+        // Partitions that the cache can't hold are not read ahead.
+        assert_eq!(of(&[1 << 20; 20], 5 << 20), (ids(0..5), 5));
+        // Of large ones, only one at a time would fit. Lance reads more.
+        assert_eq!(of(&[10 << 20; 20], 1 << 30).1, 1);
+        assert_eq!(of(&[u64::MAX; 20], 1 << 30), (Vec::new(), 0));
+        assert_eq!(of(&[], 1 << 30), (Vec::new(), 0));
+    }
+}
