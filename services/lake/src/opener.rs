@@ -42,6 +42,7 @@ pub(crate) struct Opener {
     session: Arc<Session>,
     store_options: HashMap<String, String>,
     also_reads: Vec<AlsoReads>,
+    block_bytes: Option<usize>,
     open_timeout: Duration,
     guard: Arc<Guard>,
     usage: Arc<StoreUsage>,
@@ -71,6 +72,7 @@ impl Opener {
         let usage = Arc::new(StoreUsage::default());
         Self {
             session: Arc::new(session),
+            block_bytes: options.block_bytes,
             store_options: options.store_options(),
             also_reads: options.also_reads,
             open_timeout: options.open_timeout,
@@ -158,13 +160,13 @@ impl Opener {
         self.guard.read_files_through(cache);
     }
 
-    /// Awaits `work` on the table at `uri` for at most `open_timeout`.
-    pub(crate) async fn with_open_timeout<T>(
     /// The cache of index and deletion files; `None` if there is none.
     pub(crate) fn file_cache(&self) -> Option<&dyn FileCache> {
         self.guard.file_cache()
     }
 
+    /// Awaits `work` on the table at `uri` for at most `open_timeout`.
+    pub(crate) async fn with_open_timeout<T>(
         &self,
         uri: &str,
         work: impl Future<Output = lance::Result<T>>,
@@ -196,13 +198,13 @@ impl Opener {
         self.session.clone()
     }
 
-    /// The allow-lists of all tables.
-    pub(crate) fn allow_lists(&self) -> &AllowLists {
     /// The size of Lance's cache of indexes and their partitions, in bytes.
     pub(crate) fn index_cache_bytes(&self) -> u64 {
         self.index_cache_bytes
     }
 
+    /// The allow-lists of all tables.
+    pub(crate) fn allow_lists(&self) -> &AllowLists {
         &self.allow_lists
     }
 
@@ -256,10 +258,13 @@ impl Opener {
         // Lance removes unused stores from its registry only when it lists the active ones.
         self.session.store_registry().active_stores();
         let mut options = self.store_options.clone();
+        let is_block_size_set = options.keys().any(|name| name.eq_ignore_ascii_case("block_size"));
         options.insert(FENCE_OPTION.to_owned(), fence.to_option());
         let accessor = StorageOptionsAccessor::with_static_options(options);
         let guard = TableGuard::new(Arc::clone(&self.guard), table.cloned(), fence);
+        let is_in_store = table.is_some_and(|table| table.folder().is_none());
         ObjectStoreParams {
+            block_size: self.block_bytes.filter(|_| is_in_store && !is_block_size_set),
             storage_options_accessor: Some(Arc::new(accessor)),
             object_store_wrapper: Some(Arc::new(guard)),
             ..Default::default()

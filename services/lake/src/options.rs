@@ -10,6 +10,12 @@ use tables::{TableUri, UriPrefix};
 use crate::secret_options::SecretOptions;
 use crate::stop::Stop;
 
+/// [`LakeOptions::block_bytes`] of a process that reads rows. Pages of a column with some of the wanted rows are often 64
+/// to 128 KiB apart. At 90 MB/s, so many bytes take 1.4 ms, and a request of its own takes 30 ms. Two takes of 1,000
+/// random rows of TPC-H's lineitem (SF 1), with the fills of their chunks, take 1,300 requests and 460 to 520 MB; with
+/// Lance's default, 2,700 requests and 410 MB.
+const ROW_BLOCK_BYTES: usize = 128 << 10;
+
 /// The files that one table may read in addition to its own folder: base paths of shallow clones, external blobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlsoReads {
@@ -39,6 +45,10 @@ pub struct LakeOptions {
     /// The largest total size of the recently read blocks of files that are kept, in bytes. Only I/O nodes, which serve
     /// files to query nodes, keep such blocks.
     pub recent_block_bytes: usize,
+    /// The largest gap between two ranges of a file in an object store that one request reads together, and the bytes
+    /// that are read first at the end of a file; `None` for Lance's default, 64 KiB. The user's option `block_size` takes
+    /// precedence.
+    pub block_bytes: Option<usize>,
     /// Longest time that opening a table, or finding its latest version, may take before the store counts as
     /// unreachable.
     pub open_timeout: Duration,
@@ -81,6 +91,7 @@ impl Default for LakeOptions {
             index_cache_bytes: 1 << 30,
             metadata_cache_bytes: 256 << 20,
             recent_block_bytes: 0,
+            block_bytes: None,
             open_timeout: Duration::from_secs(20),
             connect_timeout: Duration::from_secs(3),
             request_timeout: Duration::from_secs(30),
@@ -108,6 +119,7 @@ impl LakeOptions {
             index_cache_bytes,
             metadata_cache_bytes,
             recent_block_bytes,
+            block_bytes: Some(ROW_BLOCK_BYTES),
             store,
             ..Self::default()
         }

@@ -16,7 +16,8 @@
 //! - a deletion file (`deletions.rs`), which is read whole: the lengths of its compressed parts.
 //!
 //! The checks cause no requests to the store, unless the metadata is longer than the tail that Lance reads first (4 KiB
-//! of a file, 64 KiB of an object): then one or two for the metadata each time the file is opened.
+//! of a file, 64 KiB of an object, and 128 KiB on I/O nodes): then one or two for the metadata each time the file is
+//! opened.
 //!
 //! Reads that do not come from Lance pass unchecked: they have [`CheckedByReader`] in their options.
 //!
@@ -58,7 +59,7 @@ pub(super) const VERSIONS: &str = "_versions";
 /// The folder of a table's deletion files.
 pub(super) const DELETIONS: &str = "_deletions";
 
-/// The longest read at an object's end that is checked as a footer. Lance reads at most 64 KiB to find a footer, and no
+/// The longest read at an object's end that is checked as a footer. Lance reads at most 128 KiB to find a footer, and no
 /// piece that it reads is longer than this.
 const TAIL_BYTES_MAX: u64 = 16 << 20;
 
