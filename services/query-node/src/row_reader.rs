@@ -18,9 +18,17 @@ use crate::tables::{Measure, OpenTable, Projection};
 /// the next one is made, so an answer has about 12 MiB in memory.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// The number of rows in the first piece if rows have no fixed size. The size of these rows determines how many rows
-/// the next piece has. Rows of up to 16 KiB on average fit into [`PIECE_BYTES`].
+/// The number of rows in the first piece if rows have no fixed size, and the table's data files do not tell that they are
+/// small. The size of these rows determines how many rows the next piece has. Rows of up to 16 KiB on average fit into
+/// [`PIECE_BYTES`].
 const ROWS_FIRST: usize = 256;
+
+/// The maximum number of rows in the first piece if rows have no fixed size. Rows that no I/O node has are read from the
+/// table piece by piece, so a further piece would take as long as the first.
+const ROWS_FIRST_MAX: usize = 1024;
+
+/// The factor by which rows are assumed to be larger than their share of the data files, which may be compressed.
+const COMPRESSION: usize = 4;
 
 /// Maximum number of rows in a piece. It is a quarter of the rows that a stream to an I/O node may have outstanding by
 /// default, so other requests get credit too.
@@ -52,7 +60,8 @@ pub struct Piece {
 
 impl RowReader {
     pub fn new(open: Arc<OpenTable>, addrs: Vec<RowAddr>, projection: Arc<Projection>) -> Self {
-        let rows_next = projection.row_bytes.map_or(ROWS_FIRST, rows_of_fixed_width);
+        let rows_first = || rows_first(open.file_row_bytes);
+        let rows_next = projection.row_bytes.map_or_else(rows_first, rows_of_fixed_width);
         Self { open, addrs, projection, from: 0, rows_next, held: 0 }
     }
 
@@ -105,6 +114,17 @@ impl RowReader {
     }
 }
 
+/// Returns the number of rows of the first piece if rows have no fixed size, and a row's share of the table's data files
+/// has `file_row_bytes` bytes; 0 if that is not known.
+fn rows_first(file_row_bytes: u64) -> usize {
+    let row_bytes =
+        usize::try_from(file_row_bytes).unwrap_or(usize::MAX).saturating_mul(COMPRESSION);
+    match row_bytes {
+        0 => ROWS_FIRST,
+        _ => rows_of_piece(row_bytes).clamp(ROWS_FIRST, ROWS_FIRST_MAX),
+    }
+}
+
 /// Returns the number of rows of a piece if the columns of a row have `row_bytes` bytes. Each row also has an address.
 fn rows_of_fixed_width(row_bytes: usize) -> usize {
     rows_of_piece(row_bytes.saturating_add(size_of::<u64>()))
@@ -113,4 +133,18 @@ fn rows_of_fixed_width(row_bytes: usize) -> usize {
 /// Returns the number of rows of `row_bytes` bytes in a piece: at least 1, at most [`ROWS_MAX`].
 fn rows_of_piece(row_bytes: usize) -> usize {
     (PIECE_BYTES / row_bytes.max(1)).clamp(1, ROWS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_piece_has_more_rows_if_the_files_tell_that_they_are_small() {
+        assert_eq!(rows_first(0), 256);
+        assert_eq!(rows_first(54), 1024);
+        assert_eq!(rows_first(2 << 10), 512);
+        assert_eq!(rows_first(1 << 20), 256);
+        assert_eq!(rows_first(u64::MAX), 256);
+    }
 }

@@ -47,6 +47,8 @@ pub struct OpenTable {
     /// The approximate size of a row in the pack that most columns share, in bytes.
     pub packed_row_bytes: usize,
     /// Fragment ids, ascending, with the number of rows in each chunk.
+    /// A row's share of the table's data files, in bytes; 0 if their sizes are not known.
+    pub file_row_bytes: u64,
     chunk_rows: Vec<(u32, ChunkRows)>,
     /// Projections by the names that requests gave. Read by all cores with each request, and rarely changed.
     projections: ArcSwap<Vec<CachedProjection>>,
@@ -74,10 +76,11 @@ impl OpenTable {
         };
         let packs: Vec<_> = plan_packs(table.schema()).into_iter().map(|pack| pack.0).collect();
         let rows: u64 = table.fragments().iter().map(|info| u64::from(info.physical_rows)).sum();
-        let row_bytes = table.data_bytes() / rows.max(1);
+        let file_row_bytes = table.data_bytes() / rows.max(1);
         // The shared pack is the first.
         let shared = packs.first().map_or(&[][..], Vec::as_slice);
-        let packed_row_bytes = packed_row_bytes(&wire_schema(table.schema()), shared, row_bytes);
+        let packed_row_bytes =
+            packed_row_bytes(&wire_schema(table.schema()), shared, file_row_bytes);
         Ok(Self {
             name: name.to_owned(),
             hash: TableHash::of(table.uri()),
@@ -90,6 +93,7 @@ impl OpenTable {
             chunk_rows: table.fragments().iter().map(rows_of).collect(),
             projections: ArcSwap::default(),
             table,
+            file_row_bytes,
         })
     }
 
