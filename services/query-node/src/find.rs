@@ -12,7 +12,7 @@ use spelling::counted;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
-use crate::io_tier::{Cost, fetch_rows};
+use crate::io_tier::{Cost, fetch_rows, open_ahead};
 use crate::request_context::RequestContext;
 use crate::stages::{Keys, Lookup};
 use crate::state::ShardState;
@@ -81,6 +81,7 @@ pub async fn find_for(
         columns.len() - 1
     });
     let columns = keys.open.project(&columns)?;
+    open_ahead(state, keys.open, &columns.columns, keys.keys.len(), context);
     let mut lookup = Lookup::begin(state, keys, context).await?;
     let mut rounds = Rounds::new(keys.keys, key_at);
     let mut held = 0;

@@ -14,7 +14,7 @@ use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::filtered::{filter_found, search_filtered};
 use crate::find::find_rows;
-use crate::io_tier::{Fetched, Scoring, Vectors, fetch_rows, present, score_rows};
+use crate::io_tier::{Fetched, Scoring, Vectors, fetch_rows, open_ahead, present, score_rows};
 use crate::ipc::IpcHead;
 use crate::recall_curves::{Chosen, choose_setting};
 use crate::request_context::RequestContext;
@@ -88,6 +88,11 @@ pub async fn find(
     });
     let question = look_up(state, open, question, call).await?;
     let mut question = with_setting(open, question, context).await?;
+    let fetched = match &question.by {
+        By::Vector { column, .. } if question.refine_factor > 0 => std::slice::from_ref(column),
+        _ => &question.projection.columns,
+    };
+    open_ahead(state, open, fetched, question.k, context);
     let mut hits = search_filtered(state, open, &question, call).boxed().await?;
     let mut winners = refine(state, open, &question, &hits, call).await?;
     let lower = question.distances.lower;

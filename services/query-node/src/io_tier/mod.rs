@@ -9,6 +9,7 @@
 //!        │                               └─► score.rs, predicate_filter.rs: distances, rows that pass
 //!        └─► join.rs: rows in the request's order; cost.rs: what the fetch cost
 //!
+//! open_ahead.rs   the I/O nodes open a version while its rows are searched for
 //! files.rs   index and deletion files, which Lance reads through the nodes
 //! owners.rs  the owners of a table's chunks, for Warm and Placement
 //! ```
@@ -34,6 +35,7 @@ mod filter;
 mod join;
 mod node;
 mod nodes;
+mod open_ahead;
 mod owners;
 mod plan;
 mod predicate_filter;
@@ -51,6 +53,7 @@ pub use filter::filter_rows;
 pub use join::present;
 pub use node::Node;
 pub use nodes::IoNodes;
+pub use open_ahead::open_ahead;
 pub use owners::{add_chunk, all_runs, each_chunk, ranges_by_owner};
 pub use predicate_filter::PredicateFilter;
 pub use rerank::{Scoring, score_rows};

@@ -1,6 +1,7 @@
 //! One version of a table, with everything that requests need from it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use address::{ChunkId, ChunkRows, RowAddr};
 use arc_swap::ArcSwap;
@@ -24,8 +25,8 @@ const PROJECTIONS_MAX: usize = 64;
 /// A projection, with the column names that a request gave.
 type CachedProjection = (Arc<[String]>, Arc<Projection>);
 
-/// One version of a table. Immutable, except for the runs of its key index, and the caches of projections and of recall
-/// curves.
+/// One version of a table. Immutable, except for the runs of its key index, the caches of projections and of recall
+/// curves, and a flag.
 #[derive(Debug)]
 pub struct OpenTable {
     /// The name that requests use.
@@ -42,13 +43,15 @@ pub struct OpenTable {
     pub keys: Option<Arc<VersionKeys>>,
     /// The recall curves of its vector indexes.
     pub curves: FittedCurves,
+    /// Whether I/O nodes were asked to open the version before rows of it were fetched.
+    pub is_opened_ahead: AtomicBool,
     /// The columns of each pack, as positions in the schema.
     packs: Vec<Vec<usize>>,
+    /// A row's share of the table's data files, in bytes; 0 if their sizes are not known.
+    pub file_row_bytes: u64,
     /// The approximate size of a row in the pack that most columns share, in bytes.
     pub packed_row_bytes: usize,
     /// Fragment ids, ascending, with the number of rows in each chunk.
-    /// A row's share of the table's data files, in bytes; 0 if their sizes are not known.
-    pub file_row_bytes: u64,
     chunk_rows: Vec<(u32, ChunkRows)>,
     /// Projections by the names that requests gave. Read by all cores with each request, and rarely changed.
     projections: ArcSwap<Vec<CachedProjection>>,
@@ -88,12 +91,13 @@ impl OpenTable {
             key_column,
             keys,
             curves: FittedCurves::new(Arc::clone(curves)),
+            is_opened_ahead: AtomicBool::new(false),
             packs,
+            file_row_bytes,
             packed_row_bytes,
             chunk_rows: table.fragments().iter().map(rows_of).collect(),
             projections: ArcSwap::default(),
             table,
-            file_row_bytes,
         })
     }
 
