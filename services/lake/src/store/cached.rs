@@ -209,7 +209,7 @@ fn damaged_file(path: &FilePath, FileDamaged(why): FileDamaged) -> StoreError {
 }
 
 /// Returns whether a read asks for bytes only, without conditions.
-fn is_plain(options: &GetOptions) -> bool {
+pub(super) fn is_plain(options: &GetOptions) -> bool {
     let GetOptions { if_match, if_none_match, version, head, .. } = options;
     let has_no_tag = if_match.is_none() && if_none_match.is_none() && version.is_none();
     let has_no_date = options.if_modified_since.is_none() && options.if_unmodified_since.is_none();
@@ -230,7 +230,7 @@ fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> + Send {
 }
 
 /// Returns the requested bytes of a file of `size` bytes. `None` if there are none: the store then says what is wrong.
-fn range_within(range: Option<&GetRange>, size: u64) -> Option<Range<u64>> {
+pub(super) fn range_within(range: Option<&GetRange>, size: u64) -> Option<Range<u64>> {
     let range = match range {
         None => 0..size,
         Some(GetRange::Bounded(range)) => range.start..range.end.min(size),

@@ -26,6 +26,9 @@
 //!
 //! The breaker ends this: while it is open, reads fail at once.
 //!
+//! HEAD of a manifest is answered by a read of it, which also answers the read that Lance sends next
+//! (`manifest_head.rs`).
+//!
 //! A query node reads index and deletion files in a table's own folder from the I/O nodes instead, if it can
 //! (`cached.rs`). These reads go through the checks of files, but neither through the limiter nor through the fence.
 //!
@@ -48,6 +51,7 @@ mod guarded;
 mod hedge;
 mod limiter;
 mod listing;
+mod manifest_head;
 mod mark;
 mod providers;
 #[cfg(test)]
@@ -56,11 +60,11 @@ mod streams;
 mod usage;
 mod wrapper;
 
+pub(crate) use cached::LATE;
 pub use cached::{CachedBytes, FileCache, FileDamaged};
 pub(crate) use checked::{CheckedByReader, Damaged};
 pub(crate) use fence::{Fence, ForbiddenPath};
 pub(crate) use guard_error::{causes, guard_message};
-pub(crate) use cached::LATE;
 pub(crate) use mark::{Mark, unmarked};
 pub(crate) use providers::{FENCE_OPTION, registry};
 pub(crate) use usage::{StoreUsage, count};

@@ -16,6 +16,7 @@ use super::folder::FolderStore;
 use super::guarded::GuardedStore;
 use super::limiter::StoreLimiter;
 use super::listing::CountedListing;
+use super::manifest_head::ManifestStore;
 use super::usage::StoreUsage;
 use stores::StoreLimits;
 use tables::TableUri;
@@ -45,12 +46,12 @@ impl Guard {
         let _ = self.cache.set(cache);
     }
 
-    fn limiter(&self, store: &str) -> Arc<StoreLimiter> {
     /// The cache of index and deletion files; `None` if there is none.
     pub fn file_cache(&self) -> Option<&dyn FileCache> {
         self.cache.get().map(Arc::as_ref)
     }
 
+    fn limiter(&self, store: &str) -> Arc<StoreLimiter> {
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || Arc::new(StoreLimiter::new(store, &self.limits, Arc::clone(&self.usage)));
         Arc::clone(limiters.entry(store.to_owned()).or_insert_with(new))
@@ -100,7 +101,8 @@ impl WrappingObjectStore for TableGuard {
                     Some(table) => {
                         let Guard { cache, usage, .. } = &*self.guard;
                         let (cache, usage) = (Arc::clone(cache), Arc::clone(usage));
-                        Arc::new(CachedStore::new(guarded, &root, table, cache, usage))
+                        let cached = CachedStore::new(guarded, &root, table, cache, usage);
+                        Arc::new(ManifestStore::new(Arc::new(cached)))
                     }
                 }
             }
