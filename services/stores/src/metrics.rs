@@ -5,7 +5,7 @@ use telemetry::Samples;
 
 telemetry::metrics! {
     pub static STORE_METRICS;
-    REQUESTS = Counter "bireme.store.requests" "{request}" ["kind"] "Requests to object stores, `read` or `write`";
+    REQUESTS = Counter "bireme.store.requests" "{request}" ["kind"] "Requests to object stores: `read`, or `write`, which includes copies and listings";
     BYTES = Counter "bireme.store.transferred" "By" ["kind"] "Bytes of objects, by `read` or `write`";
     FAILED = Counter "bireme.store.failures" "{request}" [] "Requests that failed after the store client's retries, and those that their callers dropped after a wait of 5 s or more";
     REFUSED = Counter "bireme.store.refused" "{request}" [] "Requests not sent, because the store's circuit breaker was open";
@@ -14,9 +14,9 @@ telemetry::metrics! {
     UNDER_WAY = Gauge "bireme.store.under_way" "{request}" [] "Requests in progress";
     COST = Counter "bireme.store.cost" "{USD}" [] "Cost of the requests at the list prices of S3, in dollars";
     AVOIDED = Counter "bireme.store.avoided" "{request}" [] "Reads of index and deletion files that I/O nodes answered from drives or RAM, instead of a store; a long read counts once for each 4 MiB";
-    BYTES_AVOIDED = Counter "bireme.store.spared" "By" [] "Bytes of those reads";
+    BYTES_AVOIDED = Counter "bireme.store.spared" "By" [] "Bytes of the reads in `bireme.store.avoided`";
     CACHE_FAILURES = Counter "bireme.store.cache_failures" "{request}" [] "Reads of index and deletion files that I/O nodes did not answer, or not in time, so that the store was asked";
-    SAVED = Counter "bireme.store.saved" "{USD}" [] "The price of those reads at the list prices of S3, had a store answered them, in dollars";
+    SAVED = Counter "bireme.store.saved" "{USD}" [] "The price of the reads in `bireme.store.avoided` at the list prices of S3, had a store answered them, in dollars";
     VERSIONS = Counter "bireme.store.versions" "{version}" [] "Versions of tables in object stores that were opened: those that the node switched to, and those that requests asked for";
     VERSION_READS = Counter "bireme.store.version_reads" "{request}" [] "Reads of the files that belong to a version: its manifest, its transaction and deletions. Deletions are read when they are first needed, and again only if they changed or the metadata cache evicted them. The index files of a new version are not counted: those that I/O nodes have cost no request";
     CACHE_USAGE = Gauge "bireme.lake.cache.usage" "By" ["cache"] "Memory of the caches of tables: `index` holds their indexes, `metadata` their manifests, footers and deletions, `filter` the rows that pass filters";
