@@ -16,7 +16,7 @@ memory scores {scored:.2f} million rows per second or sends {whole:.2f} million 
 answer {warm:.1f} times as many warm vector searches per core-second as pylance. With the index in memory and the rows on the
 drive, the drive is {busy:.0f} % busy, and Bireme answers {cold:.1f} times as many searches per second as pylance with the faster
 of its two file readers. Over a store that is 30 ms away, a query node that has just started answers its first search in
-{restart:.0f} ms and with {requests:.0f} requests to the store if the I/O nodes have its index; pylance takes {peer:.0f} times as long."""
+{restart:.0f} ms and with {requests:.0f} requests to the store if the I/O nodes have the table's index; pylance takes {peer:.0f} times as long."""
 
 
 def write(results: dict, output: Path) -> None:
