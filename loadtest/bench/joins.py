@@ -75,9 +75,9 @@ def _peak_bytes(node: Node) -> int:
 def section(runs: dict[str, list[dict]]) -> list[str]:
     """Returns the lines of the report about the joins."""
     lines = [
-        "Every key of the table once, in random order, from one Parquet file to another. CPU and peak memory of Bireme include",
-        "both nodes, but not the slab in memory, where the rows are; those of the others are of one process, which reads the rows",
-        "from a Parquet file.",
+        "Every key of the table is looked up once, in random order. The keys are read from one Parquet file, and the rows are",
+        "written to another. CPU and peak memory of Bireme include the command and both nodes, but not the slab in memory, where",
+        "the rows are; those of the others are of one process, which reads the rows from a Parquet file.",
         "",
         "| | keys/s | spread | keys per core-second | peak memory, GiB |",
         "|---|---|---|---|---|",

@@ -239,7 +239,7 @@ def _cache(cache: dict) -> str:
         f"Measured on: {_machine(cache.get('machine', {}))}.",
         "",
         f"Tables are in a folder, and the page cache is warm. For fills of vectors, the I/O node's environment has "
-        f"{' '.join(f'`{name}={value}`' for name, value in FILLING.items())}; see ../performance.md.",
+        f"{' '.join(f'`{name}={value}`' for name, value in FILLING.items())}; [performance.md](../performance.md#reads-while-the-cache-fills) says why.",
         "",
         "| what | measured |",
         "|---|---|",
@@ -407,12 +407,12 @@ def _clients(found: dict) -> str:
 def _store(found: dict) -> str:
     lines = ["## Over an object store that is far away", "", f"Measured on: {_machine(found['machine'])}.", ""]
     lines += [
-        "The tables are in MinIO on the same machine. A relay in front of it lets each request wait, and each answer is at most",
-        "90 MB/s fast: \"30 ms\" waits so long, the other relay as S3 is said to (median 30 ms, 99th percentile 200 ms). Searches by",
-        "vector: k 50, nprobes 20, refine 10, by plain HTTP. \"Get\" is `bireme get` with the start of its process, and a filter",
-        "by key of pylance; \"take\" reads 1,000 random rows of all 16 columns of lineitem. Pylance's first request includes the",
-        "opening of the table, Bireme's does not: its query node has opened it when it says that it is ready. The counts of",
-        "requests begin with the start of the query node, and of the process with pylance.",
+        "The tables are in MinIO on the same machine. A relay in front of it delays each request, and sends each answer at",
+        "90 MB/s at most: the relay \"30 ms\" by 30 ms, the other one as S3 is said to (median 30 ms, 99th percentile 200 ms).",
+        "Searches by vector: k 50, nprobes 20, refine 10, by plain HTTP. \"Get\" is `bireme get`, with the start of its process,",
+        "and for pylance a filter by key; \"take\" reads 1,000 random rows of all 16 columns of lineitem. Pylance's first request",
+        "includes the opening of the table, Bireme's does not: its query node has opened it when it says that it is ready. The",
+        "counts of requests begin with the start of the query node, and of the process with pylance.",
         "",
         "| relay | request, nothing cached | first, ms: Bireme, pylance | second, ms: Bireme, pylance | requests to the store for both: Bireme, pylance |",
         "|---|---|---|---|---|",
@@ -445,7 +445,7 @@ def _store(found: dict) -> str:
     batches = ", ".join(f"{1e3 * seconds:,.0f}" for seconds in takes["seconds"])
     lines += [
         "",
-        f"With a cache of a tenth of the index ({small['index_bytes'] / 1e6:.0f} MB), a query node answers {rate('tenth'):,.0f} searches/s (both",
+        f"With a cache of a tenth of the index (which has {small['index_bytes'] / 1e6:.0f} MB), a query node answers {rate('tenth'):,.0f} searches/s (both",
         f"nodes use {busy('tenth'):.1f} cores, and the store gets {small['tenth']['requests']} requests); with a cache that holds all of it,",
         f"{rate('whole'):,.0f} ({busy('whole'):.1f} cores). RAM tier off. Four query nodes that start at once over empty drives and warm the index",
         f"cost the store {together['bytes'] / together['index_bytes']:.2f} times its bytes, in {together['requests']} requests. Ten batches of 1,000 random rows of",
