@@ -401,7 +401,7 @@ def _clients(found: dict) -> str:
         recall = f"{found['recall'][name]:.3f}" if name in found["recall"] else "–"
         cpu = [f"{1e3 * of(field):.2f}" for field in ("cpu_s", "client_cpu_s")]
         lines.append(f"| {name} | {_number(of('p50_us'))} | {' | '.join(cpu)} | {node} | {recall} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, ""])
 
 
 def _store(found: dict) -> str:
@@ -447,7 +447,7 @@ def _store(found: dict) -> str:
         "",
         f"With a cache of a tenth of the index (which has {small['index_bytes'] / 1e6:.0f} MB), a query node answers {rate('tenth'):,.0f} searches/s (both",
         f"nodes use {busy('tenth'):.1f} cores, and the store gets {small['tenth']['requests']} requests); with a cache that holds all of it,",
-        f"{rate('whole'):,.0f} ({busy('whole'):.1f} cores). RAM tier off. Four query nodes that start at once over empty drives and warm the index",
+        f"{rate('whole'):,.0f} ({busy('whole'):.1f} cores). RAM tier off. Four query nodes over empty drives that warm the index at the same time",
         f"cost the store {together['bytes'] / together['index_bytes']:.2f} times its bytes, in {together['requests']} requests. Ten batches of 1,000 random rows of",
         f"lineitem, which is on no drive at first, take {batches} ms, one after the other; pylance's first two {pylance} ms.",
         "",
@@ -459,7 +459,7 @@ def _store(found: dict) -> str:
     for fragments, of in near["versions"].items():
         cells = [f"{of[step]['requests']}, {of[step]['bytes'] / 1e6:.2f} MB" for step in ("switch", "take")]
         lines.append(f"| {int(fragments):,} | {cells[0]} | {cells[1]} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, ""])
 
 
 def _searches(found: dict) -> str:
