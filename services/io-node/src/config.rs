@@ -98,7 +98,7 @@ pub struct IoConfig {
     /// Tables that are filled before the node's health reports serving.
     pub warm_at_start: Vec<StartWarmConfig>,
     /// The share of requested rows, 0 to 1, that must come from the node's own drives and memory before its health
-    /// reports serving; 0 for no wait.
+    /// reports serving, unless no request arrives for 30 s; 0 for no wait.
     pub hit_ratio_at_start: f64,
     /// The maximum time after its start that the node waits for `warm_at_start` and `hit_ratio_at_start`. Then its
     /// health reports serving in any case.

@@ -183,6 +183,12 @@ impl Table {
         files.filter_map(|file| file.file_size_bytes.get()).map(u64::from).sum()
     }
 
+    /// The bytes of the version's data files; `None` if its manifest does not record the size of each.
+    pub fn all_data_bytes(&self) -> Option<u64> {
+        let files = self.inner.fragments.iter().flat_map(|fragment| &fragment.metadata().files);
+        files.map(|file| file.file_size_bytes.get().map(u64::from)).sum()
+    }
+
     /// The version's fragments, by ascending id.
     pub fn fragments(&self) -> &[FragmentInfo] {
         &self.inner.infos
@@ -199,10 +205,11 @@ impl Table {
     }
 
     /// Returns the identity of the data files of `column` (top-level, with all that is nested in it) in `fragment`:
-    /// `id:type:path` for each of the column's fields, and each overlay that replaces some of the column's values. A
-    /// field without data in the fragment reads as nulls; its path is `absent from` and the path of the fragment's
-    /// first data file (or its number of rows, if it has no data file). File names are unique and files never change,
-    /// so equal identities mean equal bytes, across versions and branches too.
+    /// `id:type:path` for each of the column's fields, then `overlay:version:path` for each overlay that replaces some
+    /// of the column's values, joined by commas. A field without data in the fragment reads as nulls; its path is
+    /// `absent from` and the path of the fragment's first data file (or its number of rows, if it has no data file).
+    /// File names are unique and files never change, so equal identities mean equal bytes, across versions and branches
+    /// too.
     ///
     /// Errors: `FragmentNotFound`, `ColumnNotFound`.
     pub fn file_identity(&self, fragment: u32, column: &str) -> Result<String> {
@@ -412,9 +419,10 @@ impl Table {
         self.inner.open_id
     }
 
-    /// The cache from which index and deletion files are read; `None` if there is none.
+    /// The cache from which index and deletion files are read; `None` if there is none, and for tables in folders, whose
+    /// files are always read from there.
     pub(crate) fn file_cache(&self) -> Option<&dyn FileCache> {
-        self.inner.opener.file_cache()
+        self.inner.opener.file_cache().filter(|_| self.canonical_uri().folder().is_none())
     }
 
     /// The size of Lance's cache of indexes and their partitions, over all tables, in bytes.

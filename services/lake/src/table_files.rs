@@ -1,7 +1,7 @@
 //! The index and deletion files of a version of a table.
 
-use futures::TryStreamExt;
-use futures::future::join_all;
+use futures::future::ready;
+use futures::{StreamExt, TryStreamExt, stream};
 use lance::index::DatasetIndexExt;
 use lance_table::format::IndexMetadata;
 use lance_table::io::deletion::deletion_file_path;
@@ -12,6 +12,9 @@ use tables::FilePath;
 use crate::error::Result;
 use crate::store::LATE;
 use crate::table::Table;
+
+/// The maximum number of files whose ends are read at the same time. A vector index and a BTREE have two or three.
+const ENDS_MAX: usize = 16;
 
 /// A file in a table's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +42,7 @@ impl Table {
         let Some(cache) = self.file_cache() else { return Ok(()) };
         for index in self.dataset().load_indices().await?.iter() {
             let Some(in_table) = self.folder_in_table(index.base_id) else { continue };
-            for file in index.files.iter().flatten() {
+            for file in index.files.iter().flatten().filter(|file| file.size_bytes > 0) {
                 if let Some(path) = index_file(&in_table, index, &file.path) {
                     cache.note_size(self.canonical_uri(), &path, file.size_bytes);
                 }
@@ -57,11 +60,13 @@ impl Table {
         let files: Vec<_> = known
             .filter_map(|file| Some((index_file(&in_table, index, &file.path)?, file.size_bytes)))
             .collect();
-        let reads = files
-            .iter()
-            .map(|(path, bytes)| cache.read(self.canonical_uri(), path, bytes - 1..*bytes));
+        let mut reads = Vec::with_capacity(files.len());
+        for (path, bytes) in &files {
+            reads.push(cache.read(self.canonical_uri(), path, bytes - 1..*bytes));
+        }
+        let reads = stream::iter(reads).buffer_unordered(ENDS_MAX).for_each(|_| ready(()));
         // If the cache is late or fails, Lance's own read finds out.
-        let _ = tokio::time::timeout(LATE, join_all(reads)).await;
+        let _ = tokio::time::timeout(LATE, reads).await;
     }
 
     async fn load_files(&self, names: &[String]) -> lance::Result<Vec<TableFile>> {

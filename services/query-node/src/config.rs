@@ -102,11 +102,11 @@ pub struct QueryConfig {
     pub index_cache: ByteSize,
     /// The part of `memory` for key indexes, over all tables: 8 to 12 bytes per row. A table's key column is indexed in
     /// memory from its first look-up on, or from the start if `bireme index` has written its index beside the table.
-    /// Loading that index takes little more; building takes up to 40 bytes per row of what is built at a time: the
-    /// largest data file, or several smaller ones with up to a million rows together. If a written index does not fit,
-    /// 0.01 bytes per row are in memory, and look-ups read its pages from the I/O nodes' drives. An index that is not
-    /// written and does not fit is not built: keys are then looked up through the table's BTREE or by scans, as are all
-    /// keys if this is 0.
+    /// While that index is loaded, it takes little more memory than afterwards. While an index is built, each row of
+    /// the part that is being built takes up to 40 bytes, including the 8 to 12 that stay. A part is one data file, or
+    /// several smaller ones with up to a million rows together. If a written index does not fit, 0.01 bytes per row are
+    /// in memory, and look-ups read its pages from the I/O nodes' drives. An index that is not written and does not fit
+    /// is not built: keys are then looked up through the table's BTREE or by scans, as are all keys if this is 0.
     #[schemars(with = "String", extend("format" = "size"))]
     pub key_index: ByteSize,
     /// The interval at which a table is checked for a new version.

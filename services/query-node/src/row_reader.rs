@@ -115,14 +115,11 @@ impl RowReader {
 }
 
 /// Returns the number of rows of the first piece if rows have no fixed size, and a row's share of the table's data files
-/// has `file_row_bytes` bytes; 0 if that is not known.
-fn rows_first(file_row_bytes: u64) -> usize {
-    let row_bytes =
-        usize::try_from(file_row_bytes).unwrap_or(usize::MAX).saturating_mul(COMPRESSION);
-    match row_bytes {
-        0 => ROWS_FIRST,
-        _ => rows_of_piece(row_bytes).clamp(ROWS_FIRST, ROWS_FIRST_MAX),
-    }
+/// has `file_row_bytes` bytes; `None` if that is not known.
+fn rows_first(file_row_bytes: Option<u64>) -> usize {
+    let Some(bytes) = file_row_bytes else { return ROWS_FIRST };
+    let row_bytes = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_mul(COMPRESSION);
+    rows_of_piece(row_bytes).clamp(ROWS_FIRST, ROWS_FIRST_MAX)
 }
 
 /// Returns the number of rows of a piece if the columns of a row have `row_bytes` bytes. Each row also has an address.
@@ -141,10 +138,10 @@ mod tests {
 
     #[test]
     fn the_first_piece_has_more_rows_if_the_files_tell_that_they_are_small() {
-        assert_eq!(rows_first(0), 256);
-        assert_eq!(rows_first(54), 1024);
-        assert_eq!(rows_first(2 << 10), 512);
-        assert_eq!(rows_first(1 << 20), 256);
-        assert_eq!(rows_first(u64::MAX), 256);
+        assert_eq!(rows_first(None), 256);
+        assert_eq!(rows_first(Some(54)), 1024);
+        assert_eq!(rows_first(Some(2 << 10)), 512);
+        assert_eq!(rows_first(Some(1 << 20)), 256);
+        assert_eq!(rows_first(Some(u64::MAX)), 256);
     }
 }

@@ -39,8 +39,9 @@ impl Drop for Region {
         match *self {
             // SAFETY: allocated in `AlignedBuf::in_huge_pages` with this layout, and freed once.
             Self::Allocated(start, layout) => unsafe { dealloc(start.as_ptr(), layout) },
-            // SAFETY: mapped in `AlignedBuf::reserved` with this length, and unmapped once. The call can only
-            // fail if this is not a mapping.
+            // SAFETY: mapped in `AlignedBuf::reserved` with this length, and unmapped once. If the call fails
+            // (ENOMEM: the kernel can't split a mapping that it merged with a neighbour), the memory only stays
+            // mapped.
             Self::Mapped(start, len) => unsafe {
                 libc::munmap(start.as_ptr().cast(), len);
             },

@@ -28,7 +28,8 @@ pub struct TelemetryConfig {
     #[schemars(extend("format" = "address"))]
     pub probes_listen: Option<SocketAddr>,
     /// The fraction of requests that are traced, 0 to 1. A request with a `traceparent` follows the decision of its
-    /// caller instead, up to 500 such requests a second.
+    /// caller instead. Of the requests that callers have traced, this holds for 500 a second; this fraction decides about
+    /// the others.
     pub trace_ratio: f64,
     /// Requests that take at least this long are traced in any case, as are requests that fail, unless the request itself
     /// is invalid.

@@ -85,7 +85,8 @@ pub struct IndexArgs {
     /// Partitions [default: about half the square root of the number of rows, at most 4096]
     #[arg(long, value_name = "N", requires = "vector", help_heading = VECTORS)]
     partitions: Option<usize>,
-    /// ivf-pq: codes per vector; must divide the dimension [default: a sixteenth of it]
+    /// ivf-pq: codes per vector; must divide the dimension [default: its smallest divisor from a
+    /// sixteenth of it on]
     #[arg(long, value_name = "N", requires = "vector", help_heading = VECTORS)]
     sub_vectors: Option<usize>,
     /// ivf-rq: bits per dimension, 1 to 9

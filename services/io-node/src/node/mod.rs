@@ -160,8 +160,8 @@ impl IoNode {
         let cpus = cpus(&config)?;
         let count = config.background_threads;
         let background = background(count)?;
-        // Start only half as many lanes as background threads: the kernel cannot take the CPU from a lane's thread
-        // while that thread is in a long system call.
+        // Start only half as many lanes as background threads, so that fills do not occupy all CPUs: a kernel without
+        // preemption cannot take the CPU from a lane's thread while that thread is in a long system call.
         let fills: std::io::Result<Vec<_>> =
             (0..count.div_ceil(2)).map(|_| FillLane::start()).collect();
         let fills = fills.map_err(os_error("starting the threads of fills"))?;

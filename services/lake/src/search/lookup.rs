@@ -9,9 +9,10 @@ use datafusion::common::Column;
 use datafusion::logical_expr::Expr;
 use datafusion::scalar::ScalarValue;
 use futures::FutureExt;
-use futures::future::{BoxFuture, join};
+use futures::future::BoxFuture;
 use lance_table::format::Fragment;
 
+use super::beside::beside;
 use super::hit::addresses;
 use super::key::parse_key;
 use super::key_btree::KeyBtree;
@@ -160,7 +161,7 @@ impl Table {
                     return Ok(None);
                 };
                 let open = KeyBtree::open(dataset, position, &segment);
-                join(open, self.read_file_ends(&segment)).await.0.map(Some)
+                beside(open, self.read_file_ends(&segment)).await.map(Some)
             };
             self.on_own_runtime(self.caught(open).boxed())
         };

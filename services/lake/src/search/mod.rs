@@ -11,6 +11,7 @@
 
 mod allow_list;
 mod allow_lists;
+mod beside;
 mod candidates;
 mod checked_filter;
 mod coverage;

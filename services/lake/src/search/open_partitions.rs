@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use address::RowAddr;
-use futures::future::{join, try_join_all};
+use futures::future::try_join_all;
 use lance::Dataset;
 use lance::dataset::rowids::row_addrs_to_row_ids;
 use lance::index::DatasetIndexInternalExt;
@@ -14,6 +14,7 @@ use lance_index::metrics::NoOpMetricsCollector;
 use lance_table::format::IndexMetadata;
 use tables::FragmentInfo;
 
+use super::beside::beside;
 use super::coverage::Coverage;
 use super::partitions::Partitions;
 use super::plan_reason::PlanReason;
@@ -97,8 +98,7 @@ async fn open_segment(
 ) -> Result<Segment> {
     let dataset: &Arc<Dataset> = table.dataset();
     let open = dataset.open_vector_index(column, &segment.uuid, &NoOpMetricsCollector);
-    let (index, ()) = join(open, table.read_file_ends(segment)).await;
-    let index = index?;
+    let index = beside(open, table.read_file_ends(segment)).await?;
     let covered = segment.fragment_bitmap.clone().unwrap_or_default();
     let covered_infos = table.fragments().iter().filter(|info| covered.contains(info.id));
     let live_rows: u64 = covered_infos.map(FragmentInfo::live_rows).sum();

@@ -24,7 +24,7 @@ const BYTES_MAX: u64 = 16 << 20;
 
 /// The partitions of a segment that searches have read.
 pub(crate) struct ReadAhead {
-    /// For each partition, whether a search has read it.
+    /// For each partition, whether a search has read it, or was left to read it.
     were_read: Vec<AtomicBool>,
     /// The bytes of a row in the index's files; `None` if they are not known. Then nothing is read ahead.
     row_bytes: Option<u64>,
@@ -37,7 +37,9 @@ impl ReadAhead {
     /// Reads ahead in `index`, whose files have `index_bytes`. Lance's cache of partitions has `cache_bytes`.
     pub fn new(index: &dyn VectorIndex, index_bytes: Option<u64>, cache_bytes: u64) -> Self {
         let partitions = 0..index.total_partitions();
-        let row_bytes = index_bytes.map(|bytes| bytes.div_ceil(index.num_rows().max(1)));
+        let row_bytes = index_bytes
+            .filter(|&bytes| bytes > 0)
+            .map(|bytes| bytes.div_ceil(index.num_rows().max(1)));
         let were_read = partitions.map(|_| AtomicBool::new(false)).collect();
         Self { were_read, row_bytes, total_max: cache_bytes / 4 }
     }
@@ -74,17 +76,24 @@ impl ReadAhead {
             };
             // A loop instead of `map`: with a closure the compiler can't prove that the future is `Send`.
             let mut reads = Vec::with_capacity(new.len());
-            for id in new {
+            for &id in &new {
                 reads.push(read(id));
             }
             stream::iter(reads).buffer_unordered(at_once).try_collect::<()>().await?;
+            self.mark(&new);
+        } else {
+            // The search reads them.
+            self.mark(partitions);
         }
+        Ok(())
+    }
+
+    fn mark(&self, partitions: &[u32]) {
         for id in partitions {
             if let Some(was_read) = self.were_read.get(*id as usize) {
                 was_read.store(true, Relaxed);
             }
         }
-        Ok(())
     }
 
     /// Returns the estimated bytes of a partition of `rows` rows; the most possible if they are not known.

@@ -60,8 +60,12 @@ impl ManifestStore {
         let read = GetOptions { range, ..GetOptions::default() };
         let answer = match self.inner.get_opts(location, read).await {
             Ok(answer) => answer,
-            Err(error @ StoreError::NotFound { .. }) => return Err(error),
-            // An empty object has no range, and a store may refuse reads.
+            Err(
+                error @ (StoreError::NotFound { .. }
+                | StoreError::PermissionDenied { .. }
+                | StoreError::Unauthenticated { .. }),
+            ) => return Err(error),
+            // An empty object has no range.
             Err(_) => {
                 let head = GetOptions { head: true, ..GetOptions::default() };
                 return self.inner.get_opts(location, head).await;
@@ -82,6 +86,11 @@ impl ManifestStore {
         let is_it = |it: &mut Manifest| it.meta.location == *location;
         let manifest = self.kept().take_if(is_it)?;
         (manifest.read_at.elapsed() < KEPT_FOR).then_some(manifest)
+    }
+
+    /// Forgets what was read: a listing may name a newer manifest of the same name.
+    fn forget(&self) {
+        self.kept().take();
     }
 
     fn kept(&self) -> MutexGuard<'_, Option<Manifest>> {
@@ -154,6 +163,7 @@ impl ObjectStore for ManifestStore {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.forget();
         self.inner.list(prefix)
     }
 
@@ -162,10 +172,12 @@ impl ObjectStore for ManifestStore {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.forget();
         self.inner.list_with_offset(prefix, offset)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.forget();
         self.inner.list_with_delimiter(prefix).await
     }
 

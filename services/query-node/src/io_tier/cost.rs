@@ -59,7 +59,8 @@ impl Cost {
         self.fallback_rows + self.times.table_rows as usize
     }
 
-    /// Records for the trace that planning began at `began` and has ended now, with `slices` slices.
+    /// Records for the trace that planning began at `began` and has ended now, and reserves room for the calls of
+    /// `slices` slices.
     pub fn planned(&mut self, state: &ShardState, began: std::time::Instant, slices: usize) {
         if state.shared.tracer.is_on() {
             self.work.planned = Some((began, std::time::Instant::now()));

@@ -248,7 +248,7 @@ fn size_in(projection: &Projection) -> std::result::Result<u64, Fault> {
 
 impl FileCache for TierFiles {
     fn note_size(&self, table: &TableUri, path: &FilePath, bytes: u64) {
-        self.sizes.insert((table.clone(), path.clone()), bytes);
+        self.sizes.entry((table.clone(), path.clone())).or_insert(bytes);
     }
 
     fn size<'a>(

@@ -16,8 +16,8 @@ use crate::tables::OpenTable;
 const NODES_FEW: usize = 8;
 
 /// Has the I/O nodes open `columns` of a version, of which a request will probably need `rows` rows. Returns at once, and
-/// does so only for the first request for the version. The request's fetch then waits for the opening that is in
-/// progress, and gets its error.
+/// does so only for the first request for the version, and only for tables in object stores: reading the manifest from a
+/// folder takes no time. The request's fetch then waits for the opening that is in progress, and gets its error.
 pub fn open_ahead(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -26,10 +26,14 @@ pub fn open_ahead(
     context: RequestContext,
 ) {
     let routes = state.tier.routes();
-    if columns.is_empty() || routes.nodes().len() > rows.max(NODES_FEW) {
+    let is_in_folder = open.table.canonical_uri().folder().is_some();
+    if columns.is_empty() || is_in_folder || routes.nodes().len() > rows.max(NODES_FEW) {
         return;
     }
-    if open.is_opened_ahead.load(Relaxed) || open.is_opened_ahead.swap(true, Relaxed) {
+    if !routes.is_available()
+        || open.is_opened_ahead.load(Relaxed)
+        || open.is_opened_ahead.swap(true, Relaxed)
+    {
         return;
     }
     let deadline = context.for_io_nodes(None).deadline;

@@ -47,8 +47,9 @@ pub struct OpenTable {
     pub is_opened_ahead: AtomicBool,
     /// The columns of each pack, as positions in the schema.
     packs: Vec<Vec<usize>>,
-    /// A row's share of the table's data files, in bytes; 0 if their sizes are not known.
-    pub file_row_bytes: u64,
+    /// A row's share of the table's data files, in bytes; `None` if their sizes are not known, or if rows have blobs,
+    /// which may be in other files.
+    pub file_row_bytes: Option<u64>,
     /// The approximate size of a row in the pack that most columns share, in bytes.
     pub packed_row_bytes: usize,
     /// Fragment ids, ascending, with the number of rows in each chunk.
@@ -79,11 +80,13 @@ impl OpenTable {
         };
         let packs: Vec<_> = plan_packs(table.schema()).into_iter().map(|pack| pack.0).collect();
         let rows: u64 = table.fragments().iter().map(|info| u64::from(info.physical_rows)).sum();
-        let file_row_bytes = table.data_bytes() / rows.max(1);
+        let row_bytes = table.data_bytes() / rows.max(1);
+        let mut columns = table.schema().fields().iter();
+        let has_blobs = columns.any(|column| table.is_blob(column.name()).unwrap_or(true));
+        let file_bytes = table.all_data_bytes().filter(|_| !has_blobs);
         // The shared pack is the first.
         let shared = packs.first().map_or(&[][..], Vec::as_slice);
-        let packed_row_bytes =
-            packed_row_bytes(&wire_schema(table.schema()), shared, file_row_bytes);
+        let packed_row_bytes = packed_row_bytes(&wire_schema(table.schema()), shared, row_bytes);
         Ok(Self {
             name: name.to_owned(),
             hash: TableHash::of(table.uri()),
@@ -93,7 +96,7 @@ impl OpenTable {
             curves: FittedCurves::new(Arc::clone(curves)),
             is_opened_ahead: AtomicBool::new(false),
             packs,
-            file_row_bytes,
+            file_row_bytes: file_bytes.map(|bytes| bytes / rows.max(1)),
             packed_row_bytes,
             chunk_rows: table.fragments().iter().map(rows_of).collect(),
             projections: ArcSwap::default(),
