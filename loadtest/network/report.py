@@ -50,8 +50,8 @@ core, a slab on the drive, and no RAM tier.
 
 {NOT_RELEASE if _build(results) == "development" else ""}All processes share {machine["cores"]} cores with everything else on the machine, whose load was {results["load"]:.1f} when the run began. So
 configurations took turns, round after round. Figures are medians of the rounds, with the least and the most in brackets.
-Of faults, the numbers of requests, failures, and compared and wrong rows are sums over the rounds, and the slowest answer
-is that of all rounds. Costs relative to 1 and 1, and the checks of them, are medians of the ratios within a round.
+In the table of faults, the numbers of requests, failures, and compared and wrong rows are sums over the rounds, and the
+slowest answer is that of all rounds. Costs relative to 1 and 1, and the checks of them, are medians of the ratios within a round.
 """
 
 

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::PhysicalExpr;
 use lance::io::exec::Planner;
 use lance_core::datatypes::Field as LanceField;
 
-use super::filter::{check_tokens, check_whole};
+use super::filter::{check_tokens, may_read_clock};
 use crate::deep_stack::on_deep_stack;
 use crate::diagnose::one_line;
 use crate::error::{LakeError, Result};
@@ -43,7 +45,7 @@ impl Table {
         let parse = |text: &str| on_deep_stack(|| planner.parse_expr(text)).map_err(said);
         let expr = parse(sql)?;
         let enclosed = parse(&format!("({sql}\n)"))?;
-        check_whole(sql, Some(&expr), Some(&enclosed)).map_err(bad)?;
+        check_whole(sql, &expr, &enclosed).map_err(bad)?;
         let columns = columns_of(&expr);
         for column in &columns {
             if schema.field_with_name(column).is_err() {
@@ -92,6 +94,28 @@ impl Expression {
         let array = value.and_then(|value| value.into_array(rows));
         array.map_err(|error| bad(one_line(&error.to_string())))
     }
+}
+
+/// Checks that `expr` is all of `text`. Lance parses the first complete expression and ignores the text after it. In
+/// parentheses, such text is an error, or changes the expression: `enclosed` is `text` as parsed in parentheses.
+fn check_whole(text: &str, expr: &Expr, enclosed: &Expr) -> std::result::Result<(), String> {
+    // Each parsing reads the clock anew, so the literals that it puts in place of the time differ.
+    let is_same = match may_read_clock(text) {
+        true => without_literals(enclosed) == without_literals(expr),
+        false => enclosed == expr,
+    };
+    is_same.then_some(()).ok_or_else(|| "there is more text after a complete expression".into())
+}
+
+/// Returns `expr` with null in place of each literal.
+fn without_literals(expr: &Expr) -> Expr {
+    let erase = |part| match part {
+        Expr::Literal(..) => Ok(Transformed::yes(Expr::Literal(ScalarValue::Null, None))),
+        other => Ok(Transformed::no(other)),
+    };
+    // The closure returns no error.
+    on_deep_stack(|| expr.clone().transform(erase))
+        .map_or(Expr::Literal(ScalarValue::Null, None), |it| it.data)
 }
 
 /// Returns the top-level columns that an expression reads.

@@ -15,8 +15,6 @@ use std::sync::Arc;
 
 use address::RowAddr;
 use arrow::array::AsArray;
-use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::Expr;
 use futures::FutureExt;
 use lance::dataset::rowids::load_row_id_sequence;
@@ -277,32 +275,6 @@ impl Table {
         }
         without_wrapping(filter, text)
     }
-}
-
-/// Checks that `expr` is all of `text`. Lance parses the first complete expression and ignores the text after it. In
-/// parentheses, such text is an error, or changes the expression: `enclosed` is `text` as parsed in parentheses.
-pub(super) fn check_whole(
-    text: &str,
-    expr: Option<&Expr>,
-    enclosed: Option<&Expr>,
-) -> std::result::Result<(), String> {
-    // Each parsing reads the clock anew, so the literals that it puts in place of the time differ.
-    let is_same = match may_read_clock(text) {
-        true => enclosed.map(without_literals) == expr.map(without_literals),
-        false => enclosed == expr,
-    };
-    is_same.then_some(()).ok_or_else(|| "there is more text after a complete expression".into())
-}
-
-/// Returns `expr` with null in place of each literal.
-fn without_literals(expr: &Expr) -> Expr {
-    let erase = |part| match part {
-        Expr::Literal(..) => Ok(Transformed::yes(Expr::Literal(ScalarValue::Null, None))),
-        other => Ok(Transformed::no(other)),
-    };
-    // The closure returns no error.
-    on_deep_stack(|| expr.clone().transform(erase))
-        .map_or(Expr::Literal(ScalarValue::Null, None), |it| it.data)
 }
 
 /// Removes from Lance's and DataFusion's message `text` the phrases that introduce it. `text` is one line, even if

@@ -47,7 +47,7 @@ impl ReadAhead {
     /// Reads those of `partitions` that no search has read yet.
     ///
     /// # Errors
-    /// Those of the search, which would need the same partitions.
+    /// The errors that the search itself would have: it needs the same partitions.
     pub async fn read(
         &self,
         index: &Arc<dyn VectorIndex>,
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(of(&[1, 4 << 20, 1, 1, 1], 1 << 30), (ids(0..5), 4));
         // Partitions that the cache can't hold are not read ahead.
         assert_eq!(of(&[1 << 20; 20], 5 << 20), (ids(0..5), 5));
-        // Of large ones, only one at a time would fit. Lance reads more.
+        // Only one of these large partitions would fit at a time. Lance reads more.
         assert_eq!(of(&[10 << 20; 20], 1 << 30).1, 1);
         assert_eq!(of(&[u64::MAX; 20], 1 << 30), (Vec::new(), 0));
         assert_eq!(of(&[], 1 << 30), (Vec::new(), 0));
