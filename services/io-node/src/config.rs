@@ -382,6 +382,15 @@ mod tests {
     }
 
     #[test]
+    fn a_share_of_a_tables_files_needs_only_the_table_to_be_served() {
+        let (minimum, maximum, pinned) = (ByteSize::mib(64), None, false);
+        let share = |uri: &str| ShareConfig { uri: uri.into(), minimum, maximum, pinned };
+        assert!(with(|c| c.shares = vec![share("/t/_files")]).is_ok());
+        let error = with(|c| c.shares = vec![share("/u/_files")]).unwrap_err().to_string();
+        assert!(error.contains("does not cover /u,"), "{error}");
+    }
+
+    #[test]
     fn a_node_that_serves_nothing_is_told_the_line_to_add() {
         let error = with(|c| c.serve.clear()).unwrap_err().to_string();
         assert!(error.contains("add the line `serve = [\"s3://bucket/tables/\"]`"), "{error}");

@@ -49,7 +49,8 @@ pub fn check(config: &IoConfig) -> Result<(), NodeError> {
     let bad = |problem| Err(NodeError::Config { field: "serve", problem });
     let mut named = Vec::new();
     for share in &config.shares {
-        named.push(table_uri("shares", &share.uri)?);
+        let uri = table_uri("shares", &share.uri)?;
+        named.push(uri.table_of_files().unwrap_or(uri));
     }
     for warm in &config.warm_at_start {
         named.push(table_uri("warm_at_start", &warm.uri)?);
@@ -82,9 +83,15 @@ pub async fn resolve(config: &mut IoConfig, tables: &dyn Tables) -> ServedTables
     let served = ServedTables::resolved(&config.serve, tables).await;
     let uris = config.shares.iter_mut().map(|share| &mut share.uri);
     for uri in uris.chain(config.warm_at_start.iter_mut().map(|warm| &mut warm.uri)) {
-        if let Ok(named) = TableUri::of_config(uri) {
-            *uri = tables.resolve(&named).await.unwrap_or(named).to_string();
+        let Ok(named) = TableUri::of_config(uri) else { continue };
+        let table = named.table_of_files();
+        let resolved = tables.resolve(table.as_ref().unwrap_or(&named)).await;
+        *uri = match resolved {
+            Ok(resolved) if table.is_some() => resolved.files(),
+            Ok(resolved) => resolved,
+            Err(_) => named,
         }
+        .to_string();
     }
     served
 }
