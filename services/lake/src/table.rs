@@ -405,7 +405,11 @@ impl Table {
     /// Loads as much of an index as the cache holds. Errors: those of the store, and `Internal` if there is no such
     /// index.
     pub async fn prewarm_index(&self, name: &str) -> Result<()> {
-        self.caught(self.dataset().prewarm_index(name)).await
+        let load = async {
+            self.note_file_sizes().await?;
+            self.dataset().prewarm_index(name).await
+        };
+        self.caught(load).await
     }
 
     /// Awaits `load`, which loads or uses data that is kept with the table. Tasks that Lance starts for it run on the

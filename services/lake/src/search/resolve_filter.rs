@@ -166,6 +166,7 @@ impl Table {
         if !has_counts || check_fragments(dataset).await?.is_err() {
             return Ok(ByIndexes::None);
         }
+        self.note_file_sizes().await?;
         let planner = Planner::new(Arc::new(dataset.schema().into()));
         let indexes = dataset.scalar_index_info().await?;
         // The scanner has columns that the schema lacks, such as `_rowid`. It plans filters on them.
