@@ -1,8 +1,8 @@
 //! Coalescing: combines waiting pieces into physical reads.
 //!
 //! Pure. Whichever requests the pieces belong to, pieces that share a sector share its read, and pieces in neighbouring
-//! sectors become one read, unless that read would be longer than a slot. Only pieces that wait already are considered;
-//! none is delayed in the hope that later ones join it. Unrequested sectors are never read. Reading across a gap would
+//! sectors become one read, unless that read would be longer than a slot. No piece is delayed in the hope that later ones
+//! join it. Unrequested sectors are never read. Reading across a gap would
 //! save a read, which would help, because a drive that reads 4 KiB at a time is limited by IOPS and not by bandwidth.
 //! But the gap's sectors would occupy space in a slot.
 

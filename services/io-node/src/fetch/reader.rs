@@ -1,8 +1,8 @@
 //! The reader: gets pieces of rows from the RAM tier or, through the ring, from drives.
 //!
 //! Each core has one queue of waiting pieces (`queue.rs`), whichever requests they belong to. Once all tasks that are
-//! ready have run, pieces leave the queue, one for each free slot. They are coalesced (`coalesce.rs`), and go to the
-//! ring in one submission. The reader hands over no more reads than there are slots, so the ring's own queue stays
+//! ready have run, pieces leave the queue, one for each free slot. Pieces whose sectors are being read for others join
+//! that read (`join.rs`). The rest are coalesced (`coalesce.rs`), and go to the ring in one submission. The reader hands over no more reads than there are slots, so the ring's own queue stays
 //! short. The reader's queue serves flows in proportion to their weights. While several flows are active, a core may
 //! use only a part of its slots (`depth.rs`). If a piece's request has ended or missed its deadline when the piece
 //! leaves the queue, the piece is not read.
@@ -14,6 +14,7 @@ mod checks;
 mod deliver;
 mod depth;
 mod enqueue;
+mod join;
 mod queue;
 mod timeouts;
 
@@ -32,6 +33,7 @@ use tokio::time::Instant;
 
 use self::deliver::{deliver, mark_piece_undelivered, mark_undelivered};
 pub use self::depth::Depth;
+use self::join::Started;
 pub use self::queue::Priority;
 use self::queue::Queue;
 use super::coalesce::{PlannedRead, Want, plan_reads};
@@ -59,6 +61,7 @@ pub struct Piece {
 struct InFlight {
     drive: DriveNo,
     first: SectorNo,
+    sectors: u32,
     since: Instant,
     /// Whether one check has found the read late. The next one abandons the read (`timeouts.rs`).
     is_suspect: bool,
@@ -83,6 +86,7 @@ pub struct Reader {
     waiting: RefCell<Queue<Piece>>,
     depth: RefCell<Depth>,
     in_flight: RefCell<InFlightTable>,
+    started: RefCell<Started>,
     /// The number of reads in flight, including abandoned ones.
     busy: Cell<u32>,
     slots: u32,
@@ -183,6 +187,7 @@ impl Reader {
             waiting: RefCell::default(),
             depth: RefCell::new(depth),
             in_flight: RefCell::default(),
+            started: RefCell::new(Started::new(slots)),
             busy: Cell::new(0),
             slots,
             sectors_max: (read_max / SECTOR_BYTES) as u32,
@@ -277,8 +282,8 @@ impl Reader {
         Some(Submission { late, ended })
     }
 
-    /// Moves at most `room` pieces to `wants`. Returns the requests that are too late, and the pieces whose drives
-    /// hang.
+    /// Moves at most `room` pieces to `wants`, besides those that join a read in flight. Returns the requests that are
+    /// too late, and the pieces whose drives hang.
     fn pop(&self, core: &ReadContext<'_>, now: Instant, room: usize) -> Popped {
         let mut popped = Popped::default();
         let mut requests = core.requests.borrow_mut();
@@ -286,6 +291,7 @@ impl Reader {
         let mut waiting = self.waiting.borrow_mut();
         let mut wants = self.wants.borrow_mut();
         wants.clear();
+        let mut joined = 0;
         while wants.len() < room {
             let Some(piece) = waiting.pop() else { break };
             let Some(request) = requests.get_mut(piece.request) else { continue };
@@ -295,10 +301,13 @@ impl Reader {
             }
             match want_of(&directory, piece) {
                 Some(want) if self.is_stuck(want.drive) => popped.stuck.push(piece),
+                Some(want) if self.join(&mut requests, want, now) => joined += 1,
                 want => wants.extend(want),
             }
         }
-        waiting.submitted(wants.len(), now);
+        core.stats.shared_pieces.add(joined as u64);
+        core.stats.duplicate_pieces.add(joined as u64);
+        waiting.submitted(wants.len() + joined, now);
         popped
     }
 
@@ -313,16 +322,24 @@ impl Reader {
     ) {
         let tag = {
             let mut table = self.in_flight.borrow_mut();
-            let (drive, first, is_suspect) = (read.drive, read.first, false);
+            let PlannedRead { drive, first, sectors, .. } = *read;
+            let of = |wants| InFlight {
+                drive,
+                first,
+                sectors,
+                since,
+                is_suspect: false,
+                is_bound,
+                wants,
+            };
             let tag = table.free.pop().unwrap_or_else(|| {
-                let wants = Vec::new();
-                table.entries.push(InFlight { drive, first, since, is_suspect, is_bound, wants });
+                table.entries.push(of(Vec::new()));
                 table.entries.len() as u32 - 1
             });
             let entry = &mut table.entries[tag as usize];
-            (entry.drive, entry.first, entry.since) = (drive, first, since);
-            (entry.is_suspect, entry.is_bound) = (is_suspect, is_bound);
+            *entry = of(std::mem::take(&mut entry.wants));
             entry.wants.extend_from_slice(wants);
+            self.started.borrow_mut().add(drive, first, tag);
             tag
         };
         if let Some(request) = core.requests.borrow_mut().get_mut(wants[0].piece.request) {

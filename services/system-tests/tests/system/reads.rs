@@ -12,6 +12,7 @@ use bytesize::ByteSize;
 use client::fetch::{Metric, Outcome, Rerank};
 use lance::Dataset;
 use lance::dataset::WriteParams;
+use ring::sim::{SimConfig, SimDisk};
 
 use crate::cluster::{Io, folder, soon, total};
 
@@ -112,6 +113,33 @@ async fn duplicate_rows_are_read_once_and_neighbours_together() {
     let neighbours = (8..16).rev().map(|offset| RowAddr::new(0, offset)).collect();
     let neighbours = fetch(neighbours).await.unwrap();
     assert_eq!((neighbours.times().drive_reads, neighbours.times().drive_bytes), (1, 8 * 4096));
+    io.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_being_read_is_not_read_again() {
+    let folder = folder();
+    let uri = folder.path().join("table").to_str().unwrap().to_owned();
+    write(&uri).await;
+    let (drives, tick) = (vec![64 << 20], Duration::from_millis(1));
+    let disk = SimDisk::new(SimConfig { drives, latency_ticks: 1..=1, tick, ..Default::default() });
+    let io = Io::on(&disk, |config| config.cores = 1).await;
+    io.warm(&uri, 1).await;
+    disk.set_latency(500..=500);
+    let projection = io.open(&uri, 1, &["v1024"]).await;
+    let fetch = |row| io.client.fetch(&projection, vec![RowAddr::new(0, row)], None, soon());
+    let later = async |row| {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        fetch(row).await
+    };
+    let (first, second, other) = tokio::join!(fetch(7), later(7), later(9));
+    let (first, second, other) = (first.unwrap(), second.unwrap(), other.unwrap());
+    assert_eq!(first.outcome, second.outcome);
+    assert_ne!(first.outcome, other.outcome);
+    let read = [&first, &second, &other].map(|reply| reply.times().drive_reads);
+    assert_eq!(read, [1, 0, 1]);
+    // The read has ended, so the row is read again.
+    assert_eq!(fetch(7).await.unwrap().times().drive_reads, 1);
     io.stop().await;
 }
 
