@@ -30,8 +30,9 @@ use crate::table::Table;
 const FORMATS: RangeInclusive<i32> = 0..=2;
 
 /// Maximum number of uncovered rows, which are in no segment, for a search without a plan. The I/O nodes score all of
-/// them. That costs at most half as much as scoring 100,000 candidates, the most that a request may ask for.
-const FRESH_ROWS_MAX: u64 = 50_000;
+/// them, at a million rows a second or more (`docs/performance.md`), where Lance's plan would read the vectors of all of
+/// them from the store. Their addresses take 8 MB.
+const FRESH_ROWS_MAX: u64 = 1_000_000;
 
 /// Opens `index` of `column`. Returns the reason if a search needs more than its partitions and the uncovered rows.
 pub(crate) async fn open_partitions(

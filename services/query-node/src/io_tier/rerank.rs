@@ -14,6 +14,10 @@ use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;
 
+/// The maximum number of rows that are scored at the same time. A search of a table with many rows that its index does
+/// not cover scores more than this, and would otherwise fill the queues of the I/O nodes.
+const SCORED_AT_ONCE: usize = 50_000;
+
 /// The parameters of scoring.
 #[derive(Clone, Copy, Debug)]
 pub struct Scoring<'a> {
@@ -27,7 +31,7 @@ pub struct Scoring<'a> {
     pub k: usize,
 }
 
-/// Returns exact distances of rows at `addrs`: at least those of the `k` nearest rows of each slice.
+/// Returns exact distances of rows at `addrs`: at least those of the `k` nearest rows.
 pub async fn score_rows(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -44,6 +48,10 @@ pub async fn score_rows(
     let (columns, rerank) = (columns.as_slice(), rerank.as_ref());
     let stage = StageFetch { state, routes, open, columns, rerank, context };
     let mut cost = Cost::default();
-    let scored = stage.each(addrs, &mut cost, |slice| slice.distances(query).boxed()).await?;
-    Ok((scored.into_iter().flat_map(|(_, scored)| scored).collect(), cost))
+    let mut scored = Vec::new();
+    for part in addrs.chunks(SCORED_AT_ONCE) {
+        let of_part = stage.each(part, &mut cost, |slice| slice.distances(query).boxed()).await?;
+        scored.extend(of_part.into_iter().flat_map(|(_, scored)| scored));
+    }
+    Ok((scored, cost))
 }
