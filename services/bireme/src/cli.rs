@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::commands::api_key::ApiKeyArgs;
 use crate::commands::bench::BenchArgs;
 use crate::commands::completions::CompletionsArgs;
+use crate::commands::count::CountArgs;
 use crate::commands::describe::DescribeArgs;
 use crate::commands::get::GetArgs;
 use crate::commands::index::IndexArgs;
@@ -85,6 +86,8 @@ pub enum Command {
     Lookup(Box<LookupArgs>),
     /// Get rows by address
     Take(TakeArgs),
+    /// Count a table's rows, or those that pass a filter
+    Count(CountArgs),
     /// List the tables that are served
     Tables(TablesArgs),
     /// Show a table's columns, indexes and size

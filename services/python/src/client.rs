@@ -14,7 +14,7 @@ use pyo3::types::PyList;
 use tokio::sync::Semaphore;
 use wire::Fault;
 use wire::fetch::RowRange;
-use wire::query::{DescribeTableRequest, IndexFiles};
+use wire::query::{CountRequest, DescribeTableRequest, IndexFiles};
 
 use crate::background::{Background, background};
 use crate::call::Call;
@@ -329,6 +329,16 @@ impl Client {
     /// Returns the tables that the node serves: name, version, rows and error of each.
     fn tables(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Call> {
         self.call(py, timeout, |query| async move { query.tables().await }, listed)
+    }
+
+    /// Counts the rows that pass a filter, or all rows.
+    fn count_rows(&self, py: Python<'_>, target: Target, filter: String) -> PyResult<Call> {
+        let Target { name: table, version, branch, timeout, .. } = target;
+        let request = CountRequest { table, version, branch, filter };
+        let work = |query: QueryClient| async move { query.count(request).await };
+        self.call(py, timeout, work, |py, counted| {
+            Ok(counted.rows.into_pyobject(py)?.into_any().unbind())
+        })
     }
 
     /// Describes a table.

@@ -37,6 +37,7 @@ def test_every_call_can_be_awaited(words: bireme.Table, rows: pa.Table) -> None:
         warmed = await table.warm(progress=False)
         assert warmed.extents_done == warmed.extents_total
         assert await table.describe() == words.describe()
+        assert await table.count_rows("pos = 'verb'") == words.count_rows("pos = 'verb'")
         assert [summary.name for summary in await db.tables()] == ["words"]
         assert len((await db.status()).io_nodes) == 1
 

@@ -21,6 +21,9 @@ pub const TAKE_ROWS_MAX: usize = 1_000_000;
 /// may be a long text: only distinct words count towards the limit on words.
 const SEARCH_BYTES_MAX: usize = 4 << 20;
 
+/// Maximum size of a Count in bytes: that of its filter.
+const COUNT_BYTES_MAX: usize = 1 << 20;
+
 /// Maximum average size of the keys of a Get with [`KEYS_MAX`] keys, in bytes.
 const KEY_BYTES_MAX: usize = 1 << 10;
 
@@ -78,6 +81,7 @@ pub fn call_rule(path: &str) -> CallRule {
         Some("Tune") => CallRule::new(TUNE_BYTES_MAX).outlasting(),
         Some("Warm") => CallRule::new(RANGES_BYTES_MAX).outlasting(),
         Some("Placement") => CallRule::new(RANGES_BYTES_MAX),
+        Some("Count") => CallRule::new(COUNT_BYTES_MAX),
         _ => CallRule::for_path(path),
     }
 }

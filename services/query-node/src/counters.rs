@@ -30,6 +30,7 @@ names! {
         GetStream = "bireme.query.v1.QueryService/GetStream",
         Lookup = "bireme.query.v1.QueryService/Lookup",
         Take = "bireme.query.v1.QueryService/Take",
+        Count = "bireme.query.v1.QueryService/Count",
         ListTables = "bireme.query.v1.QueryService/ListTables",
         DescribeTable = "bireme.query.v1.QueryService/DescribeTable",
         Tune = "bireme.query.v1.QueryService/Tune",
@@ -96,13 +97,18 @@ impl Rpc {
         Self::NAMES[self as usize]
     }
 
-    /// Returns whether the rpc counts as work in progress: a search or a Get, or a query or count over plain HTTP.
+    /// Returns whether the rpc counts as work in progress: a search, a Get or a count, or a query over plain HTTP.
     /// Takes, Tunes and Warms do not count: they last for as long as their callers read, which says nothing about the
     /// node's load.
     fn is_short(self) -> bool {
         matches!(
             self,
-            Self::Search | Self::Get | Self::GetStream | Self::HttpQuery | Self::HttpCountRows
+            Self::Search
+                | Self::Get
+                | Self::GetStream
+                | Self::Count
+                | Self::HttpQuery
+                | Self::HttpCountRows
         )
     }
 }

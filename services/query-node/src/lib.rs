@@ -43,6 +43,7 @@ mod authorization;
 mod call;
 mod call_rules;
 mod config;
+mod count;
 mod counters;
 mod describe;
 mod error;

@@ -17,6 +17,7 @@ use wire::{Fault, Reason, query};
 
 use crate::authorization::{IdentifiedCaller, address_of, identify};
 use crate::call::Call;
+use crate::count::count;
 use crate::counters::Rpc;
 use crate::describe::{describe_table, list_tables};
 use crate::get::get;
@@ -156,6 +157,15 @@ impl QueryService for Service {
         });
         let (first, rest) = sent.await?;
         Ok(Response::new(stream::iter([Ok(first)]).chain(statuses(rest)).boxed()))
+    }
+
+    async fn count(
+        &self,
+        request: Request<CountRequest>,
+    ) -> Result<Response<CountResponse>, Status> {
+        let mut call = self.begin(Rpc::Count, &request).await?;
+        let counted = count(&self.0, request.into_inner(), &mut call).await;
+        answer(call, counted)
     }
 
     async fn list_tables(

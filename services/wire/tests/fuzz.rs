@@ -80,7 +80,7 @@ fn all() -> Vec<(&'static str, Try)> {
         query: SearchRequest OrderBy Vector Text TextQuery TextMatch TextPhrase TextBoost TextMultiMatch TextCombinedFields TextColumn
             TextBoolean TuneRequest TuneProgress IndexRecall RecallSetting SearchResponse Stage GetRequest GetResponse Error LookupRequest LookupOpen
             LookupBatch Integers Strings LookupResponse LookupWelcome LookupSchema LookupReply LookupResult TakeRequest TakeResponse
-            ListTablesRequest ListTablesResponse TableSummary DescribeTableRequest DescribeTableResponse Fragment
+            CountRequest CountResponse ListTablesRequest ListTablesResponse TableSummary DescribeTableRequest DescribeTableResponse Fragment
             Column Index KeyIndex WarmRequest IndexFiles WarmProgress PlacementRequest PlacementResponse NodePlacement StatusRequest
             StatusResponse TableFolder Calls Membership IoNode;
     ];

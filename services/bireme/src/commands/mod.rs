@@ -3,6 +3,7 @@
 pub mod api_key;
 pub mod bench;
 pub mod completions;
+pub mod count;
 pub mod describe;
 pub mod get;
 pub mod index;
@@ -42,6 +43,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Get(args) => runtime::run(get::run(args, out)),
         Command::Lookup(args) => runtime::run(lookup::run(*args, out)),
         Command::Take(args) => runtime::run(take::run(args, out)),
+        Command::Count(args) => runtime::run(count::run(args, out)),
         Command::Tables(args) => runtime::run(tables::run(args, out)),
         Command::Describe(args) => runtime::run(describe::run(args, out)),
         Command::Tune(args) => runtime::run(tune::run(*args, out)),

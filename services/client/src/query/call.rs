@@ -5,10 +5,10 @@ use arrow_schema::SchemaRef;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use wire::query::{
-    DescribeTableRequest, DescribeTableResponse, GetRequest, GetResponse, ListTablesRequest,
-    PlacementRequest, PlacementResponse, RowFormat, SearchRequest, SearchResponse, Stage,
-    StatusRequest, StatusResponse, TableSummary, TuneProgress, TuneRequest, WarmProgress,
-    WarmRequest,
+    CountRequest, CountResponse, DescribeTableRequest, DescribeTableResponse, GetRequest,
+    GetResponse, ListTablesRequest, PlacementRequest, PlacementResponse, RowFormat, SearchRequest,
+    SearchResponse, Stage, StatusRequest, StatusResponse, TableSummary, TuneProgress, TuneRequest,
+    WarmProgress, WarmRequest,
 };
 use wire::{Fault, Reason};
 
@@ -121,6 +121,12 @@ impl QueryClient {
         let response = self.call(request, send).await?;
         let schema = read_schema(&response.schema)?;
         Ok(TableDescription { response, schema })
+    }
+
+    /// Counts rows.
+    pub async fn count(&self, request: CountRequest) -> Result<CountResponse, Fault> {
+        let send = |mut service: Service, request| async move { service.count(request).await };
+        self.call(request, send).await
     }
 
     /// Measures the recall of a vector index. Returns a stream of progress reports. The last report has the curve.

@@ -229,6 +229,16 @@ class Table(_Target):
                 warm.close()
             return shown.end()
 
+    def count_rows(self, filter: str | None = None) -> int:
+        """Returns the number of rows for which the SQL expression `filter` is true, or of all rows.
+
+        >>> import bireme
+        >>> words = bireme.connect().table("words")
+        >>> words.count_rows() == words.count_rows("pos = 'noun'") + words.count_rows("pos <> 'noun'")
+        True
+        """
+        return self._client.count_rows(self, filter or "").wait()
+
     def describe(self) -> TableDescription:
         """Returns the table's version, schema, size and indexes.
 
@@ -312,6 +322,10 @@ class AsyncTable(_Target):
             finally:
                 warm.close()
             return shown.end()
+
+    async def count_rows(self, filter: str | None = None) -> int:
+        """Returns the number of rows for which the SQL expression `filter` is true, or of all rows."""
+        return await answer(self._client.count_rows(self, filter or ""))
 
     async def describe(self) -> TableDescription:
         """Returns the table's version, schema, size and indexes."""

@@ -14,6 +14,7 @@ use super::route::{Dialect, parameter};
 use super::row_filter::check_row_ids;
 use crate::admission::Ask;
 use crate::call::Call;
+use crate::count;
 use crate::describe::indexes_of;
 use crate::error::{QueryError, Result};
 use crate::state::ShardState;
@@ -101,15 +102,9 @@ pub async fn count_rows(
     predicate: Option<String>,
     call: &Call,
 ) -> Result<Answer> {
-    let rows = match predicate.filter(|it| !it.trim().is_empty()) {
-        None => open.table.row_count(),
-        Some(predicate) => {
-            check_row_ids(open, &predicate)?;
-            let count = |table: Table| async move { table.count_filter(&predicate).await };
-            of_table(state, open, call, count).await?
-        }
-    };
-    answer(rows)
+    let predicate = predicate.unwrap_or_default();
+    check_row_ids(open, &predicate)?;
+    answer(count::count_rows(state, open, &predicate, call).await?)
 }
 
 /// Lists a table's versions.

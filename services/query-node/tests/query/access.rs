@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use client::query::{GetRequest, PlacementRequest, QueryClient, TakeRequest, WarmRequest};
+use client::query::{
+    CountRequest, GetRequest, PlacementRequest, QueryClient, TakeRequest, WarmRequest,
+};
 use futures::StreamExt;
 use query_node::{AccessConfig, QueryConfig, QueryNode};
 use serde_json::Value;
@@ -133,6 +135,7 @@ async fn refusals(client: &QueryClient, table: &str) -> Vec<Fault> {
         answers.next().await.unwrap().unwrap_err(),
         client.take(take).await.err().unwrap(),
         client.describe(table, 0).await.unwrap_err(),
+        client.count(CountRequest { table: table.into(), ..Default::default() }).await.unwrap_err(),
         client.describe_version(branch).await.unwrap_err(),
         client.warm(warm).await.err().unwrap(),
         client.placement(placed).await.unwrap_err(),

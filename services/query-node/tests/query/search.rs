@@ -2,10 +2,11 @@ use std::collections::{HashMap, HashSet};
 
 use arrow_array::RecordBatch;
 use client::query::{
-    By, SearchRequest, Text, TextBoolean, TextBoost, TextColumn, TextCombinedFields, TextKind,
-    TextMatch, TextMultiMatch,
+    By, CountRequest, SearchRequest, Text, TextBoolean, TextBoost, TextColumn, TextCombinedFields,
+    TextKind, TextMatch, TextMultiMatch,
 };
 use lake::{Metric, VectorIndexKind};
+use wire::Reason;
 
 use crate::keys::with_metrics;
 use crate::node::{
@@ -478,4 +479,30 @@ async fn searches_are_counted_by_what_they_read() {
     // The three exhaustive searches have candidates; the search that scores all rows that pass has none.
     let of_none = "bireme_query_search_candidates_count{index=\"none\"}";
     assert_eq!(metric(&node, of_none).await, 3.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_counted_with_and_without_a_filter() {
+    let (_table, _node, client) = served().await;
+    let count = async |filter: &str, version| {
+        let request = CountRequest {
+            table: "t".into(),
+            filter: filter.into(),
+            version,
+            ..Default::default()
+        };
+        client.count(request).await
+    };
+    let all = count("", 0).await.unwrap();
+    assert_eq!(all.rows, live().count() as u64);
+    assert_eq!(all.version, client.describe("t", 0).await.unwrap().response.version);
+    // With a scalar index, and by a scan.
+    for filter in ["id < 100", "abs(id) < 100"] {
+        let counted = count(filter, 0).await.unwrap();
+        assert_eq!(counted.rows, live().filter(|id| *id < 100).count() as u64, "{filter}");
+    }
+    let first = count(" ", 1).await.unwrap();
+    assert_eq!((first.rows, first.version), (2000, 1));
+    let refused = count("id <", 0).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::BadFilter, "{refused}");
 }

@@ -10,8 +10,8 @@ use access_model::{ABSENT, May, Policy, TABLES, Verdict, Who};
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use client::fetch::Instant;
 use client::query::{
-    By, GetRequest, GottenRows, LookupOpen, OnMissing, PlacementRequest, QueryClient, RowFormat,
-    SearchRequest, TakeRequest, TuneRequest, Vector, WarmRequest, keys_of,
+    By, CountRequest, GetRequest, GottenRows, LookupOpen, OnMissing, PlacementRequest, QueryClient,
+    RowFormat, SearchRequest, TakeRequest, TuneRequest, Vector, WarmRequest, keys_of,
 };
 use futures::{StreamExt, stream};
 use rand::Rng;
@@ -75,6 +75,7 @@ impl Caller {
             16 => self.warm().await,
             17 => self.list().await,
             18 => self.tune().await,
+            19 => self.count().await,
             _ => self.status().await,
         }
     }
@@ -316,6 +317,20 @@ impl Caller {
         if let Some(described) = self.judge(&asked, described) {
             let truth = self.truth(table).unwrap().version(described.response.version).await;
             assert_eq!(described.response.rows, truth.len() as u64, "{}", self.said(&asked));
+        }
+    }
+
+    async fn count(&mut self) {
+        let table = self.table();
+        let version = self.version(table);
+        let filter = ["", "id IS NOT NULL"][self.dice.random_range(0..2)];
+        let asked = self.asks("Count", table, May::Read);
+        let (table_name, filter) = (table.into(), filter.into());
+        let request = CountRequest { table: table_name, version, filter, ..Default::default() };
+        let counted = self.client.count(request).await;
+        if let Some(counted) = self.judge(&asked, counted) {
+            let truth = self.truth(table).unwrap().version(counted.version).await;
+            assert_eq!(counted.rows, truth.len() as u64, "{}", self.said(&asked));
         }
     }
 

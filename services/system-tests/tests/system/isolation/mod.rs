@@ -312,13 +312,14 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 /// The events that must occur in the run of every seed.
-const HAPPENED: [&str; 21] = [
+const HAPPENED: [&str; 22] = [
     "rows",
     "Search",
     "Get",
     "GetStream",
     "Lookup",
     "Take",
+    "Count",
     "DescribeTable",
     "Placement",
     "Warm",
