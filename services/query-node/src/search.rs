@@ -1,5 +1,6 @@
 //! Search: returns rows in rank order, unless the request asks for another order. It only calls the stages.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use access::Permission;
@@ -192,7 +193,11 @@ async fn refine(
         return Ok(hits.rows.clone());
     };
     let found = hits.rows.iter().map(|(addr, _)| *addr);
-    let addrs: Vec<RowAddr> = found.chain(hits.to_score.iter().copied()).collect();
+    // A search that compares every row has no candidates besides them.
+    let addrs: Cow<'_, [RowAddr]> = match hits.rows.as_slice() {
+        [] => (&*hits.to_score).into(),
+        _ => found.chain(hits.to_score.iter().copied()).collect(),
+    };
     // Rows below the lower bound are dropped afterwards, so they must not take the places of rows above it.
     let k = if question.distances.lower.is_some() { addrs.len() } else { question.k };
     let scoring = Scoring { column, query: vector, metric, k };

@@ -8,6 +8,7 @@
 //! and filter until enough candidates pass.
 
 mod assemble;
+mod every_row;
 mod lookup;
 mod rank;
 mod reply;

@@ -8,12 +8,12 @@ use arrow_schema::DataType;
 use client::fetch::Metric;
 use futures::FutureExt;
 use lake::{
-    Allowed, CandidateSearch, Candidates, DirectSearch, DistanceHit, FilterHits,
-    Metric as IndexMetric, OrderBy, PlanReason, TextExpr, TextHits, TextQuery, VectorQuery,
-    VectorRoute,
+    Allowed, CandidateSearch, Candidates, DirectSearch, DistanceHit, FilterHits, OrderBy,
+    PlanReason, TextExpr, TextHits, TextQuery, VectorQuery, VectorRoute,
 };
 use spelling::counted;
 
+use super::every_row::{every_row, scored_by};
 use super::validate::{By, Distances, Question};
 use crate::admission::Ask;
 use crate::counters::{IndexKind, SearchBy, SearchVia};
@@ -42,6 +42,8 @@ pub enum Path {
     /// It searched by a filter alone. The rows that pass are known if scalar indexes answered the filter; otherwise Lance
     /// looked for the first ones.
     Filter(Option<Allowed>),
+    /// The I/O nodes compared every row that passes the filter.
+    EveryRow,
     /// Lance planned the search, for this reason.
     Planned(PlanReason),
 }
@@ -57,6 +59,7 @@ impl Path {
             }
             Self::Filter(Some(_)) => SearchVia::Index,
             Self::Filter(None) | Self::Planned(_) => SearchVia::Scanner,
+            Self::EveryRow => SearchVia::Exhaustive,
         }
     }
 }
@@ -99,7 +102,7 @@ pub struct Unfiltered {
 }
 
 impl Hits {
-    fn unrefined(rows: Vec<(RowAddr, f32)>, measure: Measure, path: Path) -> Self {
+    pub(super) fn unrefined(rows: Vec<(RowAddr, f32)>, measure: Measure, path: Path) -> Self {
         let to_score = Arc::default();
         Self { rows, to_score, measure, refine: None, exhaustive: false, path, unfiltered: None }
     }
@@ -153,23 +156,29 @@ impl Hits {
 
     fn found_detail(&self, question: &Question) -> String {
         let candidates = counted(self.rows.len(), "candidate");
-        match (self.exhaustive, &question.filter, self.path) {
-            (true, None, Path::Planned(PlanReason::Exact)) => format!("{candidates}, of every row"),
-            (true, Some(_), Path::Planned(PlanReason::Exact)) => {
-                format!("{candidates}, of every row that passes")
-            }
-            (true, None, _) => format!("{candidates}, of every row: the vectors have no index"),
-            (true, Some(_), _) => {
-                format!("{candidates}, of every row that passes: the vectors have no index")
-            }
-            (false, _, Path::AllAllowed(allowed)) => {
+        if self.exhaustive {
+            let every = if question.filter.is_some() { "row that passes" } else { "row" };
+            let why = match question.exact {
+                Some(_) => "",
+                None => ": the vectors have no index",
+            };
+            return match self.path {
+                Path::EveryRow => {
+                    let rows = counted(self.to_score.len(), "candidate");
+                    format!("{rows}, every {every}{why}")
+                }
+                _ => format!("{candidates}, of every {every}, read from the table{why}"),
+            };
+        }
+        match self.path {
+            Path::AllAllowed(allowed) => {
                 format!("{}, each of which is scored", passing(allowed))
             }
-            (false, _, Path::Partitions { partitions, segments, allowed }) => {
+            Path::Partitions { partitions, segments, allowed } => {
                 let index = self.index_detail(partitions, segments);
                 format!("{candidates}, from {index}{}", and_passing(allowed))
             }
-            (false, _, Path::Candidates { partitions, segments, scan_rows, is_narrowed }) => {
+            Path::Candidates { partitions, segments, scan_rows, is_narrowed } => {
                 let rows = counted(usize::try_from(scan_rows).unwrap_or(usize::MAX), "row");
                 if partitions == 0 {
                     return format!(
@@ -183,13 +192,13 @@ impl Hits {
                 };
                 format!("{candidates}, from {index}; the filter is evaluated for candidates{why}")
             }
-            (false, _, Path::TextIndex(allowed)) => {
+            Path::TextIndex(allowed) => {
                 format!("{candidates}, from the full-text index{}", and_passing(allowed))
             }
-            (false, _, Path::Filter(allowed)) => format!("{candidates}{}", and_passing(allowed)),
-            (false, _, Path::Planned(reason)) => {
-                format!("{candidates}, planned by Lance: {reason}")
-            }
+            Path::Filter(allowed) => format!("{candidates}{}", and_passing(allowed)),
+            Path::Planned(reason) => format!("{candidates}, planned by Lance: {reason}"),
+            // Always exhaustive.
+            Path::EveryRow => candidates,
         }
     }
 }
@@ -277,6 +286,11 @@ async fn by_vector(
         Some(_) => (IndexKind::Unindexed, None),
         None => context.bound("search", index_of(&open, column).boxed()).await?,
     };
+    if kind == IndexKind::Unindexed
+        && let Some(hits) = every_row(state, &open, question, column, context).boxed().await?
+    {
+        return Ok(hits);
+    }
     let is_refined = metric.is_some() && question.refine_factor > 0;
     let k = if is_refined { question.candidates() } else { question.k };
     let Distances { lower, upper } = question.distances;
@@ -427,17 +441,11 @@ pub async fn index_of(open: &OpenTable, column: &str) -> Result<(IndexKind, Opti
     if !schema.field_with_name(column).is_ok_and(|field| is_single(field.data_type())) {
         return Ok((kind, None));
     }
-    let metric = match open.table.vector_metric(column).await? {
-        IndexMetric::L2 => Some(Metric::L2),
-        IndexMetric::Cosine => Some(Metric::Cosine),
-        IndexMetric::Dot => Some(Metric::Dot),
-        IndexMetric::Hamming => None,
-    };
-    Ok((kind, metric))
+    Ok((kind, scored_by(open.table.vector_metric(column).await?)))
 }
 
 /// Returns whether a column has one vector per row, rather than a list of them.
-fn is_single(data_type: &DataType) -> bool {
+pub(super) fn is_single(data_type: &DataType) -> bool {
     matches!(data_type, DataType::FixedSizeList(_, _))
 }
 

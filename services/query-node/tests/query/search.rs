@@ -393,12 +393,17 @@ async fn a_search_says_how_it_found_its_candidates() {
     let indexed = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
     let (_node, client) = serve(&[("plain", &plain), ("indexed", &indexed)]).await;
     for (table, filter, exhaustive, said) in [
-        ("plain", "", true, "3 candidates, of every row: the vectors have no index"),
+        (
+            "plain",
+            "",
+            true,
+            "3 candidates, of every row, read from the table: the vectors have no index",
+        ),
         (
             "plain",
             "id < 50",
             true,
-            "3 candidates, of every row that passes: the vectors have no index",
+            "3 candidates, of every row that passes, read from the table: the vectors have no index",
         ),
         ("indexed", "", false, "30 candidates, from 16 partitions of the index"),
         (

@@ -14,7 +14,8 @@ use arrow_array::{
 };
 use futures::StreamExt;
 use lake::{
-    IndexRequest, IngestOptions, Lake, LakeOptions, Metric, VectorIndex, build_index, ingest,
+    IndexRequest, IngestOptions, Lake, LakeOptions, Metric, VectorIndex, VectorQuery, build_index,
+    ingest,
 };
 use lance::Dataset;
 use lance::index::DatasetIndexExt;
@@ -26,7 +27,7 @@ use wire::query::{
     Vector, WarmRequest, search_request::By, text_query::Kind as TextKind,
 };
 
-use crate::cluster::{Cluster, folder, joined, sample, total};
+use crate::cluster::{Cluster, Io, folder, joined, sample, total};
 
 /// The table of WordNet, built once for all tests.
 pub struct Words {
@@ -452,6 +453,62 @@ async fn rows_that_the_index_does_not_cover_are_scored_on_the_io_nodes() {
         let told = format!("{FRESH} rows that it does not cover");
         assert!(details.iter().any(|detail| detail.contains(&told)), "{details:?}");
         assert!(scored().await >= before + FRESH as u64, "each search scores all fresh rows");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exact_search_finds_what_lances_scan_finds_on_the_io_nodes() {
+    let words = words().await;
+    let cluster = words.serve(2).await;
+    warm(&cluster).await;
+    let table = Lake::new(LakeOptions::default()).open(words.uri.to_str().unwrap()).await.unwrap();
+    let all = format!("{} candidates, every row", words.source.num_rows());
+    for (metric, filter, lower_bound) in [
+        (Metric::Cosine, None, None),
+        (Metric::L2, None, Some(0.7)),
+        (Metric::Dot, Some("domain < 20"), None),
+        (Metric::L2, Some("length(gloss) > 40"), Some(0.5)),
+    ] {
+        let vector = words.vector(77);
+        let query = VectorQuery {
+            column: Some("vector".into()),
+            vector: vector.clone(),
+            k: 10,
+            filter: filter.map(str::to_owned),
+            distances: (lower_bound, None),
+            exact: Some(metric),
+            ..Default::default()
+        };
+        let wanted = table.planned_search(&query).await.unwrap();
+        let asked = SearchRequest {
+            metric: metric.to_string(),
+            exact: true,
+            filter: filter.unwrap_or_default().into(),
+            lower_bound,
+            explain: true,
+            ..search(by_vector(vector))
+        };
+        let found = cluster.client.search(asked).await.unwrap();
+        let addrs = found.rows["_rowaddr"].as_primitive::<UInt64Type>().values();
+        let distances = found.rows["_distance"].as_primitive::<Float32Type>().values();
+        let context = format!("{metric} {filter:?} {lower_bound:?}");
+        assert_eq!(addrs.len(), 10, "{context}");
+        for ((addr, distance), wanted) in addrs.iter().zip(distances).zip(&wanted) {
+            assert!((distance - wanted.distance).abs() < 1e-4, "{context}: {distance} {wanted:?}");
+            let tie = wanted.distance * (1.0 - 1e-5)..=wanted.distance * (1.0 + 1e-5);
+            assert!(*addr == wanted.addr.to_u64() || tie.contains(distance), "{context}");
+        }
+        assert!(found.exhaustive);
+        let said = found.stages.iter().find(|stage| stage.name == "search").unwrap();
+        match filter {
+            None => assert_eq!(said.detail, all),
+            Some(_) => assert!(said.detail.ends_with("candidates, every row that passes")),
+        }
+        let table_rows = async |io: &Io| total(&io.describe().await, |core| core.table_rows);
+        for io in &cluster.io {
+            assert_eq!(table_rows(io).await, 0, "the rows come from the drives");
+        }
     }
     cluster.stop().await;
 }
