@@ -10,11 +10,15 @@ use object_store::path::Path;
 use tables::FilePath;
 
 use crate::error::Result;
+use crate::search::DirectIndexes;
 use crate::store::LATE;
 use crate::table::Table;
 
 /// The maximum number of files whose ends are read at the same time. A vector index and a BTREE have two or three.
 const ENDS_MAX: usize = 16;
+
+/// The maximum number of files of a new version that the cache fills at the same time.
+const FILLING_MAX: usize = 4;
 
 /// A file in a table's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +71,50 @@ impl Table {
         let reads = stream::iter(reads).buffer_unordered(ENDS_MAX).for_each(|_| ready(()));
         // If the cache is late or fails, Lance's own read finds out.
         let _ = tokio::time::timeout(LATE, reads).await;
+    }
+
+    /// Has the cache of files fill the files of index segments that this version has, and the earlier version `before`
+    /// has not. Of the indexes for vectors and words, only those that `before` has searched are filled.
+    ///
+    /// Errors: those of the store.
+    pub async fn fill_new_index_files(&self, before: &Self) -> Result<()> {
+        let Some(cache) = self.file_cache() else { return Ok(()) };
+        let new = self.caught(self.new_index_files(before)).await?;
+        let fill = |file: &TableFile| {
+            let (path, bytes) = (file.path.clone(), file.bytes.unwrap_or_default());
+            async move { cache.fill(self.canonical_uri(), &path, bytes).await }
+        };
+        let fills: Vec<_> = new.iter().map(fill).collect();
+        stream::iter(fills).buffer_unordered(FILLING_MAX).for_each(ready).await;
+        Ok(())
+    }
+
+    async fn new_index_files(&self, before: &Self) -> lance::Result<Vec<TableFile>> {
+        let known = before.dataset().load_indices().await?;
+        let mut files = Vec::new();
+        for index in self.dataset().load_indices().await?.iter() {
+            let is_known = known.iter().any(|it| it.uuid == index.uuid);
+            if !is_known && before.searches(&index.name) {
+                self.add_files_of(index, &mut files).await?;
+            }
+        }
+        Ok(files)
+    }
+
+    /// Returns whether this version's index `name` has been searched, as far as that is known: it is not for indexes of
+    /// other kinds than vectors and words, which are smaller.
+    fn searches(&self, name: &str) -> bool {
+        let indexes = self.loaded_indexes().unwrap_or_default();
+        let Some(index) = indexes.iter().find(|index| index.name == name) else { return false };
+        let opened = |is_open: fn(&DirectIndexes) -> bool| {
+            let positions = index.columns.iter().filter_map(|it| self.column_position(it).ok());
+            positions.map(|position| self.direct_of(position)).any(is_open)
+        };
+        match (index.is_vector(), index.is_text()) {
+            (true, _) => opened(|direct| direct.partitions.initialized()),
+            (_, true) => opened(|direct| direct.text_index.initialized()),
+            _ => true,
+        }
     }
 
     async fn load_files(&self, names: &[String]) -> lance::Result<Vec<TableFile>> {

@@ -9,7 +9,7 @@ use key_runs::{RunFile, RunFiles};
 use lake::{Table, TableFile, quoted};
 use placement::ChunkRun;
 use spelling::counted;
-use tables::{BLOCK_BYTES, FragmentRows, RANGES_MAX, rows_of};
+use tables::{FragmentRows, RANGES_MAX, rows_of};
 use tokio::sync::mpsc;
 use tracing::warn;
 use wire::fetch::{ChunkRange, RowRange, WarmProgress as NodeProgress, WarmRequest as NodeRequest};
@@ -19,9 +19,7 @@ use wire::{Fault, Reason};
 use crate::admission::Ask;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
-use crate::io_tier::{
-    Routes, add_chunk, all_runs, each_chunk, hash_of_file, placed, ranges_by_owner,
-};
+use crate::io_tier::{Routes, all_runs, blocks_of, fill_requests, ranges_by_owner};
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, OpenTable};
@@ -257,30 +255,15 @@ async fn requests_for_files(
     for file in files {
         // The size of a deletion file is not recorded. Most are small, so only the first block is filled.
         let bytes = file.bytes.unwrap_or(0);
-        let blocks = bytes.div_ceil(BLOCK_BYTES as u64).max(1);
-        blocks_left = blocks_left.checked_sub(blocks).ok_or_else(|| {
+        blocks_left = blocks_left.checked_sub(blocks_of(bytes)).ok_or_else(|| {
             bad(format!(
                 "have more than {} of 512 KiB; name some of them",
                 counted(BLOCKS_MAX, "block")
             ))
         })?;
-        let hash = hash_of_file(open.table.canonical_uri(), &file.path);
-        let mut ranges = vec![Vec::new(); requests.len()];
-        let all = ChunkRun { fragment: 0, chunks: 0..blocks as u32 };
-        each_chunk(vec![all], |block| {
-            if let Some(owner) = routes.owner_of(hash, placed(block.index)) {
-                add_chunk(&mut ranges[owner], block);
-            }
-        })
-        .await;
-        for (node, chunks) in ranges.into_iter().enumerate().filter(|(_, it)| !it.is_empty()) {
-            requests[node].push(NodeRequest {
-                table_uri: open.table.uri().to_owned(),
-                chunks,
-                file: file.path.as_str().to_owned(),
-                file_bytes: bytes,
-                ..NodeRequest::default()
-            });
+        let table = open.table.canonical_uri();
+        for (node, request) in fill_requests(&routes, table, &file.path, bytes).await {
+            requests[node].push(request);
         }
     }
     Ok(requests)

@@ -61,6 +61,11 @@ pub trait FileCache: fmt::Debug + Send + Sync {
         path: &'a FilePath,
         range: Range<u64>,
     ) -> BoxFuture<'a, std::result::Result<Option<CachedBytes>, FileDamaged>>;
+
+    /// Has the cache read all of a file of `bytes` bytes, unless it has the file. Returns when that is done or has
+    /// failed, since it only prepares later reads.
+    fn fill<'a>(&'a self, table: &'a TableUri, path: &'a FilePath, bytes: u64)
+    -> BoxFuture<'a, ()>;
 }
 
 /// Bytes from the cache.
@@ -355,6 +360,10 @@ mod tests {
                 Trouble::Hangs => return std::future::pending().boxed(),
             };
             std::future::ready(answer).boxed()
+        }
+
+        fn fill<'a>(&'a self, _: &'a TableUri, _: &'a FilePath, _: u64) -> BoxFuture<'a, ()> {
+            std::future::ready(()).boxed()
         }
     }
 

@@ -14,8 +14,8 @@ use arrow_array::{Array, RecordBatch};
 use arrow_buffer::Buffer;
 use bytes::Bytes;
 use client::fetch::{Projection, TableFile};
-use futures::FutureExt;
-use futures::future::{BoxFuture, try_join_all};
+use futures::future::{BoxFuture, join_all, try_join_all};
+use futures::{FutureExt, TryStreamExt};
 use lake::{CachedBytes, FileCache, FileDamaged, FilePath, TableUri};
 use membership::View;
 use moka::sync::Cache;
@@ -24,8 +24,10 @@ use tables::{BLOCK_SECTORS, FILE_BYTES_KEY, TOGETHER_MAX};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::debug;
+use wire::fetch::WarmRequest;
 use wire::{Fault, Reason};
 
+use super::fill_file::fill_requests;
 use super::node::Node;
 use super::nodes::IoNodes;
 use super::routes::{IoTier, Routes};
@@ -228,6 +230,13 @@ impl FileOnNode<'_> {
     }
 }
 
+/// Awaits a Warm of an I/O node.
+async fn filled(node: &Node, request: WarmRequest) -> std::result::Result<(), Fault> {
+    let mut steps = node.client.warm(request).await?;
+    while steps.try_next().await?.is_some() {}
+    Ok(())
+}
+
 /// Returns the chunk by which a block is placed. Groups of [`TOGETHER_MAX`] neighbouring blocks have the same owner,
 /// which can read a group with one request to the store.
 pub fn placed(block: u32) -> ChunkId {
@@ -266,6 +275,29 @@ impl FileCache for TierFiles {
         range: Range<u64>,
     ) -> BoxFuture<'a, std::result::Result<Option<CachedBytes>, FileDamaged>> {
         self.read_range(table, path, range).boxed()
+    }
+
+    fn fill<'a>(
+        &'a self,
+        table: &'a TableUri,
+        path: &'a FilePath,
+        bytes: u64,
+    ) -> BoxFuture<'a, ()> {
+        async move {
+            let routes = self.tier.routes();
+            let requests = fill_requests(&routes, table, path, bytes).await.into_iter();
+            let fills = requests.map(|(owner, request)| {
+                let node = &routes.nodes()[owner];
+                async move {
+                    if let Err(fault) = filled(node, request).await {
+                        let (node, path) = (node.client.endpoint(), path.as_str());
+                        debug!(%node, path, "the file is not filled ahead of use: {fault}");
+                    }
+                }
+            });
+            join_all(fills).await;
+        }
+        .boxed()
     }
 }
 

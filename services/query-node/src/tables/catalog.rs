@@ -424,6 +424,7 @@ impl Catalog {
                 let key = entry.config.key.as_deref();
                 match OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves) {
                     Ok(open) => {
+                        entry.fill_new_files(&current, &open, NEW_VERSION_PATIENCE).await;
                         entry.load_indexes(&open, NEW_VERSION_PATIENCE).await;
                         entry.replace(open);
                         Ok(())

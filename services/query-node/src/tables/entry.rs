@@ -186,6 +186,20 @@ impl Entry {
         }
     }
 
+    /// Has the I/O nodes read the new files of the indexes in use before `open` replaces `before`, and waits for that
+    /// for at most `patience`. They go on afterwards.
+    pub async fn fill_new_files(&self, before: &OpenTable, open: &OpenTable, patience: Duration) {
+        let (new, before) = (open.table.clone(), before.table.clone());
+        let name = self.name.clone();
+        let fill = tokio::spawn(async move {
+            if let Err(error) = new.fill_new_index_files(&before).await {
+                warn!(table = name, "the files of new indexes can't be read ahead of use: {error}");
+            }
+        });
+        // A panic has been logged.
+        let _ = tokio::time::timeout(patience, fill).await;
+    }
+
     /// Makes a version the current one.
     pub fn replace(&self, open: OpenTable) -> Arc<OpenTable> {
         let open = Arc::new(open);

@@ -6,7 +6,10 @@ use address::RowAddr;
 use arrow_array::cast::AsArray;
 use client::fetch::{Reply, TableFile};
 use futures::StreamExt;
-use lake::{IngestMode, IngestOptions, Lake, LakeOptions, ingest};
+use lake::{
+    IndexRequest, IngestMode, IngestOptions, Lake, LakeOptions, Metric, VectorIndex, build_index,
+    ingest,
+};
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
 use wire::query::search_request::By;
 use wire::query::{IndexFiles, SearchRequest, TakeRequest, Text, WarmProgress, WarmRequest};
@@ -263,4 +266,35 @@ async fn a_new_version_costs_requests_for_what_has_changed_and_not_for_the_whole
     // The number of the I/O node's requests depends on whether its read of the row and the fill of the row's chunk
     // overlap.
     assert!(costs.iter().all(|&(query, io)| query <= 6 && io <= 20), "{costs:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_files_of_a_rebuilt_index_are_on_the_drives_before_its_version_is_served() {
+    let Some(s3) = S3::start(false).await else { return };
+    let lake = Lake::new(LakeOptions { storage: s3.options(), ..Default::default() });
+    ingest(&lake, &[sample()], URI, &IngestOptions::default(), |_| {}).await.unwrap();
+    let vector =
+        VectorIndex { column: "vector".into(), metric: Metric::Cosine, ..Default::default() };
+    let vector = IndexRequest::Vector(vector);
+    build_index(&lake, URI, &vector, |_| {}).await.unwrap();
+    let cluster = Cluster::start_with(2, &[("words", URI.as_ref())], |io, query| {
+        io.storage = s3.options();
+        query.storage = s3.options();
+        query.refresh_interval = Duration::from_secs(3600);
+    })
+    .await;
+    warm_rows(&cluster).await;
+    let asked = search(by_vector((0..384).map(|at| at as f32 - 100.0).collect()));
+    let before = cluster.client.search(asked.clone()).await.unwrap();
+
+    build_index(&lake, URI, &vector, |_| {}).await.unwrap();
+    cluster.query.refresh().await;
+    let read = store_reads(&cluster.io).await;
+    // Each I/O node opens the version, with one request.
+    let opened: Vec<_> = read.iter().map(|reads| reads + 1).collect();
+    let after = cluster.client.search(asked).await.unwrap();
+    assert!(after.version > before.version, "the new version is served");
+    assert_eq!(synsets(&after.rows)[0], synsets(&before.rows)[0]);
+    assert_eq!(store_reads(&cluster.io).await, opened, "the drives have the new index");
+    cluster.stop().await;
 }
