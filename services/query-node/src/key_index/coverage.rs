@@ -73,6 +73,11 @@ impl VersionFiles {
         self.coverage.load()
     }
 
+    /// Returns whether the runs cover all files.
+    pub fn is_covered(&self) -> bool {
+        self.coverage().uncovered.is_empty()
+    }
+
     pub fn is_followed(&self) -> bool {
         self.is_followed.load(Ordering::Relaxed)
     }

@@ -42,6 +42,12 @@ impl KeyIndexes {
         self.counts.get_pages()
     }
 
+    /// Waits until no run is being loaded, built or merged. None is until the permit is dropped.
+    #[cfg(test)]
+    pub async fn hold_builder(&self) -> tokio::sync::SemaphorePermit<'_> {
+        self.memory.turn().await
+    }
+
     /// Returns the maximum memory of all indexes and the part in use, in bytes.
     pub fn memory(&self) -> (u64, u64) {
         (self.memory.max, self.memory.used())

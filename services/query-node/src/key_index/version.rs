@@ -35,7 +35,7 @@ impl VersionKeys {
 
     /// Begins to index the column, unless that has begun already. Called by each look-up.
     pub fn want(&self) {
-        if !self.files.is_followed() || !self.runs.is_looked_up() {
+        if !self.files.is_followed() || !self.is_looked_up() {
             self.runs.want(&self.files);
         }
     }
@@ -46,9 +46,15 @@ impl VersionKeys {
         self.runs.follow(&self.files);
     }
 
-    /// Waits until no run is being looked for, loaded, built or merged.
-    pub async fn settled(&self) {
-        self.runs.settled().await;
+    /// Waits until the runs cover all of the version's files, or until no run is being looked for, loaded, built or
+    /// merged.
+    pub async fn covered(&self) {
+        self.runs.covered(&self.files).await;
+    }
+
+    /// Returns whether somebody has looked up a key, in this version or another one.
+    pub fn is_looked_up(&self) -> bool {
+        self.runs.is_looked_up()
     }
 
     /// Returns whether the runs cover at least one of the version's files, or the version has no files.
@@ -59,7 +65,7 @@ impl VersionKeys {
 
     /// Returns whether the runs cover all of the version's files.
     pub fn covers_all(&self) -> bool {
-        self.files.coverage().uncovered.is_empty()
+        self.files.is_covered()
     }
 
     /// Returns whether look-ups read pages of runs that are not in memory.

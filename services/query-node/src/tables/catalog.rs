@@ -45,8 +45,9 @@ const REFRESHES_MAX: usize = 8;
 /// The longest time that a node that starts waits for the indexes of a table to be loaded.
 const INDEXES_PATIENCE: Duration = Duration::from_secs(600);
 
-/// The longest time that a new version waits for its indexes to be loaded. It is short, because callers may wait for the
-/// version.
+/// The longest time that a new version waits for its indexes to be loaded, or for its files and the runs of its key index.
+/// It is
+/// short, because callers may wait for the version, and other tables are not looked at meanwhile.
 const NEW_VERSION_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The tables by their names.
@@ -314,7 +315,8 @@ impl Catalog {
 
     /// Opens tables that are not open; those of folders only if a request has failed to open them. Updates open tables
     /// and branches to their latest version, unless their version is pinned. Starts to build the missing runs of their
-    /// key indexes, without waiting for them, and looks for new recall curves. Never fails: an error is kept in the
+    /// key indexes, and waits for those of a new version if look-ups would be slow without them
+    /// ([`Entry::prepare`]). Looks for new recall curves. Never fails: an error is kept in the
     /// table's state, and logged when it changes.
     pub async fn refresh(&self) {
         self.round.fetch_add(1, Ordering::Relaxed);
@@ -346,8 +348,8 @@ impl Catalog {
         entry.map_or(SystemTime::UNIX_EPOCH, |(_, entry)| looked_at(&entry))
     }
 
-    /// Looks for a newer version of an open table, or of its branch. Callers that arrive while this is in progress
-    /// wait, and then share the next attempt.
+    /// Looks for a newer version of an open table, or of its branch, and makes it the current one without waiting for the
+    /// runs of its key index. Callers that arrive while this is in progress wait, and then share the next attempt.
     ///
     /// # Errors
     /// The reason why the latest version is not known.
@@ -355,6 +357,7 @@ impl Catalog {
         let entry = self.entry(&open.name, open.table.branch()).await;
         let Some((key, entry)) = entry else { return Ok(()) };
         let asked = SystemTime::now();
+        let _awaiting = entry.await_latest();
         let _following = entry.following.lock().await;
         if looked_at(&entry) >= asked {
             return Ok(());
@@ -409,10 +412,10 @@ impl Catalog {
         if entry.config.version.is_some() {
             return Ok(());
         }
-        let newer = match current.table.newer().await {
+        let (newer, is_reopened) = match current.table.newer().await {
             // The manifests are gone. Opening the table anew shows whether it was dropped or recreated.
-            Err(LakeError::Corrupt { .. }) => entry.load(&self.lake, None).await.map(Some),
-            newer => newer,
+            Err(LakeError::Corrupt { .. }) => (entry.load(&self.lake, None).await.map(Some), true),
+            newer => (newer, false),
         };
         match newer {
             Ok(None) => {
@@ -424,8 +427,12 @@ impl Catalog {
                 let key = entry.config.key.as_deref();
                 match OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves) {
                     Ok(open) => {
-                        entry.fill_new_files(&current, &open, NEW_VERSION_PATIENCE).await;
-                        entry.load_indexes(&open, NEW_VERSION_PATIENCE).await;
+                        if entry.config.warm_indexes {
+                            entry.load_indexes(&open, NEW_VERSION_PATIENCE).await;
+                        } else if !is_reopened {
+                            // Of a table whose data is gone, nothing can be read any more.
+                            entry.prepare(&current, &open, NEW_VERSION_PATIENCE).await;
+                        }
                         entry.replace(open);
                         Ok(())
                     }

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
 use futures::FutureExt;
+use futures::future::join;
 use lake::{BranchName, Lake, Table, TableUri};
+use tokio::sync::watch;
 use tracing::{info, warn};
 use wire::Fault;
 
@@ -35,6 +37,9 @@ pub struct Entry {
     /// The time at which the latest version was last looked for with success, in microseconds since 1970. It is taken
     /// before the store is asked.
     pub looked_at: AtomicU64,
+    /// The number of callers that wait for the latest version. While there are any, a new version becomes the current one
+    /// without waiting for the runs of its key index.
+    awaiting: watch::Sender<usize>,
     /// The round of the catalog in which a request last asked for the table.
     used: AtomicU64,
 }
@@ -49,6 +54,15 @@ pub struct TableState {
     /// Counts how often the table was closed, or the table or branch was dropped and recreated. Cached versions of an
     /// earlier generation are not used.
     pub generation: u64,
+}
+
+/// A caller that waits for the latest version of a table.
+pub struct Awaiting<'a>(&'a Entry);
+
+impl Drop for Awaiting<'_> {
+    fn drop(&mut self) {
+        self.0.awaiting.send_modify(|callers| *callers -= 1);
+    }
 }
 
 impl Entry {
@@ -81,7 +95,7 @@ impl Entry {
         in_folder: Option<TableUri>,
         curves: Arc<TableCurves>,
     ) -> Self {
-        let (state, opening, following, looked_at, used) = Default::default();
+        let (state, opening, following, looked_at, awaiting, used) = Default::default();
         Self {
             name: name.to_owned(),
             branch,
@@ -93,6 +107,7 @@ impl Entry {
             opening,
             following,
             looked_at,
+            awaiting,
             used,
         }
     }
@@ -171,7 +186,7 @@ impl Entry {
         let load = async {
             open.table.prewarm().boxed().await?;
             if let Some(keys) = &open.keys {
-                keys.settled().await;
+                keys.covered().await;
             }
             lake::Result::Ok(())
         };
@@ -186,9 +201,32 @@ impl Entry {
         }
     }
 
-    /// Has the I/O nodes read the new files of the indexes in use before `open` replaces `before`, and waits for that
-    /// for at most `patience`. They go on afterwards.
-    pub async fn fill_new_files(&self, before: &OpenTable, open: &OpenTable, patience: Duration) {
+    /// Notes that a caller waits for the latest version, until the result is dropped.
+    pub fn await_latest(&self) -> Awaiting<'_> {
+        self.awaiting.send_modify(|callers| *callers += 1);
+        Awaiting(self)
+    }
+
+    /// Prepares `open`, which is about to replace `before`: waits until the key index covers it, and until the I/O nodes
+    /// have the new files of its indexes; for at most `patience`, and only until a caller waits for the latest version.
+    pub async fn prepare(&self, before: &OpenTable, open: &OpenTable, patience: Duration) {
+        let mut awaiting = self.awaiting.subscribe();
+        let prepared = async {
+            tokio::select! {
+                _ = join(self.fill_new_files(before, open), runs_of(before, open)) => {}
+                // The sender lives as long as `self`.
+                _ = awaiting.wait_for(|callers| *callers > 0) => {}
+            }
+        };
+        if tokio::time::timeout(patience, prepared).await.is_err() {
+            let (table, version) = (&self.name, open.version());
+            let note = "until its key index and its files are there, some requests take longer";
+            info!(table, version, "preparing it takes more than {patience:?}; {note}");
+        }
+    }
+
+    /// Has the I/O nodes read the new files of the indexes in use. They go on if the result is dropped.
+    async fn fill_new_files(&self, before: &OpenTable, open: &OpenTable) {
         let (new, before) = (open.table.clone(), before.table.clone());
         let name = self.name.clone();
         let fill = tokio::spawn(async move {
@@ -197,7 +235,7 @@ impl Entry {
             }
         });
         // A panic has been logged.
-        let _ = tokio::time::timeout(patience, fill).await;
+        let _ = fill.await;
     }
 
     /// Makes a version the current one.
@@ -241,5 +279,80 @@ impl Entry {
             self.change(|state| state.fault = Some(fault.clone()));
         }
         fault
+    }
+}
+
+/// Waits until the key index covers `open`. If look-ups do not use the index, or it does not cover `before` either,
+/// nothing is lost by replacing that version at once.
+async fn runs_of(before: &OpenTable, open: &OpenTable) {
+    let covers_before = before.keys.as_ref().is_some_and(|keys| keys.covers_all());
+    if let Some(keys) = open.keys.as_ref().filter(|keys| covers_before && keys.is_looked_up()) {
+        keys.covered().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator};
+    use lake::LakeOptions;
+    use lance::Dataset;
+    use lance::dataset::{WriteMode, WriteParams};
+    use tokio::runtime::Handle;
+
+    use super::*;
+    use crate::key_index::KeyIndexes;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    async fn append(uri: &str, ids: Range<i64>) {
+        let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(ids));
+        let rows = RecordBatch::try_from_iter([("id", ids)]).unwrap();
+        let mode = match std::fs::exists(uri).unwrap() {
+            true => WriteMode::Append,
+            false => WriteMode::Create,
+        };
+        let reader = RecordBatchIterator::new([Ok(rows.clone())], rows.schema());
+        let params = WriteParams { mode, ..Default::default() };
+        Dataset::write(reader, uri, Some(params)).await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_new_version_waits_for_its_runs_until_a_caller_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let uri = folder.path().join("table").to_str().unwrap().to_owned();
+        append(&uri, 0..100).await;
+        let lake = Lake::new(LakeOptions::default());
+        let indexes = KeyIndexes::new(1 << 20, Handle::current());
+        let config = TableConfig { uri: uri.clone(), ..Default::default() };
+        let entry = Entry::named(0, "t", &config, &Arc::default());
+        let opened = async || {
+            let table = entry.load(&lake, None).await.unwrap();
+            OpenTable::new("t", table, Some("id"), &indexes, &entry.curves).unwrap()
+        };
+        let is_covered = |open: &OpenTable| open.keys.as_ref().unwrap().covers_all();
+        let before = opened().await;
+        append(&uri, 100..200).await;
+        let held = indexes.hold_builder().await;
+        // Nobody has looked up a key, and then the runs do not cover the version before.
+        entry.prepare(&before, &opened().await, HOUR).await;
+        before.keys.as_ref().unwrap().want();
+        entry.prepare(&before, &opened().await, HOUR).await;
+        drop(held);
+        before.keys.as_ref().unwrap().covered().await;
+        assert!(is_covered(&before));
+
+        append(&uri, 200..300).await;
+        let held = indexes.hold_builder().await;
+        let open = opened().await;
+        entry.prepare(&before, &open, Duration::ZERO).await;
+        let call = async { entry.await_latest() };
+        let ((), call) = tokio::join!(entry.prepare(&before, &open, HOUR), call);
+        entry.prepare(&before, &open, HOUR).await;
+        assert!(!is_covered(&open), "no run can be built");
+        drop(call);
+        tokio::join!(entry.prepare(&before, &open, HOUR), async { drop(held) });
+        assert!(is_covered(&open));
     }
 }

@@ -43,7 +43,7 @@ pub struct TableRuns {
     background: Handle,
     /// Whether somebody has looked up a key. Before that, runs are loaded but not built.
     is_looked_up: AtomicBool,
-    /// Whether runs are being looked for, loaded, built or merged.
+    /// Whether runs are being looked for, loaded, built or merged. Sent again each time that the runs have changed.
     is_busy: watch::Sender<bool>,
     state: Mutex<RunsState>,
 }
@@ -173,12 +173,14 @@ impl TableRuns {
         }
     }
 
-    /// Waits until no run is being looked for, loaded, built or merged. This includes waiting for the runs of other
-    /// tables that are loaded or built first: a node loads or builds one run at a time, so that the scratch memory of
-    /// only one must fit. Callers bound the time.
-    pub async fn settled(&self) {
-        // The sender lives as long as `self`.
-        let _ = self.is_busy.subscribe().wait_for(|is_busy| !is_busy).await;
+    /// Waits until the runs cover `version`, or until no run is being looked for, loaded, built or merged: files without
+    /// a run then have to do without. This includes waiting for the runs of other tables that are loaded or built
+    /// first: a node loads or builds one run at a time, so that the scratch memory of only one must fit. Callers bound
+    /// the time.
+    pub async fn covered(&self, version: &VersionFiles) {
+        let is_done = |is_busy: &bool| !is_busy || version.is_covered();
+        // The sender lives as long as `self`. It sends each time that the runs have changed.
+        let _ = self.is_busy.subscribe().wait_for(is_done).await;
     }
 
     fn note_busy(&self, state: &RunsState) {
@@ -367,6 +369,7 @@ impl TableRuns {
         state.paged.push(HeldPagedRun { run: Arc::new(run), held, is_damaged: false });
         state.paged.sort_by_key(|it| std::cmp::Reverse(it.run.paged_bytes()));
         state.cover_all();
+        self.note_busy(&state);
     }
 
     fn reserve(&self, bytes: u64) -> Result<Reserved, RunError> {
@@ -386,6 +389,7 @@ impl TableRuns {
         state.runs.retain(|it| !replaced.iter().any(|run| Arc::ptr_eq(run, &it.run)));
         state.runs.push(new);
         state.cover_all();
+        self.note_busy(&state);
     }
 
     /// Drops runs that no version needs, and chooses what to do next. `None` if nothing is left to do: the task must
