@@ -45,9 +45,8 @@ const REFRESHES_MAX: usize = 8;
 /// The longest time that a node that starts waits for the indexes of a table to be loaded.
 const INDEXES_PATIENCE: Duration = Duration::from_secs(600);
 
-/// The longest time that a new version waits for its indexes to be loaded, or for its files and the runs of its key index.
-/// It is
-/// short, because callers may wait for the version, and other tables are not looked at meanwhile.
+/// The longest time that a new version waits for its indexes to be loaded, or for its files and the runs of its key
+/// index. It is short, because callers may wait for the version, and other tables are not looked at meanwhile.
 const NEW_VERSION_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The tables by their names.
@@ -315,9 +314,8 @@ impl Catalog {
 
     /// Opens tables that are not open; those of folders only if a request has failed to open them. Updates open tables
     /// and branches to their latest version, unless their version is pinned. Starts to build the missing runs of their
-    /// key indexes, and waits for those of a new version if look-ups would be slow without them
-    /// ([`Entry::prepare`]). Looks for new recall curves. Never fails: an error is kept in the
-    /// table's state, and logged when it changes.
+    /// key indexes, and waits for those of a new version if look-ups would be slow without them ([`Entry::prepare`]).
+    /// Looks for new recall curves. Never fails: an error is kept in the table's state, and logged when it changes.
     pub async fn refresh(&self) {
         self.round.fetch_add(1, Ordering::Relaxed);
         self.close_tables();
