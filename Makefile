@@ -20,7 +20,7 @@ WORDNET ?= $(abspath $(wildcard ../shared/data/wordnet.parquet))
 SAY := @printf '\033[1m[make]\033[0m %s\n'
 
 # The pieces to run (make bench: tables, rounds, limits, instructions, keys, lookups, searches, cache, telemetry,
-# attacks, access, fairness, clients, store, report; make network: matrix, faults, lists, many, report), and the
+# attacks, access, fairness, clients, store, changes, report; make network: matrix, faults, lists, many, report), and the
 # benchmarks' profile.
 PIECES ?=
 PROFILE ?= small

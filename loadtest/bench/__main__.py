@@ -7,14 +7,30 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import access, attacks, cache, clients, fairness, goals, instructions, keys, limits, lookups, machine, plots
+from . import access, attacks, cache, changes, clients, fairness, goals, instructions, keys, limits, lookups, machine, plots
 from . import readme, report, rounds, searches, store, tables, telemetry
 from .profile import Profile
 
-PIECES = ["tables", "rounds", "limits", "instructions", "keys", "lookups", "searches", "cache", "telemetry", "attacks"]
-PIECES += ["access", "fairness", "clients", "store", "report"]
+# The pieces that are measured.
+MEASURED = {
+    "rounds": rounds.measure,
+    "limits": limits.measure,
+    "instructions": instructions.measure,
+    "keys": keys.measure,
+    "lookups": lookups.measure,
+    "searches": searches.measure,
+    "cache": cache.measure,
+    "telemetry": telemetry.measure,
+    "attacks": attacks.measure,
+    "access": access.measure,
+    "fairness": fairness.measure,
+    "clients": clients.measure,
+    "store": store.measure,
+    "changes": changes.measure,
+}
+PIECES = ["tables", *MEASURED, "report"]
 # Each of these pieces takes another ten minutes.
-ON_REQUEST = ["telemetry", "attacks", "access", "fairness", "clients", "store"]
+ON_REQUEST = ["telemetry", "attacks", "access", "fairness", "clients", "store", "changes"]
 DEFAULT_PIECES = [it for it in PIECES if it not in ON_REQUEST]
 
 
@@ -30,8 +46,8 @@ def main() -> None:
     parser.add_argument("--lancedb", type=Path, default=lancedb, help="a Python that has LanceDB's client, for `clients`")
     parser.add_argument("pieces", nargs="*", choices=[[], *PIECES], default=[])
     arguments = parser.parse_args()
-    # argparse would check a default list as if it were one piece.
-    arguments.pieces = arguments.pieces or DEFAULT_PIECES
+    # argparse would check a default list as if it were one piece. Pieces run in the same order each time.
+    arguments.pieces = [it for it in PIECES if it in (arguments.pieces or DEFAULT_PIECES)]
     profile = Profile.read(arguments.profile, arguments.folder, arguments.rounds)
     arguments.output.mkdir(parents=True, exist_ok=True)
     profile.folder.mkdir(parents=True, exist_ok=True)
@@ -43,46 +59,13 @@ def main() -> None:
     if "tables" in arguments.pieces:
         tables.make(profile, arguments.bireme)
     with tempfile.TemporaryDirectory(prefix="bireme-bench-logs-") as logs:
-        if "rounds" in arguments.pieces:
-            results["machine"] = machine.describe(profile.drive_folders)
-            results["profile"] = profile.name
-            results["rounds"] = rounds.measure(profile, arguments.bireme, Path(logs))
-            measured.write_text(json.dumps(results, indent=1))
-        if "limits" in arguments.pieces:
-            results["limits"] = limits.measure(profile, arguments.bireme, Path(logs))
-            measured.write_text(json.dumps(results, indent=1))
-        if "instructions" in arguments.pieces:
-            results["instructions"] = instructions.measure(profile, arguments.bireme, Path(logs))
-            measured.write_text(json.dumps(results, indent=1))
-        if "keys" in arguments.pieces:
-            results["keys"] = keys.measure(profile, arguments.bireme, Path(logs))
-            measured.write_text(json.dumps(results, indent=1))
-        if "lookups" in arguments.pieces:
-            results["lookups"] = lookups.measure(profile, arguments.bireme, Path(logs))
-            measured.write_text(json.dumps(results, indent=1))
-        if "searches" in arguments.pieces:
-            results["searches"] = searches.measure(profile, arguments.bireme, Path(logs))
-            measured.write_text(json.dumps(results, indent=1))
-        if "cache" in arguments.pieces:
-            results["cache"] = cache.measure(profile, arguments.bireme, Path(logs))
-            measured.write_text(json.dumps(results, indent=1))
-        if "telemetry" in arguments.pieces:
-            results["telemetry"] = telemetry.measure(profile, arguments.bireme, Path(logs))
-            measured.write_text(json.dumps(results, indent=1))
-        if "attacks" in arguments.pieces:
-            results["attacks"] = attacks.measure(profile, arguments.bireme, Path(logs))
-            measured.write_text(json.dumps(results, indent=1))
-        if "access" in arguments.pieces:
-            results["access"] = access.measure(profile, arguments.bireme, Path(logs))
-            measured.write_text(json.dumps(results, indent=1))
-        if "fairness" in arguments.pieces:
-            results["fairness"] = fairness.measure(profile, arguments.bireme, Path(logs))
-            measured.write_text(json.dumps(results, indent=1))
-        if "clients" in arguments.pieces:
-            results["clients"] = clients.measure(profile, arguments.bireme, Path(logs), arguments.lancedb)
-            measured.write_text(json.dumps(results, indent=1))
-        if "store" in arguments.pieces:
-            results["store"] = store.measure(profile, arguments.bireme, Path(logs))
+        for name in arguments.pieces:
+            if name not in MEASURED:
+                continue
+            if name == "rounds":
+                results |= {"machine": machine.describe(profile.drive_folders), "profile": profile.name}
+            more = [arguments.lancedb] if name == "clients" else []
+            results[name] = MEASURED[name](profile, arguments.bireme, Path(logs), *more)
             measured.write_text(json.dumps(results, indent=1))
     if "report" in arguments.pieces:
         results["goals"] = goals.judge(results)

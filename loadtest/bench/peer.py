@@ -26,7 +26,7 @@ class Lance:
         import lance
 
         self.arguments = arguments
-        self.table = lance.dataset(arguments.uri)
+        self.table = lance.dataset(arguments.uri, version=arguments.table_version)
         self.rows = self.table.count_rows()
         if arguments.mode == "search":
             count = min(arguments.questions, self.rows)
@@ -106,6 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("uri")
     parser.add_argument("mode", choices=["take", "scan", "search", "words", "filter", "get"])
+    parser.add_argument("--table-version", type=int, help="the table's version [default: the latest]")
     parser.add_argument("--parquet", action="store_true")
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--columns", type=lambda text: text.split(","))

@@ -12,11 +12,14 @@ QUESTIONS = 50
 NOISE = 0.1
 
 
-def measure(profile: Profile, bireme: Bireme, query: Node, k: int, nprobes: int, refine: int) -> dict:
-    """Returns the share of the k nearest rows, by brute force, that each system finds."""
-    table = lance.dataset(profile.table("vectors"))
+def measure(
+    profile: Profile, bireme: Bireme, query: Node, k: int, nprobes: int, refine: int, name: str = "vectors", version: int = 0
+) -> dict:
+    """Returns the share of the k nearest rows of a table, by brute force, that each system finds. A version of 0 is the
+    latest one."""
+    table = lance.dataset(profile.table(name), version=version or None)
     rng = np.random.default_rng(7)
-    picked = table.take(sorted(rng.choice(profile.rows, QUESTIONS, replace=False).tolist()), columns=["vector"])
+    picked = table.take(sorted(rng.choice(table.count_rows(), QUESTIONS, replace=False).tolist()), columns=["vector"])
     vectors = picked["vector"].combine_chunks().flatten().to_numpy().reshape(QUESTIONS, -1)
     questions = (vectors + NOISE * vectors.std() * rng.uniform(-1, 1, vectors.shape)).astype(np.float32)
     exact = brute_force(table, questions, k)
@@ -28,7 +31,7 @@ def measure(profile: Profile, bireme: Bireme, query: Node, k: int, nprobes: int,
             file.write(str(question.tolist()))
             file.flush()
             arguments = ["--vector", file.name, "-k", str(k), "--nprobes", str(nprobes), "--refine", str(refine)]
-            rows = bireme.run(query, "search", "vectors", *arguments, "--columns", "id")
+            rows = bireme.run(query, "search", name, *arguments, "--columns", "id", "--table-version", str(version))
             found["bireme"].append({row["id"] for row in rows})
             nearest = {"column": "vector", "q": question, "k": k, "nprobes": nprobes, "refine_factor": refine}
             found["lance"].append(set(table.to_table(nearest=nearest, columns=["id"])["id"].to_pylist()))
@@ -47,7 +50,7 @@ def brute_force(table: lance.LanceDataset, questions: np.ndarray, k: int) -> lis
         ids = np.broadcast_to(batch["id"].to_numpy(), distance.shape)
         best_distance = np.concatenate([best_distance, distance], 1)
         best_id = np.concatenate([best_id, ids], 1)
-        keep = np.argsort(best_distance, 1)[:, :k]
+        keep = np.argpartition(best_distance, k - 1, 1)[:, :k]
         best_distance = np.take_along_axis(best_distance, keep, 1)
         best_id = np.take_along_axis(best_id, keep, 1)
     return [set(row.tolist()) for row in best_id]

@@ -96,10 +96,15 @@ def _filter(profile: Profile, share: float | None, number: int) -> str:
 
 
 def _search(tier: Tier, profile: Profile, number: int, filter: str | None) -> dict:
+    return search(tier, profile, number, TABLE, *(["--filter", filter] if filter else []))
+
+
+def search(tier: Tier, profile: Profile, number: int, table: str, *more: str) -> dict:
+    """Searches by vector, with further arguments of `bireme bench search`."""
     question = [f"-k={QUESTION['k']}", f"--nprobes={QUESTION['nprobes']}", f"--refine={QUESTION['refine']}"]
-    load = [*question, "--columns", "_rowaddr", "--seed", str(number), *(["--filter", filter] if filter else [])]
-    tier.bench("search", TABLE, WARM_UP_SECONDS, *load)
-    report = tier.bench("search", TABLE, profile.seconds, *load)
+    load = [*question, "--columns", "_rowaddr", "--seed", str(number), *more]
+    tier.bench("search", table, WARM_UP_SECONDS, *load)
+    report = tier.bench("search", table, profile.seconds, *load)
     if report["errors"]:
         raise RuntimeError(f"some searches failed: {report}")
     return report | _cpu(report)
@@ -146,9 +151,13 @@ def _cpu(report: dict) -> dict:
 
 
 def _pylance(profile: Profile, filter: str | None, table: str = TABLE) -> dict:
+    return pylance(profile, table, *(["--filter", filter] if filter else []))
+
+
+def pylance(profile: Profile, table: str, *more: str) -> dict:
+    """Searches by vector with pylance, with further arguments of `bench.peer`."""
     question = [f"-k={QUESTION['k']}", f"--nprobes={QUESTION['nprobes']}", f"--refine={QUESTION['refine']}"]
-    load = [*question, f"--warm-up={WARM_UP_SECONDS}", *(["--filter", filter] if filter else [])]
-    report = peers.run(profile.table(table), "search", profile.seconds, *load)
+    report = peers.run(profile.table(table), "search", profile.seconds, *question, f"--warm-up={WARM_UP_SECONDS}", *more)
     if "error" in report:
         raise RuntimeError(f"{report['command']}: {report['error']}")
     return report | {"cpu_s": report["cpu_s"] / report["requests"]}

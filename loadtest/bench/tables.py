@@ -60,31 +60,42 @@ def write(profile: Profile, name: str, schema: pa.Schema, batches: Iterator[pa.R
 
 
 def vectors(profile: Profile, bireme: Path) -> None:
-    """Makes clustered vectors: normal noise around normally distributed centres."""
+    """Makes clustered vectors and their index."""
+    write(profile, "vectors", vector_schema(profile), vector_rows(profile, 0, profile.rows))
+    index_vectors(profile, bireme, profile.table("vectors"))
+
+
+def vector_schema(profile: Profile) -> pa.Schema:
+    """Returns the schema of `vector_rows`."""
+    vector = pa.list_(pa.float32(), profile.dimension)
+    return pa.schema([("id", pa.int64()), ("topic", pa.int32()), ("vector", vector)])
+
+
+def vector_rows(profile: Profile, first: int, rows: int) -> Iterator[pa.RecordBatch]:
+    """Makes `rows` clustered vectors with ids from `first` on: normal noise around normally distributed centres, which
+    are the same for all of a profile's rows."""
     dimension = profile.dimension
-    schema = pa.schema(
-        [("id", pa.int64()), ("topic", pa.int32()), ("vector", pa.list_(pa.float32(), dimension))]
-    )
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((profile.centres, dimension), dtype=np.float32)
+    if first:
+        rng = np.random.default_rng(first)
+    for start in range(first, first + rows, STEP):
+        count = min(STEP, first + rows - start)
+        topic = rng.integers(0, profile.centres, count)
+        noise = rng.standard_normal((count, dimension), dtype=np.float32)
+        values = centres[topic] + np.float32(NOISE) * noise
+        yield pa.record_batch(
+            [
+                pa.array(np.arange(start, start + count), pa.int64()),
+                pa.array(topic.astype(np.int32)),
+                pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), dimension),
+            ],
+            schema=vector_schema(profile),
+        )
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        rng = np.random.default_rng(0)
-        centres = rng.standard_normal((profile.centres, dimension), dtype=np.float32)
-        for start in range(0, profile.rows, STEP):
-            count = min(STEP, profile.rows - start)
-            topic = rng.integers(0, profile.centres, count)
-            noise = rng.standard_normal((count, dimension), dtype=np.float32)
-            values = centres[topic] + np.float32(NOISE) * noise
-            yield pa.record_batch(
-                [
-                    pa.array(np.arange(start, start + count), pa.int64()),
-                    pa.array(topic.astype(np.int32)),
-                    pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), dimension),
-                ],
-                schema=schema,
-            )
 
-    write(profile, "vectors", schema, batches())
-    uri = profile.table("vectors")
+def index_vectors(profile: Profile, bireme: Path, uri: str) -> None:
+    """Makes the index of a table of `vector_rows`."""
     index = [str(bireme), "index", "--table", uri, "--vector", "vector"]
     # One bit per dimension, as in the published figures; refinement makes up for the loss.
     subprocess.run([*index, "--partitions", str(profile.partitions), "--bits", "1"], check=True)
