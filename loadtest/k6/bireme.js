@@ -25,7 +25,11 @@ const queryNode = (tags) => query(ownNode('query'), tags);
 const ioNode = (tags) => io(ownNode('io'), tags);
 
 export const setup = () => sample(query(firstNode('query')));
-export const search = (table) => searchRows(queryNode, table);
+export const search = (table) => searchRows('search', queryNode, table);
+export const search_filtered = (table) => searchRows('search_filtered', queryNode, table);
+export const search_recall = (table) => searchRows('search_recall', queryNode, table);
+export const search_words = (table) => searchRows('search_words', queryNode, table);
+export const search_hybrid = (table) => searchRows('search_hybrid', queryNode, table);
 export const get = (table) => getRow(queryNode, table);
 export const get_stream = (table) => getStream(queryNode, table);
 export const lookup = (table) => lookUp(queryNode, table);

@@ -16,7 +16,7 @@ const io = connection('bireme/fetch/v1/fetch.proto', setting.ioName, setting.ioT
 const queryNode = (tags) => query(firstNode('query'), tags);
 const ioNode = (tags) => io(firstNode('io'), tags);
 const request = {
-  search: (table) => searchRows(queryNode, table),
+  search: (table) => searchRows('search', queryNode, table),
   get: (table) => getRow(queryNode, table),
   get_stream: (table) => getStream(queryNode, table),
   fetch: (table) => fetchRows(ioNode, table),

@@ -1,12 +1,17 @@
 // Returns the loads by name as k6's scenarios. All fix the rate at which requests start (an open model), so a slow node
 // does not get fewer requests.
 
+import { SEARCHES } from './requests/search.js';
 import { setting } from './setting.js';
 
 // Requests per iteration: a stream carries many.
-const PER_ITERATION = { search: 1, get: 1, get_stream: setting.batches, lookup: setting.batches, fetch: setting.batches };
-// The shares of requests in `mixed`, and in spike, soak and scale.
-const MIX = { search: 0.6, get: 0.2, get_stream: 0.1, fetch: 0.1 };
+const PER_ITERATION = {
+  ...Object.fromEntries(SEARCHES.map((form) => [form, 1])),
+  get: 1, get_stream: setting.batches, lookup: setting.batches, fetch: setting.batches,
+};
+// The shares of requests in `mixed`, and in spike, soak and scale. Any table with a key and a vector column can answer
+// them; the other searches need further indexes.
+const MIX = { search: 0.4, search_filtered: 0.2, get: 0.1, get_stream: 0.1, lookup: 0.1, fetch: 0.1 };
 
 // Stages as multiples of the requested rate: [multiple, duration].
 const SHAPES = {

@@ -26,6 +26,10 @@ export const setting = {
   // The table's URI, as in `serve` of the I/O nodes.
   tableUri: text('TABLE_URI', ''),
   k: number('K', 10),
+  // The SQL predicate of search_filtered; by default, the upper half of the table's keys pass.
+  filter: text('FILTER', ''),
+  // The share of the nearest rows that search_recall asks for.
+  recall: number('RECALL', 0.95),
   // Rows in one batch of a Fetch stream, and batches on one stream.
   batchRows: number('BATCH_ROWS', 100),
   batches: number('BATCHES', 10),

@@ -1,4 +1,4 @@
-// Reads keys, vectors and row addresses of the table, from which requests are made.
+// Reads keys, vectors, words and row addresses of the table, from which requests are made.
 
 import encoding from 'k6/encoding';
 import grpc from 'k6/net/grpc';
@@ -9,6 +9,8 @@ import { setting } from './setting.js';
 const QUERY = 'bireme.query.v1.QueryService';
 // Each virtual user copies this many rows at its first request, so vectors stay Base64 until they are used.
 const ROWS_MAX = 200;
+// The loads that search for words.
+const NEEDS_WORDS = ['search_words', 'search_hybrid'];
 
 // Reads rows from all over the table through the query node, once per run.
 export async function sample(client) {
@@ -17,18 +19,30 @@ export async function sample(client) {
   if (!table.keyColumn || !vector) {
     throw new Error(`table ${setting.table} has no key or no vector column: the load tests need both`);
   }
+  const text = textColumn(table);
+  if (NEEDS_WORDS.includes(setting.scenario) && !text) {
+    throw new Error(`table ${setting.table} has no text index: ${setting.scenario} needs one (bireme index --text)`);
+  }
+  if (setting.scenario === 'search_recall' && !table.indexes.some(({ recall }) => recall)) {
+    throw new Error(`the recall of table ${setting.table} is not measured: run bireme tune`);
+  }
   const fragments = table.fragmentSizes.map(({ id, physicalRows }) => ({ id: id || 0, rows: physicalRows }));
   const addresses = new Set(Array.from({ length: ROWS_MAX }, () => rowAddress(fragments)));
   const rows = await take(client, {
     table: setting.table,
     rowAddrs: [...addresses],
-    columns: [table.keyColumn, vector.name],
+    columns: [table.keyColumn, vector.name, ...(text ? [text] : [])],
     onMissing: 'ON_MISSING_SKIP',
   });
-  const [keys, vectors] = columns(rows, ['text', 'vector', 'u64']);
+  // A null is read as empty text.
+  const [allKeys, vectors, texts] = columns(rows, ['text', 'vector', ...(text ? ['text'] : []), 'u64']);
+  const keys = allKeys.filter((key) => key !== '').sort();
   return {
-    // A row's key may be null, and is then read as empty text.
-    keys: keys.filter((key) => key !== ''),
+    keys,
+    filter: setting.filter || `${table.keyColumn} >= '${keys[Math.floor(keys.length / 2)].replace(/'/g, "''")}'`,
+    // The longer words of texts, because short ones are in most rows, and are mostly not indexed.
+    words: text ? texts.flatMap((it) => it.match(/[A-Za-z]{4,}/g) || []) : [],
+    textColumn: text,
     vectors: vectors.map((numbers) => encoding.b64encode(new Float32Array(numbers).buffer)),
     uri: setting.tableUri,
     version: table.version,
@@ -37,6 +51,13 @@ export async function sample(client) {
     columns: table.columns.filter((column) => column.byDefault).map((column) => column.name),
     fragments,
   };
+}
+
+// Returns a text column that has a text index, if there is one.
+function textColumn({ columns: all, indexes }) {
+  const plain = (name) => all.some((column) => column.name === name && column.dataType === 'Utf8');
+  const index = indexes.find((it) => it.kind === 'Inverted' && it.columns.length === 1 && plain(it.columns[0]));
+  return index && index.columns[0];
 }
 
 function ask(client, method, request) {
