@@ -8,6 +8,7 @@ from .shared import CALLS, RPC
 
 of = Selection('namespace=~"$namespace", instance=~"$instance"')
 STAGE = "bireme_query_stage_duration_seconds"
+FILTER = 'cache="filter"'
 
 requests = Row(
     "Requests",
@@ -88,6 +89,35 @@ searches = Row(
             "Index partitions that a vector search was asked to probe.",
             (of.quantile(0.5, "bireme_query_search_nprobes"), "p50"),
             (of.quantile(0.99, "bireme_query_search_nprobes"), "p99"),
+        ),
+        stacked(
+            "Rows compared one by one",
+            "short",
+            "Rows per second: fresh ones, which the vector index does not cover, and candidates for which I/O nodes"
+            " evaluated a filter, because the rows that pass it are not known.",
+            (of.rate("bireme_query_search_fresh_rows_total"), "fresh"),
+            (of.rate("bireme_query_search_filtered_rows_total"), "filtered"),
+        ),
+        lines(
+            "Unindexed rows",
+            "short",
+            "Rows that an index does not cover, by table and index. Each search by vector compares those of its index"
+            " one by one.",
+            (f"max by (table, index) ({of('bireme_query_table_unindexed_rows')})", "{{table}}, {{index}}"),
+        ),
+        lines(
+            "Filter cache",
+            "short",
+            "Filters per second whose rows were cached, and whose rows had to be found, by indexes or by a scan.",
+            (of.rate("bireme_lake_cache_hits_total", FILTER), "hits"),
+            (of.rate("bireme_lake_cache_misses_total", FILTER), "misses"),
+        ),
+        lines(
+            "Filter cache, memory",
+            "bytes",
+            "Memory of the lists of rows that pass filters, and its limit, by node.",
+            (of.total("bireme_lake_cache_usage_bytes", FILTER, by="instance"), "{{instance}}"),
+            (of.total("bireme_lake_cache_limit_bytes", FILTER, by="instance"), "{{instance}} limit"),
         ),
     ],
 )
