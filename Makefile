@@ -20,8 +20,8 @@ WORDNET ?= $(abspath $(wildcard ../shared/data/wordnet.parquet))
 SAY := @printf '\033[1m[make]\033[0m %s\n'
 
 # The pieces to run (make bench: tables, rounds, limits, instructions, keys, lookups, searches, cache, telemetry,
-# attacks, access, fairness, clients, store, changes, report; make network: matrix, faults, lists, many, report), and the
-# benchmarks' profile.
+# attacks, access, fairness, clients, store, changes, tuned, report; make network: matrix, faults, lists, many, report),
+# and the benchmarks' profile.
 PIECES ?=
 PROFILE ?= small
 BENCH := $(CACHE)/bench/bin
@@ -69,7 +69,7 @@ bench: release ## measure beside fio, pylance and pyarrow, into docs/benchmarks;
 	@.ci/setup bench lancedb $(if $(filter store,$(PIECES)),minio)
 	$(SAY) "measuring, as root because it drops the page cache; about 20 minutes"
 	@cd loadtest && PATH="$(BENCH):$$PATH" python -m bench --bireme $(CARGO_TARGET_DIR)/release/bireme \
-		--profile $(PROFILE) --output ../docs/benchmarks $(PIECES)
+		--profile $(PROFILE) --output ../docs/benchmarks $(if $(WORDNET),--wordnet $(abspath $(WORDNET))) $(PIECES)
 
 network: release ## run both tiers on a network of their own, as root: cost by nodes, faults, invalid lists; PIECES=faults
 	@.ci/setup network

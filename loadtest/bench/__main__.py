@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from . import access, attacks, cache, changes, clients, fairness, goals, instructions, keys, limits, lookups, machine, plots
-from . import readme, report, rounds, searches, store, tables, telemetry
+from . import readme, report, rounds, searches, store, tables, telemetry, tuned
 from .profile import Profile
 
 # The pieces that are measured.
@@ -27,10 +27,11 @@ MEASURED = {
     "clients": clients.measure,
     "store": store.measure,
     "changes": changes.measure,
+    "tuned": tuned.measure,
 }
 PIECES = ["tables", *MEASURED, "report"]
 # Each of these pieces takes another ten minutes.
-ON_REQUEST = ["telemetry", "attacks", "access", "fairness", "clients", "store", "changes"]
+ON_REQUEST = ["telemetry", "attacks", "access", "fairness", "clients", "store", "changes", "tuned"]
 DEFAULT_PIECES = [it for it in PIECES if it not in ON_REQUEST]
 
 
@@ -44,6 +45,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="the report's folder")
     lancedb = Path.home() / ".cache/bireme/lancedb/bin/python"
     parser.add_argument("--lancedb", type=Path, default=lancedb, help="a Python that has LanceDB's client, for `clients`")
+    parser.add_argument("--wordnet", type=Path, help="WordNet's embeddings, for `tuned` [default: it leaves this table out]")
     parser.add_argument("pieces", nargs="*", choices=[[], *PIECES], default=[])
     arguments = parser.parse_args()
     # argparse would check a default list as if it were one piece. Pieces run in the same order each time.
@@ -64,7 +66,7 @@ def main() -> None:
                 continue
             if name == "rounds":
                 results |= {"machine": machine.describe(profile.drive_folders), "profile": profile.name}
-            more = [arguments.lancedb] if name == "clients" else []
+            more = {"clients": [arguments.lancedb], "tuned": [arguments.wordnet]}.get(name, [])
             results[name] = MEASURED[name](profile, arguments.bireme, Path(logs), *more)
             measured.write_text(json.dumps(results, indent=1))
     if "report" in arguments.pieces:

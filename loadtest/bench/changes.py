@@ -2,7 +2,6 @@
 plain searches of the same rows, in memory: after appends and deletions, over several index segments, and with stable row
 ids."""
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,7 +91,7 @@ def _row(tier: Tier, profile: Profile, number: int, of: Variant) -> dict:
 def _make(profile: Profile) -> dict[str, Variant]:
     """Makes a copy of the vectors' table that shares its files, and a version of it for each variant but the last."""
     uri = profile.table(TABLE)
-    _link(profile, TABLE, ["data", "_indices"])
+    tables.link(profile, "vectors", TABLE, ["data", "_indices"])
     plain = lance.dataset(uri).version
     variants = {PLAIN: Variant(TABLE, plain)}
 
@@ -127,7 +126,7 @@ def _stable(profile: Profile, binary: Path) -> Variant:
     """Makes a table with stable row ids of the vectors' files, and its index."""
     uri = profile.table(STABLE_TABLE)
     print("making a table with stable row ids", flush=True)
-    _link(profile, STABLE_TABLE, ["data"])
+    tables.link(profile, "vectors", STABLE_TABLE, ["data"])
     rows = lance.dataset(profile.table("vectors"))
     fragments = [it.metadata for it in rows.get_fragments()]
     made = lance.LanceOperation.Overwrite(rows.schema, fragments)
@@ -135,18 +134,6 @@ def _stable(profile: Profile, binary: Path) -> Variant:
         raise RuntimeError(f"{uri} has no stable row ids")
     tables.index_vectors(profile, binary, uri)
     return Variant(STABLE_TABLE, lance.dataset(uri).version)
-
-
-def _link(profile: Profile, name: str, folders: list[str]) -> None:
-    """Makes a folder that shares the files of the vectors' table. Lance writes no file of these folders again. Copies
-    the small files of its versions if the folder gets its indexes too."""
-    source, target = Path(profile.table("vectors")), Path(profile.table(name))
-    shutil.rmtree(target, ignore_errors=True)
-    for folder in folders:
-        shutil.copytree(source / folder, target / folder, copy_function=os.link)
-    if "_indices" in folders:
-        for folder in ("_versions", "_transactions"):
-            shutil.copytree(source / folder, target / folder)
 
 
 def over_fresh(found: dict, name: str) -> list[float]:

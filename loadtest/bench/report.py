@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
-from . import access, attacks, changes, fairness, joins, limits, lookups, searches
+from . import access, attacks, changes, fairness, joins, limits, lookups, searches, tuned
 from .cache import FILLING
 from .beside import relative_rate
 from .keys import CONCURRENCY, over_pylance
@@ -60,8 +60,9 @@ def write(results: dict, output: Path) -> None:
         parts.append(_lookups(results["lookups"]))
     if "searches" in results:
         parts.append(_searches(results["searches"]))
-    if "changes" in results:
-        parts.append("\n".join(changes.section(results["changes"], _machine(results["changes"]["machine"]))))
+    for name, piece in {"changes": changes, "tuned": tuned}.items():
+        if name in results:
+            parts.append("\n".join(piece.section(results[name], _machine(results[name]["machine"]))))
     if "clients" in results:
         parts.append(_clients(results["clients"]))
     if "store" in results:

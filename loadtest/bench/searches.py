@@ -107,7 +107,7 @@ def search(tier: Tier, profile: Profile, number: int, table: str, *more: str) ->
     report = tier.bench("search", table, profile.seconds, *load)
     if report["errors"]:
         raise RuntimeError(f"some searches failed: {report}")
-    return report | _cpu(report)
+    return report | cpu(report)
 
 
 def _other(tier: Tier, profile: Profile, number: int, arguments: list[str]) -> dict:
@@ -116,7 +116,7 @@ def _other(tier: Tier, profile: Profile, number: int, arguments: list[str]) -> d
     report = tier.bench("search", TEXT_TABLE, profile.seconds, *load)
     if report["errors"]:
         raise RuntimeError(f"some searches failed: {report}")
-    return report | _cpu(report)
+    return report | cpu(report)
 
 
 def _other_pylance(profile: Profile, number: int, arguments: list[str]) -> dict:
@@ -141,10 +141,10 @@ def _alone(tier: Tier, profile: Profile, filters: list[str | None], table: str =
         total["requests"] += 1
         for name, us in report["cpu"].items():
             total["cpu"][name] += us
-    return total | _cpu(total)
+    return total | cpu(total)
 
 
-def _cpu(report: dict) -> dict:
+def cpu(report: dict) -> dict:
     """Returns the CPU seconds of both tiers together for one search, and of each tier."""
     io, query = (report["cpu"][name] / 1e6 / report["requests"] for name in ("io_cpu_us", "query_cpu_us"))
     return {"cpu_s": io + query, "io_cpu_s": io, "query_cpu_s": query}

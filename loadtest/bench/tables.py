@@ -2,6 +2,8 @@
 with a title and a vector, TPC-H's lineitem."""
 
 import json
+import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -99,6 +101,18 @@ def index_vectors(profile: Profile, bireme: Path, uri: str) -> None:
     index = [str(bireme), "index", "--table", uri, "--vector", "vector"]
     # One bit per dimension, as in the published figures; refinement makes up for the loss.
     subprocess.run([*index, "--partitions", str(profile.partitions), "--bits", "1"], check=True)
+
+
+def link(profile: Profile, name: str, target: str, folders: list[str]) -> None:
+    """Makes the folder of a table `target` that shares the files in these folders of the table `name`, which Lance never
+    changes. If the indexes are among them, copies the small files of the versions too, so that the folder is a table."""
+    of, to = Path(profile.table(name)), Path(profile.table(target))
+    shutil.rmtree(to, ignore_errors=True)
+    for folder in folders:
+        shutil.copytree(of / folder, to / folder, copy_function=os.link)
+    if "_indices" in folders:
+        for folder in ("_versions", "_transactions"):
+            shutil.copytree(of / folder, to / folder)
 
 
 def payload(profile: Profile, bireme: Path) -> None:

@@ -1,146 +1,150 @@
-"""Measures the recall that searches with a wanted recall reach on fresh questions, and compares the cost of the chosen
-setting with that of the cheapest one.
-
-    python -m bench.tuned --bireme BINARY --folder FOLDER --wordnet wordnet.parquet [TABLE...]
+"""Measures the recall that searches with a wanted recall reach on fresh questions, and compares their cost with that of
+the cheapest setting.
 
 For each table, `bireme tune` measures a curve from rows. Then fresh questions, which are not rows of the table, are
 searched for with the wanted recall, and the answers are compared with brute force by numpy. A second curve is measured
-from the fresh questions alone; its cheapest setting is compared with the chosen one, by the modelled cost.
-"""
+from the fresh questions alone. Its cheapest setting that reaches the wanted recall is compared with the chosen one, by
+CPU in turns and by the modelled cost. All is in memory."""
 
-import argparse
 import json
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 
 import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .tables import NOISE
+from . import machine, memory, tables
+from .bireme import Bireme
+from .profile import Profile
+from .searches import WARM_UP_SECONDS, cpu
+from .tier import Tier
 
+TABLE = "tuned"
 # The largest noise of a question around a row's vector, as a fraction of the vectors' standard deviation.
 QUESTION_NOISE = 0.1
-K = 10
-RECALL = 0.95
-# The clustered vectors of `tables.py`: dimension, rows, centres, and how to index them.
-CLUSTERED = {
-    "rq-768": (768, 1_000_000, 2_000, ["--partitions", "1024", "--bits", "1"]),
-    "pq-1024": (1024, 100_000, 200, ["--kind", "ivf-pq"]),
-    "pq-1536": (1536, 100_000, 200, ["--kind", "ivf-pq"]),
-}
+K, RECALL = 10, 0.95
+CHOSEN, SWEEP, DEFAULT = "chosen", "sweep", "default"
+# Tables with an IVF_PQ index: rows, centres of their clusters, and dimensions.
+PQ_ROWS, PQ_CENTRES, PQ_DIMENSIONS = 100_000, 200, (1_024, 1_536)
+# Rows from which the curve is measured, and fresh questions.
+ROWS, QUESTIONS = 256, 300
+# The same for the benchmark's vectors, because each question is compared with every row.
+ROWS_OF_MANY, QUESTIONS_OF_MANY = 64, 100
 
 
-def main() -> None:
-    """See --help."""
-    parser = argparse.ArgumentParser(prog="bench.tuned", description=__doc__)
-    parser.add_argument("--bireme", type=Path, required=True, help="the binary to measure")
-    parser.add_argument("--folder", type=Path, required=True, help="the folder for tables; they are kept")
-    parser.add_argument("--wordnet", type=Path, required=True, help="WordNet's embeddings")
-    parser.add_argument("--questions", type=int, default=300, help="fresh questions [default: 300]")
-    parser.add_argument("--rows", type=int, default=256, help="questions of the curve, as `bireme tune --rows`")
-    parser.add_argument("tables", nargs="*", default=["wordnet", *CLUSTERED])
-    arguments = parser.parse_args()
-    for name in arguments.tables:
-        table = arguments.folder / f"{name}.lance"
-        if not table.exists():
-            make(arguments.bireme, table, name, arguments.wordnet)
-        print(json.dumps({"table": name} | measure(arguments.bireme, table, arguments.questions, arguments.rows)), flush=True)
+def measure(profile: Profile, binary: Path, logs: Path, wordnet: Path | None) -> dict:
+    """Measures one table after the other. `wordnet` has WordNet's embeddings; without it, that table is left out."""
+    makers: dict[str, Callable[[], None]] = {}
+    if wordnet:
+        makers["WordNet, IVF_RQ"] = lambda: _wordnet(profile, binary, wordnet)
+    for dimension in PQ_DIMENSIONS:
+        makers[f"clustered, {PQ_ROWS:,} × {dimension:,}, IVF_PQ"] = lambda it=dimension: _clustered(profile, binary, it)
+    many = f"the benchmark's, {profile.rows:,} × {profile.dimension}, IVF_RQ of 1 bit"
+    makers[many] = lambda: tables.link(profile, "vectors", TABLE, ["data", "_indices"])
+    found = {}
+    for title, make in makers.items():
+        rows, questions = (ROWS_OF_MANY, QUESTIONS_OF_MANY) if title == many else (ROWS, QUESTIONS)
+        try:
+            make()
+            found[title] = _table(profile, binary, logs, rows, questions)
+        finally:
+            shutil.rmtree(profile.table(TABLE), ignore_errors=True)
+        print(f"tuned, {title}: recall {found[title]['recall']:.3f}, CPU relative to a sweep's {over(found[title], SWEEP):.3g}", flush=True)
+    return {"tables": found, "machine": machine.describe([profile.folder])}
 
 
-def make(bireme: Path, table: Path, name: str, wordnet: Path) -> None:
-    """Makes a table and its index."""
-    if name == "wordnet":
-        subprocess.run([bireme, "ingest", wordnet, "--table", table, "--key", "synset"], check=True)
-        options = ["--metric", "cosine"]
-    else:
-        dimension, rows, centres, options = CLUSTERED[name]
-        schema = pa.schema([("id", pa.int64()), ("vector", pa.list_(pa.float32(), dimension))])
-        lance.write_dataset(pa.RecordBatchReader.from_batches(schema, clustered(schema, dimension, rows, centres)), table)
-    subprocess.run([bireme, "index", "--table", table, "--vector", "vector", *options], check=True)
+def _wordnet(profile: Profile, binary: Path, wordnet: Path) -> None:
+    uri = profile.table(TABLE)
+    subprocess.run([binary, "ingest", wordnet, "--table", uri, "--key", "synset"], check=True)
+    subprocess.run([binary, "index", "--table", uri, "--vector", "vector", "--metric", "cosine"], check=True)
 
 
-def clustered(schema: pa.Schema, dimension: int, rows: int, centres: int) -> Iterator[pa.RecordBatch]:
-    """Makes normal noise around normally distributed centres, as `tables.vectors` does."""
-    rng = np.random.default_rng(0)
-    points = rng.standard_normal((centres, dimension), dtype=np.float32)
-    for start in range(0, rows, 50_000):
-        count = min(50_000, rows - start)
-        noise = rng.standard_normal((count, dimension), dtype=np.float32)
-        values = points[rng.integers(0, centres, count)] + np.float32(NOISE) * noise
-        vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), dimension)
-        yield pa.record_batch([pa.array(np.arange(start, start + count)), vectors], schema=schema)
+def _clustered(profile: Profile, binary: Path, dimension: int) -> None:
+    """Makes normal noise around normally distributed centres, as `tables.vector_rows` does."""
+    uri = profile.table(TABLE)
+    schema = pa.schema([("vector", pa.list_(pa.float32(), dimension))])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        rng = np.random.default_rng(0)
+        centres = rng.standard_normal((PQ_CENTRES, dimension), dtype=np.float32)
+        for _ in range(0, PQ_ROWS, tables.STEP):
+            noise = rng.standard_normal((tables.STEP, dimension), dtype=np.float32)
+            values = centres[rng.integers(0, PQ_CENTRES, tables.STEP)] + np.float32(tables.NOISE) * noise
+            yield pa.record_batch([_vectors(values)], schema=schema)
+
+    lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches()), uri)
+    subprocess.run([binary, "index", "--table", uri, "--vector", "vector", "--kind", "ivf-pq"], check=True)
 
 
-def measure(bireme: Path, table: Path, count: int, rows: int) -> dict:
-    """Returns the recall of `count` fresh questions, by a curve of `rows` rows, and the costs."""
-    cosine = table.name.startswith("wordnet")
-    questions, exact = fresh(lance.dataset(table), count, cosine)
-    with tempfile.TemporaryDirectory(dir=table.parent) as folder, Up(bireme, table, Path(folder)) as up:
-        up.run("warm", "t", "--columns", "vector")
-        tuned = json.loads(up.run("tune", "t", "--uri", table, "--rows", rows, "--json"))
-        asked = pa.FixedSizeListArray.from_arrays(pa.array(questions.reshape(-1)), questions.shape[1])
-        pq.write_table(pa.table({"vector": asked}), f"{folder}/asked.parquet")
-        up.run("tune", "t", "--questions", f"{folder}/asked.parquet", "--output", f"{folder}/fresh")
-        chosen = next(it for it in tuned["settings"] if it["k"] == K and it["recall_wanted"] == RECALL)
-        default = next(it for it in tuned["settings"] if it["k"] == K and it["recall_wanted"] is None)
-        found = [found_rows(up, folder, question) for question in questions]
-        sweep = [it for it in points(f"{folder}/fresh") if it["recall"] >= RECALL]
-    recall = np.mean([len(mine & true) / K for mine, true in zip(found, exact, strict=True)])
-    cheapest = min(sweep, key=lambda it: it["cost"])
+def _table(profile: Profile, binary: Path, logs: Path, rows: int, count: int) -> dict:
+    uri = profile.table(TABLE)
+    table = lance.dataset(uri)
+    [metric] = [it.details["metric_type"] for it in table.describe_indices() if it.field_names == ["vector"]]
+    questions, exact = fresh(table, count, metric == "COSINE")
+    with (
+        memory.folder(profile) as slabs,
+        tempfile.TemporaryDirectory(dir=profile.folder) as folder,
+        Bireme(binary, logs, profile.folder) as bireme,
+    ):
+        tier = Tier.start(bireme, profile, [TABLE], [slabs / "slab-0"])
+        bireme.warm(tier.query, TABLE, ["vector"])
+        [tuned] = bireme.run(tier.query, "tune", TABLE, "--uri", uri, "--rows", str(rows))
+        asked = Path(folder, "asked.parquet")
+        pq.write_table(pa.table({"vector": _vectors(questions)}), asked)
+        curve = Path(folder, "curve")
+        bireme.run(tier.query, "tune", TABLE, "--questions", str(asked), "--output", str(curve))
+        # A node reads a table's curves when it starts, and every minute.
+        tier = Tier(bireme, tier.io, bireme.query_node(tier.io, {TABLE: uri}))
+        bireme.ready(tier.query, [TABLE])
+        found = [_found_rows(tier, folder, question) for question in questions]
+        setting = lambda wanted: next(it for it in tuned["settings"] if it["k"] == K and it["recall_wanted"] == wanted)
+        cheapest = min((it for it in _points(curve) if it["recall"] >= RECALL), key=lambda it: it["cost"])
+        settings = {CHOSEN: setting(RECALL), SWEEP: cheapest, DEFAULT: setting(None)}
+        runs: dict[str, list[dict]] = {name: [] for name in settings}
+        for number in range(profile.rounds):
+            for name in list(settings)[:: -1 if number % 2 else 1]:
+                runs[name].append(_search(tier, profile, number, name, settings[name]))
     return {
-        "fresh_recall": round(float(recall), 4),
-        "chosen": chosen,
-        "sweep": cheapest,
-        "cost_over_sweep": round(chosen["cost"] / cheapest["cost"], 3),
-        "default": default,
+        "recall": float(np.mean([len(mine & true) / K for mine, true in zip(found, exact, strict=True)])),
+        "rows": rows,
+        "questions": count,
+        "settings": settings,
+        "runs": runs,
         "warnings": tuned["warnings"],
         "tune_seconds": round(tuned["seconds"], 1),
     }
 
 
-class Up:
-    """Both tiers in one process."""
-
-    def __init__(self, bireme: Path, table: Path, folder: Path) -> None:
-        self.bireme, self.table, self.folder = bireme, table, folder
-
-    def __enter__(self) -> "Up":
-        ready = self.folder / "ready.json"
-        cache = ["--cache-dir", self.folder / "cache", "--allow-buffered", "--ready-file", ready]
-        served = ["up", "--listen", "127.0.0.1:0", "--table", f"t={self.table}", *cache]
-        self.process = subprocess.Popen([self.bireme, *served], stdout=subprocess.DEVNULL)
-        while not ready.exists():
-            if self.process.poll() is not None:
-                raise RuntimeError("bireme up ended at once")
-        self.endpoint = json.loads(ready.read_text())["query"]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        self.process.wait(60)
-
-    def run(self, *arguments: object) -> str:
-        """Runs a command on the nodes."""
-        command = [self.bireme, *map(str, arguments), "--endpoint", self.endpoint]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+def _search(tier: Tier, profile: Profile, number: int, name: str, setting: dict) -> dict:
+    chosen = ["--recall", str(RECALL)]
+    given = [f"--nprobes={setting['nprobes']}", f"--refine={setting['refine']}"]
+    load = [f"-k={K}", *(chosen if name == CHOSEN else given), "--columns", "_rowaddr", "--seed", str(number)]
+    tier.bench("search", TABLE, WARM_UP_SECONDS, *load)
+    report = tier.bench("search", TABLE, profile.seconds, *load)
+    if report["errors"]:
+        raise RuntimeError(f"some searches failed: {report}")
+    return report | cpu(report)
 
 
-def found_rows(up: Up, folder: str, question: np.ndarray) -> set[int]:
+def _found_rows(tier: Tier, folder: str, question: np.ndarray) -> set[int]:
     """Returns the addresses of the rows that a search with the wanted recall finds."""
     vector = Path(folder, "question.f32")
     question.astype("<f4").tofile(vector)
-    search = ["search", "t", "--vector", vector, "-k", K, "--recall", RECALL, "--json"]
-    return {json.loads(row)["_rowaddr"] for row in up.run(*search).splitlines()}
+    search = ["search", TABLE, "--vector", str(vector), "-k", str(K), "--recall", str(RECALL), "--columns", "_rowaddr"]
+    return {row["_rowaddr"] for row in tier.bireme.run(tier.query, *search)}
 
 
-def points(file: str) -> list[dict]:
-    """Returns the measured settings of a curve's file."""
-    body = Path(file).read_text().split("\n", 1)[1]
-    return next(it["points"] for it in json.loads(body)["of_k"] if it["k"] == K)
+def _points(curve: Path) -> list[dict]:
+    """Returns the measured settings of a curve's file. `refine` is the number of candidates for each row."""
+    body = curve.read_text().split("\n", 1)[1]
+    points = next(it["points"] for it in json.loads(body)["of_k"] if it["k"] == K)
+    return [it | {"refine": -(-it["candidates"] // K)} for it in points]
 
 
 def fresh(table: lance.LanceDataset, count: int, cosine: bool) -> tuple[np.ndarray, list[set[int]]]:
@@ -170,5 +174,61 @@ def matrix(vectors: pa.FixedSizeListArray) -> np.ndarray:
     return vectors.flatten().to_numpy().reshape(len(vectors), -1)
 
 
-if __name__ == "__main__":
-    main()
+def _vectors(values: np.ndarray) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+
+
+def over(found: dict, other: str) -> float:
+    """Returns the CPU of a search with the wanted recall relative to another setting's: the median of the rounds."""
+    return median(_over(found, other))
+
+
+def _over(found: dict, other: str) -> list[float]:
+    runs = found["runs"]
+    return [a["cpu_s"] / b["cpu_s"] for a, b in zip(runs[CHOSEN], runs[other], strict=True)]
+
+
+def goals(found: dict) -> list[tuple[str, float, float, bool]]:
+    """Returns each goal's name, its value, the wanted value, and whether more is better."""
+    wanted = f"searches with `recall = {RECALL}`"
+    of_table = lambda title, it: [
+        (f"recall of fresh questions, {wanted}, {title}", it["recall"], 0.94, True),
+        (f"CPU of {wanted} relative to the cheapest setting of a sweep, {title}", over(it, SWEEP), 1.1, False),
+    ]
+    return [goal for title, it in found["tables"].items() for goal in of_table(title, it)]
+
+
+def section(found: dict, machine: str) -> list[str]:
+    """Returns the lines of the report's section."""
+    lines = [
+        "## Searches with a wanted recall",
+        "",
+        f"Measured on: {machine}.",
+        "",
+        f"Searches with `recall = {RECALL}` and k = {K}, slab in memory. The curve is measured from rows of the table; the fresh",
+        "questions equal no row, and their answers are compared with exact neighbours. The sweep measures all settings with the",
+        "fresh questions themselves, so its cheapest one that reaches the recall is the best that could have been chosen. The",
+        "modelled cost counts rows that are compared. CPU is that of both tiers; its ratios are taken within each round: the",
+        "median, with the least and the most.",
+        "",
+        "| table | rows of the curve, fresh questions | recall of the default setting | chosen | fresh questions find | CPU, ms "
+        "| CPU over the sweep's cheapest | modelled cost over it | CPU over the default setting's |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    spread = lambda ratios: f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    shown = lambda it: f"nprobes {it['nprobes']}, refine {it['refine']}"
+    for title, it in found["tables"].items():
+        settings = it["settings"]
+        cells = [
+            title,
+            f"{it['rows']}, {it['questions']}",
+            f"{settings[DEFAULT]['recall']:.3f}",
+            shown(settings[CHOSEN]),
+            f"{it['recall']:.3f}",
+            f"{1e3 * median(run['cpu_s'] for run in it['runs'][CHOSEN]):.2f}",
+            f"{spread(_over(it, SWEEP))} ({shown(settings[SWEEP])})",
+            f"{settings[CHOSEN]['cost'] / settings[SWEEP]['cost']:.2f}",
+            spread(_over(it, DEFAULT)),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
