@@ -20,8 +20,8 @@ WORDNET ?= $(abspath $(wildcard ../shared/data/wordnet.parquet))
 SAY := @printf '\033[1m[make]\033[0m %s\n'
 
 # The pieces to run (make bench: tables, rounds, limits, instructions, keys, lookups, searches, cache, telemetry,
-# attacks, access, fairness, clients, store, changes, tuned, report; make network: matrix, faults, lists, many, report),
-# and the benchmarks' profile.
+# attacks, access, fairness, clients, store, changes, tuned, publishing, report; make network: matrix, faults, lists,
+# many, report), and the benchmarks' profile.
 PIECES ?=
 PROFILE ?= small
 BENCH := $(CACHE)/bench/bin

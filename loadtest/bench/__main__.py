@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from . import access, attacks, cache, changes, clients, fairness, goals, instructions, keys, limits, lookups, machine, plots
-from . import readme, report, rounds, searches, store, tables, telemetry, tuned
+from . import publishing, readme, report, rounds, searches, store, tables, telemetry, tuned
 from .profile import Profile
 
 # The pieces that are measured.
@@ -28,10 +28,11 @@ MEASURED = {
     "store": store.measure,
     "changes": changes.measure,
     "tuned": tuned.measure,
+    "publishing": publishing.measure,
 }
 PIECES = ["tables", *MEASURED, "report"]
 # Each of these pieces takes another ten minutes.
-ON_REQUEST = ["telemetry", "attacks", "access", "fairness", "clients", "store", "changes", "tuned"]
+ON_REQUEST = ["telemetry", "attacks", "access", "fairness", "clients", "store", "changes", "tuned", "publishing"]
 DEFAULT_PIECES = [it for it in PIECES if it not in ON_REQUEST]
 
 

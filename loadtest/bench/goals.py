@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from statistics import median
 
-from . import access, attacks, changes, clients, fairness, keys, limits, lookups, searches, store, tuned
+from . import access, attacks, changes, clients, fairness, keys, limits, lookups, publishing, searches, store, tuned
 from .beside import relative_rate
 from .tier import core_seconds
 
@@ -16,7 +16,7 @@ def judge(results: dict) -> list[dict]:
     if "keys" in results:
         goals.append(_key_goal(results["keys"]))
     pieces = {"lookups": lookups, "limits": limits, "clients": clients, "store": store, "searches": searches}
-    pieces |= {"changes": changes, "tuned": tuned}
+    pieces |= {"changes": changes, "tuned": tuned, "publishing": publishing}
     for name, piece in pieces.items():
         if name in results:
             goals += [_goal(*goal) for goal in piece.goals(results[name])]

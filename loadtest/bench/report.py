@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
-from . import access, attacks, changes, fairness, joins, limits, lookups, searches, tuned
+from . import access, attacks, changes, fairness, joins, limits, lookups, publishing, searches, tuned
 from .cache import FILLING
 from .beside import relative_rate
 from .keys import CONCURRENCY, over_pylance
@@ -60,7 +60,7 @@ def write(results: dict, output: Path) -> None:
         parts.append(_lookups(results["lookups"]))
     if "searches" in results:
         parts.append(_searches(results["searches"]))
-    for name, piece in {"changes": changes, "tuned": tuned}.items():
+    for name, piece in {"publishing": publishing, "changes": changes, "tuned": tuned}.items():
         if name in results:
             parts.append("\n".join(piece.section(results[name], _machine(results[name]["machine"]))))
     if "clients" in results:
