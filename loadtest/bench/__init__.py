@@ -18,7 +18,9 @@
     fairness.py      a grant's latency while another grant asks for ten times its share
     clients.py       searches by LanceDB's client, and the cost of plain HTTP
     store.py         first requests and cold caches over a store that is far away
-    tuned.py         recall and cost of searches that ask for a recall; run on its own
+    changes.py       searches of changed tables: appends, deletions, index segments, stable row ids
+    tuned.py         recall and cost of searches that ask for a recall
+    publishing.py    gets by key while versions of their table are published
     goals.py         compares results with goals
     report.py plots.py   JSON, Markdown, SVG
 """

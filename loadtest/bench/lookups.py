@@ -22,6 +22,9 @@ FIO_DEPTHS = [128, 256, 512]
 # The numbers of connections of the same load.
 CONNECTIONS = [1, 5, 10, 100]
 
+# One request after the other, on one connection.
+ALONE = ["--concurrency", "1", "--threads", "1", "--connections", "1"]
+
 # The loads of `bench get`: title, arguments.
 GETS = {
     "lookup_64": ("Lookup, 64 keys a batch", ["--streams", "1", "--keys", "64", "--concurrency", "64"]),
@@ -36,7 +39,7 @@ GETS = {
     "lookup_16": ("Lookup, 16 keys a batch", ["--streams", "1", "--keys", "16", "--concurrency", "128"]),
     "lookup_1_alone": (
         "Lookup, one key a batch, one at a time",
-        ["--streams", "1", "--keys", "1", "--concurrency", "1", "--threads", "1"],
+        ["--streams", "1", "--keys", "1", *ALONE],
     ),
     "lookup_1": ("Lookup, one key a batch", ["--streams", "1", "--keys", "1", "--concurrency", "512"]),
     **{
@@ -48,24 +51,29 @@ GETS = {
     },
     "get_64": ("Get, 64 keys", ["--keys", "64", "--concurrency", "32"]),
     "get_1": ("Get, one key, 64 callers", ["--keys", "1", "--concurrency", "64"]),
-    "get_1_alone": ("Get, one key, one caller", ["--keys", "1", "--concurrency", "1"]),
+    "get_1_alone": ("Get, one key, one caller", ["--keys", "1", *ALONE]),
 }
 # The loads of `bench empty`, which show what server and client cost: title, arguments.
 EMPTY = {
     "empty_stream": ("no work, on a stream", ["--streams", "1", "--concurrency", "512"]),
     "empty_stream_alone": (
         "no work, on a stream, one at a time",
-        ["--streams", "1", "--concurrency", "1", "--threads", "1"],
+        ["--streams", "1", *ALONE],
     ),
     "empty_call": ("no work, unary, 64 callers", ["--concurrency", "64"]),
-    "empty_call_alone": ("no work, unary, one caller", ["--concurrency", "1"]),
+    "empty_call_alone": ("no work, unary, one caller", ALONE),
 }
 FETCH = "fetch"
+FETCH_ALONE = "fetch_1_alone"
 TAKE = "take_1_alone"
 DRIVE = "drive_64"
 DRIVE_LOAD = ["--streams", "1", "--keys", "64", "--concurrency", "32"]
 FIO = "fio"
-PYLANCE = "pylance_64"
+# The loads of pylance: title, keys in a get.
+PYLANCE = {
+    "pylance_64": ("pylance, `IN` of 64 keys, 2 threads", 64),
+    "pylance_1": ("pylance, one key, 2 threads", 1),
+}
 # The loads of Redis: title, requests in flight on each connection, requests for each second of the profile.
 REDIS = {
     "redis_get": ("Redis, GET, 50 connections", 1, 50_000),
@@ -73,10 +81,11 @@ REDIS = {
 }
 TITLES = {name: title for name, (title, _) in (GETS | EMPTY).items()} | {
     FETCH: f"the same rows by address, {FETCH_ROWS} a batch",
-    TAKE: "one row by address through both tiers, one at a time",
+    FETCH_ALONE: "one row by address on a stream to the I/O node, one at a time",
+    TAKE: "one row by address through both tiers (Take), one at a time",
     DRIVE: "Lookup, 64 keys a batch, from the drive",
     FIO: "fio, random reads of 4 KiB, best depth",
-    PYLANCE: "pylance, `IN` of 64 keys, 2 threads",
+    **{name: title for name, (title, _) in PYLANCE.items()},
     **{name: title for name, (title, *_) in REDIS.items()},
 }
 
@@ -86,7 +95,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     nodes = Bireme(binary, logs, profile.folder)
     slabs = [folder / "slab-pairs" for folder in profile.drive_folders]
     try:
-        with memory.folder(profile) as folder, nodes as bireme, Redis(profile.payload_rows) as redis:
+        with memory.folder(profile) as folder, nodes as bireme, Redis(profile.pair_rows) as redis:
             tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
             print("writing the drive's slabs", flush=True)
             fio.write_once(slabs, profile.slab_gib)
@@ -118,11 +127,13 @@ def _rounds(
         loads |= {
             name: lambda arguments=arguments: _empty(tier, profile, arguments) for name, (_, arguments) in EMPTY.items()
         }
-        loads[FETCH] = lambda: _fetch(tier, profile, number)
+        many, alone = ["--rows", str(FETCH_ROWS), "--concurrency", "16"], ["--rows", "1", "--streams", "1", *ALONE[:4]]
+        loads[FETCH] = lambda: _fetch(tier, profile, number, many)
+        loads[FETCH_ALONE] = lambda: _fetch(tier, profile, number, alone)
         loads[TAKE] = lambda: _take(tier, profile, number)
         loads[DRIVE] = lambda: _get(drive, profile, number, DRIVE_LOAD)
         loads[FIO] = lambda: _fio(profile, slabs)
-        loads[PYLANCE] = lambda: _pylance(profile, number)
+        loads |= {name: lambda keys=keys: _pylance(profile, number, keys) for name, (_, keys) in PYLANCE.items()}
         loads |= {
             name: lambda requests=requests, pipelined=pipelined: redis.get(int(requests * profile.seconds), pipelined)
             for name, (_, pipelined, requests) in REDIS.items()
@@ -155,15 +166,15 @@ def _empty(tier: Tier, profile: Profile, arguments: list[str]) -> dict:
     return _rates(report, report["requests"])
 
 
-def _fetch(tier: Tier, profile: Profile, number: int) -> dict:
-    load = ["--io-endpoint", tier.io.endpoint, "--rows", str(FETCH_ROWS), "--concurrency", "16", "--seed", str(number)]
+def _fetch(tier: Tier, profile: Profile, number: int, arguments: list[str]) -> dict:
+    load = ["--io-endpoint", tier.io.endpoint, *arguments, "--seed", str(number)]
     tier.bench("fetch", TABLE, WARM_UP_SECONDS, *load)
     report = tier.bench("fetch", TABLE, profile.seconds, *load)
     return _rates(report, report["rows"])
 
 
 def _take(tier: Tier, profile: Profile, number: int) -> dict:
-    load = ["--rows", "1", "--concurrency", "1", "--threads", "1", "--connections", "1", "--seed", str(number)]
+    load = ["--rows", "1", *ALONE, "--seed", str(number)]
     tier.bench("take", TABLE, WARM_UP_SECONDS, *load)
     report = tier.bench("take", TABLE, profile.seconds, *load)
     return _rates(report, report["rows"])
@@ -181,8 +192,8 @@ def _fio(profile: Profile, slabs: list[Path]) -> dict:
     }
 
 
-def _pylance(profile: Profile, number: int) -> dict:
-    load = ["--key", KEY, "--keys", "64", "--seed", str(number), f"--warm-up={WARM_UP_SECONDS}"]
+def _pylance(profile: Profile, number: int, keys: int) -> dict:
+    load = ["--key", KEY, "--keys", str(keys), "--seed", str(number), f"--warm-up={WARM_UP_SECONDS}"]
     report = peers.run(profile.table(TABLE), "get", profile.seconds, *load)
     if "error" in report:
         raise RuntimeError(f"{report['command']}: {report['error']}")
@@ -215,7 +226,8 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
         ("gets/s of one key, 64 callers, relative to calls without work", "get_1", "empty_call", rate, 0.6),
         ("gets/s of one key, one caller, relative to calls without work", "get_1_alone", "empty_call_alone", rate, 0.6),
         ("keys on a Lookup stream per core-second, 16 a batch, relative to Redis's GET, 16 pipelined", "lookup_16", "redis_16", cpu, 1),
-        ("keys on a Lookup stream per core-second, relative to pylance's `IN` of 64", "lookup_64", PYLANCE, cpu, 10),
+        ("keys on a Lookup stream per core-second, relative to pylance's `IN` of 64", "lookup_64", "pylance_64", cpu, 10),
+        ("keys on a Lookup stream per core-second, 64 a batch, relative to pylance's gets of one key", "lookup_64", "pylance_1", cpu, 100),
     ]
     has = lambda *names: all(name in found["runs"] for name in names)
     judged = [
@@ -228,6 +240,10 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
         batch = median(1 / it for it in ratio(found, "lookup_1_alone", "empty_stream_alone", cpu))
         name = "CPU of a batch of one key, alone, in all processes, relative to a message without work on a stream"
         judged.append((name, batch, 3, False))
+    if has("get_1_alone", TAKE):
+        pairs = zip(found["runs"]["get_1_alone"], found["runs"][TAKE], strict=True)
+        above = median(get["latency_us"]["p50"] - take["latency_us"]["p50"] for get, take in pairs)
+        judged.append(("p50 of a Get of one key above that of a Take of one row by address, one at a time, µs", above, 15, False))
     if "joins" in found and has(FETCH):
         whole = zip(found["joins"]["bireme"], found["runs"][FETCH], strict=True)
         name = "keys/s of `bireme lookup` of every key, relative to the same rows by address"
