@@ -62,8 +62,16 @@ pub async fn run(args: DescribeArgs, out: &mut Output) -> Result<()> {
         let text = indexes_text(&table).text(out.width());
         out.bytes(format!("\n{text}").as_bytes())?;
     }
-    let mut recalls = table.indexes.iter().filter_map(|it| Some((it, it.recall.as_ref()?)));
-    recalls.try_for_each(|(index, recall)| show_recall(index, recall, out))
+    for index in table.indexes.iter().filter(|index| !index.metric.is_empty()) {
+        match &index.recall {
+            Some(recall) => show_recall(index, recall, out)?,
+            None => out.line(format_args!(
+                "\nrecall of searches by {} is not known; `bireme tune {}` measures it",
+                index.name, table.name
+            ))?,
+        }
+    }
+    Ok(())
 }
 
 /// Prints the measured recall of an index.

@@ -13,6 +13,9 @@ fn a_curve_is_measured_kept_described_and_used() {
     let elsewhere = up.folder.path().join("nothing");
     up.names(&["tune", "words", "--uri", text(&elsewhere)], 3, "nothing");
 
+    let shown = run(&["describe", "words", "--endpoint", &up.endpoint]);
+    assert!(shown.contains("vector_vector is not known; `bireme tune words` measures"), "{shown}");
+
     let file = up.folder.path().join("words.curve");
     let tune = ["tune", "words", "--rows", "60", "--uri", text(&table), "--output", text(&file)];
     let tuned = &up.json(&tune)[0];
