@@ -45,7 +45,7 @@ IMAGE ?= $(CACHE)/bireme.tar
 # The end-to-end test's steps (all by default).
 STEPS ?=
 
-.PHONY: help demo build release test python python-fmt protos protos-baseline attacks soak seed bench network image loadtest lancedb lancedb-java lancedb-rust lancedb-tests chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny clean
+.PHONY: help demo build release test python python-fmt protos protos-baseline attacks soak seed bench network image loadtest lancedb lancedb-java lancedb-rust lancedb-tests chart chart-readme chart-dashboards dashboards e2e-kubernetes e2e-short fmt lint deny aarch64 clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -182,6 +182,13 @@ lint: ## check formatting, and run clippy with warnings denied
 	@.ci/setup build rust
 	@cargo fmt --all -- --check
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
+
+aarch64: ## check that the crates with code for particular CPUs compile for aarch64
+	@.ci/setup rust
+	$(SAY) "checking crates for aarch64"
+	rustup target add aarch64-unknown-linux-gnu
+	cargo check --locked --target aarch64-unknown-linux-gnu \
+	    -p distance -p process -p ring@0.1.0 -p key-index -p scheduler -p placement
 
 deny: ## check licenses and sources of all dependencies, and known vulnerabilities if their database can be fetched
 	@.ci/setup deny
