@@ -6,31 +6,49 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use address::RowAddr;
-use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, stream};
 use tables::{DeletedRows, FragmentInfo};
 
 use crate::error::Result;
 use crate::table::Table;
+
+/// The maximum number of fragments whose deletions are loaded at the same time, as in `resolve_filter.rs`.
+const DELETIONS_LOADING_MAX: usize = 16;
 
 impl Table {
     /// Returns the addresses of the live rows at `positions`, ascending. The range may end after the last row.
     ///
     /// Errors: those of the store, which deletions are read from.
     pub async fn live_rows(&self, positions: Range<u64>) -> Result<Vec<RowAddr>> {
-        let mut rows = Vec::new();
-        let mut begin = 0;
-        for info in self.fragments() {
+        let within = |(begin, info): (u64, &'_ FragmentInfo)| {
             let end = begin + info.live_rows();
             let (from, to) = (positions.start.max(begin), positions.end.min(end));
-            if from < to {
-                let deleted = self.deleted(info.id).await?;
-                let first = deleted.nth_live(from - begin);
-                let live = (first..info.physical_rows).filter(|&offset| !deleted.contains(offset));
-                rows.extend(live.take((to - from) as usize).map(|it| RowAddr::new(info.id, it)));
-            }
-            begin = end;
+            (from < to).then(|| (info.id, info.physical_rows, from - begin..to - begin))
+        };
+        let parts: Vec<_> = self.begins().into_iter().filter_map(within).collect();
+        let deleted = self.deleted_of(parts.iter().map(|(id, ..)| *id)).await?;
+        let mut rows = Vec::new();
+        for (id, physical_rows, positions) in parts {
+            let deleted = &deleted[&id];
+            let first = deleted.nth_live(positions.start);
+            let live = (first..physical_rows).filter(|&offset| !deleted.contains(offset));
+            let count = (positions.end - positions.start) as usize;
+            rows.extend(live.take(count).map(|offset| RowAddr::new(id, offset)));
         }
         Ok(rows)
+    }
+
+    /// Returns the addresses of the live rows of `fragments`, in their order.
+    ///
+    /// Errors: those of the store, which deletions are read from.
+    pub(crate) async fn live_rows_in(&self, fragments: &[&FragmentInfo]) -> Result<Vec<RowAddr>> {
+        let deleted = self.deleted_of(fragments.iter().map(|info| info.id)).await?;
+        let live = |info: &&FragmentInfo| {
+            let (id, deleted) = (info.id, &deleted[&info.id]);
+            let offsets = (0..info.physical_rows).filter(|offset| !deleted.contains(*offset));
+            offsets.map(move |offset| RowAddr::new(id, offset))
+        };
+        Ok(fragments.iter().flat_map(live).collect())
     }
 
     /// Returns the address of the live row at each of `positions`; `None` after the last row.
@@ -81,7 +99,8 @@ impl Table {
         fragments.sort_unstable();
         fragments.dedup();
         let load = async |id| Ok((id, self.deleted(id).await?));
-        Ok(try_join_all(fragments.into_iter().map(load)).await?.into_iter().collect())
+        let loads: Vec<_> = fragments.into_iter().map(load).collect();
+        stream::iter(loads).buffered(DELETIONS_LOADING_MAX).try_collect().await
     }
 }
 

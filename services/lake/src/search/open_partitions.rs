@@ -74,7 +74,6 @@ async fn uncovered_rows(
     table: &Table,
     coverage: &Coverage,
 ) -> crate::error::Result<std::result::Result<Arc<[RowAddr]>, PlanReason>> {
-    let infos = coverage.uncovered.iter().filter_map(|id| table.fragment(*id));
     let count = table.live_rows_of(coverage.uncovered.iter().copied());
     if coverage.segments.is_empty() {
         return Ok(Err(PlanReason::CoversNothing));
@@ -82,13 +81,9 @@ async fn uncovered_rows(
     if count > FRESH_ROWS_MAX {
         return Ok(Err(PlanReason::Uncovered(count)));
     }
-    let mut uncovered = Vec::with_capacity(count as usize);
-    for info in infos {
-        let deleted = table.deleted(info.id).await?;
-        let live = (0..info.physical_rows).filter(|offset| !deleted.contains(*offset));
-        uncovered.extend(live.map(|offset| RowAddr::new(info.id, offset)));
-    }
-    Ok(Ok(uncovered.into()))
+    let fragments: Vec<_> =
+        coverage.uncovered.iter().filter_map(|id| table.fragment(*id)).collect();
+    Ok(Ok(table.live_rows_in(&fragments).await?.into()))
 }
 
 async fn open_segment(
