@@ -11,7 +11,7 @@ use arrow_select::take::take_record_batch;
 pub struct FoundRows {
     /// The rows, with the fetched columns in wire types.
     pub rows: RecordBatch,
-    /// The position of each row's key, ascending.
+    /// The position of each row's key, ascending. A position is repeated if the key has several rows.
     pub keys: Vec<u32>,
     /// The address of each row.
     pub addrs: Vec<RowAddr>,
@@ -26,6 +26,9 @@ pub fn joined(mut rounds: Vec<FoundRows>) -> Result<FoundRows, ArrowError> {
     let rows = concat_batches(rounds[0].rows.schema_ref(), batches)?;
     let keys: Vec<u32> = rounds.iter().flat_map(|round| round.keys.iter().copied()).collect();
     let addrs: Vec<RowAddr> = rounds.iter().flat_map(|round| round.addrs.iter().copied()).collect();
+    if keys.is_sorted() {
+        return Ok(FoundRows { rows, keys, addrs });
+    }
     let mut order: Vec<u32> = (0..keys.len() as u32).collect();
     order.sort_unstable_by_key(|&row| keys[row as usize]);
     Ok(FoundRows {

@@ -12,7 +12,8 @@
 //!
 //! Invariants:
 //! - A row is returned for a key only if its key column has that key. Null is the key of no row.
-//! - Each key has at most one row, and the rows are in the order of the keys.
+//! - The rows are in the order of the keys. Each key has at most one row, unless the caller wants all of them
+//!   ([`Rounds::add_all`]): then all candidates are fetched, and those with the key are returned.
 //!
 //! This crate does no I/O: the caller looks candidates up and fetches rows. The query node does so, and the simulation.
 

@@ -57,6 +57,26 @@ impl<'a> Rounds<'a> {
         Ok(!self.open.is_empty())
     }
 
+    /// Adds a part of the candidates of all keys, for callers that want all rows of each key. Parameters are those of
+    /// [`add`](Self::add), but a key may have several candidates, in ascending order of their addresses. The parts must
+    /// come in the order of the keys.
+    ///
+    /// # Errors
+    /// If the key column's type is not that of the keys.
+    pub fn add_all(
+        &mut self,
+        candidates: &[(u32, RowAddr)],
+        rows: &RecordBatch,
+        missing: &[u32],
+    ) -> Result<(), ArrowError> {
+        let found = self.prove(candidates, rows, missing)?;
+        let last = self.done.last().and_then(|part| part.keys.last());
+        let is_in_order = last.is_none_or(|last| found.keys.first().is_none_or(|key| last <= key));
+        assert!(is_in_order, "parts must come in the order of the keys");
+        self.done.push(found);
+        Ok(())
+    }
+
     /// Returns the rows of all rounds.
     ///
     /// # Errors
@@ -147,6 +167,23 @@ mod tests {
         assert_eq!(texts_of(&found.rows), ["a", "b", "c", "d"]);
         assert_eq!(found.keys, [0, 1, 2, 3]);
         assert_eq!(found.addrs, (0..4).map(|key| RowAddr::new(7, key)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn all_rows_of_a_key_stay_together() {
+        let keys = keys(&[Some("a"), None, Some("b"), Some("a")]);
+        let mut rounds = Rounds::new(&keys, 0);
+        let candidates = |of: &[(u32, u32)]| -> Vec<(u32, RowAddr)> {
+            of.iter().map(|&(key, row)| (key, RowAddr::new(7, row))).collect()
+        };
+        let first = rows(&[Some("a"), Some("x"), None]);
+        rounds.add_all(&candidates(&[(0, 1), (0, 2), (0, 4), (1, 5)]), &first, &[2]).unwrap();
+        let second = rows(&[Some("b"), Some("b"), Some("a"), Some("a")]);
+        rounds.add_all(&candidates(&[(2, 0), (2, 9), (3, 1), (3, 8)]), &second, &[]).unwrap();
+        let found = rounds.finish().unwrap();
+        assert_eq!(texts_of(&found.rows), ["a", "b", "b", "a", "a"]);
+        assert_eq!(found.keys, [0, 2, 2, 3, 3]);
+        assert_eq!(found.addrs, [1, 0, 9, 1, 8].map(|row| RowAddr::new(7, row)));
     }
 
     #[test]

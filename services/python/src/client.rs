@@ -260,7 +260,9 @@ impl Client {
     }
 
     /// Returns the rows of `stream` with columns of the table appended. Their values are those of the table's row whose
-    /// key is in the column `on`. If `on` is `None`, the stream's only column has the keys, and is left out.
+    /// key is in the column `on`. If `on` is `None`, the stream's only column has the keys, and is left out. With
+    /// `all_rows`, a row is repeated for each row of the table that has its key.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of the Python method")]
     fn lookup(
         &self,
         py: Python<'_>,
@@ -269,10 +271,11 @@ impl Client {
         on: Option<String>,
         columns: Vec<String>,
         key_column: Option<String>,
+        all_rows: bool,
     ) -> PyResult<Call> {
         let rows = rows_from_python(stream)?;
         let timeout = target.timeout;
-        let open = open(target, columns, key_column);
+        let open = LookupOpen { all_rows, ..open(target, columns, key_column) };
         let work = |query| async move { join(query, open, rows, on).await };
         self.call(py, timeout, work, |py, rows: Rows| rows.into_table(py))
     }

@@ -24,7 +24,7 @@ const BATCHES_IN_FLIGHT: usize = 32;
 const KEYS: &str = "\0keys";
 
 /// Appends columns of a table to `rows`. Their values are those of the table's row whose key is in the column `on`, or
-/// nulls if no row has the key. Without `on`, the only column of `rows` has the keys, and is left out of the result.
+/// nulls if no row has the key. If `open` wants all rows of each key, a row is repeated for each of them. Without `on`, the only column of `rows` has the keys, and is left out of the result.
 /// All rows are read from one version.
 pub async fn join(
     query: QueryClient,

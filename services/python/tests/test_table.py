@@ -152,6 +152,20 @@ def test_columns_are_appended_to_any_table(words: bireme.Table, make) -> None:
     assert joined["click"].to_pylist() == [1, 2, 3]
 
 
+def test_a_row_is_repeated_for_each_row_that_has_its_key(words: bireme.Table, rows: pa.Table) -> None:
+    clicks = pa.table({"domain": rows["domain"].unique().drop_null().to_pylist()[:3], "number": [1, 2, 3]})
+    joined = words.lookup(clicks, on="domain", columns=["synset"], key_column="domain", all_rows=True)
+    expected = [
+        {"domain": domain, "number": number, "synset": synset}
+        for domain, number in zip(clicks["domain"].to_pylist(), clicks["number"].to_pylist(), strict=True)
+        for synset, of in zip(rows["synset"].to_pylist(), rows["domain"].to_pylist(), strict=True)
+        if of == domain
+    ]
+    assert joined.to_pylist() == expected
+    absent = words.lookup(["nowhere"], columns=["synset"], key_column="domain", all_rows=True)
+    assert absent.to_pylist() == [{"synset": None}]
+
+
 def test_a_lookup_of_nothing_has_the_columns(words: bireme.Table) -> None:
     found = words.lookup([], columns=["synset", "words"])
     assert (found.num_rows, found.column_names) == (0, ["synset", "words"])

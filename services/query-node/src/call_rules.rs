@@ -14,6 +14,13 @@ pub const KEYS_MAX: usize = 10_000;
 /// Maximum number of outstanding keys of one Lookup stream: enough for several of the largest batches.
 pub const LOOKUP_CREDIT_KEYS: usize = 1 << 16;
 
+/// Maximum number of rows of one key, if all rows of keys are wanted: as many as a Search returns.
+pub const KEY_ROWS_MAX: usize = 10_000;
+
+/// Maximum number of rows of the keys that are looked up together, if all rows of keys are wanted. Their addresses take
+/// 1 MiB.
+pub const BATCH_ROWS_MAX: usize = 1 << 16;
+
 /// Maximum number of addresses of a Take. They take 8 MB.
 pub const TAKE_ROWS_MAX: usize = 1_000_000;
 

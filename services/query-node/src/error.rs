@@ -15,6 +15,8 @@ use spelling::nearest;
 use telemetry::TelemetryError;
 use wire::{Fault, MESSAGE_BYTES_MAX, RETRY_AFTER_MS, Reason};
 
+use crate::call_rules::{BATCH_ROWS_MAX, KEY_ROWS_MAX};
+
 /// The cause of refusals for lack of a permission.
 const FORBIDDEN: &str = "forbidden";
 
@@ -259,6 +261,29 @@ pub enum QueryError {
         /// The answer's size.
         bytes: usize,
     },
+    /// One key has more rows than a look-up returns.
+    #[error(
+        "key {key} in column `{column}` has more than {} rows; read them by a filter on the column instead",
+        KEY_ROWS_MAX
+    )]
+    KeyRows {
+        /// The key, quoted.
+        key: String,
+        /// The key column.
+        column: String,
+    },
+    /// The keys of a batch have more rows than a look-up returns.
+    #[error(
+        "the keys of a batch have more than {} rows, most of them key {key} in column `{column}`; look up fewer keys at \
+         a time",
+        BATCH_ROWS_MAX
+    )]
+    BatchRows {
+        /// The key with the most rows, quoted.
+        key: String,
+        /// The key column.
+        column: String,
+    },
     /// Rows can't be written as JSON.
     #[error("the rows can't be written as JSON: {0}; ask for Arrow")]
     Json(ArrowError),
@@ -368,7 +393,9 @@ impl From<QueryError> for Fault {
             | QueryError::OutOfMemory
             | QueryError::GrantOutOfMemory { .. } => fault(Reason::Overloaded),
             QueryError::DeadlinePassed { .. } => fault(Reason::DeadlineExceeded),
-            QueryError::TooLarge { .. } => fault(Reason::TooLarge),
+            QueryError::TooLarge { .. }
+            | QueryError::KeyRows { .. }
+            | QueryError::BatchRows { .. } => fault(Reason::TooLarge),
             QueryError::Json(_) => fault(Reason::UnsupportedType),
             QueryError::Pack(error) => fault(reason_of_pack(error)),
         }

@@ -1,20 +1,25 @@
 //! Finds the rows of keys. Candidates are looked up and fetched until each key has its row, or no candidates are left.
 //!
 //! The key index only says which rows may have a key, so the key column is fetched with the columns that the caller
-//! wants, and rows with another key are dropped (`key_proof`). One fetch is enough unless a row has another key.
+//! wants, and rows with another key are dropped (`key_proof`). One fetch is enough unless a row has another key. If all
+//! rows of each key are wanted, all candidates are fetched, [`KEYS_MAX`] at a time.
+
+use std::sync::Arc;
 
 use address::RowAddr;
 use arrow_array::Array;
 use arrow_cast::display::array_value_to_string;
+use futures::FutureExt;
 use key_proof::{FoundRows, Rounds};
 use spelling::counted;
 
 use crate::call::Call;
+use crate::call_rules::KEYS_MAX;
 use crate::counters::Stage;
 use crate::error::Result;
 use crate::io_tier::{Cost, fetch_rows, open_ahead};
 use crate::request_context::RequestContext;
-use crate::stages::{Keys, Lookup};
+use crate::stages::{Keys, Lookup, all_rows};
 use crate::state::ShardState;
 use crate::tables::Projection;
 
@@ -75,12 +80,7 @@ pub async fn find_for(
     context: RequestContext,
     callers: &mut impl Callers,
 ) -> Result<FoundRows> {
-    let mut columns = wanted.columns.clone();
-    let key_at = columns.iter().position(|column| *column == keys.column).unwrap_or_else(|| {
-        columns.push(keys.column.to_owned());
-        columns.len() - 1
-    });
-    let columns = keys.open.project(&columns)?;
+    let (columns, key_at) = with_key(keys, wanted)?;
     open_ahead(state, keys.open, &columns.columns, keys.keys.len(), context);
     let mut lookup = Lookup::begin(state, keys, context).await?;
     let mut rounds = Rounds::new(keys.keys, key_at);
@@ -108,6 +108,55 @@ pub async fn find_for(
         }
     }
     lookup.count(state);
+    finished(rounds, wanted)
+}
+
+/// Returns all live rows that have one of `keys`, in the order of the keys, and those of one key in the order of their
+/// addresses. `fetch` is the stage that fetches the rows.
+///
+/// # Errors
+/// The errors of [`all_rows`], of [`fetch_rows`], and of the call's limits.
+pub async fn find_all_rows(
+    state: &ShardState,
+    keys: Keys<'_>,
+    wanted: &Projection,
+    fetch: Stage,
+    call: &mut Call,
+) -> Result<FoundRows> {
+    let (columns, key_at) = with_key(keys, wanted)?;
+    open_ahead(state, keys.open, &columns.columns, keys.keys.len(), call.context);
+    let candidates = all_rows(state, keys, call.context).boxed().await?;
+    call.stage(Stage::Lookup, || counted(candidates.len(), "row"));
+    // A row was charged for each key already.
+    call.take_rows(candidates.len().saturating_sub(keys.keys.len()))?;
+    let mut rounds = Rounds::new(keys.keys, key_at);
+    let mut held = 0;
+    // Without candidates, an empty part has the right columns.
+    for start in (0..candidates.len().max(1)).step_by(KEYS_MAX) {
+        let part = &candidates[start..candidates.len().min(start + KEYS_MAX)];
+        let addrs: Vec<RowAddr> = part.iter().map(|&(_, addr)| addr).collect();
+        call.hold_rows(held + columns.bytes_of(addrs.len()))?;
+        let fetched = fetch_rows(state, keys.open, &addrs, &columns, call.context).boxed().await?;
+        held += fetched.rows.get_array_memory_size();
+        call.hold_rows(held)?;
+        call.io_stage(fetch, addrs.len(), fetched.cost);
+        rounds.add_all(part, &fetched.rows, &fetched.missing)?;
+    }
+    finished(rounds, wanted)
+}
+
+/// Returns the projection on the columns of `wanted` and the key column, and the position of the key column in it.
+fn with_key(keys: Keys<'_>, wanted: &Projection) -> Result<(Arc<Projection>, usize)> {
+    let mut columns = wanted.columns.clone();
+    let key_at = columns.iter().position(|column| *column == keys.column).unwrap_or_else(|| {
+        columns.push(keys.column.to_owned());
+        columns.len() - 1
+    });
+    Ok((keys.open.project(&columns)?, key_at))
+}
+
+/// Returns the rows of all rounds, with the columns of `wanted` alone.
+fn finished(rounds: Rounds<'_>, wanted: &Projection) -> Result<FoundRows> {
     let found = rounds.finish()?;
     let rows = found.rows.project(&(0..wanted.columns.len()).collect::<Vec<_>>())?;
     Ok(FoundRows { rows, ..found })

@@ -36,6 +36,7 @@ Examples:
 The file's name decides its format: .parquet, .csv, .tsv, .jsonl (.ndjson,
 .json), .arrow (.ipc, .feather). The output has the file's rows in their order,
 and the table's columns beside them: nulls where the key is null or in no row.
+With --all-rows, a row of the file is repeated for each row that has its key.
 All rows are read from one version of the table.";
 
 /// Arguments of `bireme lookup`.
@@ -56,6 +57,9 @@ pub struct LookupArgs {
     /// The key column [default: the table's own]
     #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other)]
     key_column: Option<String>,
+    /// Write a row for each row of the table that has the key, not only for one
+    #[arg(long)]
+    all_rows: bool,
     /// The Parquet file to write. It must not exist
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
@@ -94,6 +98,7 @@ pub async fn run(args: LookupArgs, out: &mut Output) -> Result<()> {
         key_column: key_column.clone(),
         columns,
         priority: args.priority.number(),
+        all_rows: args.all_rows,
         ..Default::default()
     };
     let on = args.on.unwrap_or(key_column);

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use address::without;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::{ArrowError, Field, Schema};
 use arrow_select::filter::filter;
-use arrow_select::take::take;
+use arrow_select::take::{take, take_record_batch};
 use futures::future::try_join_all;
 use futures::{Stream, TryStreamExt, stream};
 use wire::{Fault, Reason};
 
 use super::call::GottenRows;
-use super::lookup::{Lookup, keys_of};
+use super::lookup::{LookedUp, Lookup, damaged, keys_of};
 
 /// The maximum number of rows that are looked up as one batch.
 const BATCH_ROWS: usize = 1024;
@@ -29,13 +30,13 @@ pub struct Append {
 }
 
 /// Looks up the keys of each row of `input` in the tables of `appends`, and appends the columns of the rows that are
-/// found. The rows of `input` keep their order. A row whose key is null or is not found gets nulls. Batches may become
-/// smaller.
+/// found. The rows of `input` keep their order. A row whose key is null or is not found gets nulls. If a projection
+/// returns all rows of each key, a row of `input` is repeated for each row that has its key. Batches may become smaller.
 ///
 /// # Errors
 /// `COLUMN_NOT_FOUND` if the input lacks a column of keys; `BAD_ARGUMENT` if it already has a column that is to be
-/// appended, if its keys have a type that can't be looked up, or if a projection does not return its rows in Arrow; the
-/// errors of `input` and of [`Lookup::get`].
+/// appended, if its keys have a type that can't be looked up, if a projection does not return its rows in Arrow, or if
+/// a projection of several returns all rows of each key; the errors of `input` and of [`Lookup::get`].
 pub fn append_columns(
     input: impl Stream<Item = Result<RecordBatch, Fault>>,
     appends: Arc<[Append]>,
@@ -45,35 +46,132 @@ pub fn append_columns(
         let part = move |start| Ok(batch.slice(start, BATCH_ROWS.min(batch.num_rows() - start)));
         stream::iter(starts.map(part))
     };
-    let appended = move |part| {
-        let appends = Arc::clone(&appends);
-        async move { appended(part, &appends).await }
+    let asked = Arc::clone(&appends);
+    let looked_up = move |rows| {
+        let appends = Arc::clone(&asked);
+        async move { Part::looked_up(rows, &appends).await }
     };
-    input.map_ok(parts).try_flatten().map_ok(appended).try_buffered(BATCHES_IN_FLIGHT)
+    let looked_up =
+        input.map_ok(parts).try_flatten().map_ok(looked_up).try_buffered(BATCHES_IN_FLIGHT);
+    // Batches whose answers are too large are halved, and rows repeated, only when it is their turn: the batches that
+    // were looked up ahead hold no more than an answer each.
+    let found = move |part| {
+        let appends = Arc::clone(&appends);
+        stream::try_unfold(vec![part], move |waiting| next_found(waiting, Arc::clone(&appends)))
+    };
+    let joined = |(rows, found): (RecordBatch, Found)| stream::iter(found.beside(rows));
+    looked_up.map_ok(found).try_flatten().map_ok(joined).try_flatten()
 }
 
-async fn appended(rows: RecordBatch, appends: &[Append]) -> Result<RecordBatch, Fault> {
-    let found = try_join_all(appends.iter().map(|append| found(&rows, append))).await?;
-    let (mut fields, mut columns) = (rows.schema().fields().to_vec(), rows.columns().to_vec());
-    for found in found {
-        for (field, column) in found.schema().fields().iter().zip(found.columns()) {
-            if fields.iter().any(|known| known.name() == field.name()) {
-                let name = field.name();
-                let message =
-                    format!("the rows have a column `{name}` already; don't append another");
-                return Err(Fault::new(Reason::BadArgument, message).with("column", name));
+/// A part of a batch.
+enum Part {
+    /// Its keys were not looked up.
+    Unknown(RecordBatch),
+    /// The answer is too large for one message.
+    TooLarge(RecordBatch),
+    /// The rows of its keys were found.
+    Known(RecordBatch, Found),
+}
+
+impl Part {
+    async fn looked_up(rows: RecordBatch, appends: &[Append]) -> Result<Self, Fault> {
+        match found_for(&rows, appends).await {
+            Err(fault) if fault.reason == Reason::TooLarge && rows.num_rows() > 1 => {
+                Ok(Self::TooLarge(rows))
             }
-            fields.push(Arc::clone(field));
-            columns.push(Arc::clone(column));
+            found => Ok(Self::Known(rows, found?)),
         }
+    }
+}
+
+/// Returns the next rows with what was found for them, and the parts that follow. `waiting` has the parts, the last
+/// one first. Halves parts whose answers are too large.
+async fn next_found(
+    mut waiting: Vec<Part>,
+    appends: Arc<[Append]>,
+) -> Result<Option<((RecordBatch, Found), Vec<Part>)>, Fault> {
+    while let Some(part) = waiting.pop() {
+        match part {
+            Part::Known(rows, found) => return Ok(Some(((rows, found), waiting))),
+            Part::Unknown(rows) => waiting.push(Part::looked_up(rows, &appends).await?),
+            Part::TooLarge(rows) => {
+                let half = rows.num_rows() / 2;
+                waiting.push(Part::Unknown(rows.slice(half, rows.num_rows() - half)));
+                waiting.push(Part::Unknown(rows.slice(0, half)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the columns of all `appends` for `rows`.
+async fn found_for(rows: &RecordBatch, appends: &[Append]) -> Result<Found, Fault> {
+    if appends.len() > 1 && appends.iter().any(|append| append.lookup.returns_all_rows()) {
+        let message = "all rows of a key can be appended from one table at a time; append the \
+                       columns of the other tables to the result";
+        return Err(Fault::new(Reason::BadArgument, message));
+    }
+    let found = try_join_all(appends.iter().map(|append| found(rows, append))).await?;
+    let together = |one: Found, other: Found| {
+        Ok(Found { repeated: one.repeated, columns: beside(&one.columns, &other.columns)? })
+    };
+    let all = found.into_iter().map(Ok).reduce(|one, other| together(one?, other?));
+    all.unwrap_or_else(|| Ok(Found::nothing(rows.num_rows())))
+}
+
+/// Returns `rows` with the columns of `more`, which has as many rows.
+fn beside(rows: &RecordBatch, more: &RecordBatch) -> Result<RecordBatch, Fault> {
+    let (mut fields, mut columns) = (rows.schema().fields().to_vec(), rows.columns().to_vec());
+    for (field, column) in more.schema().fields().iter().zip(more.columns()) {
+        if fields.iter().any(|known| known.name() == field.name()) {
+            let name = field.name();
+            let message = format!("the rows have a column `{name}` already; don't append another");
+            return Err(Fault::new(Reason::BadArgument, message).with("column", name));
+        }
+        fields.push(Arc::clone(field));
+        columns.push(Arc::clone(column));
     }
     let schema = Schema::new_with_metadata(fields, rows.schema().metadata().clone());
     let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
     RecordBatch::try_new_with_options(Arc::new(schema), columns, &options).map_err(internal)
 }
 
-/// Returns, for each of `rows`, the columns of the table's row that has the same key, or nulls.
-async fn found(rows: &RecordBatch, append: &Append) -> Result<RecordBatch, Fault> {
+/// The columns to append to some rows.
+struct Found {
+    /// If a row may have several matches, the position of the row for each row of `columns`. `None` if each row has one
+    /// row of `columns`.
+    repeated: Option<UInt32Array>,
+    columns: RecordBatch,
+}
+
+impl Found {
+    /// No columns for `rows` rows.
+    fn nothing(rows: usize) -> Self {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let columns =
+            RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options);
+        Self { repeated: None, columns: columns.expect("a batch without columns has any length") }
+    }
+
+    /// Returns `rows` with the columns, in batches of at most [`BATCH_ROWS`] rows.
+    fn beside(self, rows: RecordBatch) -> impl Iterator<Item = Result<RecordBatch, Fault>> {
+        let starts = (0..self.columns.num_rows()).step_by(BATCH_ROWS);
+        starts.map(move |start| {
+            let count = BATCH_ROWS.min(self.columns.num_rows() - start);
+            let columns = self.columns.slice(start, count);
+            match &self.repeated {
+                None => beside(&rows.slice(start, count), &columns),
+                Some(repeated) => {
+                    let rows = take_record_batch(&rows, &repeated.slice(start, count));
+                    beside(&rows.map_err(internal)?, &columns)
+                }
+            }
+        })
+    }
+}
+
+/// Returns, for each of `rows`, the columns of the table's row that has the same key, or of all such rows, or nulls.
+async fn found(rows: &RecordBatch, append: &Append) -> Result<Found, Fault> {
     let Append { lookup, on } = append;
     let keys = rows.column_by_name(on).ok_or_else(|| {
         let schema = rows.schema();
@@ -84,37 +182,64 @@ async fn found(rows: &RecordBatch, append: &Append) -> Result<RecordBatch, Fault
         Fault::new(Reason::ColumnNotFound, message).with("column", on)
     })?;
     let asked = without_nulls(keys).map_err(internal)?;
-    let (found, not_found) = match asked.is_empty() {
+    let (found, row_keys) = match asked.is_empty() {
         true => (RecordBatch::new_empty(lookup.schema().ok_or_else(not_arrow)?), Vec::new()),
         false => {
-            let answer = lookup.get(keys_of(&asked)?).await?;
-            (arrow(answer.rows)?, answer.not_found)
+            let LookedUp { rows, row_keys, not_found, .. } = lookup.get(keys_of(&asked)?).await?;
+            let rows = arrow(rows)?;
+            let row_keys = match lookup.returns_all_rows() {
+                true => row_keys,
+                false => without(0..asked.len() as u32, &not_found).collect(),
+            };
+            if row_keys.len() != rows.num_rows() {
+                return Err(damaged("it does not have the rows of its keys"));
+            }
+            (rows, row_keys)
         }
     };
-    let mut not_found = not_found.into_iter().peekable();
-    let (mut key, mut row) = (0, 0);
-    let places = (0..keys.len()).map(|at| {
-        if keys.is_null(at) {
-            return None;
-        }
-        let place = match not_found.next_if_eq(&key) {
-            Some(_) => None,
-            None => {
-                row += 1;
-                Some(row - 1)
-            }
-        };
-        key += 1;
-        place
-    });
-    let places: UInt32Array = places.collect();
-    let column = |column: &ArrayRef| take(column, &places, None).map_err(internal);
+    let matches = Matches::of(keys, &row_keys);
+    let column = |column: &ArrayRef| take(column, &matches.found, None).map_err(internal);
     let columns = found.columns().iter().map(column).collect::<Result<Vec<_>, _>>()?;
     let fields = found.schema();
     let fields = fields.fields().iter().map(|field| Field::clone(field).with_nullable(true));
     let schema = Schema::new(fields.collect::<Vec<_>>());
-    let options = RecordBatchOptions::new().with_row_count(Some(keys.len()));
-    RecordBatch::try_new_with_options(Arc::new(schema), columns, &options).map_err(internal)
+    let options = RecordBatchOptions::new().with_row_count(Some(matches.found.len()));
+    let columns = RecordBatch::try_new_with_options(Arc::new(schema), columns, &options);
+    let repeated = lookup.returns_all_rows().then_some(matches.rows);
+    Ok(Found { repeated, columns: columns.map_err(internal)? })
+}
+
+/// The matches of rows with the rows that were found for their keys.
+struct Matches {
+    /// The position of the row of each match. A row without a match is there once.
+    rows: UInt32Array,
+    /// The position of the found row of each match, or null.
+    found: UInt32Array,
+}
+
+impl Matches {
+    /// `row_keys` has, for each row that was found, the position of its key among those that are not null, ascending.
+    fn of(keys: &ArrayRef, row_keys: &[u32]) -> Self {
+        let (mut rows, mut found) =
+            (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
+        let mut row_keys = (0..).zip(row_keys).peekable();
+        let mut key = 0;
+        for at in 0..keys.len() {
+            let matched = found.len();
+            if keys.is_valid(at) {
+                while let Some((row, _)) = row_keys.next_if(|(_, of)| **of == key) {
+                    rows.push(at as u32);
+                    found.push(Some(row));
+                }
+                key += 1;
+            }
+            if found.len() == matched {
+                rows.push(at as u32);
+                found.push(None);
+            }
+        }
+        Self { rows: rows.into(), found: found.into() }
+    }
 }
 
 /// Returns the values of an array that are not null.
@@ -141,4 +266,22 @@ fn not_arrow() -> Fault {
 
 fn internal(error: ArrowError) -> Fault {
     Fault::new(Reason::Internal, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::Int64Array;
+
+    use super::*;
+
+    #[test]
+    fn each_row_is_there_once_or_as_often_as_it_is_matched() {
+        let keys: ArrayRef =
+            Arc::new(Int64Array::from(vec![None, Some(7), Some(8), None, Some(9), Some(7)]));
+        let matches = Matches::of(&keys, &[0, 0, 2, 3, 3, 3]);
+        assert_eq!(matches.rows, UInt32Array::from(vec![0, 1, 1, 2, 3, 4, 5, 5, 5]));
+        let found = [None, Some(0), Some(1), None, None, Some(2), Some(3), Some(4), Some(5)];
+        assert_eq!(matches.found, UInt32Array::from(found.to_vec()));
+        assert_eq!(Matches::of(&keys, &[]).found.null_count(), keys.len());
+    }
 }

@@ -38,6 +38,9 @@ const MESSAGE_BYTES_MAX: usize = LOOKUP_BYTES_MAX - (4 << 10);
 /// The lowest revision of the protocol with which this client can talk to a node.
 const REVISION_MIN: u32 = 1;
 
+/// The revision from which on nodes return all rows of a key if they are asked to.
+const REVISION_ALL_ROWS: u32 = 2;
+
 /// A Lookup stream to a query node. Cheap to clone; clones share the stream and its credits.
 #[derive(Clone)]
 pub struct LookupClient {
@@ -54,6 +57,7 @@ pub struct Lookup {
 struct Projection {
     shared: Arc<Shared>,
     handle: u32,
+    all_rows: bool,
     /// The schema that the rows had when the projection was opened; `None` if it returns no rows in Arrow.
     schema: OnceLock<Option<SchemaRef>>,
 }
@@ -63,6 +67,8 @@ struct Projection {
 pub struct LookedUp {
     /// The rows of the keys that were found, in the order of the keys. `None` with `only_presence`.
     pub rows: Option<GottenRows>,
+    /// With `all_rows`, the position of each row's key, ascending. Empty otherwise.
+    pub row_keys: Vec<u32>,
     /// Positions, ascending, of keys that have no row.
     pub not_found: Vec<u32>,
     /// With `only_presence`, positions, ascending, of found keys that only the key index found. The row that the index
@@ -75,6 +81,8 @@ pub struct LookedUp {
 struct Shared {
     client: QueryClient,
     commands: mpsc::UnboundedSender<Command>,
+    /// The revision of the node's protocol.
+    revision: u32,
     /// Has a permit for each credit that is left. A batch takes about one credit per key; an open takes one.
     credits: Semaphore,
     credits_max: usize,
@@ -123,6 +131,7 @@ impl QueryClient {
         let shared = Arc::new(Shared {
             client: self.clone(),
             commands,
+            revision,
             credits: Semaphore::new(credit_keys as usize),
             credits_max: credit_keys as usize,
             next_id: AtomicU64::new(1),
@@ -139,9 +148,15 @@ impl LookupClient {
     /// batch.
     ///
     /// # Errors
-    /// The node's fault for the table, the version or a column, or the reason why the stream has ended.
+    /// The node's fault for the table, the version or a column, or the reason why the stream has ended. `UNIMPLEMENTED`
+    /// if `open` wants all rows of each key, and the node returns only one.
     pub async fn open(&self, mut open: LookupOpen) -> Result<Lookup, Fault> {
         let shared = &self.shared;
+        let all_rows = open.all_rows;
+        if all_rows && shared.revision < REVISION_ALL_ROWS {
+            let message = "the query node is too old to return all rows of a key; upgrade it";
+            return Err(Fault::new(Reason::Unimplemented, message));
+        }
         open.handle = shared.next_handle.fetch_add(1, Ordering::Relaxed);
         if let (0, Some(timeout)) = (open.timeout_us, shared.client.timeout()) {
             open.timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
@@ -151,7 +166,7 @@ impl LookupClient {
         let (answer, answered) = oneshot::channel();
         let wait = |waiting: &mut Waiting| drop(waiting.opens.insert(handle, answer));
         let schema = OnceLock::new();
-        let projection = Projection { shared: Arc::clone(shared), handle, schema };
+        let projection = Projection { shared: Arc::clone(shared), handle, all_rows, schema };
         shared.send(Command::Open(open), wait)?;
         permit.forget();
         let schema = answered.await.map_err(|_| ended())??;
@@ -185,6 +200,11 @@ impl Lookup {
         shared.send(Command::Batch(batch), wait)?;
         permit.forget();
         answered.await.map_err(|_| ended())?
+    }
+
+    /// Returns whether all rows of each key are returned.
+    pub fn returns_all_rows(&self) -> bool {
+        self.projection.all_rows
     }
 
     /// Returns the schema that rows had when the projection was opened; `None` if it returns no rows in Arrow.
@@ -255,8 +275,8 @@ impl Shared {
                 Some(error) => Err(error.into()),
                 None => {
                     let rows = rows.next(result.rows as usize)?;
-                    let LookupResult { not_found, unproven, .. } = result;
-                    Ok(LookedUp { rows, not_found, unproven, version })
+                    let LookupResult { not_found, unproven, row_keys, .. } = result;
+                    Ok(LookedUp { rows, row_keys, not_found, unproven, version })
                 }
             };
             dealt.push((id, outcome));
@@ -459,7 +479,7 @@ fn ended() -> Fault {
     Fault::new(Reason::NodeUnavailable, "the query node has ended the stream; open another")
 }
 
-fn damaged(why: &str) -> Fault {
+pub(super) fn damaged(why: &str) -> Fault {
     Fault::new(Reason::Internal, format!("the query node's answer is damaged: {why}"))
 }
 

@@ -10,6 +10,7 @@ use datafusion::logical_expr::Expr;
 use datafusion::scalar::ScalarValue;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use lance::dataset::scanner::Scanner;
 use lance_table::format::Fragment;
 
 use super::beside::beside;
@@ -22,7 +23,7 @@ use crate::error::{LakeError, Result};
 use crate::table::Table;
 
 /// Maximum number of keys in one query of the scanner; longer lists become several queries.
-const KEYS_PER_QUERY_MAX: usize = 4096;
+pub(super) const KEYS_PER_QUERY_MAX: usize = 4096;
 
 /// Each key's row, if it has one: the first one, if it has several.
 type FirstRows = Vec<Option<RowAddr>>;
@@ -79,15 +80,18 @@ impl Table {
     ) -> Result<FirstRows> {
         let keys = self.scalars(keys)?;
         let values: Vec<ScalarValue> = keys.iter().filter(|key| !key.is_null()).cloned().collect();
-        let metadata = |id: &u32| Ok(self.file_fragment(*id)?.metadata().clone());
-        let within: Option<Vec<Fragment>> =
-            within.map(|ids| ids.iter().map(metadata).collect::<Result<_>>()).transpose()?;
+        let within = within.map(|ids| self.fragments_of(ids)).transpose()?;
         let mut found = HashMap::with_capacity(values.len());
         for group in values.chunks(KEYS_PER_QUERY_MAX) {
             let name = self.schema().field(position).name();
             self.caught(self.lookup_group(name, group, within.as_deref(), &mut found)).await?;
         }
         Ok(keys.iter().map(|key| found.get(key).copied()).collect())
+    }
+
+    /// Returns Lance's descriptions of fragments.
+    pub(super) fn fragments_of(&self, ids: &[u32]) -> Result<Vec<Fragment>> {
+        ids.iter().map(|id| Ok(self.file_fragment(*id)?.metadata().clone())).collect()
     }
 
     /// Returns `keys`, parsed as values of `column`, in an array of the column's type: text as it is, integers and
@@ -129,7 +133,7 @@ impl Table {
         Ok(Some(lookup.boxed()))
     }
 
-    fn scalars(&self, keys: &ArrayRef) -> Result<Vec<ScalarValue>> {
+    pub(super) fn scalars(&self, keys: &ArrayRef) -> Result<Vec<ScalarValue>> {
         let scalar = |at| ScalarValue::try_from_array(keys, at);
         let scalars: datafusion::common::Result<_> = (0..keys.len()).map(scalar).collect();
         scalars.map_err(|error| self.blame(error.into()))
@@ -182,6 +186,23 @@ impl Table {
         within: Option<&[Fragment]>,
         found: &mut HashMap<ScalarValue, RowAddr>,
     ) -> lance::Result<()> {
+        let batch = self.key_scanner(column, values, within)?.try_into_batch().await?;
+        let keys = batch.column(0);
+        for (at, addr) in addresses(&batch)?.enumerate() {
+            let value = ScalarValue::try_from_array(keys, at)?;
+            found.entry(value).and_modify(|first| *first = addr.min(*first)).or_insert(addr);
+        }
+        Ok(())
+    }
+
+    /// Returns a scan of the rows whose value in `column` is one of `values`, of which there is at least one. It returns
+    /// these values and the rows' addresses. With `within`, only these fragments are scanned.
+    pub(super) fn key_scanner(
+        &self,
+        column: &str,
+        values: &[ScalarValue],
+        within: Option<&[Fragment]>,
+    ) -> lance::Result<Scanner> {
         let mut scanner = self.dataset().scan();
         if let Some(fragments) = within {
             scanner.with_fragments(fragments.to_vec());
@@ -190,7 +211,6 @@ impl Table {
         let literals: Vec<_> =
             values.iter().map(|value| Expr::Literal(value.clone(), None)).collect();
         match literals.as_slice() {
-            [] => return Ok(()),
             [one] => scanner.filter_expr(key.eq(one.clone())),
             _ => scanner.filter_expr(key.in_list(literals, false)),
         };
@@ -201,12 +221,6 @@ impl Table {
             metadata: Default::default(),
         };
         scanner.project_with_schema(&stored)?.with_row_address();
-        let batch = scanner.try_into_batch().await?;
-        let keys = batch.column(0);
-        for (at, addr) in addresses(&batch)?.enumerate() {
-            let value = ScalarValue::try_from_array(keys, at)?;
-            found.entry(value).and_modify(|first| *first = addr.min(*first)).or_insert(addr);
-        }
-        Ok(())
+        Ok(scanner)
     }
 }

@@ -9,6 +9,7 @@
 //! without the list instead, and its caller compares them with the filter (`candidates.rs`). If scalar indexes answer a
 //! part of the filter, the candidates are among the rows that the indexes leave (`narrowing.rs`).
 
+mod all_rows;
 mod allow_list;
 mod allow_lists;
 mod beside;

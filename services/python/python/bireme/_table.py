@@ -67,12 +67,12 @@ class _Target:
         return self._client.take(self, address_array(addresses), column_list(columns), skip_missing)
 
     def _lookup(
-        self, keys: Any, on: str | None, columns: str | Iterable[str] | None, key_column: str | None
+        self, keys: Any, on: str | None, columns: str | Iterable[str] | None, key_column: str | None, all_rows: bool
     ) -> Call[pa.Table]:
         import pyarrow as pa
 
         rows = row_stream(keys) if on is not None else pa.table({"keys": key_array(keys)})
-        return self._client.lookup(self, rows, on, column_list(columns), key_column)
+        return self._client.lookup(self, rows, on, column_list(columns), key_column, all_rows)
 
     def _warm(
         self,
@@ -180,12 +180,16 @@ class Table(_Target):
         on: str | None = None,
         columns: str | Iterable[str] | None = None,
         key_column: str | None = None,
+        all_rows: bool = False,
     ) -> pa.Table:
         """Looks up many keys, and returns a row for each, in their order: nulls for a key that no row has.
 
         `keys` is an array or a sequence of keys. With `on`, it is a table (of pyarrow, polars, or anything else with
         Arrow's stream interface) that has the keys in the column `on`, and the columns that are looked up are appended
         to its own. All rows are read from one version.
+
+        If several rows have a key, one of them is returned: the one with the lowest address. With `all_rows`, all of
+        them are, so that a row of `keys` is repeated for each row that has its key.
 
         >>> import bireme, pyarrow
         >>> words = bireme.connect().table("words")
@@ -195,7 +199,7 @@ class Table(_Target):
         >>> words.lookup(clicks, on="synset", columns=["pos"]).to_pylist()
         [{'synset': 'n02503517', 'clicks': 7, 'pos': 'noun'}]
         """
-        return self._lookup(keys, on, columns, key_column).wait()
+        return self._lookup(keys, on, columns, key_column, all_rows).wait()
 
     def warm(
         self,
@@ -298,9 +302,10 @@ class AsyncTable(_Target):
         on: str | None = None,
         columns: str | Iterable[str] | None = None,
         key_column: str | None = None,
+        all_rows: bool = False,
     ) -> pa.Table:
         """Looks up many keys, and returns a row for each, in their order: nulls for a key that no row has."""
-        return await answer(self._lookup(keys, on, columns, key_column))
+        return await answer(self._lookup(keys, on, columns, key_column, all_rows))
 
     async def warm(
         self,

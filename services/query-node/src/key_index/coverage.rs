@@ -1,6 +1,6 @@
 //! The runs that cover one version of a table, and look-ups in them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,22 @@ use key_index::{DataFile, Found, KeyHasher, PagedRun, Pages, Run, RunSet};
 use key_runs::{data_files, each_hash};
 use lake::Table;
 
+use crate::call_rules::{BATCH_ROWS_MAX, KEY_ROWS_MAX};
 use crate::error::{QueryError, Result};
 
-/// The maximum number of candidates of one key. If more rows may have a key, its candidates are those with the lowest
-/// addresses.
+/// The maximum number of candidates of one key, unless all are wanted. If more rows may have a key, its candidates are
+/// those with the lowest addresses.
 const CANDIDATES_A_KEY_MAX: u32 = 16;
+
+/// The rows of a key that a look-up wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WantedRows {
+    /// Those with the lowest addresses.
+    Lowest,
+    /// All rows. If a key has more than [`KEY_ROWS_MAX`], or all keys together have more than [`BATCH_ROWS_MAX`], some
+    /// of them are left out, but more than the maximum are returned.
+    All,
+}
 
 /// The data files of one version that have its key column, and the runs that cover them.
 #[derive(Debug)]
@@ -47,7 +58,7 @@ pub struct Candidates {
     /// For each key, the index in `rows` at which its rows end.
     pub ends: Vec<u32>,
     /// The positions, ascending, of the keys for which `rows` may lack rows of covered fragments. Keys that could not
-    /// be looked up are among them, without candidates.
+    /// be looked up are among them, without candidates. If all rows are wanted, no other keys are.
     pub cut: Vec<u32>,
     /// The fragments that no run covers, ascending. Their rows may have the keys too.
     pub uncovered: Arc<[u32]>,
@@ -103,12 +114,16 @@ impl VersionFiles {
     ///
     /// # Errors
     /// Errors of the store. Keys of another type than the column's are an error too, and a defect.
-    pub async fn candidates_in_memory(&self, keys: &ArrayRef) -> Result<Candidates> {
+    pub async fn candidates_in_memory(
+        &self,
+        keys: &ArrayRef,
+        wanted: WantedRows,
+    ) -> Result<Candidates> {
         let look_up = |unloaded: &mut Vec<u32>| {
             let coverage = self.coverage();
             // Runs may be replaced by others with another seed, so keys are hashed for the runs that are searched.
             let hashes = coverage.hashes(keys)?;
-            Ok(self.loaded_candidates(&coverage, &hashes, &Pages::default(), unloaded))
+            Ok(self.loaded_candidates(&coverage, &hashes, &Pages::default(), wanted, unloaded))
         };
         self.with_deletions(look_up).await
     }
@@ -123,9 +138,11 @@ impl VersionFiles {
         coverage: &Coverage,
         hashes: &[u64],
         pages: &Pages,
+        wanted: WantedRows,
     ) -> Result<Candidates> {
-        let look_up =
-            |unloaded: &mut Vec<u32>| Ok(self.loaded_candidates(coverage, hashes, pages, unloaded));
+        let look_up = |unloaded: &mut Vec<u32>| {
+            Ok(self.loaded_candidates(coverage, hashes, pages, wanted, unloaded))
+        };
         self.with_deletions(look_up).await
     }
 
@@ -156,6 +173,7 @@ impl VersionFiles {
         coverage: &Coverage,
         hashes: &[u64],
         pages: &Pages,
+        wanted: WantedRows,
         unloaded: &mut Vec<u32>,
     ) -> Candidates {
         let unloaded = RefCell::new(unloaded);
@@ -166,8 +184,19 @@ impl VersionFiles {
                 true
             }
         };
+        let (key_max, all_max) = match wanted {
+            WantedRows::Lowest => (CANDIDATES_A_KEY_MAX, usize::MAX),
+            // One more than the maximum shows that there are too many.
+            WantedRows::All => (KEY_ROWS_MAX as u32 + 1, BATCH_ROWS_MAX + 1),
+        };
+        let taken = Cell::new(0);
+        let is_taken = |addr: RowAddr| {
+            let is_taken = taken.get() < all_max && is_live(addr);
+            taken.set(taken.get() + usize::from(is_taken));
+            is_taken
+        };
         let mut found = Found::default();
-        coverage.set.lookup(hashes, pages, CANDIDATES_A_KEY_MAX, is_live, &mut found);
+        coverage.set.lookup(hashes, pages, key_max, is_taken, &mut found);
         let mut candidates =
             Candidates { uncovered: Arc::clone(&coverage.uncovered), ..Default::default() };
         candidates.rows.reserve(found.rows().len());
@@ -177,7 +206,7 @@ impl VersionFiles {
             if found.is_unread(key) {
                 // Any row may have the key.
                 candidates.cut.push(key as u32);
-            } else if found.has_more(key) {
+            } else if found.has_more(key) && wanted == WantedRows::Lowest {
                 candidates.cut.push(key as u32);
                 candidates.rows.extend(lowest(&coverage.set, *hash, pages, is_live));
             } else {

@@ -32,7 +32,7 @@ mod runs;
 mod version;
 
 pub use counts::{PageOutcome, RunSource};
-pub use coverage::Candidates;
+pub use coverage::{Candidates, WantedRows};
 pub use indexes::KeyIndexes;
 pub use report::KeyIndexReport;
 pub use version::VersionKeys;

@@ -18,9 +18,10 @@ use key_index::{Page, PageId, PagedRun, Pages, RunSet};
 use key_runs::RunFiles;
 
 use super::counts::PageOutcome;
-use super::coverage::{Candidates, VersionFiles};
+use super::coverage::{Candidates, VersionFiles, WantedRows};
 use super::memory::PAGES_READING_MAX;
 use super::runs::TableRuns;
+use crate::call_rules::BATCH_ROWS_MAX;
 use crate::error::Result;
 
 /// The maximum number of pages of buckets that a look-up holds: 1 MiB.
@@ -36,6 +37,7 @@ pub async fn candidates_with_pages(
     version: &VersionFiles,
     runs: &Arc<TableRuns>,
     keys: &ArrayRef,
+    wanted: WantedRows,
 ) -> Result<Candidates> {
     let coverage = version.coverage_to_keep();
     let reader = PageReader { files: RunFiles::of(version.table()).await?, runs, version };
@@ -51,7 +53,7 @@ pub async fn candidates_with_pages(
     for part in order.chunks(part_keys) {
         let hashes: Vec<u64> = part.iter().map(|&key| hashes[key as usize]).collect();
         reader.read_for(&coverage.set, &hashes, &mut pages).await;
-        let found = version.candidates_in(&coverage, &hashes, &pages).await?;
+        let found = version.candidates_in(&coverage, &hashes, &pages, wanted).await?;
         let first = rows.len();
         let starts = [0].into_iter().chain(found.ends.iter().copied());
         for ((&key, start), &end) in part.iter().zip(starts).zip(&found.ends) {
@@ -59,6 +61,9 @@ pub async fn candidates_with_pages(
         }
         rows.extend_from_slice(&found.rows);
         cut.extend(found.cut.iter().map(|&at| part[at as usize]));
+        if wanted == WantedRows::All && rows.len() > BATCH_ROWS_MAX {
+            break;
+        }
     }
     cut.sort_unstable();
     let uncovered = Arc::clone(&coverage.uncovered);

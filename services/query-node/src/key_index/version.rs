@@ -6,7 +6,7 @@ use arrow_array::ArrayRef;
 use futures::FutureExt;
 use lake::Table;
 
-use super::coverage::{Candidates, VersionFiles};
+use super::coverage::{Candidates, VersionFiles, WantedRows};
 use super::page_reads::candidates_with_pages;
 use super::report::KeyIndexReport;
 use super::runs::{RunsReport, TableRuns};
@@ -78,10 +78,10 @@ impl VersionKeys {
     ///
     /// # Errors
     /// Errors of the store. Keys of another type are an error too, and a defect.
-    pub async fn candidates(&self, keys: &ArrayRef) -> Result<Candidates> {
+    pub async fn candidates(&self, keys: &ArrayRef, wanted: WantedRows) -> Result<Candidates> {
         match self.is_paged() {
-            true => candidates_with_pages(&self.files, &self.runs, keys).boxed().await,
-            false => self.files.candidates_in_memory(keys).await,
+            true => candidates_with_pages(&self.files, &self.runs, keys, wanted).boxed().await,
+            false => self.files.candidates_in_memory(keys, wanted).await,
         }
     }
 

@@ -19,7 +19,7 @@ use super::keys::key_array;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::find::find_rows;
+use crate::find::{find_all_rows, find_rows};
 use crate::held_rows::HeldRows;
 use crate::stages::{
     Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column, row_format,
@@ -73,6 +73,7 @@ struct Opened {
     format: RowFormat,
     with_addrs: bool,
     only_presence: bool,
+    all_rows: bool,
 }
 
 impl Group {
@@ -121,6 +122,10 @@ impl Opened {
                 "is given, but `only_presence` returns no rows; give one of the two".into();
             return Err(QueryError::BadRequest { field: "columns", problem });
         }
+        if asked.only_presence && asked.all_rows {
+            let problem = "is set, but `only_presence` returns no rows; set one of the two".into();
+            return Err(QueryError::BadRequest { field: "all_rows", problem });
+        }
         let LookupOpen { table, branch, version, .. } = asked;
         let version = AskedVersion { table, branch, version: *version };
         let open = call.open(version, Permission::Read).boxed().await?;
@@ -128,8 +133,17 @@ impl Opened {
         let key_column = key_column(&open, &asked.key_column)?;
         let key_type = open.table.schema().field_with_name(&key_column)?.data_type().clone();
         let with_addrs = asked.columns.iter().any(|column| column == ROW_ADDRESS);
-        let only_presence = asked.only_presence;
-        Ok(Self { open, columns, key_column, key_type, format, with_addrs, only_presence })
+        let (only_presence, all_rows) = (asked.only_presence, asked.all_rows);
+        Ok(Self {
+            open,
+            columns,
+            key_column,
+            key_type,
+            format,
+            with_addrs,
+            only_presence,
+            all_rows,
+        })
     }
 
     /// Returns the schema of the rows.
@@ -218,11 +232,15 @@ impl Opened {
             let Presence { found, unproven } = lookup.presence(state).await?;
             lookup.count(state);
             call.stage(Stage::Lookup, || counted(keys.len(), "key"));
-            let results = results(batches, &found, &unproven);
+            let results = results(batches, &found, &unproven, false);
             return Ok(Some(LookupReply { handle, version, results, rows: None }));
         }
-        let found = find_rows(state, asked, &self.columns, Stage::Fetch, call).boxed().await?;
-        let results = results(batches, &found.keys, &[]);
+        let (columns, fetch) = (&self.columns, Stage::Fetch);
+        let found = match self.all_rows {
+            true => find_all_rows(state, asked, columns, fetch, call).boxed().await?,
+            false => find_rows(state, asked, columns, fetch, call).boxed().await?,
+        };
+        let results = results(batches, &found.keys, &[], self.all_rows);
         let (rows, bytes) = self.encode(&found)?;
         call.count_rows(found.keys.len(), bytes);
         call.stage(Stage::Reply, || counted(bytes, "byte"));
@@ -255,19 +273,24 @@ impl Opened {
 }
 
 /// Returns the result of each batch. `found` and `unproven` are positions among the keys of all batches, ascending.
+/// With `all_rows`, `found` has the position of a key as often as it has rows.
 fn results(
     batches: &[(u64, ArrayRef)],
     mut found: &[u32],
     mut unproven: &[u32],
+    all_rows: bool,
 ) -> Vec<LookupResult> {
     let mut end = 0;
     let result = |(id, keys): &(u64, ArrayRef)| {
         let range = end..end + keys.len() as u32;
         end = range.end;
-        let rows = taken(&mut found, &range);
+        let mut keys_found = taken(&mut found, &range);
+        let rows = keys_found.len() as u32;
         let unproven = taken(&mut unproven, &range);
-        let not_found = without(0..keys.len() as u32, &rows).collect();
-        LookupResult { id: *id, rows: rows.len() as u32, not_found, error: None, unproven }
+        let row_keys = if all_rows { keys_found.clone() } else { Vec::new() };
+        keys_found.dedup();
+        let not_found = without(0..keys.len() as u32, &keys_found).collect();
+        LookupResult { id: *id, rows, not_found, error: None, unproven, row_keys }
     };
     batches.iter().map(result).collect()
 }
@@ -289,8 +312,20 @@ fn failed(handle: u32, ids: &[u64], fault: &Fault) -> LookupReply {
 
 /// Returns whether a group may fail with `error` because of one of its batches, or because of their number.
 fn may_be_of_one(error: &QueryError) -> bool {
-    use QueryError::{Fault, GrantOutOfMemory, Lake, OutOfMemory, TooLarge};
-    matches!(error, Fault(_) | Lake(_) | GrantOutOfMemory { .. } | OutOfMemory | TooLarge { .. })
+    use QueryError::{
+        BatchRows, Fault, GrantOutOfMemory, KeyRows, Lake, LimitReached, OutOfMemory, TooLarge,
+    };
+    matches!(
+        error,
+        Fault(_)
+            | Lake(_)
+            | LimitReached(_)
+            | GrantOutOfMemory { .. }
+            | OutOfMemory
+            | TooLarge { .. }
+            | KeyRows { .. }
+            | BatchRows { .. }
+    )
 }
 
 #[cfg(test)]
@@ -306,10 +341,19 @@ mod tests {
             rows,
             not_found: not_found.to_vec(),
             unproven: unproven.to_vec(),
-            error: None,
+            ..Default::default()
         };
         let expected =
             [result(7, 1, &[0], &[1]), result(8, 1, &[], &[]), result(9, 1, &[0, 2], &[1])];
-        assert_eq!(results(&batches, &[1, 2, 4], &[1, 4]), expected);
+        assert_eq!(results(&batches, &[1, 2, 4], &[1, 4], false), expected);
+        let row_keys = [vec![1, 1], vec![], vec![0, 2, 2, 2]];
+        let not_found = [vec![0], vec![0], vec![1]];
+        for (result, (row_keys, not_found)) in results(&batches, &[1, 1, 3, 5, 5, 5], &[], true)
+            .iter()
+            .zip(row_keys.iter().zip(not_found))
+        {
+            assert_eq!((&result.row_keys, &result.not_found), (row_keys, &not_found));
+            assert_eq!(result.rows as usize, row_keys.len());
+        }
     }
 }

@@ -24,8 +24,8 @@ use crate::call_rules::{KEYS_MAX, LOOKUP_CREDIT_KEYS};
 use crate::held_rows::HeldRows;
 use crate::stream_calls::StreamCalls;
 
-/// The revision of the protocol.
-const REVISION: u32 = 1;
+/// The revision of the protocol. From 2 on, a projection may ask for all rows of each key.
+const REVISION: u32 = 2;
 
 /// Maximum number of open projections of a stream.
 const PROJECTIONS_MAX: usize = 64;

@@ -13,7 +13,7 @@ use futures::FutureExt;
 
 use crate::admission::Ask;
 use crate::error::Result;
-use crate::key_index::Candidates;
+use crate::key_index::{Candidates, VersionKeys, WantedRows};
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::OpenTable;
@@ -97,13 +97,8 @@ impl<'a> Lookup<'a> {
                 admission.begin_on_core(ask, lookup).await?
             }
             (None, Some(index)) if index.covers_any() => {
-                let is_paged = index.is_paged();
-                let (index, looked_up) = (Arc::clone(index), Arc::clone(keys.keys));
-                let lookup = async move { index.candidates(&looked_up).await }.boxed();
-                let candidates = match is_paged {
-                    true => admission.run_paged(ask, lookup).await?,
-                    false => admission.begin_on_core(ask, lookup).await?,
-                };
+                let candidates =
+                    candidates(state, ask, index, keys.keys, WantedRows::Lowest).await?;
                 return Ok(Self::of_candidates(keys, context, candidates));
             }
             _ => {
@@ -240,5 +235,24 @@ impl<'a> Lookup<'a> {
         let by_index = self.keys.keys.len() - self.keys_in_table;
         state.metrics.looked_up(by_index, self.keys_in_table);
         by_index
+    }
+}
+
+/// Returns the candidates of keys from the key index. Begins on this core if the index is in memory, and in the
+/// background if pages of it have to be read.
+pub(super) async fn candidates(
+    state: &ShardState,
+    ask: Ask,
+    index: &Arc<VersionKeys>,
+    keys: &ArrayRef,
+    wanted: WantedRows,
+) -> Result<Candidates> {
+    let admission = &state.shared.admission;
+    let is_paged = index.is_paged();
+    let (index, keys) = (Arc::clone(index), Arc::clone(keys));
+    let lookup = async move { index.candidates(&keys, wanted).await }.boxed();
+    match is_paged {
+        true => admission.run_paged(ask, lookup).await,
+        false => admission.begin_on_core(ask, lookup).await,
     }
 }

@@ -7,6 +7,7 @@
 //! between lookup and fetch until each key has its row, or no candidates are left. `filtered.rs` alternates between search
 //! and filter until enough candidates pass.
 
+mod all_rows;
 mod assemble;
 mod every_row;
 mod lookup;
@@ -15,6 +16,7 @@ mod reply;
 mod search;
 mod validate;
 
+pub use all_rows::all_rows;
 pub use assemble::finish;
 pub use lookup::{Keys, Lookup, Presence};
 pub use rank::{fuse, rank};

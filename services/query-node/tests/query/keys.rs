@@ -1,6 +1,6 @@
 //! Keys that are looked up in the key index, compared with a plain model while tables change.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use rand::{Rng, SeedableRng};
 use telemetry::TelemetryConfig;
 use wire::query::KeyIndex;
 
+use crate::all_rows::{all_rows, check_all_rows};
 use crate::lookups::{of_rows, text_keys};
 use crate::node::{addresses, config, ids, names, serve_with};
 use crate::operate::metric;
@@ -213,31 +214,29 @@ impl History {
         }
     }
 
-    /// Returns the address and id of the first row of each key, by Lance's own scan.
-    async fn first_rows(&self) -> HashMap<String, (u64, i64)> {
+    /// Returns the addresses and ids of the rows of each key, by Lance's own scan.
+    async fn rows_of_keys(&self) -> HashMap<String, BTreeSet<(u64, i64)>> {
         let dataset = self.dataset().await;
         let mut scanner = dataset.scan();
         scanner.project(&["key", "id"]).unwrap().with_row_address();
         let rows = scanner.try_into_batch().await.unwrap();
         let (keys, ids) = (rows["key"].as_string::<i32>(), rows["id"].as_primitive::<Int64Type>());
         let addrs = rows["_rowaddr"].as_primitive::<UInt64Type>();
-        let mut first = HashMap::new();
+        let mut of_keys = HashMap::<String, BTreeSet<(u64, i64)>>::new();
         let mut seen = BTreeMap::new();
         for row in 0..rows.num_rows() {
             let key = keys.iter().nth(row).flatten().map(str::to_owned);
             seen.insert(ids.value(row), key.clone());
-            let here = (addrs.value(row), ids.value(row));
             if let Some(key) = key {
-                let lowest = first.entry(key).or_insert(here);
-                *lowest = here.min(*lowest);
+                of_keys.entry(key).or_default().insert((addrs.value(row), ids.value(row)));
             }
         }
         assert_eq!(seen, self.rows, "the model has the table's rows");
-        first
+        of_keys
     }
 
-    /// Asserts that each key that ever existed, and some that never did, has the row that it should have, or none.
-    /// Returns the number of look-ups, three for each key, and the number of keys for which only the key index names a
+    /// Asserts that each key that ever existed, and some that never did, has the rows that it should have, or none.
+    /// Returns the number of look-ups, four for each key, and the number of keys for which only the key index names a
     /// row.
     pub async fn check(
         &self,
@@ -246,7 +245,8 @@ impl History {
         context: &str,
     ) -> (u64, u64) {
         let mut unproven = 0;
-        let first = self.first_rows().await;
+        let of_keys = self.rows_of_keys().await;
+        let all_rows = all_rows(client, "key").await;
         let mut keys: Vec<String> =
             (0..self.next_id.max(400) + 50).map(|n| format!("k{n}")).collect();
         keys.extend(["", "k", "K1", "k01"].map(str::to_owned));
@@ -265,15 +265,17 @@ impl History {
             unproven += there.unproven.len() as u64;
             assert_eq!(looked_up.not_found, not_found, "{context}");
             assert_eq!(of_rows(looked_up.rows), rows, "{context}");
-            let there = |key: &&String| first.contains_key(*key);
-            let expected: Vec<_> = keys.iter().filter(there).map(|key| first[key]).collect();
+            let there = |key: &&String| of_keys.contains_key(*key);
+            let first = |key: &String| *of_keys[key].first().unwrap();
+            let expected: Vec<_> = keys.iter().filter(there).map(first).collect();
             let got: Vec<_> = addresses(&rows).into_iter().zip(ids(&rows)).collect();
             assert_eq!(got, expected, "{context}");
             let absent: Vec<u32> =
                 (0..).zip(keys).filter(|(_, key)| !there(key)).map(|(at, _)| at).collect();
             assert_eq!(not_found, absent, "{context}");
+            check_all_rows(&all_rows, text_keys(keys), keys, &of_keys, context).await;
         }
-        (3 * keys.len() as u64, unproven)
+        (4 * keys.len() as u64, unproven)
     }
 }
 

@@ -2,6 +2,7 @@
 //! tables, and searches are compared with a plain computation over the same rows.
 
 mod access;
+mod all_rows;
 mod bad_input;
 mod blobs;
 mod branches;
