@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use address::{ChunkId, RowAddr, SECTOR_BYTES};
+use address::{RowAddr, SECTOR_BYTES};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
 use arrow_buffer::Buffer;
@@ -20,14 +20,14 @@ use lake::{CachedBytes, FileCache, FileDamaged, FilePath, TableUri};
 use membership::View;
 use moka::sync::Cache;
 use placement::TableHash;
-use tables::{BLOCK_SECTORS, FILE_BYTES_KEY, TOGETHER_MAX};
+use tables::{BLOCK_SECTORS, FILE_BYTES_KEY};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::debug;
 use wire::fetch::WarmRequest;
 use wire::{Fault, Reason};
 
-use super::fill_file::fill_requests;
+use super::file_blocks::{fill_requests, hash_of_file, placed};
 use super::node::Node;
 use super::nodes::IoNodes;
 use super::routes::{IoTier, Routes};
@@ -235,17 +235,6 @@ async fn filled(node: &Node, request: WarmRequest) -> std::result::Result<(), Fa
     let mut steps = node.client.warm(request).await?;
     while steps.try_next().await?.is_some() {}
     Ok(())
-}
-
-/// Returns the chunk by which a block is placed. Groups of [`TOGETHER_MAX`] neighbouring blocks have the same owner,
-/// which can read a group with one request to the store.
-pub fn placed(block: u32) -> ChunkId {
-    ChunkId { fragment: 0, index: block / TOGETHER_MAX }
-}
-
-/// Returns the hash by which the blocks of a file are placed.
-pub fn hash_of_file(table: &TableUri, path: &FilePath) -> TableHash {
-    TableHash::of(&format!("{table}/{}", path.as_str()))
 }
 
 /// Returns the size of an opened file.

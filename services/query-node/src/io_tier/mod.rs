@@ -11,7 +11,7 @@
 //!
 //! open_ahead.rs   the I/O nodes open a version while its rows are searched for
 //! files.rs   index and deletion files, which Lance reads through the nodes
-//! fill_file.rs  the blocks of such a file by their owners, for fills ahead of use
+//! file_blocks.rs  the owners of the blocks of such a file
 //! owners.rs  the owners of a table's chunks, for Warm and Placement
 //! ```
 //!
@@ -31,8 +31,8 @@ mod cost;
 mod ejection;
 mod faults;
 mod fetch;
+mod file_blocks;
 mod files;
-mod fill_file;
 mod filter;
 mod join;
 mod node;
@@ -50,8 +50,8 @@ mod table_rows;
 
 pub use cost::Cost;
 pub use fetch::{Fetched, fetch_rows};
+pub use file_blocks::{blocks_of, fill_requests};
 pub use files::TierFiles;
-pub use fill_file::{blocks_of, fill_requests};
 pub use filter::filter_rows;
 pub use join::present;
 pub use node::Node;

@@ -102,7 +102,7 @@ pub struct Unfiltered {
 }
 
 impl Hits {
-    pub(super) fn unrefined(rows: Vec<(RowAddr, f32)>, measure: Measure, path: Path) -> Self {
+    fn unrefined(rows: Vec<(RowAddr, f32)>, measure: Measure, path: Path) -> Self {
         let to_score = Arc::default();
         Self { rows, to_score, measure, refine: None, exhaustive: false, path, unfiltered: None }
     }
@@ -286,10 +286,14 @@ async fn by_vector(
         Some(_) => (IndexKind::Unindexed, None),
         None => context.bound("search", index_of(&open, column).boxed()).await?,
     };
-    if kind == IndexKind::Unindexed
-        && let Some(hits) = every_row(state, &open, question, column, context).boxed().await?
-    {
-        return Ok(hits);
+    if kind == IndexKind::Unindexed {
+        let every = every_row(state, &open, question, column, context).boxed();
+        if let Some((to_score, metric)) = every.await? {
+            let (by, via) = (SearchBy::Vector, SearchVia::Exhaustive);
+            state.metrics.searched(by, via, kind, None, to_score.len());
+            let hits = Hits::unrefined(Vec::new(), Measure::Distance, Path::EveryRow);
+            return Ok(Hits { to_score, refine: Some(metric), exhaustive: true, ..hits });
+        }
     }
     let is_refined = metric.is_some() && question.refine_factor > 0;
     let k = if is_refined { question.candidates() } else { question.k };
@@ -445,7 +449,7 @@ pub async fn index_of(open: &OpenTable, column: &str) -> Result<(IndexKind, Opti
 }
 
 /// Returns whether a column has one vector per row, rather than a list of them.
-pub(super) fn is_single(data_type: &DataType) -> bool {
+fn is_single(data_type: &DataType) -> bool {
     matches!(data_type, DataType::FixedSizeList(_, _))
 }
 

@@ -1,13 +1,24 @@
-//! Divides a file of a table among the I/O nodes that are to fill its blocks.
+//! The blocks of a table's file: which I/O nodes own them, and the requests to fill them.
 
+use address::ChunkId;
 use lake::{FilePath, TableUri};
-use placement::ChunkRun;
-use tables::BLOCK_BYTES;
+use placement::{ChunkRun, TableHash};
+use tables::{BLOCK_BYTES, TOGETHER_MAX};
 use wire::fetch::{ChunkRange, WarmRequest};
 
-use super::files::{hash_of_file, placed};
 use super::owners::{add_chunk, each_chunk};
 use super::routes::Routes;
+
+/// Returns the chunk by which a block is placed. Groups of [`TOGETHER_MAX`] neighbouring blocks have the same owner,
+/// which can read a group with one request to the store.
+pub fn placed(block: u32) -> ChunkId {
+    ChunkId { fragment: 0, index: block / TOGETHER_MAX }
+}
+
+/// Returns the hash by which the blocks of a file are placed.
+pub fn hash_of_file(table: &TableUri, path: &FilePath) -> TableHash {
+    TableHash::of(&format!("{table}/{}", path.as_str()))
+}
 
 /// Returns the number of blocks of a file; 1 if its size is not known (0).
 pub fn blocks_of(bytes: u64) -> u64 {
