@@ -39,7 +39,7 @@ export async function sample(client) {
   const keys = allKeys.filter((key) => key !== '').sort();
   return {
     keys,
-    filter: setting.filter || `${table.keyColumn} >= '${keys[Math.floor(keys.length / 2)].replace(/'/g, "''")}'`,
+    filter: setting.filter || `\`${table.keyColumn}\` >= '${keys[Math.floor(keys.length / 2)].replace(/'/g, "''")}'`,
     // The longer words of texts, because short ones are in most rows, and are mostly not indexed.
     words: text ? texts.flatMap((it) => it.match(/[A-Za-z]{4,}/g) || []) : [],
     textColumn: text,

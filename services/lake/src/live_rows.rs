@@ -43,12 +43,14 @@ impl Table {
     /// Errors: those of the store, which deletions are read from.
     pub(crate) async fn live_rows_in(&self, fragments: &[&FragmentInfo]) -> Result<Vec<RowAddr>> {
         let deleted = self.deleted_of(fragments.iter().map(|info| info.id)).await?;
-        let live = |info: &&FragmentInfo| {
-            let (id, deleted) = (info.id, &deleted[&info.id]);
+        let count: u64 = fragments.iter().map(|info| info.live_rows()).sum();
+        let mut rows = Vec::with_capacity(count as usize);
+        for info in fragments {
+            let deleted = &deleted[&info.id];
             let offsets = (0..info.physical_rows).filter(|offset| !deleted.contains(*offset));
-            offsets.map(move |offset| RowAddr::new(id, offset))
-        };
-        Ok(fragments.iter().flat_map(live).collect())
+            rows.extend(offsets.map(|offset| RowAddr::new(info.id, offset)));
+        }
+        Ok(rows)
     }
 
     /// Returns the address of the live row at each of `positions`; `None` after the last row.

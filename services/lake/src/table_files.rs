@@ -1,5 +1,7 @@
 //! The index and deletion files of a version of a table.
 
+use std::sync::atomic::Ordering;
+
 use futures::future::ready;
 use futures::{StreamExt, TryStreamExt, stream};
 use lance::index::DatasetIndexExt;
@@ -74,11 +76,13 @@ impl Table {
     }
 
     /// Has the cache of files fill the files of index segments that this version has, and the earlier version `before`
-    /// has not. Of the indexes for vectors and words, only those that `before` has searched are filled.
+    /// has not, of the indexes that were searched in `before`.
     ///
     /// Errors: those of the store.
     pub async fn fill_new_index_files(&self, before: &Self) -> Result<()> {
-        let Some(cache) = self.file_cache() else { return Ok(()) };
+        let Some(cache) = self.file_cache().filter(|_| before.loaded_indexes().is_some()) else {
+            return Ok(());
+        };
         let new = self.caught(self.new_index_files(before)).await?;
         let fill = |file: &TableFile| {
             let (path, bytes) = (file.path.clone(), file.bytes.unwrap_or_default());
@@ -101,8 +105,7 @@ impl Table {
         Ok(files)
     }
 
-    /// Returns whether this version's index `name` has been searched, as far as that is known: it is not for indexes of
-    /// other kinds than vectors and words, which are smaller.
+    /// Returns whether this version's index `name` has been searched, or a filter or a look-up has used its column.
     fn searches(&self, name: &str) -> bool {
         let indexes = self.loaded_indexes().unwrap_or_default();
         let Some(index) = indexes.iter().find(|index| index.name == name) else { return false };
@@ -113,7 +116,9 @@ impl Table {
         match (index.is_vector(), index.is_text()) {
             (true, _) => opened(|direct| direct.partitions.initialized()),
             (_, true) => opened(|direct| direct.text_index.initialized()),
-            _ => true,
+            _ => opened(|direct| {
+                direct.is_filtered.load(Ordering::Relaxed) || direct.key_btree.initialized()
+            }),
         }
     }
 

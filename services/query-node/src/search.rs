@@ -1,6 +1,5 @@
 //! Search: returns rows in rank order, unless the request asks for another order. It only calls the stages.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use access::Permission;
@@ -10,12 +9,15 @@ use futures::FutureExt;
 use spelling::counted;
 use wire::query::{SearchRequest, SearchResponse};
 
+use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::filtered::{filter_found, search_filtered};
 use crate::find::find_rows;
-use crate::io_tier::{Fetched, Scoring, Vectors, fetch_rows, open_ahead, present, score_rows};
+use crate::io_tier::{
+    Fetched, SCORED_AT_ONCE, Scoring, Vectors, fetch_rows, open_ahead, present, score_rows,
+};
 use crate::ipc::IpcHead;
 use crate::recall_curves::{Chosen, choose_setting};
 use crate::request_context::RequestContext;
@@ -28,6 +30,9 @@ use crate::tables::{AskedVersion, Measure, OpenTable, Projection};
 
 /// Maximum amount by which rounding can lower the distance of a vector to itself below 0.
 const ROUNDING: f32 = 16.0 * f32::EPSILON;
+
+/// Memory of a row that is scored: its address, and its address with the distance.
+const SCORED_ROW_BYTES: usize = 24;
 
 /// The rows that a search found.
 pub struct SearchedRows {
@@ -193,19 +198,24 @@ async fn refine(
         return Ok(hits.rows.clone());
     };
     let found = hits.rows.iter().map(|(addr, _)| *addr);
-    // A search that compares every row has no candidates besides them.
-    let addrs: Cow<'_, [RowAddr]> = match hits.rows.as_slice() {
-        [] => (&*hits.to_score).into(),
-        _ => found.chain(hits.to_score.iter().copied()).collect(),
-    };
+    let addrs = found.chain(hits.to_score.iter().copied());
+    let count = hits.rows.len() + hits.to_score.len();
     // Rows below the lower bound are dropped afterwards, so they must not take the places of rows above it.
-    let k = if question.distances.lower.is_some() { addrs.len() } else { question.k };
+    let k = if question.distances.lower.is_some() { count } else { question.k };
     let scoring = Scoring { column, query: vector, metric, k };
-    let (mut scored, cost) = score_rows(state, open, &addrs, scoring, call.context).await?;
+    let score = score_rows(state, open, addrs, scoring, call.context).boxed();
+    let (mut scored, cost) = if count > SCORED_AT_ONCE {
+        // So many rows would keep other requests waiting for the I/O nodes, so they need a permit.
+        call.hold_rows(count * SCORED_ROW_BYTES)?;
+        let ask = Ask { during: "rerank", rows: count, context: call.context };
+        state.shared.admission.run_on_core(ask, score).await?
+    } else {
+        score.await?
+    };
     scored.retain(|(_, distance)| question.distances.contains(*distance));
-    call.io_stage(Stage::Rerank, addrs.len(), cost);
+    call.io_stage(Stage::Rerank, count, cost);
     let winners = rank(scored, question.k);
-    let detail = || format!("{} of {}", winners.len(), counted(addrs.len(), "candidate"));
+    let detail = || format!("{} of {}", winners.len(), counted(count, "candidate"));
     call.stage(Stage::Rank, detail);
     Ok(winners)
 }

@@ -339,7 +339,8 @@ impl Reader {
             let entry = &mut table.entries[tag as usize];
             *entry = of(std::mem::take(&mut entry.wants));
             entry.wants.extend_from_slice(wants);
-            self.started.borrow_mut().add(drive, first, tag);
+            let mut started = self.started.borrow_mut();
+            wants.iter().for_each(|want| started.add(drive, want.first, tag));
             tag
         };
         if let Some(request) = core.requests.borrow_mut().get_mut(wants[0].piece.request) {

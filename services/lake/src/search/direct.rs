@@ -22,4 +22,6 @@ pub(crate) struct DirectIndexes {
     pub key_btree: OnceCell<Option<KeyBtree>>,
     /// Whether a failure to open `key_btree` was logged. Opening is retried, but its failure is logged only once.
     pub key_btree_failed: AtomicBool,
+    /// Whether a filter on the column was planned by scalar indexes.
+    pub is_filtered: AtomicBool,
 }

@@ -31,7 +31,7 @@ const FORMATS: RangeInclusive<i32> = 0..=2;
 
 /// Maximum number of uncovered rows, which are in no segment, for a search without a plan. The I/O nodes score all of
 /// them, at a million rows a second or more (`docs/performance.md`), where Lance's plan would read the vectors of all of
-/// them from the store. Their addresses take 8 MB.
+/// them from the store. Their addresses take 8 MB, and as much again with stable row ids.
 const FRESH_ROWS_MAX: u64 = 1_000_000;
 
 /// Opens `index` of `column`. Returns the reason if a search needs more than its partitions and the uncovered rows.
@@ -58,10 +58,14 @@ pub(crate) async fn open_partitions(
     let open = async {
         table.note_file_sizes().await?;
         let open = coverage.segments.iter().map(|it| open_segment(table, column, it, is_flat));
-        let addresses = uncovered.iter().map(|row| Some(row.to_u64()));
-        let ids = row_addrs_to_row_ids(dataset, addresses).await?.into_iter();
-        // Each uncovered row has an id: it is in a fragment of the version.
-        let ids = ids.map(Option::unwrap_or_default).collect();
+        let ids = if table.has_stable_row_ids() {
+            let addresses = uncovered.iter().map(|row| Some(row.to_u64()));
+            let ids = row_addrs_to_row_ids(dataset, addresses).await?.into_iter();
+            // Each uncovered row has an id: it is in a fragment of the version.
+            Some(ids.map(Option::unwrap_or_default).collect())
+        } else {
+            None
+        };
         Ok((try_join_all(open).await?, RowAddresses::load(dataset).await?, ids))
     };
     let (segments, addresses, ids) = table.caught(open).await?;

@@ -65,19 +65,20 @@ pub(crate) struct Partitions {
     addresses: RowAddresses,
     /// The live rows that no segment covers, ascending.
     uncovered: Arc<[RowAddr]>,
-    /// The ids of the rows in `uncovered`, in the same order: addresses, or stable row ids.
-    uncovered_ids: Vec<u64>,
+    /// The stable row ids of the rows in `uncovered`, in the same order. `None` if the table has none: then a row's id is
+    /// its address.
+    uncovered_ids: Option<Vec<u64>>,
 }
 
 impl Partitions {
     /// Makes an open index of `column` from its segments. `uncovered` are the live rows that no segment covers,
-    /// ascending, and `uncovered_ids` their ids.
+    /// ascending, and `uncovered_ids` their stable row ids, if the table has them.
     pub fn new(
         column: &str,
         segments: Vec<Segment>,
         addresses: RowAddresses,
         uncovered: Arc<[RowAddr]>,
-        uncovered_ids: Vec<u64>,
+        uncovered_ids: Option<Vec<u64>>,
     ) -> Self {
         let ranked_like = (0..segments.len()).map(|at| first_like(&segments, at)).collect();
         let rows = segments.iter().map(|segment| segment.index.num_rows()).sum();
@@ -113,9 +114,15 @@ impl Partitions {
             Selection { mask: Some(mask), share }
         };
         let segments: Vec<_> = self.segments.iter().map(select).collect();
-        let uncovered = self.uncovered.iter().zip(&self.uncovered_ids);
-        let uncovered: Vec<_> =
-            uncovered.filter(|(_, id)| list.contains(**id)).map(|(row, _)| *row).collect();
+        let id = |at: usize, row: &RowAddr| match &self.uncovered_ids {
+            Some(ids) => ids[at],
+            None => row.to_u64(),
+        };
+        let uncovered = self.uncovered.iter().enumerate();
+        let uncovered: Vec<_> = uncovered
+            .filter(|(at, row)| list.contains(id(*at, row)))
+            .map(|(_, row)| *row)
+            .collect();
         let all = match list.len() <= SCORED_ROWS_MAX {
             true => {
                 let rows = self.addresses.of(&list.ids().collect::<Vec<_>>())?;

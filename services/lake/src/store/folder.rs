@@ -14,7 +14,7 @@ use std::io::{self, ErrorKind, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
 use async_trait::async_trait;
@@ -27,7 +27,7 @@ use object_store::{
     ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions,
     Result,
 };
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat, openat2};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::fence::{Fence, ForbiddenPath};
@@ -35,17 +35,24 @@ use super::fence::{Fence, ForbiddenPath};
 /// The longest range that is copied from the page cache on the caller's thread: about 0.1 ms.
 const CACHED_READ_MAX: usize = 1 << 20;
 
+/// The local filesystems, by the numbers that `statfs` returns (statfs(2)): ext4, XFS, Btrfs, tmpfs, overlayfs and F2FS.
+/// On others, such as NFS and FUSE, opening a file may wait for a server.
+const LOCAL_FILESYSTEMS: [u64; 6] =
+    [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0xf2f5_2010];
+
 /// A store of the folders that one table may read.
 #[derive(Debug)]
 pub struct FolderStore {
     inner: Arc<dyn ObjectStore>,
     fence: Fence,
+    /// The device of the files, if it has a local filesystem: that of the file that was read first.
+    local_device: Arc<OnceLock<Option<u64>>>,
 }
 
 impl FolderStore {
     /// Restricts `inner`, a store of the whole filesystem, to `fence`.
     pub fn new(inner: Arc<dyn ObjectStore>, fence: Fence) -> Self {
-        Self { inner, fence }
+        Self { inner, fence, local_device: Arc::default() }
     }
 
     /// Checks that a path may be written: it is inside the fence, and the part of it that exists has no links.
@@ -91,11 +98,13 @@ impl ObjectStore for FolderStore {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         self.fence.check(&absolute(location))?;
-        if let Some(found) = read_cached(location, &options) {
+        if let Some(&Some(device)) = self.local_device.get()
+            && let Some(found) = read_cached(location, &options, device)
+        {
             return Ok(found);
         }
-        let location = location.clone();
-        blocking(move || read(location, options)).await
+        let (location, local_device) = (location.clone(), Arc::clone(&self.local_device));
+        blocking(move || read(location, options, &local_device)).await
     }
 
     fn delete_stream(
@@ -167,14 +176,37 @@ async fn blocking<T: Send + 'static>(
 
 /// Opens a location without following a link in any part of its path.
 fn open_nofollow(location: &Path, flags: OFlags) -> Result<OwnedFd> {
-    open_resolved(location, flags, ResolveFlags::empty())
-        .map_err(|error| errno_error(location, error))
+    let opened = match open_resolved(location, flags, ResolveFlags::empty()) {
+        // Some container runtimes do not allow openat2, and kernels before 5.6 lack it.
+        Err(Errno::NOSYS | Errno::PERM) => open_by_parts(location, flags),
+        opened => opened,
+    };
+    opened.map_err(|error| errno_error(location, error))
 }
 
-/// Like [`open_nofollow`], with further flags for how the path is resolved.
+/// Opens a location with one call, without following links.
 fn open_resolved(location: &Path, flags: OFlags, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
     let (flags, resolve) = (flags | OFlags::CLOEXEC, resolve | ResolveFlags::NO_SYMLINKS);
     openat2(CWD, absolute(location), flags, Mode::empty(), resolve)
+}
+
+/// Opens a location part by part, without following links.
+fn open_by_parts(location: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let always = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let folder = always | OFlags::PATH | OFlags::DIRECTORY;
+    let mut at = openat(CWD, "/", folder, Mode::empty())?;
+    let mut parts = location.as_ref().split('/').filter(|part| !part.is_empty()).peekable();
+    while let Some(part) = parts.next() {
+        let flags = if parts.peek().is_some() { folder } else { always | flags };
+        at = openat(&at, part, flags, Mode::empty()).map_err(|error| {
+            // For a link in place of a folder, Linux reports ENOTDIR.
+            let is_link = error == Errno::NOTDIR
+                && openat(&at, part, always | OFlags::PATH, Mode::empty())
+                    .is_ok_and(|fd| File::from(fd).metadata().is_ok_and(|it| it.is_symlink()));
+            if is_link { Errno::LOOP } else { error }
+        })?;
+    }
+    Ok(at)
 }
 
 /// Returns a path to an open file or folder, even if its original path leads to another one by now.
@@ -200,11 +232,15 @@ fn io_error(location: &Path, source: io::Error) -> Error {
     }
 }
 
-/// Reads a range of a file if nothing of it has to wait for a disk: another thread for such a read would cost several
-/// times as much as the read. Otherwise, and for any error, returns `None`; then [`read`] is to be called.
-fn read_cached(location: &Path, options: &GetOptions) -> Option<GetResult> {
+/// Reads a range of a file on `device`, which has a local filesystem, if nothing of it has to wait for a disk: another
+/// thread for such a read would cost several times as much as the read. Otherwise, and for any error, returns `None`; then
+/// [`read`] is to be called.
+fn read_cached(location: &Path, options: &GetOptions, device: u64) -> Option<GetResult> {
     let range = options.range.as_ref().filter(|_| !options.head)?;
     let found = open_resolved(location, OFlags::PATH, ResolveFlags::CACHED).ok()?;
+    if fstat(&found).ok()?.st_dev != device {
+        return None;
+    }
     let (file, meta) = open_file(location, found).ok()?;
     options.check_preconditions(&meta).ok()?;
     let range = range.as_range(meta.size).ok()?;
@@ -218,8 +254,16 @@ fn read_cached(location: &Path, options: &GetOptions) -> Option<GetResult> {
     (read == bytes_wanted).then(|| found_bytes(bytes, meta, range))
 }
 
-fn read(location: Path, options: GetOptions) -> Result<GetResult> {
+fn read(
+    location: Path,
+    options: GetOptions,
+    local_device: &OnceLock<Option<u64>>,
+) -> Result<GetResult> {
     let found = open_nofollow(&location, OFlags::PATH)?;
+    local_device.get_or_init(|| {
+        let is_local = LOCAL_FILESYSTEMS.contains(&(fstatfs(&found).ok()?.f_type as u64));
+        Some(fstat(&found).ok()?.st_dev).filter(|_| is_local)
+    });
     let (file, meta) = open_file(&location, found)?;
     options.check_preconditions(&meta)?;
     let range = match &options.range {
@@ -304,5 +348,40 @@ fn meta_of(location: Path, metadata: &Metadata) -> ObjectMeta {
         size: metadata.len(),
         e_tag: Some(format!("\"{:x}-{micros:x}-{:x}\"", metadata.ino(), metadata.len())),
         version: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_path_is_opened_alike_by_one_call_and_part_by_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("a")).unwrap();
+        std::fs::write(root.join("a/file"), "x").unwrap();
+        symlink(root.join("a"), root.join("link")).unwrap();
+        symlink(root.join("a/file"), root.join("a/linked")).unwrap();
+        for (path, expected) in [
+            ("a", None),
+            ("a/file", None),
+            ("a/gone", Some(Errno::NOENT)),
+            ("gone/file", Some(Errno::NOENT)),
+            ("link/file", Some(Errno::LOOP)),
+            ("a/file/x", Some(Errno::NOTDIR)),
+        ] {
+            let location = Path::from_absolute_path(root.join(path)).unwrap();
+            let at_once = open_resolved(&location, OFlags::PATH, ResolveFlags::empty()).err();
+            let by_parts = open_by_parts(&location, OFlags::PATH).err();
+            assert_eq!((at_once, by_parts), (expected, expected), "{path}");
+        }
+        // A link in the last place can be opened as a link, but not read.
+        let location = Path::from_absolute_path(root.join("a/linked")).unwrap();
+        let flags = OFlags::RDONLY;
+        let at_once = open_resolved(&location, flags, ResolveFlags::empty()).err();
+        assert_eq!([at_once, open_by_parts(&location, flags).err()], [Some(Errno::LOOP); 2]);
     }
 }

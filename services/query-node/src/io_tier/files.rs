@@ -275,6 +275,7 @@ impl FileCache for TierFiles {
         async move {
             let routes = self.tier.routes();
             let requests = fill_requests(&routes, table, path, bytes).await.into_iter();
+            let requests = requests.filter(|(owner, _)| routes.nodes()[*owner].is_available());
             let fills = requests.map(|(owner, request)| {
                 let node = &routes.nodes()[owner];
                 async move {

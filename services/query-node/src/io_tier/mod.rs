@@ -59,6 +59,6 @@ pub use nodes::IoNodes;
 pub use open_ahead::open_ahead;
 pub use owners::{add_chunk, all_runs, each_chunk, ranges_by_owner};
 pub use predicate_filter::PredicateFilter;
-pub use rerank::{Scoring, score_rows};
+pub use rerank::{SCORED_AT_ONCE, Scoring, score_rows};
 pub use routes::{IoTier, Routes};
 pub use score::Vectors;

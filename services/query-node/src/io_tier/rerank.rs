@@ -16,7 +16,7 @@ use crate::tables::OpenTable;
 
 /// The maximum number of rows that are scored at the same time. A search of a table with many rows that its index does
 /// not cover scores more than this, and would otherwise fill the queues of the I/O nodes.
-const SCORED_AT_ONCE: usize = 50_000;
+pub const SCORED_AT_ONCE: usize = 50_000;
 
 /// The parameters of scoring.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub struct Scoring<'a> {
 pub async fn score_rows(
     state: &ShardState,
     open: &Arc<OpenTable>,
-    addrs: &[RowAddr],
+    mut addrs: impl Iterator<Item = RowAddr>,
     scoring: Scoring<'_>,
     context: RequestContext,
 ) -> Result<(Vec<(RowAddr, f32)>, Cost)> {
@@ -49,8 +49,12 @@ pub async fn score_rows(
     let stage = StageFetch { state, routes, open, columns, rerank, context };
     let mut cost = Cost::default();
     let mut scored = Vec::new();
-    for part in addrs.chunks(SCORED_AT_ONCE) {
-        let of_part = stage.each(part, &mut cost, |slice| slice.distances(query).boxed()).await?;
+    loop {
+        let part: Vec<RowAddr> = addrs.by_ref().take(SCORED_AT_ONCE).collect();
+        if part.is_empty() {
+            break;
+        }
+        let of_part = stage.each(&part, &mut cost, |slice| slice.distances(query).boxed()).await?;
         scored.extend(of_part.into_iter().flat_map(|(_, scored)| scored));
     }
     Ok((scored, cost))

@@ -45,15 +45,20 @@ pub(super) async fn every_row(
     let list = async move { rows_passing(&opened, filter).await }.boxed();
     let ask = Ask { during: "search", rows: question.k, context };
     let rows = state.shared.admission.run_in_background(ask, list).await?;
-    Ok((rows.len() <= ROWS_MAX).then(|| (rows.into(), metric)))
+    Ok(rows.map(|rows| (rows, metric)))
 }
 
-/// Returns the live rows that pass `filter`, ascending; of more than [`ROWS_MAX`], one more than that.
-async fn rows_passing(open: &OpenTable, filter: Option<String>) -> Result<Vec<RowAddr>> {
-    Ok(match filter {
-        Some(filter) => open.table.search_filter(&filter, ROWS_MAX + 1).await?.rows,
+/// Returns the live rows that pass `filter`, ascending; `None` if they are more than [`ROWS_MAX`].
+async fn rows_passing(open: &OpenTable, filter: Option<String>) -> Result<Option<Arc<[RowAddr]>>> {
+    let rows = match filter {
+        // Counting them makes the list of the rows that pass, which is kept for the next search.
+        Some(filter) if open.table.count_filter(&filter).await? > ROWS_MAX as u64 => {
+            return Ok(None);
+        }
+        Some(filter) => open.table.search_filter(&filter, ROWS_MAX).await?.rows,
         None => open.table.live_rows(0..open.table.row_count()).await?,
-    })
+    };
+    Ok(Some(rows.into()))
 }
 
 /// Returns the metric by which I/O nodes score rows, if they do.

@@ -1,7 +1,7 @@
 //! A table of the catalog, or a branch of one: its state, and how it is opened.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
@@ -9,6 +9,7 @@ use futures::FutureExt;
 use futures::future::join;
 use lake::{BranchName, Lake, Table, TableUri};
 use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinHandle};
 use tracing::{info, warn};
 use wire::Fault;
 
@@ -40,6 +41,8 @@ pub struct Entry {
     /// The number of callers that wait for the latest version. While there are any, a new version becomes the current one
     /// without waiting for the runs of its key index.
     awaiting: watch::Sender<usize>,
+    /// Ends the fill of a new version's files.
+    filling: Mutex<Option<AbortHandle>>,
     /// The round of the catalog in which a request last asked for the table.
     used: AtomicU64,
 }
@@ -95,7 +98,7 @@ impl Entry {
         in_folder: Option<TableUri>,
         curves: Arc<TableCurves>,
     ) -> Self {
-        let (state, opening, following, looked_at, awaiting, used) = Default::default();
+        let (state, opening, following, looked_at, awaiting, filling, used) = Default::default();
         Self {
             name: name.to_owned(),
             branch,
@@ -108,6 +111,7 @@ impl Entry {
             following,
             looked_at,
             awaiting,
+            filling,
             used,
         }
     }
@@ -157,6 +161,7 @@ impl Entry {
 
     /// Closes the table: the next request for it opens it again. Requests in progress keep the version that they use.
     pub fn close(&self) {
+        self.end_fill(None);
         self.change(|state| {
             *state = TableState { generation: state.generation + 1, ..Default::default() }
         });
@@ -211,9 +216,10 @@ impl Entry {
     /// have the new files of its indexes; for at most `patience`, and only until a caller waits for the latest version.
     pub async fn prepare(&self, before: &OpenTable, open: &OpenTable, patience: Duration) {
         let mut awaiting = self.awaiting.subscribe();
+        let filled = self.fill_new_files(before, open);
         let prepared = async {
             tokio::select! {
-                _ = join(self.fill_new_files(before, open), runs_of(before, open)) => {}
+                _ = join(filled, runs_of(before, open)) => {}
                 // The sender lives as long as `self`.
                 _ = awaiting.wait_for(|callers| *callers > 0) => {}
             }
@@ -225,8 +231,9 @@ impl Entry {
         }
     }
 
-    /// Has the I/O nodes read the new files of the indexes in use. They go on if the result is dropped.
-    async fn fill_new_files(&self, before: &OpenTable, open: &OpenTable) {
+    /// Has the I/O nodes read the new files of the indexes in use. They go on if the result is dropped, until the next
+    /// version is prepared or the table is closed.
+    fn fill_new_files(&self, before: &OpenTable, open: &OpenTable) -> JoinHandle<()> {
         let (new, before) = (open.table.clone(), before.table.clone());
         let name = self.name.clone();
         let fill = tokio::spawn(async move {
@@ -234,8 +241,16 @@ impl Entry {
                 warn!(table = name, "the files of new indexes can't be read ahead of use: {error}");
             }
         });
-        // A panic has been logged.
-        let _ = fill.await;
+        self.end_fill(Some(fill.abort_handle()));
+        fill
+    }
+
+    /// Ends the fill of new files that runs, if there is one, and keeps the handle of `next`.
+    fn end_fill(&self, next: Option<AbortHandle>) {
+        let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fill) = std::mem::replace(&mut *filling, next) {
+            fill.abort();
+        }
     }
 
     /// Makes a version the current one.

@@ -77,7 +77,7 @@ async fn compare(
         let (column, metric) = (tune.column.as_str(), tune.metric);
         let scoring = Scoring { column, query: &question.vector, metric, k: KEPT };
         let context = context.with_timeout(PART_TIMEOUT);
-        let scored = score_rows(state, &tune.open, chunk, scoring, context).boxed();
+        let scored = score_rows(state, &tune.open, chunk.iter().copied(), scoring, context).boxed();
         async move { Ok::<_, crate::error::QueryError>((at, scored.await?.0)) }.boxed()
     });
     let scored: Vec<_> = scored.collect();

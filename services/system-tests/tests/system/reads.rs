@@ -138,6 +138,16 @@ async fn a_row_that_is_being_read_is_not_read_again() {
     assert_ne!(first.outcome, other.outcome);
     let read = [&first, &second, &other].map(|reply| reply.times().drive_reads);
     assert_eq!(read, [1, 0, 1]);
+    // Rows 20 to 23 are one read, which row 22 joins.
+    let rows = (20..24).map(|row| RowAddr::new(0, row)).collect();
+    let together = io.client.fetch(&projection, rows, None, soon());
+    let (together, joined) = tokio::join!(together, later(22));
+    let read = [together.unwrap(), joined.unwrap()].map(|reply| reply.times().drive_reads);
+    assert_eq!(read, [1, 0]);
+    // A read whose caller has gone is not joined.
+    let gone = tokio::time::timeout(Duration::from_millis(100), fetch(11)).await;
+    assert!(gone.is_err());
+    assert_eq!(later(11).await.unwrap().times().drive_reads, 1);
     // The read has ended, so the row is read again.
     assert_eq!(fetch(7).await.unwrap().times().drive_reads, 1);
     io.stop().await;

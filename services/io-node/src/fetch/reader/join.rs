@@ -10,9 +10,13 @@ use crate::fetch::requests::Requests;
 /// The number of places for each slot. Two reads in flight whose sectors share a place are rare then.
 const PLACES_PER_SLOT: usize = 4;
 
-/// The tags of the reads that were started last, each at the place of its drive and first sector. A later read takes the
-/// place of an earlier one, which no piece joins any more. Places are not cleared: whether the read at a place is the
-/// wanted one, and still in flight, is in its entry.
+/// The maximum number of pieces of a read that further pieces join. It bounds the memory of a read, and the time that its
+/// completion takes.
+const PIECES_MAX: usize = 256;
+
+/// The tags of the reads that were started last, each at the places of the first sectors of its pieces. A later read takes
+/// the place of an earlier one, which no piece joins there any more. Places are not cleared: whether the read at a place
+/// is the wanted one, and still in flight, is in its entry.
 pub(super) struct Started {
     tags: Box<[u32]>,
 }
@@ -24,26 +28,26 @@ impl Started {
         Self { tags: vec![0; places].into() }
     }
 
-    /// Records a read.
-    pub fn add(&mut self, drive: DriveNo, first: SectorNo, tag: u32) {
-        let place = self.place(drive, first);
+    /// Records a read, with a sector at which one of its pieces begins.
+    pub fn add(&mut self, drive: DriveNo, sector: SectorNo, tag: u32) {
+        let place = self.place(drive, sector);
         self.tags[place] = tag;
     }
 
-    fn tag(&self, drive: DriveNo, first: SectorNo) -> u32 {
-        self.tags[self.place(drive, first)]
+    fn tag(&self, drive: DriveNo, sector: SectorNo) -> u32 {
+        self.tags[self.place(drive, sector)]
     }
 
-    fn place(&self, drive: DriveNo, first: SectorNo) -> usize {
+    fn place(&self, drive: DriveNo, sector: SectorNo) -> usize {
         // The upper bits of a product with the golden ratio spread neighbouring sectors evenly.
-        let mixed = (first.0 ^ u64::from(drive.0) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> 32) as usize & (self.tags.len() - 1)
+        let mixed = sector.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        (mixed ^ u64::from(drive.0)) as usize & (self.tags.len() - 1)
     }
 }
 
 impl Reader {
-    /// Adds a piece to a read in flight that begins at the piece's first sector and has all of its sectors. Returns
-    /// whether there is such a read.
+    /// Adds a piece to a read in flight that has all of its sectors, and another piece that begins at the same sector.
+    /// Returns whether there is such a read.
     ///
     /// A read whose first request has ended is not joined: the grace period of the sectors may be over
     /// (`shard/grace.rs`), so that they are another extent's by now. Nor is one that is late, because its drive may hang.
@@ -51,12 +55,15 @@ impl Reader {
         let tag = self.started.borrow().tag(want.drive, want.first) as usize;
         let mut table = self.in_flight.borrow_mut();
         let Some(read) = table.entries.get_mut(tag) else { return false };
-        let is_it = (read.drive, read.first) == (want.drive, want.first);
+        let end = |first: SectorNo, sectors: u32| first.0 + u64::from(sectors);
+        let has_it = read.drive == want.drive
+            && read.first <= want.first
+            && end(want.first, want.sectors) <= end(read.first, read.sectors);
         // Without pieces, the read has ended or was abandoned.
-        let Some(first) = read.wants.first().filter(|_| is_it && !read.is_suspect) else {
+        let Some(first) = read.wants.first().filter(|_| has_it && !read.is_suspect) else {
             return false;
         };
-        if read.sectors < want.sectors || requests.get_mut(first.piece.request).is_none() {
+        if read.wants.len() >= PIECES_MAX || requests.get_mut(first.piece.request).is_none() {
             return false;
         }
         if let Some(request) = requests.get_mut(want.piece.request) {
