@@ -10,8 +10,10 @@ use futures::TryFutureExt;
 use lance::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 use lance::dataset::refs::branch_contents_path;
-use lance::session::Session;
-use lance_core::cache::CacheStats;
+use lance::session::{CacheSpec, Session};
+use lance_core::cache::{
+    CacheBackend, CacheStats, LanceCache, QuickCacheBackend, QuickCacheShardPolicy,
+};
 use lance_io::object_store::{ObjectStoreParams, StorageOptionsAccessor};
 use object_store::ObjectStoreExt;
 use tables::{BranchName, CacheUse, StoreUse, TableFolder, TableUri};
@@ -40,6 +42,8 @@ const BASES_RESOLVED_MAX: usize = 4;
 /// Opens the datasets of one [`Lake`](crate::Lake), which share caches and connections.
 pub(crate) struct Opener {
     session: Arc<Session>,
+    /// The session's cache of indexes, for data of this crate that searches of indexes need.
+    index_cache: LanceCache,
     store_options: HashMap<String, String>,
     also_reads: Vec<AlsoReads>,
     block_bytes: Option<usize>,
@@ -68,10 +72,19 @@ impl Opener {
         let registry = registry(options.storage_secrets.as_ref());
         let allow_list_bytes = options.index_cache_bytes / ALLOW_LISTS_PART;
         let index_cache_bytes = options.index_cache_bytes - allow_list_bytes;
-        let session = Session::new(index_cache_bytes, options.metadata_cache_bytes, registry);
+        // The backend and its policy are those of `Session::new`.
+        let backend =
+            QuickCacheBackend::with_shard_policy(index_cache_bytes, QuickCacheShardPolicy::Single);
+        let backend: Arc<dyn CacheBackend> = Arc::new(backend);
+        let session = Session::with_cache_backends(
+            CacheSpec::Backend(Arc::clone(&backend)),
+            CacheSpec::Size(options.metadata_cache_bytes),
+            registry,
+        );
         let usage = Arc::new(StoreUsage::default());
         Self {
             session: Arc::new(session),
+            index_cache: LanceCache::with_backend(backend).with_key_prefix("bireme"),
             block_bytes: options.block_bytes,
             store_options: options.store_options(),
             also_reads: options.also_reads,
@@ -196,6 +209,11 @@ impl Opener {
     /// The session that all datasets share.
     pub(crate) fn session(&self) -> Arc<Session> {
         self.session.clone()
+    }
+
+    /// The cache of indexes, for data of this crate. Lance's own entries have other keys.
+    pub(crate) fn index_cache(&self) -> &LanceCache {
+        &self.index_cache
     }
 
     /// The size of Lance's cache of indexes and their partitions, in bytes.

@@ -37,8 +37,8 @@ pub struct LakeOptions {
     pub storage_secrets: Option<SecretOptions>,
     /// The files that some tables may read in addition to their own folders. All other tables read only their folders.
     pub also_reads: Vec<AlsoReads>,
-    /// The largest size of the cache of indexes, their partitions, and the rows that pass filters, in bytes, over all
-    /// tables. The memory of running queries is additional.
+    /// The largest size of the cache of indexes, their partitions, texts that full-text indexes do not cover, and the
+    /// rows that pass filters, in bytes, over all tables. The memory of running queries is additional.
     pub index_cache_bytes: usize,
     /// The largest size of the cache of manifests, file footers and deletion vectors, in bytes.
     pub metadata_cache_bytes: usize,

@@ -14,6 +14,7 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use lance::Dataset;
 use lance::dataset::fragment::FileFragment;
 use lance::index::DatasetIndexExt;
+use lance_core::cache::LanceCache;
 use lance_core::datatypes::{Field, format_field_path};
 use object_store::path::Path;
 use tables::{BranchName, DeletedRows, FragmentInfo, TableUri};
@@ -427,6 +428,11 @@ impl Table {
     /// files are always read from there.
     pub(crate) fn file_cache(&self) -> Option<&dyn FileCache> {
         self.inner.opener.file_cache().filter(|_| self.canonical_uri().folder().is_none())
+    }
+
+    /// The cache of indexes, for data of this crate, over all tables.
+    pub(crate) fn index_cache(&self) -> &LanceCache {
+        self.inner.opener.index_cache()
     }
 
     /// The size of Lance's cache of indexes and their partitions, over all tables, in bytes.

@@ -96,8 +96,8 @@ pub struct QueryConfig {
     /// memory of the machine or control group.
     #[schemars(with = "String", extend("format" = "size"))]
     pub memory: ByteSize,
-    /// The part of `memory` for index partitions, over all tables. An eighth of it is for lists of the rows that pass
-    /// filters.
+    /// The part of `memory` for index partitions, and texts that full-text indexes do not cover, over all tables. An
+    /// eighth of it is for lists of the rows that pass filters.
     #[schemars(with = "String", extend("format" = "size"))]
     pub index_cache: ByteSize,
     /// The part of `memory` for key indexes, over all tables: 8 to 12 bytes per row. A table's key column is indexed in

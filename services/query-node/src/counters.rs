@@ -255,7 +255,7 @@ impl ShardMetrics {
         nprobes.into_iter().for_each(|nprobes| record(&self.nprobes, nprobes));
     }
 
-    /// Records that a search has `rows` candidates that the column's vector index does not cover.
+    /// Records that a search compared `rows` rows that the column's index does not cover.
     pub fn compared_fresh(&self, rows: usize) {
         self.fresh_rows.fetch_add(rows as u64, Ordering::Relaxed);
     }

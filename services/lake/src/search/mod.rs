@@ -1,6 +1,6 @@
 //! Searches that return row addresses, with distances or scores, but no rows; rows are fetched elsewhere.
 //!
-//! Vector searches (`partitions.rs`), full-text searches (`text_index.rs`), look-ups (`key_rows.rs`), and searches and
+//! Vector searches (`partitions.rs`), full-text searches (`text_search.rs`), look-ups (`key_rows.rs`), and searches and
 //! counts by a filter alone (`filter.rs`) bypass Lance's scanner if they need no plan. All other searches run on the
 //! scanner, which returns no column of the table (for look-ups, only the key column).
 //!
@@ -19,6 +19,8 @@ mod coverage;
 mod direct;
 mod expressions;
 mod filter;
+mod fresh_scores;
+mod fresh_text;
 mod hit;
 mod key;
 mod key_btree;
@@ -27,6 +29,7 @@ mod ladder;
 mod lookup;
 mod narrowing;
 mod open_partitions;
+mod open_text_index;
 mod partitions;
 mod plan_reason;
 mod read_ahead;
@@ -39,7 +42,9 @@ mod text;
 mod text_expr;
 mod text_index;
 mod text_limits;
+mod text_node;
 mod text_resolve;
+mod text_search;
 mod text_type;
 mod vector;
 mod vector_query;

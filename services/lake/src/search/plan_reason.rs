@@ -36,9 +36,14 @@ pub enum PlanReason {
     FormatUnknown(i32),
     /// The index covers no fragment of the version.
     CoversNothing,
-    /// This number of rows is not covered by the index, too many to be compared one by one. For a full-text index, one
-    /// row is too many.
+    /// This number of rows is not covered by the index, too many to be compared one by one.
     Uncovered(u64),
+    /// The rows that a full-text index does not cover have too much text to be compared one by one.
+    UncoveredText,
+    /// Columns are searched as if they were one, and this number of rows is not covered by one of their indexes.
+    CombinedUncovered(u64),
+    /// A query combines columns whose full-text indexes cover different rows.
+    CoverageDiffers,
     /// The index was not open yet, or the rows that pass the filter were not known yet.
     Unopened,
 }
@@ -72,6 +77,13 @@ impl fmt::Display for PlanReason {
             Self::Uncovered(rows) => {
                 write!(f, "the index does not cover {rows} rows, more than can be compared one by one")
             }
+            Self::UncoveredText => {
+                f.write_str("the rows that the index does not cover have more text than can be compared one by one")
+            }
+            Self::CombinedUncovered(rows) => {
+                write!(f, "combined columns are searched, and an index does not cover {rows} rows")
+            }
+            Self::CoverageDiffers => f.write_str("the columns' indexes cover different rows"),
             Self::Unopened => f.write_str("the index, or the rows that pass, were not known yet"),
         }
     }

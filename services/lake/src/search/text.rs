@@ -4,20 +4,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use lance::index::DatasetIndexExt;
+use futures::future::try_join;
 use lance_index::scalar::FullTextSearchQuery;
 use lance_index::scalar::inverted::query::FtsQuery;
 
 use super::allow_list::{AllowList, Allowed};
-use super::coverage::Coverage;
 use super::filter::may_read_clock;
 use super::hit::{SCORE, ScoreHit, addresses, f32_column, only_addresses};
+use super::open_text_index::open_text_index;
 use super::plan_reason::PlanReason;
-use super::row_addresses::RowAddresses;
 use super::selection::widened;
 use super::text_expr::TextExpr;
-use super::text_index::{TextIndex, TextSearch};
+use super::text_index::TextIndex;
 use super::text_resolve::ResolvedText;
+use super::text_search::TextSearch;
 use super::text_type::is_text;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::{LakeError, Result};
@@ -53,13 +53,16 @@ pub struct TextHits {
     pub hits: Vec<ScoreHit>,
     /// The number of rows that pass the filter, if there is one and the index was searched directly.
     pub allowed: Option<Allowed>,
+    /// The number of rows that the index does not cover and that were scored one by one; the largest one of several
+    /// columns.
+    pub fresh: usize,
     /// The reason why Lance's scanner planned the search; `None` if the index was searched directly.
     pub planned: Option<PlanReason>,
 }
 
 impl Table {
-    /// Returns the best matches, best first. Rows that were added after the index was built are scanned (unless the
-    /// query is `indexed_only`), and match fuzzy words only if they have these words exactly.
+    /// Returns the best matches, best first. Rows that were added after the index was built are compared one by one
+    /// (unless the query is `indexed_only`), and match fuzzy words only if they have these words exactly.
     ///
     /// Errors: `BadQuery` (a limit, k = 0), `ColumnNotFound`, `NoIndex`, `NoTextIndex`, `NoPositions`,
     /// `ColumnNotNamed`, `UnsupportedType`, `BadFilter`, and those of the store.
@@ -69,16 +72,22 @@ impl Table {
             Ok(search) => search,
             Err(reason) => {
                 let hits = self.plan_text(query, resolved.queries).await?;
-                return Ok(TextHits { hits, allowed: None, planned: Some(reason) });
+                return Ok(TextHits { hits, allowed: None, fresh: 0, planned: Some(reason) });
             }
         };
         let list = match &query.filter {
             Some(filter) => Some(self.allow_list(filter).await?),
             None => None,
         };
-        let hits = self.search_text_indexes(&search, query.k, list.as_deref()).await?;
-        let allowed = list.map(|list| list.summary());
-        Ok(TextHits { hits, allowed, planned: None })
+        let list = list.as_deref();
+        let indexed = self.search_text_indexes(&search, query.k, list);
+        let fresh = self.caught_text(search.run_fresh(list).boxed());
+        let (mut hits, (fresh_hits, fresh)) = try_join(indexed, fresh).await?;
+        if !fresh_hits.is_empty() {
+            hits = best_of([hits, fresh_hits], query.k);
+        }
+        let allowed = list.map(AllowList::summary);
+        Ok(TextHits { hits, allowed, fresh, planned: None })
     }
 
     /// Like [`search_text`](Self::search_text), but always through Lance's scanner, which plans each search anew.
@@ -90,27 +99,12 @@ impl Table {
     }
 
     /// Searches for `queries` through Lance's scanner. A row that several queries match has the best of its scores.
-    async fn plan_text(
-        &self,
-        query: &TextQuery,
-        mut queries: Vec<FtsQuery>,
-    ) -> Result<Vec<ScoreHit>> {
-        let first = queries.remove(0);
-        let mut hits = self.plan_one_text(query, first).await?;
-        if !queries.is_empty() {
-            let scores = hits.into_iter().map(|hit| (hit.addr, hit.score));
-            let mut best: HashMap<_, f32> = scores.collect();
-            for other in queries {
-                for hit in self.plan_one_text(query, other).await? {
-                    let score = best.entry(hit.addr).or_insert(hit.score);
-                    *score = score.max(hit.score);
-                }
-            }
-            hits = best.into_iter().map(|(addr, score)| ScoreHit { addr, score }).collect();
+    async fn plan_text(&self, query: &TextQuery, queries: Vec<FtsQuery>) -> Result<Vec<ScoreHit>> {
+        let mut found = Vec::with_capacity(queries.len());
+        for searched in queries {
+            found.push(self.plan_one_text(query, searched).await?);
         }
-        hits.sort_by(ScoreHit::rank);
-        hits.truncate(query.k);
-        Ok(hits)
+        Ok(best_of(found, query.k))
     }
 
     /// Returns the best `query.k` matches of `searched`, which is one of the queries of `query`, in any order.
@@ -173,10 +167,24 @@ impl Table {
                 Err(reason) => return Ok(Err(reason)),
             }
         }
-        Ok(TextSearch::new(self.dataset(), indexes, &resolved.queries))
+        let dataset = self.dataset();
+        let search = TextSearch::new(dataset, indexes, &resolved.queries, query.indexed_only);
+        let search = match search {
+            Ok(search) if !query.indexed_only => search,
+            other => return Ok(other),
+        };
+        let mut fresh = Vec::new();
+        for index in search.with_uncovered() {
+            match self.fresh_text(&index.column, &index.uncovered).await? {
+                Ok(rows) => fresh.push((index, rows)),
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        Ok(Ok(search.with_fresh(fresh)))
     }
 
-    /// Returns the full-text index of `column`, or the reason if a search needs more than the index.
+    /// Returns the full-text index of `column`, or the reason if a search needs more than the index and the rows that
+    /// it does not cover.
     ///
     /// Errors: those of the store.
     async fn text_index_alone(
@@ -193,29 +201,10 @@ impl Table {
         let check = async {
             let indexes = self.indexes().await?;
             let mut of_column = indexes.iter().filter(|it| it.is_text() && it.columns == [column]);
-            let (Some(index), None) = (of_column.next(), of_column.next()) else {
-                return Ok(Err(PlanReason::SeveralIndexes));
-            };
-            let coverage = self.caught(Coverage::load(self.dataset(), &index.name)).await?;
-            let coverage = match coverage {
-                Ok(coverage) => coverage,
-                Err(reason) => return Ok(Err(reason)),
-            };
-            let uncovered = self.live_rows_of(coverage.uncovered.iter().copied());
-            Ok(match (coverage.segments.is_empty(), uncovered) {
-                (true, _) => Err(PlanReason::CoversNothing),
-                (false, 0) => {
-                    let dataset = self.dataset();
-                    let load = async {
-                        self.note_file_sizes().await?;
-                        let segments = dataset.load_indices_by_name(&index.name).await?;
-                        let addresses = RowAddresses::load(dataset).await?;
-                        Ok(TextIndex { column: column.to_owned(), segments, addresses })
-                    };
-                    Ok(self.caught(load).await?)
-                }
-                (false, rows) => Err(PlanReason::Uncovered(rows)),
-            })
+            match (of_column.next(), of_column.next()) {
+                (Some(index), None) => open_text_index(self, column, &index.name).await,
+                _ => Ok(Err(PlanReason::SeveralIndexes)),
+            }
         };
         let checked = cell.get_or_try_init(|| self.on_own_runtime(check.boxed())).await?;
         Ok(checked.as_ref().map_err(|reason| *reason))
@@ -246,6 +235,20 @@ impl Table {
         }
         run(k, Some(Arc::clone(list.mask()))).await.map(|(_, hits)| hits)
     }
+}
+
+/// Merges the rows that several searches found. A row has its best score. Returns the `k` best, best first.
+fn best_of(found: impl IntoIterator<Item = Vec<ScoreHit>>, k: usize) -> Vec<ScoreHit> {
+    let mut best = HashMap::<_, f32>::new();
+    for hit in found.into_iter().flatten() {
+        let score = best.entry(hit.addr).or_insert(hit.score);
+        *score = score.max(hit.score);
+    }
+    let best = best.into_iter().map(|(addr, score)| ScoreHit { addr, score });
+    let mut hits: Vec<_> = best.collect();
+    hits.sort_by(ScoreHit::rank);
+    hits.truncate(k);
+    hits
 }
 
 fn is_bad_input(error: &lance::Error) -> bool {

@@ -26,6 +26,7 @@ mod stores;
 mod tables;
 mod text;
 mod text_forms;
+mod text_fresh;
 mod types;
 mod vectors;
 mod wordnet;

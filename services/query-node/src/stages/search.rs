@@ -37,8 +37,8 @@ pub enum Path {
     /// filter is evaluated for the candidates, because a scan for the rows that pass would read `scan_rows` rows. If
     /// `is_narrowed` is set, `scan_rows` counts the rows that scalar indexes leave, and only these are candidates.
     Candidates { partitions: usize, segments: usize, scan_rows: u64, is_narrowed: bool },
-    /// It searched a full-text index.
-    TextIndex(Option<Allowed>),
+    /// It searched a full-text index, and compared `fresh` rows that the index does not cover.
+    TextIndex { allowed: Option<Allowed>, fresh: usize },
     /// It searched by a filter alone. The rows that pass are known if scalar indexes answered the filter; otherwise Lance
     /// looked for the first ones.
     Filter(Option<Allowed>),
@@ -54,7 +54,7 @@ impl Path {
     pub fn via(self) -> SearchVia {
         match self {
             Self::AllAllowed(_) | Self::Candidates { partitions: 0, .. } => SearchVia::Scored,
-            Self::Partitions { .. } | Self::Candidates { .. } | Self::TextIndex(_) => {
+            Self::Partitions { .. } | Self::Candidates { .. } | Self::TextIndex { .. } => {
                 SearchVia::Index
             }
             Self::Filter(Some(_)) => SearchVia::Index,
@@ -147,10 +147,7 @@ impl Hits {
             1 => String::new(),
             _ => format!(" of {}", counted(segments, "segment")),
         };
-        let fresh = match self.to_score.len() {
-            0 => String::new(),
-            rows => format!(", and {} that it does not cover", counted(rows, "row")),
-        };
+        let fresh = and_fresh(self.to_score.len());
         format!("{}{of_segments} of the index{fresh}", counted(partitions, "partition"))
     }
 
@@ -192,14 +189,23 @@ impl Hits {
                 };
                 format!("{candidates}, from {index}; the filter is evaluated for candidates{why}")
             }
-            Path::TextIndex(allowed) => {
-                format!("{candidates}, from the full-text index{}", and_passing(allowed))
+            Path::TextIndex { allowed, fresh } => {
+                let (fresh, passing) = (and_fresh(fresh), and_passing(allowed));
+                format!("{candidates}, from the full-text index{fresh}{passing}")
             }
             Path::Filter(allowed) => format!("{candidates}{}", and_passing(allowed)),
             Path::Planned(reason) => format!("{candidates}, planned by Lance: {reason}"),
             // Always exhaustive.
             Path::EveryRow => candidates,
         }
+    }
+}
+
+/// Says how many rows that the index does not cover are compared.
+fn and_fresh(rows: usize) -> String {
+    match rows {
+        0 => String::new(),
+        rows => format!(", and {} that it does not cover", counted(rows, "row")),
     }
 }
 
@@ -268,6 +274,9 @@ pub async fn search_text(
     let hits = state.shared.admission.run_in_background(ask, search).await?;
     let (by, via) = (SearchBy::Text, hits.path.via());
     state.metrics.searched(by, via, IndexKind::Inverted, None, hits.rows.len());
+    if let Path::TextIndex { fresh, .. } = hits.path {
+        state.metrics.compared_fresh(fresh);
+    }
     Ok(hits)
 }
 
@@ -454,9 +463,9 @@ fn is_single(data_type: &DataType) -> bool {
 }
 
 async fn by_text(open: &OpenTable, query: &TextQuery) -> Result<Hits> {
-    let TextHits { hits, allowed, planned } = open.table.search_text(query).await?;
+    let TextHits { hits, allowed, fresh, planned } = open.table.search_text(query).await?;
     let rows = hits.into_iter().map(|hit| (hit.addr, hit.score)).collect();
-    let path = planned.map_or(Path::TextIndex(allowed), Path::Planned);
+    let path = planned.map_or(Path::TextIndex { allowed, fresh }, Path::Planned);
     Ok(Hits::unrefined(rows, Measure::Score, path))
 }
 

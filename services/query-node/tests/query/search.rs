@@ -361,6 +361,50 @@ async fn a_hybrid_search_fuses_the_ranks_of_two_searches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn words_of_rows_that_the_index_does_not_cover_are_found_without_a_plan() {
+    let table = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
+    table.append(ROWS..ROWS + 40).await;
+    table.delete("id % 10 = 7").await;
+    let (_node, client) = serve(&[("t", &table)]).await;
+    let willows = |from: i64, to: i64| {
+        let of_words = move |id: &i64| is_live(*id) && text(*id).contains("willow");
+        (from..to).filter(of_words)
+    };
+    for (filter, indexed_only, expected, said) in [
+        (
+            "",
+            false,
+            willows(0, ROWS + 40).collect::<Vec<_>>(),
+            ", and 36 rows that it does not cover",
+        ),
+        ("", true, willows(0, ROWS).collect(), ""),
+        (
+            "id > 3010",
+            false,
+            willows(3011, ROWS + 40).collect(),
+            ", and 26 rows that it does not cover; 26 rows of the version pass the filter, by a scan",
+        ),
+        (
+            "id < 50",
+            false,
+            willows(0, 50).collect(),
+            "; 45 rows of the version pass the filter, by a scan",
+        ),
+    ] {
+        let filter = filter.to_owned();
+        let request =
+            SearchRequest { filter, indexed_only, explain: true, ..words("willow", 5000) };
+        let answer = client.search(request).await.unwrap();
+        let mut found = ids(&answer.rows);
+        found.sort_unstable();
+        assert_eq!(found, expected);
+        let search = answer.stages.iter().find(|stage| stage.name == "search").unwrap();
+        let candidates = format!("{} candidates, from the full-text index{said}", found.len());
+        assert_eq!(search.detail, candidates);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn more_rows_than_there_are_gives_all_of_them() {
     let (_table, _node, client) = served().await;
     let request = SearchRequest { refine_factor: Some(1), nprobes: 16, ..near(vector(3), 5000) };
