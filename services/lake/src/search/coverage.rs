@@ -52,17 +52,27 @@ impl Coverage {
         }
         Ok(Self { segments, uncovered })
     }
+}
 
-    /// Returns the reason if a segment has a format version outside of `known`.
-    pub fn check_formats(
-        &self,
-        known: &RangeInclusive<i32>,
-    ) -> std::result::Result<(), PlanReason> {
-        let mut formats = self.segments.iter().map(|segment| segment.index_version);
-        formats
-            .find(|format| !known.contains(format))
-            .map_or(Ok(()), |format| Err(PlanReason::FormatUnknown(format)))
-    }
+/// Returns the reason if one of `segments` has a format version outside of `known`, and logs a warning. `table` and
+/// `version` are named in the warning.
+pub(crate) fn check_formats(
+    segments: &[IndexMetadata],
+    known: &RangeInclusive<i32>,
+    table: &str,
+    version: u64,
+) -> std::result::Result<(), PlanReason> {
+    let Some(segment) = unknown(segments, known) else { return Ok(()) };
+    let reason = PlanReason::FormatUnknown(segment.index_version);
+    tracing::warn!(table, version, index = segment.name, "searches are planned: {reason}");
+    Err(reason)
+}
+
+fn unknown<'a>(
+    segments: &'a [IndexMetadata],
+    known: &RangeInclusive<i32>,
+) -> Option<&'a IndexMetadata> {
+    segments.iter().find(|segment| !known.contains(&segment.index_version))
 }
 
 /// Returns a reason if an address in an index may stand for other values than the indexed ones: fragments are overlaid
@@ -123,10 +133,9 @@ mod tests {
     }
 
     #[test]
-    fn a_format_that_was_never_read_is_the_reason() {
-        let segments = [1, 2, 3].map(|format| segment(format, Some(&[1]))).to_vec();
-        let coverage = Coverage { segments, uncovered: vec![] };
-        assert_eq!(coverage.check_formats(&(0..=3)), Ok(()));
-        assert_eq!(coverage.check_formats(&(0..=2)), Err(PlanReason::FormatUnknown(3)));
+    fn a_format_that_was_never_read_is_unknown() {
+        let segments = [1, 2, 3].map(|format| segment(format, Some(&[1])));
+        assert!(unknown(&segments, &(0..=3)).is_none());
+        assert_eq!(unknown(&segments, &(0..=2)).unwrap().index_version, 3);
     }
 }

@@ -15,7 +15,7 @@ use lance_table::format::IndexMetadata;
 use tables::FragmentInfo;
 
 use super::beside::beside;
-use super::coverage::Coverage;
+use super::coverage::{Coverage, check_formats};
 use super::partitions::Partitions;
 use super::plan_reason::PlanReason;
 use super::read_ahead::ReadAhead;
@@ -45,9 +45,8 @@ pub(crate) async fn open_partitions(
         Ok(coverage) => coverage,
         Err(reason) => return Ok(Err(reason)),
     };
-    if let Err(reason) = coverage.check_formats(&FORMATS) {
-        let (table, version) = (table.uri(), table.version());
-        tracing::warn!(table, version, index = index.name, "searches are planned: {reason}");
+    let (uri, version) = (table.uri(), table.version());
+    if let Err(reason) = check_formats(&coverage.segments, &FORMATS, uri, version) {
         return Ok(Err(reason));
     }
     let uncovered = match uncovered_rows(table, &coverage).await? {

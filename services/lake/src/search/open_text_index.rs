@@ -1,22 +1,29 @@
 //! Opens a full-text index for searches without a plan.
 
+use std::ops::RangeInclusive;
+
 use lance::index::DatasetIndexExt;
 
-use super::coverage::Coverage;
+use super::coverage::{Coverage, check_formats};
 use super::plan_reason::PlanReason;
 use super::row_addresses::RowAddresses;
 use super::text_index::TextIndex;
 use crate::error::Result;
 use crate::table::Table;
 
+/// The format versions of full-text indexes that are read directly: 0 (written by early versions of Lance) to 3. Lance
+/// 14 knows the same ones.
+pub(super) const FORMATS: RangeInclusive<i32> = 0..=3;
+
 /// Opens the full-text index `name` of `column`. Returns the reason if a search needs more than the index and the rows
-/// that it does not cover.
+/// that it does not cover, or if a segment has a format version outside of `formats`.
 ///
 /// Errors: those of the store.
 pub(super) async fn open_text_index(
     table: &Table,
     column: &str,
     name: &str,
+    formats: &RangeInclusive<i32>,
 ) -> Result<std::result::Result<TextIndex, PlanReason>> {
     let dataset = table.dataset();
     let coverage = match table.caught(Coverage::load(dataset, name)).await? {
@@ -32,9 +39,47 @@ pub(super) async fn open_text_index(
         Ok((segments, RowAddresses::load(dataset).await?))
     };
     let (segments, addresses) = table.caught(load).await?;
+    let (uri, version) = (table.uri(), table.version());
+    if let Err(reason) = check_formats(&segments, formats, uri, version) {
+        return Ok(Err(reason));
+    }
     let mut uncovered = coverage.uncovered;
     uncovered.retain(|id| table.live_rows_of([*id]) > 0);
     let uncovered_rows = table.live_rows_of(uncovered.iter().copied());
     let column = column.to_owned();
     Ok(Ok(TextIndex { column, segments, addresses, uncovered, uncovered_rows }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
+    use lance::Dataset;
+
+    use super::*;
+    use crate::{IndexRequest, Lake, LakeOptions, build_index};
+
+    // Lance hides indexes of formats that it doesn't know, so no table has one that only this crate doesn't know.
+    #[tokio::test]
+    async fn an_index_of_an_unknown_format_is_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let uri = folder.path().join("table").to_str().unwrap().to_owned();
+        let texts = Arc::new(StringArray::from(vec!["an oak", "a river"])) as ArrayRef;
+        let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+        let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+        Dataset::write(reader, &uri, None).await.unwrap();
+        let lake = Lake::new(LakeOptions::default());
+        let request = IndexRequest::Text { column: "text".into(), positions: false };
+        build_index(&lake, &uri, &request, |_| ()).await.unwrap();
+        let table = lake.open(&uri).await.unwrap();
+        let index = table.indexes().await.unwrap()[0].clone();
+        let format = index.format.unwrap();
+        let open = async |known: RangeInclusive<i32>| {
+            let opened = open_text_index(&table, "text", &index.name, &known).await.unwrap();
+            opened.map(|index| index.segments.len())
+        };
+        assert_eq!(open(FORMATS).await, Ok(1));
+        assert_eq!(open(0..=format - 1).await, Err(PlanReason::FormatUnknown(format)));
+    }
 }

@@ -11,7 +11,7 @@ use lance_index::scalar::inverted::query::FtsQuery;
 use super::allow_list::{AllowList, Allowed};
 use super::filter::may_read_clock;
 use super::hit::{SCORE, ScoreHit, addresses, f32_column, only_addresses};
-use super::open_text_index::open_text_index;
+use super::open_text_index::{FORMATS, open_text_index};
 use super::plan_reason::PlanReason;
 use super::selection::widened;
 use super::text_expr::TextExpr;
@@ -202,7 +202,7 @@ impl Table {
             let indexes = self.indexes().await?;
             let mut of_column = indexes.iter().filter(|it| it.is_text() && it.columns == [column]);
             match (of_column.next(), of_column.next()) {
-                (Some(index), None) => open_text_index(self, column, &index.name).await,
+                (Some(index), None) => open_text_index(self, column, &index.name, &FORMATS).await,
                 _ => Ok(Err(PlanReason::SeveralIndexes)),
             }
         };
