@@ -6,6 +6,7 @@ use access::Permission;
 use address::RowAddr;
 use arrow_array::RecordBatch;
 use futures::FutureExt;
+use futures::future::try_join;
 use spelling::counted;
 use wire::query::{SearchRequest, SearchResponse};
 
@@ -93,32 +94,29 @@ pub async fn find(
         branch => format!("table `{}`, branch `{branch}`, version {}", open.name, open.version()),
     });
     let question = look_up(state, open, question, call).await?;
-    let mut question = with_setting(open, question, context).await?;
+    let question = with_setting(open, question, context).await?;
     let fetched = match &question.by {
         By::Vector { column, .. } if question.refine_factor > 0 => std::slice::from_ref(column),
         _ => &question.projection.columns,
     };
     open_ahead(state, open, fetched, question.k, context);
-    let mut hits = search_filtered(state, open, &question, call).boxed().await?;
-    let mut winners = refine(state, open, &question, &hits, call).await?;
-    let lower = question.distances.lower;
-    if lower.is_some() && winners.len() < question.k && hits.rows.len() >= question.candidates() {
-        // All candidates may be nearer than the lower bound, so further ones are looked for.
-        question.estimated_from = lower;
-        hits = search_filtered(state, open, &question, call).boxed().await?;
-        winners.extend(refine(state, open, &question, &hits, call).await?);
-        winners = rank(winners, question.k);
-    }
-    let mut measure = hits.measure;
-    if measure == Measure::Distance {
-        winners.retain(|(_, distance)| question.distances.contains(*distance));
-    }
-    if let Some((query, weight)) = &question.fused_with {
-        let matches = search_text(state, open, &question, query, context).await?;
-        call.stage(Stage::Search, || matches.detail(&question));
+    let found = by_criterion(state, open, &question, call).boxed();
+    let (Found { mut winners, mut measure, exhaustive }, matches) = match &question.fused_with {
+        None => (found.await?, None),
+        // Both halves of a hybrid search run at the same time. Each of them waits for its own permit, and neither keeps
+        // one while it waits for the other.
+        Some((query, weight)) => {
+            let matches = search_text(state, open, &question, query, context).boxed();
+            let (found, matches) = try_join(found, matches).await?;
+            (found, Some((matches, *weight)))
+        }
+    };
+    if let Some((matches, weight)) = matches {
+        let detail = || format!("{}, at the same time", matches.detail(&question));
+        call.stage(Stage::Search, detail);
         let both = counted(winners.len() + matches.rows.len(), "rank");
         (winners, measure) =
-            (fuse(&winners, &matches.rows, *weight, question.k), Measure::Relevance);
+            (fuse(&winners, &matches.rows, weight, question.k), Measure::Relevance);
         call.stage(Stage::Rank, || format!("{}, fused from {both}", counted(winners.len(), "row")));
     }
     if let Some(filter) = &question.filter_after {
@@ -129,7 +127,40 @@ pub async fn find(
     let winners = winners.get(question.offset..).unwrap_or_default();
     let projection = question.projection;
     let rows = answer(state, open, &projection, winners, measure, call).await?;
-    Ok(SearchedRows { rows, projection, measure, exhaustive: hits.exhaustive })
+    Ok(SearchedRows { rows, projection, measure, exhaustive })
+}
+
+/// The rows that a search found by its criterion, before a hybrid search fuses them with those that words found.
+struct Found {
+    /// The best rows with their distances or scores, best first.
+    winners: Vec<(RowAddr, f32)>,
+    measure: Measure,
+    /// As [`SearchedRows::exhaustive`].
+    exhaustive: bool,
+}
+
+/// Searches by the criterion of `question`, and scores the candidates exactly if the search is to be refined.
+async fn by_criterion(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    question: &Question,
+    call: &mut Call,
+) -> Result<Found> {
+    let mut hits = search_filtered(state, open, question, call).boxed().await?;
+    let mut winners = refine(state, open, question, &hits, call).await?;
+    let lower = question.distances.lower;
+    if lower.is_some() && winners.len() < question.k && hits.rows.len() >= question.candidates() {
+        // All candidates may be nearer than the lower bound, so further ones are looked for.
+        let further = Question { estimated_from: lower, ..question.clone() };
+        hits = search_filtered(state, open, &further, call).boxed().await?;
+        winners.extend(refine(state, open, &further, &hits, call).await?);
+        winners = rank(winners, question.k);
+    }
+    let Hits { measure, exhaustive, .. } = hits;
+    if measure == Measure::Distance {
+        winners.retain(|(_, distance)| question.distances.contains(*distance));
+    }
+    Ok(Found { winners, measure, exhaustive })
 }
 
 /// Replaces the key of a `like` search by the vector of its row.
