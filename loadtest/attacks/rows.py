@@ -98,8 +98,10 @@ ROWS = {
         "without a grant answers like one that does not exist; a stream is authorized again with each request",
     ),
     17: Row(
-        "plain HTTP: heads and bodies that never end, answers that nobody reads, JSON that is nested or endless",
+        "plain HTTP: heads and bodies that never end, answers that nobody reads, JSON that is nested or endless, a web page "
+        "whose name leads to the node",
         "high",
-        "the same limits on connections and memory as for gRPC; a limit on a body's bytes; time limits for heads",
+        "the same limits on connections and memory as for gRPC; a limit on a body's bytes; time limits for heads; only "
+        "allowed origins and hosts",
     ),
 }

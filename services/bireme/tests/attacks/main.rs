@@ -9,7 +9,7 @@
 //! | `places.rs` | which tables and files a node can be made to read |
 //! | `questions.rs` | what a filter, words or a request may cost |
 //! | `connections.rs` | sockets, handshakes, messages, slow readers, headers |
-//! | `plain_http.rs` | the same over HTTP/1.1, and JSON bodies |
+//! | `plain_http.rs` | the same over HTTP/1.1, JSON bodies, and requests of web pages |
 //! | `strangers.rs` | who may call an I/O node, and whose rows a query node accepts |
 //! | `policy.rs` | what a query node's access policy keeps from callers without a right to it |
 //! | `files.rs` | damaged tables; the files that a node creates; its log |

@@ -86,6 +86,49 @@ fn answers_that_nobody_reads_are_held_within_the_memory_for_them() {
     held(ROW, "800 answers of all rows that nobody reads, over HTTP/1.1", &seen);
 }
 
+/// Sends a request without a body, and returns the whole answer.
+fn answer_to(node: SocketAddr, call: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect_timeout(&node, PATIENCE).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request =
+        format!("{call} HTTP/1.1\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_page_whose_name_leads_to_the_node_reads_nothing() {
+    let cluster = Cluster::start(&settings());
+    let address = cluster.query.address();
+    let calls = [
+        "GET /v1/table/",
+        "GET /v1/namespace/$/table/list",
+        "POST /v1/table/words/describe/",
+        "POST /v1/table/words/query/",
+    ];
+    // A browser sends these headers with a page's own requests, unencrypted: without Sec-Fetch-Site and, with GET,
+    // without Origin. The page's scripts can add a key.
+    let port = address.port();
+    let hosts = ["evil.example.com", "127.0.0.1.example.com", "localhost.example.com"];
+    for call in calls {
+        for host in hosts {
+            for key in ["", "X-Api-Key: any\r\n", "Authorization: Bearer any\r\n"] {
+                let said = answer_to(address, call, &format!("Host: {host}:{port}\r\n{key}"));
+                assert!(said.starts_with("HTTP/1.1 403 "), "{call} {host} {key}: {said:.300}");
+                assert!(!said.contains("words"), "{call} {host} {key}: {said:.300}");
+            }
+        }
+        let said = answer_to(address, call, &format!("Host: 127.0.0.1:{port}\r\n"));
+        assert!(said.starts_with("HTTP/1.1 200 "), "{call}: {said:.300}");
+    }
+    cluster.assert_healthy();
+    let attack =
+        "4 calls of a web page whose name leads to the node, under 3 names, with and without keys";
+    held(ROW, attack, "all 36 requests are refused with 403");
+}
+
 #[test]
 fn strange_bodies_get_an_answer_that_says_what_is_wrong() {
     let cluster = Cluster::start(&settings());

@@ -25,6 +25,8 @@ pub enum HttpError {
     },
     /// The request comes from a web page that may not call the node.
     WebPage,
+    /// The request may come from a web page whose name leads to the node: this host, which is a public name.
+    Host(String),
     /// The request failed.
     Fault(Fault),
 }
@@ -76,6 +78,15 @@ impl HttpError {
                 let said = "requests of this web page are refused: its origin is not in `browser_origins`; ask from a \
                             program";
                 answer(StatusCode::FORBIDDEN, said, PERMISSION_DENIED)
+            }
+            Self::Host(host) => {
+                let said = format!(
+                    "requests to the host {} are refused, because a web page may have led this name to the node: call \
+                     the node by its address or by a private name such as NAME.NAMESPACE.svc, add the origin \
+                     http://HOST to `browser_origins`, or give the node an access policy",
+                    lake::quoted(host)
+                );
+                answer(StatusCode::FORBIDDEN, &said, PERMISSION_DENIED)
             }
             Self::Fault(fault) => refuse(fault),
         }

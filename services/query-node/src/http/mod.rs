@@ -46,6 +46,7 @@ use wire::{DEADLINE_MAX, Fault, Reason};
 
 use self::answer::{Answer, Reply, json, response};
 use self::blobs::{BlobBytes, BlobsBody, Wanted};
+use self::browser::PageRules;
 use self::error::{HttpError, refuse};
 use self::freshness::Freshness;
 use self::query::query;
@@ -95,8 +96,13 @@ async fn serve(State(state): State<Arc<ShardState>>, request: Request) -> Respon
     let (parts, body) = request.into_parts();
     let id = parts.headers.get(REQUEST_ID).cloned();
     let (mut version, mut body) = (None, Some(body));
-    let (origin, answered) = match browser::origin_of(&parts, &state.shared.config.browser_origins)
-    {
+    let config = &state.shared.config;
+    let rules = PageRules {
+        allowed: &config.browser_origins,
+        has_policy: !state.shared.access.is_open(),
+        has_tls: config.tls.is_some(),
+    };
+    let (origin, answered) = match rules.origin_of(&parts) {
         Err(refused) => (None, Err(refused)),
         Ok(Some(origin)) if parts.method == Method::OPTIONS => {
             (Some(origin), Ok(browser::preflight(&parts.headers)))

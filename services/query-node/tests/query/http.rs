@@ -22,7 +22,7 @@ use crate::table::{DIMENSION, ROWS, TestTable, live, vector};
 
 pub struct Answer {
     pub status: StatusCode,
-    version: Option<u64>,
+    pub version: Option<u64>,
     pub media_type: String,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -53,11 +53,11 @@ impl Answer {
         arrow_select::concat::concat_batches(&schema, &batches).unwrap()
     }
 
-    fn ids(&self) -> Vec<i64> {
+    pub fn ids(&self) -> Vec<i64> {
         self.rows()["id"].as_primitive::<Int64Type>().values().to_vec()
     }
 
-    fn error(&self) -> (u16, u64, String) {
+    pub fn error(&self) -> (u16, u64, String) {
         let body = self.json();
         (
             self.status.as_u16(),
@@ -68,7 +68,7 @@ impl Answer {
 }
 
 /// Sends a request on a connection of its own.
-async fn send(node: &QueryNode, request: Request<Full<Bytes>>) -> Answer {
+pub async fn send(node: &QueryNode, request: Request<Full<Bytes>>) -> Answer {
     let stream = TcpStream::connect(node.local_addr()).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     let driving = tokio::spawn(connection);
@@ -83,7 +83,7 @@ async fn send(node: &QueryNode, request: Request<Full<Bytes>>) -> Answer {
     Answer { status, version, media_type, headers, body }
 }
 
-fn request(method: Method, path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+pub fn request(method: Method, path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
     let request = Request::builder().method(method).uri(path).header("host", "node");
     request.body(Full::new(body.into())).unwrap()
 }
@@ -373,34 +373,6 @@ async fn bad_requests_say_what_is_wrong() {
     hasty.headers_mut().insert("x-request-timeout-ms", "0".parse().unwrap());
     let (status, _, said) = send(&node, hasty).await.error();
     assert!(status == 408 && said.starts_with("Query timeout"), "{status}: {said}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn pages_of_allowed_origins_are_answered_and_no_others() {
-    let app = "https://app.example.com";
-    let browser_origins = vec![app.to_owned().try_into().unwrap()];
-    let (node, _client) = serve_with(QueryConfig { browser_origins, ..config(&[]) }).await;
-    let asked = async |method: Method, path: &str, origin: &'static str| {
-        let mut request = request(method, path, "");
-        request.headers_mut().insert("origin", origin.parse().unwrap());
-        let wanted = "x-api-key, content-type".parse().unwrap();
-        request.headers_mut().insert("access-control-request-headers", wanted);
-        let answer = send(&node, request).await;
-        let header = |name: &str| Some(answer.headers.get(name)?.to_str().unwrap().to_owned());
-        let shared = header("access-control-allow-origin");
-        (answer.status.as_u16(), shared, header("access-control-allow-headers"))
-    };
-    let shared = Some(app.to_owned());
-    let listed = asked(Method::GET, "/v1/table/", app).await;
-    assert_eq!(listed, (200, shared.clone(), None));
-    let failed = asked(Method::POST, "/v1/table/t/describe/", app).await;
-    assert_eq!(failed, (404, shared.clone(), None));
-    let preflight = asked(Method::OPTIONS, "/v1/table/t/query/", app).await;
-    assert_eq!(preflight, (204, shared, Some("x-api-key, content-type".into())));
-    for method in [Method::GET, Method::OPTIONS] {
-        let refused = asked(method, "/v1/table/", "https://evil.example.com").await;
-        assert_eq!(refused, (403, None, None));
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

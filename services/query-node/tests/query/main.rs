@@ -14,6 +14,7 @@ mod follow;
 mod fuzz;
 mod get;
 mod http;
+mod http_browsers;
 mod key_pages;
 mod key_runs;
 mod keys;
