@@ -71,6 +71,8 @@ pub struct Search<'py> {
     vector_column: Option<String>,
     #[pyo3(attribute("_nprobes"))]
     nprobes: Option<u32>,
+    #[pyo3(attribute("_nprobes_max"))]
+    nprobes_max: Option<u32>,
     #[pyo3(attribute("_refine_factor"))]
     refine_factor: Option<u32>,
     #[pyo3(attribute("_recall"))]
@@ -106,6 +108,7 @@ impl Search<'_> {
             columns: self.columns,
             vector_column: self.vector_column.unwrap_or_default(),
             nprobes: self.nprobes.unwrap_or(0),
+            nprobes_max: self.nprobes_max.unwrap_or(0),
             refine_factor: self.refine_factor,
             explain,
             key_column: self.key_column.unwrap_or_default(),

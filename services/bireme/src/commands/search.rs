@@ -89,6 +89,10 @@ pub struct SearchArgs {
     #[arg(long, value_name = "N", value_parser = parse_at_least_1, allow_negative_numbers = true)]
     #[arg(help_heading = NEAR)]
     nprobes: Option<u32>,
+    /// Index partitions to search at most with --filter [default: until enough rows pass]
+    #[arg(long, value_name = "N", value_parser = parse_at_least_1, allow_negative_numbers = true)]
+    #[arg(help_heading = NEAR)]
+    nprobes_max: Option<u32>,
     /// Candidates to score exactly for each requested row; 0 takes the index's distances [default: 10]
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     #[arg(help_heading = NEAR)]
@@ -107,7 +111,7 @@ pub struct SearchArgs {
     near: NearArgs,
     /// The share of the nearest rows to find, such as 0.95, by the curve of `bireme tune`; in place of
     /// --nprobes and --refine
-    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, conflicts_with_all = ["nprobes", "refine"])]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, conflicts_with_all = ["nprobes", "nprobes_max", "refine"])]
     #[arg(help_heading = NEAR)]
     recall: Option<f32>,
     /// Show how long each stage took
@@ -151,6 +155,7 @@ impl SearchArgs {
         let has_column = is_near || self.text.is_given();
         for (flag, is_set, fits, searches) in [
             ("--nprobes", self.nprobes.is_some(), is_near, "--like or --vector"),
+            ("--nprobes-max", self.nprobes_max.is_some(), is_near, "--like or --vector"),
             ("--refine", self.refine.is_some(), is_near, "--like or --vector"),
             ("--recall", self.recall.is_some(), is_near, "--like or --vector"),
             ("--column", self.column.is_some(), has_column, "--like, --vector or --text"),
@@ -179,6 +184,7 @@ impl SearchArgs {
             columns: self.columns,
             vector_column: String::new(),
             nprobes: self.nprobes.unwrap_or(0),
+            nprobes_max: self.nprobes_max.unwrap_or(0),
             refine_factor: self.refine,
             explain: self.explain,
             key_column: self.key_column.unwrap_or_default(),
@@ -409,6 +415,7 @@ mod tests {
     fn flags_of_another_kind_of_search_are_refused() {
         for (search, flag) in [
             (["--text", "a"], ["--nprobes", "5"]),
+            (["--text", "a"], ["--nprobes-max", "5"]),
             (["--text", "a"], ["--refine", "0"]),
             (["--filter", "true"], ["--nprobes", "5"]),
             (["--filter", "true"], ["--refine", "1"]),
@@ -423,6 +430,7 @@ mod tests {
         }
         let near = ["--like", "a", "--filter", "true", "--nprobes", "5", "--column", "v"];
         assert_eq!(request(&near).nprobes, 5);
+        assert_eq!(request(&[&near[..], &["--nprobes-max", "9"]].concat()).nprobes_max, 9);
         let error = asked(&["--text", "a", "--column", "w", "--text-column", "v"]).unwrap_err();
         let said = error.message();
         assert!(said.starts_with("--column and --text-column both name text columns"), "{said}");

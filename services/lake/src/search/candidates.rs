@@ -81,7 +81,8 @@ impl CandidateSearch {
         let Some(Widening { depth, probed, .. }) = self.widening else {
             return Ok(Candidates { hits: Vec::new(), partitions: 0 });
         };
-        let (probes, selected) = (Probes { nprobes: probed, ef: None }, self.selected.as_deref());
+        let probes = Probes { nprobes: probed, nprobes_max: probed, ef: None };
+        let selected = self.selected.as_deref();
         let hits = partitions.search_once(vector, depth, distances, probes, selected).await?;
         Ok(Candidates { hits, partitions: partitions.partitions(probed) })
     }
@@ -113,7 +114,7 @@ impl Table {
         &self,
         (filter, planned): (&str, &OnceCell<FilterPlan>),
         (column, partitions): (&str, &Partitions),
-        &VectorQuery { k, nprobes, indexed_only, checked_row_bytes, .. }: &VectorQuery,
+        &VectorQuery { k, nprobes, nprobes_max, indexed_only, checked_row_bytes, .. }: &VectorQuery,
     ) -> Result<Option<CandidateSearch>> {
         // A graph that is searched for more candidates may find other rows in place of the first ones.
         if !partitions.is_flat() || self.allow_lists().knows(self.open_id(), filter) {
@@ -157,11 +158,13 @@ impl Table {
         if rows.min(depth as u64 + to_score.len() as u64) > checks_max {
             return Ok(None);
         }
+        let all = partitions.partitions_max().max(1);
         let widening = Widening {
             wanted: k,
             depth,
             probed: nprobes.max(1),
-            partitions: partitions.partitions_max().max(1),
+            probed_max: nprobes_max.unwrap_or(usize::MAX).clamp(1, all),
+            partitions: all,
             index_rows,
             rows,
             checks_max,

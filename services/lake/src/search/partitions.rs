@@ -136,31 +136,35 @@ impl Partitions {
         Ok(SelectedByIndex { segments, covered, uncovered: uncovered.into(), all })
     }
 
-    /// Returns whether a search for `k` of the `rows` that pass a filter is expected to compare so many rows that it
-    /// would delay other requests on its core.
-    pub fn is_long(&self, rows: u64, k: usize) -> bool {
-        let index_rows = self.rows as f64;
-        until_enough(rows as f64, k, index_rows).min(index_rows) > COMPARED_ON_CORE_MAX
+    /// Returns whether a search for `k` of the `rows` that pass a filter, in at most `nprobes_max` partitions, is expected
+    /// to compare so many rows that it would delay other requests on its core.
+    pub fn is_long(&self, rows: u64, k: usize, nprobes_max: usize) -> bool {
+        let (index_rows, reached) = (self.rows as f64, self.rows_of(nprobes_max));
+        until_enough(rows as f64, k, index_rows).min(reached) > COMPARED_ON_CORE_MAX
+    }
+
+    /// Estimates the number of rows in the nearest `nprobes` partitions of each segment.
+    fn rows_of(&self, nprobes: usize) -> f64 {
+        let partitions = self.partitions(usize::MAX).max(1);
+        self.rows as f64 * self.partitions(nprobes) as f64 / partitions as f64
     }
 
     /// Returns whether it costs less to score all `rows` that pass a filter than to search the index for `k` of them.
     /// Returns false if there are more than [`SCORED_PER_WANTED`] rows for each of the `k`.
     pub fn is_scoring_cheaper(&self, rows: usize, k: usize, nprobes: usize) -> bool {
-        let (index_rows, partitions) = (self.rows as f64, self.partitions(usize::MAX).max(1));
-        let probed = index_rows * self.partitions(nprobes) as f64 / partitions as f64;
-        scoring_is_cheaper(rows, k, probed, index_rows)
+        scoring_is_cheaper(rows, k, self.rows_of(nprobes), self.rows as f64)
     }
 
     /// Returns the `k` rows nearest to `vector` (of the column's element type) in the nearest partitions of each
     /// segment, nearest first. With a filter, `selected` has the rows that pass it, and further partitions are searched
-    /// until `k` rows are found. Only rows whose distance is at least the first of `distances`, and less than the
-    /// second, are returned.
+    /// until `k` rows are found, or `nprobes_max` partitions were searched. Only rows whose distance is at least the
+    /// first of `distances`, and less than the second, are returned.
     pub async fn search(
         &self,
         vector: ArrayRef,
         k: usize,
         distances: (Option<f32>, Option<f32>),
-        Probes { nprobes, ef }: Probes,
+        Probes { nprobes, nprobes_max, ef }: Probes,
         selected: Option<&SelectedByIndex>,
     ) -> Result<Vec<DistanceHit>> {
         let nprobes = nprobes.max(1);
@@ -169,7 +173,8 @@ impl Partitions {
         if let Some(selected) = selected {
             let covered = selected.covered.load(Relaxed);
             let enough = k.min(usize::try_from(covered).unwrap_or(usize::MAX));
-            let most = self.partitions_max();
+            let all = self.partitions_max();
+            let most = all.min(nprobes_max);
             let mut probed = nprobes;
             while found.len() < enough && probed < most {
                 let next = further_probes(probed, found.len(), enough).min(most);
@@ -177,7 +182,7 @@ impl Partitions {
                 keep_nearest(&mut found, k);
                 probed = next;
             }
-            if found.len() < enough && probed >= most && distances == (None, None) {
+            if found.len() < enough && probed >= all && distances == (None, None) {
                 // All partitions were searched: the other rows have no vector.
                 selected.covered.store(found.len() as u64, Relaxed);
             }
@@ -191,7 +196,7 @@ impl Partitions {
         vector: ArrayRef,
         k: usize,
         distances: (Option<f32>, Option<f32>),
-        Probes { nprobes, ef }: Probes,
+        Probes { nprobes, ef, .. }: Probes,
         selected: Option<&SelectedByIndex>,
     ) -> Result<Vec<DistanceHit>> {
         let wanted = Wanted { vector, k, distances, ef };
@@ -319,6 +324,8 @@ impl Partitions {
 pub(crate) struct Probes {
     /// The number of partitions of each segment.
     pub nprobes: usize,
+    /// The maximum number of partitions of each segment, if the search goes on until enough rows are found.
+    pub nprobes_max: usize,
     /// The number of candidates that the graph search keeps, for HNSW indexes.
     pub ef: Option<usize>,
 }

@@ -82,7 +82,12 @@ impl Table {
         let search = async {
             scanner.prefilter(true).nearest(&column, &vector, query.k)?;
             match query.nprobes {
-                Some(nprobes) if query.filter.is_some() => scanner.minimum_nprobes(nprobes.max(1)),
+                Some(nprobes) if query.filter.is_some() => {
+                    if let Some(most) = query.nprobes_max {
+                        scanner.maximum_nprobes(most.max(1));
+                    }
+                    scanner.minimum_nprobes(nprobes.max(1))
+                }
                 Some(nprobes) => scanner.nprobes(nprobes.max(1)),
                 None => &mut scanner,
             };
@@ -190,6 +195,7 @@ impl Table {
     ) -> Result<VectorRoute<'a>> {
         let (k, ef) = (query.k, query.ef.map(|ef| ef.max(query.k)));
         let nprobes = query.nprobes.unwrap_or_default();
+        let nprobes_max = query.nprobes_max.unwrap_or(usize::MAX);
         let selected = match list {
             None => None,
             Some(list) => match list.of_columns[self.column_position(column)?].get() {
@@ -213,13 +219,14 @@ impl Table {
             Some(selected) => Arc::clone(&selected.uncovered),
             None => Arc::clone(partitions.uncovered()),
         };
-        let (distances, probes) = (query.distances, Probes { nprobes, ef });
+        let (distances, probes) = (query.distances, Probes { nprobes, nprobes_max, ef });
         let hits = async move {
             partitions.search(vector, k, distances, probes, selected.as_deref()).await
         };
         Ok(VectorRoute::Direct(DirectSearch {
             allowed,
-            is_long: allowed.is_some_and(|allowed| partitions.is_long(allowed.rows, k)),
+            is_long: allowed
+                .is_some_and(|allowed| partitions.is_long(allowed.rows, k, nprobes_max)),
             segments: partitions.segments(),
             partitions: partitions.partitions(nprobes),
             to_score,

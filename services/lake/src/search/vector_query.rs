@@ -19,6 +19,8 @@ pub struct VectorQuery {
     /// The number of partitions of the index to search. With `None`, Lance decides how many are worth searching. With a
     /// filter this is the minimum: more are searched until `k` rows that pass it are found.
     pub nprobes: Option<usize>,
+    /// The maximum number of partitions to search with a filter, at least `nprobes`.
+    pub nprobes_max: Option<usize>,
     /// The number of candidates that the graph search keeps, for HNSW indexes; at least `k`.
     pub ef: Option<usize>,
     /// A SQL expression that the rows must satisfy; applied before the search.

@@ -14,6 +14,8 @@ pub(crate) struct Widening {
     pub depth: usize,
     /// The number of partitions of each segment to search.
     pub probed: usize,
+    /// The maximum number of partitions of each segment to search.
+    pub probed_max: usize,
     /// The number of partitions of the largest segment.
     pub partitions: usize,
     /// The number of rows of the index that may be found.
@@ -27,8 +29,8 @@ pub(crate) struct Widening {
 /// The next step of a search whose candidates were compared with the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Widened {
-    /// The wanted number of rows pass, or no candidates are left: all partitions were searched, and all their rows that
-    /// may be candidates (within the upper bound of distances, if there is one) were compared.
+    /// The wanted number of rows pass, or no candidates are left: as many partitions as allowed were searched, and all their
+    /// rows that may be candidates (within the upper bound of distances, if there is one) were compared.
     Enough,
     /// The search was widened.
     Further,
@@ -53,10 +55,10 @@ impl Widening {
         if found < self.depth {
             // The index found fewer candidates than it was searched for: all rows of the partitions that were searched,
             // or all of these within the search's upper bound of distances.
-            if self.probed >= self.partitions {
+            if self.probed >= self.probed_max {
                 return Widened::Enough;
             }
-            self.probed = further_probes(self.probed, passed, self.wanted).min(self.partitions);
+            self.probed = further_probes(self.probed, passed, self.wanted).min(self.probed_max);
         }
         let needed = widened(self.wanted, share(passed as u64, found as u64));
         let depth = needed.clamp(self.depth.saturating_mul(2), self.depth.saturating_mul(16));
@@ -111,6 +113,7 @@ mod tests {
             wanted: 100,
             depth: 200,
             probed: 4,
+            probed_max: 64,
             partitions: 64,
             index_rows: 64_000,
             rows: 64_000,
@@ -159,6 +162,7 @@ mod tests {
             wanted: 100,
             depth: 222,
             probed: 20,
+            probed_max: 1_000,
             partitions: 1_000,
             index_rows: 1_000_000,
             rows: 1_000_000,
@@ -201,6 +205,19 @@ mod tests {
         // If not all rows may be compared, a scan may be cheaper.
         let mut search = Widening { rows: 64_000, ..few };
         assert_eq!(search.next(200, 0, 210), Widened::Costly);
+    }
+
+    #[test]
+    fn a_search_ends_with_the_partitions_that_it_may_search() {
+        let mut search = Widening { probed_max: 6, checks_max: 64_000, ..widening() };
+        // All rows of 4 partitions are fewer than were searched for, and too few of them pass.
+        assert_eq!(search.next(150, 10, 150), Widened::Further);
+        assert_eq!(search.probed, 6);
+        assert_eq!(search.next(search.depth - 1, 20, 250), Widened::Enough);
+        // More candidates of the same partitions are still searched for.
+        let mut search = Widening { probed_max: 4, checks_max: 64_000, ..widening() };
+        assert_eq!(search.next(200, 10, 200), Widened::Further);
+        assert!(search.depth > 200 && search.probed == 4);
     }
 
     #[test]

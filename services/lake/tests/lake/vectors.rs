@@ -122,15 +122,48 @@ async fn compare_to_scanner(table: &Table, uri: &str) {
         let mut scanner = dataset.scan();
         let vector = arrow::array::Float32Array::from(query.vector.clone());
         scanner.nearest("vector", &vector, query.k).unwrap().nprobes(nprobes).ef(200);
-        scanner.project(&["_distance"]).unwrap().with_row_address();
-        let batch = scanner.try_into_batch().await.unwrap();
-        let distances = batch["_distance"].as_primitive::<Float32Type>().values().iter();
-        let addresses = batch["_rowaddr"].as_primitive::<UInt64Type>().values().iter();
-        let mut expected: Vec<_> = distances.copied().zip(addresses.copied()).collect();
-        expected.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let expected = lances_hits(&mut scanner).await;
         let found: Vec<_> = hits.iter().map(|hit| (hit.distance, hit.addr.to_u64())).collect();
         assert_eq!(found, expected, "nprobes {nprobes}");
     }
+}
+
+/// Checks that a search with a filter searches at least and at most as many partitions as Lance's own plan, and finds the
+/// same rows. It asks for more rows than pass in so many partitions.
+async fn compare_filtered_to_scanner(table: &Table, uri: &str) {
+    let dataset = lance::Dataset::open(uri).await.unwrap();
+    for (seed, (nprobes, nprobes_max)) in [(1, 1), (2, 2), (1, 3)].into_iter().enumerate() {
+        let query = VectorQuery {
+            nprobes: Some(nprobes),
+            nprobes_max: Some(nprobes_max),
+            ef: Some(200),
+            filter: Some("id % 7 = 0".into()),
+            ..query(seed, 50)
+        };
+        let hits = table.search_vector(&query).await.unwrap();
+        let mut scanner = dataset.scan();
+        let vector = Float32Array::from(query.vector.clone());
+        scanner.prefilter(true).filter("id % 7 = 0").unwrap();
+        scanner.nearest("vector", &vector, query.k).unwrap().ef(200);
+        scanner.minimum_nprobes(nprobes).maximum_nprobes(nprobes_max);
+        let expected = lances_hits(&mut scanner).await;
+        assert!(expected.len() < query.k, "{} rows of {nprobes_max} partitions", expected.len());
+        let found: Vec<_> = hits.iter().map(|hit| (hit.distance, hit.addr.to_u64())).collect();
+        assert_eq!(found, expected, "nprobes {nprobes} to {nprobes_max}");
+        let planned = table.planned_search(&query).await.unwrap();
+        assert_eq!(planned, hits, "nprobes {nprobes} to {nprobes_max}");
+    }
+}
+
+/// Returns the distances and addresses that Lance's scanner finds, nearest first.
+async fn lances_hits(scanner: &mut lance::dataset::scanner::Scanner) -> Vec<(f32, u64)> {
+    scanner.project(&["_distance"]).unwrap().with_row_address();
+    let batch = scanner.try_into_batch().await.unwrap();
+    let distances = batch["_distance"].as_primitive::<Float32Type>().values().iter();
+    let addresses = batch["_rowaddr"].as_primitive::<UInt64Type>().values().iter();
+    let mut found: Vec<_> = distances.copied().zip(addresses.copied()).collect();
+    found.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    found
 }
 
 /// Checks that each rung of a ladder finds the rows that a search with the rung's number of partitions finds and, for a
@@ -188,6 +221,7 @@ async fn check_recall(kind: TableKind, index: VectorIndexKind, metric: Metric) {
     assert_eq!(table.vector_metric("vector").await.unwrap(), metric);
     table.prewarm().await.unwrap();
     compare_to_scanner(&table, &place.uri()).await;
+    compare_filtered_to_scanner(&table, &place.uri()).await;
     compare_to_ladder(&table, index).await;
     let found = recall(&table, metric, None, |_| true).await;
     assert!(found >= 0.9, "{kind:?} {index} {metric}: recall {found}");

@@ -39,6 +39,7 @@ class _Search:
     _columns: list[str] = []
     _vector_column: str | None = None
     _nprobes: int | None = None
+    _nprobes_max: int | None = None
     _refine_factor: int | None = None
     _recall: float | None = None
     _offset: int = 0
@@ -96,14 +97,16 @@ class _Search:
         """Searches this vector column, if the table has several."""
         return self._with(_vector_column=column)
 
-    def nprobes(self, partitions: int) -> Self:
+    def nprobes(self, partitions: int, max: int | None = None) -> Self:
         """Searches this many partitions of the index: 20 by default.
 
-        A search of more partitions costs more, and finds more of the nearest rows.
+        A search of more partitions costs more, and finds more of the nearest rows. With a filter, more partitions are
+        searched until enough rows pass, but at most `max` of them if it is given.
         """
-        if not 0 < partitions < 1 << 32:
-            raise BadRequestError(f"nprobes({partitions}) is no number of partitions; give at least 1", "BAD_ARGUMENT")
-        return self._with(_nprobes=partitions)
+        for number in (partitions, partitions if max is None else max):
+            if not 0 < number < 1 << 32:
+                raise BadRequestError(f"nprobes({number}) is no number of partitions; give at least 1", "BAD_ARGUMENT")
+        return self._with(_nprobes=partitions, _nprobes_max=max)
 
     def refine_factor(self, factor: int) -> Self:
         """Scores this many candidates exactly for each row returned: 10 by default.

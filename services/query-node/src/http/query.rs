@@ -85,6 +85,7 @@ async fn by_vectors(
     let base = SearchRequest {
         vector_column,
         nprobes: body.nprobes(),
+        nprobes_max: body.nprobes_max(),
         refine_factor: body.refine_factor,
         lower_bound: body.lower_bound,
         upper_bound: body.upper_bound,

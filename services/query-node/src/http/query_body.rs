@@ -50,11 +50,15 @@ impl QueryBody {
         self.order_by.take().unwrap_or_default().into_iter().map(OrderBy::from).collect()
     }
 
+    /// Returns the maximum number of partitions to search with a filter; 0 if there is no maximum.
+    pub fn nprobes_max(&self) -> u32 {
+        self.maximum_nprobes.unwrap_or_default()
+    }
+
     /// Returns the number of partitions to search; 0 for the node's default. `minimum_nprobes` is only a lower bound:
-    /// Lance goes on to further partitions from there, so a search of only so many would find less. A `maximum_nprobes`
-    /// of 0 means that there is no maximum.
+    /// Lance goes on to further partitions from there, so a search of only so many would find less.
     pub fn nprobes(&self) -> u32 {
-        let (wanted, most) = (self.nprobes, self.maximum_nprobes.filter(|most| *most > 0));
+        let (wanted, most) = (self.nprobes, Some(self.nprobes_max()).filter(|most| *most > 0));
         if [wanted, self.minimum_nprobes, most].iter().all(Option::is_none) {
             return 0;
         }

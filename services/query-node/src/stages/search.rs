@@ -312,6 +312,7 @@ async fn by_vector(
         vector: vector.to_vec(),
         k,
         nprobes: Some(question.nprobes),
+        nprobes_max: question.nprobes_max,
         ef: question.ef,
         filter: question.filter.clone(),
         // Candidates are compared with the bounds after they have been scored exactly, because the index has only

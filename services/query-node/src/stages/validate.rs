@@ -80,6 +80,8 @@ pub struct Question {
     pub offset: usize,
     /// The number of index partitions to search.
     pub nprobes: usize,
+    /// The maximum number of index partitions to search with a filter, at least `nprobes`; `None` for no maximum.
+    pub nprobes_max: Option<usize>,
     /// The number of candidates to score exactly for each requested row; 0 for none.
     pub refine_factor: usize,
     /// The wanted recall, for which the numbers of partitions and candidates are chosen.
@@ -185,7 +187,7 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
         None => None,
     };
     let refine_factor = refine_factor(k, request.refine_factor)?;
-    let nprobes = if request.nprobes == 0 { NPROBES } else { request.nprobes } as usize;
+    let (nprobes, nprobes_max) = nprobes(request.nprobes, request.nprobes_max)?;
     let exact = match &by {
         By::Vector { column, .. } | By::Like { column, .. } if exact || metric.is_some() => {
             let of_index = open.table.vector_metric(column).await?;
@@ -208,6 +210,7 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
         k: k as usize,
         offset: offset as usize,
         nprobes,
+        nprobes_max,
         refine_factor,
         recall,
         chosen: None,
@@ -264,6 +267,7 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
     for (field, is_set, fits, problem) in [
         ("vector_column", !request.vector_column.is_empty(), is_near, of_near),
         ("nprobes", request.nprobes > 0, is_near, of_near),
+        ("nprobes_max", request.nprobes_max > 0, is_near, of_near),
         ("refine_factor", request.refine_factor.is_some(), is_near, of_near),
         ("recall", request.recall.is_some(), is_near, of_near),
         ("fused_with", request.fused_with.is_some(), is_near, of_near),
@@ -290,9 +294,11 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
             return bad(field, problem.into());
         }
     }
-    for (field, is_set) in
-        [("nprobes", request.nprobes > 0), ("refine_factor", request.refine_factor.is_some())]
-    {
+    for (field, is_set) in [
+        ("nprobes", request.nprobes > 0),
+        ("nprobes_max", request.nprobes_max > 0),
+        ("refine_factor", request.refine_factor.is_some()),
+    ] {
         if is_set && request.recall.is_some() {
             return bad(
                 field,
@@ -301,6 +307,21 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the number of partitions to search, and the maximum number with a filter, from a request's numbers; 0 stands for
+/// the default, or for no maximum.
+fn nprobes(asked: u32, most: u32) -> Result<(usize, Option<usize>)> {
+    match (asked, most) {
+        (0, 0) => Ok((NPROBES as usize, None)),
+        (asked, 0) => Ok((asked as usize, None)),
+        (0, most) => Ok((NPROBES.min(most) as usize, Some(most as usize))),
+        (asked, most) if most < asked => bad(
+            "nprobes_max",
+            format!("is {most}, less than `nprobes` ({asked}); give at least that"),
+        ),
+        (asked, most) => Ok((asked as usize, Some(most as usize))),
+    }
 }
 
 fn text_weight(weight: f32) -> Result<f32> {
@@ -444,6 +465,17 @@ mod tests {
             let error = recall(bad).unwrap_err().to_string();
             assert!(error.starts_with(&format!("`recall` is {bad}")), "{error}");
         }
+    }
+
+    #[test]
+    fn partitions_have_a_default_and_a_maximum() {
+        assert_eq!(nprobes(0, 0).unwrap(), (20, None));
+        assert_eq!(nprobes(7, 0).unwrap(), (7, None));
+        assert_eq!(nprobes(0, 7).unwrap(), (7, Some(7)));
+        assert_eq!(nprobes(0, 70).unwrap(), (20, Some(70)));
+        assert_eq!(nprobes(7, 7).unwrap(), (7, Some(7)));
+        let error = nprobes(8, 7).unwrap_err().to_string();
+        assert!(error.starts_with("`nprobes_max` is 7, less than `nprobes` (8)"), "{error}");
     }
 
     #[test]
