@@ -246,8 +246,16 @@ def test_late_interaction(remote, local, vector):
         assert found.column_names == expected.column_names
         assert found["id"].to_pylist() == expected["id"].to_pylist()
         assert np.allclose(found["_distance"], expected["_distance"], rtol=1e-4)
-    by_index = table.search([vector, *other]).nprobes(2).limit(5).to_arrow()
-    assert len(by_index) == 5 and "query_index" not in by_index.column_names
+    # By the index, with Lance's estimates, and with distances that are computed exactly for 15 candidates.
+    for factor in (None, 3):
+        found, expected = (
+            search if factor is None else search.refine_factor(factor)
+            for search in (it.search([vector, *other]).nprobes(2).limit(5) for it in (table, oracle))
+        )
+        found, expected = found.to_arrow(), expected.to_arrow()
+        assert len(found) == 5 and "query_index" not in found.column_names
+        assert found["id"].to_pylist() == expected["id"].to_pylist(), factor
+        assert np.allclose(found["_distance"], expected["_distance"], rtol=1e-4), factor
     with pytest.raises(HttpError, match="one of 16 dimensions") as error:
         table.search([vector[:16], vector[:16]]).to_arrow()
     assert error.value.status_code == 400

@@ -27,6 +27,10 @@ use crate::error::{LakeError, Result};
 use crate::index::metric::Metric;
 use crate::table::Table;
 
+/// The number of rows whose vectors Lance reads at once to compare them exactly. The list of a late-interaction model has
+/// some 50 KB, so these rows take some 13 MB.
+const REFINED_ROWS_AT_ONCE: usize = 256;
+
 /// The way in which a vector search runs.
 pub enum VectorRoute<'a> {
     /// The search reads the index's partitions, without a plan.
@@ -96,6 +100,9 @@ impl Table {
             }
             let (lower, upper) = query.distances;
             scanner.distance_range(lower, upper);
+            if query.refine_factor > 0 {
+                scanner.refine(query.refine_factor).batch_size(REFINED_ROWS_AT_ONCE);
+            }
             if query.indexed_only {
                 scanner.fast_search();
             }

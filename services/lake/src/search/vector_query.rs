@@ -14,7 +14,8 @@ pub struct VectorQuery {
     /// more vectors, one after another. A row's distance is then a sum: for each of these vectors, the distance to the
     /// nearest of the row's vectors.
     pub vector: Vec<f32>,
-    /// The number of rows; at least 1. To refine, request more and rank them by exact distances.
+    /// The number of rows; at least 1. To refine a column that is searched directly, request more rows and
+    /// rank them by exact distances.
     pub k: usize,
     /// The number of partitions of the index to search. With `None`, Lance decides how many are worth searching. With a
     /// filter this is the minimum: more are searched until `k` rows that pass it are found.
@@ -27,6 +28,9 @@ pub struct VectorQuery {
     pub filter: Option<String>,
     /// The range of the wanted distances: at least the first number, and less than the second. `None` sets no bound.
     pub distances: (Option<f32>, Option<f32>),
+    /// The number of candidates that Lance compares exactly for each of the `k` rows; 0 for none, so that the distances are
+    /// those of the index. It applies only to columns that are searched by a plan: nested ones, and lists of vectors.
+    pub refine_factor: u32,
     /// Whether to leave out rows that the index does not cover.
     pub indexed_only: bool,
     /// If set, the vector is compared with every row by this metric, without the index.

@@ -4,11 +4,18 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use address::RowAddr;
-use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch};
+use arrow::array::{
+    ArrayRef, AsArray, FixedSizeListArray, Float32Array, ListArray, RecordBatch, StructArray,
+};
+use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Float32Type, UInt64Type};
 use lake::{
     IndexRequest, LakeError, Metric, Table, VectorIndex, VectorIndexKind, VectorQuery, build_index,
 };
+use lance::index::DatasetIndexExt;
+use lance::index::vector::VectorIndexParams;
+use lance_index::IndexType;
+use lance_linalg::distance::DistanceType;
 
 use crate::fixture::{
     DIMENSION, PLAIN, STABLE_IDS, TableKind, TablePlace, address_of, is_deleted, lake, rows,
@@ -364,4 +371,73 @@ async fn dimensions_that_a_kind_of_index_does_not_support() {
     assert!(error.to_string().ends_with("choose ivf-pq or ivf-hnsw-sq"), "{error}");
     build(VectorIndexKind::IvfPq).await.unwrap();
     build(VectorIndexKind::IvfHnswSq).await.unwrap();
+}
+
+/// Returns a table of 400 rows with a list of three vectors in `many`, and a vector in the field `v` of `one`. Both have an
+/// index of one-bit codes, whose distances are rough estimates.
+async fn write_lists_and_fields(uri: &str) -> lance::Dataset {
+    let of = |from: usize, to: usize| -> ArrayRef {
+        let values = Float32Array::from_iter_values((from..to).flat_map(vector));
+        let item = Arc::new(Field::new("item", DataType::Float32, true));
+        Arc::new(FixedSizeListArray::new(item, DIMENSION as i32, Arc::new(values), None))
+    };
+    let (all, ones) = (of(0, 1200), of(0, 400));
+    let item = Arc::new(Field::new("item", all.data_type().clone(), true));
+    let offsets = OffsetBuffer::from_lengths(std::iter::repeat_n(3, 400));
+    let many: ArrayRef = Arc::new(ListArray::new(item, offsets, all, None));
+    let field = Arc::new(Field::new("v", ones.data_type().clone(), true));
+    let one: ArrayRef = Arc::new(StructArray::from(vec![(field, ones)]));
+    let batch = RecordBatch::try_from_iter([("many", many), ("one", one)]).unwrap();
+    let mut dataset = write(uri, &[batch], PLAIN).await;
+    for (column, metric) in [("many", DistanceType::Cosine), ("one.v", DistanceType::L2)] {
+        let parameters = VectorIndexParams::ivf_rq(4, 1, metric);
+        dataset.create_index(&[column], IndexType::Vector, None, &parameters, false).await.unwrap();
+    }
+    dataset
+}
+
+#[tokio::test]
+async fn candidates_of_lists_and_of_nested_columns_are_refined_as_lance_does() {
+    let place = TablePlace::new();
+    let dataset = write_lists_and_fields(&place.uri()).await;
+    let table = lake().open(&place.uri()).await.unwrap();
+    let mut differ = 0;
+    for (column, vectors) in [("many", 1), ("many", 2), ("one.v", 1)] {
+        let mut of_factors = Vec::new();
+        for refine_factor in [0, 1, 4] {
+            let vector: Vec<f32> = (0..vectors).flat_map(|at| vector(1_000_000 + at)).collect();
+            let query = VectorQuery {
+                column: Some(column.into()),
+                vector: vector.clone(),
+                k: 10,
+                nprobes: Some(2),
+                refine_factor,
+                ..Default::default()
+            };
+            let hits = table.search_vector(&query).await.unwrap();
+            let values = Float32Array::from(vector);
+            let item = Arc::new(Field::new("item", DataType::Float32, true));
+            let values: ArrayRef = match vectors {
+                1 => Arc::new(values),
+                _ => Arc::new(FixedSizeListArray::new(
+                    item,
+                    DIMENSION as i32,
+                    Arc::new(values),
+                    None,
+                )),
+            };
+            let mut scanner = dataset.scan();
+            scanner.nearest(column, values.as_ref(), 10).unwrap().nprobes(2);
+            if refine_factor > 0 {
+                scanner.refine(refine_factor);
+            }
+            let expected = lances_hits(&mut scanner).await;
+            let found: Vec<_> = hits.iter().map(|hit| (hit.distance, hit.addr.to_u64())).collect();
+            assert_eq!(found, expected, "{column}, {vectors} vectors, refined by {refine_factor}");
+            of_factors.push(found);
+        }
+        assert_ne!(of_factors[0], of_factors[1], "{column}: refined distances are not estimates");
+        differ += usize::from(of_factors[1] != of_factors[2]);
+    }
+    assert!(differ > 0, "more candidates find nearer rows");
 }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use address::RowAddr;
-use arrow_schema::DataType;
 use client::fetch::Metric;
 use futures::FutureExt;
 use lake::{
@@ -306,6 +305,11 @@ async fn by_vector(
     }
     let is_refined = metric.is_some() && question.refine_factor > 0;
     let k = if is_refined { question.candidates() } else { question.k };
+    // Lance scores the candidates of columns that the I/O nodes can't score.
+    let refine_factor = match open.is_scored_on_io_nodes(column) {
+        true => 0,
+        false => u32::try_from(question.refine_factor).unwrap_or(u32::MAX),
+    };
     let Distances { lower, upper } = question.distances;
     let query = VectorQuery {
         column: Some(column.to_owned()),
@@ -318,6 +322,7 @@ async fn by_vector(
         // Candidates are compared with the bounds after they have been scored exactly, because the index has only
         // estimates.
         distances: if is_refined { (question.estimated_from, None) } else { (lower, upper) },
+        refine_factor,
         indexed_only: question.indexed_only,
         exact: question.exact,
         // Without an I/O node, each candidate would be read from the table, and a scan is faster than that.
@@ -325,7 +330,8 @@ async fn by_vector(
         checked_row_bytes: open.packed_row_bytes,
     };
     let admission = &state.shared.admission;
-    let ask = Ask { during: "search", rows: query.k * question.vectors, context };
+    let rows = query.k * question.vectors * refine_factor.max(1) as usize;
+    let ask = Ask { during: "search", rows, context };
     let route = async { Ok(open.table.route_if_open(&query).await?) }.boxed();
     let VectorHits { hits, to_score, path, search } = match context.bound("search", route).await? {
         VectorRoute::Direct(search) if !search.is_long => {
@@ -450,17 +456,10 @@ pub async fn index_of(open: &OpenTable, column: &str) -> Result<(IndexKind, Opti
         return Ok((IndexKind::Unindexed, None));
     };
     let kind = IndexKind::of_vectors(&index.kind);
-    let schema = open.table.schema();
-    // Neither lists of vectors nor nested columns are scored by the I/O nodes.
-    if !schema.field_with_name(column).is_ok_and(|field| is_single(field.data_type())) {
+    if !open.is_scored_on_io_nodes(column) {
         return Ok((kind, None));
     }
     Ok((kind, scored_by(open.table.vector_metric(column).await?)))
-}
-
-/// Returns whether a column has one vector per row, rather than a list of them.
-fn is_single(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::FixedSizeList(_, _))
 }
 
 async fn by_text(open: &OpenTable, query: &TextQuery) -> Result<Hits> {

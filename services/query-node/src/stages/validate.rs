@@ -186,7 +186,12 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
         }
         None => None,
     };
-    let refine_factor = refine_factor(k, request.refine_factor)?;
+    // Vectors that the I/O nodes can't score are read from the table, which is too slow to do unasked.
+    let unasked = match &by {
+        By::Vector { column, .. } if !open.is_scored_on_io_nodes(column) => 0,
+        _ => REFINE_FACTOR,
+    };
+    let refine_factor = refine_factor(k, request.refine_factor, unasked)?;
     let (nprobes, nprobes_max) = nprobes(request.nprobes, request.nprobes_max)?;
     let exact = match &by {
         By::Vector { column, .. } | By::Like { column, .. } if exact || metric.is_some() => {
@@ -371,10 +376,11 @@ pub fn row_format(format: i32) -> Result<RowFormat> {
     RowFormat::try_from(format).map_err(unknown)
 }
 
-/// Returns the refine factor. A requested factor must be within the limit of candidates; the default is lowered to it.
-fn refine_factor(k: u32, asked: Option<u32>) -> Result<usize> {
+/// Returns the refine factor. A requested factor must be within the limit of candidates; the default, `unasked`, is
+/// lowered to it.
+fn refine_factor(k: u32, asked: Option<u32>, unasked: u32) -> Result<usize> {
     let fitting = CANDIDATES_MAX / u64::from(k);
-    let factor = u64::from(asked.unwrap_or(REFINE_FACTOR));
+    let factor = u64::from(asked.unwrap_or(unasked));
     match asked {
         Some(asked) if factor > fitting => bad(
             "refine_factor",
@@ -480,6 +486,7 @@ mod tests {
 
     #[test]
     fn the_default_refine_factor_is_lowered_and_a_requested_one_must_fit() {
+        let refine_factor = |k, asked| refine_factor(k, asked, REFINE_FACTOR);
         assert_eq!(refine_factor(10, None).unwrap(), 10);
         assert_eq!(refine_factor(10, Some(0)).unwrap(), 0);
         assert_eq!(refine_factor(10_000, Some(10)).unwrap(), 10);

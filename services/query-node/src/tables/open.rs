@@ -150,6 +150,13 @@ impl OpenTable {
         self.packs.iter().position(|pack| pack.contains(&position)).unwrap_or(0)
     }
 
+    /// Returns whether I/O nodes can compare a vector with the values of `column`: it is not nested, and has one vector per
+    /// row rather than a list of them.
+    pub fn is_scored_on_io_nodes(&self, column: &str) -> bool {
+        let field = self.table.schema().field_with_name(column);
+        field.is_ok_and(|field| matches!(field.data_type(), DataType::FixedSizeList(_, _)))
+    }
+
     /// Returns the table's columns that a request names, or all except vectors and blobs if it names none. Columns that
     /// answers may contain in addition (such as `_rowaddr`) may be named, but are left out of the result.
     ///
