@@ -51,20 +51,30 @@ impl Table {
     /// Returns all versions that the branch has now, ascending. Reads the manifest of each. Errors: those of the store.
     pub async fn version_infos(&self) -> Result<Vec<VersionInfo>> {
         let versions = self.caught(self.dataset().versions()).await?;
+        let mut infos: Vec<_> = versions.into_iter().map(self.info_of()?).collect();
+        infos.sort_unstable_by_key(|info| info.version);
+        Ok(infos)
+    }
+
+    /// Returns the version that is open. Errors: `Corrupt` if the branch's folder is not a path.
+    pub fn version_info(&self) -> Result<VersionInfo> {
+        let info = self.info_of()?;
+        Ok(info(self.dataset().version()))
+    }
+
+    /// Returns a function that converts Lance's description of a version.
+    fn info_of(&self) -> Result<impl Fn(lance::dataset::Version) -> VersionInfo> {
         let naming = self.dataset().manifest_location().naming_scheme;
         // `Path::from` would encode letters outside ASCII.
         let folder = self.branch().map(|branch| Path::parse(branch.folder())).transpose();
         let folder = folder.map_err(|error| self.blame(StoreError::from(error).into()))?;
         let folder = folder.unwrap_or_default();
-        let info = |it: lance::dataset::Version| VersionInfo {
+        Ok(move |it: lance::dataset::Version| VersionInfo {
             manifest_path: naming.manifest_path(&folder, it.version).to_string(),
             version: it.version,
             time: time_of(it.timestamp.timestamp_micros()),
             metadata: it.metadata,
-        };
-        let mut infos: Vec<_> = versions.into_iter().map(info).collect();
-        infos.sort_unstable_by_key(|info| info.version);
-        Ok(infos)
+        })
     }
 
     /// Returns the table's tags, by their names. Errors: those of the store.

@@ -17,6 +17,7 @@ mod blobs;
 mod browser;
 mod error;
 mod freshness;
+mod page;
 mod prewarm;
 mod query;
 mod query_body;
@@ -49,6 +50,7 @@ use self::blobs::{BlobBytes, BlobsBody, Wanted};
 use self::browser::PageRules;
 use self::error::{HttpError, refuse};
 use self::freshness::Freshness;
+use self::page::Page;
 use self::query::query;
 use self::query_body::QueryBody;
 use self::route::{Dialect, Route, TableCall, parameter, route};
@@ -200,6 +202,9 @@ async fn answer(
                 let described = serde_json::json!({ "properties": {} });
                 Reply::Whole(Box::new(call), check_root(&namespace).and_then(|()| json(described)))
             }
+            Route::NamespaceExists { namespace } => {
+                Reply::Whole(Box::new(call), check_root(&namespace).map(|()| Answer::Nothing))
+            }
         },
     };
     match reply {
@@ -308,6 +313,8 @@ struct TableBody {
     tag: Option<String>,
     #[serde(default)]
     columns: Vec<String>,
+    #[serde(flatten)]
+    page: Page,
 }
 
 /// The body of a call that explains a query.
@@ -422,11 +429,21 @@ impl TableRequest<'_> {
                 tables::count_rows(state, &open, predicate, call).await
             }
             TableCall::Stats => tables::stats(&open, call).await,
-            TableCall::Versions => tables::versions(state, &open, self.dialect, call).await,
-            TableCall::Tags => tables::tags(state, &open, self.dialect, call).await,
+            TableCall::Versions => {
+                let page = body.page.or_by(self.query)?;
+                tables::versions(state, &open, self.dialect, &page, call).await
+            }
+            TableCall::Version => tables::describe_version(&open, self.dialect),
+            TableCall::Tags => {
+                let page = body.page.or_by(self.query)?;
+                tables::tags(state, &open, self.dialect, &page, call).await
+            }
             TableCall::TagVersion => tables::tag_version(state, &open, body.tag, call).await,
             TableCall::Branches => tables::branches(state, &open, call).await,
-            TableCall::Indexes => tables::indexes(state, &open, call).await,
+            TableCall::Indexes => {
+                let page = body.page.or_by(self.query)?;
+                tables::indexes(state, &open, &page, call).await
+            }
             TableCall::IndexStats { index } => tables::index_stats(&open, &index, call).await,
             TableCall::Describe
             | TableCall::Query

@@ -40,6 +40,11 @@ pub enum Route {
         /// The namespace's parts.
         namespace: Vec<String>,
     },
+    /// Succeeds if a namespace exists.
+    NamespaceExists {
+        /// The namespace's parts.
+        namespace: Vec<String>,
+    },
     /// A call of one table.
     Table {
         /// The name of the table; with the parts of its namespace, joined by `$`, if the id has any.
@@ -62,6 +67,8 @@ pub enum TableCall {
     ExplainPlan,
     AnalyzePlan,
     Versions,
+    /// Describes one version.
+    Version,
     Tags,
     TagVersion,
     Branches,
@@ -112,7 +119,7 @@ const fn of_table(path: &'static str, route: fn(Parts<'_>) -> Route) -> Served {
 }
 
 /// The paths that are served. `openapi.json` describes each.
-static SERVED: [Served; 21] = [
+static SERVED: [Served; 23] = [
     Served {
         method: Method::GET,
         path: "/v1/table",
@@ -133,6 +140,11 @@ static SERVED: [Served; 21] = [
         path: "/v1/namespace/{id}/describe",
         route: |parts| Route::Namespace { namespace: parts.id },
     },
+    Served {
+        method: Method::POST,
+        path: "/v1/namespace/{id}/exists",
+        route: |parts| Route::NamespaceExists { namespace: parts.id },
+    },
     of_table("/v1/table/{id}/describe", |parts| parts.call(TableCall::Describe)),
     of_table("/v1/table/{id}/exists", |parts| parts.call(TableCall::Exists)),
     of_table("/v1/table/{id}/query", |parts| parts.call(TableCall::Query)),
@@ -141,6 +153,7 @@ static SERVED: [Served; 21] = [
     of_table("/v1/table/{id}/explain_plan", |parts| parts.call(TableCall::ExplainPlan)),
     of_table("/v1/table/{id}/analyze_plan", |parts| parts.call(TableCall::AnalyzePlan)),
     of_table("/v1/table/{id}/version/list", |parts| parts.call(TableCall::Versions)),
+    of_table("/v1/table/{id}/version/describe", |parts| parts.call(TableCall::Version)),
     of_table("/v1/table/{id}/tags/list", |parts| parts.call(TableCall::Tags)),
     of_table("/v1/table/{id}/tags/version", |parts| parts.call(TableCall::TagVersion)),
     of_table("/v1/table/{id}/branches/list", |parts| parts.call(TableCall::Branches)),

@@ -6,11 +6,12 @@ use std::time::SystemTime;
 use access::Caller;
 use futures::FutureExt;
 use humantime::format_rfc3339_micros;
-use lake::{IndexInfo, LakeError, Table, TypeNames, is_table_name, schema_json};
+use lake::{IndexInfo, LakeError, Table, TypeNames, VersionInfo, is_table_name, schema_json};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, json as answer};
-use super::route::{Dialect, parameter};
+use super::page::Page;
+use super::route::Dialect;
 use super::row_filter::check_row_ids;
 use crate::admission::Ask;
 use crate::call::Call;
@@ -29,22 +30,15 @@ const SMALL_FRAGMENT_ROWS: u64 = 100_000;
 
 /// Lists the tables that `caller` may see, in the order of their names, from the one after the query's `page_token` on.
 pub fn list(state: &ShardState, caller: &Caller, query: &str) -> Result<Answer> {
-    let limit = match parameter(query, "limit").filter(|limit| !limit.is_empty()) {
-        None => PAGE_MAX,
-        Some(limit) => limit.parse().map_err(|_| QueryError::BadRequest {
-            field: "limit",
-            problem: format!("is `{limit}`; give a number of tables"),
-        })?,
-    };
-    let after = parameter(query, "page_token").unwrap_or_default();
-    let limit = limit.clamp(1, PAGE_MAX);
+    let page = Page::default().or_by(query)?;
+    let limit = page.limit().unwrap_or(PAGE_MAX).min(PAGE_MAX);
     // Clients refuse a whole list if it contains a name that is not valid for them.
     let is_shown = |name: &str| is_table_name(name) && caller.sees(name);
-    let mut page = state.shared.catalog.names(is_shown, &after, limit + 1);
-    let has_more = page.len() > limit;
-    page.truncate(limit);
-    let next = page.last().filter(|_| has_more);
-    answer(json!({ "tables": page, "page_token": next }))
+    let mut names = state.shared.catalog.names(is_shown, page.after(), limit + 1);
+    let has_more = names.len() > limit;
+    names.truncate(limit);
+    let next = names.last().filter(|_| has_more);
+    answer(json!({ "tables": names, "page_token": next }))
 }
 
 /// Describes a table.
@@ -107,39 +101,48 @@ pub async fn count_rows(
     answer(count::count_rows(state, open, &predicate, call).await?)
 }
 
-/// Lists a table's versions.
+/// Lists a page of a table's versions.
 pub async fn versions(
     state: &ShardState,
     open: &Arc<OpenTable>,
     dialect: Dialect,
+    page: &Page,
     call: &Call,
 ) -> Result<Answer> {
     let list = |table: Table| async move { table.version_infos().await };
     let versions = of_table(state, open, call, list).await?;
-    let versions: Vec<Value> = versions
-        .into_iter()
-        .map(|it| {
-            let mut version = json!({
-                "version": it.version,
-                "metadata": it.metadata,
-                "manifest_path": it.manifest_path,
-            });
-            // Each kind of client knows one of the two names, and may refuse an answer with both.
-            match dialect {
-                Dialect::LanceDb => version["timestamp"] = rfc3339(it.time).into(),
-                Dialect::Namespace => version["timestamp_millis"] = millis(it.time).into(),
-            }
-            version
-        })
-        .collect();
-    answer(json!({ "versions": versions }))
+    let (versions, next) = page.of(versions, |it| it.version)?;
+    let versions: Vec<Value> = versions.into_iter().map(|it| version_json(it, dialect)).collect();
+    answer(json!({ "versions": versions, "page_token": next }))
 }
 
-/// Lists a table's tags.
+/// Describes the version that the call names, or the latest one.
+pub fn describe_version(open: &OpenTable, dialect: Dialect) -> Result<Answer> {
+    let version = open.table.version_info()?;
+    answer(json!({ "version": version_json(version, dialect) }))
+}
+
+fn version_json(it: VersionInfo, dialect: Dialect) -> Value {
+    let mut version = json!({
+        "version": it.version,
+        "metadata": it.metadata,
+        "manifest_path": it.manifest_path,
+    });
+    // Each kind of client knows one of the two names, and may refuse an answer with both.
+    match dialect {
+        Dialect::LanceDb => version["timestamp"] = rfc3339(it.time).into(),
+        Dialect::Namespace => version["timestamp_millis"] = millis(it.time).into(),
+    }
+    version
+}
+
+/// Lists a table's tags; a page of them for a Namespace client. The answer to LanceDB's clients has no place for a page
+/// token, and they ask for no pages.
 pub async fn tags(
     state: &ShardState,
     open: &Arc<OpenTable>,
     dialect: Dialect,
+    page: &Page,
     call: &Call,
 ) -> Result<Answer> {
     let list = |table: Table| async move { table.tags().await };
@@ -153,10 +156,14 @@ pub async fn tags(
         });
         (name, value)
     };
-    let tags: serde_json::Map<_, _> = tags.into_iter().map(tag).collect();
+    let named = |tags: Vec<_>| tags.into_iter().map(tag).collect::<serde_json::Map<_, _>>();
+    let tags = tags.into_iter().collect();
     match dialect {
-        Dialect::LanceDb => answer(tags),
-        Dialect::Namespace => answer(json!({ "tags": tags })),
+        Dialect::LanceDb => answer(named(tags)),
+        Dialect::Namespace => {
+            let (tags, next) = page.of(tags, |(name, _)| name.clone())?;
+            answer(json!({ "tags": named(tags), "page_token": next }))
+        }
     }
 }
 
@@ -194,11 +201,17 @@ pub async fn branches(state: &ShardState, open: &Arc<OpenTable>, call: &Call) ->
     answer(json!({ "branches": branches }))
 }
 
-/// Lists a table's indexes.
-pub async fn indexes(state: &ShardState, open: &Arc<OpenTable>, call: &Call) -> Result<Answer> {
+/// Lists a page of a table's indexes.
+pub async fn indexes(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    page: &Page,
+    call: &Call,
+) -> Result<Answer> {
     let indexes = indexes_of(open, call.context).await?;
+    let (indexes, next) = page.of(indexes.iter().collect(), |it| it.name.clone())?;
     let mut listed = Vec::with_capacity(indexes.len());
-    for it in indexes.iter() {
+    for it in indexes {
         let mut details = it.details.clone();
         if it.is_text() {
             let name = it.name.clone();
@@ -225,7 +238,7 @@ pub async fn indexes(state: &ShardState, open: &Arc<OpenTable>, call: &Call) -> 
             "created_at": it.created.map(rfc3339),
         }));
     }
-    answer(json!({ "indexes": listed }))
+    answer(json!({ "indexes": listed, "page_token": next }))
 }
 
 /// Returns the numbers of rows and segments, the kind and the metric of one index.

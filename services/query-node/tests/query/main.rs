@@ -15,6 +15,7 @@ mod fuzz;
 mod get;
 mod http;
 mod http_browsers;
+mod http_lists;
 mod key_pages;
 mod key_runs;
 mod keys;
