@@ -140,7 +140,7 @@ fn strange_bodies_get_an_answer_that_says_what_is_wrong() {
     let rows = format!("{{\"filter\": \"_rowid IN ({}1)\"}}", "1,".repeat(1_000_001));
     for (body, said) in [
         (nested, "recursion limit"),
-        (numbers, "beside its filter"),
+        (numbers, "1048577 numbers in its vectors"),
         (names, "names 5001 columns"),
         (filter, "is the most"),
         (rows, "more than 1000000 rows"),

@@ -17,6 +17,7 @@ mod blobs;
 mod browser;
 mod error;
 mod freshness;
+mod json_body;
 mod page;
 mod prewarm;
 mod query;
@@ -41,7 +42,6 @@ use axum::routing::{any, get};
 use connections::{PlainCalls, read_rest};
 use futures::FutureExt;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use tonic::metadata::MetadataMap;
 use wire::{DEADLINE_MAX, Fault, Reason};
 
@@ -50,6 +50,7 @@ use self::blobs::{BlobBytes, BlobsBody, Wanted};
 use self::browser::PageRules;
 use self::error::{HttpError, refuse};
 use self::freshness::Freshness;
+use self::json_body::parse;
 use self::page::Page;
 use self::query::query;
 use self::query_body::QueryBody;
@@ -126,7 +127,7 @@ async fn serve(State(state): State<Arc<ShardState>>, request: Request) -> Respon
 }
 
 /// The time for which the rest of a refused request is read, and the bytes after which reading stops. These bytes are
-/// the most that a body may have without its filter ([`SMALL_BODY_BYTES`]).
+/// the most that a body may have without its filter and its vectors ([`json_body`]).
 const REFUSED_TIME_MAX: Duration = Duration::from_secs(1);
 const REFUSED_BYTES_MAX: usize = 1 << 20;
 
@@ -242,51 +243,6 @@ fn unread(error: &axum::Error) -> Fault {
         cause = error.source();
     }
     Fault::new(Reason::Cancelled, "the request ended before its body")
-}
-
-/// Parses a JSON body. An empty one has no fields.
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    let body = if body.is_empty() { b"{}" } else { body };
-    if body.len() > SMALL_BODY_BYTES {
-        check_large(body)?;
-    }
-    serde_json::from_slice(body).map_err(unparsed)
-}
-
-/// Maximum size of a body in bytes, without its filter. Parsed JSON may take sixteen times as much memory.
-const SMALL_BODY_BYTES: usize = 1 << 20;
-
-/// The fields that may make a body large: filters with the ids of many rows.
-#[derive(Deserialize)]
-struct LargeBody {
-    filter: Option<String>,
-    predicate: Option<String>,
-    query: Option<Box<Self>>,
-}
-
-impl LargeBody {
-    fn text_bytes(&self) -> usize {
-        let own = self.filter.as_ref().or(self.predicate.as_ref()).map_or(0, String::len);
-        own + self.query.as_ref().map_or(0, |query| query.text_bytes())
-    }
-}
-
-/// Refuses a body that is large for another reason than its filter.
-fn check_large(body: &[u8]) -> Result<()> {
-    let large: LargeBody = serde_json::from_slice(body).map_err(unparsed)?;
-    let rest = body.len().saturating_sub(large.text_bytes());
-    match rest > SMALL_BODY_BYTES {
-        true => Err(QueryError::BadRequest {
-            field: "body",
-            problem: format!("has {rest} bytes beside its filter; send at most {SMALL_BODY_BYTES}"),
-        }),
-        false => Ok(()),
-    }
-}
-
-fn unparsed(error: serde_json::Error) -> QueryError {
-    let problem = format!("is not the JSON of this call: {error}");
-    QueryError::BadRequest { field: "body", problem }
 }
 
 /// The version and the branch that a call names.
