@@ -60,6 +60,15 @@ pub struct Call {
     attributes: Vec<Attribute>,
     held: HeldRows,
     is_answered: bool,
+    /// Set if this is a part of another call.
+    part: Option<Part>,
+}
+
+/// How the stages of a part of a call are recorded.
+#[derive(Clone, Copy)]
+struct Part {
+    is_recorded: bool,
+    is_sampled: bool,
 }
 
 impl Call {
@@ -105,7 +114,52 @@ impl Call {
             attributes: Vec::new(),
             held: HeldRows::new(&state.row_memory),
             is_answered: false,
+            part: None,
         })
+    }
+
+    /// Returns a part of this call, for one of several searches that run at the same time. Its stages and its memory are
+    /// its own until [`join`](Self::join). It has no authorization, so this call charges its rows.
+    pub fn part(&self) -> Self {
+        let began = Instant::now();
+        Self {
+            state: Arc::clone(&self.state),
+            rpc: self.rpc,
+            context: self.context,
+            caller: self.caller.clone(),
+            table: String::new(),
+            branch: String::new(),
+            authorization: None,
+            line: None,
+            open: None,
+            answered: (0, 0),
+            began,
+            stage_began: began,
+            explains: self.explains,
+            explained: Vec::new(),
+            recording: None,
+            stage_records: StageRecords::default(),
+            attributes: Vec::new(),
+            held: HeldRows::new(&self.state.row_memory),
+            is_answered: false,
+            part: Some(Part { is_recorded: self.is_recorded(), is_sampled: self.is_sampled() }),
+        }
+    }
+
+    /// Ends a part: its stages become stages of this call.
+    pub fn join(&mut self, mut part: Self) {
+        self.explained.append(&mut part.explained);
+        self.stage_records.append(std::mem::take(&mut part.stage_records));
+        self.stage_began = Instant::now();
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.recording.is_some() || self.part.is_some_and(|part| part.is_recorded)
+    }
+
+    fn is_sampled(&self) -> bool {
+        self.recording.as_ref().is_some_and(Recording::is_sampled)
+            || self.part.is_some_and(|part| part.is_sampled)
     }
 
     /// Returns the caller.
@@ -235,7 +289,7 @@ impl Call {
     /// Returns whether somebody will see the call's stages, because its trace is sampled or its caller has asked for
     /// `explain`.
     pub fn is_observed(&self) -> bool {
-        self.explains || self.recording.as_ref().is_some_and(Recording::is_sampled)
+        self.explains || self.is_sampled()
     }
 
     /// Makes the call collect its stages for the caller.
@@ -278,9 +332,9 @@ impl Call {
         let began = std::mem::replace(&mut self.stage_began, ended);
         let took = ended - began;
         self.state.metrics.stage(stage, took);
-        let is_sampled = self.recording.as_ref().is_some_and(Recording::is_sampled);
+        let is_sampled = self.is_sampled();
         let detail = if self.explains || is_sampled { detail() } else { String::new() };
-        if self.recording.is_some() {
+        if self.is_recorded() {
             let detail = if is_sampled { detail.clone() } else { String::new() };
             self.stage_records.push(stage, (began, ended), detail, work);
         }
@@ -375,6 +429,9 @@ impl Call {
 impl Drop for Call {
     /// Counts the call as finished. A call that is dropped before [`end`](Call::end) counts as cancelled by its caller.
     fn drop(&mut self) {
+        if self.part.is_some() {
+            return;
+        }
         self.state.metrics.finished(self.rpc);
         self.state.activity.add();
         if !self.is_answered {

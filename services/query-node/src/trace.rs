@@ -95,6 +95,14 @@ impl StageRecords {
         self.stages.push(StageRecord { stage, began, ended, detail, work });
     }
 
+    /// Adds the stages of a part of the call.
+    pub fn append(&mut self, part: Self) {
+        for StageRecord { stage, began, ended, detail, work } in part.stages {
+            self.push(stage, (began, ended), detail, work);
+        }
+        self.left_out += part.left_out;
+    }
+
     /// Adds the stages' spans to `recording`.
     pub fn add_to(self, recording: &mut Recording) {
         for StageRecord { stage, began, ended, detail, work } in self.stages {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use futures::FutureExt;
+use futures::future::try_join_all;
 use lake::{LakeError, fault_of};
 use wire::query::search_request::By;
 use wire::query::{SearchRequest, Stage, Vector};
@@ -26,6 +27,10 @@ use crate::tables::{Measure, OpenTable};
 /// LanceDB's sentence for a search by words in columns without a full-text index.
 const NO_TEXT_INDEX: &str = "Cannot perform full text search unless an INVERTED index has been created on at least one \
                              column";
+
+/// The number of searches of one call that run at the same time, if it has several vectors. A few suffice to search the
+/// index for one vector while rows for another are fetched; more would take places in the admission queue from other calls.
+const SEARCHES_AT_ONCE: usize = 4;
 
 /// Answers a `query` call of the table that `call` has opened. `of_stream` is the context of the whole answer.
 pub async fn query(
@@ -94,12 +99,33 @@ async fn by_vectors(
         exact: body.bypass_vector_index.unwrap_or(false),
         ..search_request(&mut body, open, &selection, ordering.as_ref())?
     };
-    let mut answer = None;
-    for (index, values) in (0..).zip(vectors) {
-        let request = SearchRequest { by: Some(By::Vector(Vector { values })), ..base.clone() };
-        let rows = found(state, open, request, &selection, ordering.as_ref(), call).await?;
-        let index = are_several.then_some(index);
-        write(&mut answer, rows, measure, &selection, index, call).await?;
+    let request =
+        |values| SearchRequest { by: Some(By::Vector(Vector { values })), ..base.clone() };
+    let (ordering, mut answer) = (ordering.as_ref(), None);
+    if !are_several {
+        for values in vectors {
+            let rows = found(state, open, request(values), &selection, ordering, call).await?;
+            write(&mut answer, rows, measure, &selection, None, call).await?;
+        }
+        return finish(answer, call);
+    }
+    call.take_rows((base.k as usize + base.offset as usize) * vectors.len())?;
+    let mut indexes = 0..;
+    let mut vectors = vectors.into_iter().peekable();
+    while vectors.peek().is_some() {
+        let searches = vectors.by_ref().take(SEARCHES_AT_ONCE).map(|values| {
+            let (request, mut part, selection) = (request(values), call.part(), &selection);
+            let search = async move {
+                let rows = found(state, open, request, selection, ordering, &mut part).await?;
+                Ok::<_, QueryError>((rows, part))
+            };
+            search.boxed()
+        });
+        let searches: Vec<_> = searches.collect();
+        for ((rows, part), index) in try_join_all(searches).await?.into_iter().zip(&mut indexes) {
+            call.join(part);
+            write(&mut answer, rows, measure, &selection, Some(index), call).await?;
+        }
     }
     finish(answer, call)
 }

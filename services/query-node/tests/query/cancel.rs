@@ -5,6 +5,7 @@ use std::time::Duration;
 use arrow_schema::{DataType, Field, Schema};
 use client::query::{QueryClient, TakeRequest};
 use query_node::{QueryConfig, QueryNode};
+use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -15,7 +16,7 @@ use wire::schema_to_bytes;
 
 use crate::fake_io;
 use crate::node::{config, serve_with};
-use crate::table::{TestTable, address_of};
+use crate::table::{TestTable, address_of, vector};
 
 /// The maximum time of each wait: longer than the test takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,8 +33,10 @@ async fn never_answered()
             vec![ResponseKind::Opened(Opened { handle: open.handle, schema, error: None })]
         }
         // Batches are not answered.
-        RequestKind::Batches(_) => {
-            events.send("asked").unwrap();
+        RequestKind::Batches(asked) => {
+            for _ in asked.batches {
+                events.send("asked").unwrap();
+            }
             Vec::new()
         }
         RequestKind::Cancel(_) => {
@@ -82,6 +85,25 @@ async fn a_query_over_http_is_cancelled_when_its_client_hangs_up() {
     stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
     let next = tokio::time::timeout(PATIENCE, received.recv()).await;
     assert_eq!(next.expect("it asks the I/O node"), Some("asked"));
+    drop(stream);
+    let next = tokio::time::timeout(PATIENCE, received.recv()).await;
+    assert_eq!(next.expect("it cancels what it asked for"), Some("cancelled"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn searches_of_several_vectors_run_at_the_same_time_and_are_cancelled_together() {
+    let (_table, node, _client, mut received) = never_answered().await;
+    let vectors = [vector(1), vector(2), vector(3)];
+    let body = json!({"k": 1, "vector": vectors, "columns": ["id"]}).to_string();
+    let length = body.len();
+    let head = format!("POST /v1/table/t/query/ HTTP/1.1\r\nhost: x\r\ncontent-length: {length}");
+    let mut stream = TcpStream::connect(node.local_addr()).await.unwrap();
+    stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+    // The rows of no vector are answered, and those of each are asked for.
+    for _ in vectors {
+        let next = tokio::time::timeout(PATIENCE, received.recv()).await;
+        assert_eq!(next.expect("it asks the I/O node"), Some("asked"));
+    }
     drop(stream);
     let next = tokio::time::timeout(PATIENCE, received.recv()).await;
     assert_eq!(next.expect("it cancels what it asked for"), Some("cancelled"));
