@@ -63,7 +63,8 @@ fn rows(is_v2: bool) -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), vec![ids, blobs]).unwrap()
 }
 
-async fn table(is_v2: bool) -> TestTable {
+/// Creates a table of blobs, in which row 9 is deleted.
+pub async fn table(is_v2: bool) -> TestTable {
     let table = TestTable::nowhere();
     let rows = rows(is_v2);
     let reader = RecordBatchIterator::new([Ok(rows.clone())], rows.schema());

@@ -15,6 +15,8 @@ mod fuzz;
 mod get;
 mod http;
 mod http_browsers;
+mod http_freshness;
+mod http_fuzz;
 mod http_lists;
 mod key_pages;
 mod key_runs;

@@ -20,6 +20,7 @@ use wire::query::{
     StatusRequest, TakeRequest, WarmRequest,
 };
 
+use crate::http::{get, get_with};
 use crate::node::{config, serve_with};
 use crate::table::TestTable;
 
@@ -181,4 +182,16 @@ async fn whatever_is_wrong_with_a_token_the_answer_is_the_same() {
         .collect();
     let expected: Vec<_> = causes.iter().flat_map(|&cause| [cause; 9]).collect();
     assert_eq!(reasons, expected);
+    // Plain HTTP accepts and refuses the same tokens.
+    let over_http = async |token: &str| {
+        let bearer = [("authorization", format!("Bearer {token}"))];
+        get_with(&node, "/v1/table/", &bearer).await
+    };
+    assert_eq!(over_http(&good).await.json()["tables"], json!(["t"]));
+    let (status, code, said) = get(&node, "/v1/table/").await.error();
+    assert_eq!((status, code), (401, 16), "{said}");
+    for (token, cause) in &tokens {
+        let answer = over_http(token).await;
+        assert_eq!(answer.error(), (status, code, said.clone()), "{cause}: {token}");
+    }
 }
