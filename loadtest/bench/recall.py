@@ -43,7 +43,7 @@ def brute_force(table: lance.LanceDataset, questions: np.ndarray, k: int) -> lis
     """Returns the ids of the k nearest rows by L2, comparing every vector."""
     best_distance = np.full((len(questions), 0), np.inf, dtype=np.float32)
     best_id = np.zeros((len(questions), 0), dtype=np.int64)
-    for batch in table.to_batches(columns=["id", "vector"], batch_size=50_000):
+    for batch in table.to_batches(columns=["id", "vector"], batch_size=10_000, batch_readahead=1):
         vectors = batch["vector"].flatten().to_numpy().reshape(batch.num_rows, -1)
         # |q - v|² without |q|², which is the same for all v.
         distance = (vectors * vectors).sum(1)[None, :] - 2 * questions @ vectors.T
