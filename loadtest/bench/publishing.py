@@ -21,7 +21,7 @@ from . import lookups, machine, memory, tables
 from .bireme import Bireme
 from .keys import build_index
 from .profile import Profile
-from .tier import Tier
+from .tier import Tier, core_seconds
 
 SOURCE, TABLE, WRITTEN = "pairs", "published", "written"
 SHARE = 0.001
@@ -142,13 +142,15 @@ def _get(tier: Tier, seconds: float, number: int, arguments: list[str], beside: 
         after, served = _cpu_us(tier), _version(tier) - first
     if report["errors"] or report["missing_rows"]:
         raise RuntimeError(f"some keys were not found: {report}")
+    if beside and not report["nodes"]["table_rows"]:
+        raise RuntimeError(f"no row of the new versions was read: {report}")
     until = time.monotonic() + PATIENCE_SECONDS
     while beside and _version(tier) != beside.published:
         if time.monotonic() > until:
             raise RuntimeError(f"the query node serves version {_version(tier)}, but {beside.published} is published")
         time.sleep(0.1)
     threads = {node: {name: it / report["seconds"] / 1e6 for name, it in (after[node] - us).items()} for node, us in before.items()}
-    rates = {"keys_per_s": report["rows"] / report["seconds"]}
+    rates = {"keys_per_s": report["rows"] / report["seconds"], "keys_per_core_s": report["rows"] / core_seconds(report)}
     return report | rates | {"versions": served, "cores_by_threads": threads}
 
 
@@ -161,10 +163,10 @@ def _cpu_us(tier: Tier) -> dict[str, Counter[str]]:
     return {"query": tier.query.cpu_us_by_threads(), "io": tier.io.cpu_us_by_threads()}
 
 
-def ratio(turns: dict[str, list[dict]]) -> list[float]:
+def ratio(turns: dict[str, list[dict]], per: str = "keys_per_s") -> list[float]:
     """Returns the rate with publications relative to that without, in each round."""
     pairs = zip(turns[PUBLISHED], turns[STILL], strict=True)
-    return [published["keys_per_s"] / still["keys_per_s"] for published, still in pairs]
+    return [published[per] / still[per] for published, still in pairs]
 
 
 def goals(found: dict) -> list[tuple[str, float, float, bool]]:
@@ -188,21 +190,20 @@ def section(found: dict, machine: str) -> list[str]:
         "its rows. Threads in the background do a part of this. Ratios are taken within each round: the median, with the least and",
         "the most.",
         "",
-        "| load | keys/s without, with publications | ratio | p99 without, with, µs | versions served in a run | CPU in the background "
-        "without, with, cores: query node, I/O node |",
-        "|---|---|---|---|---|---|",
+        "| load | keys/s without, with publications | ratio | keys per core-second, ratio | p99 without, with, µs "
+        "| versions served in a run, rows read from the table | CPU in the background without, with, cores: query node, I/O node |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, (title, _) in LOADS.items():
         turns = found["runs"][name]
         both = lambda value, turns=turns: [median(value(run) for run in turns[turn]) for turn in (STILL, PUBLISHED)]
-        ratios = ratio(turns)
         background = [", ".join(f"{it:.2f}" for it in both(lambda run, node=node: _background(run, node))) for node in CORES]
         cells = [
             title,
             ", ".join(f"{it:,.0f}" for it in both(lambda run: run["keys_per_s"])),
-            f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+            *(f"{median(it):.2f} ({min(it):.2f} to {max(it):.2f})" for it in (ratio(turns), ratio(turns, "keys_per_core_s"))),
             ", ".join(f"{it:,.0f}" for it in both(lambda run: run["latency_us"]["p99"])),
-            f"{median(run['versions'] for run in turns[PUBLISHED]):.0f}",
+            ", ".join(f"{median(map(of, turns[PUBLISHED])):,.0f}" for of in (lambda run: run["versions"], lambda run: run["nodes"]["table_rows"])),
             "; ".join(background),
         ]
         lines.append(f"| {' | '.join(cells)} |")

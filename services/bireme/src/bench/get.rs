@@ -62,7 +62,8 @@ impl GetLoad {
         let format = if plan.json_rows { RowFormat::Json } else { RowFormat::Arrow };
         let request = GetRequest {
             table: table.name.clone(),
-            version: table.version,
+            // Keys, unlike addresses, stay valid if the table changes, so the latest version is asked for as callers do.
+            version: target.asked_version,
             branch: target.branch.clone(),
             keys: Vec::new(),
             columns: plan.columns,

@@ -18,6 +18,8 @@ pub struct Target {
     pub client: QueryClient,
     /// The query node's description of the table.
     pub table: DescribeTableResponse,
+    /// The version that was asked for; 0 for the latest.
+    pub asked_version: u64,
     /// The table's branch; empty for the main one.
     pub branch: String,
     /// The table's schema.
@@ -41,7 +43,8 @@ impl Target {
                 response.name
             ))
         })?;
-        Ok(Self { client, table: response, branch, schema, rows, timeout: connection.timeout() })
+        let timeout = connection.timeout();
+        Ok(Self { client, table: response, asked_version: version, branch, schema, rows, timeout })
     }
 
     /// Returns the columns of a request that names none: all but vectors and blobs.
