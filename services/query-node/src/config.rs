@@ -36,8 +36,9 @@ pub struct QueryConfig {
     #[schemars(with = "Option<String>")]
     pub access: Option<AccessConfig>,
     /// Origins of web pages that may call the node over plain HTTP, such as `https://app.example.com`. Requests of all other
-    /// pages are refused, so that no page can read the tables that its visitor's machine reaches. Without an access policy
-    /// and without TLS, requests to a public host name are refused too, unless this list has its origin.
+    /// pages are refused, so that no page can read the tables that its visitor's machine reaches. Without TLS,
+    /// requests to a public host name are refused too, unless this list has its origin, or they have a key or a token that
+    /// an access policy checks.
     #[schemars(with = "Vec<String>")]
     pub browser_origins: Vec<WebOrigin>,
     /// The file of the audit log, which gets one JSON line for each request, and for each TLS handshake that is

@@ -25,8 +25,7 @@ use crate::table::Table;
 /// The name of the column of texts in [`FreshText::Rows`], whatever its name in the table is.
 pub(super) const TEXT: &str = "text";
 
-/// Maximum number of rows that a full-text index leaves uncovered, for a search without a plan. The maximum for vector
-/// indexes is the same (`open_partitions.rs`).
+/// Maximum number of rows that a full-text index leaves uncovered, for a search without a plan.
 pub(super) const FRESH_ROWS_MAX: u64 = 50_000;
 
 /// Maximum size of the texts of these rows in bytes, for a search without a plan: 670 bytes for each of the most rows.

@@ -83,7 +83,7 @@ impl HttpError {
                 let said = format!(
                     "requests to the host {} are refused, because a web page may have led this name to the node: call \
                      the node by its address or by a private name such as NAME.NAMESPACE.svc, add the origin \
-                     http://HOST to `browser_origins`, or give the node an access policy",
+                     http://HOST to `browser_origins`, or, if the node has an access policy, send a key or a token",
                     lake::quoted(host)
                 );
                 answer(StatusCode::FORBIDDEN, &said, PERMISSION_DENIED)

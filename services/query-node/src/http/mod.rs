@@ -269,8 +269,18 @@ struct TableBody {
     tag: Option<String>,
     #[serde(default)]
     columns: Vec<String>,
-    #[serde(flatten)]
-    page: Page,
+    // Not by `flatten`, with which all unknown fields would be kept in memory while the body is read.
+    limit: Option<usize>,
+    page_token: Option<String>,
+    descending: Option<bool>,
+}
+
+impl TableBody {
+    /// Takes the page that the body asks for.
+    fn page(&mut self) -> Page {
+        let (limit, page_token) = (self.limit, self.page_token.take());
+        Page { limit, page_token, descending: self.descending }
+    }
 }
 
 /// The body of a call that explains a query.
@@ -373,7 +383,8 @@ impl TableRequest<'_> {
             let open = self.open(state, NamedVersion::by(&query), call, version).await?;
             return query::explain(state, &open, query, call).await;
         }
-        let body: TableBody = parse(body)?;
+        let mut body: TableBody = parse(body)?;
+        let page = body.page();
         let named = NamedVersion { version: body.version, branch: body.branch };
         let open = self.open(state, named, call, version).await?;
         match self.asked {
@@ -386,18 +397,18 @@ impl TableRequest<'_> {
             }
             TableCall::Stats => tables::stats(&open, call).await,
             TableCall::Versions => {
-                let page = body.page.or_by(self.query)?;
+                let page = page.or_by(self.query)?;
                 tables::versions(state, &open, self.dialect, &page, call).await
             }
             TableCall::Version => tables::describe_version(&open, self.dialect),
             TableCall::Tags => {
-                let page = body.page.or_by(self.query)?;
+                let page = page.or_by(self.query)?;
                 tables::tags(state, &open, self.dialect, &page, call).await
             }
             TableCall::TagVersion => tables::tag_version(state, &open, body.tag, call).await,
             TableCall::Branches => tables::branches(state, &open, call).await,
             TableCall::Indexes => {
-                let page = body.page.or_by(self.query)?;
+                let page = page.or_by(self.query)?;
                 tables::indexes(state, &open, &page, call).await
             }
             TableCall::IndexStats { index } => tables::index_stats(&open, &index, call).await,

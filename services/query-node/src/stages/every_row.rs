@@ -51,14 +51,19 @@ pub(super) async fn every_row(
 /// Returns the live rows that pass `filter`, ascending; `None` if they are more than [`ROWS_MAX`].
 async fn rows_passing(open: &OpenTable, filter: Option<String>) -> Result<Option<Arc<[RowAddr]>>> {
     let rows = match filter {
-        // Counting them makes the list of the rows that pass, which is kept for the next search.
-        Some(filter) if open.table.count_filter(&filter).await? > ROWS_MAX as u64 => {
-            return Ok(None);
+        Some(filter) => {
+            // Counting them makes the list of the rows that pass, which is kept for the next search. Rows with stable ids
+            // are looked for anew, because the list does not have their addresses.
+            if !open.table.has_stable_row_ids()
+                && open.table.count_filter(&filter).await? > ROWS_MAX as u64
+            {
+                return Ok(None);
+            }
+            open.table.search_filter(&filter, ROWS_MAX + 1).await?.rows
         }
-        Some(filter) => open.table.search_filter(&filter, ROWS_MAX).await?.rows,
         None => open.table.live_rows(0..open.table.row_count()).await?,
     };
-    Ok(Some(rows.into()))
+    Ok((rows.len() <= ROWS_MAX).then(|| rows.into()))
 }
 
 /// Returns the metric by which I/O nodes score rows, if they do.

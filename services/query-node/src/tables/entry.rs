@@ -1,7 +1,7 @@
 //! A table of the catalog, or a branch of one: its state, and how it is opened.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
@@ -41,8 +41,8 @@ pub struct Entry {
     /// The number of callers that wait for the latest version. While there are any, a new version becomes the current one
     /// without waiting for the runs of its key index.
     awaiting: watch::Sender<usize>,
-    /// Ends the fill of a new version's files.
-    filling: Mutex<Option<AbortHandle>>,
+    /// The fill of a new version's files, and the version before: its files are those that need no fill.
+    filling: Mutex<Option<(AbortHandle, Table)>>,
     /// The round of the catalog in which a request last asked for the table.
     used: AtomicU64,
 }
@@ -161,7 +161,7 @@ impl Entry {
 
     /// Closes the table: the next request for it opens it again. Requests in progress keep the version that they use.
     pub fn close(&self) {
-        self.end_fill(None);
+        self.end_fill();
         self.change(|state| {
             *state = TableState { generation: state.generation + 1, ..Default::default() }
         });
@@ -234,23 +234,28 @@ impl Entry {
     /// Has the I/O nodes read the new files of the indexes in use. They go on if the result is dropped, until the next
     /// version is prepared or the table is closed.
     fn fill_new_files(&self, before: &OpenTable, open: &OpenTable) -> JoinHandle<()> {
-        let (new, before) = (open.table.clone(), before.table.clone());
-        let name = self.name.clone();
+        // Includes what the last fill has not finished.
+        let unfilled = self.end_fill().unwrap_or_else(|| before.table.clone());
+        let (new, before, name) = (open.table.clone(), unfilled.clone(), self.name.clone());
         let fill = tokio::spawn(async move {
             if let Err(error) = new.fill_new_index_files(&before).await {
                 warn!(table = name, "the files of new indexes can't be read ahead of use: {error}");
             }
         });
-        self.end_fill(Some(fill.abort_handle()));
+        *self.filling() = Some((fill.abort_handle(), unfilled));
         fill
     }
 
-    /// Ends the fill of new files that runs, if there is one, and keeps the handle of `next`.
-    fn end_fill(&self, next: Option<AbortHandle>) {
-        let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(fill) = std::mem::replace(&mut *filling, next) {
-            fill.abort();
-        }
+    /// Ends the fill of new files that runs. Returns the version before it, if it had not finished.
+    fn end_fill(&self) -> Option<Table> {
+        let (fill, before) = self.filling().take()?;
+        let is_unfinished = !fill.is_finished();
+        fill.abort();
+        is_unfinished.then_some(before)
+    }
+
+    fn filling(&self) -> MutexGuard<'_, Option<(AbortHandle, Table)>> {
+        self.filling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a version the current one.

@@ -37,7 +37,8 @@ struct Session {
 
 /// Starts a query node, sends it searches, and stops it.
 async fn session(s3: &S3, io: &[Io], searches: &[SearchRequest]) -> Session {
-    session_over(s3, io.iter().map(|io| member(&io.node)).collect(), searches).await
+    let members = io.iter().map(|io| member(&io.node)).collect();
+    Box::pin(session_over(s3, members, searches)).await
 }
 
 fn query_config(s3: &S3, io_nodes: Vec<IoNodeConfig>, warm_indexes: bool) -> QueryConfig {
@@ -138,7 +139,7 @@ async fn a_new_query_node_reads_indexes_from_the_drives_and_not_from_the_store()
 
     // If the I/O nodes are gone, the store answers.
     cluster.stop().await;
-    let without = session_over(&s3, members, &searches).await;
+    let without = Box::pin(session_over(&s3, members, &searches)).await;
     assert_eq!(without.found, expected);
     assert_eq!(without.avoided, 0);
     assert!(without.requests > REQUESTS_MAX);

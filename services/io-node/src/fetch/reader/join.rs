@@ -49,8 +49,9 @@ impl Reader {
     /// Adds a piece to a read in flight that has all of its sectors, and another piece that begins at the same sector.
     /// Returns whether there is such a read.
     ///
-    /// A read whose first request has ended is not joined: the grace period of the sectors may be over
-    /// (`shard/grace.rs`), so that they are another extent's by now. Nor is one that is late, because its drive may hang.
+    /// The request of the other piece must not have ended: the grace period of the sectors would be over then
+    /// (`shard/grace.rs`), and they might be another extent's by now. A read that is late is not joined, because its drive
+    /// may hang.
     pub(super) fn join(&self, requests: &mut Requests, want: Want<Piece>, now: Instant) -> bool {
         let tag = self.started.borrow().tag(want.drive, want.first) as usize;
         let mut table = self.in_flight.borrow_mut();
@@ -59,11 +60,12 @@ impl Reader {
         let has_it = read.drive == want.drive
             && read.first <= want.first
             && end(want.first, want.sectors) <= end(read.first, read.sectors);
-        // Without pieces, the read has ended or was abandoned.
-        let Some(first) = read.wants.first().filter(|_| has_it && !read.is_suspect) else {
+        if !has_it || read.is_suspect || read.wants.len() >= PIECES_MAX {
             return false;
-        };
-        if read.wants.len() >= PIECES_MAX || requests.get_mut(first.piece.request).is_none() {
+        }
+        // Without pieces, the read has ended or was abandoned.
+        let mut beside = read.wants.iter().filter(|it| it.first == want.first);
+        if !beside.any(|it| requests.get_mut(it.piece.request).is_some()) {
             return false;
         }
         if let Some(request) = requests.get_mut(want.piece.request) {
