@@ -58,12 +58,19 @@ pub struct HeadFacts<'a> {
     pub seed: u64,
     /// The type of the run's keys.
     pub key_type: KeyType,
+    /// The number of bits of each hash that the run keeps.
+    pub hash_bits: u32,
 }
 
 impl Head {
     /// Returns the head's facts about the run: its files, seed and key type.
     pub fn facts(&self) -> HeadFacts<'_> {
-        HeadFacts { files: self.files.list(), seed: self.seed, key_type: self.key_type }
+        HeadFacts {
+            files: self.files.list(),
+            seed: self.seed,
+            key_type: self.key_type,
+            hash_bits: self.geometry.hash_bits(),
+        }
     }
 
     /// Returns the head's bytes.

@@ -38,10 +38,15 @@ pub struct RunFacts {
 impl RunFacts {
     /// Returns the facts about `run`, if versions in use have the files of `live`.
     pub fn of(run: &Run, live: &HashSet<DataFile>) -> Self {
+        Self::of_files(run.files(), run.hash_bits(), live)
+    }
+
+    /// Returns the facts about a run of `files` that keeps `hash_bits` bits of each hash.
+    pub fn of_files(files: &[DataFile], hash_bits: u32, live: &HashSet<DataFile>) -> Self {
         let rows = |file: &DataFile| u64::from(file.rows);
-        let all: u64 = run.files().iter().map(rows).sum();
-        let live_rows = run.files().iter().filter(|file| live.contains(*file)).map(rows).sum();
-        Self { live_rows, dead_rows: all - live_rows, hash_bits: run.hash_bits() }
+        let all: u64 = files.iter().map(rows).sum();
+        let live_rows = files.iter().filter(|file| live.contains(*file)).map(rows).sum();
+        Self { live_rows, dead_rows: all - live_rows, hash_bits }
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! write_runs (`bireme index`): loads the runs of unchanged data files, builds the others, merges small ones, writes
 //!                              what is new, and then deletes the files that nobody needs any more
+//! write_runs_beside (a node):  does the same with the runs that the node has in memory, and within its memory
 //! ```
 //!
 //! `key-index` has the format of runs and their look-ups; query nodes decide which runs to load, within their memory.
@@ -19,8 +20,9 @@
 //! - An undamaged file is deleted only after the runs that replace it were written. It is kept while a version of the
 //!   table's main branch has one of its data files that no run of the latest version covers.
 //!
-//! This crate deliberately locks nothing: two commands that write runs at the same time may both write the same ones,
-//! and the next command deletes those that are superfluous.
+//! This crate deliberately locks nothing. Writers look for changes by others before they write and before they delete.
+//! Two that write at the very same time may both write the same runs, and the next one deletes those that are
+//! superfluous.
 
 mod hashes;
 mod key_column;
@@ -28,10 +30,12 @@ mod paged_file;
 mod run_build;
 mod run_file;
 mod run_writer;
+mod write_budget;
 
 pub use hashes::{each_hash, key_type};
 pub use key_column::{KeyColumn, data_files};
 pub use paged_file::{PagedHead, PagedReader, SPILL_PIECES_BYTES};
 pub use run_build::{BuildError, ROWS_TOGETHER, build_run, first_together};
 pub use run_file::{RunFile, RunFileError, RunFiles, RunHead, RunReader};
-pub use run_writer::{RunsSummary, write_runs};
+pub use run_writer::{KnownRuns, RunsSummary, write_runs, write_runs_beside};
+pub use write_budget::{RunWriteError, WriteBudget};

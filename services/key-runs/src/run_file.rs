@@ -16,7 +16,7 @@ const EXTENSION: &str = ".keys";
 
 /// The maximum number of files that are listed. A table has at most four runs for each key column, and those that older
 /// versions still need. The bound protects against a folder that somebody has filled with files.
-const FILES_MAX: usize = 1_000;
+pub(crate) const FILES_MAX: usize = 1_000;
 
 /// The files of the persisted runs of a table.
 pub struct RunFiles {

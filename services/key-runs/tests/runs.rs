@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator};
 use key_index::{DataFile, KeyIndexError, Run};
-use key_runs::{RunFileError, RunFiles, RunsSummary, data_files, write_runs};
+use key_runs::{
+    KnownRuns, RunFileError, RunFiles, RunWriteError, RunsSummary, WriteBudget, data_files,
+    write_runs, write_runs_beside,
+};
 use lake::{Lake, LakeError, LakeOptions, Table};
 use lance::Dataset;
 use lance::dataset::cleanup::CleanupPolicyBuilder;
@@ -259,6 +262,154 @@ async fn of_runs_with_several_seeds_one_seed_stays() {
     let summary = place.write_runs().await;
     assert_eq!((summary.runs, summary.written, summary.deleted), (1, 0, 1));
     assert_eq!(place.names(), newer);
+}
+
+/// Moves files of runs into the table's folder at the first report of `stage`, as another writer does.
+fn disturb(place: &Place, aside: &Path, stage: &'static str) -> impl Fn(lake::IndexProgress) {
+    let (folder, aside) = (place.folder(), aside.to_owned());
+    move |step| {
+        let files = std::fs::read_dir(&aside).into_iter().flatten();
+        for file in files.filter(|_| step.stage == stage).map(Result::unwrap) {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::rename(file.path(), folder.join(file.file_name())).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn runs_that_another_writer_writes_meanwhile_are_not_written_again() {
+    let place = Place::new().await;
+    place.write_runs().await;
+    let names = place.names();
+    let aside = place.folder().with_file_name("aside");
+    std::fs::rename(place.folder(), &aside).unwrap();
+    let progress = disturb(&place, &aside, "read_keys");
+    let summary = write_runs(&lake(), &place.uri, "id", progress).await.unwrap();
+    assert_eq!((summary.runs, summary.written, summary.deleted), (1, 0, 0));
+    assert_eq!(place.names(), names);
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_if_another_writer_writes_meanwhile() {
+    let place = Place::new().await;
+    for from in [3_000, 3_100, 3_200] {
+        place.append(from..from + 100).await;
+        place.write_runs().await;
+    }
+    let (before, aside) = (place.names(), place.folder().with_file_name("aside"));
+    assert!(before.len() > 1);
+    std::fs::create_dir(&aside).unwrap();
+    let other = "f".repeat(32) + ".keys";
+    std::fs::copy(place.folder().join(before.first().unwrap()), aside.join(&other)).unwrap();
+    place.compact().await;
+    place.clean_up().await;
+    let progress = disturb(&place, &aside, "write_runs");
+    let summary = write_runs(&lake(), &place.uri, "id", progress).await.unwrap();
+    assert_eq!((summary.runs, summary.written, summary.deleted), (1, 1, 0));
+    assert!(place.names().is_superset(&before) && place.names().contains(&other));
+    let after = place.write_runs().await;
+    assert_eq!((after.written, after.deleted), (0, before.len() + 1));
+    place.assert_covered().await;
+}
+
+/// A budget of some bytes. Nobody else builds runs.
+struct Budget(u64);
+
+impl WriteBudget for Budget {
+    type Held = ();
+
+    fn reserve(&self, bytes: u64) -> Option<()> {
+        (bytes <= self.0).then_some(())
+    }
+
+    fn turn(&self) -> impl Future<Output = impl Send> + Send {
+        std::future::ready(())
+    }
+}
+
+impl Place {
+    async fn write_beside(
+        &self,
+        known: KnownRuns,
+        bytes: u64,
+    ) -> Result<RunsSummary, RunWriteError> {
+        write_runs_beside(&lake(), &self.table().await, "id", known, &Budget(bytes)).await
+    }
+}
+
+#[tokio::test]
+async fn runs_in_memory_are_written_without_building_or_reading_them() {
+    let place = Place::new().await;
+    let nothing = place.write_beside(KnownRuns::default(), 0).await.unwrap_err();
+    assert!(matches!(nothing, RunWriteError::Full { .. }), "{nothing}");
+    let elsewhere = Place::new().await;
+    let built = write_runs(&lake(), &elsewhere.uri, "id", |_| ()).await.unwrap();
+    let foreign = elsewhere.runs().await.into_iter().map(Arc::new).collect();
+    let known = || KnownRuns { in_memory: Vec::clone(&foreign), ..Default::default() };
+    assert!(built.runs == 1 && place.write_beside(known(), 0).await.is_err(), "of another table");
+
+    place.write_runs().await;
+    let in_memory: Vec<Arc<Run>> = place.runs().await.into_iter().map(Arc::new).collect();
+    std::fs::remove_dir_all(place.folder()).unwrap();
+    let known = || KnownRuns { in_memory: in_memory.clone(), ..Default::default() };
+    let written = place.write_beside(known(), 0).await.unwrap();
+    assert_eq!((written.runs, written.written, written.bytes > 0), (1, 1, true));
+    place.assert_covered().await;
+    // Heads are read, and little else is needed for small appends.
+    let enough = 200_000;
+    let again = place.write_beside(known(), enough).await.unwrap();
+    assert_eq!((again.runs, again.written, again.deleted), (1, 0, 0));
+    let mut written = 0;
+    for append in 0..12 {
+        let from = 3_000 + append * 20;
+        place.append(from..from + 20).await;
+        let summary = place.write_beside(KnownRuns::default(), enough).await.unwrap();
+        assert!(summary.runs <= 4, "{summary:?}");
+        assert_eq!(place.names().len(), summary.runs);
+        place.assert_covered().await;
+        written += summary.written;
+    }
+    assert_eq!(written, 12);
+}
+
+#[tokio::test]
+async fn a_run_in_memory_of_another_seed_does_not_replace_a_written_one() {
+    let place = Place::new().await;
+    place.write_runs().await;
+    let of_one_seed: Vec<Arc<Run>> = place.runs().await.into_iter().map(Arc::new).collect();
+    std::fs::remove_dir_all(place.folder()).unwrap();
+    place.write_runs().await;
+    let names = place.names();
+    place.append(3_000..3_100).await;
+    let known = KnownRuns { in_memory: of_one_seed, ..Default::default() };
+    let summary = place.write_beside(known, 1 << 20).await.unwrap();
+    assert_eq!((summary.runs, summary.written, summary.deleted), (2, 1, 0));
+    assert!(place.names().is_superset(&names));
+    place.assert_covered().await;
+}
+
+#[tokio::test]
+async fn files_that_the_caller_knows_to_be_damaged_are_replaced() {
+    let place = Place::new().await;
+    place.write_runs().await;
+    let damaged = place.names().into_iter().collect();
+    let known = KnownRuns { damaged, ..Default::default() };
+    let summary = place.write_beside(known, 1 << 20).await.unwrap();
+    assert_eq!((summary.runs, summary.written, summary.deleted), (1, 1, 1));
+    place.assert_covered().await;
+    // Nobody knows of this damage until the run has to be merged, with others of its size.
+    let damaged = place.names();
+    let path = place.folder().join(damaged.first().unwrap());
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[9_000] ^= 4;
+    std::fs::write(path, bytes).unwrap();
+    for append in 1..5 {
+        assert!(place.names().is_superset(&damaged));
+        place.append(append * 3_000..(append + 1) * 3_000).await;
+        place.write_beside(KnownRuns::default(), 1 << 22).await.unwrap();
+    }
+    assert!(place.names().is_disjoint(&damaged));
+    place.assert_covered().await;
 }
 
 #[tokio::test]
