@@ -189,6 +189,11 @@ pub struct TableConfig {
     /// most 5 seconds long). Indexes that do not fit are loaded in part or not at all.
     #[serde(default)]
     pub warm_indexes: bool,
+    /// Whether the node writes the table's key index to files beside the table (`_bireme/keys`), as `bireme index
+    /// --key-runs` does, and deletes files that are obsolete. The node writes in the background, once its own key index
+    /// covers the latest version, and at most once a minute. Its credentials must allow it. Several nodes may write.
+    #[serde(default)]
+    pub write_key_runs: bool,
 }
 
 impl Default for QueryConfig {
@@ -302,6 +307,10 @@ impl QueryConfig {
                 let problem = "pins version 0; leave it out to follow the latest";
                 return Err(bad(&field, problem.into()));
             }
+            if table.version.is_some() && table.write_key_runs {
+                let problem = "pins a version, and `write_key_runs` is for the latest; leave out one of the two";
+                return Err(bad(&field, problem.into()));
+            }
         }
         for (at, folder) in self.folders.iter().enumerate() {
             if self.folders[..at].contains(folder) {
@@ -394,6 +403,13 @@ mod tests {
                 "`folders` has `s3://bucket/tables/` twice",
             ),
             (problem(|c| c.tables.get_mut("words").unwrap().version = Some(0)), "version 0"),
+            (
+                problem(|c| {
+                    let table = c.tables.get_mut("words").unwrap();
+                    (table.version, table.write_key_runs) = (Some(7), true);
+                }),
+                "`tables.words` pins a version, and `write_key_runs` is for the latest",
+            ),
         ] {
             assert!(problem.contains(expected), "{problem}");
         }

@@ -37,8 +37,10 @@ telemetry::metrics! {
     GATHERED = Counter "bireme.query.gathered" "{request}" [] "Gets that shared a look-up and a fetch with others that waited on the same core";
     KEY_INDEX_MEMORY = Gauge "bireme.query.key_index.usage" "By" [] "Memory of the key indexes of all tables, and of the run that is being built";
     KEY_INDEX_MEMORY_LIMIT = Gauge "bireme.query.key_index.limit" "By" [] "Maximum of the memory of key indexes";
-    KEY_INDEX_RUNS = Counter "bireme.query.key_index.runs" "{run}" ["source"] "Runs of key indexes by where they came from: a `file` beside the table, which `bireme index` wrote; the key `column`; the `merge` of other runs; or `pages`: a file of which only the head is in memory, because the run does not fit into `key_index`";
+    KEY_INDEX_RUNS = Counter "bireme.query.key_index.runs" "{run}" ["source"] "Runs of key indexes by where they came from: a `file` beside the table, which `bireme index` or a node wrote; the key `column`; the `merge` of other runs; or `pages`: a file of which only the head is in memory, because the run does not fit into `key_index`";
     KEY_INDEX_REFUSED = Counter "bireme.query.key_index.refused" "{file}" [] "Files of persisted runs that were not used, or only in part, because they are damaged or of an unknown format. `bireme index --key-runs` replaces them";
+    KEY_INDEX_WRITTEN = Counter "bireme.query.key_index.written" "{run}" [] "Runs of key indexes that the node wrote to files beside their tables (`tables.NAME.write_key_runs`)";
+    KEY_INDEX_WRITE_FAILURES = Counter "bireme.query.key_index.write_failures" "{attempt}" [] "Attempts to write the runs of a table's key index that failed. The log has the reason. The node tries again after an hour";
     KEY_INDEX_PAGES = Counter "bireme.query.key_index.pages" "{page}" ["outcome"] "Pages of 4,096 bytes that look-ups read of key indexes that are not in memory: they were `read`, were `damaged`, or reading them `failed`. Keys of the latter two are looked up in the table";
     RECALL_CURVES_REFUSED = Counter "bireme.query.recall_curves.refused" "{file}" [] "Files of recall curves that were not used, because they are damaged or of an unknown format. `bireme tune` writes new ones";
     UNDER_WAY = Gauge "bireme.query.requests.under_way" "{request}" [] "Searches and Gets in progress, whether they wait for a core, a permit, an index, or rows. It grows when a node is overloaded. Take and Warm, which last long, are not counted";
@@ -258,6 +260,9 @@ fn tables(samples: &mut Samples, shared: &NodeState) {
         samples.add(&KEY_INDEX_RUNS, &[source], runs);
     }
     samples.add(&KEY_INDEX_REFUSED, &[], refused);
+    let (written, failures) = shared.catalog.key_index_writes();
+    samples.add(&KEY_INDEX_WRITTEN, &[], written);
+    samples.add(&KEY_INDEX_WRITE_FAILURES, &[], failures);
     for (outcome, pages) in PageOutcome::NAMES.iter().zip(shared.catalog.key_index_pages()) {
         samples.add(&KEY_INDEX_PAGES, &[outcome], pages);
     }

@@ -42,6 +42,8 @@ pub struct QueryNode {
     ended: mpsc::UnboundedReceiver<Result<()>>,
     acceptor: Option<Acceptor>,
     follower: JoinHandle<()>,
+    /// Writes the runs of key indexes. It has a task of its own, because it hashes keys, which must not delay a follower.
+    run_writer: JoinHandle<()>,
     telemetry: Telemetry,
 }
 
@@ -106,11 +108,26 @@ impl QueryNode {
                 tokio::join!(serve, follow_folders(&shared), policy, secret, files);
             }
         });
+        let run_writer = tokio::spawn({
+            let shared = Arc::clone(&shared);
+            async move { shared.catalog.write_key_runs().await }
+        });
         if shared.is_open_to_others() {
             warn!("access is open: everybody who reaches {local_addr} may read all tables");
         }
         info!(%local_addr, cores, "the query node listens");
-        Ok(Self { local_addr, shared, health, ready, phase, ended, acceptor, follower, telemetry })
+        Ok(Self {
+            local_addr,
+            shared,
+            health,
+            ready,
+            phase,
+            ended,
+            acceptor,
+            follower,
+            run_writer,
+            telemetry,
+        })
     }
 
     /// Returns the address on which the node listens.
@@ -166,7 +183,9 @@ impl QueryNode {
     /// # Errors
     /// [`QueryError::Server`] if the server failed.
     pub async fn shutdown(mut self, patience: Duration) -> Result<()> {
+        self.run_writer.abort();
         self.follower.abort();
+        let _ = (&mut self.run_writer).await;
         // Wait for the task's end: otherwise it might still report that the node is ready.
         let _ = (&mut self.follower).await;
         report(&self.shared, &self.health, ServingStatus::NotServing).await;
@@ -200,6 +219,7 @@ impl QueryNode {
 
 impl Drop for QueryNode {
     fn drop(&mut self) {
+        self.run_writer.abort();
         self.follower.abort();
         self.phase.send_replace(Phase::Stopped);
     }

@@ -44,6 +44,10 @@ pub struct RunCounts {
     /// The number of files that were refused because they are damaged or have an unknown format.
     refused: AtomicU64,
     pages: [AtomicU64; PageOutcome::NAMES.len()],
+    /// The number of runs that were written beside their tables.
+    written: AtomicU64,
+    /// The number of times that the runs of a table could not be written.
+    write_failures: AtomicU64,
 }
 
 impl RunCounts {
@@ -59,6 +63,19 @@ impl RunCounts {
     pub fn get(&self) -> ([u64; RunSource::NAMES.len()], u64) {
         let by_source = self.by_source.each_ref().map(|count| count.load(Ordering::Relaxed));
         (by_source, self.refused.load(Ordering::Relaxed))
+    }
+
+    pub fn written(&self, runs: usize) {
+        self.written.fetch_add(runs as u64, Ordering::Relaxed);
+    }
+
+    pub fn write_failed(&self) {
+        self.write_failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of runs that were written beside their tables, and how often that failed.
+    pub fn get_written(&self) -> (u64, u64) {
+        (self.written.load(Ordering::Relaxed), self.write_failures.load(Ordering::Relaxed))
     }
 
     pub fn page(&self, outcome: PageOutcome) {

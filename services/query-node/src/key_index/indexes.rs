@@ -42,6 +42,11 @@ impl KeyIndexes {
         self.counts.get_pages()
     }
 
+    /// Returns the number of runs that were written beside their tables, and how often that failed, since the start.
+    pub fn write_counts(&self) -> (u64, u64) {
+        self.counts.get_written()
+    }
+
     /// Waits until no run is being loaded, built or merged. None is until the permit is dropped.
     #[cfg(test)]
     pub async fn hold_builder(&self) -> tokio::sync::SemaphorePermit<'_> {

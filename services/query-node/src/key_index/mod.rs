@@ -30,9 +30,11 @@ mod page_reads;
 mod report;
 mod runs;
 mod version;
+mod write_schedule;
 
 pub use counts::{PageOutcome, RunSource};
 pub use coverage::{Candidates, WantedRows};
 pub use indexes::KeyIndexes;
 pub use report::KeyIndexReport;
 pub use version::VersionKeys;
+pub use write_schedule::{WAIT_MS, WriteSchedule};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use futures::FutureExt;
-use lake::Table;
+use lake::{Lake, Table};
 
 use super::coverage::{Candidates, VersionFiles, WantedRows};
 use super::page_reads::candidates_with_pages;
@@ -44,6 +44,12 @@ impl VersionKeys {
     /// not wait for them.
     pub fn follow(&self) {
         self.runs.follow(&self.files);
+    }
+
+    /// Writes those runs of the version, which is the latest one, that are not in files beside the table yet. Returns
+    /// whether this succeeded; a failure is logged.
+    pub async fn write(&self, lake: &Lake) -> bool {
+        self.runs.write(lake, self.files.table()).boxed().await
     }
 
     /// Waits until the runs cover all of the version's files, or until no run is being looked for, loaded, built or

@@ -23,6 +23,7 @@ use lake::{BranchName, Lake, LakeError, TableUri, fault_of, on_runtime};
 use moka::future::Cache;
 use tables::{CacheUse, StoreUse};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tonic::Code;
 use tracing::{info, warn};
 use wire::Fault;
@@ -35,7 +36,7 @@ use super::idle::{OpenedInFolder, to_close};
 use super::open::OpenTable;
 use crate::config::{QueryConfig, TableConfig};
 use crate::error::{QueryError, Result};
-use crate::key_index::{KeyIndexes, PageOutcome, RunSource};
+use crate::key_index::{KeyIndexes, PageOutcome, RunSource, WAIT_MS, WriteSchedule};
 use crate::recall_curves::{CurveCounts, LOOK_EVERY};
 
 /// Maximum number of tables that are checked for new versions concurrently. At 30 ms for a request, a node checks 500
@@ -48,6 +49,9 @@ const INDEXES_PATIENCE: Duration = Duration::from_secs(600);
 /// The longest time that a new version waits for its indexes to be loaded, or for its files and the runs of its key
 /// index. It is short, because callers may wait for the version, and other tables are not looked at meanwhile.
 const NEW_VERSION_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The time between two checks whether runs of key indexes are due to be written. It takes no request.
+const WRITES_DUE_EVERY: Duration = Duration::from_millis(500);
 
 /// The tables by their names.
 type Entries = BTreeMap<String, Arc<Entry>>;
@@ -129,6 +133,12 @@ impl Catalog {
     /// [`PageOutcome::NAMES`], since the start.
     pub fn key_index_pages(&self) -> [u64; PageOutcome::NAMES.len()] {
         self.key_indexes.page_counts()
+    }
+
+    /// Returns the number of runs of key indexes that were written beside their tables, and how often that failed, since
+    /// the start.
+    pub fn key_index_writes(&self) -> (u64, u64) {
+        self.key_indexes.write_counts()
     }
 
     /// Returns the number of files of recall curves that were refused since the start.
@@ -337,6 +347,31 @@ impl Catalog {
         });
         let open: Vec<_> = open.map(FutureExt::boxed).collect();
         stream::iter(open).buffer_unordered(REFRESHES_MAX).collect::<()>().await;
+    }
+
+    /// Writes the runs of key indexes beside the tables whose configuration asks for it, one table after the other, each
+    /// time that the runs in memory cover a new version. Ends only if there are no such tables. It may be dropped at any
+    /// time.
+    pub async fn write_key_runs(&self) {
+        let entries = self.entries.load_full();
+        let asked = entries.values().filter(|entry| entry.config.write_key_runs);
+        let mut asked: Vec<_> = asked.map(|entry| (entry, WriteSchedule::default())).collect();
+        while !asked.is_empty() {
+            tokio::time::sleep(WRITES_DUE_EVERY).await;
+            for (entry, schedule) in &mut asked {
+                let TableState { current, generation, .. } = TableState::clone(&entry.state());
+                let Some(current) = current else { continue };
+                let Some(keys) = current.keys.as_ref().filter(|keys| keys.covers_all()) else {
+                    continue;
+                };
+                let wait = Duration::from_millis(rand::random_range(WAIT_MS));
+                let version = (generation, current.version());
+                if schedule.is_due(version, Instant::now(), wait) {
+                    let is_written = keys.write(&self.lake).await;
+                    schedule.ended(version, Instant::now(), is_written);
+                }
+            }
+        }
     }
 
     /// Returns when the latest version of an open table, or of its branch, was last looked for with success; 1970 if it

@@ -22,7 +22,7 @@ pub async fn write(table: &TestTable) -> RunsSummary {
 }
 
 /// Returns the numbers of runs from files, from the key column and from merges, and of refused files.
-async fn sources(node: &QueryNode) -> [f64; 4] {
+pub async fn sources(node: &QueryNode) -> [f64; 4] {
     let of = |source| format!("bireme_query_key_index_runs_total{{source=\"{source}\"}}");
     [
         metric(node, &of("file")).await,
@@ -46,7 +46,7 @@ pub async fn restarted(
     (node, client, index)
 }
 
-fn folder(table: &TestTable) -> PathBuf {
+pub fn folder(table: &TestTable) -> PathBuf {
     Path::new(&table.uri).join("_bireme/keys")
 }
 

@@ -33,3 +33,4 @@ mod table;
 mod take;
 mod tokens;
 mod widening;
+mod written_runs;

@@ -7,6 +7,7 @@
 
 mod page_faults;
 mod persisted;
+mod write;
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -78,6 +79,8 @@ struct RunsState {
     /// not be read are left out. A run's file never changes and does not cover data files of later versions. So it is
     /// not opened again until a paged run is dropped: it may then be needed for data files that this run covered.
     opened: HashSet<String>,
+    /// The names of the files that were refused because they are damaged.
+    damaged: HashSet<String>,
     /// Whether the files have to be listed again, because the file of a run is gone.
     must_list: bool,
     /// Whether a file, or the list of files, could not be read. The next check for a new version then tries again.
@@ -88,6 +91,8 @@ struct RunsState {
     /// The versions that the runs cover.
     versions: Vec<Weak<VersionFiles>>,
     fault: Option<Arc<str>>,
+    /// The reason why the runs could not be written beside the table at the last attempt.
+    write_fault: Option<String>,
     /// The time of the last line of the log about a page that can't be used.
     page_warned: Option<Instant>,
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use bytesize::ByteSize;
-use key_index::{DataFile, HeadFacts, PagedRun, RUNS_MAX, Run};
+use key_index::{DataFile, HeadFacts, KeyIndexError, PagedRun, RUNS_MAX, Run};
 use key_runs::{RunFile, RunFileError, RunFiles, SPILL_PIECES_BYTES};
 use lake::{LakeError, Table};
 use tracing::{info, warn};
@@ -34,6 +34,7 @@ impl TableRuns {
         files.reverse();
         let mut state = self.state();
         state.opened.retain(|name| files.iter().any(|file| file.name == *name));
+        state.damaged.retain(|name| files.iter().any(|file| file.name == *name));
         files.retain(|file| !state.opened.contains(&file.name));
         Ok(files)
     }
@@ -56,8 +57,12 @@ impl TableRuns {
                 self.state().must_retry = true;
                 self.later(file)
             }
-            RunFileError::Refused(_) => {
+            RunFileError::Refused(refused) => {
                 self.counts.refused();
+                // Nodes of another release may need a file of an unknown format.
+                if !matches!(refused, KeyIndexError::UnknownVersion { .. }) {
+                    self.state().damaged.insert(file.name.clone());
+                }
                 let uri = table.uri();
                 warn!(
                     table = name,
