@@ -103,7 +103,7 @@ async fn versions_tags_and_indexes_are_paged() {
     };
     let tags =
         |answer: &Value| answer["tags"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-    let names = ["key_btree", "text_inverted", "vector_vector"];
+    let names = ["key_scalar", "text_text", "vector_vector"];
     let whole = post(&node, "/v1/table/t/index/list", json!({})).await.json();
     assert_eq!(indexes(&whole), names);
     for by_body in [false, true] {
