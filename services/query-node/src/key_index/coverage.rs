@@ -1,6 +1,6 @@
 //! The runs that cover one version of a table, and look-ups in them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,10 @@ use crate::error::{QueryError, Result};
 /// The maximum number of candidates of one key, unless all are wanted. If more rows may have a key, its candidates are
 /// those with the lowest addresses.
 const CANDIDATES_A_KEY_MAX: u32 = 16;
+
+/// The number of keys that are looked up together if all rows are wanted. Between these parts, a look-up ends if there
+/// are too many rows. So the rows of a part, at most 160,016, are the most that it collects in excess.
+const ALL_ROWS_PART_KEYS: usize = 16;
 
 /// The rows of a key that a look-up wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,37 +188,39 @@ impl VersionFiles {
                 true
             }
         };
-        let (key_max, all_max) = match wanted {
-            WantedRows::Lowest => (CANDIDATES_A_KEY_MAX, usize::MAX),
+        let (key_max, part_keys) = match wanted {
+            WantedRows::Lowest => (CANDIDATES_A_KEY_MAX, hashes.len().max(1)),
             // One more than the maximum shows that there are too many.
-            WantedRows::All => (KEY_ROWS_MAX as u32 + 1, BATCH_ROWS_MAX + 1),
-        };
-        let taken = Cell::new(0);
-        let is_taken = |addr: RowAddr| {
-            let is_taken = taken.get() < all_max && is_live(addr);
-            taken.set(taken.get() + usize::from(is_taken));
-            is_taken
+            WantedRows::All => (KEY_ROWS_MAX as u32 + 1, ALL_ROWS_PART_KEYS),
         };
         let mut found = Found::default();
-        coverage.set.lookup(hashes, pages, key_max, is_taken, &mut found);
         let mut candidates =
             Candidates { uncovered: Arc::clone(&coverage.uncovered), ..Default::default() };
-        candidates.rows.reserve(found.rows().len());
         candidates.ends.reserve(hashes.len());
-        for (key, hash) in hashes.iter().enumerate() {
-            let start = candidates.rows.len();
-            if found.is_unread(key) {
-                // Any row may have the key.
-                candidates.cut.push(key as u32);
-            } else if found.has_more(key) && wanted == WantedRows::Lowest {
-                candidates.cut.push(key as u32);
-                candidates.rows.extend(lowest(&coverage.set, *hash, pages, is_live));
-            } else {
-                candidates.rows.extend_from_slice(found.rows_of(key));
+        for part in hashes.chunks(part_keys) {
+            if wanted == WantedRows::All && candidates.rows.len() > BATCH_ROWS_MAX {
+                break;
             }
-            candidates.rows[start..].sort_unstable();
-            candidates.ends.push(candidates.rows.len() as u32);
+            coverage.set.lookup(part, pages, key_max, is_live, &mut found);
+            candidates.rows.reserve(found.rows().len());
+            let first = candidates.ends.len() as u32;
+            for (key, hash) in part.iter().enumerate() {
+                let start = candidates.rows.len();
+                if found.is_unread(key) {
+                    // Any row may have the key.
+                    candidates.cut.push(first + key as u32);
+                } else if found.has_more(key) && wanted == WantedRows::Lowest {
+                    candidates.cut.push(first + key as u32);
+                    candidates.rows.extend(lowest(&coverage.set, *hash, pages, is_live));
+                } else {
+                    candidates.rows.extend_from_slice(found.rows_of(key));
+                }
+                candidates.rows[start..].sort_unstable();
+                candidates.ends.push(candidates.rows.len() as u32);
+            }
         }
+        // Keys that were not looked up have no rows.
+        candidates.ends.resize(hashes.len(), candidates.rows.len() as u32);
         candidates
     }
 }

@@ -180,6 +180,9 @@ async fn too_many_rows_are_refused_with_the_key() {
         assert_too_large(&all.unwrap_err(), says);
         assert_eq!(other.unwrap(), 19_997);
         assert_eq!(rows_of(&[1, 2, 3, 4, 5, 6]).await.unwrap(), 59_999);
+        // The look-up ends as soon as there are too many rows: these keys have 100 million.
+        let says = "the keys of a batch have more than 65536 rows, most of them key `m1`";
+        assert_too_large(&rows_of(&[1; 10_000]).await.unwrap_err(), says);
     }
 }
 
