@@ -39,8 +39,13 @@ pub struct GroupAnswer {
     /// The schema of the rows, or the reason why the projection can't be opened. `Ok(None)` if the group failed as a
     /// whole, so that there are no rows.
     pub opened: std::result::Result<Option<RowsSchema>, Fault>,
-    pub replies: Vec<LookupReply>,
-    /// The memory of the replies' rows.
+    pub replies: Vec<HeldReply>,
+}
+
+/// A reply, and the memory of its rows.
+pub struct HeldReply {
+    pub reply: LookupReply,
+    /// `None` if the reply has no rows.
     pub held: Option<HeldRows>,
 }
 
@@ -94,11 +99,8 @@ impl Group {
             Ok((opened.schema(), replies))
         };
         let answered = answered.await;
-        let held = Some(call.take_held());
         match call.end(answered) {
-            Ok((schema, replies)) => {
-                GroupAnswer { projection, opened: Ok(Some(schema)), replies, held }
-            }
+            Ok((schema, replies)) => GroupAnswer { projection, opened: Ok(Some(schema)), replies },
             Err(fault) => refused(projection, &ids, &fault),
         }
     }
@@ -110,7 +112,7 @@ fn refused(projection: Arc<LookupOpen>, ids: &[u64], fault: &Fault) -> GroupAnsw
         [] => (Err(fault.clone()), Vec::new()),
         _ => (Ok(None), vec![failed(handle, ids, fault)]),
     };
-    GroupAnswer { projection, opened, replies, held: None }
+    GroupAnswer { projection, opened, replies }
 }
 
 impl Opened {
@@ -172,7 +174,7 @@ impl Opened {
         handle: u32,
         batches: Vec<LookupBatch>,
         call: &mut Call,
-    ) -> Result<Vec<LookupReply>> {
+    ) -> Result<Vec<HeldReply>> {
         let mut failures: Vec<(Vec<u64>, QueryError)> = Vec::new();
         let mut valid = Vec::with_capacity(batches.len());
         for LookupBatch { id, keys, .. } in batches {
@@ -192,11 +194,12 @@ impl Opened {
         }
         call.stage(Stage::Validate, || counted(valid.len(), "batch"));
         let mut replies = Vec::with_capacity(1);
-        match self.found(state, handle, &valid, call).await {
+        match self.held_reply(state, handle, &valid, call).await {
             Ok(reply) => replies.extend(reply),
             Err(error) if valid.len() > 1 && may_be_of_one(&error) => {
                 for one in &valid {
-                    match self.found(state, handle, std::slice::from_ref(one), call).await {
+                    let one_alone = std::slice::from_ref(one);
+                    match self.held_reply(state, handle, one_alone, call).await {
                         Ok(reply) => replies.extend(reply),
                         Err(error) => failures.push((vec![one.0], error)),
                     }
@@ -212,7 +215,22 @@ impl Opened {
         Ok(replies)
     }
 
-    /// Looks up the keys of batches together; `None` without batches.
+    /// Looks up the keys of batches together; `None` without batches. The memory of the rows is that of the reply: the
+    /// call holds none afterwards, so that the replies of a group are counted one beside the other.
+    async fn held_reply(
+        &self,
+        state: &ShardState,
+        handle: u32,
+        batches: &[(u64, ArrayRef)],
+        call: &mut Call,
+    ) -> Result<Option<HeldReply>> {
+        let found = self.found(state, handle, batches, call).await;
+        let held = Some(call.take_held());
+        let Some(reply) = found? else { return Ok(None) };
+        Ok(Some(HeldReply { reply, held }))
+    }
+
+    /// Looks up the keys of batches together; `None` without batches. The call holds the memory of the rows.
     async fn found(
         &self,
         state: &ShardState,
@@ -304,10 +322,11 @@ fn taken(positions: &mut &[u32], range: &Range<u32>) -> Vec<u32> {
     taken.iter().map(|position| position - range.start).collect()
 }
 
-fn failed(handle: u32, ids: &[u64], fault: &Fault) -> LookupReply {
+fn failed(handle: u32, ids: &[u64], fault: &Fault) -> HeldReply {
     let error = || Some(query::Error::from(fault.clone()));
     let result = |&id| LookupResult { id, error: error(), ..Default::default() };
-    LookupReply { handle, results: ids.iter().map(result).collect(), ..Default::default() }
+    let results = ids.iter().map(result).collect();
+    HeldReply { reply: LookupReply { handle, results, ..Default::default() }, held: None }
 }
 
 /// Returns whether a group may fail with `error` because of one of its batches, or because of their number.

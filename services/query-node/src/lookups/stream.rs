@@ -19,7 +19,7 @@ use wire::query::lookup_response::Kind;
 use wire::query::{LookupOpen, LookupRequest, LookupResponse, LookupSchema, LookupWelcome};
 use wire::{Fault, Reason, query};
 
-use super::group::{Group, GroupAnswer};
+use super::group::{Group, GroupAnswer, HeldReply};
 use crate::call_rules::{KEYS_MAX, LOOKUP_CREDIT_KEYS};
 use crate::held_rows::HeldRows;
 use crate::stream_calls::StreamCalls;
@@ -42,7 +42,7 @@ pub struct LookupStream {
     /// The credits of the groups under way.
     outstanding: usize,
     running: JoinSet<Ended>,
-    responses: VecDeque<(LookupResponse, Option<Arc<HeldRows>>)>,
+    responses: VecDeque<(LookupResponse, Option<HeldRows>)>,
 }
 
 /// A group that has been answered.
@@ -189,7 +189,7 @@ impl LookupStream {
     /// Adds the answer of a group to the responses. A schema that the client does not know goes first.
     fn end(&mut self, ended: Ended) -> Result<(), Status> {
         self.outstanding -= ended.credits;
-        let GroupAnswer { projection, opened, replies, held } = ended.answer?;
+        let GroupAnswer { projection, opened, replies } = ended.answer?;
         let handle = projection.handle;
         let is_open = self.projections.get(&handle).is_some_and(|it| Arc::ptr_eq(it, &projection));
         let schema = match opened {
@@ -207,10 +207,9 @@ impl LookupStream {
                 ..Default::default()
             }),
         };
-        let held = held.map(Arc::new);
-        let kinds =
-            schema.map(Kind::Schema).into_iter().chain(replies.into_iter().map(Kind::Reply));
-        self.responses.extend(kinds.map(|kind| (response(kind), held.clone())));
+        let schema = schema.map(|schema| (response(Kind::Schema(schema)), None));
+        let reply = |HeldReply { reply, held }| (response(Kind::Reply(reply)), held);
+        self.responses.extend(schema.into_iter().chain(replies.into_iter().map(reply)));
         Ok(())
     }
 }
