@@ -17,6 +17,7 @@ use crate::call::Call;
 use crate::call_rules::KEYS_MAX;
 use crate::counters::Stage;
 use crate::error::Result;
+use crate::extra_rows::{ExtraRows, extra_rows};
 use crate::io_tier::{Cost, fetch_rows, open_ahead};
 use crate::request_context::RequestContext;
 use crate::stages::{Keys, Lookup, all_rows};
@@ -112,7 +113,7 @@ pub async fn find_for(
 }
 
 /// Returns all live rows that have one of `keys`, in the order of the keys, and those of one key in the order of their
-/// addresses. `fetch` is the stage that fetches the rows.
+/// addresses. `fetch` is the stage that fetches the rows. A row has been charged for each key; `extra` charges the others.
 ///
 /// # Errors
 /// The errors of [`all_rows`], of [`fetch_rows`], and of the call's limits.
@@ -121,14 +122,14 @@ pub async fn find_all_rows(
     keys: Keys<'_>,
     wanted: &Projection,
     fetch: Stage,
+    extra: &mut ExtraRows,
     call: &mut Call,
 ) -> Result<FoundRows> {
     let (columns, key_at) = with_key(keys, wanted)?;
     open_ahead(state, keys.open, &columns.columns, keys.keys.len(), call.context);
     let candidates = all_rows(state, keys, call.context).boxed().await?;
     call.stage(Stage::Lookup, || counted(candidates.len(), "row"));
-    // A row was charged for each key already.
-    call.take_rows(candidates.len().saturating_sub(keys.keys.len()))?;
+    extra.charge(extra_rows(&candidates), |rows| call.take_rows(rows))?;
     let mut rounds = Rounds::new(keys.keys, key_at);
     let mut held = 0;
     // Without candidates, an empty part has the right columns.

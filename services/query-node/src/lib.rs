@@ -47,6 +47,7 @@ mod count;
 mod counters;
 mod describe;
 mod error;
+mod extra_rows;
 mod filtered;
 mod find;
 mod gather;

@@ -19,6 +19,7 @@ use super::keys::key_array;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
+use crate::extra_rows::ExtraRows;
 use crate::find::{find_all_rows, find_rows};
 use crate::held_rows::HeldRows;
 use crate::stages::{
@@ -194,12 +195,13 @@ impl Opened {
         }
         call.stage(Stage::Validate, || counted(valid.len(), "batch"));
         let mut replies = Vec::with_capacity(1);
-        match self.held_reply(state, handle, &valid, call).await {
+        let mut extra = ExtraRows::default();
+        match self.held_reply(state, handle, &valid, &mut extra, call).await {
             Ok(reply) => replies.extend(reply),
             Err(error) if valid.len() > 1 && may_be_of_one(&error) => {
                 for one in &valid {
                     let one_alone = std::slice::from_ref(one);
-                    match self.held_reply(state, handle, one_alone, call).await {
+                    match self.held_reply(state, handle, one_alone, &mut extra, call).await {
                         Ok(reply) => replies.extend(reply),
                         Err(error) => failures.push((vec![one.0], error)),
                     }
@@ -222,11 +224,13 @@ impl Opened {
         state: &ShardState,
         handle: u32,
         batches: &[(u64, ArrayRef)],
+        extra: &mut ExtraRows,
         call: &mut Call,
     ) -> Result<Option<HeldReply>> {
-        let found = self.found(state, handle, batches, call).await;
+        let found = self.found(state, handle, batches, extra, call).await;
         let held = Some(call.take_held());
         let Some(reply) = found? else { return Ok(None) };
+        extra.answered();
         Ok(Some(HeldReply { reply, held }))
     }
 
@@ -236,6 +240,7 @@ impl Opened {
         state: &ShardState,
         handle: u32,
         batches: &[(u64, ArrayRef)],
+        extra: &mut ExtraRows,
         call: &mut Call,
     ) -> Result<Option<LookupReply>> {
         let keys = match batches {
@@ -255,7 +260,7 @@ impl Opened {
         }
         let (columns, fetch) = (&self.columns, Stage::Fetch);
         let found = match self.all_rows {
-            true => find_all_rows(state, asked, columns, fetch, call).boxed().await?,
+            true => find_all_rows(state, asked, columns, fetch, extra, call).boxed().await?,
             false => find_rows(state, asked, columns, fetch, call).boxed().await?,
         };
         let results = results(batches, &found.keys, &[], self.all_rows);
