@@ -1,6 +1,6 @@
 //! Appends columns of looked-up rows to a stream of record batches.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use address::without;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
@@ -11,6 +11,7 @@ use futures::future::try_join_all;
 use futures::{Stream, TryStreamExt, stream};
 use wire::{Fault, Reason};
 
+use super::batch_size::BatchSize;
 use super::call::GottenRows;
 use super::lookup::{LookedUp, Lookup, damaged, keys_of};
 
@@ -20,6 +21,9 @@ const BATCH_ROWS: usize = 1024;
 /// The number of batches that are looked up at the same time. Only these batches, and the input batches that they are
 /// slices of, are in memory. Their keys take half of the credit of a Lookup stream (65,536 keys).
 const BATCHES_IN_FLIGHT: usize = 32;
+
+/// The same if all rows of each key are returned: each answer may be as large as a message, 256 MiB.
+const ALL_ROWS_BATCHES_IN_FLIGHT: usize = 4;
 
 /// The columns of one table that are appended.
 pub struct Append {
@@ -41,26 +45,49 @@ pub fn append_columns(
     input: impl Stream<Item = Result<RecordBatch, Fault>>,
     appends: Arc<[Append]>,
 ) -> impl Stream<Item = Result<RecordBatch, Fault>> {
-    let parts = |batch: RecordBatch| {
-        let starts = (0..batch.num_rows()).step_by(BATCH_ROWS);
-        let part = move |start| Ok(batch.slice(start, BATCH_ROWS.min(batch.num_rows() - start)));
-        stream::iter(starts.map(part))
-    };
-    let asked = Arc::clone(&appends);
+    let all_rows = appends.iter().any(|append| append.lookup.returns_all_rows());
+    let in_flight = if all_rows { ALL_ROWS_BATCHES_IN_FLIGHT } else { BATCHES_IN_FLIGHT };
+    let size = Mutex::new(BatchSize::new(BATCH_ROWS));
+    let asked = Arc::new(Asked { appends, size });
+    let sized = Arc::clone(&asked);
+    let parts = move |batch| stream::iter(parts(batch, Arc::clone(&sized)).map(Ok));
+    let looking_up = Arc::clone(&asked);
     let looked_up = move |rows| {
-        let appends = Arc::clone(&asked);
-        async move { Part::looked_up(rows, &appends).await }
+        let asked = Arc::clone(&looking_up);
+        async move { Part::looked_up(rows, &asked).await }
     };
-    let looked_up =
-        input.map_ok(parts).try_flatten().map_ok(looked_up).try_buffered(BATCHES_IN_FLIGHT);
+    let looked_up = input.map_ok(parts).try_flatten().map_ok(looked_up).try_buffered(in_flight);
     // Batches whose answers are too large are halved, and rows repeated, only when it is their turn: the batches that
     // were looked up ahead hold no more than an answer each.
     let found = move |part| {
-        let appends = Arc::clone(&appends);
-        stream::try_unfold(vec![part], move |waiting| next_found(waiting, Arc::clone(&appends)))
+        let asked = Arc::clone(&asked);
+        stream::try_unfold(vec![part], move |waiting| next_found(waiting, Arc::clone(&asked)))
     };
     let joined = |(rows, found): (RecordBatch, Found)| stream::iter(found.beside(rows));
     looked_up.map_ok(found).try_flatten().map_ok(joined).try_flatten()
+}
+
+/// The columns to append, and the size of the batches that are looked up for them.
+struct Asked {
+    appends: Arc<[Append]>,
+    size: Mutex<BatchSize>,
+}
+
+impl Asked {
+    fn size(&self) -> MutexGuard<'_, BatchSize> {
+        self.size.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Divides a batch. Each part has the size that is current when it is taken.
+fn parts(batch: RecordBatch, asked: Arc<Asked>) -> impl Iterator<Item = RecordBatch> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let rows = asked.size().rows().min(batch.num_rows() - start);
+        let part = (rows > 0).then(|| batch.slice(start, rows));
+        start += rows;
+        part
+    })
 }
 
 /// A part of a batch.
@@ -74,27 +101,34 @@ enum Part {
 }
 
 impl Part {
-    async fn looked_up(rows: RecordBatch, appends: &[Append]) -> Result<Self, Fault> {
-        match found_for(&rows, appends).await {
+    async fn looked_up(rows: RecordBatch, asked: &Asked) -> Result<Self, Fault> {
+        match found_for(&rows, &asked.appends).await {
             Err(fault) if fault.reason == Reason::TooLarge && rows.num_rows() > 1 => {
+                asked.size().too_large(rows.num_rows());
                 Ok(Self::TooLarge(rows))
             }
-            found => Ok(Self::Known(rows, found?)),
+            found => {
+                let found = found?;
+                asked.size().fitted(rows.num_rows());
+                Ok(Self::Known(rows, found))
+            }
         }
     }
 }
 
 /// Returns the next rows with what was found for them, and the parts that follow. `waiting` has the parts, the last
-/// one first. Halves parts whose answers are too large.
+/// one first. Halves parts whose answers are too large, and parts that are larger than others whose answers were.
 async fn next_found(
     mut waiting: Vec<Part>,
-    appends: Arc<[Append]>,
+    asked: Arc<Asked>,
 ) -> Result<Option<((RecordBatch, Found), Vec<Part>)>, Fault> {
     while let Some(part) = waiting.pop() {
         match part {
             Part::Known(rows, found) => return Ok(Some(((rows, found), waiting))),
-            Part::Unknown(rows) => waiting.push(Part::looked_up(rows, &appends).await?),
-            Part::TooLarge(rows) => {
+            Part::Unknown(rows) if rows.num_rows() <= asked.size().rows() => {
+                waiting.push(Part::looked_up(rows, &asked).await?);
+            }
+            Part::Unknown(rows) | Part::TooLarge(rows) => {
                 let half = rows.num_rows() / 2;
                 waiting.push(Part::Unknown(rows.slice(half, rows.num_rows() - half)));
                 waiting.push(Part::Unknown(rows.slice(0, half)));

@@ -1,6 +1,7 @@
 //! The client of a query node: a typed call for each rpc, rows as record batches, errors as faults.
 
 mod append;
+mod batch_size;
 mod call;
 mod connect;
 mod lookup;
