@@ -231,7 +231,7 @@ async fn found(rows: &RecordBatch, append: &Append) -> Result<Found, Fault> {
             (rows, row_keys)
         }
     };
-    let matches = Matches::of(keys, &row_keys);
+    let matches = Matches::of(keys, &row_keys)?;
     let column = |column: &ArrayRef| take(column, &matches.found, None).map_err(internal);
     let columns = found.columns().iter().map(column).collect::<Result<Vec<_>, _>>()?;
     let fields = found.schema();
@@ -253,7 +253,10 @@ struct Matches {
 
 impl Matches {
     /// `row_keys` has, for each row that was found, the position of its key among those that are not null, ascending.
-    fn of(keys: &ArrayRef, row_keys: &[u32]) -> Self {
+    ///
+    /// # Errors
+    /// If a position is not that of a key, or the positions are not ascending.
+    fn of(keys: &ArrayRef, row_keys: &[u32]) -> Result<Self, Fault> {
         let (mut rows, mut found) =
             (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
         let mut row_keys = (0..).zip(row_keys).peekable();
@@ -272,7 +275,10 @@ impl Matches {
                 found.push(None);
             }
         }
-        Self { rows: rows.into(), found: found.into() }
+        match row_keys.next() {
+            None => Ok(Self { rows: rows.into(), found: found.into() }),
+            Some(_) => Err(damaged("its rows are not in the order of their keys")),
+        }
     }
 }
 
@@ -312,10 +318,24 @@ mod tests {
     fn each_row_is_there_once_or_as_often_as_it_is_matched() {
         let keys: ArrayRef =
             Arc::new(Int64Array::from(vec![None, Some(7), Some(8), None, Some(9), Some(7)]));
-        let matches = Matches::of(&keys, &[0, 0, 2, 3, 3, 3]);
+        let matches = Matches::of(&keys, &[0, 0, 2, 3, 3, 3]).unwrap();
         assert_eq!(matches.rows, UInt32Array::from(vec![0, 1, 1, 2, 3, 4, 5, 5, 5]));
         let found = [None, Some(0), Some(1), None, None, Some(2), Some(3), Some(4), Some(5)];
         assert_eq!(matches.found, UInt32Array::from(found.to_vec()));
-        assert_eq!(Matches::of(&keys, &[]).found.null_count(), keys.len());
+        assert_eq!(Matches::of(&keys, &[]).unwrap().found.null_count(), keys.len());
+    }
+
+    #[test]
+    fn rows_of_no_key_are_refused() {
+        let keys: ArrayRef = Arc::new(Int64Array::from(vec![None, Some(7), Some(8)]));
+        // The first positions are not ascending, and the others are not those of keys.
+        for row_keys in [&[1, 0][..], &[0, 1, 0], &[2], &[0, 1, 2]] {
+            let fault = Matches::of(&keys, row_keys).err().unwrap();
+            assert_eq!(fault.reason, Reason::Internal);
+            assert!(
+                fault.message.contains("answer is damaged: its rows are not in the"),
+                "{fault}"
+            );
+        }
     }
 }
