@@ -261,7 +261,7 @@ impl Client {
 
     /// Returns the rows of `stream` with columns of the table appended. Their values are those of the table's row whose
     /// key is in the column `on`. If `on` is `None`, the stream's only column has the keys, and is left out. With
-    /// `all_rows`, a row is repeated for each row of the table that has its key.
+    /// `all_rows`, a row is repeated for each row of the table that has its key, and the column of keys is kept.
     #[expect(clippy::too_many_arguments, reason = "the arguments of the Python method")]
     fn lookup(
         &self,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_data::ArrayData;
-use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use arrow_select::take::take;
 use client::query::{Append, Lookup, LookupOpen, QueryClient, append_columns, keys_of};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -24,8 +24,9 @@ const BATCHES_IN_FLIGHT: usize = 32;
 const KEYS: &str = "\0keys";
 
 /// Appends columns of a table to `rows`. Their values are those of the table's row whose key is in the column `on`, or
-/// nulls if no row has the key. If `open` wants all rows of each key, a row is repeated for each of them. Without `on`, the only column of `rows` has the keys, and is left out of the result.
-/// All rows are read from one version.
+/// nulls if no row has the key. If `open` wants all rows of each key, a row is repeated for each of them. Without `on`,
+/// the only column of `rows` has the keys. The result leaves it out, since the keys are in the same order; but if rows
+/// are repeated, it has the name of the table's key column, and takes its place. All rows are read from one version.
 pub async fn join(
     query: QueryClient,
     mut open: LookupOpen,
@@ -52,9 +53,15 @@ pub async fn join(
         Some(_) => rows,
         None => renamed(rows).map_err(internal)?,
     };
+    let key_column = open.key_column.clone();
     let lookup = query.lookups().await?.open(open).await?;
     let schema = joined_schema(&rows.schema, &lookup);
-    let first = if on.is_some() { 0 } else { 1 };
+    let all: Vec<usize> = (0..schema.fields().len()).collect();
+    let (kept, keys_named) = match (&on, lookup.returns_all_rows()) {
+        (Some(_), _) => (all, None),
+        (None, false) => (all[1..].to_vec(), None),
+        (None, true) => (with_keys(&schema, &key_column), Some(key_column)),
+    };
     let on = on.unwrap_or_else(|| KEYS.into());
     if rows.schema.column_with_name(&on).is_none() {
         let names = rows.schema.fields().iter().map(|field| format!("`{}`", field.name()));
@@ -65,14 +72,41 @@ pub async fn join(
     let input = stream::iter(rows.batches.into_iter().map(Ok));
     let appended = append_columns(input, Arc::from([Append { lookup, on }]));
     let batches: Vec<RecordBatch> = appended.try_collect().await?;
-    let kept: Vec<usize> = (first..schema.fields().len()).collect();
-    let batches = batches.iter().map(|batch| batch.project(&kept)).collect::<Result<_, _>>();
-    let schema = schema.project(&kept).map_err(internal)?;
-    Ok(Rows { schema: Arc::new(schema), batches: batches.map_err(internal)? })
+    let schema = Arc::new(kept_schema(&schema, &kept, keys_named.as_deref()).map_err(internal)?);
+    let batches = batches.iter().map(|batch| {
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let columns = batch.project(&kept)?.columns().to_vec();
+        RecordBatch::try_new_with_options(Arc::clone(&schema), columns, &options)
+    });
+    let batches = batches.collect::<Result<_, _>>().map_err(internal)?;
+    Ok(Rows { schema, batches })
+}
+
+/// Returns the columns of `schema` with the keys, its first column, in the place of the column that is named
+/// `key_column`: for a row without a match, that one is null. If there is none, the keys come first.
+fn with_keys(schema: &Schema, key_column: &str) -> Vec<usize> {
+    let appended = 1..schema.fields().len();
+    match appended.clone().find(|&at| schema.field(at).name() == key_column) {
+        Some(place) => appended.map(|at| if at == place { 0 } else { at }).collect(),
+        None => (0..appended.end).collect(),
+    }
+}
+
+/// Returns the schema of the columns `kept`. If `keys_named` is given, the first column of `schema` gets that name.
+fn kept_schema(
+    schema: &Schema,
+    kept: &[usize],
+    keys_named: Option<&str>,
+) -> Result<Schema, ArrowError> {
+    let mut fields = schema.fields().to_vec();
+    if let Some(name) = keys_named {
+        fields[0] = Arc::new(Field::clone(&fields[0]).with_name(name));
+    }
+    Schema::new_with_metadata(fields, schema.metadata().clone()).project(kept)
 }
 
 /// Gives the column of keys a name that no appended column has.
-fn renamed(rows: Rows) -> Result<Rows, arrow_schema::ArrowError> {
+fn renamed(rows: Rows) -> Result<Rows, ArrowError> {
     let field = rows.schema.field(0).clone().with_name(KEYS);
     let schema: SchemaRef = Arc::new(Schema::new(vec![field]));
     let batch = |batch: RecordBatch| {

@@ -162,8 +162,23 @@ def test_a_row_is_repeated_for_each_row_that_has_its_key(words: bireme.Table, ro
         if of == domain
     ]
     assert joined.to_pylist() == expected
-    absent = words.lookup(["nowhere"], columns=["synset"], key_column="domain", all_rows=True)
-    assert absent.to_pylist() == [{"synset": None}]
+
+
+def test_all_rows_of_keys_come_with_the_keys(words: bireme.Table, rows: pa.Table) -> None:
+    domain = rows["domain"].drop_null()[0].as_py()
+    synsets = [row["synset"] for row in rows.to_pylist() if row["domain"] == domain]
+    keys = [domain, "nowhere", None, domain]
+    expected = [(key, synset) for key in keys for synset in (synsets if key == domain else [None])]
+    for columns, names in [
+        (["synset"], ["domain", "synset"]),
+        (["synset", "domain"], ["synset", "domain"]),
+        (None, [name for name in rows.column_names if name != "vector"]),
+    ]:
+        found = words.lookup(keys, columns=columns, key_column="domain", all_rows=True)
+        assert found.column_names == names
+        assert list(zip(found["domain"].to_pylist(), found["synset"].to_pylist(), strict=True)) == expected
+    absent = words.lookup(["nowhere"], columns=["domain"], key_column="domain", all_rows=True)
+    assert absent.to_pylist() == [{"domain": "nowhere"}]
 
 
 def test_a_lookup_of_nothing_has_the_columns(words: bireme.Table) -> None:

@@ -189,7 +189,8 @@ class Table(_Target):
         to its own. All rows are read from one version.
 
         If several rows have a key, one of them is returned: the one with the lowest address. With `all_rows`, all of
-        them are, so that a row of `keys` is repeated for each row that has its key.
+        them are, so that a row of `keys` is repeated for each row that has its key. The result then has the keys too,
+        even if `columns` does not name them: without `on`, in a column with the name of the key column.
 
         >>> import bireme, pyarrow
         >>> words = bireme.connect().table("words")
