@@ -461,12 +461,12 @@ impl Catalog {
                 match OpenTable::new(&entry.name, table, key, &self.key_indexes, &entry.curves) {
                     Ok(open) => {
                         if entry.config.warm_indexes {
-                            entry.load_indexes(&open, NEW_VERSION_PATIENCE).await;
+                            entry.load_new_indexes(&open, NEW_VERSION_PATIENCE).await;
                         } else if !is_reopened {
                             // Of a table whose data is gone, nothing can be read any more.
                             entry.prepare(&current, &open, NEW_VERSION_PATIENCE).await;
                         }
-                        entry.replace(open);
+                        entry.replace_version(&current, open);
                         Ok(())
                     }
                     Err(error) => Err(entry.set_fault(entry.name_in(error.into()))),

@@ -59,6 +59,17 @@ pub struct TableState {
     pub generation: u64,
 }
 
+impl TableState {
+    fn set_current(&mut self, open: &Arc<OpenTable>) {
+        let is_anew = self.current.as_ref().is_some_and(|before| {
+            open.version() <= before.version() || open.table.is_of_other_branch(&before.table)
+        });
+        self.generation += u64::from(is_anew);
+        self.current = Some(Arc::clone(open));
+        self.fault = None;
+    }
+}
+
 /// A caller that waits for the latest version of a table.
 pub struct Awaiting<'a>(&'a Entry);
 
@@ -206,6 +217,18 @@ impl Entry {
         }
     }
 
+    /// Like [`load_indexes`](Self::load_indexes), for a version that is about to become the current one: ends when a
+    /// caller waits for the latest version. Then the first requests load what they need.
+    pub async fn load_new_indexes(&self, open: &OpenTable, patience: Duration) {
+        let mut awaiting = self.awaiting.subscribe();
+        tokio::select! {
+            biased;
+            // The sender lives as long as `self`.
+            _ = awaiting.wait_for(|callers| *callers > 0) => {}
+            () = self.load_indexes(open, patience) => {}
+        }
+    }
+
     /// Notes that a caller waits for the latest version, until the result is dropped.
     pub fn await_latest(&self) -> Awaiting<'_> {
         self.awaiting.send_modify(|callers| *callers += 1);
@@ -261,20 +284,31 @@ impl Entry {
     /// Makes a version the current one.
     pub fn replace(&self, open: OpenTable) -> Arc<OpenTable> {
         let open = Arc::new(open);
+        self.change(|state| state.set_current(&open));
+        self.log_opened(&open);
+        open
+    }
+
+    /// Makes a version the current one, if `before` still is. If not, the table was closed meanwhile, and it stays
+    /// closed, or a request has opened it again.
+    pub fn replace_version(&self, before: &Arc<OpenTable>, open: OpenTable) {
+        let open = Arc::new(open);
+        self.change(|state| {
+            if state.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, before)) {
+                state.set_current(&open);
+            }
+        });
+        if self.state().current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &open)) {
+            self.log_opened(&open);
+        }
+    }
+
+    fn log_opened(&self, open: &OpenTable) {
         let (table, uri, version) = (&self.name, open.table.uri(), open.version());
         match &self.branch {
             Some(branch) => info!(table, %branch, uri, version, "opened"),
             None => info!(table, uri, version, "opened"),
         }
-        self.change(|state| {
-            let is_anew = state.current.as_ref().is_some_and(|before| {
-                open.version() <= before.version() || open.table.is_of_other_branch(&before.table)
-            });
-            state.generation += u64::from(is_anew);
-            state.current = Some(Arc::clone(&open));
-            state.fault = None;
-        });
-        open
     }
 
     /// Returns a fault for callers, with the table's name in angle brackets in place of its URI. The log has the URI.
@@ -347,6 +381,8 @@ mod tests {
         let indexes = KeyIndexes::new(1 << 20, Handle::current());
         let config = TableConfig { uri: uri.clone(), ..Default::default() };
         let entry = Entry::named(0, "t", &config, &Arc::default());
+        let warm = TableConfig { warm_indexes: true, ..config };
+        let warm = Entry::named(1, "warm", &warm, &Arc::default());
         let opened = async || {
             let table = entry.load(&lake, None).await.unwrap();
             OpenTable::new("t", table, Some("id"), &indexes, &entry.curves).unwrap()
@@ -370,9 +406,45 @@ mod tests {
         let call = async { entry.await_latest() };
         let ((), call) = tokio::join!(entry.prepare(&before, &open, HOUR), call);
         entry.prepare(&before, &open, HOUR).await;
+        warm.load_new_indexes(&open, Duration::ZERO).await;
+        let warm_call = async { warm.await_latest() };
+        let ((), warm_call) = tokio::join!(warm.load_new_indexes(&open, HOUR), warm_call);
+        warm.load_new_indexes(&open, HOUR).await;
         assert!(!is_covered(&open), "no run can be built");
-        drop(call);
+        drop((call, warm_call));
         tokio::join!(entry.prepare(&before, &open, HOUR), async { drop(held) });
         assert!(is_covered(&open));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_new_version_does_not_open_a_closed_table() {
+        let folder = tempfile::tempdir().unwrap();
+        let uri = folder.path().join("table").to_str().unwrap().to_owned();
+        append(&uri, 0..100).await;
+        let lake = Lake::new(LakeOptions::default());
+        let indexes = KeyIndexes::new(1 << 20, Handle::current());
+        let config = TableConfig { uri: uri.clone(), ..Default::default() };
+        let entry = Entry::named(0, "t", &config, &Arc::default());
+        let opened = async || {
+            let table = entry.load(&lake, None).await.unwrap();
+            OpenTable::new("t", table, Some("id"), &indexes, &entry.curves).unwrap()
+        };
+        let version = || entry.state().current.as_ref().map(|open| open.version());
+        let first = entry.replace(opened().await);
+        append(&uri, 100..200).await;
+        entry.replace_version(&first, opened().await);
+        assert_eq!(version(), Some(2));
+        append(&uri, 200..300).await;
+        let third = opened().await;
+        let second = entry.state().current.clone().unwrap();
+        entry.close();
+        entry.replace_version(&second, third);
+        assert_eq!(version(), None, "the table is closed");
+        // A request opens the table while an earlier version is being prepared.
+        let third = opened().await;
+        append(&uri, 300..400).await;
+        entry.replace(opened().await);
+        entry.replace_version(&second, third);
+        assert_eq!(version(), Some(4));
     }
 }
