@@ -74,20 +74,20 @@ fn columns_are_appended_in_the_order_of_the_files_rows() {
 fn a_row_is_repeated_for_each_match_if_all_are_wanted() {
     let up = Up::start();
     let truth = parquet(&sample());
-    let (synsets, domains) = (texts(&truth, "synset"), texts(&truth, "domain"));
-    let wanted = [domains[0].as_deref(), Some("nowhere"), None, domains[77].as_deref()];
+    let (synsets, kinds) = (texts(&truth, "synset"), texts(&truth, "pos"));
+    let wanted = [kinds[0].as_deref(), Some("nowhere"), None, kinds[77].as_deref()];
     let line = |of: &Option<&str>| serde_json::json!({ "of": of }).to_string() + "\n";
     let keys = up.folder.path().join("keys.jsonl");
     std::fs::write(&keys, wanted.iter().map(line).collect::<String>()).unwrap();
     let output = up.folder.path().join("joined.parquet");
     let files = ["--keys", text(&keys), "--output", text(&output)];
-    let by = ["--on", "of", "--key-column", "domain", "--columns", "synset", "--all-rows"];
+    let by = ["--on", "of", "--key-column", "pos", "--columns", "synset", "--all-rows"];
     let done: Value = up.json(&[&["lookup", "words"], &files[..], &by].concat()).remove(0);
     let joined = parquet(&output);
     let got = texts(&joined, "of").into_iter().zip(texts(&joined, "synset"));
     let expected = wanted.iter().flat_map(|of| {
-        let has_it = |(_, domain): &(_, &Option<String>)| of.is_some() && domain.as_deref() == *of;
-        let matches = synsets.iter().zip(&domains).filter(has_it).map(|(synset, _)| synset.clone());
+        let has_it = |(_, kind): &(_, &Option<String>)| of.is_some() && kind.as_deref() == *of;
+        let matches = synsets.iter().zip(&kinds).filter(has_it).map(|(synset, _)| synset.clone());
         let mut matches: Vec<_> = matches.collect();
         if matches.is_empty() {
             matches.push(None);
