@@ -247,10 +247,13 @@ impl<P: Fn(IndexProgress), B: WriteBudget> RunWriter<'_, P, B> {
         for file in files {
             self.report("load_runs", "bytes", done, total);
             done += file.bytes;
-            let loaded = match (self.damaged.contains(&file.name), self.task.is_thorough) {
-                (true, _) => Ok(self.unused.push((file.name.clone(), Vec::new()))),
-                (false, true) => self.load_one(&file).await,
-                (false, false) => self.load_head(&file).await,
+            if self.damaged.contains(&file.name) {
+                self.unused.push((file.name, Vec::new()));
+                continue;
+            }
+            let loaded = match self.task.is_thorough {
+                true => self.load_one(&file).await,
+                false => self.load_head(&file).await,
             };
             match loaded {
                 Ok(()) => {}

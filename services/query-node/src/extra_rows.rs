@@ -56,7 +56,11 @@ mod tests {
         let mut taken = Vec::new();
         let mut extra = ExtraRows::default();
         let mut attempt = |rows, is_answered| {
-            extra.charge(rows, |rows| Ok::<_, ()>(taken.push(rows))).unwrap();
+            let take = |rows| {
+                taken.push(rows);
+                Ok::<_, ()>(())
+            };
+            extra.charge(rows, take).unwrap();
             if is_answered {
                 extra.answered();
             }
@@ -77,7 +81,11 @@ mod tests {
         let mut extra = ExtraRows::default();
         extra.charge(10, |_| Err("too many")).unwrap_err();
         let mut taken = 0;
-        extra.charge(4, |rows| Ok::<_, ()>(taken = rows)).unwrap();
+        let take = |rows| {
+            taken = rows;
+            Ok::<_, ()>(())
+        };
+        extra.charge(4, take).unwrap();
         extra.answered();
         assert_eq!(taken, 4);
         // An answer without extra rows, such as one with a row for each key, takes none.

@@ -53,7 +53,8 @@ async fn what_a_client_has_seen_on_one_node_is_seen_on_every_other() {
         json["versions"].as_array().unwrap().last().unwrap()["version"].as_u64().unwrap()
     };
     // Each call, with what it says of the version: the number of its rows, or its number.
-    let calls: [(&str, Value, bool, &dyn Fn(&Answer) -> u64); 5] = [
+    type Counted<'a> = &'a dyn Fn(&Answer) -> u64;
+    let calls: [(&str, Value, bool, Counted<'_>); 5] = [
         ("count_rows/", json!({}), true, &number),
         ("query/", json!({"k": i64::MAX, "columns": ["id"]}), true, &all),
         ("query/", json!({"k": 5000, "vector": vector(1), "columns": ["id"]}), true, &all),
