@@ -27,7 +27,9 @@ use object_store::{
     ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions,
     Result,
 };
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat, openat2};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, open, openat, openat2,
+};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::fence::{Fence, ForbiddenPath};
@@ -245,7 +247,7 @@ fn read_cached(location: &Path, options: &GetOptions, device: u64) -> Option<Get
     if fstat(&found).ok()?.st_dev != device {
         return None;
     }
-    let (file, meta) = open_file(location, found).ok()?;
+    let (file, meta) = open_file(location, found, OFlags::NONBLOCK).ok()?;
     options.check_preconditions(&meta).ok()?;
     let range = range.as_range(meta.size).ok()?;
     let bytes_wanted = usize::try_from(range.end - range.start).ok()?;
@@ -268,7 +270,7 @@ fn read(
         let is_local = LOCAL_FILESYSTEMS.contains(&(fstatfs(&found).ok()?.f_type as u64));
         Some(fstat(&found).ok()?.st_dev).filter(|_| is_local)
     });
-    let (file, meta) = open_file(&location, found)?;
+    let (file, meta) = open_file(&location, found, OFlags::empty())?;
     options.check_preconditions(&meta)?;
     let range = match &options.range {
         Some(range) => range.as_range(meta.size).map_err(|error| Error::Generic {
@@ -287,12 +289,13 @@ fn read(
     Ok(found_bytes(bytes, meta, range))
 }
 
-/// Opens a file for reading that was opened with `O_PATH`.
+/// Opens a file for reading that was opened with `O_PATH`. With `NONBLOCK` in `flags`, this does not wait for another
+/// process that holds a lease on the file.
 ///
 /// # Errors
 /// It is not a regular file. The type is checked before the file is opened for reading: opening a FIFO would wait for
 /// its writer, and opening a device may have side effects.
-fn open_file(location: &Path, found: OwnedFd) -> Result<(File, ObjectMeta)> {
+fn open_file(location: &Path, found: OwnedFd, flags: OFlags) -> Result<(File, ObjectMeta)> {
     let found = File::from(found);
     let metadata = found.metadata().map_err(|error| io_error(location, error))?;
     if !metadata.is_file() {
@@ -302,7 +305,10 @@ fn open_file(location: &Path, found: OwnedFd) -> Result<(File, ObjectMeta)> {
             false => Err(ForbiddenPath::not_a_file(&absolute(location)).into()),
         };
     }
-    let file = File::open(in_proc(&found)).map_err(|error| io_error(location, error))?;
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = open(in_proc(&found), flags, Mode::empty())
+        .map_err(|error| io_error(location, error.into()))?;
+    let file = File::from(file);
     Ok((file, meta_of(location.clone(), &metadata)))
 }
 

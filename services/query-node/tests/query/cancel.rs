@@ -1,8 +1,9 @@
 //! Requests that their callers cancel.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::Schema;
 use client::query::{QueryClient, TakeRequest};
 use query_node::{QueryConfig, QueryNode};
 use serde_json::json;
@@ -16,7 +17,7 @@ use wire::schema_to_bytes;
 
 use crate::fake_io;
 use crate::node::{config, serve_with};
-use crate::table::{TestTable, address_of, vector};
+use crate::table::{TestTable, address_of, lake, vector};
 
 /// The maximum time of each wait: longer than the test takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,10 +27,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 async fn never_answered()
 -> (TestTable, QueryNode, QueryClient, mpsc::UnboundedReceiver<&'static str>) {
     let (events, received) = mpsc::unbounded_channel();
+    let table = TestTable::plain().await;
+    let columns = Arc::clone(lake().open(&table.uri).await.unwrap().schema());
     let io = fake_io::serve(move |asked| match asked {
         RequestKind::Open(open) => {
-            let schema = Schema::new(vec![Field::new("id", DataType::Int64, false)]);
-            let schema = schema_to_bytes(&schema).unwrap();
+            let fields = open.columns.iter().map(|name| columns.field_with_name(name));
+            let fields: Vec<_> = fields.map(|field| field.unwrap().clone()).collect();
+            let schema = schema_to_bytes(&pack::wire_schema(&Schema::new(fields))).unwrap();
             vec![ResponseKind::Opened(Opened { handle: open.handle, schema, error: None })]
         }
         // Batches are not answered.
@@ -46,7 +50,6 @@ async fn never_answered()
         RequestKind::Close(_) => Vec::new(),
     })
     .await;
-    let table = TestTable::plain().await;
     let (node, client) = serve_with(QueryConfig {
         io_nodes: vec![io],
         // The deadline must not end the requests.
@@ -94,12 +97,14 @@ async fn a_query_over_http_is_cancelled_when_its_client_hangs_up() {
 async fn searches_of_several_vectors_run_at_the_same_time_and_are_cancelled_together() {
     let (_table, node, _client, mut received) = never_answered().await;
     let vectors = [vector(1), vector(2), vector(3)];
-    let body = json!({"k": 1, "vector": vectors, "columns": ["id"]}).to_string();
+    // Few rows, so that the credits of one stream are enough for all.
+    let query = json!({"k": 1, "vector": vectors, "columns": ["id"], "filter": "id < 9"});
+    let body = query.to_string();
     let length = body.len();
     let head = format!("POST /v1/table/t/query/ HTTP/1.1\r\nhost: x\r\ncontent-length: {length}");
     let mut stream = TcpStream::connect(node.local_addr()).await.unwrap();
     stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
-    // The rows of no vector are answered, and those of each are asked for.
+    // No vector is answered, and each is asked for.
     for _ in vectors {
         let next = tokio::time::timeout(PATIENCE, received.recv()).await;
         assert_eq!(next.expect("it asks the I/O node"), Some("asked"));
