@@ -46,8 +46,9 @@ fn seeds() -> u64 {
 }
 
 /// The maximum of the good tenant's p99 beside a flood, relative to its p99 beside a tenant that requests exactly its
-/// share.
-const RISE_MAX: f64 = 1.1;
+/// share. Both are lower where pieces join reads in flight, and the latter by more: with a tenth of requests of 500 rows,
+/// 264 and 295 ms, and 273 and 298 ms without joining.
+const RISE_MAX: f64 = 1.15;
 
 /// The sizes of a tenant's requests in rows. They are used in turn, over and over.
 type Sizes = &'static [usize];
