@@ -12,43 +12,46 @@ use tables::{DeletedRows, FragmentInfo};
 use crate::error::Result;
 use crate::table::Table;
 
-/// The maximum number of fragments whose deletions are loaded at the same time, as in `resolve_filter.rs`.
-const DELETIONS_LOADING_MAX: usize = 16;
+/// The maximum number of fragments whose deletions or row ids are loaded at the same time. Like `FRAGMENTS_OPENING_MAX`
+/// in `table.rs`, it leaves most of the requests that a node may have in flight to a store to other tables.
+pub(crate) const FRAGMENTS_LOADING_MAX: usize = 16;
 
 impl Table {
     /// Returns the addresses of the live rows at `positions`, ascending. The range may end after the last row.
     ///
     /// Errors: those of the store, which deletions are read from.
     pub async fn live_rows(&self, positions: Range<u64>) -> Result<Vec<RowAddr>> {
-        let within = |(begin, info): (u64, &'_ FragmentInfo)| {
+        let within = self.begins().into_iter().filter_map(|(begin, info)| {
             let end = begin + info.live_rows();
             let (from, to) = (positions.start.max(begin), positions.end.min(end));
-            (from < to).then(|| (info.id, info.physical_rows, from - begin..to - begin))
-        };
-        let parts: Vec<_> = self.begins().into_iter().filter_map(within).collect();
-        let deleted = self.deleted_of(parts.iter().map(|(id, ..)| *id)).await?;
-        let mut rows = Vec::new();
-        for (id, physical_rows, positions) in parts {
-            let deleted = &deleted[&id];
-            let first = deleted.nth_live(positions.start);
-            let live = (first..physical_rows).filter(|&offset| !deleted.contains(offset));
-            let count = (positions.end - positions.start) as usize;
-            rows.extend(live.take(count).map(|offset| RowAddr::new(id, offset)));
-        }
-        Ok(rows)
+            (from < to).then(|| (info, from - begin..to - begin))
+        });
+        self.live_rows_of_parts(within.collect()).await
     }
 
     /// Returns the addresses of the live rows of `fragments`, in their order.
     ///
     /// Errors: those of the store, which deletions are read from.
     pub(crate) async fn live_rows_in(&self, fragments: &[&FragmentInfo]) -> Result<Vec<RowAddr>> {
-        let deleted = self.deleted_of(fragments.iter().map(|info| info.id)).await?;
-        let count: u64 = fragments.iter().map(|info| info.live_rows()).sum();
-        let mut rows = Vec::with_capacity(count as usize);
-        for info in fragments {
+        let with_rows = fragments.iter().filter(|info| info.live_rows() > 0);
+        self.live_rows_of_parts(with_rows.map(|info| (*info, 0..info.live_rows())).collect()).await
+    }
+
+    /// Returns the addresses of the live rows at positions of fragments. The positions are counted in each fragment, and
+    /// none is after its last live row.
+    async fn live_rows_of_parts(
+        &self,
+        parts: Vec<(&FragmentInfo, Range<u64>)>,
+    ) -> Result<Vec<RowAddr>> {
+        let deleted = self.deleted_of(parts.iter().map(|(info, _)| info.id)).await?;
+        let count = parts.iter().map(|(_, positions)| positions.end - positions.start);
+        let mut rows = Vec::with_capacity(count.sum::<u64>() as usize);
+        for (info, positions) in parts {
             let deleted = &deleted[&info.id];
-            let offsets = (0..info.physical_rows).filter(|offset| !deleted.contains(*offset));
-            rows.extend(offsets.map(|offset| RowAddr::new(info.id, offset)));
+            let first = deleted.nth_live(positions.start);
+            let live = (first..info.physical_rows).filter(|&offset| !deleted.contains(offset));
+            let count = (positions.end - positions.start) as usize;
+            rows.extend(live.take(count).map(|offset| RowAddr::new(info.id, offset)));
         }
         Ok(rows)
     }
@@ -102,7 +105,7 @@ impl Table {
         fragments.dedup();
         let load = async |id| Ok((id, self.deleted(id).await?));
         let loads: Vec<_> = fragments.into_iter().map(load).collect();
-        stream::iter(loads).buffered(DELETIONS_LOADING_MAX).try_collect().await
+        stream::iter(loads).buffered(FRAGMENTS_LOADING_MAX).try_collect().await
     }
 }
 

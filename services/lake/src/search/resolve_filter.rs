@@ -36,15 +36,12 @@ use super::narrowing::Narrowing;
 use crate::caught::caught;
 use crate::deep_stack::polled_on_deep_stack;
 use crate::error::Result;
+use crate::live_rows::FRAGMENTS_LOADING_MAX;
 use crate::table::Table;
 
 /// Maximum number of rows that are scanned to make a list for a search by filter alone. Without a list, such a search
 /// ends once it has found enough rows, which may be cheaper than a longer scan for the list.
 const SCANNED_ROWS_MAX: u64 = 50_000;
-
-/// Maximum number of fragments whose deletions and row ids are loaded at the same time. Like `FRAGMENTS_OPENING_MAX` in
-/// `table.rs`, it leaves most of the requests that a node may have in flight to a store to other tables.
-const FRAGMENTS_LOADING_MAX: usize = 16;
 
 /// A parsed filter, and how scalar indexes answer it. Parsing and planning take 0.2 ms of CPU, so a search that first
 /// tries to do without a list uses the same plan to make the list.

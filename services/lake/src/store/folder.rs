@@ -243,11 +243,9 @@ fn io_error(location: &Path, source: io::Error) -> Error {
 /// [`read`] is to be called.
 fn read_cached(location: &Path, options: &GetOptions, device: u64) -> Option<GetResult> {
     let range = options.range.as_ref().filter(|_| !options.head)?;
-    let found = open_resolved(location, OFlags::PATH, ResolveFlags::CACHED).ok()?;
-    if fstat(&found).ok()?.st_dev != device {
-        return None;
-    }
-    let (file, meta) = open_file(location, found, OFlags::NONBLOCK).ok()?;
+    let found = File::from(open_resolved(location, OFlags::PATH, ResolveFlags::CACHED).ok()?);
+    let metadata = found.metadata().ok().filter(|it| it.dev() == device)?;
+    let (file, meta) = open_file(location, &found, &metadata, OFlags::NONBLOCK).ok()?;
     options.check_preconditions(&meta).ok()?;
     let range = range.as_range(meta.size).ok()?;
     let bytes_wanted = usize::try_from(range.end - range.start).ok()?;
@@ -265,12 +263,13 @@ fn read(
     options: GetOptions,
     local_device: &OnceLock<Option<u64>>,
 ) -> Result<GetResult> {
-    let found = open_nofollow(&location, OFlags::PATH)?;
+    let found = File::from(open_nofollow(&location, OFlags::PATH)?);
+    let metadata = found.metadata().map_err(|error| io_error(&location, error))?;
     local_device.get_or_init(|| {
         let is_local = LOCAL_FILESYSTEMS.contains(&(fstatfs(&found).ok()?.f_type as u64));
-        Some(fstat(&found).ok()?.st_dev).filter(|_| is_local)
+        is_local.then(|| metadata.dev())
     });
-    let (file, meta) = open_file(&location, found, OFlags::empty())?;
+    let (file, meta) = open_file(&location, &found, &metadata, OFlags::empty())?;
     options.check_preconditions(&meta)?;
     let range = match &options.range {
         Some(range) => range.as_range(meta.size).map_err(|error| Error::Generic {
@@ -289,15 +288,18 @@ fn read(
     Ok(found_bytes(bytes, meta, range))
 }
 
-/// Opens a file for reading that was opened with `O_PATH`. With `NONBLOCK` in `flags`, this does not wait for another
-/// process that holds a lease on the file.
+/// Opens a file for reading that was opened with `O_PATH` and has this metadata. With `NONBLOCK` in `flags`, this does not
+/// wait for another process that holds a lease on the file.
 ///
 /// # Errors
 /// It is not a regular file. The type is checked before the file is opened for reading: opening a FIFO would wait for
 /// its writer, and opening a device may have side effects.
-fn open_file(location: &Path, found: OwnedFd, flags: OFlags) -> Result<(File, ObjectMeta)> {
-    let found = File::from(found);
-    let metadata = found.metadata().map_err(|error| io_error(location, error))?;
+fn open_file(
+    location: &Path,
+    found: &File,
+    metadata: &Metadata,
+    flags: OFlags,
+) -> Result<(File, ObjectMeta)> {
     if !metadata.is_file() {
         return match metadata.is_dir() {
             // Object stores have no folders.
@@ -306,10 +308,10 @@ fn open_file(location: &Path, found: OwnedFd, flags: OFlags) -> Result<(File, Ob
         };
     }
     let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = open(in_proc(&found), flags, Mode::empty())
+    let file = open(in_proc(found), flags, Mode::empty())
         .map_err(|error| io_error(location, error.into()))?;
     let file = File::from(file);
-    Ok((file, meta_of(location.clone(), &metadata)))
+    Ok((file, meta_of(location.clone(), metadata)))
 }
 
 fn found_bytes(bytes: Vec<u8>, meta: ObjectMeta, range: Range<u64>) -> GetResult {
