@@ -92,6 +92,20 @@ impl Table {
         Ok(FilterHits { rows: self.scan_filter(filter, limit).await?, allowed: None })
     }
 
+    /// Returns the rows for which the SQL expression `filter` is true, ascending; `None` if there are more than `max`.
+    /// Keeps the list of the rows that pass for later searches, except for filters that read the clock and tables with
+    /// stable row ids, which are scanned each time.
+    ///
+    /// Errors: `BadFilter`, and those of the store.
+    pub async fn rows_passing(&self, filter: &str, max: usize) -> Result<Option<Vec<RowAddr>>> {
+        if self.has_stable_row_ids() || may_read_clock(filter) {
+            let rows = self.scan_filter(filter, max + 1).await?;
+            return Ok((rows.len() <= max).then_some(rows));
+        }
+        let list = self.allow_list(filter).await?;
+        Ok((list.len() <= max as u64).then(|| KnownRows { list }.first(max).rows))
+    }
+
     /// Returns the number of rows for which the SQL expression `filter` is true.
     ///
     /// Errors: `BadFilter`, and those of the store.

@@ -66,6 +66,13 @@ async fn counts_orders_and_passing_rows_are_those_of_a_scan() {
             assert_eq!(table.count_filter(filter).await.unwrap(), passing.len() as u64, "{filter}");
             let expected: Vec<_> = all.iter().map(|row| passing.contains(row)).collect();
             assert_eq!(table.passes(filter, &all).await.unwrap(), expected, "{kind:?} {filter}");
+            let mut ascending = passing.clone();
+            ascending.sort_unstable();
+            let found = table.rows_passing(filter, passing.len()).await.unwrap();
+            assert_eq!(found, Some(ascending), "{kind:?} {filter}");
+            if let Some(fewer) = passing.len().checked_sub(1) {
+                assert_eq!(table.rows_passing(filter, fewer).await.unwrap(), None, "{filter}");
+            }
         }
         for (is_descending, filter) in [(true, None), (false, Some("id % 5 < 2"))] {
             let uri = place.uri();

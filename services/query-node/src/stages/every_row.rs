@@ -51,19 +51,10 @@ pub(super) async fn every_row(
 /// Returns the live rows that pass `filter`, ascending; `None` if they are more than [`ROWS_MAX`].
 async fn rows_passing(open: &OpenTable, filter: Option<String>) -> Result<Option<Arc<[RowAddr]>>> {
     let rows = match filter {
-        Some(filter) => {
-            // Counting them makes the list of the rows that pass, which is kept for the next search. Rows with stable ids
-            // are looked for anew, because the list does not have their addresses.
-            if !open.table.has_stable_row_ids()
-                && open.table.count_filter(&filter).await? > ROWS_MAX as u64
-            {
-                return Ok(None);
-            }
-            open.table.search_filter(&filter, ROWS_MAX + 1).await?.rows
-        }
-        None => open.table.live_rows(0..open.table.row_count()).await?,
+        Some(filter) => open.table.rows_passing(&filter, ROWS_MAX).await?,
+        None => Some(open.table.live_rows(0..open.table.row_count()).await?),
     };
-    Ok((rows.len() <= ROWS_MAX).then(|| rows.into()))
+    Ok(rows.map(Arc::from))
 }
 
 /// Returns the metric by which I/O nodes score rows, if they do.
