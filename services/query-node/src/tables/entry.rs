@@ -220,12 +220,17 @@ impl Entry {
     /// Like [`load_indexes`](Self::load_indexes), for a version that is about to become the current one: ends when a
     /// caller waits for the latest version. Then the first requests load what they need.
     pub async fn load_new_indexes(&self, open: &OpenTable, patience: Duration) {
+        self.unless_awaited(self.load_indexes(open, patience)).await;
+    }
+
+    /// Runs `work`, but only until a caller waits for the latest version.
+    async fn unless_awaited(&self, work: impl Future) {
         let mut awaiting = self.awaiting.subscribe();
         tokio::select! {
             biased;
             // The sender lives as long as `self`.
             _ = awaiting.wait_for(|callers| *callers > 0) => {}
-            () = self.load_indexes(open, patience) => {}
+            _ = work => {}
         }
     }
 
@@ -238,15 +243,8 @@ impl Entry {
     /// Prepares `open`, which is about to replace `before`: waits until the key index covers it, and until the I/O nodes
     /// have the new files of its indexes; for at most `patience`, and only until a caller waits for the latest version.
     pub async fn prepare(&self, before: &OpenTable, open: &OpenTable, patience: Duration) {
-        let mut awaiting = self.awaiting.subscribe();
         let filled = self.fill_new_files(before, open);
-        let prepared = async {
-            tokio::select! {
-                _ = join(filled, runs_of(before, open)) => {}
-                // The sender lives as long as `self`.
-                _ = awaiting.wait_for(|callers| *callers > 0) => {}
-            }
-        };
+        let prepared = self.unless_awaited(join(filled, runs_of(before, open)));
         if tokio::time::timeout(patience, prepared).await.is_err() {
             let (table, version) = (&self.name, open.version());
             let note = "until its key index and its files are there, some requests take longer";
@@ -372,36 +370,57 @@ mod tests {
         Dataset::write(reader, uri, Some(params)).await.unwrap();
     }
 
+    /// A table in a folder, and its entry.
+    struct Followed {
+        _folder: tempfile::TempDir,
+        uri: String,
+        indexes: KeyIndexes,
+        entry: Entry,
+    }
+
+    impl Followed {
+        async fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let uri = folder.path().join("table").to_str().unwrap().to_owned();
+            append(&uri, 0..100).await;
+            let indexes = KeyIndexes::new(1 << 20, Handle::current());
+            let entry = Entry::named(0, "t", &Self::config(&uri), &Arc::default());
+            Self { _folder: folder, uri, indexes, entry }
+        }
+
+        fn config(uri: &str) -> TableConfig {
+            TableConfig { uri: uri.to_owned(), ..Default::default() }
+        }
+
+        /// Opens the latest version.
+        async fn opened(&self) -> OpenTable {
+            let lake = Lake::new(LakeOptions::default());
+            let table = self.entry.load(&lake, None).await.unwrap();
+            OpenTable::new("t", table, Some("id"), &self.indexes, &self.entry.curves).unwrap()
+        }
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn a_new_version_waits_for_its_runs_until_a_caller_waits_for_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let uri = folder.path().join("table").to_str().unwrap().to_owned();
-        append(&uri, 0..100).await;
-        let lake = Lake::new(LakeOptions::default());
-        let indexes = KeyIndexes::new(1 << 20, Handle::current());
-        let config = TableConfig { uri: uri.clone(), ..Default::default() };
-        let entry = Entry::named(0, "t", &config, &Arc::default());
-        let warm = TableConfig { warm_indexes: true, ..config };
+        let followed = Followed::new().await;
+        let Followed { entry, indexes, .. } = &followed;
+        let warm = TableConfig { warm_indexes: true, ..Followed::config(&followed.uri) };
         let warm = Entry::named(1, "warm", &warm, &Arc::default());
-        let opened = async || {
-            let table = entry.load(&lake, None).await.unwrap();
-            OpenTable::new("t", table, Some("id"), &indexes, &entry.curves).unwrap()
-        };
         let is_covered = |open: &OpenTable| open.keys.as_ref().unwrap().covers_all();
-        let before = opened().await;
-        append(&uri, 100..200).await;
+        let before = followed.opened().await;
+        append(&followed.uri, 100..200).await;
         let held = indexes.hold_builder().await;
         // Nobody has looked up a key, and then the runs do not cover the version before.
-        entry.prepare(&before, &opened().await, HOUR).await;
+        entry.prepare(&before, &followed.opened().await, HOUR).await;
         before.keys.as_ref().unwrap().want();
-        entry.prepare(&before, &opened().await, HOUR).await;
+        entry.prepare(&before, &followed.opened().await, HOUR).await;
         drop(held);
         before.keys.as_ref().unwrap().covered().await;
         assert!(is_covered(&before));
 
-        append(&uri, 200..300).await;
+        append(&followed.uri, 200..300).await;
         let held = indexes.hold_builder().await;
-        let open = opened().await;
+        let open = followed.opened().await;
         entry.prepare(&before, &open, Duration::ZERO).await;
         let call = async { entry.await_latest() };
         let ((), call) = tokio::join!(entry.prepare(&before, &open, HOUR), call);
@@ -418,32 +437,23 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_new_version_does_not_open_a_closed_table() {
-        let folder = tempfile::tempdir().unwrap();
-        let uri = folder.path().join("table").to_str().unwrap().to_owned();
-        append(&uri, 0..100).await;
-        let lake = Lake::new(LakeOptions::default());
-        let indexes = KeyIndexes::new(1 << 20, Handle::current());
-        let config = TableConfig { uri: uri.clone(), ..Default::default() };
-        let entry = Entry::named(0, "t", &config, &Arc::default());
-        let opened = async || {
-            let table = entry.load(&lake, None).await.unwrap();
-            OpenTable::new("t", table, Some("id"), &indexes, &entry.curves).unwrap()
-        };
+        let followed = Followed::new().await;
+        let entry = &followed.entry;
         let version = || entry.state().current.as_ref().map(|open| open.version());
-        let first = entry.replace(opened().await);
-        append(&uri, 100..200).await;
-        entry.replace_version(&first, opened().await);
+        let first = entry.replace(followed.opened().await);
+        append(&followed.uri, 100..200).await;
+        entry.replace_version(&first, followed.opened().await);
         assert_eq!(version(), Some(2));
-        append(&uri, 200..300).await;
-        let third = opened().await;
+        append(&followed.uri, 200..300).await;
+        let third = followed.opened().await;
         let second = entry.state().current.clone().unwrap();
         entry.close();
         entry.replace_version(&second, third);
         assert_eq!(version(), None, "the table is closed");
         // A request opens the table while an earlier version is being prepared.
-        let third = opened().await;
-        append(&uri, 300..400).await;
-        entry.replace(opened().await);
+        let third = followed.opened().await;
+        append(&followed.uri, 300..400).await;
+        entry.replace(followed.opened().await);
         entry.replace_version(&second, third);
         assert_eq!(version(), Some(4));
     }
