@@ -34,7 +34,7 @@ CHOSEN, SWEEP, DEFAULT = "chosen", "sweep", "default"
 PQ_ROWS, PQ_CENTRES, PQ_DIMENSIONS = 100_000, 200, (1_024, 1_536)
 # Rows from which the curve is measured, and fresh questions.
 ROWS, QUESTIONS = 256, 300
-# The same for the benchmark's vectors, because each question is compared with every row.
+# Rows and questions for the benchmark's vectors: fewer, because each question is compared with every row.
 ROWS_OF_MANY, QUESTIONS_OF_MANY = 64, 100
 
 

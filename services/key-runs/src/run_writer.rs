@@ -47,7 +47,7 @@ pub struct RunsSummary {
     pub warnings: Vec<String>,
 }
 
-/// What the caller of [`write_runs_beside`] knows about the runs of the table.
+/// The runs that the caller of [`write_runs_beside`] has in memory, and the files that it knows to be damaged.
 #[derive(Debug, Default)]
 pub struct KnownRuns {
     /// Runs in memory. They are written where the files lack them, in place of building them again.
@@ -88,7 +88,7 @@ pub async fn write_runs(
 /// that no data file of the latest [`VERSIONS_MAX`] versions needs.
 ///
 /// # Errors
-/// Those of [`write_runs`], and `Full` if the budget is too small. Runs that were written before stay.
+/// The errors of [`write_runs`], and `Full` if the budget is too small. Runs that were written before stay.
 pub async fn write_runs_beside<B: WriteBudget>(
     lake: &Lake,
     table: &Table,
@@ -480,12 +480,12 @@ impl<P: Fn(IndexProgress), B: WriteBudget> RunWriter<'_, P, B> {
     async fn write(&mut self) -> Result<usize> {
         let total = self.held.iter().filter(|it| it.file.is_none()).count();
         let mut done = 0;
-        for it in 0..self.held.len() {
-            let HeldRun { run: Some(run), file: None, .. } = &self.held[it] else { continue };
+        for at in 0..self.held.len() {
+            let HeldRun { run: Some(run), file: None, .. } = &self.held[at] else { continue };
             self.report("write_runs", "runs", done as u64, total as u64);
             let file = self.files.write(run).await?;
             self.listed.insert(file.name.clone());
-            self.held[it].file = Some(file);
+            self.held[at].file = Some(file);
             done += 1;
         }
         Ok(total)

@@ -64,7 +64,7 @@ pub struct Call {
     part: Option<Part>,
 }
 
-/// How the stages of a part of a call are recorded.
+/// The way in which the stages of a part of a call are recorded.
 #[derive(Clone, Copy)]
 struct Part {
     is_recorded: bool,

@@ -70,7 +70,7 @@ mod tests {
         for (rows, is_answered) in [(30, true), (50, false), (20, true)] {
             attempt(rows, is_answered);
         }
-        // What is left is what the second batch was charged.
+        // The charge for the second batch, which failed, is left. It pays for these rows.
         attempt(50, true);
         attempt(7, true);
         assert_eq!(taken, [100, 7]);

@@ -22,7 +22,8 @@ const BATCH_ROWS: usize = 1024;
 /// slices of, are in memory. Their keys take half of the credit of a Lookup stream (65,536 keys).
 const BATCHES_IN_FLIGHT: usize = 32;
 
-/// The same if all rows of each key are returned: each answer may be as large as a message, 256 MiB.
+/// The maximum number of batches in flight if all rows of each key are returned: each answer may be as large as a
+/// message, 256 MiB.
 const ALL_ROWS_BATCHES_IN_FLIGHT: usize = 4;
 
 /// The columns of one table that are appended.

@@ -26,7 +26,7 @@ const ALL_ROWS_PART_KEYS: usize = 16;
 /// The rows of a key that a look-up wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WantedRows {
-    /// Those with the lowest addresses.
+    /// The rows with the lowest addresses, at most [`CANDIDATES_A_KEY_MAX`].
     Lowest,
     /// All rows. If a key has more than [`KEY_ROWS_MAX`], or all keys together have more than [`BATCH_ROWS_MAX`], some
     /// of them are left out, but more than the maximum are returned.

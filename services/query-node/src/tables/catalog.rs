@@ -463,7 +463,7 @@ impl Catalog {
                         if entry.config.warm_indexes {
                             entry.load_new_indexes(&open, NEW_VERSION_PATIENCE).await;
                         } else if !is_reopened {
-                            // Of a table whose data is gone, nothing can be read any more.
+                            // If the table's data is gone, there is nothing to prepare from.
                             entry.prepare(&current, &open, NEW_VERSION_PATIENCE).await;
                         }
                         entry.replace_version(&current, open);
