@@ -165,8 +165,9 @@ async fn accept<S: Source>(
                 continue;
             }
         };
-        let mut all = connections.borrow_mut();
-        while all.0.len() >= CONNECTIONS_MAX && all.close_one() {}
+        while connections.borrow().0.len() >= CONNECTIONS_MAX {
+            connections.borrow_mut().close_one();
+        }
         let state = Rc::new(Cell::new(ConnectionState::New(Instant::now())));
         let (answers, of_all) = (Rc::clone(&answers), Rc::clone(&connections));
         let of_task = Rc::clone(&state);
@@ -174,7 +175,11 @@ async fn accept<S: Source>(
             answers.attend(stream, &of_task).await;
             of_all.borrow_mut().0.retain(|it| !Rc::ptr_eq(&it.state, &of_task));
         });
-        all.0.push(Connection { peer: peer.ip(), state, task: task.abort_handle() });
+        let connection = Connection { peer: peer.ip(), state, task: task.abort_handle() };
+        connections.borrow_mut().0.push(connection);
+        // More connections may wait than may be open. Each needs its turn to read its request, or a probe among them
+        // would be closed for the next ones before it could be told from a scrape.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -208,24 +213,25 @@ impl ConnectionState {
             Self::Idle => 0,
             Self::New(since) if since.elapsed() > FIRST_REQUEST_TIMEOUT => 0,
             Self::Scrapes => 1,
-            Self::New(_) | Self::Probes => 2,
+            Self::New(_) => 2,
+            Self::Probes => 3,
         }
     }
 }
 
 impl Connections {
-    /// Closes a connection for a new one: an idle one if there is one, else one that waits for metrics, else one that
-    /// waits for the answer to a probe or is new. If there are several such connections, closes the oldest one of the
-    /// address that has the most connections. Returns false if no connection is open.
-    fn close_one(&mut self) -> bool {
+    /// Closes a connection for a new one: an idle one if there is one, else one that waits for metrics, else a new one,
+    /// else one that waits for the answer to a probe. If there are several such connections, closes the oldest one of
+    /// the address that has the most connections. Does nothing if no connection is open.
+    fn close_one(&mut self) {
         let of = |peer: IpAddr| self.0.iter().filter(|it| it.peer == peer).count();
         let rank = |at: &usize| {
             let connection = &self.0[*at];
             (connection.state.get().rank(), std::cmp::Reverse(of(connection.peer)), *at)
         };
-        let Some(at) = (0..self.0.len()).min_by_key(rank) else { return false };
-        self.0.remove(at).task.abort();
-        true
+        if let Some(at) = (0..self.0.len()).min_by_key(rank) {
+            self.0.remove(at).task.abort();
+        }
     }
 }
 
@@ -351,5 +357,58 @@ fn encode(samples: Samples, format: Format, identity: &Identity) -> Response<Ful
             let text = "the metrics can't be written; this is a defect\n";
             plain(StatusCode::INTERNAL_SERVER_ERROR, text.into())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+
+    use super::*;
+
+    /// A node whose cores run.
+    struct Running;
+
+    impl Source for Running {
+        async fn collect(&self) -> Samples {
+            Samples::default()
+        }
+
+        async fn is_alive(&self) -> bool {
+            true
+        }
+
+        fn is_ready(&self) -> bool {
+            true
+        }
+    }
+
+    fn request(to: SocketAddr, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(to).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
+        stream
+    }
+
+    #[test]
+    fn a_probe_is_answered_though_more_scrapes_wait_behind_it_than_may_be_open() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut probe = request(address, "/live");
+        let scrapes: Vec<_> =
+            (0..CONNECTIONS_MAX + 32).map(|_| request(address, "/metrics")).collect();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let identity = Identity { service: "bireme-io", node: "node".into(), version: "1" };
+        let (paths, background) = (Paths::MetricsAndProbes, runtime.handle().clone());
+        let _endpoint = serve(listener, paths, Arc::new(Running), identity, background).unwrap();
+        let mut status = [0; 15];
+        probe.read_exact(&mut status).expect("the probe was closed for scrapes");
+        assert_eq!(&status, b"HTTP/1.1 200 OK");
+        drop(scrapes);
     }
 }
