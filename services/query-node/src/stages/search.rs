@@ -168,7 +168,8 @@ impl Hits {
         }
         match self.path {
             Path::AllAllowed(allowed) => {
-                format!("{}, each of which is scored", passing(allowed))
+                let why = "because that costs less than to search the index";
+                format!("{}, each of which is scored, {why}", passing(allowed))
             }
             Path::Partitions { partitions, segments, allowed } => {
                 let index = self.index_detail(partitions, segments);

@@ -457,7 +457,8 @@ async fn a_search_says_how_it_found_its_candidates() {
             "indexed",
             "id < 50",
             false,
-            "45 rows of the version pass the filter, by a scan, each of which is scored",
+            "45 rows of the version pass the filter, by a scan, each of which is scored, because that costs less than to \
+             search the index",
         ),
         (
             "indexed",
