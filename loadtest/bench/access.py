@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import beside, memory
-from .beside import relative_rate
+from .beside import relative_rate, relative_rates
 from .bireme import Bireme, Node
 from .keys import TABLE
 from .profile import Profile
@@ -123,3 +123,20 @@ def _loads(profile: Profile, bireme: Bireme, ways: dict[str, Way], slabs: list[t
     finally:
         for node in reversed(nodes):
             node.stop()
+
+
+def section(found: dict, machine: str) -> list[str]:
+    """Returns the lines of the report's section."""
+    turns = found["turns"]
+    count = len(turns["control"]["get"])
+    lines = [
+        "## The cost of access control and TLS",
+        "",
+        "Two pairs of nodes run at the same time under the same load and share the CPUs; slabs are in memory. Callers of one",
+        "pair are checked as the table says; the other pair's access is open, without TLS. Rates are relative to the other",
+        f"pair's: the median of {count} turns, with the least and the most.",
+        "",
+        "| callers | " + " | ".join(load.title for load in LOADS.values()) + " |",
+        "|---|" + "---|" * len(LOADS),
+    ]
+    return [*lines, *relative_rates(turns, TITLES, LOADS), ""]

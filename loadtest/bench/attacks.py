@@ -27,6 +27,7 @@ import grpc
 from . import machine
 from .bireme import Bireme, Node, free_port
 from .profile import Profile
+from .figures import rounded
 
 ROWS = 200_000
 # A light load: the benchmark measures how long callers wait, not the nodes' throughput.
@@ -257,3 +258,33 @@ def health_p99_ms(results: dict, name: str) -> float:
 def slowdown(results: dict, name: str) -> float:
     """Returns good callers' p99 relative to that of the control: the median of the rounds."""
     return median(it["gets"]["p99"] / it["control"]["p99"] for it in results["attacks"][name])
+
+
+def section(found: dict, machine: str) -> list[str]:
+    """Returns the lines of the report's section."""
+    lines = [
+        "## Under attack",
+        "",
+        f"{GETS_PER_S} gets of one key per second and {PROBES_PER_S} probes per second (gRPC health of both nodes",
+        "over new connections, `/live` of both) during an attack. Nodes are started anew for each attack and round. Latency counts",
+        "from the time at which a request was due. The attacker, the load and all nodes share the machine's cores. The control is",
+        "the same attack on a second pair of nodes, which the gets do not use: beyond it, callers lose time because they share",
+        "a node with the attacker.",
+        "",
+        "| attack | health p99 by round, ms | gets p50, µs | gets p99, µs | control's p99, µs | p99 relative to the control, by round "
+        "| p99 relative to no attack, by round | errors |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, (title, _) in ATTACKS.items():
+        rounds = found["attacks"][name]
+        health = ", ".join(f"{it['health_p99_ms']:.1f}" for it in rounds)
+        ratios = [it["gets"]["p99"] / none["gets"]["p99"] for it, none in zip(rounds, found["attacks"]["none"])]
+        p50, p99 = (median(it["gets"][at] for it in rounds) for at in ("p50", "p99"))
+        controls = [it["control"]["p99"] for it in rounds if "control" in it]
+        control = rounded(median(controls)) if controls else "–"
+        beyond = ", ".join(f"{it['gets']['p99'] / c:.2f}" for it, c in zip(rounds, controls)) or "–"
+        errors = sum(it["errors"] for it in rounds)
+        to_none = ", ".join(f"{it:.2f}" for it in ratios)
+        cells = [title, health, rounded(p50), rounded(p99), control, beyond, to_none, str(errors)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, "", f"Measured on: {machine}", ""]

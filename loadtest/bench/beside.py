@@ -1,6 +1,7 @@
 """Runs two kinds of nodes at the same time under the same load. They share the CPUs, so a disturbance hits both. Two
 runs one after the other would differ by 15 %."""
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
@@ -39,3 +40,15 @@ def run(
 def relative_rate(turns: list[dict]) -> float:
     """Returns the request rate of nodes relative to those that ran beside them: the median of all turns."""
     return median(turn["measured"]["requests_per_s"] / turn["beside"]["requests_per_s"] for turn in turns)
+
+
+def relative_rates(turns: dict, titles: dict[str, str], loads: Iterable[str]) -> list[str]:
+    """Returns a row for each kind of nodes: for each load, the rate relative to the nodes that ran beside them."""
+    rows = []
+    for name, title in titles.items():
+        cells = []
+        for load in loads:
+            ratios = [relative_rate([turn]) for turn in turns[name][load]]
+            cells.append(f"{relative_rate(turns[name][load]):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
+        rows.append(f"| {title} | {' | '.join(cells)} |")
+    return rows

@@ -8,10 +8,12 @@ import sys
 import threading
 import time
 from pathlib import Path
+from statistics import median
 
 from . import disk, fio, machine
 from .bireme import Bireme, tool
 from .profile import Profile
+from .figures import rounded
 
 RECOVERED_EXTENTS = 1_000_000
 # The numbers of extents with which starts are measured, besides the profile's.
@@ -197,3 +199,73 @@ def _warm_while_it_lasts(profile: Profile, bireme: Bireme, query: object) -> Non
     except RuntimeError:
         # The nodes are killed once the reads are measured.
         return
+
+
+# An I/O node's threads by name, and their part of a fill.
+SCANS = "Lance's plan and decoding, encoding, copies for writing"
+FILL_THREADS = {
+    "bireme-io-yield": SCANS,
+    "bireme-io-insis": SCANS,
+    "bireme-io-fill": "reading the folder",
+    "bireme-io": "the cores: writes, and their replicas of the directory",
+}
+OTHER_THREADS = "allocation, the journal, everything else"
+
+
+def _fill_stages(fill: dict) -> dict[str, float]:
+    """Returns each stage's CPU per GB filled, in seconds."""
+    stages = dict.fromkeys([*FILL_THREADS.values(), OTHER_THREADS], 0.0)
+    for thread, seconds in fill["threads_cpu_s_per_gb"].items():
+        stages[FILL_THREADS.get(thread, OTHER_THREADS)] += seconds
+    return stages
+
+
+def section(found: dict, machine: str) -> list[str]:
+    """Returns the lines of the report's section."""
+    rounds = found["rounds"]
+    mid = lambda value: rounded(median(value(it) for it in rounds))
+    policies = [it["policy"] for it in found["eviction"]["traces"][0]["policies"]]
+    lines = [
+        "## The cache",
+        "",
+        f"Measured on: {machine}.",
+        "",
+        f"Tables are in a folder, and the page cache is warm. For fills of vectors, the I/O node's environment has "
+        f"{' '.join(f'`{name}={value}`' for name, value in FILLING.items())}; [performance.md](../performance.md#reads-while-the-cache-fills) says why.",
+        "",
+        "| what | measured |",
+        "|---|---|",
+        f"| filling 768-dimensional vectors, MB/s | {mid(lambda it: it['fill']['mb_per_s'])} |",
+        f"| CPU of the I/O node per GB of them, seconds | {mid(lambda it: it['fill']['cpu_s_per_gb'])} |",
+        *[f"| of that, {stage} | {mid(lambda it, stage=stage: _fill_stages(it['fill'])[stage])} |" for stage in _fill_stages(rounds[0]['fill'])],
+        f"| Lance's scan of the same column, page cache warm, MB/s | {mid(lambda it: it['scan']['mb_per_s'])} |",
+        f"| fio's writes of 256 KiB at depth 8, MB/s | {mid(lambda it: it['fio_write']['mb_per_s'])} |",
+        f"| encoded extents, written and recorded in the journal, MB/s | {mid(lambda it: it['write']['mb_per_s'])} |",
+        f"| as many bytes through tokio's file, synced, MB/s | {mid(lambda it: it['write']['tokio_mb_per_s'])} |",
+        f"| capacity: most rows/s of those vectors, {rounds[0]['capacity']['request']['rows']} per batch | {mid(lambda it: it['capacity']['rows_per_s'])} |",
+        f"| rows/s in time at 3 times that load, deadline of a batch 200 ms | {mid(lambda it: it['overload']['rows_per_s'])} |",
+        f"| p99 of reads of 1,600 rows/s, no fill, µs | {mid(lambda it: it['reads_alone']['latency_us']['p99'])} |",
+        f"| p99 of such reads while vectors are filled at full speed, µs | {mid(lambda it: it['reads_filling']['latency_us']['p99'])} |",
+        f"| p99 of such reads while vectors are filled at 50 MiB/s, µs | {mid(lambda it: it['reads_budgeted']['latency_us']['p99'])} |",
+        f"| start with {rounds[0]['recovery']['extents']:,} extents of one sector, ms | {mid(lambda it: median(it['recovery']['start_ms']))} |",
+        *[
+            f"| start with {fewer['extents']:,} such extents, ms | {mid(lambda it, at=at: median(it['recovery_of_fewer'][at]['start_ms']))} |"
+            for at, fewer in enumerate(rounds[0]["recovery_of_fewer"])
+        ],
+        f"| of the start with the most extents, reading and decoding journals of {rounds[0]['recovery']['journal_bytes'] / 1e6:.0f} MB, ms | {mid(lambda it: median(it['recovery']['read_ms']))} |",
+        f"| of that start, filling the directory, ms | {mid(lambda it: median(it['recovery']['place_ms']))} |",
+        f"| directory per TB of vectors cached, MB | {mid(lambda it: it['directory']['directory_bytes_per_tb'] / 1e6)} |",
+        "",
+        f"Share of reads that a full drive serves, and in brackets the bytes written per byte filled, where above 1 "
+        f"(`{found['eviction']['command']}`):",
+        "",
+        f"| trace | {' | '.join(policies)} |",
+        f"|---|{'---|' * len(policies)}",
+    ]  # fmt: skip
+    for trace in found["eviction"]["traces"]:
+        cells = [
+            f"{it['hit_ratio']:.3f}" + (f" ({it['written_ratio']:.2f})" if it["written_ratio"] > 1 else "")
+            for it in trace["policies"]
+        ]
+        lines.append(f"| {trace['trace']} | {' | '.join(cells)} |")
+    return [*lines, "", "![Hit ratios](eviction.svg)", ""]

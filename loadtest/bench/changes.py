@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from . import machine, memory, recall, tables
 from .bireme import Bireme
+from .figures import spread
 from .profile import Profile
 from .searches import QUESTION, WARM_UP_SECONDS, pylance, relative, search
 from .tier import Tier
@@ -177,7 +178,6 @@ def section(found: dict, machine: str) -> list[str]:
         "appended rows scored alone | pylance's CPU, ms | pylance's over Bireme's | recall: Bireme, pylance |",
         "|---|---|---|---|---|---|---|",
     ]
-    spread = lambda ratios: f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
     mid = lambda name, field: 1e3 * median(run[field] for run in found["runs"][name])
     for name, rows in found["unindexed"].items():
         peer = f"{name}, pylance"

@@ -11,6 +11,7 @@ from . import machine, memory
 from .bireme import Bireme
 from .profile import Profile
 from .tier import Tier
+from .figures import rounded
 
 TABLE, HYBRID = "vectors", "documents"
 OF_LANCEDB, OF_BIREME = "hybrid, LanceDB's client, local table", "hybrid, gRPC"
@@ -104,3 +105,24 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
         ("searches by LanceDB's client through Bireme per core-second, over its own of the local table", ratio, 5.0, True),
         ("ms of a query node's CPU that plain HTTP adds to a search over gRPC", http, 0.2, False),
     ]
+
+
+def section(found: dict, machine: str) -> list[str]:
+    """Returns the lines of the report's section."""
+    lines = ["## LanceDB's client, and plain HTTP", "", f"Measured on: {machine}.", ""]
+    lines += [
+        "Searches by vector (k 50, nprobes 20, refine 10) of one column, one after the other, slab in memory. LanceDB's client",
+        "and that of plain HTTP are Python; that of gRPC is `bireme bench search`, so only the CPU of the query node compares",
+        "plain HTTP with gRPC. Recall is against exact neighbours of 30 questions. Hybrid searches are by vector and two words",
+        "(k 10, reciprocal rank fusion); Bireme's recall is the share of LanceDB's rows, of 50 questions.",
+        "",
+        "| | p50, µs | CPU a search, ms: all processes | client | query node | recall |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, runs in found["runs"].items():
+        of = lambda field, runs=runs: median(run[field] for run in runs)
+        node = "–" if name.endswith("local table") else f"{1e3 * of('query_cpu_s'):.2f}"
+        recall = f"{found['recall'][name]:.3f}" if name in found["recall"] else "–"
+        cpu = [f"{1e3 * of(field):.2f}" for field in ("cpu_s", "client_cpu_s")]
+        lines.append(f"| {name} | {rounded(of('p50_us'))} | {' | '.join(cpu)} | {node} | {recall} |")
+    return [*lines, ""]

@@ -18,6 +18,7 @@ from .beside import WARM_UP_SECONDS, fill
 from .bireme import Bireme, Node
 from .keys import TABLE
 from .profile import Profile
+from .figures import rounded
 
 GRANTS = ["good", "other"]
 ROWS = 500
@@ -129,3 +130,37 @@ def _turns(profile: Profile, bireme: Bireme, callers: dict[str, Node], load: Loa
             good = _take(bireme, callers["good"], profile.seconds, load.rows, number, "--rate", f"{rate:.3f}")
             turns[turn] = {"good": good, "other": other.result()}
     return turns
+
+
+def section(found: dict, machine: str) -> list[str]:
+    """Returns the lines of the report's section."""
+    rounds = found["rounds"]
+    capacity = rounded(median(it["rows_per_s"] for it in rounds))
+    lines = [
+        "## Fairness between grants",
+        "",
+        "Two grants of equal weight use one query node and one I/O node, and all rows come from the drive. When both",
+        f"send takes of {ROWS} rows as fast as they can, they reach {capacity} rows/s together. In the",
+        "measurement, the other grant asks for half of that, which is its share, and then for ten times as much. The",
+        "latency of a request counts from the time at which it was due.",
+        "",
+        "| the good grant's requests | per second | p50, p99 in µs, other at its share "
+        "| p50, p99 in µs, other at ten times its share | ratio of these p99, by round | errors "
+        "| the other's rows/s: at its share, at ten times |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, load in LOADS.items():
+        turns = [it[name] for it in rounds]
+        mid = lambda value: rounded(median(value(it) for it in turns))
+        latencies = [
+            ", ".join(mid(lambda it, turn=turn, part=part: it[turn]["good"]["latency_us"][part]) for part in ("p50", "p99"))
+            for turn in TIMES
+        ]
+        rises = ", ".join(f"{rise(it):.2f}" for it in turns)
+        errors = sum(sum(it[turn]["good"]["errors"].values()) for it in turns for turn in TIMES)
+        rows = ", ".join(mid(lambda it, turn=turn: it[turn]["other"]["rows_per_s"]) for turn in TIMES)
+        cells = [load.title, mid(lambda it: it["own"]["good"]["requests_per_s"]), *latencies, rises, str(errors), rows]
+        lines.append(f"| {' | '.join(cells)} |")
+    commands = rounds[0]["rows"]["flood"]
+    shown = [f"# {name}\n$ {commands[name]['command']}" for name in GRANTS]
+    return [*lines, "", "```console", *shown, "```", "", f"Measured on: {machine}", ""]

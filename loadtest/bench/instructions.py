@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .bireme import Bireme, Node
 from .profile import Profile
+from .figures import rounded
 
 COLUMN = "l_partkey"
 VALUES = 1_000
@@ -110,3 +111,20 @@ def _peer(arguments: list[str], few: int = FEW, many: int = MANY) -> float:
 
 def _collected(text: str) -> int:
     return int(COLLECTED.findall(text)[-1])
+
+
+def section(found: dict, machine: str) -> list[str]:
+    """Returns the lines of the report's section."""
+    lines = [
+        f"## Instructions for {found['values']:,} random values of `{found['column']}` of TPC-H's lineitem",
+        "",
+        "Counted by callgrind, all processes together. Dollars are the price of the CPU for a million such queries at "
+        f"{found['core_hour_dollars']:.4f} per core-hour and {found['instructions_per_second']:.1e} instructions per second.",
+        "",
+        "| | instructions per query | of these | $ per million queries |",
+        "|---|---|---|---|",
+    ]
+    for name, parts in found["instructions_per_query"].items():
+        processes = ", ".join(f"{key} {rounded(value)}" for key, value in parts.items() if key not in ("sum", "all", "dollars_per_million"))
+        lines.append(f"| {name} | {rounded(parts['sum'])} | {processes} | {parts['dollars_per_million']:.2f} |")
+    return [*lines, ""]

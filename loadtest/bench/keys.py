@@ -9,6 +9,7 @@ from .bireme import Bireme
 from .profile import Profile
 from .tables import KEY
 from .tier import Tier, core_seconds
+from .figures import rounded, peer_latency
 
 TABLE = "payload"
 CONCURRENCY = 32
@@ -80,3 +81,42 @@ def ratio(results: dict, number: int) -> float:
 def over_pylance(results: dict) -> float:
     """Returns the median of `ratio` over all rounds."""
     return median(ratio(results, number) for number in range(len(results["bireme"])))
+
+
+def section(found: dict, machine: str) -> list[str]:
+    """Returns the lines of the report's section."""
+    lines = [
+        "## Gets by key",
+        "",
+        f"Measured on: {machine}.",
+        "",
+        "Gets of one row of ten columns by a key, all in memory. Bireme's go through both tiers, and CPU includes both and the",
+        f"client ({CONCURRENCY} callers). `btree` is Bireme with `key_index = 0`, so that keys are looked up through the table's",
+        "BTREE index; pylance's gets are filters in one process (2 threads), also through the BTREE.",
+        "",
+        "| | gets/s | gets per core-second | p50, µs | p99, µs |",
+        "|---|---|---|---|---|",
+    ]
+    own = lambda run: run["latency_us"]
+    for name, latency in [("bireme", own), ("btree", own), ("lance", peer_latency)]:
+        runs = found[name]
+        mid = lambda value, runs=runs: rounded(median(value(run) for run in runs))
+        cells = [mid(lambda run, field=field: run[field]) for field in ["requests_per_s", "gets_per_core_s"]]
+        cells += [mid(lambda run, part=part, latency=latency: latency(run)[part]) for part in ["p50", "p99"]]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    runs = found["bireme"]
+    cpu = {
+        part: rounded(median(run["cpu"][f"{part}_cpu_us"] / run["requests"] for run in runs))
+        for part in ["io", "query", "client"]
+    }
+    over = rounded(over_pylance(found))
+    lines += [
+        "",
+        f"Bireme's gets per core-second, relative to pylance's: {over}. CPU per get of Bireme, µs: I/O node {cpu['io']}, query "
+        f"node {cpu['query']}, client {cpu['client']}.",
+        "",
+        "```console",
+        *[f"# {name}\n$ {found[name][0]['command']}" for name in ["bireme", "lance"]],
+        "```",
+    ]
+    return [*lines, ""]

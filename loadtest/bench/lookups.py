@@ -13,6 +13,7 @@ from .profile import Profile
 from .redis import Redis
 from .tables import PAIR_BYTES
 from .tier import Tier, core_seconds
+from .figures import rounded, peer_latency
 
 TABLE, KEY = "pairs", "key"
 WARM_UP_SECONDS = 1.0
@@ -249,3 +250,37 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
         name = "keys/s of `bireme lookup` of every key, relative to the same rows by address"
         judged.append((name, median(a[rate] / b[rate] for a, b in whole), 0.5, True))
     return judged
+
+
+def section(found: dict, machine: str) -> list[str]:
+    """Returns the lines of the report's section."""
+    lines = [
+        "## Look-ups of many keys",
+        "",
+        f"Measured on: {machine}.",
+        "",
+        "Rows of five columns of 20 bytes by a text key of 16 bytes, in memory unless a line says from the drive. Each",
+        "look-up from the drive reads a sector of 4 KiB. A message without work counts as one key. Redis has as many keys as the",
+        "table, and values of 100 bytes. CPU includes both tiers and the client.",
+        "",
+        "| | keys/s | spread | keys per core-second | CPU a key, µs: client, query node, I/O node | p50, µs | p99, µs |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, runs in found["runs"].items():
+        rates = [run["keys_per_s"] for run in runs]
+        spread = f"{rounded(min(rates))} to {rounded(max(rates))}"
+        parts = ["client_cpu_us", "query_cpu_us", "io_cpu_us"]
+        cpu = "–"
+        if "cpu_us_per_key" in runs[0]:
+            cpu = ", ".join(f"{median(run['cpu_us_per_key'][part] for run in runs):.2f}" for part in parts)
+        latency = (lambda run: run["latency_us"]) if "latency_us" in runs[0] else peer_latency
+        times = [rounded(median(latency(run)[part] for run in runs)) for part in ["p50", "p99"]]
+        per_core = rounded(median(run["keys_per_core_s"] for run in runs))
+        cells = [TITLES[name], rounded(median(rates)), spread, per_core, cpu, *times]
+        lines.append(f"| {' | '.join(cells)} |")
+    commands = [f"$ {run[0]['command']}" for run in found["runs"].values()]
+    lines += ["", "```console", *commands, "```"]
+    # Results of an earlier version of the bench have no joins.
+    if "joins" in found:
+        lines += ["", *joins.section(found["joins"])]
+    return [*lines, ""]

@@ -29,3 +29,15 @@ def describe(drive_folders: list[Path]) -> dict:
         "kernel": platform.release(),
         "drives": drives,
     }
+
+
+def text(described: dict) -> str:
+    """Returns a description as text."""
+    drives = "; ".join(
+        f"{it['device']} ({it['filesystem']}, scheduler {it['scheduler']}, nr_requests {it['nr_requests']})"
+        for it in described.get("drives", [])
+    )
+    return (
+        f"{described.get('cpu', '?')}, {described.get('cores', '?')}\ncores, {described.get('memory_gib', '?')} GiB, "
+        f"Linux {described.get('kernel', '?')}; drive {drives}"
+    )

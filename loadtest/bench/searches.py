@@ -11,6 +11,7 @@ from . import machine, memory, peers
 from .bireme import Bireme
 from .profile import Profile
 from .tier import Tier
+from .figures import spread
 
 TABLE = "vectors"
 TEXT_TABLE = "payload"
@@ -190,3 +191,64 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
         ("searches filtered by 50 % per core-second, over pylance's", over_pylance("50 %"), 8.0, True),
         *((f"searches by {name} per core-second, over pylance's", over_pylance(name), 5.0, True) for name in OTHERS),
     ]
+
+
+def section(found: dict, machine: str) -> list[str]:
+    """Returns the lines of the report's section."""
+    search = found["search"]
+    lines = [
+        "## Searches with filters, and of words",
+        "",
+        f"Measured on: {machine}.",
+        "",
+        f"Searches by vector (k {search['k']}, nprobes {search['nprobes']}, refine {search['refine']}), slab in memory. A topic has",
+        "one row in 2,000, and a BITMAP answers its filter; a BTREE answers the others. Ratios are taken within each round: the",
+        "median, with the least and the most. A filter's first use finds the rows that pass it.",
+        "",
+        "| filter | CPU of both tiers, ms: query node, I/O node | over a plain search's | at a filter's first use | pylance's CPU, ms | pylance's over Bireme's |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in [PLAIN, *SHARES]:
+        runs, peer = found["runs"][name], found["runs"][f"{name}, pylance"]
+        tiers = [f"{median(run[part] for run in runs) * 1e3:.2f}" for part in ("query_cpu_s", "io_cpu_s")]
+        first = "–" if name == PLAIN else spread(first_use(found, name))
+        over = spread(relative(found, f"{name}, pylance", name))
+        peers_ms = f"{median(run['cpu_s'] for run in peer) * 1e3:.1f}"
+        cells = [name, ", ".join(tiers), spread(relative(found, name, PLAIN)), first, peers_ms, over]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        "",
+        "Searches of the table with ten payload columns. They return ten rows of two columns unless the table says otherwise:",
+        "",
+        "| search | CPU of both tiers, ms: query node, I/O node | pylance's CPU, ms | pylance's over Bireme's |",
+        "|---|---|---|---|",
+    ]
+    for name in OTHERS:
+        runs, peer = found["runs"][name], found["runs"][f"{name}, pylance"]
+        tiers = [f"{median(run[part] for run in runs) * 1e3:.2f}" for part in ("query_cpu_s", "io_cpu_s")]
+        over = spread(relative(found, f"{name}, pylance", name))
+        lines.append(f"| {name} | {', '.join(tiers)} | {median(run['cpu_s'] for run in peer) * 1e3:.1f} | {over} |")
+    if f"{PLAIN}, no index" in found["runs"]:
+        lines += _unindexed(found)
+    names = [name for name in found["runs"] if "command" in found["runs"][name][0]]
+    commands = [f"$ {found['runs'][name][0]['command']}" for name in names]
+    return [*lines, "", "```console", *commands, "```", ""]
+
+
+def _unindexed(found: dict) -> list[str]:
+    lines = [
+        "",
+        "Searches of the table of documents with a filter by a column that has no index, each filter used once. The nodes' CPU for a",
+        "new client is included, as it is in a plain search:",
+        "",
+        "| rows that pass | CPU of both tiers, ms: query node, I/O node | over a plain search's | pylance's CPU, ms | pylance's over Bireme's |",
+        "|---|---|---|---|---|",
+    ]
+    plain = f"{PLAIN}, no index"
+    for name in [f"{title}, no index" for title in UNINDEXED_SHARES]:
+        runs, peer = found["runs"][name], found["runs"][f"{name}, pylance"]
+        tiers = [f"{median(run[part] for run in runs) * 1e3:.2f}" for part in ("query_cpu_s", "io_cpu_s")]
+        over = [spread(relative(found, *pair)) for pair in [(name, plain), (f"{name}, pylance", name)]]
+        peers_ms = f"{median(run['cpu_s'] for run in peer) * 1e3:.1f}"
+        lines.append(f"| {name.split(',')[0]} | {', '.join(tiers)} | {over[0]} | {peers_ms} | {over[1]} |")
+    return lines

@@ -24,7 +24,7 @@ from pyarrow import fs
 from . import machine
 from .bireme import Bireme, Node, free_port
 from .profile import Profile
-from .store_requests import K, KEY, NPROBES, REFINE, TAKEN, question, rows_of
+from .store_requests import K, NPROBES, REFINE, TAKEN, question, rows_of
 
 MINIO = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bireme/kubernetes/bin/minio"
 SECRET = {"AWS_ACCESS_KEY_ID": "bireme-bench", "AWS_SECRET_ACCESS_KEY": "bireme-bench-secret"}
@@ -362,3 +362,63 @@ def goals(found: dict) -> list[tuple[str, float, float, bool]]:
     takes = near["takes"]
     goals.append(("slowest batch of 1,000 rows of an unfilled table: seconds over pylance's take", max(takes["seconds"]) / min(takes["pylance"]), 1.0, False))
     return [(FAR + name, *rest) for name, *rest in goals]
+
+
+def section(found: dict, machine: str) -> list[str]:
+    """Returns the lines of the report's section."""
+    lines = ["## Over an object store that is far away", "", f"Measured on: {machine}.", ""]
+    lines += [
+        "The tables are in MinIO on the same machine. A relay in front of it delays each request, and sends each answer at",
+        "90 MB/s at most: the relay \"30 ms\" by 30 ms, the other one as S3 is said to (median 30 ms, 99th percentile 200 ms).",
+        "Searches by vector: k 50, nprobes 20, refine 10, by plain HTTP. \"Get\" is `bireme get`, with the start of its process,",
+        "and for pylance a filter by key; \"take\" reads 1,000 random rows of all 16 columns of lineitem. Pylance's first request",
+        "includes the opening of the table, Bireme's does not: its query node has opened it when it says that it is ready. The",
+        "counts of requests begin with the start of the query node, and of the process with pylance. Of Bireme's three turns,",
+        "the table shows the one whose first request took the median time.",
+        "",
+        "| relay | request, nothing cached | first, ms: Bireme, pylance | second, ms: Bireme, pylance | requests to the store for both: Bireme, pylance |",
+        "|---|---|---|---|---|",
+    ]
+    relays = {name: it for name, it in found.items() if name != "machine"}
+    for relay, it in relays.items():
+        for kind, of in it["cold"].items():
+            peer = lambda number, of=of: 1e3 * median(run["seconds"][number] for run in of["pylance"])
+            times = [f"{1e3 * of['bireme']['seconds'][number]:,.0f}, {peer(number):,.0f}" for number in (0, 1)]
+            requests = f"{of['bireme']['requests']}, {median(run['requests'] for run in of['pylance']):.0f}"
+            lines.append(f"| {relay} | {kind} | {times[0]} | {times[1]} | {requests} |")
+    lines += [
+        "",
+        "First searches of query nodes that have just started, over an I/O node that has the vectors and their index:",
+        "",
+        "| relay | median, ms | least and most, ms | requests to the store from the start on | pylance's first search, ms | its requests for two |",
+        "|---|---|---|---|---|---|",
+    ]
+    for relay, it in relays.items():
+        of = it["restarts"]
+        times = [1e3 * seconds for seconds in of["seconds"]]
+        peer = [1e3 * run["seconds"][0] for run in of["pylance"]]
+        cells = [relay, f"{median(times):.0f}", f"{min(times):.0f}, {max(times):.0f}", f"{min(of['requests'])} to {max(of['requests'])}"]
+        lines.append(f"| {' | '.join(cells)} | {median(peer):,.0f} | {median(run['requests'] for run in of['pylance']):.0f} |")
+    near = found["30 ms"]
+    small, together, takes = near["small_cache"], near["together"], near["takes"]
+    rate = lambda title: small[title]["report"]["requests"] / small[title]["report"]["seconds"]
+    busy = lambda title: (small[title]["cpu"]["io_cpu_us"] + small[title]["cpu"]["query_cpu_us"]) / 1e6 / small[title]["cpu"]["seconds"]
+    pylance = " and ".join(f"{1e3 * seconds:,.0f}" for seconds in takes["pylance"])
+    batches = ", ".join(f"{1e3 * seconds:,.0f}" for seconds in takes["seconds"])
+    lines += [
+        "",
+        f"With a cache of a tenth of the index (which has {small['index_bytes'] / 1e6:.0f} MB), a query node answers {rate('tenth'):,.0f} searches/s (both",
+        f"nodes use {busy('tenth'):.1f} cores, and the store gets {small['tenth']['requests']} requests); with a cache that holds all of it,",
+        f"{rate('whole'):,.0f} ({busy('whole'):.1f} cores). RAM tier off. Four query nodes over empty drives that warm the index at the same time",
+        f"cost the store {together['bytes'] / together['index_bytes']:.2f} times its bytes, in {together['requests']} requests. Ten batches of 1,000 random rows of",
+        f"lineitem, which is on no drive at first, take {batches} ms, one after the other; pylance's first two {pylance} ms.",
+        "",
+        "A new version that adds one fragment:",
+        "",
+        "| fragments before | requests and MB until the query node serves it | of the first row of the new fragment (the I/O node opens the version) |",
+        "|---|---|---|",
+    ]
+    for fragments, of in near["versions"].items():
+        cells = [f"{of[step]['requests']}, {of[step]['bytes'] / 1e6:.2f} MB" for step in ("switch", "take")]
+        lines.append(f"| {int(fragments):,} | {cells[0]} | {cells[1]} |")
+    return [*lines, ""]

@@ -12,7 +12,7 @@ import grpc
 
 from . import beside, memory
 from .bireme import Bireme, free_port
-from .beside import relative_rate
+from .beside import relative_rate, relative_rates
 from .profile import Profile
 
 # The share of requests that are traced; with None, nodes export neither traces nor metrics. The control exports as much
@@ -20,6 +20,13 @@ from .profile import Profile
 RATIOS = {"untold": None, "control": 0.0, "metrics": 0.0, "one_percent": 0.01, "all": 1.0}
 # The kind of nodes that every other kind is compared with.
 BESIDE = "metrics"
+# The kinds of nodes in the report, and what they export.
+TITLES = {
+    "control": "metrics, as on the nodes beside them: control, shows the noise",
+    "untold": "nothing",
+    "one_percent": "metrics, and traces of one request in a hundred",
+    "all": "metrics, and traces of every request",
+}
 # Shorter than a usual scrape interval, so that exports happen during each load.
 EXPORT_SECONDS = 2
 # Most of a search's cost is in its rows; most of the cost of a take of one row is in the request.
@@ -130,3 +137,20 @@ def _receiver() -> Iterator[tuple[str, dict[str, int]]]:
         yield f"http://127.0.0.1:{port}", received
     finally:
         server.stop(None)
+
+
+def section(found: dict, machine: str) -> list[str]:
+    """Returns the lines of the report's section."""
+    turns = found["turns"]
+    count = len(turns["untold"]["search"])
+    lines = [
+        "## The cost of metrics and traces",
+        "",
+        "Two pairs of nodes run at the same time under the same load and share the CPUs; slabs are in memory. One pair exports",
+        "what the table says, the other its metrics, which are scraped and sent. Rates are relative to the other pair's: the",
+        f"median of {count} turns, with the least and the most.",
+        "",
+        "| exported | searches/s | takes of one row/s |",
+        "|---|---|---|",
+    ]
+    return [*lines, *relative_rates(turns, TITLES, ["search", "take"]), ""]

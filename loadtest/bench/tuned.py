@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from . import machine, memory, tables
 from .bireme import Bireme
+from .figures import spread
 from .profile import Profile
 from .searches import WARM_UP_SECONDS, cpu
 from .tier import Tier
@@ -215,7 +216,6 @@ def section(found: dict, machine: str) -> list[str]:
         "| CPU over the sweep's cheapest | modelled cost over it | CPU over the default setting's |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    spread = lambda ratios: f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
     shown = lambda it: f"nprobes {it['nprobes']}, refine {it['refine']}"
     for title, it in found["tables"].items():
         settings = it["settings"]
