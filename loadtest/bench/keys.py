@@ -9,7 +9,7 @@ from .bireme import Bireme
 from .profile import Profile
 from .tables import KEY
 from .tier import Tier, core_seconds
-from .figures import rounded, peer_latency
+from .figures import peer_latency, rounded
 
 TABLE = "payload"
 CONCURRENCY = 32

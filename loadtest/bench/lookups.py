@@ -13,7 +13,7 @@ from .profile import Profile
 from .redis import Redis
 from .tables import PAIR_BYTES
 from .tier import Tier, core_seconds
-from .figures import rounded, peer_latency
+from .figures import peer_latency, rounded
 
 TABLE, KEY = "pairs", "key"
 WARM_UP_SECONDS = 1.0
