@@ -2,10 +2,10 @@
 //!
 //! Each core has one queue of waiting pieces (`queue.rs`), whichever requests they belong to. Once all tasks that are
 //! ready have run, pieces leave the queue, one for each free slot. Pieces whose sectors are being read for others join
-//! that read (`join.rs`). The rest are coalesced (`coalesce.rs`), and go to the ring in one submission. The reader hands over no more reads than there are slots, so the ring's own queue stays
-//! short. The reader's queue serves flows in proportion to their weights. While several flows are active, a core may
-//! use only a part of its slots (`depth.rs`). If a piece's request has ended or missed its deadline when the piece
-//! leaves the queue, the piece is not read.
+//! that read (`join.rs`). The rest are coalesced (`coalesce.rs`), and go to the ring in one submission. The reader hands
+//! over no more reads than there are slots, so the ring's own queue stays short. The reader's queue serves flows in
+//! proportion to their weights. While several flows are active, a core may use only a part of its slots (`depth.rs`). If
+//! a piece's request has ended or missed its deadline when the piece leaves the queue, the piece is not read.
 //!
 //! The reader does not answer requests. It returns requests that have no pieces left, and requests that are late, to
 //! its caller (`read_events.rs`).
