@@ -4,7 +4,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
 use arrow_cast::cast;
 use arrow_schema::DataType;
-use client::query::{By, OrderBy, SearchRequest, Text, Vector};
+use client::query::{By, NamedExpression, OrderBy, SearchRequest, Text, Vector};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -67,6 +67,9 @@ pub struct Search<'py> {
     limit: u32,
     #[pyo3(attribute("_columns"))]
     columns: Vec<String>,
+    /// Names of columns, each with the SQL expression that computes it.
+    #[pyo3(attribute("_expressions"))]
+    expressions: Vec<(String, String)>,
     #[pyo3(attribute("_vector_column"))]
     vector_column: Option<String>,
     #[pyo3(attribute("_nprobes"))]
@@ -117,9 +120,14 @@ impl Search<'_> {
             recall: self.recall,
             offset: self.offset,
             order_by: self.order.into_iter().map(order_by).collect(),
+            expressions: self.expressions.into_iter().map(expression).collect(),
             ..Default::default()
         })
     }
+}
+
+fn expression((name, sql): (String, String)) -> NamedExpression {
+    NamedExpression { name, sql }
 }
 
 fn order_by((column, descending, nulls_first): (String, bool, bool)) -> OrderBy {

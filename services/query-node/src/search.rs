@@ -69,7 +69,7 @@ pub async fn search(
     let rows = match shape {
         None => ipc_stream(&projection.answer(measure)?.head, &rows)?,
         Some(shape) => {
-            rows = shape.apply(rows, measure).boxed().await?;
+            rows = shape.apply(state, &open, rows, measure, call.context).boxed().await?;
             call.hold_rows(rows.get_array_memory_size())?;
             ipc_stream(&IpcHead::of(rows.schema_ref())?, &rows)?
         }

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueHint};
-use client::query::{By, Found, OrderBy, SearchRequest, Vector};
+use client::query::{By, Found, NamedExpression, OrderBy, SearchRequest, Vector};
 use serde_json::json;
 
 use crate::arguments::{
     Connection, PriorityArgs, TEXT, TableArgs, TextArgs, parse_at_least_1, parse_column,
-    parse_filter, parse_order, read_vector,
+    parse_expression, parse_filter, parse_order, read_vector,
 };
 use crate::error::{CliError, Result};
 use crate::output::{Output, RowLayout, counted, micros, stages_json, stages_text};
@@ -23,6 +23,7 @@ Examples:
   bireme search words --like n02503517 --text elephant --text-weight 0.5
   bireme search words --like n02503517 --recall 0.95 --explain
   bireme search words --vector query.json --filter \"pos = 'noun'\" --explain
+  bireme search words --like n02503517 --columns synset --expression 'near=1 - _distance'
   bireme search words --filter \"domain = 13\" --order-by synset:desc --json
   model \"a boat\" | bireme search words --vector -
 
@@ -85,6 +86,10 @@ pub struct SearchArgs {
     /// Columns to show [default: all but vectors and blobs]
     #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
+    /// A column to compute and show behind --columns; without these, only computed columns are shown. May be
+    /// repeated
+    #[arg(long = "expression", value_name = "NAME=SQL", value_hint = ValueHint::Other, value_parser = parse_expression)]
+    expressions: Vec<NamedExpression>,
     /// Index partitions to search [default: 20]
     #[arg(long, value_name = "N", value_parser = parse_at_least_1, allow_negative_numbers = true)]
     #[arg(help_heading = NEAR)]
@@ -201,6 +206,7 @@ impl SearchArgs {
             filter_after: self.filter_after,
             recall: self.recall,
             order_by: self.order_by,
+            expressions: self.expressions,
         };
         request.by = match (self.like, self.vector) {
             (Some(key), _) => Some(By::Like(key)),
@@ -306,6 +312,10 @@ mod tests {
         let by: Vec<_> =
             asked.order_by.iter().map(|it| (it.column.as_str(), it.descending)).collect();
         assert_eq!(by, [("place.x", true), ("id", false)]);
+        let asked = request(&["--filter", "true", "--expression", "a=b, c", "--expression", "d=e"]);
+        let expressions: Vec<_> =
+            asked.expressions.iter().map(|it| (it.name.as_str(), it.sql.as_str())).collect();
+        assert_eq!(expressions, [("a", "b, c"), ("d", "e")]);
     }
 
     fn words(words: &str, column: &str) -> Text {

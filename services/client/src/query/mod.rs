@@ -16,10 +16,10 @@ pub use rows::read_rows;
 pub use take::{Taken, TakenStream};
 pub use wire::query::lookup_batch::Keys;
 pub use wire::query::{
-    CountRequest, CountResponse, GetRequest, ListTablesResponse, LookupOpen, NodePlacement,
-    OnMissing, OrderBy, PlacementRequest, PlacementResponse, RowFormat, SearchRequest, Stage,
-    StatusResponse, TableSummary, TakeRequest, Text, TextBoolean, TextBoost, TextColumn,
-    TextCombinedFields, TextMatch, TextMultiMatch, TextPhrase, TextQuery, TuneProgress,
+    CountRequest, CountResponse, GetRequest, ListTablesResponse, LookupOpen, NamedExpression,
+    NodePlacement, OnMissing, OrderBy, PlacementRequest, PlacementResponse, RowFormat,
+    SearchRequest, Stage, StatusResponse, TableSummary, TakeRequest, Text, TextBoolean, TextBoost,
+    TextColumn, TextCombinedFields, TextMatch, TextMultiMatch, TextPhrase, TextQuery, TuneProgress,
     TuneRequest, Vector, WarmProgress, WarmRequest, search_request::By,
     text_query::Kind as TextKind,
 };

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from ._arguments import Key, column_list, key_text
@@ -37,6 +37,7 @@ class _Search:
     _filter: str | None = None
     _limit: int = 10
     _columns: list[str] = []
+    _expressions: list[tuple[str, str]] = []
     _vector_column: str | None = None
     _nprobes: int | None = None
     _nprobes_max: int | None = None
@@ -79,13 +80,22 @@ class _Search:
         """
         return self._with(_filter=f"({self._filter}) AND ({predicate})" if self._filter else predicate)
 
-    def select(self, *columns: str | Iterable[str]) -> Self:
+    def select(self, *columns: str | Iterable[str] | Mapping[str, str]) -> Self:
         """Returns these columns, in this order, and then the row's address and its distance or score.
 
-        Without it, all columns are returned except vectors and blobs.
+        Without it, all columns are returned except vectors and blobs. A mapping has names of columns that are computed,
+        each with its SQL expression; they come after the others.
+
+        >>> import bireme
+        >>> words = bireme.connect().table("words").search().like("n02503517")
+        >>> words.select("synset", {"near": "1 - _distance"}).limit(3).to_arrow().column_names
+        ['synset', 'near', '_rowaddr', '_distance']
         """
-        names = columns[0] if len(columns) == 1 else columns
-        return self._with(_columns=column_list(names))  # type: ignore[arg-type]
+        expressions = [item for it in columns if isinstance(it, Mapping) for item in it.items()]
+        others: list[Any] = [it for it in columns if not isinstance(it, Mapping)]
+        if expressions and not others:
+            return self._with(_columns=[], _expressions=expressions)
+        return self._with(_columns=column_list(others[0] if len(others) == 1 else others), _expressions=expressions)
 
     def limit(self, rows: int) -> Self:
         """Returns at most this many rows: 10 by default, and never more than 10,000."""

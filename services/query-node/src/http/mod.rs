@@ -15,6 +15,7 @@
 mod answer;
 mod blobs;
 mod browser;
+mod columns;
 mod error;
 mod freshness;
 mod json_body;

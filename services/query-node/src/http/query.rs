@@ -11,6 +11,7 @@ use wire::query::search_request::By;
 use wire::query::{SearchRequest, Stage, Vector};
 
 use super::answer::{Answer, ArrowWriter, Reply, json};
+use super::columns::selection;
 use super::query_body::{QueryBody, Vectors};
 use super::row_filter::check_row_ids;
 use super::scan::{explain_scan, scan};
@@ -18,7 +19,7 @@ use super::text_body::text_of;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
 use crate::search::{SearchedRows, find};
-use crate::selection::{Beside, BlobForm, Ordering, Selection, beside, k_and_offset, requested};
+use crate::selection::{Beside, Ordering, Selection, beside, k_and_offset, requested};
 use crate::stages::column_of_vectors;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
@@ -136,8 +137,8 @@ fn form(
     measure: Measure,
     open: &OpenTable,
 ) -> Result<(Selection, Option<Ordering>)> {
-    let (columns, with_row_id) = body.take_columns();
-    let selection = Selection::new(columns, with_row_id, BlobForm::Described, measure, open)?;
+    let with_row_id = body.with_row_id.unwrap_or(false);
+    let selection = selection(body.columns.take(), with_row_id, measure, open)?;
     let offset = small("offset", body.offset)?;
     Ok((selection, Ordering::new(body.take_order(), offset, measure, open)?))
 }

@@ -6,7 +6,7 @@ use lake::OrderBy;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::selection::Columns;
+use super::columns::{Columns, columns};
 use crate::stages::{NPROBES, VECTORS_MAX};
 
 /// A `query` call. Unknown fields are ignored, and null is the same as absence.
@@ -40,11 +40,6 @@ pub struct QueryBody {
 }
 
 impl QueryBody {
-    /// Takes the columns of the answer, and whether it has the rows' ids.
-    pub fn take_columns(&mut self) -> (Option<Columns>, bool) {
-        (self.columns.take(), self.with_row_id.unwrap_or(false))
-    }
-
     /// Takes the order of the answer.
     pub fn take_order(&mut self) -> Vec<OrderBy> {
         self.order_by.take().unwrap_or_default().into_iter().map(OrderBy::from).collect()
@@ -85,40 +80,6 @@ pub enum Vectors {
     None,
     One(Vec<f32>),
     Several(Vec<Vec<f32>>),
-}
-
-/// SQL expressions by the names of columns.
-type Aliases = serde_json::Map<String, serde_json::Value>;
-
-/// Reads columns in any of their forms: `["a", …]`, `{"alias": "SQL", …}`, or, as Namespace clients write them, an
-/// object with `column_names` or `column_aliases`. Some of these clients send both fields, one of them empty. If both
-/// are empty, returns `None`, which stands for all columns.
-fn columns<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Columns>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct NamespaceColumns {
-        column_names: Option<Vec<String>>,
-        column_aliases: Option<Aliases>,
-    }
-
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Form {
-        Names(Vec<String>),
-        Namespace(NamespaceColumns),
-        Aliases(Aliases),
-    }
-
-    Ok(match Option::deserialize(from)? {
-        None => None,
-        Some(Form::Names(names)) => Some(Columns::Names(names)),
-        Some(Form::Aliases(aliases)) => Some(Columns::Aliases(aliases)),
-        Some(Form::Namespace(NamespaceColumns { column_names, column_aliases })) => {
-            let names = column_names.filter(|names| !names.is_empty()).map(Columns::Names);
-            let aliases = column_aliases.filter(|aliases| !aliases.is_empty());
-            names.or(aliases.map(Columns::Aliases))
-        }
-    })
 }
 
 /// The order of rows by one column.
@@ -299,22 +260,5 @@ mod tests {
         for json in [r#"{"vector":"x"}"#, r#"{"vector":[1,[2]]}"#, r#"{"vector":[[1],2]}"#] {
             assert!(serde_json::from_str::<QueryBody>(json).is_err(), "{json}");
         }
-    }
-
-    #[test]
-    fn columns_have_many_forms() {
-        let names = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
-        let columns = |json| parsed(json).columns.unwrap();
-        assert_eq!(columns(r#"{"columns":["a","b"]}"#), Columns::Names(names(&["a", "b"])));
-        for json in [
-            r#"{"columns":{"column_names":["a"]}}"#,
-            r#"{"columns":{"column_names":["a"],"column_aliases":{}}}"#,
-        ] {
-            assert_eq!(columns(json), Columns::Names(names(&["a"])), "{json}");
-        }
-        let none = r#"{"columns":{"column_names":[],"column_aliases":null}}"#;
-        assert_eq!((parsed(none).columns, parsed("{}").columns), (None, None));
-        let aliases = columns(r#"{"columns":{"twice":"a * 2"}}"#);
-        assert!(matches!(aliases, Columns::Aliases(it) if it["twice"] == "a * 2"));
     }
 }

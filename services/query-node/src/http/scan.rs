@@ -13,6 +13,7 @@ use lake::FilterHits;
 use spelling::counted;
 
 use super::answer::{Answer, ArrowWriter, Reply, body_of_pieces, response};
+use super::columns::selection;
 use super::query_body::QueryBody;
 use super::row_filter::{RowFilter, check_row_ids};
 use crate::admission::Ask;
@@ -23,7 +24,7 @@ use crate::error::{QueryError, Result};
 use crate::pieces::{Pieces, in_pieces};
 use crate::request_context::RequestContext;
 use crate::row_reader::{Piece, RowReader};
-use crate::selection::{BlobForm, Selection, beside, check_order};
+use crate::selection::{Selection, beside, check_order};
 use crate::stages::Path;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
@@ -85,9 +86,8 @@ impl Scan {
         mut body: QueryBody,
         call: &mut Call,
     ) -> Result<Self> {
-        let (columns, with_row_id) = body.take_columns();
-        let blobs = BlobForm::Described;
-        let selection = Selection::new(columns, with_row_id, blobs, Measure::Nothing, open)?;
+        let with_row_id = body.with_row_id.unwrap_or(false);
+        let selection = selection(body.columns.take(), with_row_id, Measure::Nothing, open)?;
         let projection = open.project(&selection.requested(open))?;
         let context = call.context;
         let find = find(Arc::clone(open), body).boxed();

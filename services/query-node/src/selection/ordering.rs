@@ -7,7 +7,7 @@ use arrow_ord::sort::{SortColumn, SortOptions, lexsort_to_indices};
 use arrow_select::take::take_record_batch;
 use lake::OrderBy;
 
-use super::select::{Beside, BlobForm, Columns, Selection};
+use super::select::{Beside, BlobForm, Selection};
 use crate::error::{QueryError, Result};
 use crate::tables::{Measure, OpenTable};
 
@@ -45,8 +45,7 @@ impl Ordering {
         let mut names: Vec<String> = by.iter().map(|it| it.column.clone()).collect();
         names.sort_unstable();
         names.dedup();
-        let names = Some(Columns::Names(names));
-        let keys = Selection::new(names, false, BlobForm::Described, measure, open)?;
+        let keys = Selection::new(Some(names), BlobForm::Described, measure, open)?;
         if keys.has_positions() {
             let problem = "names `_rowoffset`, by which found rows are not ordered".into();
             return Err(QueryError::BadRequest { field: "order_by", problem });

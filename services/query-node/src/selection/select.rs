@@ -9,15 +9,16 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_select::concat::concat;
 use lake::Expression;
+use wire::query::NamedExpression;
 
 use crate::error::{QueryError, Result};
 use crate::tables::{DISTANCE, Measure, OpenTable, RELEVANCE, ROW_ADDRESS, SCORE};
 
 /// The name of the column with the rows' ids, in answers and filters. A row's id is its address.
-const ROW_ID: &str = "_rowid";
+pub const ROW_ID: &str = "_rowid";
 
 /// The name of the column with the rows' positions in the table, counted without deleted rows.
-pub const ROW_OFFSET: &str = "_rowoffset";
+const ROW_OFFSET: &str = "_rowoffset";
 
 /// The name of the column with the position of a row's query vector in the request.
 const QUERY_INDEX: &str = "query_index";
@@ -34,15 +35,6 @@ const EXPRESSIONS_BYTES_MAX: usize = 16 << 10;
 /// Number of rows for which an expression is computed before other tasks of the thread may run.
 const ROWS_AT_ONCE: usize = 1024;
 
-/// The columns to return.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Columns {
-    /// Names of columns, which may be nested.
-    Names(Vec<String>),
-    /// Names of the answer's columns, each with a SQL expression.
-    Aliases(serde_json::Map<String, serde_json::Value>),
-}
-
 /// The form of blobs in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlobForm {
@@ -56,6 +48,9 @@ pub enum BlobForm {
 #[derive(Clone, Debug)]
 pub struct Selection {
     columns: Vec<Selected>,
+    /// The form of blobs in columns that are selected as a whole.
+    blobs: BlobForm,
+    measure: Measure,
 }
 
 /// A column of an answer.
@@ -75,7 +70,7 @@ enum Source {
     Blobs(String, FieldRef),
     /// The distance, the score or the relevance.
     Measure,
-    /// Computed from columns of the table, the row's id or position, and the distance or score.
+    /// Computed from columns of the table, the row's id, address or position, and the distance or score.
     Expression(Arc<Expression>),
 }
 
@@ -95,7 +90,7 @@ impl Source {
 /// Returns the field of a column that answers may have in addition to the table's.
 fn added_field(name: &str) -> Field {
     let data_type = match name {
-        ROW_ID | ROW_OFFSET => DataType::UInt64,
+        ROW_ID | ROW_OFFSET | ROW_ADDRESS => DataType::UInt64,
         _ => DataType::Float32,
     };
     Field::new(name, data_type, true)
@@ -111,113 +106,134 @@ pub struct Beside {
 }
 
 impl Selection {
-    /// Selects the columns that a query names, or all columns of `open` if it names none. A distance or score is added
-    /// if the search has one, and the row's id if `with_row_id` is set, unless they are named. `blobs` is the form of
+    /// Selects the columns that a query names, or all columns of `open` if `names` is `None`. `blobs` is the form of
     /// blobs in columns that are selected as a whole.
     ///
     /// # Errors
-    /// `BadExpression`, `ColumnNotFound`, or `BadRequest` for too many columns, a column that is named twice, or
-    /// expressions that are too long or not text.
+    /// `ColumnNotFound`, or `BadRequest` for too many columns, or a column that is named twice.
     pub fn new(
-        columns: Option<Columns>,
-        with_row_id: bool,
+        names: Option<Vec<String>>,
         blobs: BlobForm,
         measure: Measure,
         open: &OpenTable,
     ) -> Result<Self> {
-        let (count, most) = match &columns {
-            None => (0, 0),
-            Some(Columns::Names(names)) => (names.len(), COLUMNS_MAX),
-            Some(Columns::Aliases(it)) => (it.len(), ALIASES_MAX),
-        };
-        if count > most {
-            let problem = format!("names {count} columns; name at most {most} in this form");
-            return Err(QueryError::BadRequest { field: "columns", problem });
-        }
-        if let Some(Columns::Aliases(it)) = &columns {
-            let bytes: usize = it.values().filter_map(|sql| sql.as_str()).map(str::len).sum();
-            if bytes > EXPRESSIONS_BYTES_MAX {
-                let problem = format!(
-                    "has expressions of {bytes} bytes; {EXPRESSIONS_BYTES_MAX} are the most"
-                );
-                return Err(QueryError::BadRequest { field: "columns", problem });
-            }
-        }
-        let measured = measure.name();
-        let selected = |name: String, from: &str| -> Result<Selected> {
-            let source = if measured == Some(from) {
-                Source::Measure
-            } else if blobs == BlobForm::Described && open.table.has_blobs(from).unwrap_or(false) {
-                let schema = open.table.descriptor_schema(&[from.to_owned()])?;
-                Source::Blobs(from.to_owned(), Arc::clone(&schema.fields()[0]))
-            } else {
-                Source::Column(from.to_owned())
-            };
-            Ok(Selected { name, source })
-        };
-        let mut columns: Vec<Selected> = match columns {
+        let mut selection = Self { columns: Vec::new(), blobs, measure };
+        match names {
             None => {
-                let fields = open.table.schema().fields().iter();
-                let all = fields.map(|field| selected(field.name().clone(), field.name()));
-                all.collect::<Result<_>>()?
+                let fields = open.table.schema().fields().iter().map(|field| field.name());
+                let all = fields.map(|name| selection.column(name.clone(), name, open));
+                selection.columns = all.collect::<Result<_>>()?;
             }
-            Some(Columns::Names(names)) => {
-                let mut known = HashSet::new();
-                if let Some(name) = names.iter().find(|name| !known.insert(name.as_str())) {
-                    let problem = format!("names `{name}` twice; name it once");
-                    return Err(QueryError::BadRequest { field: "columns", problem });
-                }
-                let is_plain = |name: &&String| {
-                    [ROW_ID, ROW_OFFSET, ROW_ADDRESS].contains(&name.as_str())
-                        || measured == Some(name)
-                        || open.table.schema().field_with_name(name).is_ok()
-                };
-                let others = names.iter().filter(|name| !is_plain(name)).count();
-                if others > ALIASES_MAX {
-                    let problem = format!(
-                        "names {others} nested or unknown columns; name at most {ALIASES_MAX}"
-                    );
-                    return Err(QueryError::BadRequest { field: "columns", problem });
-                }
-                let column = |name: &String| match is_plain(&name) {
-                    true => selected(name.clone(), name),
-                    false => {
-                        let expression = open.table.column_expression(name)?;
-                        let source = Source::Expression(Arc::new(expression));
-                        Ok(Selected { name: name.clone(), source })
+            Some(names) => {
+                let others = selection.check_names(&names, open)?;
+                let column = |name: String| match others.contains(&name) {
+                    false => selection.column(name.clone(), &name, open),
+                    true => {
+                        let expression = Arc::new(open.table.column_expression(&name)?);
+                        Ok(Selected { name, source: Source::Expression(expression) })
                     }
                 };
-                names.iter().map(column).collect::<Result<_>>()?
-            }
-            Some(Columns::Aliases(aliases)) => {
-                let alias = |(name, sql): (String, serde_json::Value)| {
-                    let Some(sql) = sql.as_str() else {
-                        let problem =
-                            format!("has {sql} for column `{name}`; give a SQL expression");
-                        return Err(QueryError::BadRequest { field: "columns", problem });
-                    };
-                    let column = unquoted(sql);
-                    let is_named = open.table.schema().field_with_name(column).is_ok();
-                    if is_named
-                        || [ROW_ID, ROW_OFFSET].contains(&column)
-                        || measured == Some(column)
-                    {
-                        return selected(name, column);
-                    }
-                    let added = [Some(ROW_ID), Some(ROW_OFFSET), measured].into_iter().flatten();
-                    let added: Vec<Field> = added.map(added_field).collect();
-                    let expression = open.table.expression(&name, sql, &added)?;
-                    Ok(Selected { name, source: Source::Expression(Arc::new(expression)) })
-                };
-                aliases.into_iter().map(alias).collect::<Result<_>>()?
-            }
-        };
-        for name in measured.into_iter().chain(with_row_id.then_some(ROW_ID)) {
-            if columns.iter().all(|column| column.name != name) {
-                columns.push(selected(name.to_owned(), name)?);
+                selection.columns = names.into_iter().map(column).collect::<Result<_>>()?;
             }
         }
-        Ok(Self { columns })
+        Ok(selection)
+    }
+
+    /// Checks the names of columns. Returns those that are nested or unknown.
+    fn check_names(&self, names: &[String], open: &OpenTable) -> Result<HashSet<String>> {
+        let bad = |problem| Err(QueryError::BadRequest { field: "columns", problem });
+        if names.len() > COLUMNS_MAX {
+            return bad(format!("names {} columns; name at most {COLUMNS_MAX}", names.len()));
+        }
+        let mut known = HashSet::new();
+        if let Some(name) = names.iter().find(|name| !known.insert(name.as_str())) {
+            return bad(format!("names `{name}` twice; name it once"));
+        }
+        let others = names.iter().filter(|name| !self.is_plain(name, open)).cloned();
+        let others: HashSet<String> = others.collect();
+        match others.len() > ALIASES_MAX {
+            true => bad(format!(
+                "names {} nested or unknown columns; name at most {ALIASES_MAX}",
+                others.len()
+            )),
+            false => Ok(others),
+        }
+    }
+
+    /// Returns whether a column is returned as it is, without being computed.
+    fn is_plain(&self, name: &str, open: &OpenTable) -> bool {
+        [ROW_ID, ROW_OFFSET, ROW_ADDRESS].contains(&name)
+            || self.measure.name() == Some(name)
+            || open.table.schema().field_with_name(name).is_ok()
+    }
+
+    /// Returns a column of the answer that is `from`, a column that is not computed.
+    fn column(&self, name: String, from: &str, open: &OpenTable) -> Result<Selected> {
+        let has_blobs = || open.table.has_blobs(from).unwrap_or(false);
+        let source = if self.measure.name() == Some(from) {
+            Source::Measure
+        } else if self.blobs == BlobForm::Described && has_blobs() {
+            let schema = open.table.descriptor_schema(&[from.to_owned()])?;
+            Source::Blobs(from.to_owned(), Arc::clone(&schema.fields()[0]))
+        } else {
+            Source::Column(from.to_owned())
+        };
+        Ok(Selected { name, source })
+    }
+
+    /// Adds columns that are computed. They may read columns of the table, the row's id, address or position, and
+    /// the distance or score. `field` is the request's field that has them.
+    ///
+    /// # Errors
+    /// `BadExpression`, `ColumnNotFound`, or `BadRequest` for too many expressions, expressions that are too long, or a
+    /// name that another column has.
+    pub fn compute(
+        &mut self,
+        field: &'static str,
+        expressions: Vec<NamedExpression>,
+        open: &OpenTable,
+    ) -> Result<()> {
+        let bad = |problem| Err(QueryError::BadRequest { field, problem });
+        let count = expressions.len();
+        let bytes: usize = expressions.iter().map(|it| it.sql.len()).sum();
+        if count > ALIASES_MAX {
+            return bad(format!("has {count} expressions; give at most {ALIASES_MAX}"));
+        }
+        if bytes > EXPRESSIONS_BYTES_MAX {
+            return bad(format!(
+                "has expressions of {bytes} bytes; {EXPRESSIONS_BYTES_MAX} are the most"
+            ));
+        }
+        let of_rows = [ROW_ID, ROW_OFFSET, ROW_ADDRESS].into_iter();
+        let added: Vec<Field> = of_rows.chain(self.measure.name()).map(added_field).collect();
+        for NamedExpression { name, sql } in expressions {
+            if self.has(&name) {
+                return bad(format!("has `{name}`, which another column is called; rename one"));
+            }
+            let column = unquoted(&sql);
+            let selected = match self.is_plain(column, open) {
+                true => self.column(name, column, open)?,
+                false => {
+                    let expression = Arc::new(open.table.expression(&name, &sql, &added)?);
+                    Selected { name, source: Source::Expression(expression) }
+                }
+            };
+            self.columns.push(selected);
+        }
+        Ok(())
+    }
+
+    /// Adds a column that answers have in addition to those that were asked for, such as the distance, unless it is
+    /// selected already.
+    pub fn append(&mut self, name: &str, open: &OpenTable) -> Result<()> {
+        if !self.has(name) {
+            self.columns.push(self.column(name.to_owned(), name, open)?);
+        }
+        Ok(())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.columns.iter().any(|column| column.name == name)
     }
 
     /// Returns the columns of the table that are needed, as a request names them.

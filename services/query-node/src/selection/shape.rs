@@ -1,13 +1,17 @@
 //! The form of a Search's answer, if it is not simply columns of the table with the best row first.
 
 use arrow_array::RecordBatch;
+use futures::FutureExt;
 use lake::OrderBy;
 use wire::query::SearchRequest;
 use wire::query::search_request::By;
 
+use super::beside::beside;
 use super::ordering::{Ordering, k_and_offset, requested};
-use super::select::{Beside, BlobForm, Columns, ROW_OFFSET, Selection};
-use crate::error::Result;
+use super::select::{BlobForm, Selection};
+use crate::error::{QueryError, Result};
+use crate::request_context::RequestContext;
+use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, ROW_ADDRESS};
 
 /// The columns of an answer, some of which are computed, and the order of its rows.
@@ -22,14 +26,17 @@ impl Shape {
     /// includes a request by a filter alone, in any order: the table itself puts its rows in that order.
     ///
     /// # Errors
-    /// `BadRequest` for a column named twice, or too many columns, and `ColumnNotFound`.
+    /// The errors of [`Selection::new`], [`Selection::compute`] and [`Ordering::new`].
     pub fn of(request: &mut SearchRequest, open: &OpenTable) -> Result<Option<Self>> {
         let is_own = |name: &String| {
             open.is_carried(name) || open.table.schema().field_with_name(name).is_ok()
         };
         // If the request has only a filter, the table puts all rows that pass in order before the first ones are taken.
         let is_search = request.by.is_some();
-        if request.columns.iter().all(is_own) && (request.order_by.is_empty() || !is_search) {
+        if request.expressions.is_empty()
+            && request.columns.iter().all(is_own)
+            && (request.order_by.is_empty() || !is_search)
+        {
             return Ok(None);
         }
         let measure = match (&request.by, &request.fused_with) {
@@ -38,20 +45,7 @@ impl Shape {
             (Some(By::Text(_)), None) => Measure::Score,
             (None, _) => Measure::Nothing,
         };
-        let mut names: Vec<String> = match request.columns.is_empty() {
-            true => open.columns(&[])?,
-            false => {
-                let named = request.columns.iter().filter(|name| !open.is_carried(name));
-                named.cloned().collect()
-            }
-        };
-        if names.iter().any(|name| name == ROW_OFFSET) {
-            // The positions of found rows are not known. This fails unless the table has such a column.
-            open.columns(&[ROW_OFFSET.to_owned()])?;
-        }
-        names.push(ROW_ADDRESS.to_owned());
-        let names = Some(Columns::Names(names));
-        let selection = Selection::new(names, false, BlobForm::Whole, measure, open)?;
+        let selection = selection(request, measure, open)?;
         let mut ordering = None;
         if is_search {
             let by = order_of(std::mem::take(&mut request.order_by));
@@ -64,13 +58,42 @@ impl Shape {
     }
 
     /// Returns `rows`, whose last columns are row addresses and the `measure`, in this form.
-    pub async fn apply(&self, rows: RecordBatch, measure: Measure) -> Result<RecordBatch> {
+    pub async fn apply(
+        &self,
+        state: &ShardState,
+        open: &OpenTable,
+        rows: RecordBatch,
+        measure: Measure,
+        context: RequestContext,
+    ) -> Result<RecordBatch> {
         let rows = match &self.ordering {
             Some(ordering) => ordering.apply(&rows, measure).await?,
             None => rows,
         };
-        self.selection.select(&rows, measure, Beside::default(), None).await
+        let beside = beside(state, &self.selection, open, &rows, measure, context).boxed().await?;
+        self.selection.select(&rows, measure, beside, None).await
     }
+}
+
+/// Returns the columns of the answer to a request: the named ones, or else those by default if there is no expression
+/// either, then the expressions, then the row's address and the `measure`. Takes the expressions from the request.
+fn selection(request: &mut SearchRequest, measure: Measure, open: &OpenTable) -> Result<Selection> {
+    let expressions = std::mem::take(&mut request.expressions);
+    let named = request.columns.iter().filter(|name| !open.is_carried(name));
+    let names = match request.columns.is_empty() && expressions.is_empty() {
+        true => open.columns(&[])?,
+        false => named.cloned().collect(),
+    };
+    if let Some(taken) = expressions.iter().find(|it| open.is_carried(&it.name)) {
+        let problem = format!("has `{}`, a column of each answer; rename it", taken.name);
+        return Err(QueryError::BadRequest { field: "expressions", problem });
+    }
+    let mut selection = Selection::new(Some(names), BlobForm::Whole, measure, open)?;
+    selection.compute("expressions", expressions, open)?;
+    for name in [ROW_ADDRESS].into_iter().chain(measure.name()) {
+        selection.append(name, open)?;
+    }
+    Ok(selection)
 }
 
 /// Returns the order that a request asks for.

@@ -8,6 +8,7 @@ mod blobs;
 mod branches;
 mod cancel;
 mod ejection;
+mod expressions;
 mod fake_io;
 mod folders;
 mod follow;

@@ -97,14 +97,6 @@ async fn an_order_that_is_none_is_refused_with_a_sentence() {
         assert_eq!(fault.reason, reason, "{fault}");
         assert!(fault.message.contains(said), "{fault}");
     }
-    let columns = vec!["_rowoffset".to_owned()];
-    for search in [
-        near(vector(1), 2),
-        SearchRequest { by: None, filter: "true".into(), ..near(vector(1), 2) },
-    ] {
-        let fault = client.search(SearchRequest { columns: columns.clone(), ..search }).await;
-        assert_eq!(fault.unwrap_err().reason, Reason::ColumnNotFound);
-    }
     let too_many = SearchRequest { offset: 9_995, order_by: vec![by("id")], ..near(vector(1), 6) };
     let fault = client.search(too_many).await.unwrap_err();
     assert!(fault.message.starts_with("`offset` is 9995, and k is 6"), "{fault}");
