@@ -4,7 +4,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
 use arrow_cast::cast;
 use arrow_schema::DataType;
-use client::query::{By, NamedExpression, OrderBy, SearchRequest, Text, Vector};
+use client::query::{By, NamedExpression, OrderBy, SearchRequest, Text, Vector, Vectors};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -91,7 +91,7 @@ impl Search<'_> {
     /// Returns the request.
     pub fn request(self, explain: bool) -> PyResult<SearchRequest> {
         let near = match (self.vector, self.like) {
-            (Some(vector), _) => Some(By::Vector(Vector { values: vector_values(&vector)? })),
+            (Some(vector), _) => Some(query_vectors(&vector)?),
             (None, like) => like.map(By::Like),
         };
         let column = self.text_column.unwrap_or_default();
@@ -134,6 +134,55 @@ fn order_by((column, descending, nulls_first): (String, bool, bool)) -> OrderBy 
     OrderBy { column, descending, nulls_first }
 }
 
+/// Returns the query vector, or several: an array of two dimensions, or a sequence of vectors.
+fn query_vectors(given: &Bound<'_, PyAny>) -> PyResult<By> {
+    if let Some(vectors) = rows_of_matrix(given)? {
+        return Ok(By::Vectors(Vectors { vectors }));
+    }
+    let vector = |it: &Bound<'_, PyAny>| Ok(Vector { values: vector_values(it)? });
+    // Numbers have no length.
+    let is_several = given.get_item(0).is_ok_and(|first| first.len().is_ok());
+    match is_several {
+        false => Ok(By::Vector(vector(given)?)),
+        true => {
+            let as_py = intern!(given.py(), "as_py");
+            let element = |it: PyResult<Bound<'_, PyAny>>| {
+                let it = it?;
+                // pyarrow's arrays have scalars.
+                match it.hasattr(as_py)? {
+                    true => vector(&it.call_method0(as_py)?),
+                    false => vector(&it),
+                }
+            };
+            let vectors = given.try_iter()?.map(element).collect::<PyResult<_>>()?;
+            Ok(By::Vectors(Vectors { vectors }))
+        }
+    }
+}
+
+/// Returns the rows of a buffer of floats with two dimensions, such as a NumPy array; `None` for anything else.
+fn rows_of_matrix(given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Vector>>> {
+    let py = given.py();
+    let (values, shape) = if let Ok(buffer) = PyBuffer::<f32>::get(given) {
+        match buffer.dimensions() {
+            2 => (buffer.to_vec(py)?, buffer.shape().to_vec()),
+            _ => return Ok(None),
+        }
+    } else if let Ok(buffer) = PyBuffer::<f64>::get(given) {
+        match buffer.dimensions() {
+            2 => {
+                let values = buffer.to_vec(py)?.into_iter().map(|value| value as f32);
+                (values.collect(), buffer.shape().to_vec())
+            }
+            _ => return Ok(None),
+        }
+    } else {
+        return Ok(None);
+    };
+    let rows = values.chunks(shape[1].max(1)).map(|row| Vector { values: row.to_vec() });
+    Ok(Some(rows.collect()))
+}
+
 /// Returns the elements of a vector: a NumPy or pyarrow array, another buffer of floats, or a sequence of numbers.
 fn vector_values(vector: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
     let py = vector.py();
@@ -141,9 +190,7 @@ fn vector_values(vector: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
         1 => Ok(()),
         _ => Err(bad_argument(
             py,
-            format!(
-                "the query vector has {dimensions} dimensions; search for one vector at a time"
-            ),
+            format!("a query vector has {dimensions} dimensions; it must have one"),
         )),
     };
     if let Ok(buffer) = PyBuffer::<f32>::get(vector) {

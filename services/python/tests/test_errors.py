@@ -58,7 +58,7 @@ def test_the_servers_sentence_is_unchanged(words: bireme.Table, ask, kind, reaso
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda t: t.search(np.zeros((2, 384), np.float32)).to_arrow(), "2 dimensions"),
+        (lambda t: t.search(np.zeros((2, 2, 384), np.float32)).to_arrow(), "2 dimensions; it must have one"),
         (lambda t: t.search({"a": 1}).to_arrow(), "sequence or an array of numbers"),
         (lambda t: t.search(["a", "b"]).to_arrow(), "sequence or an array of numbers"),
         (lambda t: t.search(pa.array(["a"])).to_arrow(), "no query vector"),

@@ -58,6 +58,44 @@ def test_every_kind_of_array_is_a_vector(words: bireme.Table, rows: pa.Table) ->
         assert words.search(same).limit(3).to_arrow() == expected, type(same)
 
 
+def test_several_vectors_are_a_search_each(words: bireme.Table, rows: pa.Table) -> None:
+    ats = [ELEPHANT, 0, ELEPHANT]
+    vectors = np.stack([vector_of(rows, at) for at in ats])
+    each = [words.search(vector).select("synset").limit(3).to_arrow() for vector in vectors]
+    expected = pa.concat_tables(each)
+    for same in [
+        vectors,
+        vectors.astype(np.float64),
+        vectors.tolist(),
+        list(vectors),
+        [array.array("f", vector) for vector in vectors],
+        rows["vector"].take(ats),
+        rows["vector"].take(ats).combine_chunks(),
+    ]:
+        found = words.search(same).select("synset").limit(3).to_arrow()
+        assert found["query_index"].to_pylist() == [0, 0, 0, 1, 1, 1, 2, 2, 2], type(same)
+        assert found.drop_columns("query_index").equals(expected), type(same)
+    with pytest.raises(bireme.BadRequestError, match="`vectors` has 101 vectors"):
+        words.search(np.zeros((101, 384), np.float32)).to_arrow()
+    with pytest.raises(bireme.BadRequestError, match="fused_with"):
+        words.search(vectors).text("elephant").to_arrow()
+
+
+def test_columns_are_computed(words: bireme.Table) -> None:
+    search = words.search().like("n02503517").limit(5)
+    plain = search.select("synset", "domain").to_arrow()
+    found = search.select("synset", {"near": "1 - _distance", "twice": "domain * 2"}).to_arrow()
+    assert found.column_names == ["synset", "near", "twice", "_rowaddr", "_distance"]
+    assert found["synset"] == plain["synset"]
+    assert found["twice"].to_pylist() == [2 * it for it in plain["domain"].to_pylist()]
+    assert found["near"].to_pylist() == pytest.approx([1 - it for it in plain["_distance"].to_pylist()], abs=1e-6)
+    only = search.select({"name": "synset"}).to_arrow()
+    assert only.column_names == ["name", "_rowaddr", "_distance"]
+    assert only["name"].to_pylist() == plain["synset"].to_pylist()
+    with pytest.raises(bireme.BadRequestError, match="synsets"):
+        search.select({"name": "upper(synsets)"}).to_arrow()
+
+
 def test_a_search_by_words_filter_key_and_both(words: bireme.Table, rows: pa.Table) -> None:
     found = words.search("elephant").where("pos = 'noun'").where("domain = 5").limit(50).to_list()
     assert found

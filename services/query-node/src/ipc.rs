@@ -74,6 +74,11 @@ impl IpcWriter {
         Ok(())
     }
 
+    /// Returns the number of bytes that were written and have not been taken yet.
+    pub fn bytes(&self) -> usize {
+        self.out.len()
+    }
+
     /// Ends the stream.
     pub fn finish(&mut self) {
         self.out.extend(END);

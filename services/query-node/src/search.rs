@@ -1,5 +1,7 @@
 //! Search: returns rows in rank order, unless the request asks for another order. It only calls the stages.
 
+mod each_vector;
+
 use std::sync::Arc;
 
 use access::Permission;
@@ -8,8 +10,10 @@ use arrow_array::RecordBatch;
 use futures::FutureExt;
 use futures::future::try_join;
 use spelling::counted;
+use wire::query::search_request::By as WireBy;
 use wire::query::{SearchRequest, SearchResponse};
 
+pub use self::each_vector::search_each;
 use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
@@ -24,7 +28,7 @@ use crate::recall_curves::{Chosen, choose_setting};
 use crate::request_context::RequestContext;
 use crate::selection::Shape;
 use crate::stages::{
-    By, Hits, Keys, Question, finish, fuse, ipc_stream, rank, search_text, validate_search,
+    By, Hits, Keys, Question, StreamReply, finish, fuse, rank, search_text, validate_search,
 };
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, Measure, OpenTable, Projection};
@@ -63,20 +67,64 @@ pub async fn search(
     let asked = AskedVersion { table, branch, version: *version };
     let open = call.open(asked, Permission::Read).boxed().await?;
     let shape = Shape::of(&mut request, &open)?;
-    let found = find(state, &open, request, call).await?;
-    let SearchedRows { mut rows, projection, measure, exhaustive } = found;
-    let count = rows.num_rows();
-    let rows = match shape {
-        None => ipc_stream(&projection.answer(measure)?.head, &rows)?,
-        Some(shape) => {
-            rows = shape.apply(state, &open, rows, measure, call.context).boxed().await?;
-            call.hold_rows(rows.get_array_memory_size())?;
-            ipc_stream(&IpcHead::of(rows.schema_ref())?, &rows)?
+    let mut rows = StreamReply::default();
+    let exhaustive = match (shape, request.by.take()) {
+        (Some(shape), Some(WireBy::Vectors(vectors))) => {
+            check_alone(&request)?;
+            let vectors = vectors.vectors;
+            let write = |part: &RecordBatch, call: &mut Call| {
+                call.hold_rows(rows.bytes() + part.get_array_memory_size())?;
+                rows.write(&IpcHead::of(part.schema_ref())?, part)
+            };
+            search_each(state, &open, request, vectors, &shape, call, write).boxed().await?
+        }
+        (Some(shape), by) => {
+            let request = SearchRequest { by, ..request };
+            let found = find_shaped(state, &open, request, &shape, None, call).boxed();
+            let (found, exhaustive) = found.await?;
+            rows.write(&IpcHead::of(found.schema_ref())?, &found)?;
+            exhaustive
+        }
+        (None, by) => {
+            let found = find(state, &open, SearchRequest { by, ..request }, call).await?;
+            let SearchedRows { rows: found, projection, measure, exhaustive } = found;
+            rows.write(&projection.answer(measure)?.head, &found)?;
+            exhaustive
         }
     };
+    let (rows, count) = rows.finish()?;
     call.count_rows(count, rows.len());
     call.stage(Stage::Reply, || counted(rows.len(), "byte"));
     Ok(SearchResponse { rows, version: open.version(), stages: call.explained(), exhaustive })
+}
+
+/// Refuses a request with several vectors that searches for words too: the words would be searched for once for each
+/// vector.
+fn check_alone(request: &SearchRequest) -> Result<()> {
+    match &request.fused_with {
+        None => Ok(()),
+        Some(_) => Err(QueryError::BadRequest {
+            field: "fused_with",
+            problem: "is set beside `vectors`; send a request for each vector".into(),
+        }),
+    }
+}
+
+/// Finds the rows of `open`, which `call` has opened, and gives them the form `shape`. Returns them, and whether the
+/// search was exhaustive ([`SearchedRows::exhaustive`]).
+pub async fn find_shaped(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    request: SearchRequest,
+    shape: &Shape,
+    query_index: Option<i32>,
+    call: &mut Call,
+) -> Result<(RecordBatch, bool)> {
+    let SearchedRows { rows, measure, exhaustive, .. } = find(state, open, request, call).await?;
+    let shaped = shape.apply(state, open, rows, measure, query_index, call.context);
+    let rows = shaped.boxed().await?;
+    call.hold_rows(rows.get_array_memory_size())?;
+    Ok((rows, exhaustive))
 }
 
 /// Finds the rows of `open`, which `call` has opened, that a Search request asks for.

@@ -77,7 +77,7 @@ fn all() -> Vec<(&'static str, Try)> {
         fetch: FetchRequest Open Batches Batch Rerank Predicate PredicateStep Close Cancel FetchResponse Welcome Opened Reply Retire Neighbors
             Passing StageTimes Error WarmRequest RowRange ChunkRange WarmProgress DescribeRequest DescribeResponse Histogram
             StartWarm TableUse StoreUse Drive Core;
-        query: SearchRequest OrderBy NamedExpression Vector Text TextQuery TextMatch TextPhrase TextBoost TextMultiMatch TextCombinedFields TextColumn
+        query: SearchRequest OrderBy NamedExpression Vector Vectors Text TextQuery TextMatch TextPhrase TextBoost TextMultiMatch TextCombinedFields TextColumn
             TextBoolean TuneRequest TuneProgress IndexRecall RecallSetting SearchResponse Stage GetRequest GetResponse Error LookupRequest LookupOpen
             LookupBatch Integers Strings LookupResponse LookupWelcome LookupSchema LookupReply LookupResult TakeRequest TakeResponse
             CountRequest CountResponse ListTablesRequest ListTablesResponse TableSummary DescribeTableRequest DescribeTableResponse Fragment

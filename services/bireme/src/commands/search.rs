@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueHint};
-use client::query::{By, Found, NamedExpression, OrderBy, SearchRequest, Vector};
+use client::query::{By, Found, NamedExpression, OrderBy, SearchRequest, Vector, Vectors};
 use serde_json::json;
 
 use crate::arguments::{
     Connection, PriorityArgs, TEXT, TableArgs, TextArgs, parse_at_least_1, parse_column,
-    parse_expression, parse_filter, parse_order, read_vector,
+    parse_expression, parse_filter, parse_order, read_vector, read_vectors,
 };
 use crate::error::{CliError, Result};
 use crate::output::{Output, RowLayout, counted, micros, stages_json, stages_text};
@@ -25,10 +25,13 @@ Examples:
   bireme search words --vector query.json --filter \"pos = 'noun'\" --explain
   bireme search words --like n02503517 --columns synset --expression 'near=1 - _distance'
   bireme search words --filter \"domain = 13\" --order-by synset:desc --json
+  bireme search words --vectors queries.parquet -k 3
   model \"a boat\" | bireme search words --vector -
 
 A vector's file holds a JSON array, numbers with spaces or commas between them,
 NumPy (.npy, float32, one dimension) or raw little-endian float32 (.f32). The
+file of --vectors has up to 100 of them as a column, in a format that `bireme
+ingest` reads; its rows are those of the first vector, then of the second. The
 best rows come first, with `_distance` (smaller is nearer) or `_score` (larger
 is better). --text beside --like or --vector is a hybrid search: the ranks of
 both are fused into a `_relevance_score` (larger is better). With --json each
@@ -41,15 +44,18 @@ are ranked higher. --fuzzy auto allows no edit in words of up to 2 letters, one
 in words of up to 5, otherwise two, and reduces a word to its stem first if the
 index has stems; --fuzzy 1 compares the word as it is with the index's words.";
 
-/// The heading in `--help` of flags that apply only to searches with --like or --vector.
-const NEAR: &str = "Nearest rows (with --like or --vector)";
+/// Maximum number of vectors of a request that a node accepts.
+const VECTORS_MAX: usize = 100;
+
+/// The heading in `--help` of flags that apply only to searches by vector.
+const NEAR: &str = "Nearest rows (with --like, --vector or --vectors)";
 
 /// Arguments of `bireme search`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true)
-    .args(["like", "vector", "text", "must", "phrase", "filter"]))]
-#[command(group = ArgGroup::new("near").args(["like", "vector"]))]
+    .args(["like", "vector", "vectors", "text", "must", "phrase", "filter"]))]
+#[command(group = ArgGroup::new("near").args(["like", "vector", "vectors"]))]
 #[command(group = ArgGroup::new("words").multiple(true).args(["text", "must", "phrase"]))]
 pub struct SearchArgs {
     #[command(flatten)]
@@ -63,12 +69,15 @@ pub struct SearchArgs {
     /// The rows nearest to the vector in a file; `-` is stdin
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     vector: Option<PathBuf>,
+    /// The rows nearest to each vector in a file that has a column of vectors; `query_index` says whose they are
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "words")]
+    vectors: Option<PathBuf>,
     #[command(flatten)]
     text: TextArgs,
     /// The weight of the text in a hybrid search, relative to the vector [default: 1]
     #[arg(long, value_name = "WEIGHT", requires = "words", requires = "near", help_heading = TEXT)]
     text_weight: Option<f32>,
-    /// A SQL predicate that rows must match; alone, or with --like, --vector or --text
+    /// A SQL predicate that rows must match; alone, or with --like, --vector, --vectors or --text
     #[arg(long, value_name = "SQL", value_hint = ValueHint::Other, value_parser = parse_filter)]
     filter: Option<String>,
     /// The number of rows to return
@@ -156,14 +165,19 @@ struct NearArgs {
 impl SearchArgs {
     /// Refuses flags of another kind of search, which would otherwise be ignored.
     fn check(&self) -> Result<()> {
-        let is_near = self.like.is_some() || self.vector.is_some();
+        let is_near = self.like.is_some() || self.vector.is_some() || self.vectors.is_some();
         let has_column = is_near || self.text.is_given();
         for (flag, is_set, fits, searches) in [
-            ("--nprobes", self.nprobes.is_some(), is_near, "--like or --vector"),
-            ("--nprobes-max", self.nprobes_max.is_some(), is_near, "--like or --vector"),
-            ("--refine", self.refine.is_some(), is_near, "--like or --vector"),
-            ("--recall", self.recall.is_some(), is_near, "--like or --vector"),
-            ("--column", self.column.is_some(), has_column, "--like, --vector or --text"),
+            ("--nprobes", self.nprobes.is_some(), is_near, "--like, --vector or --vectors"),
+            ("--nprobes-max", self.nprobes_max.is_some(), is_near, "--like, --vector or --vectors"),
+            ("--refine", self.refine.is_some(), is_near, "--like, --vector or --vectors"),
+            ("--recall", self.recall.is_some(), is_near, "--like, --vector or --vectors"),
+            (
+                "--column",
+                self.column.is_some(),
+                has_column,
+                "--like, --vector, --vectors or --text",
+            ),
         ] {
             if is_set && !fits {
                 let problem = format!("{flag} needs a search with {searches}; leave it out");
@@ -208,10 +222,14 @@ impl SearchArgs {
             order_by: self.order_by,
             expressions: self.expressions,
         };
-        request.by = match (self.like, self.vector) {
-            (Some(key), _) => Some(By::Like(key)),
-            (None, Some(file)) => Some(By::Vector(Vector { values: read_vector(&file)? })),
-            (None, None) => {
+        request.by = match (self.like, self.vector, self.vectors) {
+            (Some(key), ..) => Some(By::Like(key)),
+            (_, Some(file), _) => Some(By::Vector(Vector { values: read_vector(&file)? })),
+            (_, _, Some(file)) => {
+                let vectors = read_vectors(&file, self.column.as_deref(), VECTORS_MAX)?;
+                Some(By::Vectors(Vectors { vectors }))
+            }
+            (None, None, None) => {
                 request.by = self.text.query(self.column).map(By::Text);
                 return Ok(request);
             }
@@ -312,6 +330,12 @@ mod tests {
         let by: Vec<_> =
             asked.order_by.iter().map(|it| (it.column.as_str(), it.descending)).collect();
         assert_eq!(by, [("place.x", true), ("id", false)]);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("v.jsonl");
+        std::fs::write(&file, "{\"v\": [1.5, 2.0]}\n{\"v\": [0.0, -1.0]}\n").unwrap();
+        let asked = request(&["--vectors", file.to_str().unwrap(), "--nprobes", "3"]);
+        let vectors = [[1.5, 2.0], [0.0, -1.0]].map(|it| Vector { values: it.into() }).into();
+        assert_eq!((asked.by, asked.nprobes), (Some(By::Vectors(Vectors { vectors })), 3));
         let asked = request(&["--filter", "true", "--expression", "a=b, c", "--expression", "d=e"]);
         let expressions: Vec<_> =
             asked.expressions.iter().map(|it| (it.name.as_str(), it.sql.as_str())).collect();

@@ -12,7 +12,7 @@ use recall::{Curve, CurveFileError, CurveFiles, Questions, decode};
 use serde_json::{Value, json};
 use wire::query::RecallSetting;
 
-use crate::arguments::{Connection, StorageArgs, read_questions};
+use crate::arguments::{Connection, StorageArgs, read_vectors};
 use crate::error::{CliError, Result};
 use crate::escape;
 use crate::output::{Output, count, counted, micros, recall_json, recall_text};
@@ -22,6 +22,9 @@ use crate::progress::{Unit, bar};
 /// A number of rows and a recall. If the curve has no setting that finds this many rows with this recall, a warning
 /// says so. A query node warns about the same values (`WARNED_K`, and `REPAIRED` in `services/recall`).
 const WANTED: (u32, f64) = (10, 0.95);
+
+/// Maximum number of questions that a node accepts.
+const QUESTIONS_MAX: usize = 2_000;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -81,7 +84,7 @@ pub struct TuneArgs {
 /// Measures, keeps the curve and prints it.
 pub async fn run(args: TuneArgs, out: &mut Output) -> Result<()> {
     let questions = match &args.questions {
-        Some(file) => read_questions(file, args.column.as_deref())?,
+        Some(file) => read_vectors(file, args.column.as_deref(), QUESTIONS_MAX)?,
         None => Vec::new(),
     };
     // Open the table before measuring, so that a wrong URI is reported at once.

@@ -12,6 +12,7 @@ mod missing_files;
 mod peer_secret;
 mod query_process;
 mod recall;
+mod searches;
 mod serve;
 mod serving;
 mod start_warm;

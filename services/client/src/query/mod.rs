@@ -20,6 +20,6 @@ pub use wire::query::{
     NodePlacement, OnMissing, OrderBy, PlacementRequest, PlacementResponse, RowFormat,
     SearchRequest, Stage, StatusResponse, TableSummary, TakeRequest, Text, TextBoolean, TextBoost,
     TextColumn, TextCombinedFields, TextMatch, TextMultiMatch, TextPhrase, TextQuery, TuneProgress,
-    TuneRequest, Vector, WarmProgress, WarmRequest, search_request::By,
+    TuneRequest, Vector, Vectors, WarmProgress, WarmRequest, search_request::By,
     text_query::Kind as TextKind,
 };

@@ -97,14 +97,18 @@ class Table(_Target):
     def search(self, query: Any = None) -> Search:
         """Begins a search: for the rows nearest to a vector, or, if `query` is a string, those that match words best.
 
-        A vector is a sequence or an array of numbers. If `query` is not given, `like`, `text` or `where` says what to
-        find.
+        A vector is a sequence or an array of numbers. A sequence of vectors, or an array of two dimensions, is a search
+        for each of them, up to 100: the rows of the first vector come first, then those of the second, and the column
+        `query_index` has the position of each row's vector. If `query` is not given, `like`, `text` or `where` says
+        what to find.
 
         >>> import bireme
         >>> words = bireme.connect().table("words")
         >>> elephant = words.get("n02503517", columns=["vector"])["vector"]
         >>> words.search(elephant).select("words").limit(1).to_list()[0]["words"]
         ['elephant']
+        >>> words.search([elephant, elephant]).select("words").limit(2).to_arrow()["query_index"].to_pylist()
+        [0, 0, 1, 1]
         """
         return Search(self._client, self, query)
 
@@ -259,7 +263,7 @@ class AsyncTable(_Target):
     """A table of a query node for asyncio. Its methods are those of `Table`, awaited."""
 
     def search(self, query: Any = None) -> AsyncSearch:
-        """Begins a search: for the rows nearest to a vector, or those that match words best if `query` is a string."""
+        """Begins a search: for the rows nearest to a vector or each of several, or those that match words best."""
         return AsyncSearch(self._client, self, query)
 
     @overload

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use futures::FutureExt;
-use futures::future::try_join_all;
 use lake::{LakeError, fault_of};
 use wire::query::search_request::By;
 use wire::query::{SearchRequest, Stage, Vector};
@@ -18,8 +17,8 @@ use super::scan::{explain_scan, scan};
 use super::text_body::text_of;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
-use crate::search::{SearchedRows, find};
-use crate::selection::{Beside, Ordering, Selection, beside, k_and_offset, requested};
+use crate::search::{find_shaped, search_each};
+use crate::selection::{Ordering, Shape};
 use crate::stages::column_of_vectors;
 use crate::state::ShardState;
 use crate::stream_calls::StreamContext;
@@ -28,10 +27,6 @@ use crate::tables::{Measure, OpenTable};
 /// LanceDB's sentence for a search by words in columns without a full-text index.
 const NO_TEXT_INDEX: &str = "Cannot perform full text search unless an INVERTED index has been created on at least one \
                              column";
-
-/// The number of searches of one call that run at the same time, if it has several vectors. A few suffice to search the
-/// index for one vector while rows for another are fetched; more would take places in the admission queue from other calls.
-const SEARCHES_AT_ONCE: usize = 4;
 
 /// Answers a `query` call of the table that `call` has opened. `of_stream` is the context of the whole answer.
 pub async fn query(
@@ -79,16 +74,15 @@ async fn by_vectors(
     let of_vectors = column_of_vectors(open, body.vector_column.as_deref(), numbers).boxed();
     let vector_column = call.context.bound("validate", of_vectors).await?;
     let (vectors, are_several) = match std::mem::take(&mut body.vector) {
-        Vectors::None => (Vec::new(), false),
+        Vectors::None => (Vec::new(), true),
         Vectors::One(vector) => (vec![vector], false),
         Vectors::Several(vectors) if open.table.has_vector_lists(&vector_column)? => {
             (vec![joined(vectors, &vector_column, open)?], false)
         }
         Vectors::Several(vectors) => (vectors, true),
     };
-    let measure = Measure::Distance;
-    let (selection, ordering) = form(&mut body, measure, open)?;
-    let base = SearchRequest {
+    let shape = form(&mut body, Measure::Distance, open)?;
+    let request = SearchRequest {
         vector_column,
         nprobes: body.nprobes(),
         nprobes_max: body.nprobes_max(),
@@ -98,49 +92,28 @@ async fn by_vectors(
         ef: body.ef.unwrap_or_default(),
         metric: body.distance_type.take().unwrap_or_default(),
         exact: body.bypass_vector_index.unwrap_or(false),
-        ..search_request(&mut body, open, &selection, ordering.as_ref())?
+        ..search_request(&mut body, open, &shape)?
     };
-    let request =
-        |values| SearchRequest { by: Some(By::Vector(Vector { values })), ..base.clone() };
-    let (ordering, mut answer) = (ordering.as_ref(), None);
+    let mut vectors = vectors.into_iter().map(|values| Vector { values });
     if !are_several {
-        for values in vectors {
-            let rows = found(state, open, request(values), &selection, ordering, call).await?;
-            write(&mut answer, rows, measure, &selection, None, call).await?;
-        }
-        return finish(answer, call);
+        let request = SearchRequest { by: vectors.next().map(By::Vector), ..request };
+        let found = find_shaped(state, open, request, &shape, None, call).boxed();
+        let (rows, _) = found.await?;
+        return whole(&rows, call);
     }
-    call.take_rows((base.k as usize + base.offset as usize) * vectors.len())?;
-    let mut indexes = 0..;
-    let mut vectors = vectors.into_iter().peekable();
-    while vectors.peek().is_some() {
-        let searches = vectors.by_ref().take(SEARCHES_AT_ONCE).map(|values| {
-            let (request, mut part, selection) = (request(values), call.part(), &selection);
-            let search = async move {
-                let rows = found(state, open, request, selection, ordering, &mut part).await?;
-                Ok::<_, QueryError>((rows, part))
-            };
-            search.boxed()
-        });
-        let searches: Vec<_> = searches.collect();
-        for ((rows, part), index) in try_join_all(searches).await?.into_iter().zip(&mut indexes) {
-            call.join(part);
-            write(&mut answer, rows, measure, &selection, Some(index), call).await?;
-        }
-    }
+    let mut answer = None;
+    let write = |rows: &RecordBatch, call: &mut Call| write(&mut answer, rows, call);
+    let searches = search_each(state, open, request, vectors.collect(), &shape, call, write);
+    searches.boxed().await?;
     finish(answer, call)
 }
 
 /// Returns the columns of the answer, and the order of its rows.
-fn form(
-    body: &mut QueryBody,
-    measure: Measure,
-    open: &OpenTable,
-) -> Result<(Selection, Option<Ordering>)> {
+fn form(body: &mut QueryBody, measure: Measure, open: &OpenTable) -> Result<Shape> {
     let with_row_id = body.with_row_id.unwrap_or(false);
     let selection = selection(body.columns.take(), with_row_id, measure, open)?;
     let offset = small("offset", body.offset)?;
-    Ok((selection, Ordering::new(body.take_order(), offset, measure, open)?))
+    Ok(Shape::new(selection, Ordering::new(body.take_order(), offset, measure, open)?))
 }
 
 /// Joins the vectors of one search in a column whose values are lists of vectors.
@@ -162,18 +135,13 @@ async fn by_words(
     mut body: QueryBody,
     call: &mut Call,
 ) -> Result<Answer> {
-    let measure = Measure::Score;
-    let (selection, ordering) = form(&mut body, measure, open)?;
+    let shape = form(&mut body, Measure::Score, open)?;
     let words = text_of(body.full_text_query.take().unwrap_or_default())?;
-    let request = SearchRequest {
-        by: Some(By::Text(words)),
-        ..search_request(&mut body, open, &selection, ordering.as_ref())?
-    };
-    let rows = found(state, open, request, &selection, ordering.as_ref(), call).await;
-    let rows = rows.map_err(in_lancedbs_words)?;
-    let mut answer = None;
-    write(&mut answer, rows, measure, &selection, None, call).await?;
-    finish(answer, call)
+    let request =
+        SearchRequest { by: Some(By::Text(words)), ..search_request(&mut body, open, &shape)? };
+    let found = find_shaped(state, open, request, &shape, None, call).boxed().await;
+    let (rows, _) = found.map_err(in_lancedbs_words)?;
+    whole(&rows, call)
 }
 
 /// Begins the error for a missing full-text index with the sentence that LanceDB has for it. Programs look for it.
@@ -212,12 +180,7 @@ fn small(field: &'static str, number: Option<u64>) -> Result<u32> {
 }
 
 /// Returns a request with the fields that all kinds of searches share.
-fn search_request(
-    body: &mut QueryBody,
-    open: &OpenTable,
-    selection: &Selection,
-    ordering: Option<&Ordering>,
-) -> Result<SearchRequest> {
+fn search_request(body: &mut QueryBody, open: &OpenTable, shape: &Shape) -> Result<SearchRequest> {
     if let Some(filter) = &body.filter {
         check_row_ids(open, filter)?;
     }
@@ -225,7 +188,7 @@ fn search_request(
         None => 10,
         k => small("k", k)?,
     };
-    let (k, offset) = k_and_offset(ordering, k, small("offset", body.offset)?)?;
+    let (k, offset) = shape.k_and_offset(k, small("offset", body.offset)?)?;
     Ok(SearchRequest {
         table: open.name.clone(),
         version: open.version(),
@@ -234,50 +197,30 @@ fn search_request(
         indexed_only: body.fast_search.unwrap_or(false),
         k,
         offset,
-        columns: requested(selection, ordering, open),
+        columns: shape.requested(open),
         ..Default::default()
     })
 }
 
-async fn found(
-    state: &ShardState,
-    open: &Arc<OpenTable>,
-    request: SearchRequest,
-    selection: &Selection,
-    ordering: Option<&Ordering>,
-    call: &mut Call,
-) -> Result<(RecordBatch, Beside)> {
-    let SearchedRows { mut rows, measure, .. } = find(state, open, request, call).await?;
-    if let Some(ordering) = ordering {
-        rows = ordering.apply(&rows, measure).await?;
-    }
-    let beside = beside(state, selection, open, &rows, measure, call.context).boxed().await?;
-    Ok((rows, beside))
+/// Returns rows as the whole answer.
+fn whole(rows: &RecordBatch, call: &mut Call) -> Result<Answer> {
+    let mut answer = None;
+    write(&mut answer, rows, call)?;
+    finish(answer, call)
 }
 
-async fn write(
-    answer: &mut Option<ArrowWriter>,
-    (rows, beside): (RecordBatch, Beside),
-    measure: Measure,
-    selection: &Selection,
-    query_index: Option<i32>,
-    call: &mut Call,
-) -> Result<()> {
-    let rows = selection.select(&rows, measure, beside, query_index).await?;
+/// Adds rows to an answer.
+fn write(answer: &mut Option<ArrowWriter>, rows: &RecordBatch, call: &mut Call) -> Result<()> {
     let writer = match answer {
         Some(writer) => writer,
         None => answer.insert(ArrowWriter::new(rows.schema_ref())?),
     };
-    // This may be more than the found rows take: the answer may have a column several times, and `writer` still has the
-    // rows of earlier vectors.
+    // The writer still has the rows of earlier vectors.
     call.hold_rows(writer.bytes() + rows.get_array_memory_size())?;
-    writer.write(&rows)
+    writer.write(rows)
 }
 
 fn finish(answer: Option<ArrowWriter>, call: &mut Call) -> Result<Answer> {
-    let Some(writer) = answer else {
-        let problem = "is an empty list of vectors; give at least one".into();
-        return Err(QueryError::BadRequest { field: "vector", problem });
-    };
-    writer.into_answer(call)
+    let nothing = || QueryError::Server("an answer has no batch of rows".into());
+    answer.ok_or_else(nothing)?.into_answer(call)
 }

@@ -8,6 +8,6 @@ mod select;
 mod shape;
 
 pub use beside::beside;
-pub use ordering::{Ordering, check_order, k_and_offset, requested, rows_to_find};
-pub use select::{Beside, BlobForm, ROW_ID, Selection};
+pub use ordering::{Ordering, check_order, rows_to_find};
+pub use select::{BlobForm, ROW_ID, Selection};
 pub use shape::{Shape, order_of};

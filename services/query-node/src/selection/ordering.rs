@@ -57,6 +57,11 @@ impl Ordering {
         Ok(Some(Self { by, keys, offset: offset as usize }))
     }
 
+    /// Returns the columns of the table that rows are ordered by, as a request names them.
+    pub fn requested(&self, open: &OpenTable) -> Vec<String> {
+        self.keys.requested(open)
+    }
+
     /// Puts `rows`, whose last columns are row addresses and the `measure`, in this order. Rows that tie stay best
     /// first. Leaves out the first `offset` rows.
     pub async fn apply(&self, rows: &RecordBatch, measure: Measure) -> Result<RecordBatch> {
@@ -80,21 +85,6 @@ impl Ordering {
     }
 }
 
-/// Returns the columns of the table that an answer and its order need, as a request names them.
-pub fn requested(
-    selection: &Selection,
-    ordering: Option<&Ordering>,
-    open: &OpenTable,
-) -> Vec<String> {
-    let mut columns = selection.requested(open);
-    for column in ordering.iter().flat_map(|ordering| ordering.keys.requested(open)) {
-        if !columns.contains(&column) {
-            columns.push(column);
-        }
-    }
-    columns
-}
-
 /// Returns the number of rows that a search has to find so that it can return `k` of them after the best `offset` ones.
 ///
 /// # Errors
@@ -109,19 +99,6 @@ pub fn rows_to_find(k: u32, offset: u32) -> Result<u32> {
         return Ok(k + offset);
     };
     Err(QueryError::BadRequest { field, problem })
-}
-
-/// Returns the `k` and `offset` of the search for a request with these numbers. If the found rows are put in another
-/// order afterwards, the first `offset` rows in that order are left out only then, so the search returns `k + offset`
-/// rows.
-///
-/// # Errors
-/// The errors of [`rows_to_find`].
-pub fn k_and_offset(ordering: Option<&Ordering>, k: u32, offset: u32) -> Result<(u32, u32)> {
-    match ordering {
-        Some(_) => Ok((rows_to_find(k, offset)?, 0)),
-        None => Ok((k, offset)),
-    }
 }
 
 /// Refuses an order by too many columns.

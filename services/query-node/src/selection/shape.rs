@@ -7,7 +7,7 @@ use wire::query::SearchRequest;
 use wire::query::search_request::By;
 
 use super::beside::beside;
-use super::ordering::{Ordering, k_and_offset, requested};
+use super::ordering::{Ordering, rows_to_find};
 use super::select::{BlobForm, Selection};
 use crate::error::{QueryError, Result};
 use crate::request_context::RequestContext;
@@ -21,9 +21,38 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Creates the form that has the columns of `selection`. Without an `ordering` the best row comes first.
+    pub fn new(selection: Selection, ordering: Option<Ordering>) -> Self {
+        Self { selection, ordering }
+    }
+
+    /// Returns the columns that a search has to find, as a request names them.
+    pub fn requested(&self, open: &OpenTable) -> Vec<String> {
+        let mut columns = self.selection.requested(open);
+        for column in self.ordering.iter().flat_map(|ordering| ordering.requested(open)) {
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
+        columns
+    }
+
+    /// Returns the `k` and `offset` of the search for a request with these numbers. If the found rows are put in another
+    /// order afterwards, the first `offset` rows in that order are left out only then, so the search returns `k +
+    /// offset` rows.
+    ///
+    /// # Errors
+    /// The errors of [`rows_to_find`].
+    pub fn k_and_offset(&self, k: u32, offset: u32) -> Result<(u32, u32)> {
+        match self.ordering {
+            Some(_) => Ok((rows_to_find(k, offset)?, 0)),
+            None => Ok((k, offset)),
+        }
+    }
+
     /// Returns the form that a request asks for, and changes the request so that it finds the rows and columns from
-    /// which the answer is made. `None` if the request asks only for columns of the table, best row first. This
-    /// includes a request by a filter alone, in any order: the table itself puts its rows in that order.
+    /// which the answer is made. `None` if the request asks only for columns of the table, best row first, for one
+    /// vector. This includes a request by a filter alone, in any order: the table itself puts its rows in that order.
     ///
     /// # Errors
     /// The errors of [`Selection::new`], [`Selection::compute`] and [`Ordering::new`].
@@ -33,7 +62,9 @@ impl Shape {
         };
         // If the request has only a filter, the table puts all rows that pass in order before the first ones are taken.
         let is_search = request.by.is_some();
-        if request.expressions.is_empty()
+        let is_one = !matches!(request.by, Some(By::Vectors(_)));
+        if is_one
+            && request.expressions.is_empty()
             && request.columns.iter().all(is_own)
             && (request.order_by.is_empty() || !is_search)
         {
@@ -41,7 +72,7 @@ impl Shape {
         }
         let measure = match (&request.by, &request.fused_with) {
             (Some(_), Some(_)) => Measure::Relevance,
-            (Some(By::Vector(_) | By::Like(_)), None) => Measure::Distance,
+            (Some(By::Vector(_) | By::Vectors(_) | By::Like(_)), None) => Measure::Distance,
             (Some(By::Text(_)), None) => Measure::Score,
             (None, _) => Measure::Nothing,
         };
@@ -50,20 +81,22 @@ impl Shape {
         if is_search {
             let by = order_of(std::mem::take(&mut request.order_by));
             ordering = Ordering::new(by, request.offset, measure, open)?;
-            (request.k, request.offset) =
-                k_and_offset(ordering.as_ref(), request.k, request.offset)?;
         }
-        request.columns = requested(&selection, ordering.as_ref(), open);
-        Ok(Some(Self { selection, ordering }))
+        let shape = Self { selection, ordering };
+        (request.k, request.offset) = shape.k_and_offset(request.k, request.offset)?;
+        request.columns = shape.requested(open);
+        Ok(Some(shape))
     }
 
-    /// Returns `rows`, whose last columns are row addresses and the `measure`, in this form.
+    /// Returns `rows`, whose last columns are row addresses and the `measure`, in this form. `query_index` is the
+    /// position of the query vector, if there are several.
     pub async fn apply(
         &self,
         state: &ShardState,
         open: &OpenTable,
         rows: RecordBatch,
         measure: Measure,
+        query_index: Option<i32>,
         context: RequestContext,
     ) -> Result<RecordBatch> {
         let rows = match &self.ordering {
@@ -71,7 +104,7 @@ impl Shape {
             None => rows,
         };
         let beside = beside(state, &self.selection, open, &rows, measure, context).boxed().await?;
-        self.selection.select(&rows, measure, beside, None).await
+        self.selection.select(&rows, measure, beside, query_index).await
     }
 }
 

@@ -20,7 +20,7 @@ pub use all_rows::all_rows;
 pub use assemble::finish;
 pub use lookup::{Keys, Lookup, Presence};
 pub use rank::{fuse, rank};
-pub use reply::{arrow_batch, ipc_stream, json_lines};
+pub use reply::{StreamReply, arrow_batch, ipc_stream, json_lines};
 pub use search::{Hits, Path, Unfiltered, find_hits, index_of, search_further, search_text};
 pub use validate::{
     By, KEY_BYTES_MAX, NPROBES, Question, REFINE_FACTOR, VECTORS_MAX, check_vector,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use wire::{ArrowBatch, BatchError, MESSAGE_BYTES_MAX};
 
 use crate::error::{QueryError, Result};
-use crate::ipc::IpcHead;
+use crate::ipc::{IpcHead, IpcWriter};
 
 /// Maximum size in bytes of a message's fields other than the rows.
 const MARGIN_BYTES: usize = 1 << 20;
@@ -19,10 +19,46 @@ const MARGIN_BYTES: usize = 1 << 20;
 /// # Errors
 /// [`QueryError::TooLarge`].
 pub fn ipc_stream(head: &IpcHead, batch: &RecordBatch) -> Result<Bytes> {
-    let mut writer = head.writer();
-    writer.write(batch)?;
-    writer.finish();
-    fits(writer.take())
+    let mut reply = StreamReply::default();
+    reply.write(head, batch)?;
+    Ok(reply.finish()?.0)
+}
+
+/// Encodes batches, at least one, as an Arrow IPC stream that fits into a message.
+#[derive(Default)]
+pub struct StreamReply {
+    writer: Option<IpcWriter>,
+    rows: usize,
+}
+
+impl StreamReply {
+    /// Adds a batch. `head` must be made from its schema, which all batches have.
+    ///
+    /// # Errors
+    /// [`QueryError::TooLarge`].
+    pub fn write(&mut self, head: &IpcHead, batch: &RecordBatch) -> Result<()> {
+        let writer = self.writer.get_or_insert_with(|| head.writer());
+        writer.write(batch)?;
+        self.rows += batch.num_rows();
+        check_size(writer.bytes())
+    }
+
+    /// Returns the number of bytes that were written.
+    pub fn bytes(&self) -> usize {
+        self.writer.as_ref().map_or(0, IpcWriter::bytes)
+    }
+
+    /// Ends the stream. Returns it, and the number of its rows.
+    ///
+    /// # Errors
+    /// [`QueryError::TooLarge`].
+    pub fn finish(self) -> Result<(Bytes, usize)> {
+        let Some(mut writer) = self.writer else {
+            return Err(QueryError::Server("an answer has no batch of rows".into()));
+        };
+        writer.finish();
+        Ok((fits(writer.take())?, self.rows))
+    }
 }
 
 /// Encodes rows as JSON, one line per row. Nulls are written.

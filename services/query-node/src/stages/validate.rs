@@ -160,6 +160,10 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
             vectors = check_vector(open, &column, &vector.values)?;
             By::Vector { column, vector: vector.values }
         }
+        (Some(WireBy::Vectors(_)), _) => {
+            // The caller has already made a request of each vector.
+            return bad("vectors", "are several; search for each of them".into());
+        }
         (Some(WireBy::Like(key)), _) => {
             check_key("like", &key)?;
             let column = column_of_vectors(open, vector_column, None).await?;
@@ -394,7 +398,7 @@ fn refine_factor(k: u32, asked: Option<u32>, unasked: u32) -> Result<usize> {
     }
 }
 
-/// Maximum number of vectors of one search of a column of lists of vectors, and of the searches of one HTTP call. At
+/// Maximum number of vectors of one search of a column of lists of vectors, and of all searches of one request. At
 /// 1.6 ms of CPU for a search on both tiers (`docs/performance.md`), they take 160 ms.
 pub const VECTORS_MAX: usize = 100;
 

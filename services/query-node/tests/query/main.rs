@@ -33,5 +33,6 @@ mod search;
 mod table;
 mod take;
 mod tokens;
+mod vectors;
 mod widening;
 mod written_runs;

@@ -7,6 +7,7 @@ mod audit;
 mod bad_input;
 mod branches;
 mod cluster;
+mod computed;
 mod damage;
 mod endpoints;
 mod fetch_oracle;

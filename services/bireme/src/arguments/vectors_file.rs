@@ -1,4 +1,4 @@
-//! Reads the questions of `bireme tune` from a file with a column of vectors.
+//! Reads many query vectors from a file with a column of vectors.
 
 use std::path::Path;
 
@@ -12,12 +12,10 @@ use lake::{fault_of, read_file};
 
 use crate::error::{CliError, Result};
 
-/// Maximum number of questions that a node accepts.
-const QUESTIONS_MAX: usize = 2_000;
-
 /// Reads vectors from a file in one of the formats that `bireme ingest` reads. The vectors are in `column`, or, if the
-/// file has no such column or none is named, in its only column of vectors. Nulls are left out.
-pub fn read_questions(path: &Path, column: Option<&str>) -> Result<Vec<Vector>> {
+/// file has no such column or none is named, in its only column of vectors. Nulls are left out. A file with more than
+/// `vectors_max` vectors is refused.
+pub fn read_vectors(path: &Path, column: Option<&str>, vectors_max: usize) -> Result<Vec<Vector>> {
     let file = read_file(path).map_err(|error| fault_of(&error))?;
     let shown = path.display();
     let at =
@@ -29,20 +27,19 @@ pub fn read_questions(path: &Path, column: Option<&str>) -> Result<Vec<Vector>> 
         for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
             let values = vector(array, row).ok_or_else(|| {
                 CliError::usage(format!(
-                    "{shown}: question {} is not a vector of numbers",
+                    "{shown}: vector {} is not a list of numbers",
                     vectors.len()
                 ))
             })?;
             vectors.push(Vector { values });
         }
-        if vectors.len() > QUESTIONS_MAX {
-            let problem =
-                format!("{shown} has more than {QUESTIONS_MAX} questions; give a sample of them");
+        if vectors.len() > vectors_max {
+            let problem = format!("{shown} has more than {vectors_max} vectors; give fewer");
             return Err(CliError::usage(problem));
         }
     }
     match vectors.is_empty() {
-        true => Err(CliError::usage(format!("{shown} has no question"))),
+        true => Err(CliError::usage(format!("{shown} has no vector"))),
         false => Ok(vectors),
     }
 }
@@ -92,7 +89,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("asked.jsonl");
         std::fs::write(&path, text).unwrap();
-        Ok(read_questions(&path, column)?.into_iter().map(|it| it.values).collect())
+        Ok(read_vectors(&path, column, 2)?.into_iter().map(|it| it.values).collect())
     }
 
     #[test]
@@ -110,11 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_questions_is_refused() {
+    fn a_file_without_vectors_or_with_too_many_is_refused() {
         for (text, why) in [
             ("{\"id\": 1}\n", "no column of vectors"),
             ("{\"v\": [\"a\", \"b\"]}\n", "no column of vectors"),
-            ("{\"v\": [1.0, null]}\n", "question 0 is not a vector"),
+            ("{\"v\": [1.0, null]}\n", "vector 0 is not a list of numbers"),
+            ("{\"v\": [1.0]}\n{\"v\": [2.0]}\n{\"v\": [3.0]}\n", "more than 2 vectors; give fewer"),
         ] {
             let said = read(text, None).unwrap_err();
             assert!(said.message().contains(why), "{said:?}");

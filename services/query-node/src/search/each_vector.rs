@@ -1,0 +1,96 @@
+//! Requests with several vectors: a search for each of them, some of which run at the same time. Plain HTTP and gRPC
+//! share this module.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use futures::FutureExt;
+use futures::future::try_join_all;
+use wire::query::search_request::By;
+use wire::query::{SearchRequest, Vector};
+
+use super::find_shaped;
+use crate::call::Call;
+use crate::error::{QueryError, Result};
+use crate::selection::{Shape, rows_to_find};
+use crate::stages::{VECTORS_MAX, check_vector, column_of_vectors};
+use crate::state::ShardState;
+use crate::tables::OpenTable;
+
+/// The number of searches of one request that run at the same time. A few suffice to search the index for one vector
+/// while rows for another are fetched; more would take places in the admission queue from other requests.
+const SEARCHES_AT_ONCE: usize = 4;
+
+/// Searches `open`, which `call` has opened, for each of `vectors`, with the other fields of `request`. Passes the rows
+/// of each search to `write`, in the order of the vectors, whose positions are their column `query_index`. Returns
+/// whether the vectors were compared with every row that passes the filter.
+///
+/// # Errors
+/// `BadVector` if there are no vectors, too many, or one that does not fit the column; and the errors of
+/// [`find`](super::find) and `write`.
+pub async fn search_each(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    request: SearchRequest,
+    vectors: Vec<Vector>,
+    shape: &Shape,
+    call: &mut Call,
+    mut write: impl FnMut(&RecordBatch, &mut Call) -> Result<()>,
+) -> Result<bool> {
+    let rows = rows_to_find(request.k, request.offset)? as usize;
+    let checked = checked_column(open, &request, &vectors).boxed();
+    let (vector_column, count) = call.context.bound("validate", checked).await?;
+    call.take_rows(rows * count)?;
+    let request = SearchRequest { vector_column, ..request };
+    let (mut indexes, mut exhaustive) = (0.., false);
+    let mut vectors = vectors.into_iter().peekable();
+    while vectors.peek().is_some() {
+        let searches = vectors.by_ref().take(SEARCHES_AT_ONCE).zip(&mut indexes);
+        let searches = searches.map(|(vector, index)| {
+            let request = SearchRequest { by: Some(By::Vector(vector)), ..request.clone() };
+            let mut part = call.part();
+            let search = async move {
+                let found = find_shaped(state, open, request, shape, Some(index), &mut part);
+                Ok::<_, QueryError>((found.await?, part))
+            };
+            search.boxed()
+        });
+        let searches: Vec<_> = searches.collect();
+        for ((rows, is_exhaustive), part) in try_join_all(searches).await? {
+            exhaustive |= is_exhaustive;
+            write(&rows, call)?;
+            call.join(part);
+        }
+    }
+    Ok(exhaustive)
+}
+
+/// Checks the vectors. Returns their column, and their number; a vector for a column of lists of vectors may be several.
+async fn checked_column(
+    open: &OpenTable,
+    request: &SearchRequest,
+    vectors: &[Vector],
+) -> Result<(String, usize)> {
+    let bad = |problem| Err(QueryError::BadRequest { field: "vectors", problem });
+    let Some(first) = vectors.first() else {
+        return bad("is empty; give at least one vector".to_owned());
+    };
+    if vectors.len() > VECTORS_MAX {
+        return bad(format!("has {} vectors; give at most {VECTORS_MAX}", vectors.len()));
+    }
+    let named = Some(request.vector_column.as_str()).filter(|column| !column.is_empty());
+    let column = column_of_vectors(open, named, Some(first.values.len())).await?;
+    let mut count = 0;
+    for (at, vector) in vectors.iter().enumerate() {
+        count += check_vector(open, &column, &vector.values).map_err(|error| match error {
+            QueryError::BadVector { problem } => {
+                QueryError::BadVector { problem: format!("{at} {problem}") }
+            }
+            other => other,
+        })?;
+    }
+    match count > VECTORS_MAX {
+        true => bad(format!("has {count} vectors in all; give at most {VECTORS_MAX}")),
+        false => Ok((column, count)),
+    }
+}

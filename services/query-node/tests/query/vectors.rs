@@ -1,0 +1,155 @@
+//! Tests requests with several query vectors, by gRPC. The oracles are a request for each vector, and the answers of
+//! plain HTTP.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{FixedSizeListBuilder, Float32Builder, ListBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_select::concat::concat_batches;
+use client::query::{By, NamedExpression, OrderBy, SearchRequest, Text, Vector, Vectors};
+use serde_json::json;
+use wire::Reason;
+
+use crate::http::post;
+use crate::node::{by, ids, names, near, serve, served};
+use crate::table::{TestTable, vector};
+
+fn vectors(vectors: impl IntoIterator<Item = Vec<f32>>) -> By {
+    let vectors = vectors.into_iter().map(|values| Vector { values }).collect();
+    By::Vectors(Vectors { vectors })
+}
+
+fn positions(rows: &RecordBatch) -> Vec<i32> {
+    rows["query_index"].as_primitive::<Int32Type>().values().to_vec()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_vector_is_a_search_of_its_own() {
+    let (_table, node, client) = served().await;
+    // More vectors than run at the same time, one of them twice.
+    let asked: Vec<Vec<f32>> = [1, 2, 30, 4, 5, 6, 30].map(vector).into();
+    let order = OrderBy { column: "id".into(), ..Default::default() };
+    let twice = NamedExpression { name: "twice".into(), sql: "id * 2".into() };
+    for shaped in [
+        SearchRequest::default(),
+        SearchRequest { columns: vec!["key".into(), "id".into()], ..Default::default() },
+        SearchRequest { offset: 2, order_by: vec![order], ..Default::default() },
+        SearchRequest { expressions: vec![twice], ..Default::default() },
+        SearchRequest { filter: "id < 100".into(), ..Default::default() },
+    ] {
+        let shaped = SearchRequest { table: "t".into(), k: 3, ..shaped };
+        let all = SearchRequest { by: Some(vectors(asked.clone())), ..shaped.clone() };
+        let found = client.search(all).await.unwrap();
+        assert!(!found.exhaustive);
+        assert_eq!(names(&found.rows)[0], "query_index");
+        let expected = asked.iter().map(|values| {
+            let by = Some(By::Vector(Vector { values: values.clone() }));
+            client.search(SearchRequest { by, ..shaped.clone() })
+        });
+        let expected = futures::future::try_join_all(expected).await.unwrap();
+        let counts = expected.iter().map(|it| it.rows.num_rows());
+        let at: Vec<i32> =
+            (0..).zip(counts).flat_map(|(at, count)| std::iter::repeat_n(at, count)).collect();
+        assert_eq!(positions(&found.rows), at);
+        let schema = expected[0].rows.schema();
+        let expected = concat_batches(&schema, expected.iter().map(|found| &found.rows)).unwrap();
+        let rest: Vec<usize> = (1..found.rows.num_columns()).collect();
+        let rest = found.rows.project(&rest).unwrap();
+        for (column, field) in expected.columns().iter().zip(schema.fields()) {
+            let name = field.name();
+            // Dictionaries of equal rows may number their values differently.
+            let plain = |column: &ArrayRef| match field.data_type() {
+                arrow_schema::DataType::Dictionary(_, value) => {
+                    arrow_cast::cast(column, value).unwrap()
+                }
+                _ => Arc::clone(column),
+            };
+            assert_eq!(&plain(column), &plain(&rest[name.as_str()]), "{name}");
+        }
+    }
+    let body = json!({"vector": asked, "k": 3, "columns": ["id", "_distance"]});
+    let by_http = post(&node, "/v1/table/t/query/", body).await.rows();
+    let found = client.search(by(vectors(asked), 3)).await.unwrap().rows;
+    for name in ["query_index", "id", "_distance"] {
+        assert_eq!(&by_http[name], &found[name], "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unindexed_metric_is_exhaustive_and_stages_are_those_of_all_searches() {
+    let (_table, _node, client) = served().await;
+    let asked = SearchRequest {
+        metric: "cosine".into(),
+        explain: true,
+        ..by(vectors([vector(1), vector(2)]), 2)
+    };
+    let found = client.search(asked).await.unwrap();
+    assert!(found.exhaustive);
+    let stages = found.stages.iter().filter(|stage| stage.name == "search").count();
+    assert_eq!(stages, 2, "{:?}", found.stages);
+    assert_eq!(found.stages.last().unwrap().name, "reply");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_vectors_are_refused_with_a_sentence() {
+    let (_table, _node, client) = served().await;
+    let words = Text { words: "oak".into(), ..Default::default() };
+    let two = || by(vectors([vector(1), vector(2)]), 2);
+    for (request, reason, said) in [
+        (by(vectors([]), 2), Reason::BadArgument, "`vectors` is empty; give at least one"),
+        (
+            by(vectors((0..101).map(vector)), 2),
+            Reason::BadArgument,
+            "`vectors` has 101 vectors; give at most 100",
+        ),
+        (by(vectors([vector(1), vec![1.0; 3]]), 2), Reason::BadVector, "vector 1 has 3 dimensions"),
+        (
+            by(vectors([vector(1), vector(2), vec![f32::NAN; vector(1).len()]]), 2),
+            Reason::BadVector,
+            "vector 2 has NaN at position 0",
+        ),
+        (
+            SearchRequest { fused_with: Some(words), ..two() },
+            Reason::BadArgument,
+            "`fused_with` is set beside `vectors`",
+        ),
+        (SearchRequest { key_column: "id".into(), ..two() }, Reason::BadArgument, "`key_column`"),
+        (SearchRequest { k: 0, ..two() }, Reason::BadArgument, "`k` is 0"),
+        (SearchRequest { k: u32::MAX, ..two() }, Reason::BadArgument, "`k` is 4294967295"),
+    ] {
+        let fault = client.search(request).await.unwrap_err();
+        assert_eq!(fault.reason, reason, "{fault}");
+        assert!(fault.message.contains(said), "{fault}");
+    }
+}
+
+/// Serves a table with lists of vectors of two dimensions: row `id` has the vectors (id, 0) and (0, id).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vector_for_lists_of_vectors_may_be_several() {
+    let mut lists = ListBuilder::new(FixedSizeListBuilder::new(Float32Builder::new(), 2));
+    for id in 0..40 {
+        for pair in [[id as f32, 0.0], [0.0, id as f32]] {
+            lists.values().values().append_slice(&pair);
+            lists.values().append(true);
+        }
+        lists.append(true);
+    }
+    let columns: [(&str, ArrayRef); 2] = [
+        ("id", Arc::new(Int64Array::from_iter_values(0..40))),
+        ("vectors", Arc::new(lists.finish())),
+    ];
+    let table = TestTable::of(RecordBatch::try_from_iter(columns).unwrap()).await;
+    let (_node, client) = serve(&[("t", &table)]).await;
+    let asked = [vec![7.0, 0.0, 0.0, 7.0], vec![21.0, 0.0], vec![0.0, 30.0, 30.0, 0.0]];
+    let found = client.search(by(vectors(asked.clone()), 1)).await.unwrap().rows;
+    assert_eq!((positions(&found), ids(&found)), (vec![0, 1, 2], vec![7, 21, 30]));
+    for (values, id) in asked.into_iter().zip([7, 21, 30]) {
+        assert_eq!(ids(&client.search(near(values, 1)).await.unwrap().rows), [id]);
+    }
+    // Three vectors of fifty pairs each are 150 vectors.
+    let many = vec![vec![1.0; 100]; 3];
+    let fault = client.search(by(vectors(many), 1)).await.unwrap_err();
+    assert!(fault.message.contains("`vectors` has 150 vectors in all"), "{fault}");
+}
