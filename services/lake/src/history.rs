@@ -1,14 +1,21 @@
 //! The versions of a table, and the tags and branches that name some of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures::{FutureExt, StreamExt, TryStreamExt, future, stream};
+use lance::dataset::Version;
 use lance::dataset::refs::{BranchContents, TagContents};
+use lance_table::io::manifest::read_manifest;
 use object_store::Error as StoreError;
 use object_store::path::Path;
 
 use crate::error::Result;
 use crate::table::Table;
+
+/// The number of manifests that are read at the same time. A manifest of a large table has many MiB.
+const MANIFESTS_AT_ONCE: usize = 8;
 
 /// A version of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,12 +55,29 @@ pub struct BranchInfo {
 }
 
 impl Table {
-    /// Returns all versions that the branch has now, ascending. Reads the manifest of each. Errors: those of the store.
-    pub async fn version_infos(&self) -> Result<Vec<VersionInfo>> {
-        let versions = self.caught(self.dataset().versions()).await?;
-        let mut infos: Vec<_> = versions.into_iter().map(self.info_of()?).collect();
-        infos.sort_unstable_by_key(|info| info.version);
-        Ok(infos)
+    /// Describes versions of the branch, in this order. Reads the manifest of each. Versions that have been removed are
+    /// left out. Errors: those of the store.
+    pub async fn version_infos(&self, versions: Vec<u64>) -> Result<Vec<VersionInfo>> {
+        let info = self.info_of()?;
+        let dataset = self.dataset();
+        let base = dataset.branch_location().path;
+        let naming = dataset.manifest_location().naming_scheme;
+        let read = async {
+            let store = dataset.object_store(None).await?;
+            let manifest = |version| {
+                let (store, path) = (Arc::clone(&store), naming.manifest_path(&base, version));
+                async move {
+                    match read_manifest(&store, &path, None).await {
+                        Ok(manifest) => Ok(Some(Version::from(&manifest))),
+                        Err(lance::Error::NotFound { .. }) => Ok(None),
+                        Err(error) => Err(error),
+                    }
+                }
+            };
+            let manifests = stream::iter(versions).map(manifest).buffered(MANIFESTS_AT_ONCE);
+            manifests.try_filter_map(|it| future::ready(Ok(it))).try_collect::<Vec<_>>().await
+        };
+        Ok(self.caught(read.boxed()).await?.into_iter().map(info).collect())
     }
 
     /// Returns the version that is open. Errors: `Corrupt` if the branch's folder is not a path.
@@ -63,13 +87,13 @@ impl Table {
     }
 
     /// Returns a function that converts Lance's description of a version.
-    fn info_of(&self) -> Result<impl Fn(lance::dataset::Version) -> VersionInfo> {
+    fn info_of(&self) -> Result<impl Fn(Version) -> VersionInfo> {
         let naming = self.dataset().manifest_location().naming_scheme;
         // `Path::from` would encode letters outside ASCII.
         let folder = self.branch().map(|branch| Path::parse(branch.folder())).transpose();
         let folder = folder.map_err(|error| self.blame(StoreError::from(error).into()))?;
         let folder = folder.unwrap_or_default();
-        Ok(move |it: lance::dataset::Version| VersionInfo {
+        Ok(move |it: Version| VersionInfo {
             manifest_path: naming.manifest_path(&folder, it.version).to_string(),
             version: it.version,
             time: time_of(it.timestamp.timestamp_micros()),

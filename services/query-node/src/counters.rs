@@ -33,6 +33,8 @@ names! {
         Count = "bireme.query.v1.QueryService/Count",
         ListTables = "bireme.query.v1.QueryService/ListTables",
         DescribeTable = "bireme.query.v1.QueryService/DescribeTable",
+        ListVersions = "bireme.query.v1.QueryService/ListVersions",
+        ListTags = "bireme.query.v1.QueryService/ListTags",
         Tune = "bireme.query.v1.QueryService/Tune",
         Warm = "bireme.query.v1.QueryService/Warm",
         Placement = "bireme.query.v1.QueryService/Placement",

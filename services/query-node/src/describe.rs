@@ -1,16 +1,18 @@
-//! Answers ListTables and DescribeTable.
+//! Answers ListTables and DescribeTable, and reads what else describes a table.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use access::{Caller, Permission};
 use arrow_schema::FieldRef;
 use futures::FutureExt;
-use lake::IndexInfo;
+use lake::{IndexInfo, Table};
 use wire::query::{
     Column, DescribeTableRequest, DescribeTableResponse, Fragment, Index, KeyIndex,
     ListTablesResponse, TableSummary,
 };
 
+use crate::admission::Ask;
 use crate::call::Call;
 use crate::error::Result;
 use crate::ipc::IpcHead;
@@ -45,6 +47,27 @@ pub fn summaries(state: &ShardState, caller: &Caller) -> Vec<TableSummary> {
 pub async fn indexes_of(open: &OpenTable, context: RequestContext) -> Result<Arc<Vec<IndexInfo>>> {
     let indexes = async { Ok(open.table.indexes().await?) }.boxed();
     context.bound("describe", indexes).await
+}
+
+/// Runs a read of a table in the background.
+pub async fn of_table<T: Send + 'static, F>(
+    state: &ShardState,
+    open: &OpenTable,
+    call: &Call,
+    read: impl FnOnce(Table) -> F,
+) -> Result<T>
+where
+    F: Future<Output = lake::Result<T>> + Send + 'static,
+{
+    let ask = Ask { during: "describe", rows: 1, context: call.context };
+    let read = read(open.table.clone());
+    let read = async move { Ok(read.await?) }.boxed();
+    state.shared.admission.run_in_background(ask, read).await
+}
+
+/// Returns a time in milliseconds since 1970.
+pub fn millis(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Describes one table: its schema, size and indexes.

@@ -53,6 +53,7 @@ mod find;
 mod gather;
 mod get;
 mod held_rows;
+mod history;
 mod http;
 mod io_tier;
 mod ipc;

@@ -21,6 +21,7 @@ use crate::count::count;
 use crate::counters::Rpc;
 use crate::describe::{describe_table, list_tables};
 use crate::get::get;
+use crate::history::{list_tags, list_versions};
 use crate::lookups::LookupStream;
 use crate::pieces::{PIECES_AHEAD_MAX, in_pieces};
 use crate::placement::placement;
@@ -184,6 +185,24 @@ impl QueryService for Service {
         let mut call = self.begin(Rpc::DescribeTable, &request).await?;
         let described = describe_table(&self.0, request.into_inner(), &mut call).await;
         answer(call, described)
+    }
+
+    async fn list_versions(
+        &self,
+        request: Request<ListVersionsRequest>,
+    ) -> Result<Response<ListVersionsResponse>, Status> {
+        let mut call = self.begin(Rpc::ListVersions, &request).await?;
+        let listed = list_versions(&self.0, request.into_inner(), &mut call).await;
+        answer(call, listed)
+    }
+
+    async fn list_tags(
+        &self,
+        request: Request<ListTagsRequest>,
+    ) -> Result<Response<ListTagsResponse>, Status> {
+        let mut call = self.begin(Rpc::ListTags, &request).await?;
+        let listed = list_tags(&self.0, request.into_inner(), &mut call).await;
+        answer(call, listed)
     }
 
     async fn tune(

@@ -81,6 +81,7 @@ fn all() -> Vec<(&'static str, Try)> {
             TextBoolean TuneRequest TuneProgress IndexRecall RecallSetting SearchResponse Stage GetRequest GetResponse Error LookupRequest LookupOpen
             LookupBatch Integers Strings LookupResponse LookupWelcome LookupSchema LookupReply LookupResult TakeRequest TakeResponse
             CountRequest CountResponse ListTablesRequest ListTablesResponse TableSummary DescribeTableRequest DescribeTableResponse Fragment
+            ListVersionsRequest ListVersionsResponse VersionSummary ListTagsRequest ListTagsResponse Tag
             Column Index KeyIndex WarmRequest IndexFiles WarmProgress PlacementRequest PlacementResponse NodePlacement StatusRequest
             StatusResponse TableFolder Calls Membership IoNode;
     ];

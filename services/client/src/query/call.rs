@@ -6,7 +6,8 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use wire::query::{
     CountRequest, CountResponse, DescribeTableRequest, DescribeTableResponse, GetRequest,
-    GetResponse, ListTablesRequest, PlacementRequest, PlacementResponse, RowFormat, SearchRequest,
+    GetResponse, ListTablesRequest, ListTagsRequest, ListTagsResponse, ListVersionsRequest,
+    ListVersionsResponse, PlacementRequest, PlacementResponse, RowFormat, SearchRequest,
     SearchResponse, Stage, StatusRequest, StatusResponse, TableSummary, TuneProgress, TuneRequest,
     WarmProgress, WarmRequest,
 };
@@ -121,6 +122,22 @@ impl QueryClient {
         let response = self.call(request, send).await?;
         let schema = read_schema(&response.schema)?;
         Ok(TableDescription { response, schema })
+    }
+
+    /// Lists a page of a table's versions.
+    pub async fn list_versions(
+        &self,
+        request: ListVersionsRequest,
+    ) -> Result<ListVersionsResponse, Fault> {
+        let send =
+            |mut service: Service, request| async move { service.list_versions(request).await };
+        self.call(request, send).await
+    }
+
+    /// Lists a page of a table's tags.
+    pub async fn list_tags(&self, request: ListTagsRequest) -> Result<ListTagsResponse, Fault> {
+        let send = |mut service: Service, request| async move { service.list_tags(request).await };
+        self.call(request, send).await
     }
 
     /// Counts rows.

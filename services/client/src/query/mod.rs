@@ -16,10 +16,11 @@ pub use rows::read_rows;
 pub use take::{Taken, TakenStream};
 pub use wire::query::lookup_batch::Keys;
 pub use wire::query::{
-    CountRequest, CountResponse, GetRequest, ListTablesResponse, LookupOpen, NamedExpression,
-    NodePlacement, OnMissing, OrderBy, PlacementRequest, PlacementResponse, RowFormat,
-    SearchRequest, Stage, StatusResponse, TableSummary, TakeRequest, Text, TextBoolean, TextBoost,
-    TextColumn, TextCombinedFields, TextMatch, TextMultiMatch, TextPhrase, TextQuery, TuneProgress,
-    TuneRequest, Vector, Vectors, WarmProgress, WarmRequest, search_request::By,
+    CountRequest, CountResponse, GetRequest, ListTablesResponse, ListTagsRequest, ListTagsResponse,
+    ListVersionsRequest, ListVersionsResponse, LookupOpen, NamedExpression, NodePlacement,
+    OnMissing, OrderBy, PlacementRequest, PlacementResponse, RowFormat, SearchRequest, Stage,
+    StatusResponse, TableSummary, Tag, TakeRequest, Text, TextBoolean, TextBoost, TextColumn,
+    TextCombinedFields, TextMatch, TextMultiMatch, TextPhrase, TextQuery, TuneProgress,
+    TuneRequest, Vector, Vectors, VersionSummary, WarmProgress, WarmRequest, search_request::By,
     text_query::Kind as TextKind,
 };

@@ -117,10 +117,31 @@ async fn names_of_branches_may_have_letters_outside_ascii() {
     let name = BranchName::of_request("größe").unwrap();
     let branch = lake.open_branch(&uri, name.as_ref()).await.unwrap();
     assert_eq!(branch.row_count(), 10);
-    let infos = branch.version_infos().await.unwrap();
+    let versions = branch.versions().await.unwrap();
+    let infos = branch.version_infos(versions).await.unwrap();
     let manifest = format!("{}/{}", place.uri(), infos[0].manifest_path);
     assert!(std::fs::exists(&manifest).unwrap(), "{manifest}");
     assert!(manifest.contains("/tree/größe/_versions/"), "{manifest}");
+}
+
+#[tokio::test]
+async fn versions_are_described_as_lance_does_except_for_removed_ones() {
+    let place = TablePlace::new();
+    write(&place.uri(), &[rows(0, 10), rows(10, 20), rows(20, 30)], PLAIN).await;
+    let by_lance = Dataset::open(&place.uri()).await.unwrap().versions().await.unwrap();
+    assert!(by_lance.len() >= 3, "{by_lance:?}");
+    let table = lake().open(&place.uri()).await.unwrap();
+    let versions = table.versions().await.unwrap();
+    assert_eq!(versions, by_lance.iter().map(|it| it.version).collect::<Vec<_>>());
+    let infos = table.version_infos(versions.clone()).await.unwrap();
+    for (info, by_lance) in infos.iter().zip(&by_lance) {
+        let micros = info.time.duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
+        assert_eq!(micros as i64, by_lance.timestamp.timestamp_micros());
+        assert_eq!((info.version, &info.metadata), (by_lance.version, &by_lance.metadata));
+    }
+    std::fs::remove_file(format!("{}/{}", place.uri(), infos[0].manifest_path)).unwrap();
+    let backwards = table.version_infos(versions.into_iter().rev().collect()).await.unwrap();
+    assert_eq!(backwards, infos[1..].iter().rev().cloned().collect::<Vec<_>>());
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use access::Caller;
-use futures::FutureExt;
 use humantime::format_rfc3339_micros;
 use lake::{IndexInfo, LakeError, Table, TypeNames, VersionInfo, is_table_name, schema_json};
 use serde_json::{Value, json};
@@ -13,10 +12,9 @@ use super::answer::{Answer, json as answer};
 use super::page::Page;
 use super::route::Dialect;
 use super::row_filter::check_row_ids;
-use crate::admission::Ask;
 use crate::call::Call;
 use crate::count;
-use crate::describe::indexes_of;
+use crate::describe::{indexes_of, millis, of_table};
 use crate::error::{QueryError, Result};
 use crate::state::ShardState;
 use crate::tables::OpenTable;
@@ -109,9 +107,11 @@ pub async fn versions(
     page: &Page,
     call: &Call,
 ) -> Result<Answer> {
-    let list = |table: Table| async move { table.version_infos().await };
+    let list = |table: Table| async move { table.versions().await };
     let versions = of_table(state, open, call, list).await?;
-    let (versions, next) = page.of(versions, |it| it.version)?;
+    let (versions, next) = page.of(versions, |it| *it)?;
+    let describe = |table: Table| async move { table.version_infos(versions).await };
+    let versions = of_table(state, open, call, describe).await?;
     let versions: Vec<Value> = versions.into_iter().map(|it| version_json(it, dialect)).collect();
     answer(json!({ "versions": versions, "page_token": next }))
 }
@@ -269,26 +269,6 @@ fn kind(index: &IndexInfo) -> &str {
         "RTree" => "RTREE",
         other => other,
     }
-}
-
-/// Runs a read of a table in the background.
-async fn of_table<T: Send + 'static, F>(
-    state: &ShardState,
-    open: &OpenTable,
-    call: &Call,
-    read: impl FnOnce(Table) -> F,
-) -> Result<T>
-where
-    F: Future<Output = lake::Result<T>> + Send + 'static,
-{
-    let ask = Ask { during: "describe", rows: 1, context: call.context };
-    let read = read(open.table.clone());
-    let read = async move { Ok(read.await?) }.boxed();
-    state.shared.admission.run_in_background(ask, read).await
-}
-
-fn millis(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 fn rfc3339(time: SystemTime) -> String {

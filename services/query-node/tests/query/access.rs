@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::query::{
-    CountRequest, GetRequest, PlacementRequest, QueryClient, TakeRequest, WarmRequest,
+    CountRequest, GetRequest, ListTagsRequest, ListVersionsRequest, PlacementRequest, QueryClient,
+    TakeRequest, WarmRequest,
 };
 use futures::StreamExt;
 use query_node::{AccessConfig, QueryConfig, QueryNode};
@@ -120,6 +121,8 @@ async fn refusals(client: &QueryClient, table: &str) -> Vec<Fault> {
     let warm = WarmRequest { table: table.into(), ..Default::default() };
     let (named, branch) = (table.into(), "exp".into());
     let branch = DescribeTableRequest { table: named, branch, version: 0 };
+    let versions = ListVersionsRequest { table: table.into(), ..Default::default() };
+    let tags = ListTagsRequest { table: table.into(), ..Default::default() };
     let take = TakeRequest {
         table: table.into(),
         row_addrs: vec![address_of(1).to_u64()],
@@ -137,6 +140,8 @@ async fn refusals(client: &QueryClient, table: &str) -> Vec<Fault> {
         client.describe(table, 0).await.unwrap_err(),
         client.count(CountRequest { table: table.into(), ..Default::default() }).await.unwrap_err(),
         client.describe_version(branch).await.unwrap_err(),
+        client.list_versions(versions).await.unwrap_err(),
+        client.list_tags(tags).await.unwrap_err(),
         client.warm(warm).await.err().unwrap(),
         client.placement(placed).await.unwrap_err(),
     ]

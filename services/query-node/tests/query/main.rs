@@ -14,6 +14,7 @@ mod folders;
 mod follow;
 mod fuzz;
 mod get;
+mod history;
 mod http;
 mod http_browsers;
 mod http_freshness;
