@@ -22,6 +22,7 @@ use crate::commands::take::TakeArgs;
 use crate::commands::top::TopArgs;
 use crate::commands::tune::TuneArgs;
 use crate::commands::up::UpArgs;
+use crate::commands::versions::VersionsArgs;
 use crate::commands::warm::WarmArgs;
 
 const AFTER_HELP: &str = "\
@@ -92,6 +93,8 @@ pub enum Command {
     Tables(TablesArgs),
     /// Show a table's columns, indexes and size
     Describe(DescribeArgs),
+    /// List a table's versions and tags
+    Versions(VersionsArgs),
     /// Measure the recall of a vector index, so that searches may ask for a recall
     Tune(Box<TuneArgs>),
     /// Fill the cache with a table's rows before they are read

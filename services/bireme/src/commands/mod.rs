@@ -20,6 +20,7 @@ pub mod take;
 pub mod top;
 pub mod tune;
 pub mod up;
+pub mod versions;
 pub mod warm;
 
 use clap::CommandFactory;
@@ -46,6 +47,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Count(args) => runtime::run(count::run(args, out)),
         Command::Tables(args) => runtime::run(tables::run(args, out)),
         Command::Describe(args) => runtime::run(describe::run(args, out)),
+        Command::Versions(args) => runtime::run(versions::run(args, out)),
         Command::Tune(args) => runtime::run(tune::run(*args, out)),
         Command::Warm(args) => runtime::run(warm::run(args, out)),
         Command::Placement(args) => runtime::run(placement::run(args, out)),

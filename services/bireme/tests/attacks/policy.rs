@@ -21,8 +21,8 @@ use tonic::{Request, Status};
 use wire::query::query_service_client::QueryServiceClient;
 use wire::query::search_request::By;
 use wire::query::{
-    DescribeTableRequest, ListTablesRequest, PlacementRequest, SearchRequest, StatusRequest,
-    Strings, TakeRequest, TuneRequest, WarmRequest,
+    DescribeTableRequest, ListTablesRequest, ListTagsRequest, ListVersionsRequest,
+    PlacementRequest, SearchRequest, StatusRequest, Strings, TakeRequest, TuneRequest, WarmRequest,
 };
 use wire::{Fault, Reason};
 
@@ -209,7 +209,7 @@ impl Caller {
     }
 
     /// Calls each rpc that names a table, except Lookup. Returns the first answer of each.
-    async fn each_call_of(&self, table: &str) -> [(&'static str, Result<(), Fault>); 8] {
+    async fn each_call_of(&self, table: &str) -> [(&'static str, Result<(), Fault>); 10] {
         let table = table.to_owned();
         let search = SearchRequest {
             table: table.clone(),
@@ -219,6 +219,8 @@ impl Caller {
         };
         let take = TakeRequest { table: table.clone(), row_addrs: vec![0], ..Default::default() };
         let describe = DescribeTableRequest { table: table.clone(), ..Default::default() };
+        let versions = ListVersionsRequest { table: table.clone(), ..Default::default() };
+        let tags = ListTagsRequest { table: table.clone(), ..Default::default() };
         let tune = TuneRequest { table: table.clone(), rows: 1, ..Default::default() };
         let warm = WarmRequest { table: table.clone(), ..Default::default() };
         let place = PlacementRequest { table: table.clone(), ..Default::default() };
@@ -239,6 +241,8 @@ impl Caller {
             ("GetStream", streamed),
             ("Take", service.take(self.ask(take)).await.map(drop).map_err(fault)),
             ("Describe", service.describe_table(self.ask(describe)).await.map(drop).map_err(fault)),
+            ("Versions", service.list_versions(self.ask(versions)).await.map(drop).map_err(fault)),
+            ("Tags", service.list_tags(self.ask(tags)).await.map(drop).map_err(fault)),
             ("Tune", service.tune(self.ask(tune)).await.map(drop).map_err(fault)),
             ("Warm", service.warm(self.ask(warm)).await.map(drop).map_err(fault)),
             ("Placement", service.placement(self.ask(place)).await.map(drop).map_err(fault)),

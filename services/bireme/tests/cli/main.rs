@@ -17,6 +17,7 @@ mod serve;
 mod serving;
 mod start_warm;
 mod up;
+mod versions;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -10,8 +10,9 @@ use access_model::{ABSENT, May, Policy, TABLES, Verdict, Who};
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use client::fetch::Instant;
 use client::query::{
-    By, CountRequest, GetRequest, GottenRows, LookupOpen, OnMissing, PlacementRequest, QueryClient,
-    RowFormat, SearchRequest, TakeRequest, TuneRequest, Vector, WarmRequest, keys_of,
+    By, CountRequest, GetRequest, GottenRows, ListVersionsRequest, LookupOpen, OnMissing,
+    PlacementRequest, QueryClient, RowFormat, SearchRequest, TakeRequest, TuneRequest, Vector,
+    WarmRequest, keys_of,
 };
 use futures::{StreamExt, stream};
 use rand::Rng;
@@ -64,7 +65,7 @@ struct Asked {
 
 impl Caller {
     pub async fn turn(&mut self) {
-        match self.dice.random_range(0..21) {
+        match self.dice.random_range(0..22) {
             0..=3 => self.search().await,
             4..=7 => self.get().await,
             8 => self.get_stream().await,
@@ -76,6 +77,7 @@ impl Caller {
             17 => self.list().await,
             18 => self.tune().await,
             19 => self.count().await,
+            20 => self.versions().await,
             _ => self.status().await,
         }
     }
@@ -331,6 +333,19 @@ impl Caller {
         if let Some(counted) = self.judge(&asked, counted) {
             let truth = self.truth(table).unwrap().version(counted.version).await;
             assert_eq!(counted.rows, truth.len() as u64, "{}", self.said(&asked));
+        }
+    }
+
+    async fn versions(&mut self) {
+        let table = self.table();
+        let known = self.truth(table).and_then(|truth| truth.versions().into_iter().max());
+        let asked = self.asks("ListVersions", table, May::Read);
+        let request = ListVersionsRequest { table: table.into(), ..Default::default() };
+        let listed = self.client.list_versions(request).await;
+        if let Some(listed) = self.judge(&asked, listed) {
+            let listed: Vec<u64> = listed.versions.iter().map(|it| it.version).collect();
+            assert!(listed.is_sorted_by(|a, b| a > b), "{listed:?}");
+            assert!(listed.first() >= known.as_ref(), "{listed:?}: {known:?}");
         }
     }
 

@@ -312,7 +312,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 /// The events that must occur in the run of every seed.
-const HAPPENED: [&str; 22] = [
+const HAPPENED: [&str; 23] = [
     "rows",
     "Search",
     "Get",
@@ -321,6 +321,7 @@ const HAPPENED: [&str; 22] = [
     "Take",
     "Count",
     "DescribeTable",
+    "ListVersions",
     "Placement",
     "Warm",
     "ListTables",
