@@ -56,5 +56,5 @@ fn a_curve_is_measured_kept_described_and_used() {
     std::fs::copy(crate::sample(), asked).unwrap();
     let several = bireme(&["tune", "words", "--output", text(&file), "--questions", asked]);
     let said = String::from_utf8(several.stderr).unwrap();
-    assert!(said.contains("more than 2000 questions; give a sample of them"), "{said}");
+    assert!(said.contains("more than 2000 vectors; give fewer"), "{said}");
 }
