@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use arrow::array::cast::AsArray;
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StructArray};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::PhysicalExpr;
 use lance::io::exec::Planner;
+use lance_arrow::r#struct::StructArrayExt;
 use lance_core::datatypes::Field as LanceField;
 
 use super::filter::{check_tokens, may_read_clock};
@@ -62,7 +65,9 @@ impl Table {
         let physical = physical.map_err(said)?;
         let typed = |error: datafusion::error::DataFusionError| bad(one_line(&error.to_string()));
         let data_type = physical.data_type(&schema).map_err(typed)?;
-        let nullable = physical.nullable(&schema).map_err(typed)?;
+        // A field that is never null itself is null where its struct is.
+        let of_structs = schema.fields().iter().any(|it| it.data_type().is_nested());
+        let nullable = of_structs || physical.nullable(&schema).map_err(typed)?;
         let field = Arc::new(Field::new(name, data_type, nullable));
         Ok(Expression { columns: schema, field, physical, sql: sql.to_owned() })
     }
@@ -88,12 +93,26 @@ impl Expression {
     pub fn evaluate(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<ArrayRef> {
         let bad = |why: String| bad(&self.sql, &why);
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.columns), columns, &options);
+        let columns = columns.iter().map(with_null_fields).collect::<std::result::Result<_, _>>();
+        let batch = columns.and_then(|columns| {
+            RecordBatch::try_new_with_options(Arc::clone(&self.columns), columns, &options)
+        });
         let batch = batch.map_err(|error| bad(error.to_string()))?;
         let value = on_deep_stack(|| self.physical.evaluate(&batch));
         let array = value.and_then(|value| value.into_array(rows));
         array.map_err(|error| bad(one_line(&error.to_string())))
     }
+}
+
+/// Returns a column with null in each field of a struct that is null. DataFusion reads a field without looking at its
+/// struct, and the value of a field in a null struct is arbitrary.
+fn with_null_fields(column: &ArrayRef) -> std::result::Result<ArrayRef, ArrowError> {
+    let DataType::Struct(fields) = column.data_type() else { return Ok(Arc::clone(column)) };
+    let column = column.as_struct().pushdown_nulls()?;
+    let children =
+        column.columns().iter().map(with_null_fields).collect::<std::result::Result<_, _>>()?;
+    let nulls = column.nulls().cloned();
+    Ok(Arc::new(StructArray::try_new_with_length(fields.clone(), children, nulls, column.len())?))
 }
 
 /// Checks that `expr` is all of `text`. Lance parses the first complete expression and ignores the text after it. In
@@ -130,4 +149,40 @@ fn columns_of(expr: &Expr) -> Vec<String> {
 
 fn bad(expression: &str, why: &str) -> LakeError {
     LakeError::BadExpression { expression: expression.to_owned(), why: shortened(why) }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int32Array, StringArray};
+    use arrow::buffer::NullBuffer;
+    use arrow::datatypes::Int32Type;
+
+    use super::*;
+
+    #[test]
+    fn fields_of_structs_that_are_null_are_null() {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "", "c"]));
+        let numbers: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), Some(0), None]));
+        let of = |fields: Vec<(&str, &ArrayRef)>, nulls: [bool; 3]| -> ArrayRef {
+            let field = |(name, column): &(&str, &ArrayRef)| {
+                Arc::new(Field::new(*name, column.data_type().clone(), true))
+            };
+            let columns = fields.iter().map(|(_, column)| Arc::clone(column)).collect();
+            let fields = fields.iter().map(field).collect::<Vec<_>>().into();
+            let nulls = Some(NullBuffer::from(nulls.to_vec()));
+            Arc::new(StructArray::new(fields, columns, nulls))
+        };
+        let inner = of(vec![("text", &texts)], [true, true, false]);
+        let outer = of(vec![("number", &numbers), ("inner", &inner)], [true, false, true]);
+        let pushed = with_null_fields(&outer).unwrap();
+        let pushed = pushed.as_struct();
+        let numbers = pushed.column(0).as_primitive::<Int32Type>();
+        assert_eq!(numbers.iter().collect::<Vec<_>>(), [Some(1), None, None]);
+        let inner = pushed.column(1).as_struct();
+        assert_eq!((0..3).map(|row| inner.is_null(row)).collect::<Vec<_>>(), [false, true, true]);
+        let texts = inner.column(0).as_string::<i32>();
+        assert_eq!(texts.iter().collect::<Vec<_>>(), [Some("a"), None, None]);
+        let plain = with_null_fields(&(Arc::new(texts.clone()) as ArrayRef)).unwrap();
+        assert_eq!(plain.as_string::<i32>(), texts);
+    }
 }
