@@ -9,6 +9,7 @@ use address::RowAddr;
 use arrow_array::RecordBatch;
 use futures::FutureExt;
 use futures::future::try_join;
+use lake::IndexInfo;
 use spelling::counted;
 use wire::query::search_request::By as WireBy;
 use wire::query::{SearchRequest, SearchResponse};
@@ -199,7 +200,8 @@ async fn by_criterion(
     let lower = question.distances.lower;
     if lower.is_some() && winners.len() < question.k && hits.rows.len() >= question.candidates() {
         // All candidates may be nearer than the lower bound, so further ones are looked for.
-        let further = Question { estimated_from: lower, ..question.clone() };
+        let estimated_from = estimate_of(open, question, lower, call.context).await?;
+        let further = Question { estimated_from, ..question.clone() };
         hits = search_filtered(state, open, &further, call).boxed().await?;
         winners.extend(refine(state, open, &further, &hits, call).await?);
         winners = rank(winners, question.k);
@@ -209,6 +211,20 @@ async fn by_criterion(
         winners.retain(|(_, distance)| question.distances.contains(*distance));
     }
     Ok(Found { winners, measure, exhaustive })
+}
+
+/// Returns the distance by which the index that `question` searches estimates the distance `exact`.
+async fn estimate_of(
+    open: &OpenTable,
+    question: &Question,
+    exact: Option<f32>,
+    context: RequestContext,
+) -> Result<Option<f32>> {
+    let (Some(exact), By::Vector { column, .. }) = (exact, &question.by) else { return Ok(exact) };
+    let indexes = async { Ok(open.table.indexes().await?) }.boxed();
+    let indexes = context.bound("search", indexes).await?;
+    let of_column = |index: &&IndexInfo| index.is_vector() && index.columns == [column.as_str()];
+    Ok(Some(indexes.iter().find(of_column).map_or(exact, |index| index.estimate_of(exact))))
 }
 
 /// Replaces the key of a `like` search by the vector of its row.

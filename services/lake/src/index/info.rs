@@ -56,6 +56,14 @@ impl IndexInfo {
         self.kind == "Inverted"
     }
 
+    /// Returns the distance by which a vector index estimates an exact `distance`. For cosine, Lance compares normalised
+    /// vectors by their squared l2 distance, which is twice the cosine distance, except in indexes that store the
+    /// vectors themselves.
+    pub fn estimate_of(&self, distance: f32) -> f32 {
+        let is_doubled = self.metric == Some(Metric::Cosine) && !self.kind.ends_with("FLAT");
+        if is_doubled { 2.0 * distance } else { distance }
+    }
+
     /// Loads the indexes of `dataset`, whose fragments are `fragments`.
     pub(crate) async fn load_all(
         dataset: &Dataset,

@@ -514,6 +514,31 @@ async fn an_exact_search_finds_what_lances_scan_finds_on_the_io_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lower_bound_beyond_all_candidates_finds_rows_behind_it() {
+    let words = words().await;
+    let cluster = words.serve(1).await;
+    for bound in [0.6, 0.8, 1.0] {
+        let asked =
+            SearchRequest { lower_bound: Some(bound), ..search(by_vector(words.vector(77))) };
+        let exact = SearchRequest { exact: true, ..asked.clone() };
+        let mut distances = Vec::new();
+        for asked in [exact, asked] {
+            let found = cluster.client.search(asked).await.unwrap().rows;
+            distances.push(found["_distance"].as_primitive::<Float32Type>().values().to_vec());
+        }
+        // The index estimates distances by codes, so rows just behind the bound may be missed.
+        let [exact, found] = &distances[..] else { unreachable!() };
+        assert_eq!((exact.len(), found.len()), (10, 10), "{bound}");
+        let farthest = exact[9] + 0.02;
+        assert!(
+            found.iter().all(|it| (bound..farthest).contains(it)),
+            "{bound}: {found:?}, {exact:?}"
+        );
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_new_version_is_followed_and_old_ones_can_be_asked_for() {
     let folder = folder();
     let uri = folder.path().join("copy");
