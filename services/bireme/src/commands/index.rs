@@ -4,8 +4,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
 use key_runs::RunsSummary;
 use lake::{
-    DuplicateKeys, IndexProgress, IndexRequest, IndexSummary, Lake, LakeError, LakeOptions, Metric,
-    Stop, VectorIndex, VectorIndexKind,
+    DuplicateKeys, IndexInfo, IndexProgress, IndexRequest, IndexSummary, Lake, LakeError,
+    LakeOptions, Metric, Stop, Table, VectorIndex, VectorIndexKind,
 };
 use serde_json::json;
 
@@ -24,8 +24,9 @@ Examples:
   bireme index --table ./events.lance --scalar day --scalar country
   bireme index --table s3://bucket/docs --key-runs
 
-An index of the same type on the same column is replaced. Each index becomes a
-version of its own, so it stays if a later one fails or is interrupted.
+An index of the same type on the same column is replaced, and its kind, metric
+and positions are kept unless flags say otherwise. Each index becomes a version
+of its own, so it stays if a later one fails or is interrupted.
 `bireme ingest --mode overwrite` drops indexes. Appended rows are found without
 an index, but more slowly, until the index is built again.
 
@@ -74,14 +75,13 @@ pub struct IndexArgs {
     /// Let --key replace another key column of the table
     #[arg(long, requires = "key")]
     replace_key: bool,
-    /// The kind of vector index, which decides how vectors are compressed and searched
-    #[arg(long, default_value = "ivf-rq", value_parser = kinds(), requires = "vector")]
-    #[arg(help_heading = VECTORS)]
-    kind: VectorIndexKind,
-    /// The metric of distances
-    #[arg(long, default_value = "l2", value_parser = metrics(), requires = "vector")]
-    #[arg(help_heading = VECTORS)]
-    metric: Metric,
+    /// The kind of vector index, which decides how vectors are compressed and searched [default: that
+    /// of the index that is replaced, or ivf-rq]
+    #[arg(long, value_parser = kinds(), requires = "vector", help_heading = VECTORS)]
+    kind: Option<VectorIndexKind>,
+    /// The metric of distances [default: that of the index that is replaced, or l2]
+    #[arg(long, value_parser = metrics(), requires = "vector", help_heading = VECTORS)]
+    metric: Option<Metric>,
     /// Partitions [default: about half the square root of the number of rows, at most 4096]
     #[arg(long, value_name = "N", requires = "vector", help_heading = VECTORS)]
     partitions: Option<usize>,
@@ -107,34 +107,57 @@ fn metrics() -> impl TypedValueParser<Value = Metric> {
 }
 
 impl IndexArgs {
-    /// Returns one request for each column: vectors, texts and scalars first, the key last.
-    fn requests(&self) -> Vec<IndexRequest> {
+    /// Returns one request for each column: vectors, texts and scalars first, the key last. Where no flag is given, the
+    /// new index is like that of `existing` which it replaces.
+    ///
+    /// # Errors
+    /// A usage error if this command can't build indexes of the kind that is to be replaced.
+    fn requests(&self, existing: &[IndexInfo]) -> Result<Vec<IndexRequest>> {
         let vector = |column: &String| {
-            IndexRequest::Vector(VectorIndex {
+            let replaced =
+                existing.iter().find(|it| it.is_vector() && it.columns == [column.as_str()]);
+            let kind = match (self.kind, replaced) {
+                (Some(kind), _) => kind,
+                (None, None) => VectorIndexKind::default(),
+                (None, Some(index)) => index.kind.parse().map_err(|_| {
+                    CliError::usage(format!(
+                        "column {column:?} has an index of kind {}, which this command can't build: choose another one \
+                         with --kind",
+                        index.kind
+                    ))
+                })?,
+            };
+            let metric = self.metric.or_else(|| replaced?.metric).unwrap_or_default();
+            Ok(IndexRequest::Vector(VectorIndex {
                 column: column.clone(),
-                kind: self.kind,
-                metric: self.metric,
+                kind,
+                metric,
                 partitions: self.partitions,
                 sub_vectors: self.sub_vectors,
                 bits: self.bits,
-            })
+            }))
         };
-        let text = |column: &String| IndexRequest::Text {
-            column: column.clone(),
-            positions: self.positions,
+        let text = |column: &String| {
+            let replaced =
+                existing.iter().find(|it| it.is_text() && it.columns == [column.as_str()]);
+            let had_positions = replaced.and_then(|index| index.positions).unwrap_or_default();
+            let positions = self.positions || had_positions;
+            IndexRequest::Text { column: column.clone(), positions }
         };
         let scalar = |column: &String| IndexRequest::Scalar { column: column.clone() };
         let key = |column: &String| IndexRequest::Key {
             column: column.clone(),
             replace: self.replace_key,
         };
-        let vectors = self.vector.iter().map(vector);
+        let vectors = self.vector.iter().map(vector).collect::<Result<Vec<_>>>()?;
         let texts = self.text.iter().map(text);
-        vectors
+        let scalars = self.scalar.iter().map(scalar);
+        Ok(vectors
+            .into_iter()
             .chain(texts)
-            .chain(self.scalar.iter().map(scalar))
+            .chain(scalars)
             .chain(self.key.iter().map(key))
-            .collect()
+            .collect())
     }
 }
 
@@ -150,8 +173,10 @@ pub async fn run(args: IndexArgs, out: &mut Output) -> Result<()> {
 }
 
 async fn build_all(lake: &Lake, stop: &Stop, args: &IndexArgs, out: &mut Output) -> Result<()> {
-    let runs_of = runs_column(lake, args).await?;
-    let requests = args.requests();
+    let table = lake.open(&args.table).await?;
+    let runs_of = runs_column(&table, args)?;
+    let requests = args.requests(&table.indexes().await?)?;
+    drop(table);
     for (at, request) in requests.iter().enumerate() {
         let bar = bar(out.json(), Unit::Steps, &format!("index {}", column_of(request)));
         let shown = bar.clone();
@@ -178,11 +203,10 @@ async fn build_all(lake: &Lake, stop: &Stop, args: &IndexArgs, out: &mut Output)
 /// Returns the column whose key runs are to be written, or `None` if none are. Fails before any index is built, because
 /// building may take long: if the column of `--key` can't be the key, or if `--key-runs` is given without `--key` and
 /// the table records no key column.
-async fn runs_column(lake: &Lake, args: &IndexArgs) -> Result<Option<String>> {
+fn runs_column(table: &Table, args: &IndexArgs) -> Result<Option<String>> {
     if args.key.is_none() && !args.key_runs {
         return Ok(None);
     }
-    let table = lake.open(&args.table).await?;
     if let Some(key) = &args.key {
         table.check_key(key, args.replace_key)?;
         return Ok(Some(key.clone()));
@@ -335,7 +359,7 @@ mod tests {
         else {
             panic!("not an index command");
         };
-        let requests = args.requests();
+        let requests = args.requests(&[]).unwrap();
         let columns: Vec<&str> = requests.iter().map(column_of).collect();
         assert_eq!(columns, ["a", "b", "w", "id"]);
         let IndexRequest::Vector(vector) = &requests[1] else { panic!("{requests:?}") };

@@ -3,6 +3,7 @@
 mod folders;
 mod full_filesystem;
 mod hostile;
+mod indexes;
 mod io_process;
 mod key_runs;
 mod killed;
