@@ -306,6 +306,22 @@ impl Table {
         Ok(index.and_then(|index| index.metric).unwrap_or(default))
     }
 
+    /// Checks that the vectors of `column` can be compared by `metric`. Errors: `ColumnNotFound`, `NotAVector`,
+    /// `BadQuery`.
+    pub fn check_metric(&self, column: &str, metric: Metric) -> Result<()> {
+        let (element, _) = self.vector_type(column)?;
+        let is_of_bytes = element == DataType::UInt8;
+        if is_of_bytes == (metric == Metric::Hamming) {
+            return Ok(());
+        }
+        let choose = if is_of_bytes { "hamming" } else { "l2, cosine or dot" };
+        let why = format!(
+            "the vectors of column {column:?} have elements of type {element}, which are not compared by {metric}; \
+             choose {choose}"
+        );
+        Err(LakeError::BadQuery { why })
+    }
+
     /// Returns the column that a vector search uses: `wanted` if it is given. Otherwise, the candidates are the vector
     /// columns that a query vector of `numbers` numbers fits, or all vector columns if it fits none. Nested columns are
     /// candidates only if no other column is, and never without `numbers`. Returns the only candidate, or the only one

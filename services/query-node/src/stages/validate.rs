@@ -201,10 +201,14 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
         By::Vector { column, .. } | By::Like { column, .. } if exact || metric.is_some() => {
             let of_index = open.table.vector_metric(column).await?;
             let metric = metric.unwrap_or(of_index);
+            open.table.check_metric(column, metric)?;
             (exact || metric != of_index).then_some(metric)
         }
         _ => None,
     };
+    if let By::Vector { column, vector } = &by {
+        check_direction(open, column, vector, exact).await?;
+    }
     let is_after = is_after && !matches!(by, By::Filter { .. });
     let (filter, filter_after) = if is_after { (None, filter) } else { (filter, None) };
     let recall = request.recall.map(recall).transpose()?;
@@ -422,6 +426,29 @@ pub fn check_vector(open: &OpenTable, column: &str, vector: &[f32]) -> Result<us
         return Ok(given / dimension);
     };
     Err(QueryError::BadVector { problem })
+}
+
+/// Checks that `vector`, which is compared by the metric `exact` or that of the index, has a direction if the metric is
+/// cosine. It may be several vectors, one after the other.
+async fn check_direction(
+    open: &OpenTable,
+    column: &str,
+    vector: &[f32],
+    exact: Option<Metric>,
+) -> Result<()> {
+    let mut vectors = vector.chunks(open.table.vector_dimension(column)?);
+    if !vectors.any(|vector| vector.iter().all(|&number| number == 0.0)) {
+        return Ok(());
+    }
+    let metric = match exact {
+        Some(metric) => metric,
+        None => open.table.vector_metric(column).await?,
+    };
+    if metric != Metric::Cosine {
+        return Ok(());
+    }
+    let problem = "has only zeros, and so no cosine distance; send a vector with a direction";
+    Err(QueryError::BadVector { problem: problem.into() })
 }
 
 /// Validates the keys of a Get.
