@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use address::RowAddr;
-use arrow_array::Array;
+use arrow_array::{Array, RecordBatch};
 use arrow_cast::display::array_value_to_string;
 use futures::FutureExt;
-use key_proof::{FoundRows, Rounds};
+use key_proof::{DistinctRows, FoundRows, Rounds};
 use spelling::counted;
 
 use crate::call::Call;
@@ -18,7 +18,7 @@ use crate::call_rules::KEYS_MAX;
 use crate::counters::Stage;
 use crate::error::Result;
 use crate::extra_rows::{ExtraRows, extra_rows};
-use crate::io_tier::{Cost, fetch_rows, open_ahead};
+use crate::io_tier::{Cost, Fetched, fetch_rows, open_ahead};
 use crate::request_context::RequestContext;
 use crate::stages::{Keys, Lookup, all_rows};
 use crate::state::ShardState;
@@ -98,13 +98,9 @@ pub async fn find_for(
         if !rounds.goes_on(&tries) {
             break;
         }
-        let addrs: Vec<RowAddr> = tries.iter().map(|&(_, addr)| addr).collect();
-        callers.hold_rows(held + columns.bytes_of(addrs.len()))?;
-        let mut fetched = fetch_rows(state, keys.open, &addrs, &columns, context).await?;
-        held += fetched.rows.get_array_memory_size();
-        callers.hold_rows(held)?;
-        callers.fetched(addrs.len(), std::mem::take(&mut fetched.cost));
-        if !rounds.add(&tries, &fetched.rows, &fetched.missing)? {
+        let (rows, missing) =
+            fetch_tries(state, keys, &tries, &columns, context, callers, &mut held).await?;
+        if !rounds.add(&tries, &rows, &missing)? {
             break;
         }
     }
@@ -135,15 +131,36 @@ pub async fn find_all_rows(
     // Without candidates, an empty part has the right columns.
     for start in (0..candidates.len().max(1)).step_by(KEYS_MAX) {
         let part = &candidates[start..candidates.len().min(start + KEYS_MAX)];
-        let addrs: Vec<RowAddr> = part.iter().map(|&(_, addr)| addr).collect();
-        call.hold_rows(held + columns.bytes_of(addrs.len()))?;
-        let fetched = fetch_rows(state, keys.open, &addrs, &columns, call.context).boxed().await?;
-        held += fetched.rows.get_array_memory_size();
-        call.hold_rows(held)?;
-        call.io_stage(fetch, addrs.len(), fetched.cost);
-        rounds.add_all(part, &fetched.rows, &fetched.missing)?;
+        let (context, mut caller) = (call.context, OneCall { call: &mut *call, fetch });
+        let fetched = fetch_tries(state, keys, part, &columns, context, &mut caller, &mut held);
+        let (rows, missing) = fetched.boxed().await?;
+        rounds.add_all(part, &rows, &missing)?;
     }
     finished(rounds, wanted)
+}
+
+/// Returns the row of each of `tries`, and the positions of the tries whose row does not exist. A row that is tried for
+/// several keys is fetched once. `held` is the size in bytes of the rows of earlier rounds, to which that of these rows
+/// is added.
+async fn fetch_tries(
+    state: &ShardState,
+    keys: Keys<'_>,
+    tries: &[(u32, RowAddr)],
+    columns: &Projection,
+    context: RequestContext,
+    callers: &mut impl Callers,
+    held: &mut usize,
+) -> Result<(RecordBatch, Vec<u32>)> {
+    let distinct = DistinctRows::of(tries);
+    let count = distinct.addrs().len();
+    callers.hold_rows(*held + columns.bytes_of(count))?;
+    let Fetched { rows, missing, cost } =
+        fetch_rows(state, keys.open, distinct.addrs(), columns, context).await?;
+    let repeated = distinct.per_try_bytes(&rows, &missing);
+    *held = held.saturating_add(rows.get_array_memory_size()).saturating_add(repeated);
+    callers.hold_rows(*held)?;
+    callers.fetched(count, cost);
+    Ok(distinct.per_try(rows, missing)?)
 }
 
 /// Returns the projection on the columns of `wanted` and the key column, and the position of the key column in it.
