@@ -267,9 +267,9 @@ impl ShardMetrics {
         self.filtered_rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
-    /// Records the number of Gets that shared a look-up and a fetch.
-    pub fn gathered(&self, gets: usize) {
-        self.gathered.fetch_add(gets as u64, Ordering::Relaxed);
+    /// Records the number of requests that shared a look-up and a fetch.
+    pub fn gathered(&self, requests: usize) {
+        self.gathered.fetch_add(requests as u64, Ordering::Relaxed);
     }
 
     /// Records the number of keys that were looked up in the key index alone, and in the table.

@@ -1,18 +1,20 @@
-//! Gathers the Gets that wait on one core: those for the same columns of the same version share a look-up and a fetch.
+//! Gathers the requests for rows by key that wait on one core: those for the same columns of the same version share a
+//! look-up and a fetch. A request is a Get, or a group of batches of one Lookup stream.
 //!
-//! The first Get to arrive yields once, so that all tasks that are ready run, and then takes the Gets that have arrived
-//! meanwhile. So Gets whose requests are ready when the core polls its tasks leave together, a lone Get leaves at once,
-//! and nothing waits for a timer.
+//! The first request to arrive yields once, so that all tasks that are ready run, and then takes the requests that have
+//! arrived meanwhile. So requests that are ready when the core polls its tasks leave together, a lone request leaves at
+//! once, and nothing waits for a timer.
 //!
-//! A Get is gathered only with Gets of the same grant and priority, because the order in the queues and the limits
-//! depend on these. If the shared work fails, its error is not passed on; each Get is done alone instead. A caller that
-//! gives up does not affect the others.
+//! A request is gathered only with requests of the same grant and priority, because the order in the queues and the
+//! limits depend on these. If the shared work fails, its error is not passed on; each request is done alone instead. A
+//! caller that gives up does not affect the others.
 
 use std::sync::Arc;
 
 use address::RowAddr;
-use arrow_array::Array;
+use arrow_array::{Array, RecordBatch, UInt32Array};
 use arrow_select::concat::concat;
+use arrow_select::take::take_record_batch;
 use futures::FutureExt;
 use key_proof::FoundRows;
 use scheduler::Flow;
@@ -28,18 +30,50 @@ use crate::io_tier::Cost;
 use crate::stages::Keys;
 use crate::state::ShardState;
 use crate::tables::Projection;
-use crate::waiting_gets::{GroupPart, WaitingGet, groups};
+use crate::waiting_requests::{GroupPart, WaitingRequest, groups};
 
-/// Maximum number of keys of a Get that is gathered with other Gets. A Get with more keys gains nothing from it.
-const GET_KEYS_MAX: usize = 16;
+/// Maximum number of keys of a request that is gathered with others. With more keys, what a look-up and a fetch cost
+/// however few their rows are is little beside the cost of the rows.
+const REQUEST_KEYS_MAX: usize = 128;
 
-/// The rows of a Get. Rows that were found for several Gets hold their memory until all those Gets are answered.
+/// The rows of a request. Rows that were found for several requests hold their memory until none of these requests
+/// needs them.
 pub struct Gathered {
     pub found: FoundRows,
-    _held: Option<Arc<HeldRows>>,
+    held: Option<Arc<HeldRows>>,
 }
 
-/// Finds the rows of keys like [`find_rows`], together with other Gets that wait on the core.
+impl Gathered {
+    /// Returns the rows, whose memory `call` holds. Rows that were found for several requests are copied: otherwise an
+    /// answer whose caller is slow to read it would keep the rows of the others in memory.
+    ///
+    /// # Errors
+    /// The errors of [`Call::hold_rows`].
+    pub fn into_own(self, call: &mut Call) -> Result<FoundRows> {
+        let Self { found, held: Some(_shared) } = self else { return Ok(self.found) };
+        let rows = copied(&found.rows)?;
+        call.hold_rows(rows.get_array_memory_size())?;
+        Ok(FoundRows { rows, ..found })
+    }
+}
+
+/// Returns a copy of `rows`, which may be a slice. The copy shares no memory with the batch that `rows` are part of.
+fn copied(rows: &RecordBatch) -> Result<RecordBatch> {
+    if rows.num_columns() == 0 {
+        return Ok(rows.clone());
+    }
+    let all = UInt32Array::from_iter_values(0..rows.num_rows() as u32);
+    Ok(take_record_batch(rows, &all)?)
+}
+
+impl From<FoundRows> for Gathered {
+    /// Returns the rows of a request that shared no work. Its call holds their memory.
+    fn from(found: FoundRows) -> Self {
+        Self { found, held: None }
+    }
+}
+
+/// Finds the rows of keys like [`find_rows`], together with other requests that wait on the core.
 ///
 /// # Errors
 /// The errors of [`find_rows`].
@@ -49,9 +83,9 @@ pub async fn find_gathered(
     call: &mut Call,
 ) -> Result<Gathered> {
     let state = Arc::clone(call.shard());
-    if keys.keys.len() <= GET_KEYS_MAX && !call.is_observed() {
+    if keys.keys.len() <= REQUEST_KEYS_MAX && !call.is_observed() {
         let (answer, answered) = oneshot::channel();
-        let waiting = WaitingGet {
+        let waiting = WaitingRequest {
             table: Arc::clone(keys.open),
             column: keys.column.to_owned(),
             wanted: Arc::clone(wanted),
@@ -59,29 +93,28 @@ pub async fn find_gathered(
             context: call.context,
             answer,
         };
-        if state.waiting_gets.join(waiting) {
+        if state.waiting_requests.join(waiting) {
             let first = First(&state);
             yield_now().await;
             drop(first);
         }
         let answered = async { Ok(answered.await.ok().flatten()) }.boxed();
         if let Some(GroupPart(found, held)) = call.context.bound("fetch", answered).await? {
-            call.stage(Stage::Fetch, || "together with other Gets".into());
-            return Ok(Gathered { found, _held: Some(held) });
+            call.stage(Stage::Fetch, || "together with other requests".into());
+            return Ok(Gathered { found, held: Some(held) });
         }
     }
-    let found = find_rows(&state, keys, wanted, Stage::Fetch, call).await?;
-    Ok(Gathered { found, _held: None })
+    Ok(find_rows(&state, keys, wanted, Stage::Fetch, call).await?.into())
 }
 
-/// A guard of the first Get that waits. Dropping it starts the groups: after the Get has yielded once, or when its
-/// caller goes away.
+/// A guard of the first request that waits. Dropping it starts the groups: after the request has yielded once, or when
+/// its caller goes away.
 struct First<'a>(&'a Arc<ShardState>);
 
 impl Drop for First<'_> {
     fn drop(&mut self) {
-        for group in groups(self.0.waiting_gets.take()) {
-            // A lone Get goes on by itself: its sender is dropped here.
+        for group in groups(self.0.waiting_requests.take()) {
+            // A lone request goes on by itself: its sender is dropped here.
             if group.len() > 1 {
                 self.0.runtime.spawn(answer(Arc::clone(self.0), group));
             }
@@ -89,32 +122,32 @@ impl Drop for First<'_> {
     }
 }
 
-/// Answers the Gets of a group. If that fails, each Get is done alone.
-async fn answer(state: Arc<ShardState>, group: Vec<WaitingGet>) {
+/// Answers the requests of a group. If that fails, each request is done alone.
+async fn answer(state: Arc<ShardState>, group: Vec<WaitingRequest>) {
     let parts = found(&state, &group).await.unwrap_or_default();
     state.metrics.gathered(parts.len());
     let mut parts = parts.into_iter();
-    for get in group {
+    for request in group {
         // A caller that has gone away does not take its rows.
-        let _ = get.answer.send(parts.next());
+        let _ = request.answer.send(parts.next());
     }
 }
 
-async fn found(state: &ShardState, group: &[WaitingGet]) -> Result<Vec<GroupPart>> {
-    let keys = concat(&group.iter().map(|get| get.keys.as_ref()).collect::<Vec<_>>())?;
-    // The group has the context of the Get with the least time left. If an I/O node hangs, the group ends at that Get's
-    // deadline, and the others are then done alone.
-    let Some(hasty) = group.iter().min_by_key(|get| get.context.left()) else {
+async fn found(state: &ShardState, group: &[WaitingRequest]) -> Result<Vec<GroupPart>> {
+    let keys = concat(&group.iter().map(|it| it.keys.as_ref()).collect::<Vec<_>>())?;
+    // The group has the context of the request with the least time left. If an I/O node hangs, the group ends at that
+    // request's deadline, and the others are then done alone.
+    let Some(hasty) = group.iter().min_by_key(|it| it.context.left()) else {
         return Ok(Vec::new());
     };
     let asked = Keys { open: &hasty.table, column: &hasty.column, keys: &keys };
     let flow = hasty.context.flow();
-    let mut several = SeveralGets { held: HeldRows::new(&state.row_memory), flow };
+    let mut several = SeveralRequests { held: HeldRows::new(&state.row_memory), flow };
     let found = find_for(state, asked, &hasty.wanted, hasty.context, &mut several).await?;
     let held = Arc::new(several.held);
     let (mut start, mut row) = (0, 0);
-    let part = |get: &WaitingGet| {
-        let end = start + get.keys.len() as u32;
+    let part = |request: &WaitingRequest| {
+        let end = start + request.keys.len() as u32;
         let rows = found.keys[row..].partition_point(|&key| key < end);
         let addrs: Vec<RowAddr> = found.addrs[row..row + rows].to_vec();
         let keys = found.keys[row..row + rows].iter().map(|key| key - start).collect();
@@ -125,18 +158,40 @@ async fn found(state: &ShardState, group: &[WaitingGet]) -> Result<Vec<GroupPart
     Ok(group.iter().map(part).collect())
 }
 
-/// Several Gets that need rows. Their stages are not recorded, because Gets whose stages are observed are not gathered.
-struct SeveralGets {
+/// Several requests that need rows. Their stages are not recorded, because requests whose stages are observed are not
+/// gathered.
+struct SeveralRequests {
     held: HeldRows,
     flow: Flow,
 }
 
-impl Callers for SeveralGets {
+impl Callers for SeveralRequests {
     fn looked_up(&mut self, _: impl FnOnce() -> String) {}
 
     fn fetched(&mut self, _: usize, _: Cost) {}
 
     fn hold_rows(&mut self, bytes: usize) -> Result<()> {
         self.held.hold(bytes, self.flow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{ArrayRef, Int64Array, StringArray};
+
+    use super::*;
+
+    #[test]
+    fn a_copy_has_only_its_own_rows() {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..10_000));
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["some text"; 10_000]));
+        let all = RecordBatch::try_from_iter([("number", numbers), ("text", texts)]).unwrap();
+        for part in [all.slice(0, 2), all.slice(9_000, 3)] {
+            let copy = copied(&part).unwrap();
+            assert_eq!(copy, part);
+            assert!(copy.get_array_memory_size() < 2_000, "{}", copy.get_array_memory_size());
+        }
+        let no_columns = copied(&all.project(&[]).unwrap().slice(7, 5)).unwrap();
+        assert_eq!((no_columns.num_rows(), no_columns.num_columns()), (5, 0));
     }
 }

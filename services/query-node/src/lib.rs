@@ -9,7 +9,7 @@
 //!  │           call: a request in progress; stream_calls, authorization, request_context, call_rules, trace
 //!  ▼
 //! search       ─► filtered ─► stages/ ─► io_tier/; selection/ if an answer is not just columns, best row first
-//! get          ─► gather, waiting_gets ─► find ─► stages/, io_tier/
+//! get          ─► gather, waiting_requests ─► find ─► stages/, io_tier/
 //! take         ─► row_reader ─► io_tier/, in pieces
 //! tune, warm, placement, describe, status
 //!  │
@@ -81,7 +81,7 @@ mod tables;
 mod take;
 mod trace;
 mod tune;
-mod waiting_gets;
+mod waiting_requests;
 mod warm;
 
 pub use config::{AccessConfig, QueryConfig, TableConfig, WebOrigin};

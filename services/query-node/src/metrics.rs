@@ -34,7 +34,7 @@ telemetry::metrics! {
     FRESH_COMPARED = Counter "bireme.query.search.fresh_rows" "{row}" [] "Rows that an index does not cover and that a search by vector or words compared one by one, in addition to its candidates";
     FILTERED = Counter "bireme.query.search.filtered_rows" "{row}" [] "Candidates for which the I/O nodes evaluated the filter of a search, because the rows that pass it are not known";
     KEYS = Counter "bireme.query.keys" "{key}" ["via"] "Keys that were looked up: via the `key_index` alone, or via the `table`, by its BTREE or a scan, because there is no key index, it has no run for some data files, one of its pages could not be read, or a key has more candidates than it returns";
-    GATHERED = Counter "bireme.query.gathered" "{request}" [] "Gets that shared a look-up and a fetch with others that waited on the same core";
+    GATHERED = Counter "bireme.query.gathered" "{request}" [] "Gets, and groups of batches of a Lookup stream, that shared a look-up and a fetch with others that waited on the same core";
     KEY_INDEX_MEMORY = Gauge "bireme.query.key_index.usage" "By" [] "Memory of the key indexes of all tables, and of the run that is being built";
     KEY_INDEX_MEMORY_LIMIT = Gauge "bireme.query.key_index.limit" "By" [] "Maximum of the memory of key indexes";
     KEY_INDEX_RUNS = Counter "bireme.query.key_index.runs" "{run}" ["source"] "Runs of key indexes by where they came from: a `file` beside the table, which `bireme index` or a node wrote; the key `column`; the `merge` of other runs; or `pages`: a file of which only the head is in memory, because the run does not fit into `key_index`";

@@ -26,7 +26,7 @@ use crate::http;
 use crate::io_tier::IoTier;
 use crate::service::Service;
 use crate::state::{NodeState, ShardState};
-use crate::waiting_gets::WaitingGets;
+use crate::waiting_requests::WaitingRequests;
 
 /// The query service's name, for reflection.
 const SERVICE: &str = "bireme.query.v1.QueryService";
@@ -105,13 +105,13 @@ fn prepare(shared: Arc<NodeState>) -> Result<Prepared> {
     let (metrics, activity) = (ShardMetrics::default(), Arc::default());
     let memory = TrafficMemory::new(shared.core_traffic);
     let row_memory = RowMemory::new(&memory);
-    let waiting_gets = WaitingGets::default();
+    let waiting_requests = WaitingRequests::default();
     let state = ShardState {
         shared,
         tier,
         metrics,
         activity,
-        waiting_gets,
+        waiting_requests,
         memory,
         row_memory,
         runtime: handle,

@@ -23,7 +23,7 @@ use crate::held_rows::RowMemory;
 use crate::io_tier::{IoNodes, IoTier, TierFiles};
 use crate::memory::core_traffic;
 use crate::tables::Catalog;
-use crate::waiting_gets::WaitingGets;
+use crate::waiting_requests::WaitingRequests;
 
 /// State of one shard, shared by the requests of its core.
 pub struct ShardState {
@@ -36,8 +36,8 @@ pub struct ShardState {
     /// Counts the beginnings and ends of requests. The thread keeps polling for a while after each of them
     /// (`idle_poll`).
     pub activity: Arc<ActivityCounter>,
-    /// The Gets that wait on the core.
-    pub waiting_gets: WaitingGets,
+    /// The requests for rows by key that wait on the core.
+    pub waiting_requests: WaitingRequests,
     /// The memory that the core's callers may hold.
     pub memory: Arc<TrafficMemory>,
     /// The part of `memory` that rows hold.

@@ -21,6 +21,7 @@ use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::extra_rows::ExtraRows;
 use crate::find::{find_all_rows, find_rows};
+use crate::gather::find_gathered;
 use crate::held_rows::HeldRows;
 use crate::stages::{
     Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column, row_format,
@@ -68,6 +69,13 @@ impl RowsSchema {
         let schema = self.is_needed.then(|| encode(&self.schema)).transpose()?.unwrap_or_default();
         Ok(LookupSchema { handle, version: self.version, schema, error: None })
     }
+}
+
+/// Whether a look-up may share its work with other requests that wait on the core (`gather.rs`).
+#[derive(Clone, Copy)]
+enum Sharing {
+    Gathered,
+    Alone,
 }
 
 /// A projection at one version of its table.
@@ -196,12 +204,13 @@ impl Opened {
         call.stage(Stage::Validate, || counted(valid.len(), "batch"));
         let mut replies = Vec::with_capacity(1);
         let mut extra = ExtraRows::default();
-        match self.held_reply(state, handle, &valid, &mut extra, call).await {
+        match self.held_reply(state, handle, &valid, Sharing::Gathered, &mut extra, call).await {
             Ok(reply) => replies.extend(reply),
             Err(error) if valid.len() > 1 && may_be_of_one(&error) => {
                 for one in &valid {
-                    let one_alone = std::slice::from_ref(one);
-                    match self.held_reply(state, handle, one_alone, &mut extra, call).await {
+                    let (one_alone, sharing) = (std::slice::from_ref(one), Sharing::Alone);
+                    match self.held_reply(state, handle, one_alone, sharing, &mut extra, call).await
+                    {
                         Ok(reply) => replies.extend(reply),
                         Err(error) => failures.push((vec![one.0], error)),
                     }
@@ -224,10 +233,11 @@ impl Opened {
         state: &ShardState,
         handle: u32,
         batches: &[(u64, ArrayRef)],
+        sharing: Sharing,
         extra: &mut ExtraRows,
         call: &mut Call,
     ) -> Result<Option<HeldReply>> {
-        let found = self.found(state, handle, batches, extra, call).await;
+        let found = self.found(state, handle, batches, sharing, extra, call).await;
         let held = Some(call.take_held());
         let Some(reply) = found? else { return Ok(None) };
         extra.answered();
@@ -240,6 +250,7 @@ impl Opened {
         state: &ShardState,
         handle: u32,
         batches: &[(u64, ArrayRef)],
+        sharing: Sharing,
         extra: &mut ExtraRows,
         call: &mut Call,
     ) -> Result<Option<LookupReply>> {
@@ -259,9 +270,14 @@ impl Opened {
             return Ok(Some(LookupReply { handle, version, results, rows: None }));
         }
         let (columns, fetch) = (&self.columns, Stage::Fetch);
-        let found = match self.all_rows {
-            true => find_all_rows(state, asked, columns, fetch, extra, call).boxed().await?,
-            false => find_rows(state, asked, columns, fetch, call).boxed().await?,
+        let found = match (self.all_rows, sharing) {
+            (true, _) => find_all_rows(state, asked, columns, fetch, extra, call).boxed().await?,
+            (false, Sharing::Alone) => {
+                find_rows(state, asked, columns, fetch, call).boxed().await?
+            }
+            (false, Sharing::Gathered) => {
+                find_gathered(asked, columns, call).boxed().await?.into_own(call)?
+            }
         };
         let results = results(batches, &found.keys, &[], self.all_rows);
         let (rows, bytes) = self.encode(&found)?;

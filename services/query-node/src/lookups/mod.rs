@@ -4,12 +4,15 @@
 //! LookupRequest ─► stream.rs: handles, credits ─► the batches of one projection that wait now: a group
 //!                      ▲                               │
 //!       LookupResponse │                               ▼
-//!                      └────────── group.rs: keys.rs (typed keys) ─► find.rs, once for the group ─► one reply
+//!                      └────────── group.rs: keys.rs (typed keys) ─► gather.rs, find.rs: once for the group, and for
+//!                                  groups of other streams ─► one reply for each group
 //! ```
 //!
 //! Invariants:
 //! - Batches of one projection that arrive while the core is busy are looked up and fetched together. A batch that
 //!   arrives alone is not delayed: nothing waits for a timer, or for another batch.
+//! - Small groups of several streams of a core share a look-up and a fetch (`gather.rs`). Credits, memory, deadlines,
+//!   limits and audit lines are each stream's own.
 //! - Each batch gets one result. The error of a batch, or of a row, fails no other batch.
 //! - The keys that a stream has outstanding are bounded by its credits. While answers wait for the connection, no further
 //!   batches are read.

@@ -13,6 +13,7 @@ mod fake_io;
 mod folders;
 mod follow;
 mod fuzz;
+mod gather;
 mod get;
 mod history;
 mod http;

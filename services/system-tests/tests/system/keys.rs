@@ -8,8 +8,8 @@ use std::time::Duration;
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
 use client::fetch::Instant;
-use client::query::{GottenRows, LookupOpen, keys_of};
-use futures::future::try_join_all;
+use client::query::{GottenRows, Keys, Lookup, LookupOpen, keys_of};
+use futures::future::{join_all, try_join_all};
 use lake::{IngestOptions, Lake, LakeOptions, ingest};
 use lance::Dataset;
 use telemetry::TelemetryConfig;
@@ -32,7 +32,7 @@ struct Keyed {
 }
 
 impl Keyed {
-    /// Serves WordNet in several files, without a BTREE, from two I/O nodes.
+    /// Serves WordNet in several files, without a BTREE, from two I/O nodes. The query node has one core.
     async fn serve(source: &Path) -> Self {
         let folder = folder();
         let uri = folder.path().join("words");
@@ -49,6 +49,7 @@ impl Keyed {
         let metrics_listen: Option<SocketAddr> = Some(([127, 0, 0, 1], 0).into());
         let cluster = Cluster::start_with(2, &[("words", &uri)], |_, query| {
             query.telemetry = TelemetryConfig { metrics_listen, ..Default::default() };
+            query.cores = 1;
         })
         .await;
         Self { _folder: folder, uri, cluster }
@@ -70,23 +71,34 @@ impl Keyed {
 
     /// Returns the number of keys that were looked up in the key index alone, and in the table.
     async fn looked_up(&self) -> (u64, u64) {
-        let address = self.cluster.query.metrics_addr().unwrap();
-        let text = scrape(address, "/metrics", "*/*").await.1;
-        let text = String::from_utf8(text).unwrap();
+        let text = self.metrics().await;
         let of = |via| value(&text, &format!("bireme_query_keys_total{{via=\"{via}\"}}")) as u64;
         (of("key_index"), of("table"))
     }
 
-    /// Gets rows by key on a Lookup stream, with all batches under way at the same time.
-    async fn looked_up_on_a_stream(&self, keys: &[String]) -> (Vec<String>, usize) {
+    /// Returns the number of fetches that I/O nodes have answered, and of their rows.
+    async fn fetched(&self) -> (u64, u64) {
+        let text = self.metrics().await;
+        let of = |part| value(&text, &format!("bireme_query_fetch_rows_{part}")) as u64;
+        (of("count"), of("sum"))
+    }
+
+    async fn metrics(&self) -> String {
+        let address = self.cluster.query.metrics_addr().unwrap();
+        String::from_utf8(scrape(address, "/metrics", "*/*").await.1).unwrap()
+    }
+
+    /// Opens a Lookup stream for glosses.
+    async fn stream(&self) -> Lookup {
         let columns = vec!["gloss".to_owned()];
         let open = LookupOpen { table: "words".into(), columns, ..Default::default() };
-        let stream = self.cluster.client.lookups().await.unwrap();
-        let lookup = stream.open(open).await.unwrap();
-        let batches = keys.chunks(BATCH_KEYS).map(|keys| {
-            let keys: ArrayRef = Arc::new(StringArray::from_iter_values(keys));
-            lookup.get(keys_of(&keys).unwrap())
-        });
+        self.cluster.client.lookups().await.unwrap().open(open).await.unwrap()
+    }
+
+    /// Gets rows by key on a Lookup stream, with all batches under way at the same time.
+    async fn looked_up_on_a_stream(&self, keys: &[String]) -> (Vec<String>, usize) {
+        let lookup = self.stream().await;
+        let batches = keys.chunks(BATCH_KEYS).map(|keys| lookup.get(text_keys(keys)));
         let (mut glosses, mut absent) = (Vec::new(), 0);
         for answer in try_join_all(batches).await.unwrap() {
             let Some(GottenRows::Arrow(rows)) = answer.rows else { panic!("not Arrow") };
@@ -113,6 +125,21 @@ impl Keyed {
         assert_eq!(self.looked_up_on_a_stream(keys).await, (glosses.clone(), absent));
         (glosses, absent)
     }
+}
+
+fn text_keys<S: AsRef<str>>(keys: &[S]) -> Keys {
+    let keys: ArrayRef = Arc::new(StringArray::from_iter_values(keys));
+    keys_of(&keys).unwrap()
+}
+
+/// Returns the only gloss of an answer.
+async fn gloss_of(stream: &Lookup, key: &str) -> String {
+    let Some(GottenRows::Arrow(rows)) = stream.get(text_keys(&[key])).await.unwrap().rows else {
+        panic!("not Arrow")
+    };
+    let mut glosses = texts(&rows, "gloss");
+    assert_eq!(glosses.len(), 1, "{key}");
+    glosses.remove(0)
 }
 
 fn texts(rows: &RecordBatch, column: &str) -> Vec<String> {
@@ -159,4 +186,53 @@ async fn all_keys_of_wordnet_are_found_in_the_key_index_before_and_after_changes
     let after = keyed.looked_up().await;
     assert_eq!((after.0 - before.0, after.1), (2 * keys.len() as u64, before.1));
     keyed.cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_of_a_core_share_fetches_and_a_row_is_fetched_once() {
+    const STREAMS: usize = 64;
+    const ROUNDS: usize = 20;
+    let rows = read(&sample());
+    let (keys, glosses) = (texts(&rows, "synset"), texts(&rows, "gloss"));
+    let keyed = Box::pin(Keyed::serve(&sample())).await;
+    let dataset = Dataset::open(keyed.uri.to_str().unwrap()).await.unwrap();
+    keyed.get(&keys[..1]).await;
+    keyed.covered(dataset.version_id()).await;
+    keyed.get(&keys).await;
+
+    let streams = join_all((0..STREAMS).map(|_| keyed.stream())).await;
+    let look_up = async |row_of: &dyn Fn(usize, usize) -> usize| {
+        let before = keyed.fetched().await;
+        for round in 0..ROUNDS {
+            let got = (0..).zip(&streams).map(|(number, stream)| {
+                let row = row_of(round, number) % keys.len();
+                let (key, gloss) = (&keys[row], &glosses[row]);
+                async move { assert_eq!(&gloss_of(stream, key).await, gloss) }
+            });
+            join_all(got).await;
+        }
+        let after = keyed.fetched().await;
+        (after.0 - before.0, after.1 - before.1)
+    };
+    // Each batch has one key, so without sharing there would be a fetch for each row.
+    let (fetches, fetched) = look_up(&|round, number| round * STREAMS + number).await;
+    assert_eq!(fetched as usize, STREAMS * ROUNDS);
+    assert!(fetches * 8 <= fetched, "{fetches} fetches for {fetched} rows");
+    println!("{STREAMS} streams with one key each: {fetched} rows in {fetches} fetches");
+    // All streams ask for the same key.
+    let (fetches, fetched) = look_up(&|round, _| round).await;
+    assert_eq!(fetches, fetched);
+    let asked = STREAMS * ROUNDS;
+    assert!(fetched as usize * 8 <= asked, "{fetched} rows are fetched for {asked} equal keys");
+    println!("{asked} keys, equal in each round: {fetched} rows in {fetches} fetches");
+
+    // One batch in which two keys alternate.
+    let before = keyed.fetched().await;
+    let repeated: Vec<&String> = (0..KEYS).map(|at| &keys[at % 2]).collect();
+    let answer = streams[0].get(text_keys(&repeated)).await.unwrap();
+    let Some(GottenRows::Arrow(rows)) = answer.rows else { panic!("not Arrow") };
+    let expected: Vec<&String> = (0..KEYS).map(|at| &glosses[at % 2]).collect();
+    assert!(texts(&rows, "gloss").iter().eq(expected));
+    let after = keyed.fetched().await;
+    assert_eq!(after.1 - before.1, 2);
 }

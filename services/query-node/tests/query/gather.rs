@@ -1,0 +1,151 @@
+//! Lookup streams, and Gets, that wait on the same core: they share look-ups and fetches, but no rows and no errors.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use client::query::{GetRequest, GottenRows, Lookup, LookupOpen, QueryClient};
+use futures::future::join_all;
+use lance::Dataset;
+use query_node::{QueryConfig, QueryNode};
+use wire::Reason;
+use wire::query::RowFormat;
+
+use crate::keys::{covered, with_metrics};
+use crate::lookups::{of_rows, text_keys};
+use crate::node::{addresses, config, ids, serve_with};
+use crate::operate::metric;
+use crate::table::{FIRST, ROWS, TestTable, address_of, is_live, key};
+
+/// The counter of requests that shared work.
+const GATHERED: &str = "bireme_query_gathered_total";
+
+/// Serves a table `t` on one core, with a key index that covers it.
+async fn serve(table: &TestTable) -> (QueryNode, QueryClient) {
+    let mut config = with_metrics(QueryConfig { cores: 1, ..config(&[("t", table)]) });
+    config.tables.get_mut("t").unwrap().key = Some("key".into());
+    let (node, client) = serve_with(config).await;
+    client.get(get(0)).await.unwrap();
+    covered(&client).await;
+    (node, client)
+}
+
+fn get(id: i64) -> GetRequest {
+    let (keys, columns) = (vec![key(id)], vec!["id".to_owned()]);
+    GetRequest { table: "t".into(), keys, columns, ..Default::default() }
+}
+
+/// Opens a stream of its own for each of `opens`.
+async fn streams(client: &QueryClient, opens: impl IntoIterator<Item = LookupOpen>) -> Vec<Lookup> {
+    let open = async |open| client.lookups().await.unwrap().open(open).await.unwrap();
+    join_all(opens.into_iter().map(open)).await
+}
+
+fn open(columns: &[&str]) -> LookupOpen {
+    let columns = columns.iter().map(|&column| column.to_owned()).collect();
+    LookupOpen { table: "t".into(), columns, ..Default::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_that_share_work_get_their_own_rows_and_nobody_elses() {
+    let table = TestTable::plain().await;
+    let (node, client) = serve(&table).await;
+    let json = LookupOpen { format: RowFormat::Json.into(), ..open(&["id", "text", "tag"]) };
+    let of_addrs = LookupOpen { all_rows: true, ..open(&["id", "_rowaddr"]) };
+    let kinds = [open(&["id", "text", "tag"]), json, open(&["id", "_rowaddr"]), of_addrs];
+    let streams = streams(&client, (0..40).map(|at| kinds[at % 4].clone())).await;
+    for round in 0..20_i64 {
+        // Batches have between 1 and 150 keys, so some have more than are gathered. Some keys are in no row, some are
+        // asked for by several streams or twice, and some callers give up.
+        let batches = (0..).zip(&streams).map(|(number, stream): (i64, _)| async move {
+            let count = if number % 10 == 9 { 150 } else { 1 + (number + round) % 7 };
+            let wanted: Vec<i64> = (0..count)
+                .map(|at| (round * 53 + number % 20 * 31 + at * 7) % (ROWS + 50))
+                .collect();
+            let keys: Vec<String> = wanted.iter().map(|&id| key(id)).collect();
+            let answer = stream.get(text_keys(&keys));
+            if number % 7 == 6 {
+                let soon = Duration::from_micros(100 * round as u64);
+                let _ = tokio::time::timeout(soon, answer).await;
+                return;
+            }
+            let answer = answer.await.unwrap();
+            let is_there = |id: &i64| *id < ROWS && is_live(*id);
+            let there: Vec<i64> = wanted.iter().copied().filter(is_there).collect();
+            let absent = (0..).zip(&wanted).filter(|(_, id)| !is_there(id)).map(|(at, _)| at);
+            assert_eq!(answer.not_found, absent.collect::<Vec<u32>>(), "batch {number}");
+            match answer.rows.unwrap() {
+                GottenRows::Arrow(rows) => {
+                    assert_eq!(ids(&rows), there, "batch {number}");
+                    if number % 4 == 0 {
+                        let texts = crate::table::rows(there.iter().copied());
+                        assert_eq!(rows["text"].as_ref(), texts["text"].as_ref());
+                    } else {
+                        let addrs: Vec<u64> =
+                            there.iter().map(|&id| address_of(id).to_u64()).collect();
+                        assert_eq!(addresses(&rows), addrs);
+                    }
+                }
+                GottenRows::Json(lines) => {
+                    let expected: Vec<String> =
+                        there.iter().map(|id| format!("{{\"id\":{id},")).collect();
+                    assert_eq!(lines.lines().count(), there.len());
+                    let mut lines = lines.lines().zip(&expected);
+                    assert!(lines.all(|(line, start)| line.starts_with(start)), "batch {number}");
+                }
+            }
+        });
+        // Gets share work with streams.
+        let gets = (0..10).map(|number: i64| {
+            let (client, id) = (client.clone(), round * 53 + number);
+            async move {
+                let GottenRows::Arrow(rows) = client.get(get(id)).await.unwrap().rows else {
+                    panic!("not Arrow")
+                };
+                let own = if is_live(id) { vec![id] } else { vec![] };
+                assert_eq!(ids(&rows), own, "Get {number}");
+            }
+        });
+        tokio::join!(join_all(batches), join_all(gets));
+    }
+    let gathered = metric(&node, GATHERED).await;
+    assert!(gathered > 100.0, "only {gathered} of 1000 requests shared work");
+}
+
+/// Cuts the second data file of a table short, so that its rows can't be read.
+async fn damage_second_file(table: &TestTable) {
+    let dataset = Dataset::open(&table.uri).await.unwrap();
+    let file = dataset.get_fragments()[1].metadata().files[0].path.clone();
+    let path = PathBuf::from(&table.uri).join("data").join(file);
+    File::options().write(true).open(path).unwrap().set_len(64).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_cannot_be_read_fail_only_the_batches_that_ask_for_them() {
+    let table = TestTable::plain().await;
+    let (node, client) = serve(&table).await;
+    let streams = streams(&client, (0..20).map(|_| open(&["id"]))).await;
+    damage_second_file(&table).await;
+    let shared = metric(&node, GATHERED).await;
+    for round in 0..10_i64 {
+        let batches = (0..).zip(&streams).map(|(number, stream): (i64, _)| async move {
+            // Every fifth stream asks for rows that can't be read.
+            let is_bad = round > 0 && number % 5 == 0;
+            let id = 10 * (round * 20 + number) % FIRST;
+            let answer = stream.get(text_keys(&[key(if is_bad { FIRST + id % 100 } else { id })]));
+            match (is_bad, answer.await) {
+                (true, answer) => {
+                    let fault = answer.unwrap_err();
+                    assert_ne!(fault.reason, Reason::DeadlineExceeded, "{fault}");
+                }
+                (false, answer) => {
+                    assert_eq!(ids(&of_rows(answer.unwrap().rows)), [id], "batch {number}");
+                }
+            }
+        });
+        join_all(batches).await;
+        if round == 0 {
+            assert!(metric(&node, GATHERED).await > shared, "no batches shared work");
+        }
+    }
+}
