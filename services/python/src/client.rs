@@ -111,25 +111,13 @@ impl Client {
     fn get_as(
         &self,
         py: Python<'_>,
-        target: Target,
-        keys: Vec<String>,
-        columns: Vec<String>,
-        key_column: Option<String>,
+        timeout: Option<f64>,
+        request: GetRequest,
         convert: fn(Python<'_>, RecordBatch) -> PyResult<Py<PyAny>>,
     ) -> PyResult<Call> {
-        let request = GetRequest {
-            priority: target.priority(),
-            table: target.name,
-            version: target.version,
-            branch: target.branch,
-            keys,
-            columns,
-            key_column: key_column.unwrap_or_default(),
-            ..Default::default()
-        };
         self.call(
             py,
-            target.timeout,
+            timeout,
             |query| async move { query.get(request).await },
             move |py, gotten: Gotten| match gotten.rows {
                 GottenRows::Arrow(rows) => convert(py, rows),
@@ -202,7 +190,8 @@ impl Client {
         )
     }
 
-    /// Returns the rows that have `keys`, in the order of the keys.
+    /// Returns the rows that have `keys`, in the order of the keys: one for each key, or, with `all_rows`, all of them.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of the Python method")]
     fn get(
         &self,
         py: Python<'_>,
@@ -210,10 +199,11 @@ impl Client {
         keys: Vec<String>,
         columns: Vec<String>,
         key_column: Option<String>,
+        all_rows: bool,
     ) -> PyResult<Call> {
-        self.get_as(py, target, keys, columns, key_column, |py, rows| {
-            Rows::from(rows).into_table(py)
-        })
+        let timeout = target.timeout;
+        let request = GetRequest { all_rows, ..get_request(target, keys, columns, key_column) };
+        self.get_as(py, timeout, request, |py, rows| Rows::from(rows).into_table(py))
     }
 
     /// Returns, as a dictionary, the row that has `key`, or None if no row has it.
@@ -225,7 +215,9 @@ impl Client {
         columns: Vec<String>,
         key_column: Option<String>,
     ) -> PyResult<Call> {
-        self.get_as(py, target, vec![key], columns, key_column, |py, rows| first_row(py, &rows))
+        let timeout = target.timeout;
+        let request = get_request(target, vec![key], columns, key_column);
+        self.get_as(py, timeout, request, |py, rows| first_row(py, &rows))
     }
 
     /// Returns the rows at `addresses`, in their order. Addresses without a row are an error unless `skip` is set.
@@ -355,6 +347,25 @@ impl Client {
     /// Describes the query node and its I/O nodes.
     fn status(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Call> {
         self.call(py, timeout, |query| async move { query.status().await }, status)
+    }
+}
+
+/// Returns the request for the rows of `target` that have `keys`.
+fn get_request(
+    target: Target,
+    keys: Vec<String>,
+    columns: Vec<String>,
+    key_column: Option<String>,
+) -> GetRequest {
+    GetRequest {
+        priority: target.priority(),
+        table: target.name,
+        version: target.version,
+        branch: target.branch,
+        keys,
+        columns,
+        key_column: key_column.unwrap_or_default(),
+        ..Default::default()
     }
 }
 

@@ -145,6 +145,16 @@ def test_rows_by_key(words: bireme.Table, rows: pa.Table) -> None:
     assert words.get(5, columns="domain", key_column="domain") is not None
 
 
+def test_all_rows_by_key(words: bireme.Table, rows: pa.Table) -> None:
+    keys = rows["domain"].drop_null().unique().to_pylist()[:2]
+    of = [[row["synset"] for row in rows.to_pylist() if row["domain"] == key] for key in keys]
+    one = words.get(keys[0], columns="synset", key_column="domain", all_rows=True)
+    assert one["synset"].to_pylist() == of[0]
+    both = words.get([keys[1], -1, keys[0]], columns=["synset"], key_column="domain", all_rows=True)
+    assert both["synset"].to_pylist() == [*of[1], *of[0]]
+    assert words.get(-1, key_column="domain", all_rows=True).num_rows == 0
+
+
 def test_whether_keys_exist(words: bireme.Table, rows: pa.Table) -> None:
     assert words.exists("n02503517") is True
     assert words.exists("n00000000") is False

@@ -1,5 +1,7 @@
 //! Get: returns rows by key, in the order of the keys. It only calls the stages.
 
+use std::sync::Arc;
+
 use access::Permission;
 use address::without;
 use futures::FutureExt;
@@ -10,6 +12,8 @@ use wire::query::{GetRequest, GetResponse, RowFormat};
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
+use crate::extra_rows::ExtraRows;
+use crate::find::find_all_rows;
 use crate::gather::{Gathered, find_gathered};
 use crate::stages::{Keys, finish, ipc_stream, json_lines, key_column, row_format, validate_keys};
 use crate::tables::{AskedVersion, Measure};
@@ -28,9 +32,18 @@ pub async fn get(request: GetRequest, call: &mut Call) -> Result<GetResponse> {
     let keys = open.table.key_values(&column, &request.keys)?;
     call.stage(Stage::Validate, || counted(request.keys.len(), "key"));
     let keys = Keys { open: &open, column: &column, keys: &keys };
-    let Gathered { found, .. } = &find_gathered(keys, &asked, call).await?;
-    let FoundRows { rows, keys: with_row, addrs } = found;
-    let not_found = without(0..request.keys.len() as u32, with_row).collect();
+    let Gathered { found, .. } = &match request.all_rows {
+        true => {
+            let (state, extra) = (Arc::clone(call.shard()), &mut ExtraRows::default());
+            let rows = find_all_rows(&state, keys, &asked, Stage::Fetch, extra, call);
+            rows.boxed().await?.into()
+        }
+        false => find_gathered(keys, &asked, call).await?,
+    };
+    let FoundRows { rows, keys: row_keys, addrs } = found;
+    let mut with_row = row_keys.clone();
+    with_row.dedup();
+    let not_found = without(0..request.keys.len() as u32, &with_row).collect();
     let addrs = addrs.iter().map(|addr| addr.to_u64()).collect();
     let rows = finish(rows, &asked, Measure::Nothing, addrs, Vec::new())?;
     call.stage(Stage::Assemble, || counted(rows.num_rows(), "row"));
@@ -38,7 +51,8 @@ pub async fn get(request: GetRequest, call: &mut Call) -> Result<GetResponse> {
         RowFormat::Arrow => ipc_stream(&asked.answer(Measure::Nothing)?.head, &rows)?,
         RowFormat::Json => json_lines(&rows)?,
     };
-    call.count_rows(with_row.len(), rows.len());
+    call.count_rows(row_keys.len(), rows.len());
     call.stage(Stage::Reply, || counted(rows.len(), "byte"));
-    Ok(GetResponse { rows, version: open.version(), not_found, error: None })
+    let row_keys = if request.all_rows { row_keys.clone() } else { Vec::new() };
+    Ok(GetResponse { rows, version: open.version(), not_found, error: None, row_keys })
 }

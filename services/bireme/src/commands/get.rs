@@ -15,9 +15,11 @@ const EXAMPLES: &str = "\
 Examples:
   bireme get words n02503517
   bireme get words n02503517 n02121620 --columns synset,gloss --json
+  bireme get words 5 --key-column domain --all-rows
 
-Rows are printed in the order of the keys. Keys without a row are named on
-stderr, and the exit code is 3; the rows of the other keys are still printed.";
+Rows are printed in the order of the keys: one for each key, or with --all-rows
+all that have it. Keys without a row are named on stderr, and the exit code is
+3; the rows of the other keys are still printed.";
 
 /// Arguments of `bireme get`.
 #[derive(Debug, Args)]
@@ -34,6 +36,9 @@ pub struct GetArgs {
     /// The key column [default: the table's own]
     #[arg(long, value_name = "COLUMN", value_hint = ValueHint::Other)]
     key_column: Option<String>,
+    /// Print all rows that have a key, not only one of them
+    #[arg(long)]
+    all_rows: bool,
     #[command(flatten)]
     priority: PriorityArgs,
     #[command(flatten)]
@@ -43,7 +48,8 @@ pub struct GetArgs {
 /// Looks up the rows and prints them.
 pub async fn run(args: GetArgs, out: &mut Output) -> Result<()> {
     let client = args.connection.open().await?;
-    let layout = if args.keys.len() == 1 { RowLayout::Records } else { RowLayout::Table };
+    let layout =
+        if args.keys.len() == 1 && !args.all_rows { RowLayout::Records } else { RowLayout::Table };
     let table = args.table.table.clone();
     let request = GetRequest {
         table: args.table.table,
@@ -54,6 +60,7 @@ pub async fn run(args: GetArgs, out: &mut Output) -> Result<()> {
         key_column: args.key_column.unwrap_or_default(),
         format: RowFormat::Arrow.into(),
         priority: args.priority.number(),
+        all_rows: args.all_rows,
     };
     let gotten = client.get(request).await?;
     if let GottenRows::Arrow(rows) = &gotten.rows

@@ -111,6 +111,10 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     assert!(!filtered.is_empty() && filtered.iter().all(|row| row["domain"] == 43));
     let got = up.json(&["get", "words", "n07583197", "n02503517"]);
     assert_eq!([&got[0]["synset"], &got[1]["synset"]], ["n07583197", "n02503517"]);
+    let all = up.json(&["get", "words", "43", "--key-column", "domain", "--all-rows"]);
+    let count = &up.json(&["count", "words", "--filter", "domain = 43"])[0]["rows"];
+    assert!(all.len() > 1 && all.iter().all(|row| row["domain"] == 43), "{all:?}");
+    assert_eq!(Some(all.len() as u64), count.as_u64());
     let address = got[0]["_rowaddr"].as_u64().unwrap().to_string();
     let taken = up.json(&["take", "words", &address, "0:0", &address]);
     assert_eq!(taken.len(), 3);

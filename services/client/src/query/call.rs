@@ -40,6 +40,16 @@ pub struct Gotten {
     pub version: u64,
     /// Positions of keys that have no row.
     pub not_found: Vec<u32>,
+    /// If all rows of each key were asked for, the position of each row's key, ascending. Empty otherwise.
+    pub row_keys: Vec<u32>,
+}
+
+impl Gotten {
+    /// Returns whether the keys of the rows are missing in the answer to a request for all rows of `keys` keys. A node
+    /// that does not know such requests leaves them out, and returns one row of each key.
+    fn lacks_row_keys(&self, keys: usize) -> bool {
+        self.row_keys.is_empty() && self.not_found.len() < keys
+    }
 }
 
 /// Rows in the requested format.
@@ -71,10 +81,17 @@ impl QueryClient {
     }
 
     /// Returns rows by key.
+    ///
+    /// # Errors
+    /// The node's fault. `UNIMPLEMENTED` if `request` wants all rows of each key, and the node returns only one.
     pub async fn get(&self, request: GetRequest) -> Result<Gotten, Fault> {
-        let format = request.format();
+        let (format, keys, all_rows) = (request.format(), request.keys.len(), request.all_rows);
         let send = |mut service: Service, request| async move { service.get(request).await };
-        gotten(self.call(request, send).await?, format)
+        let gotten = gotten(self.call(request, send).await?, format)?;
+        match all_rows && gotten.lacks_row_keys(keys) {
+            true => Err(one_row_of_each_key()),
+            false => Ok(gotten),
+        }
     }
 
     /// Sends many Gets on one stream, all with the same `format`. The answers are in the order of the requests. A
@@ -183,6 +200,12 @@ impl QueryClient {
     }
 }
 
+/// Returns the fault for a caller that wants all rows of a key from a node that returns only one.
+pub(super) fn one_row_of_each_key() -> Fault {
+    let message = "the query node is too old to return all rows of a key; upgrade it";
+    Fault::new(Reason::Unimplemented, message)
+}
+
 fn gotten(answer: GetResponse, format: RowFormat) -> Result<Gotten, Fault> {
     if let Some(error) = answer.error {
         return Err(error.into());
@@ -194,5 +217,22 @@ fn gotten(answer: GetResponse, format: RowFormat) -> Result<Gotten, Fault> {
                 .map_err(|_| Fault::new(Reason::Internal, "the JSON of the answer is not UTF-8"))?,
         ),
     };
-    Ok(Gotten { rows, version: answer.version, not_found: answer.not_found })
+    let GetResponse { version, not_found, row_keys, .. } = answer;
+    Ok(Gotten { rows, version, not_found, row_keys })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_nodes_that_return_one_row_of_each_key_are_recognised() {
+        let lacks = |not_found: &[u32], row_keys: &[u32]| {
+            let (not_found, row_keys) = (not_found.to_vec(), row_keys.to_vec());
+            let rows = GottenRows::Json(String::new());
+            Gotten { rows, version: 1, not_found, row_keys }.lacks_row_keys(3)
+        };
+        assert!(lacks(&[], &[]) && lacks(&[0, 2], &[]));
+        assert!(!lacks(&[0, 1, 2], &[]) && !lacks(&[0, 2], &[1, 1]) && !lacks(&[], &[0, 1, 2]));
+    }
 }

@@ -25,7 +25,7 @@ use wire::query::{
 };
 use wire::{Fault, LOOKUP_BYTES_MAX, Reason, schema_from_bytes};
 
-use super::call::GottenRows;
+use super::call::{GottenRows, one_row_of_each_key};
 use super::connect::QueryClient;
 
 /// Maximum number of waiting commands that share one message.
@@ -154,8 +154,7 @@ impl LookupClient {
         let shared = &self.shared;
         let all_rows = open.all_rows;
         if all_rows && shared.revision < REVISION_ALL_ROWS {
-            let message = "the query node is too old to return all rows of a key; upgrade it";
-            return Err(Fault::new(Reason::Unimplemented, message));
+            return Err(one_row_of_each_key());
         }
         open.handle = shared.next_handle.fetch_add(1, Ordering::Relaxed);
         if let (0, Some(timeout)) = (open.timeout_us, shared.client.timeout()) {

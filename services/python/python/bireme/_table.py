@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from ._arguments import (
     Key,
@@ -52,8 +52,11 @@ class _Target:
         version = f", version={self.version}" if self.version else ""
         return f"{type(self).__name__}({self.name!r}{branch}{version})"
 
-    def _get(self, keys: list[str], columns: str | Iterable[str] | None, key_column: str | None) -> Call[pa.Table]:
-        return self._client.get(self, keys, column_list(columns), key_column)
+    def _get(
+        self, key: Any, columns: str | Iterable[str] | None, key_column: str | None, all_rows: bool
+    ) -> Call[pa.Table]:
+        keys = [key_text(it) for it in ([key] if is_key(key) else key)]
+        return self._client.get(self, keys, column_list(columns), key_column, all_rows)
 
     def _get_row(
         self, key: Any, columns: str | Iterable[str] | None, key_column: str | None
@@ -114,19 +117,46 @@ class Table(_Target):
 
     @overload
     def get(
-        self, key: Key, *, columns: str | Iterable[str] | None = None, key_column: str | None = None
+        self,
+        key: Key,
+        *,
+        columns: str | Iterable[str] | None = None,
+        key_column: str | None = None,
+        all_rows: Literal[False] = False,
     ) -> dict[str, Any] | None: ...
     @overload
     def get(
-        self, key: Iterable[Key], *, columns: str | Iterable[str] | None = None, key_column: str | None = None
+        self,
+        key: Key,
+        *,
+        columns: str | Iterable[str] | None = None,
+        key_column: str | None = None,
+        all_rows: Literal[True],
+    ) -> pa.Table: ...
+    @overload
+    def get(
+        self,
+        key: Iterable[Key],
+        *,
+        columns: str | Iterable[str] | None = None,
+        key_column: str | None = None,
+        all_rows: bool = False,
     ) -> pa.Table: ...
     def get(
-        self, key: Any, *, columns: str | Iterable[str] | None = None, key_column: str | None = None
+        self,
+        key: Any,
+        *,
+        columns: str | Iterable[str] | None = None,
+        key_column: str | None = None,
+        all_rows: bool = False,
     ) -> dict[str, Any] | pa.Table | None:
         """Returns the row that has a key, as a dictionary, or None if no row has it.
 
         For several keys (10,000 at most), returns the rows that were found as a `pyarrow.Table`, in the order of the
         keys; `lookup` is for more keys. All columns are returned except vectors and blobs, unless `columns` names them.
+
+        If several rows have a key, the one with the lowest address is returned. With `all_rows`, all of them are, also
+        for a single key as a `pyarrow.Table`: at most 10,000 rows of a key, and 65,536 of all keys.
 
         >>> import bireme
         >>> words = bireme.connect().table("words")
@@ -136,10 +166,12 @@ class Table(_Target):
         True
         >>> words.get(["n02503517", "n99999999"]).num_rows
         1
+        >>> words.get(5, key_column="domain", all_rows=True).num_rows > 1
+        True
         """
-        if is_key(key):
+        if is_key(key) and not all_rows:
             return self._get_row(key, columns, key_column).wait()
-        return self._get([key_text(it) for it in key], columns, key_column).wait()
+        return self._get(key, columns, key_column, all_rows).wait()
 
     @overload
     def exists(self, key: Key, *, key_column: str | None = None, exact: bool = True) -> bool: ...
@@ -268,19 +300,43 @@ class AsyncTable(_Target):
 
     @overload
     async def get(
-        self, key: Key, *, columns: str | Iterable[str] | None = None, key_column: str | None = None
+        self,
+        key: Key,
+        *,
+        columns: str | Iterable[str] | None = None,
+        key_column: str | None = None,
+        all_rows: Literal[False] = False,
     ) -> dict[str, Any] | None: ...
     @overload
     async def get(
-        self, key: Iterable[Key], *, columns: str | Iterable[str] | None = None, key_column: str | None = None
+        self,
+        key: Key,
+        *,
+        columns: str | Iterable[str] | None = None,
+        key_column: str | None = None,
+        all_rows: Literal[True],
+    ) -> pa.Table: ...
+    @overload
+    async def get(
+        self,
+        key: Iterable[Key],
+        *,
+        columns: str | Iterable[str] | None = None,
+        key_column: str | None = None,
+        all_rows: bool = False,
     ) -> pa.Table: ...
     async def get(
-        self, key: Any, *, columns: str | Iterable[str] | None = None, key_column: str | None = None
+        self,
+        key: Any,
+        *,
+        columns: str | Iterable[str] | None = None,
+        key_column: str | None = None,
+        all_rows: bool = False,
     ) -> dict[str, Any] | pa.Table | None:
         """Returns the row that has a key, as a dictionary, or None; for several keys, the rows that were found."""
-        if is_key(key):
+        if is_key(key) and not all_rows:
             return await answer(self._get_row(key, columns, key_column))
-        return await answer(self._get([key_text(it) for it in key], columns, key_column))
+        return await answer(self._get(key, columns, key_column, all_rows))
 
     @overload
     async def exists(self, key: Key, *, key_column: str | None = None, exact: bool = True) -> bool: ...

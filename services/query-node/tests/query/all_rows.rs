@@ -9,7 +9,9 @@ use arrow_array::types::{Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_ipc::writer::StreamWriter;
 use bytesize::ByteSize;
-use client::query::{Append, Keys, Lookup, LookupOpen, QueryClient, append_columns, keys_of};
+use client::query::{
+    Append, GetRequest, GottenRows, Keys, Lookup, LookupOpen, QueryClient, append_columns, keys_of,
+};
 use futures::stream::{self, TryStreamExt};
 use lake::IndexRequest;
 use lance::Dataset;
@@ -82,6 +84,30 @@ async fn check(client: &QueryClient, table: &TestTable, context: &str) {
     let by_id = all_rows(client, "id").await;
     let integers: ArrayRef = Arc::new(Int64Array::from(numbers.clone()));
     check_all_rows(&by_id, keys_of(&integers).unwrap(), &numbers, &of_ids, context).await;
+    check_get(client, &texts, &of_keys, context).await;
+}
+
+/// Asserts that a Get of all rows of `keys` returns them.
+async fn check_get(
+    client: &QueryClient,
+    keys: &[String],
+    of_keys: &RowsOfKeys<String>,
+    context: &str,
+) {
+    let columns = vec!["id".to_owned()];
+    let request = GetRequest { table: "t".into(), keys: keys.to_vec(), columns, ..every_row() };
+    let answer = client.get(request).await.unwrap();
+    let GottenRows::Arrow(rows) = answer.rows else { panic!("{context}: not Arrow") };
+    let got = answer.row_keys.into_iter().zip(addresses(&rows).into_iter().zip(ids(&rows)));
+    let rows_of = |(at, key)| of_keys.get(key).into_iter().flatten().map(move |&row| (at, row));
+    let expected: Vec<_> = (0..).zip(keys).flat_map(rows_of).collect();
+    assert_eq!(got.collect::<Vec<_>>(), expected, "{context}");
+    let absent = (0..).zip(keys).filter(|(_, key)| !of_keys.contains_key(*key));
+    assert_eq!(answer.not_found, absent.map(|(at, _)| at).collect::<Vec<u32>>(), "{context}");
+}
+
+fn every_row() -> GetRequest {
+    GetRequest { all_rows: true, ..Default::default() }
 }
 
 async fn serve(table: &TestTable, key_index: ByteSize) -> (QueryNode, QueryClient) {
@@ -180,6 +206,14 @@ async fn too_many_rows_are_refused_with_the_key() {
         assert_too_large(&all.unwrap_err(), says);
         assert_eq!(other.unwrap(), 19_997);
         assert_eq!(rows_of(&[1, 2, 3, 4, 5, 6]).await.unwrap(), 59_999);
+        let get = async |of: &[i32]| {
+            let keys = of.iter().map(|n| format!("m{n}")).collect();
+            let request = GetRequest { table: "t".into(), keys, ..every_row() };
+            client.get(request).await.map(|it| it.row_keys.len())
+        };
+        let says = "key `m0` in column `key` has more than 10000 rows; read them by a filter";
+        assert_too_large(&get(&[0]).await.unwrap_err(), says);
+        assert_eq!(get(&[1]).await.unwrap(), 10_000);
         // The look-up ends as soon as there are too many rows: these keys have 100 million.
         let says = "the keys of a batch have more than 65536 rows, most of them key `m1`";
         assert_too_large(&rows_of(&[1; 10_000]).await.unwrap_err(), says);
@@ -251,8 +285,21 @@ async fn null_is_no_key_and_rows_may_be_json() {
     writer.write(&batch).unwrap();
     let answer = lookup.get(Keys::Arrow(writer.into_inner().unwrap().into())).await.unwrap();
     assert_eq!((answer.row_keys, answer.not_found), (vec![1, 3, 3], vec![0, 2]));
-    let Some(client::query::GottenRows::Json(lines)) = answer.rows else { panic!() };
-    assert_eq!(lines, "{\"id\":2}\n{\"id\":0}\n{\"id\":1}\n");
+    let Some(GottenRows::Json(lines)) = answer.rows else { panic!() };
+    let expected = "{\"id\":2}\n{\"id\":0}\n{\"id\":1}\n";
+    assert_eq!(lines, expected);
+    let request = GetRequest {
+        table: "t".into(),
+        keys: ["m1", "x", "m0"].map(str::to_owned).to_vec(),
+        columns: vec!["id".into()],
+        format: RowFormat::Json.into(),
+        ..every_row()
+    };
+    let answer = client.get(request).await.unwrap();
+    assert_eq!((answer.row_keys, answer.not_found), (vec![0, 2, 2], vec![1]));
+    let GottenRows::Json(lines) = answer.rows else { panic!() };
+    let without_addrs = lines.lines().map(|line| line.split(",\"_rowaddr\"").next().unwrap());
+    assert_eq!(without_addrs.map(|line| format!("{line}}}\n")).collect::<String>(), expected);
     let presence = LookupOpen { only_presence: true, columns: Vec::new(), ..json };
     let fault = streams.open(presence).await.err().unwrap();
     assert_eq!(fault.reason, Reason::BadArgument);
