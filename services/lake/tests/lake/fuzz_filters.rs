@@ -141,7 +141,7 @@ fn number(rng: &mut StdRng, size: usize) -> String {
                 format!("{name}({})", expression(rng, size, Text))
             }
             false => {
-                let name = one_of(rng, &["abs", "ceil", "floor", "sqrt", "round"]);
+                let name = one_of(rng, &["abs", "trunc", "signum", "sqrt", "round"]);
                 format!("{name}({})", expression(rng, size, Number))
             }
         },
@@ -154,14 +154,14 @@ fn text(rng: &mut StdRng, size: usize) -> String {
             let left = rng.random_range(0..=size);
             format!("{} || {}", expression(rng, left, Text), expression(rng, size - left, Text))
         }
-        1 => format!("substr({}, 2, 3)", expression(rng, size, Text)),
+        1 => format!("left({}, 3)", expression(rng, size, Text)),
         2 => format!(
             "left({}, {})",
             expression(rng, size / 2, Text),
             expression(rng, size / 2, Number)
         ),
         _ => {
-            let name = one_of(rng, &["lower", "upper", "trim", "reverse", "initcap"]);
+            let name = one_of(rng, &["lower", "upper", "btrim", "reverse", "initcap"]);
             format!("{name}({})", expression(rng, size, Text))
         }
     }

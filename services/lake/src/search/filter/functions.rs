@@ -69,9 +69,6 @@ const ALLOWED: &[(&str, Arguments)] = &[
     ("reverse", Count(1, 1)),
     ("right", Count(2, 2)),
     ("rtrim", Count(1, 1)),
-    ("substr", Count(2, 3)),
-    ("substring", Count(2, 3)),
-    ("trim", Count(1, 1)),
     ("upper", Count(1, 1)),
     ("concat", Joined),
     ("md5", Count(1, 1)),
@@ -89,13 +86,11 @@ const ALLOWED: &[(&str, Arguments)] = &[
     ("atan2", Count(2, 2)),
     ("atanh", Count(1, 1)),
     ("cbrt", Count(1, 1)),
-    ("ceil", Count(1, 1)),
     ("cos", Count(1, 1)),
     ("cosh", Count(1, 1)),
     ("cot", Count(1, 1)),
     ("degrees", Count(1, 1)),
     ("exp", Count(1, 1)),
-    ("floor", Count(1, 1)),
     ("gcd", Count(2, 2)),
     ("isnan", Count(1, 1)),
     ("iszero", Count(1, 1)),
@@ -187,6 +182,10 @@ pub(super) fn allowed_names() -> impl Iterator<Item = &'static str> {
 /// Functions that a filter may not call, by reason.
 const REFUSED: &[(&str, &[&str])] = &[
     (
+        "is an expression of its own in SQL, which Lance does not plan; use `left`, `right`, `btrim`, `round` or `trunc`",
+        &["ceil", "floor", "substr", "substring", "trim"],
+    ),
+    (
         "costs more than its input's length; compare with `=`, `LIKE` or `contains`",
         &["find_in_set", "levenshtein"],
     ),
@@ -195,7 +194,7 @@ const REFUSED: &[(&str, &[&str])] = &[
         &["regexp_count", "regexp_instr", "regexp_like", "regexp_match", "regexp_replace"],
     ),
     (
-        "makes strings of any length; compare with `=`, `LIKE`, `substr` or `||`",
+        "makes strings of any length; compare with `=`, `LIKE`, `left` or `||`",
         &[
             "array_join",
             "array_to_string",

@@ -23,7 +23,7 @@ const ORDINARY: &[&str] = &[
     "st.x.y <= 5.0 AND st['x'] = 1 AND list[1] = 2",
     "array_has_any(tags, ['a', 'b']) AND array_length(tags) > 1",
     "array_has_all(flags, [TRUE, -1, null]) OR list_has_any(tags, [])",
-    "lower(name) = 'x' AND substr(name, 1, 2) = 'ab' AND contains(name, 'y')",
+    "lower(name) = 'x' AND left(name, 2) = 'ab' AND contains(name, 'y')",
     "first || ' ' || last = 'a b'",
     "is_valid(a) AND coalesce(a, 1) = 1 -- why\n",
     "json_extract(doc, '$.a[0].b') = '1' AND json_get_int(doc, 'n') = 3",
