@@ -58,9 +58,8 @@ impl Table {
     /// type. By this type, clients recognise the columns whose blobs they fetch with separate calls. Errors: a type
     /// that Arrow can't convert.
     pub fn lance_schema(&self) -> Result<SchemaRef> {
-        let all =
-            arrow_schema(self.dataset().schema()).map_err(|error| self.blame(error.into()))?;
-        let own = self.dataset().schema().fields.iter().zip(self.schema().fields());
+        let all = arrow_schema(self.shown_fields()).map_err(|error| self.blame(error.into()))?;
+        let own = self.shown_fields().fields.iter().zip(self.schema().fields());
         let field = |(at, (lance, served)): (usize, (&LanceField, &Arc<Field>))| match any(
             lance,
             &LanceField::is_blob_v2,

@@ -28,7 +28,7 @@ pub(crate) struct Columns {
 impl Columns {
     /// Looks up `names` in `table`. Errors: `ColumnNotFound`.
     pub(crate) fn resolve(table: &Table, names: &[String]) -> Result<Self> {
-        let all = table.schema();
+        let all = table.stored_schema();
         let mut served = Vec::with_capacity(names.len());
         let mut fields = Vec::with_capacity(names.len());
         let mut seen = HashSet::with_capacity(names.len());

@@ -44,6 +44,7 @@ mod on_runtime;
 mod opener;
 mod option_names;
 mod options;
+mod part;
 mod read;
 mod rows;
 mod schema;

@@ -21,6 +21,7 @@ impl Table {
     ///
     /// Errors: those of the store, which deletions are read from.
     pub async fn live_rows(&self, positions: Range<u64>) -> Result<Vec<RowAddr>> {
+        self.check_all_rows_shown()?;
         let within = self.begins().into_iter().filter_map(|(begin, info)| {
             let end = begin + info.live_rows();
             let (from, to) = (positions.start.max(begin), positions.end.min(end));
@@ -60,6 +61,7 @@ impl Table {
     ///
     /// Errors: those of the store, which deletions are read from.
     pub async fn live_rows_at(&self, positions: &[u64]) -> Result<Vec<Option<RowAddr>>> {
+        self.check_all_rows_shown()?;
         let begins = self.begins();
         let found: Vec<_> =
             positions.iter().map(|&position| fragment_of(&begins, position)).collect();
@@ -74,6 +76,7 @@ impl Table {
     ///
     /// Errors: `FragmentNotFound`, and those of the store, which deletions are read from.
     pub async fn positions_of(&self, rows: &[RowAddr]) -> Result<Vec<u64>> {
+        self.check_all_rows_shown()?;
         let begins: HashMap<u32, u64> =
             self.begins().into_iter().map(|(begin, info)| (info.id, begin)).collect();
         let deleted = self.deleted_of(rows.iter().map(|row| row.fragment())).await?;

@@ -15,7 +15,7 @@ use lance::Dataset;
 use lance::dataset::fragment::FileFragment;
 use lance::index::DatasetIndexExt;
 use lance_core::cache::LanceCache;
-use lance_core::datatypes::{Field, format_field_path};
+use lance_core::datatypes::{Field, Schema as LanceSchema, format_field_path};
 use object_store::path::Path;
 use tables::{BranchName, DeletedRows, FragmentInfo, TableUri};
 use tokio::runtime::Handle;
@@ -30,6 +30,7 @@ use crate::fragment::{self, file_identity};
 use crate::index::info::IndexInfo;
 use crate::on_runtime::on_runtime;
 use crate::opener::{FoundBranch, Opener};
+use crate::part::Part;
 use crate::schema::{check_width, is_blob, served_schema};
 use crate::search::{AllowLists, DirectIndexes};
 use crate::store::FileCache;
@@ -43,10 +44,12 @@ const FRAGMENTS_OPENING_MAX: usize = 16;
 /// requires key columns to be declared non-null, which can't be changed afterwards.
 pub(crate) const KEY_COLUMN_CONFIG: &str = "bireme.key_column";
 
-/// One version of a table. Cheap to clone; clones share everything.
+/// One version of a table, or a part of it. Cheap to clone; clones share everything.
 #[derive(Clone)]
 pub struct Table {
     inner: Arc<Inner>,
+    /// The part that is shown; `None` for the whole table.
+    part: Option<Arc<Part>>,
 }
 
 struct Inner {
@@ -123,7 +126,18 @@ impl Table {
                 indexes,
                 direct,
             }),
+            part: None,
         })
+    }
+
+    /// Returns this table, showing `part` of it.
+    pub(crate) fn showing(&self, part: Arc<Part>) -> Self {
+        Self { inner: Arc::clone(&self.inner), part: Some(part) }
+    }
+
+    /// The part that is shown; `None` for the whole table.
+    pub(crate) fn shown_part(&self) -> Option<&Part> {
+        self.part.as_deref()
     }
 
     /// The table's canonical URI, as text.
@@ -153,9 +167,20 @@ impl Table {
     }
 
     /// The Arrow schema of the rows: blob columns are `LargeBinary` with their contents and the field metadata
-    /// `lance-encoding:blob`, all other columns are as Lance returns them.
+    /// `lance-encoding:blob`, all other columns are as Lance returns them. Only the columns that are shown, if this is a
+    /// part of a table.
     pub fn schema(&self) -> &SchemaRef {
+        self.part.as_ref().map_or(&self.inner.schema, |part| &part.schema)
+    }
+
+    /// Like [`schema`](Self::schema), of all columns, shown or not. Positions of columns count these.
+    pub(crate) fn stored_schema(&self) -> &SchemaRef {
         &self.inner.schema
+    }
+
+    /// The shown columns as the table stores them. Names that callers give are resolved here.
+    pub(crate) fn shown_fields(&self) -> &LanceSchema {
+        self.part.as_ref().map_or(self.inner.dataset.schema(), |part| &part.fields)
     }
 
     /// Returns whether `column` (top-level) holds blobs. Errors: `ColumnNotFound`.
@@ -168,7 +193,7 @@ impl Table {
         Ok(self.inner.schema.field(self.column_position(column)?).data_type())
     }
 
-    /// The number of live rows, without deleted ones.
+    /// The number of live rows, without deleted ones; shown or not, if this is a part of the table.
     pub fn row_count(&self) -> u64 {
         self.inner.infos.iter().map(FragmentInfo::live_rows).sum()
     }
@@ -324,12 +349,13 @@ impl Table {
     pub fn key_column(&self) -> Option<&str> {
         let dataset = &self.inner.dataset;
         let recorded = dataset.config().get(KEY_COLUMN_CONFIG).map(String::as_str);
-        if let Some(column) = recorded.filter(|column| self.inner.positions.contains_key(*column)) {
+        if let Some(column) = recorded.filter(|column| self.column_position(column).is_ok()) {
             return Some(column);
         }
         match dataset.schema().unenforced_primary_key().as_slice() {
             [field] => {
-                self.inner.positions.get_key_value(&field.name).map(|(name, _)| name.as_str())
+                let name = field.name.as_str();
+                self.column_position(name).is_ok().then_some(name)
             }
             _ => None,
         }
@@ -340,7 +366,7 @@ impl Table {
     /// Errors: `ColumnNotFound`; `CompositeKey` for several columns with commas between them.
     pub fn check_key_column(&self, column: &str) -> Result<()> {
         let parts: Vec<&str> = column.split(',').map(str::trim).collect();
-        let are_columns = parts.iter().all(|part| self.inner.positions.contains_key(*part));
+        let are_columns = parts.iter().all(|part| self.column_position(part).is_ok());
         match self.column_position(column) {
             Err(_) if parts.len() > 1 && are_columns => Err(LakeError::CompositeKey {
                 uri: self.uri().to_owned(),
@@ -355,7 +381,9 @@ impl Table {
     pub fn no_key_column(&self) -> LakeError {
         let uri = self.uri().to_owned();
         match self.inner.dataset.schema().unenforced_primary_key().as_slice() {
-            several @ [_, _, ..] => {
+            several @ [_, _, ..]
+                if several.iter().all(|field| self.column_position(&field.name).is_ok()) =>
+            {
                 let columns = several.iter().map(|field| field.name.clone()).collect();
                 LakeError::CompositeKey { uri, columns }
             }
@@ -419,9 +447,19 @@ impl Table {
         on_runtime(&self.inner.runtime, load)
     }
 
-    /// A number that no other open table has.
+    /// A number that no other open table, and no other part of this one, has.
     pub(crate) fn open_id(&self) -> u64 {
+        self.part.as_ref().map_or(self.inner.open_id, |part| part.id)
+    }
+
+    /// The number that all parts of this open table have in common, for what does not depend on the part.
+    pub(crate) fn whole_id(&self) -> u64 {
         self.inner.open_id
+    }
+
+    /// Returns a number for a part of this table, which no other open table or part has.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.inner.opener.next_id()
     }
 
     /// The cache from which index and deletion files are read; `None` if there is none, and for tables in folders, whose
@@ -454,10 +492,22 @@ impl Table {
         &self.inner.dataset
     }
 
-    /// The position of a top-level column in the schema. Errors: `ColumnNotFound`.
+    /// The position of a shown top-level column among all columns. Errors: `ColumnNotFound`.
     pub(crate) fn column_position(&self, column: &str) -> Result<usize> {
-        let position = self.inner.positions.get(column).copied();
+        let is_shown = match &self.part {
+            None => true,
+            Some(part) => part.schema.fields().find(column).is_some(),
+        };
+        let position = self.inner.positions.get(column).copied().filter(|_| is_shown);
         position.ok_or_else(|| LakeError::column_not_found(column, self.schema()))
+    }
+
+    /// Returns whether all columns of `index` are shown.
+    pub fn shows_index(&self, index: &IndexInfo) -> bool {
+        let is_shown = |column: &String| {
+            self.column_position(column).is_ok() || self.shown_fields().resolve(column).is_some()
+        };
+        self.part.is_none() || index.columns.iter().all(is_shown)
     }
 
     /// Returns the path of an index's column as Lance writes it: with backticks around names that are no identifiers.

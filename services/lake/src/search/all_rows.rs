@@ -33,7 +33,7 @@ impl Table {
         rows_max: usize,
     ) -> Result<KeyRows> {
         let position = self.column_position(column)?;
-        let name = self.schema().field(position).name();
+        let name = self.stored_schema().field(position).name();
         let within = within.map(|ids| self.fragments_of(ids)).transpose()?;
         let mut positions = Positions::new();
         for (at, key) in (0..).zip(self.scalars(keys)?) {

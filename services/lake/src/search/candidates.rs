@@ -212,11 +212,11 @@ impl Table {
         row_bytes: usize,
     ) -> Result<Option<CheckedFilter>> {
         let FilterPlan { expr, by_indexes } = self.planned(filter, planned).await?;
-        let whole = predicate_of(expr, self.schema()).map(Arc::new);
+        let whole = predicate_of(expr, self.stored_schema()).map(Arc::new);
         let all_rows = || self.live_rows_of(self.fragments().iter().map(|info| info.id));
         let scan_rows = match by_indexes {
             ByIndexes::Part(narrowing, rest) => {
-                let rest = predicate_of(rest, self.schema()).map(Arc::new);
+                let rest = predicate_of(rest, self.stored_schema()).map(Arc::new);
                 let narrowed =
                     self.narrowed_filter(narrowing, (rest, whole.clone()), row_bytes).await?;
                 if narrowed.is_some() {
@@ -261,7 +261,7 @@ impl Table {
 
     /// Returns the approximate number of bytes that a scan reads of a column for each row.
     fn scanned_width(&self, column: &str) -> usize {
-        let of = self.schema().field_with_name(column).map(|field| field.data_type());
+        let of = self.stored_schema().field_with_name(column).map(|field| field.data_type());
         match of {
             Ok(DataType::Boolean) => 1,
             Ok(DataType::FixedSizeBinary(width)) => usize::try_from(*width).unwrap_or_default(),

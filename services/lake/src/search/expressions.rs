@@ -77,7 +77,7 @@ impl Table {
     ///
     /// Errors: `ColumnNotFound`, and `BadExpression` for a path that is too long or too deep.
     pub fn column_expression(&self, path: &str) -> Result<Expression> {
-        let fields = self.dataset().schema().resolve_case_insensitive(path);
+        let fields = self.shown_fields().resolve_case_insensitive(path);
         let fields = fields.ok_or_else(|| LakeError::column_not_found(path, self.schema()))?;
         let quoted = |field: &LanceField| format!("`{}`", field.name.replace('`', "``"));
         let sql = fields.into_iter().map(quoted).collect::<Vec<_>>().join(".");

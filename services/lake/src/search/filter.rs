@@ -189,7 +189,7 @@ impl Table {
         limit: usize,
     ) -> Result<Vec<RowAddr>> {
         for OrderBy { column, .. } in by {
-            match self.dataset().schema().field(column) {
+            match self.shown_fields().field(column) {
                 None => return Err(LakeError::column_not_found(column, self.schema())),
                 Some(field) if field.is_blob() => {
                     let why = format!("column {column:?} holds blobs, which have no order");
@@ -216,21 +216,30 @@ impl Table {
         self.caught(polled_on_deep_stack(scan.boxed())).await
     }
 
-    /// Sets `filter` on `scanner`.
+    /// Sets `filter` on `scanner`, and the condition on rows if this is a part of a table.
     ///
     /// Errors: `BadFilter`.
     pub(crate) fn set_filter(&self, scanner: &mut Scanner, filter: Option<&str>) -> Result<()> {
-        if let Some(filter) = filter {
+        if let Some(filter) = self.filter_or_rule(filter) {
             scanner.filter_expr(self.parsed_filter(filter)?);
         }
         Ok(())
     }
 
     /// Checks the tokens of `filter`, and parses it. The filter is parsed before a search begins so that errors in it
-    /// are distinguished from errors of the search.
+    /// are distinguished from errors of the search. If this is a part of a table, the expression also contains the
+    /// condition on rows.
     ///
     /// Errors: `BadFilter`.
     pub(crate) fn parsed_filter(&self, filter: &str) -> Result<Expr> {
+        if let Some(rule) = self.rule().filter(|_| self.is_rule_alone(filter)) {
+            return Ok(rule.expr.clone());
+        }
+        self.with_rule(filter, self.parsed_alone(filter)?)
+    }
+
+    /// Parses `filter`, without the condition on rows.
+    fn parsed_alone(&self, filter: &str) -> Result<Expr> {
         let bad =
             |why: String| LakeError::BadFilter { filter: filter.to_owned(), why: shortened(&why) };
         if filter.trim().is_empty() {
@@ -239,7 +248,10 @@ impl Table {
         tokens::check(filter).map_err(bad)?;
         let mut scanner = self.dataset().scan();
         let mut parsed = |text: &str| {
-            let parsed = on_deep_stack(|| scanner.filter(text)?.get_expr_filter());
+            let parsed = match self.shown_part() {
+                None => on_deep_stack(|| scanner.filter(text)?.get_expr_filter()),
+                Some(part) => self.parsed_in_part(part, text.to_owned()).map(Some),
+            };
             parsed.map_err(|error| bad(self.filter_error(filter, &one_line(&error.to_string()))))
         };
         // Lance parses the first complete expression and ignores the text after it. In parentheses, such text is an

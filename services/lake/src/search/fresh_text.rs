@@ -52,7 +52,7 @@ impl DeepSizeOf for FreshText {
     }
 }
 
-/// The key of the texts of a column, by the number of the open table (`Table::open_id`) and the column's position.
+/// The key of the texts of a column, by the number of the open table (`Table::whole_id`) and the column's position.
 struct Key {
     table: u64,
     column: usize,
@@ -80,7 +80,7 @@ impl Table {
         column: &str,
         fragments: &[u32],
     ) -> Result<std::result::Result<RecordBatch, PlanReason>> {
-        let key = Key { table: self.open_id(), column: self.column_position(column)? };
+        let key = Key { table: self.whole_id(), column: self.column_position(column)? };
         let read = || read(self.dataset(), self.column_path(column), fragments).boxed();
         let get = self.index_cache().get_or_insert_with_key(key, read);
         let text = self.on_own_runtime(self.caught(get).boxed()).await?;

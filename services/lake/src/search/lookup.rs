@@ -83,7 +83,7 @@ impl Table {
         let within = within.map(|ids| self.fragments_of(ids)).transpose()?;
         let mut found = HashMap::with_capacity(values.len());
         for group in values.chunks(KEYS_PER_QUERY_MAX) {
-            let name = self.schema().field(position).name();
+            let name = self.stored_schema().field(position).name();
             self.caught(self.lookup_group(name, group, within.as_deref(), &mut found)).await?;
         }
         Ok(keys.iter().map(|key| found.get(key).copied()).collect())
@@ -102,13 +102,13 @@ impl Table {
         let position = self.column_position(column)?;
         let values = self.parse_keys(position, keys)?;
         if values.is_empty() {
-            return Ok(new_empty_array(self.schema().field(position).data_type()));
+            return Ok(new_empty_array(self.stored_schema().field(position).data_type()));
         }
         ScalarValue::iter_to_array(values).map_err(|error| self.blame(error.into()))
     }
 
     /// Returns a future that looks up `keys` directly in the column's BTREE, without a plan. Returns `None` if the
-    /// BTREE alone does not answer the look-up, if there are too many keys, or if the index is not open yet (`lookup`
+    /// BTREE alone does not answer the look-up, if this table shows only some rows, if there are too many keys, or if the index is not open yet (`lookup`
     /// opens it).
     ///
     /// The future waits for no I/O if Lance's cache has the index's pages and the deletions of the fragments concerned
@@ -122,6 +122,10 @@ impl Table {
         keys: &ArrayRef,
     ) -> Result<Option<BoxFuture<'static, Result<FirstRows>>>> {
         let position = self.column_position(column)?;
+        if self.rule().is_some() {
+            // The BTREE returns the first row of a key, which may be hidden while another one is shown.
+            return Ok(None);
+        }
         let index = self.direct_of(position).key_btree.get().filter(|_| keys.len() <= KEYS_MAX);
         let Some(index) = index.cloned().flatten() else { return Ok(None) };
         let values = self.scalars(keys)?;
@@ -141,7 +145,7 @@ impl Table {
 
     /// Parses `keys` as values of the column at `position`.
     fn parse_keys(&self, position: usize, keys: &[String]) -> Result<Vec<ScalarValue>> {
-        let field = self.schema().field(position);
+        let field = self.stored_schema().field(position);
         let parse = |key: &String| {
             parse_key(key, field.data_type()).map_err(|why| LakeError::BadKey {
                 column: field.name().clone(),
@@ -170,7 +174,7 @@ impl Table {
             self.on_own_runtime(self.caught(open).boxed())
         };
         if let Err(error) = direct.key_btree.get_or_try_init(open).await {
-            let column = self.schema().field(position).name();
+            let column = self.stored_schema().field(position).name();
             if !direct.key_btree_failed.swap(true, Ordering::Relaxed) {
                 let (table, version) = (self.uri(), self.version());
                 let note = "the index can't be opened; keys are looked up through the scanner";
@@ -195,8 +199,8 @@ impl Table {
         Ok(())
     }
 
-    /// Returns a scan of the rows whose value in `column` is one of `values`, of which there is at least one. It returns
-    /// these values and the rows' addresses. With `within`, only these fragments are scanned.
+    /// Returns a scan of the shown rows whose value in `column` is one of `values`, of which there is at least one. It
+    /// returns these values and the rows' addresses. With `within`, only these fragments are scanned.
     pub(super) fn key_scanner(
         &self,
         column: &str,
@@ -210,10 +214,14 @@ impl Table {
         let key = Expr::Column(Column::new_unqualified(column));
         let literals: Vec<_> =
             values.iter().map(|value| Expr::Literal(value.clone(), None)).collect();
-        match literals.as_slice() {
-            [one] => scanner.filter_expr(key.eq(one.clone())),
-            _ => scanner.filter_expr(key.in_list(literals, false)),
+        let has_key = match literals.as_slice() {
+            [one] => key.eq(one.clone()),
+            _ => key.in_list(literals, false),
         };
+        scanner.filter_expr(match self.rule() {
+            Some(rule) => rule.expr.clone().and(has_key),
+            None => has_key,
+        });
         let stored =
             self.dataset().schema().fields.iter().filter(|field| field.name == column).cloned();
         let stored = lance_core::datatypes::Schema {

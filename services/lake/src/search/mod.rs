@@ -30,6 +30,7 @@ mod lookup;
 mod narrowing;
 mod open_partitions;
 mod open_text_index;
+mod part_of_table;
 mod partitions;
 mod plan_reason;
 mod read_ahead;

@@ -121,7 +121,8 @@ impl Table {
     ) -> Result<Option<AllowList>> {
         let FilterPlan { expr, by_indexes } = self.planned(filter, planned).await?;
         let make = async {
-            let list = |ids, by_index| AllowList::new(ids, by_index, self.schema().fields().len());
+            let list =
+                |ids, by_index| AllowList::new(ids, by_index, self.stored_schema().fields().len());
             let ids = match by_indexes {
                 ByIndexes::Whole(plan) if may_scan || plan.scanned_rows <= SCANNED_ROWS_MAX => {
                     self.allowed_by_indexes(expr, plan).await?
@@ -219,7 +220,7 @@ impl Table {
                 return Ok(None);
             }
             ids |= self.live_ids(uncovered).await?;
-            Ok(Some(AllowList::new(ids, true, self.schema().fields().len())))
+            Ok(Some(AllowList::new(ids, true, self.stored_schema().fields().len())))
         };
         let make = self.caught(polled_on_deep_stack(make.boxed())).boxed();
         let make = self.on_own_runtime(make);

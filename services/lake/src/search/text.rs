@@ -75,7 +75,7 @@ impl Table {
                 return Ok(TextHits { hits, allowed: None, fresh: 0, planned: Some(reason) });
             }
         };
-        let list = match &query.filter {
+        let list = match self.filter_or_rule(query.filter.as_deref()) {
             Some(filter) => Some(self.allow_list(filter).await?),
             None => None,
         };
@@ -138,6 +138,10 @@ impl Table {
             }
         });
         searched.await?.map_err(|error| match self.blame(error) {
+            // Lance's text may repeat the condition on rows.
+            LakeError::Internal { .. } if self.rule().is_some() => {
+                LakeError::BadQuery { why: "the index can't answer this text query".into() }
+            }
             LakeError::Internal { why, .. } => LakeError::BadQuery { why },
             other => other,
         })
@@ -194,7 +198,7 @@ impl Table {
         let Ok(position) = self.column_position(column) else {
             return Ok(Err(PlanReason::Nested));
         };
-        if !is_text(self.schema().field(position).data_type()) {
+        if !is_text(self.stored_schema().field(position).data_type()) {
             return Ok(Err(PlanReason::ListsOfText));
         }
         let cell = &self.direct_of(position).text_index;

@@ -36,7 +36,8 @@ impl Table {
     pub(crate) async fn resolve_text(&self, expr: &TextExpr) -> Result<ResolvedText> {
         expr.check().map_err(|bad| LakeError::BadQuery { why: bad.to_string() })?;
         let indexes = self.indexes().await?;
-        let indexes: Vec<&IndexInfo> = indexes.iter().filter(|index| index.is_text()).collect();
+        let is_known = |index: &&IndexInfo| index.is_text() && self.shows_index(index);
+        let indexes: Vec<&IndexInfo> = indexes.iter().filter(is_known).collect();
         let mut resolver = Resolver {
             table: self,
             indexes: &indexes,

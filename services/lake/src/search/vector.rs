@@ -82,11 +82,12 @@ impl Table {
         let (column, vector) = self.check_vector_query(query).await?;
         let mut scanner = self.dataset().scan();
         self.caught(async { only_addresses(self.dataset(), &mut scanner, &[DISTANCE]) }).await?;
-        self.set_filter(&mut scanner, query.filter.as_deref())?;
+        let filter = self.filter_or_rule(query.filter.as_deref());
+        self.set_filter(&mut scanner, filter)?;
         let search = async {
             scanner.prefilter(true).nearest(&column, &vector, query.k)?;
             match query.nprobes {
-                Some(nprobes) if query.filter.is_some() => {
+                Some(nprobes) if filter.is_some() => {
                     if let Some(most) = query.nprobes_max {
                         scanner.maximum_nprobes(most.max(1));
                     }
@@ -127,11 +128,11 @@ impl Table {
             Ok(partitions) => partitions,
             Err(reason) => return Ok(VectorRoute::Planned(*reason)),
         };
-        let list = match &query.filter {
+        let list = match self.filter_or_rule(query.filter.as_deref()) {
             Some(filter) => {
                 let planned = OnceCell::new();
                 if query.checks_candidates {
-                    let filter = (filter.as_str(), &planned);
+                    let filter = (filter, &planned);
                     let search = self.candidate_search(filter, (&column, partitions), query);
                     if let Some(search) = search.boxed().await? {
                         return Ok(VectorRoute::Candidates(Box::new(search)));
@@ -139,7 +140,7 @@ impl Table {
                 }
                 let list = self.planned_allow_list(filter, &planned).await?;
                 self.select(partitions, &column, &list).await?;
-                self.allow_lists().weigh(self.open_id(), filter.as_str());
+                self.allow_lists().weigh(self.open_id(), filter);
                 Some(list)
             }
             None => None,
@@ -161,7 +162,8 @@ impl Table {
             Some(Err(reason)) => return Ok(VectorRoute::Planned(*reason)),
             None => return Ok(VectorRoute::Planned(PlanReason::Unopened)),
         };
-        let list = query.filter.as_ref().map(|filter| self.known_allow_list(filter));
+        let filter = self.filter_or_rule(query.filter.as_deref());
+        let list = filter.map(|filter| self.known_allow_list(filter));
         match list {
             Some(None) => Ok(VectorRoute::Planned(PlanReason::Unopened)),
             list => self.direct_route(query, &column, vector, partitions, list.flatten().as_ref()),
@@ -280,7 +282,7 @@ impl Table {
         let position = self.column_position(column)?;
         // Runs once per version. Boxed, because the state of this future is large and every search would carry it.
         let open = async {
-            match self.schema().field(position).data_type() {
+            match self.stored_schema().field(position).data_type() {
                 DataType::FixedSizeList(item, _) if item.data_type().is_floating() => {}
                 _ => return Ok(Err(PlanReason::NotFloats)),
             }
@@ -338,7 +340,7 @@ impl Table {
                 return Ok(column.to_owned());
             }
             // The name may be in backticks.
-            return Ok(match self.dataset().schema().resolve(column).as_deref() {
+            return Ok(match self.shown_fields().resolve(column).as_deref() {
                 Some([field]) => field.name.clone(),
                 _ => column.to_owned(),
             });
@@ -395,8 +397,8 @@ impl Table {
     /// Returns the type of a column, or of a nested one that is named by its path. Errors: `ColumnNotFound`.
     fn type_of(&self, column: &str) -> Result<DataType> {
         match self.column_position(column) {
-            Ok(position) => Ok(self.schema().field(position).data_type().clone()),
-            Err(unknown) => match self.dataset().schema().field(column) {
+            Ok(position) => Ok(self.stored_schema().field(position).data_type().clone()),
+            Err(unknown) => match self.shown_fields().field(column) {
                 Some(field) => Ok(field.data_type()),
                 None => Err(unknown),
             },
