@@ -327,6 +327,7 @@ fn everybody() -> Caller {
         who: vec![Who::Anyone],
         tables: vec![Pattern::new("*")],
         may: Permission::ALL.to_vec(),
+        part: None,
         limits: Limits::default(),
         flow: Flow::default(),
         state: Arc::default(),

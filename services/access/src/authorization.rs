@@ -32,6 +32,8 @@ pub enum NotAuthorized {
     Forbidden(Permission),
     /// A limit of the grant is reached.
     LimitReached(LimitReached),
+    /// The policy now shows another part of the table than the one under which the call began.
+    PartChanged,
 }
 
 /// The right of a call to use one table.
@@ -47,7 +49,7 @@ impl Authorization {
     /// a table of a name.
     ///
     /// # Errors
-    /// [`NotAuthorized`], except `Denied`.
+    /// [`NotAuthorized`], except `Denied` and `PartChanged`.
     pub fn of(
         caller: &Arc<Caller>,
         table: &str,
@@ -71,7 +73,7 @@ impl Authorization {
 
     /// Checks that the caller's credentials are still accepted, and authorizes the call for its table again if the
     /// policy has changed. The call still counts as a running call of the grant under which it began, even if another
-    /// grant allows it now.
+    /// grant allows it now; but that grant must show the same part of the table.
     ///
     /// # Errors
     /// [`NotAuthorized`], except `LimitReached`.
@@ -84,7 +86,11 @@ impl Authorization {
     ) -> Result<(), NotAuthorized> {
         let renewed = access.renewed(caller).map_err(NotAuthorized::Denied)?;
         if !Arc::ptr_eq(&renewed, caller) {
-            self.grant = granted(&renewed, table, self.permission, is_served)?;
+            let grant = granted(&renewed, table, self.permission, is_served)?;
+            if grant.part() != self.grant.part() {
+                return Err(NotAuthorized::PartChanged);
+            }
+            self.grant = grant;
             *caller = renewed;
         }
         Ok(())
@@ -121,4 +127,50 @@ fn granted(
     }
     let grant = caller.grant(table, permission).map(Arc::clone);
     grant.ok_or(NotAuthorized::Forbidden(permission))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Credentials;
+
+    /// Returns a policy whose grant for the tables `a*` shows the given part of them.
+    fn policy(part: &str) -> String {
+        let digest = crate::digest_of_key(b"the key");
+        format!(
+            "[keys.ci]\nsha256 = [\"{digest}\"]\n[[grants]]\nname = \"g\"\nwho = [\"key:ci\"]\n\
+             tables = [\"a*\"]\nmay = [\"read\"]\n{part}\n"
+        )
+    }
+
+    #[tokio::test]
+    async fn a_call_ends_when_the_policy_shows_another_part_of_its_table() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("access.toml");
+        let (one, other) = ("rows = \"x = 1\"", "rows = \"x = 2\"");
+        let columns = "columns = [\"x\"]\nrows = \"x = 1\"";
+        for (before, after, goes_on) in [
+            (one, one, true),
+            ("", "", true),
+            (one, other, false),
+            (one, columns, false),
+            (one, "", false),
+            ("", one, false),
+        ] {
+            std::fs::write(&file, policy(before)).unwrap();
+            let access = Access::load(&file).await.unwrap();
+            let credentials = Credentials { api_key: Some(b"the key"), ..Default::default() };
+            let mut caller = access.caller(&credentials).await.unwrap();
+            let mut right = Authorization::of(&caller, "a1", Permission::Read, |_| true).unwrap();
+            assert_eq!(right.grant().part().is_some(), !before.is_empty());
+            // The comment changes the file, so that it is read again.
+            std::fs::write(&file, policy(&format!("{after}\n# new"))).unwrap();
+            access.reload_if_changed().await;
+            let renewed = right.renew(&access, &mut caller, "a1", |_| true);
+            match goes_on {
+                true => renewed.unwrap(),
+                false => assert!(matches!(renewed, Err(NotAuthorized::PartChanged)), "{after}"),
+            }
+        }
+    }
 }

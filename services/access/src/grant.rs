@@ -10,15 +10,12 @@ use tokio::time::Instant;
 
 use crate::digest::digest;
 use crate::identity::{Identity, Who};
+use crate::part::Part;
 use crate::pattern::Pattern;
 use crate::rate::Taken;
 
 /// A right to a table, or to the state of the nodes. A new one needs a variant here, in [`ALL`](Self::ALL) and in
 /// `PermissionEntry` (`policy.rs`), and a call that names it when it opens its table (`Call::open`, query-node).
-///
-/// A right to a table is to the table as a whole. Grants that differ in the columns or rows of a table that they show
-/// would need more: an open table, its projections and its allow-lists are shared by all grants, and a filter, an order
-/// or an error message can reveal a column that no answer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
     /// Read and describe the table.
@@ -69,6 +66,8 @@ pub struct Grant {
     pub(crate) who: Vec<Who>,
     pub(crate) tables: Vec<Pattern>,
     pub(crate) may: Vec<Permission>,
+    /// The part of its tables that the grant shows; `None` for all of them.
+    pub(crate) part: Option<Arc<Part>>,
     pub(crate) limits: Limits,
     /// The flow of the grant's requests in the fair queues of both tiers.
     pub(crate) flow: Flow,
@@ -157,6 +156,11 @@ impl Grant {
     /// that have a grant of this name.
     pub fn flow(&self) -> Flow {
         self.flow
+    }
+
+    /// Returns the part of its tables that the grant shows; `None` if it shows them whole.
+    pub fn part(&self) -> Option<&Arc<Part>> {
+        self.part.as_ref()
     }
 
     /// Returns the longest time that a request may take.
@@ -270,7 +274,7 @@ mod tests {
     fn grant(limits: Limits) -> Grant {
         let (who, tables, may) = Default::default();
         let (flow, state) = Default::default();
-        Grant { name: "g".into(), who, tables, may, limits, flow, state }
+        Grant { name: "g".into(), who, tables, may, part: None, limits, flow, state }
     }
 
     #[tokio::test(start_paused = true)]

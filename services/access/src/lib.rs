@@ -5,7 +5,9 @@
 //! the caller may use a table, and decides again while a long call lasts.
 //!
 //! Invariants:
-//! - Without a grant nothing is allowed. The first grant that names the caller, the table and the permission applies.
+//! - Without a grant nothing is allowed. The first grant that names the caller, the table and the permission applies,
+//!   also if it shows only a part of the table: later grants add nothing to it.
+//! - A call that began under one part of a table ends if the policy now shows another part.
 //! - A caller whose credentials are not accepted is refused, even if a grant is for `anyone`.
 //! - No credential is kept, logged or shown. Only its SHA-256 digest is kept.
 //! - A faulty policy or key set never replaces a good one.
@@ -21,6 +23,7 @@ mod error;
 mod grant;
 mod identity;
 mod key_set;
+mod part;
 mod pattern;
 mod policy;
 mod rate;
@@ -33,4 +36,5 @@ pub use caller::Caller;
 pub use error::{AccessError, Denied};
 pub use grant::{Grant, LimitReached, Permission, Running, Used};
 pub use identity::Identity;
+pub use part::Part;
 pub use pattern::Pattern;

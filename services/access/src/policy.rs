@@ -14,6 +14,7 @@ use crate::error::AccessError;
 use crate::grant::{Grant, Limits, Permission, flow_of};
 use crate::identity::Who;
 use crate::key_set::{KeySet, KeySource};
+use crate::part::Part;
 use crate::pattern::Pattern;
 use crate::token::Issuer;
 
@@ -79,6 +80,8 @@ struct GrantEntry {
     who: Vec<String>,
     tables: Vec<String>,
     may: Vec<PermissionEntry>,
+    columns: Option<Vec<String>>,
+    rows: Option<String>,
     requests_per_second: Option<u64>,
     rows_per_second: Option<u64>,
     concurrent: Option<usize>,
@@ -322,6 +325,12 @@ impl GrantEntry {
         if !(1..=WEIGHT_MAX).contains(&weight) {
             return Err((at("weight"), format!("is {weight}; give 1 to {WEIGHT_MAX}")));
         }
+        let part = Part::of(self.columns, self.rows).map_err(|(field, it)| (at(field), it))?;
+        if part.is_some() && self.may.iter().any(|it| !matches!(it, PermissionEntry::Read)) {
+            let problem = "has more than `read`, but the grant shows only a part of its tables; \
+                           give the other permissions in a grant of their own";
+            return Err((at("may"), problem.into()));
+        }
         let who = self.who.iter().map(|text| who(text, policy)).collect::<Result<_, _>>();
         let who = who.map_err(|problem| (at("who"), problem))?;
         let state = before.into_iter().flat_map(|policy| &policy.grants);
@@ -336,6 +345,7 @@ impl GrantEntry {
             who,
             tables: self.tables.iter().map(|text| Pattern::new(text)).collect(),
             may: self.may.iter().map(may).collect(),
+            part,
             limits: Limits {
                 requests_per_second: self.requests_per_second,
                 rows_per_second: self.rows_per_second,
@@ -421,6 +431,14 @@ mod tests {
             ("weight = 3", "weight = 0", "`grants.a.weight` is 0; give 1 to 1000"),
             ("weight = 3", "concurrent = 0", "`grants.a.concurrent` is 0"),
             ("weight = 3", "wait = 3", "unknown field `wait`"),
+            ("weight = 3", "columns = []", "`grants.a.columns` is empty"),
+            ("weight = 3", "columns = [\"x\", \"x\"]", "`grants.a.columns` names `x` twice"),
+            ("weight = 3", "rows = \" \"", "`grants.a.rows` is empty"),
+            (
+                "may = [\"read\"]",
+                "may = [\"read\", \"warm\"]\nrows = \"x = 1\"",
+                "`grants.a.may` has more than `read`, but the grant shows only a part",
+            ),
             (
                 "\"RS256\"",
                 "\"HS256\"",

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use access::{Access, Caller, Credentials, Denied, NotAuthorized};
 use connections::Connection;
 use tonic::Request;
+use wire::Reason;
 
 use crate::error::{AVAILABLE_MAX, QueryError};
 use crate::tables::Catalog;
@@ -81,5 +82,26 @@ pub fn refusal(reason: NotAuthorized, table: &str, catalog: &Catalog) -> QueryEr
             what: format!("table `{table}`"),
         },
         NotAuthorized::LimitReached(reached) => reached.into(),
+        NotAuthorized::PartChanged => QueryError::PartChanged { table: table.to_owned() },
+    }
+}
+
+/// Returns whether the message of a fault may be shown to a caller who sees only a part of the table. A message about
+/// the request is made from what the part shows. Messages about the table's files may name columns or values; so may
+/// messages of a fault that was made without knowing the part (`is_unaware`).
+pub fn may_be_shown(reason: Reason, is_unaware: bool) -> bool {
+    use Reason::{
+        BadArgument, BadFilter, BadProtocol, BadVector, Cancelled, ColumnNotFound,
+        DeadlineExceeded, Forbidden, KeyNotFound, LimitReached, NoIndex, Overloaded, RecallUnknown,
+        RowNotFound, TableNotFound, TooLarge, Unauthenticated, Unimplemented, UnsupportedType,
+        VersionNotFound,
+    };
+    match reason {
+        // None of these messages says what the files of a table contain.
+        Cancelled | DeadlineExceeded | Forbidden | LimitReached | NoIndex | Overloaded
+        | TableNotFound | Unauthenticated | VersionNotFound => true,
+        BadArgument | BadFilter | BadProtocol | BadVector | ColumnNotFound | KeyNotFound
+        | RecallUnknown | RowNotFound | TooLarge | Unimplemented | UnsupportedType => !is_unaware,
+        _ => false,
     }
 }

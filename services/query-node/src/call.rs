@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use access::{Authorization, Permission};
+use access::{Authorization, Grant, Permission};
 use audit::{Record, Reserved, Verdict};
 use futures::{FutureExt, future};
 use lake::BranchName;
@@ -13,7 +13,7 @@ use telemetry::{Attribute, Recording};
 use wire::fetch::StageTimes;
 use wire::{Fault, Reason, code_name, query};
 
-use crate::authorization::{IdentifiedCaller, refusal};
+use crate::authorization::{IdentifiedCaller, may_be_shown, refusal};
 use crate::counters::{Rpc, Stage};
 use crate::error::{QueryError, Result};
 use crate::held_rows::HeldRows;
@@ -168,15 +168,59 @@ impl Call {
     }
 
     /// Authorizes the call to use a table, and opens the table. From here on the call's context has the limits of the
-    /// grant.
+    /// grant. A grant that shows only a part of the table is refused: a call that must work under such a grant uses
+    /// [`open_shown`](Self::open_shown).
     ///
     /// # Errors
-    /// The errors of [`Authorization::of`], and the reason why the table cannot be opened.
+    /// The errors of [`Authorization::of`], [`QueryError::PartRefused`], and the reason why the table cannot be opened.
     pub async fn open(
         &mut self,
         asked: AskedVersion<'_>,
         permission: Permission,
     ) -> Result<Arc<OpenTable>> {
+        self.authorize(&asked, permission)?;
+        self.check_shown_whole("this call")?;
+        self.open_authorized(asked).await
+    }
+
+    /// Like [`open`](Self::open), to read the table. If the grant shows only a part of the table, the result is that
+    /// part: a table in which the hidden columns do not exist, and whose searches and fetches find no hidden row. The
+    /// caller of this function answers with nothing else about the table.
+    ///
+    /// # Errors
+    /// The errors of [`Authorization::of`] and [`OpenTable::as_shown`], and the reason why the table cannot be opened.
+    pub async fn open_shown(&mut self, asked: AskedVersion<'_>) -> Result<Arc<OpenTable>> {
+        self.authorize(&asked, Permission::Read)?;
+        self.open_authorized(asked).await
+    }
+
+    /// Returns whether the call's grant shows the whole table.
+    pub fn shows_whole(&self) -> bool {
+        self.grant_of_part().is_none()
+    }
+
+    /// Refuses `what`, if the call's grant shows only a part of the table.
+    ///
+    /// # Errors
+    /// [`QueryError::PartRefused`].
+    pub fn check_shown_whole(&self, what: &'static str) -> Result<()> {
+        match self.grant_of_part() {
+            None => Ok(()),
+            Some(grant) => {
+                let (grant, table) = (grant.name().to_owned(), self.table.clone());
+                Err(QueryError::PartRefused { grant, table, what })
+            }
+        }
+    }
+
+    /// Returns the call's grant, if it shows only a part of the table.
+    fn grant_of_part(&self) -> Option<&Grant> {
+        let grant = self.authorization.as_ref()?.grant();
+        grant.part().is_some().then_some(grant)
+    }
+
+    /// Authorizes the call to use a table.
+    fn authorize(&mut self, asked: &AskedVersion<'_>, permission: Permission) -> Result<()> {
         let table = asked.table;
         let catalog = &self.state.shared.catalog;
         // A table that is opened anew, for a later version, still counts as one request of the grant.
@@ -194,7 +238,16 @@ impl Call {
         };
         self.context = self.context.under(authorization.grant());
         self.authorization = Some(authorization);
-        let open = self.context.bound("open", catalog.open(asked).boxed()).await?;
+        Ok(())
+    }
+
+    /// Opens the table that the call is authorized for, as its grant shows it.
+    async fn open_authorized(&mut self, asked: AskedVersion<'_>) -> Result<Arc<OpenTable>> {
+        let catalog = &self.state.shared.catalog;
+        let mut open = self.context.bound("open", catalog.open(asked).boxed()).await?;
+        if let Some(grant) = self.grant_of_part() {
+            open = open.as_shown(grant).boxed().await?;
+        }
         self.open = Some(Arc::clone(&open));
         self.record_table(&open);
         Ok(open)
@@ -386,9 +439,16 @@ impl Call {
     /// Converts an error to a fault that names the table as the caller does. An internal error is logged first, with
     /// the table's URI.
     fn fault_of(&self, error: QueryError) -> Fault {
-        let fault = Fault::from(error);
-        if fault.reason == Reason::Internal {
+        let is_from_below = matches!(error, QueryError::Fault(_));
+        let mut fault = Fault::from(error);
+        let is_hidden = self.grant_of_part().is_some()
+            && !may_be_shown(fault.reason, is_from_below || self.open.is_none());
+        if fault.reason == Reason::Internal || is_hidden {
             tracing::error!(trace_id = self.context.trace_id(), rpc = self.rpc.path(), "{fault}");
+        }
+        if is_hidden {
+            let (table, reason) = (self.table.clone(), fault.reason);
+            fault = QueryError::PartUnreadable { table, reason }.into();
         }
         match &self.open {
             Some(open) => open.named(fault),

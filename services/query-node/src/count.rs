@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use access::Permission;
 use futures::FutureExt;
 use wire::query::{CountRequest, CountResponse};
 
@@ -23,21 +22,22 @@ pub async fn count(
 ) -> Result<CountResponse> {
     let CountRequest { table, version, branch, filter } = &request;
     let asked = AskedVersion { table, branch, version: *version };
-    let open = call.open(asked, Permission::Read).boxed().await?;
+    let open = call.open_shown(asked).boxed().await?;
     let rows = count_rows(state, &open, filter, call).await?;
     Ok(CountResponse { rows, version: open.version() })
 }
 
-/// Returns the number of rows that pass `filter`, or of all rows if it is empty.
+/// Returns the number of rows that pass `filter`, or of all rows if it is empty; of those that callers see.
 pub async fn count_rows(
     state: &ShardState,
     open: &Arc<OpenTable>,
     filter: &str,
     call: &Call,
 ) -> Result<u64> {
-    if filter.trim().is_empty() {
+    let filter = Some(filter).filter(|filter| !filter.trim().is_empty());
+    let Some(filter) = open.table.filter_or_rule(filter) else {
         return Ok(open.table.row_count());
-    }
+    };
     let ask = Ask { during: "count", rows: 1, context: call.context };
     let (table, filter) = (open.table.clone(), filter.to_owned());
     let count = async move { Ok(table.count_filter(&filter).await?) }.boxed();

@@ -100,6 +100,43 @@ pub enum QueryError {
         /// The table or the node, as the message names it.
         what: String,
     },
+    /// The caller's grant shows only a part of the table, and the call does not know parts.
+    #[error(
+        "grant `{grant}` shows a part of table `{table}`, and {what} is not available under such a grant"
+    )]
+    PartRefused {
+        /// The grant.
+        grant: String,
+        /// The table.
+        table: String,
+        /// The call, or the part of its request that is refused.
+        what: &'static str,
+    },
+    /// The part of the table that the caller's grant shows can't be determined. The log has the cause.
+    #[error(
+        "grant `{grant}` shows a part of table `{table}` that does not fit this version of it; ask the operator of the \
+         node, whose log has the cause"
+    )]
+    PartUnfit {
+        /// The grant.
+        grant: String,
+        /// The table.
+        table: String,
+    },
+    /// The policy has changed while the call lasted, and shows another part of the table than before.
+    #[error("the access policy now shows another part of table `{table}`; send the request again")]
+    PartChanged {
+        /// The table.
+        table: String,
+    },
+    /// The table can't be read, for a cause that the caller, to whom a part of the table is shown, may not see.
+    #[error("table `{table}` can't be read; ask the operator of the node, whose log has the cause")]
+    PartUnreadable {
+        /// The table.
+        table: String,
+        /// The reason of the cause.
+        reason: Reason,
+    },
     /// The caller has reached a limit of its grant.
     #[error(transparent)]
     LimitReached(#[from] LimitReached),
@@ -306,7 +343,10 @@ impl QueryError {
     pub fn refusal(&self) -> Option<&'static str> {
         match self {
             Self::Denied(denied) => Some(denied.as_str()),
-            Self::Forbidden { .. } => Some(FORBIDDEN),
+            Self::Forbidden { .. }
+            | Self::PartRefused { .. }
+            | Self::PartUnfit { .. }
+            | Self::PartChanged { .. } => Some(FORBIDDEN),
             Self::TableUnknown { .. } => Some(UNKNOWN_TABLE),
             Self::LimitReached(reached) => Some(reached.limit),
             _ => None,
@@ -358,7 +398,11 @@ impl From<QueryError> for Fault {
             | QueryError::Server(_)
             | QueryError::Arrow(_) => fault(Reason::Internal),
             QueryError::Denied(_) => fault(Reason::Unauthenticated),
-            QueryError::Forbidden { .. } => fault(Reason::Forbidden),
+            QueryError::Forbidden { .. }
+            | QueryError::PartRefused { .. }
+            | QueryError::PartUnfit { .. }
+            | QueryError::PartChanged { .. } => fault(Reason::Forbidden),
+            QueryError::PartUnreadable { reason, .. } => fault(*reason),
             QueryError::LimitReached(limit) => fault(Reason::LimitReached)
                 .with("grant", &limit.grant)
                 .with("limit", limit.limit)

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use access::Permission;
 use address::without;
 use futures::FutureExt;
 use key_proof::FoundRows;
@@ -25,7 +24,7 @@ pub async fn get(request: GetRequest, call: &mut Call) -> Result<GetResponse> {
     let format = row_format(request.format)?;
     let GetRequest { table, branch, version, .. } = &request;
     let asked = AskedVersion { table, branch, version: *version };
-    let open = call.open(asked, Permission::Read).boxed().await?;
+    let open = call.open_shown(asked).boxed().await?;
     call.take_rows(request.keys.len())?;
     let asked = open.project(&request.columns)?;
     let column = key_column(&open, &request.key_column)?;

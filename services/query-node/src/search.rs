@@ -4,7 +4,6 @@ mod each_vector;
 
 use std::sync::Arc;
 
-use access::Permission;
 use address::RowAddr;
 use arrow_array::RecordBatch;
 use futures::FutureExt;
@@ -66,7 +65,11 @@ pub async fn search(
     }
     let SearchRequest { table, branch, version, .. } = &request;
     let asked = AskedVersion { table, branch, version: *version };
-    let open = call.open(asked, Permission::Read).boxed().await?;
+    let open = call.open_shown(asked).boxed().await?;
+    if request.explain {
+        // The details of stages count rows that may be hidden.
+        call.check_shown_whole("`explain`")?;
+    }
     let shape = Shape::of(&mut request, &open)?;
     let mut rows = StreamReply::default();
     let exhaustive = match (shape, request.by.take()) {
@@ -327,7 +330,7 @@ async fn answer(
     let addrs: Vec<RowAddr> = winners.iter().map(|(addr, _)| *addr).collect();
     let fetched = match projection.columns.as_slice() {
         // The index and the I/O nodes have already left out deleted rows.
-        [] => Fetched::of_no_columns(addrs.len())?,
+        [] if !open.hides_rows() => Fetched::of_no_columns(addrs.len())?,
         _ => {
             call.hold_rows(projection.bytes_of(addrs.len()))?;
             fetch_rows(state, open, &addrs, projection, call.context).await?

@@ -1,6 +1,7 @@
 //! Take: returns rows by address, as one Arrow IPC stream in messages of bounded size.
 
-use access::Permission;
+use std::sync::Arc;
+
 use address::RowAddr;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -11,6 +12,7 @@ use wire::query::{OnMissing, TakeRequest, TakeResponse};
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
+use crate::io_tier::{PredicateFilter, filter_rows};
 use crate::ipc::IpcWriter;
 use crate::pieces::Pieces;
 use crate::request_context::RequestContext;
@@ -45,12 +47,11 @@ impl Take {
         };
         let TakeRequest { table, branch, version, .. } = &request;
         let asked = AskedVersion { table, branch, version: *version };
-        let open = call.open(asked, Permission::Read).boxed().await?;
+        let open = call.open_shown(asked).boxed().await?;
         let context = call.context;
         let projection = open.project(&request.columns)?;
         if !skip {
-            let missing = async { Ok(open.table.missing(&addrs).await?) }.boxed();
-            let missing = context.bound("validate", missing).await?;
+            let missing = missing(call.shard(), &open, &addrs, context).boxed().await?;
             refuse_missing(&open, missing.into_iter().map(|at| addrs[at]))?;
         }
         call.stage(Stage::Validate, || counted(addrs.len(), "row"));
@@ -120,6 +121,28 @@ impl Take {
             missing: std::mem::take(&mut missing),
         };
         starts.map(message).collect()
+    }
+}
+
+/// Returns the positions of the addresses without a row that the caller sees.
+async fn missing(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    addrs: &[RowAddr],
+    context: RequestContext,
+) -> Result<Vec<usize>> {
+    match open.table.row_rule() {
+        None => {
+            let missing = async { Ok(open.table.missing(addrs).await?) }.boxed();
+            context.bound("validate", missing).await
+        }
+        // A hidden row and one that does not exist are found in the same way, so that no answer tells them apart.
+        Some(rule) => {
+            let rule = PredicateFilter::new(open, rule)?;
+            let passes = filter_rows(state, open, addrs, &rule, context).boxed();
+            let (passes, _) = context.bound("validate", passes).await?;
+            Ok((0..addrs.len()).filter(|&at| !passes[at]).collect())
+        }
     }
 }
 

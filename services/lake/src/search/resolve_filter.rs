@@ -176,7 +176,7 @@ impl Table {
             return Ok(ByIndexes::None);
         };
         for column in expr.column_refs() {
-            if let Ok(position) = self.column_position(&column.name) {
+            if let Some((position, _)) = self.stored_schema().fields().find(&column.name) {
                 self.direct_of(position).is_filtered.store(true, Ordering::Relaxed);
             }
         }

@@ -434,19 +434,29 @@ impl TableRequest<'_> {
         let branch = branch.as_str();
         let wanted = named.version.unwrap_or(0);
         let asked = AskedVersion { table: self.name, branch, version: wanted };
-        let permission = match self.asked {
-            TableCall::PrewarmIndex { .. } | TableCall::PrewarmRows => Permission::Warm,
-            _ => Permission::Read,
-        };
-        let mut open = call.open(asked, permission).await?;
+        let mut open = self.authorized(asked, call).await?;
         let catalog = &state.shared.catalog;
         if wanted == 0 && self.freshness.is_behind(open.version(), catalog.looked_at(&open).await) {
             let caught_up = async { Ok(catalog.catch_up(&open).await?) };
             call.context.bound("open", Box::pin(caught_up)).await?;
-            open = call.open(asked, permission).await?;
+            open = self.authorized(asked, call).await?;
         }
         *version = Some(open.version());
         Ok(open)
+    }
+
+    /// Authorizes the call, and opens the table. Only the calls that are named here work under a grant that shows a part
+    /// of the table.
+    async fn authorized(&self, asked: AskedVersion<'_>, call: &mut Call) -> Result<Arc<OpenTable>> {
+        match self.asked {
+            TableCall::Query | TableCall::CountRows | TableCall::Describe | TableCall::Exists => {
+                call.open_shown(asked).await
+            }
+            TableCall::PrewarmIndex { .. } | TableCall::PrewarmRows => {
+                call.open(asked, Permission::Warm).await
+            }
+            _ => call.open(asked, Permission::Read).await,
+        }
     }
 }
 

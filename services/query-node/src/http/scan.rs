@@ -182,7 +182,8 @@ async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Found> {
     let k = k.min(TAKE_ROWS_MAX + 1);
     let end = offset.saturating_add(k);
     let order = Some(body.take_order()).filter(|by| !by.is_empty());
-    let filter = body.filter.as_deref().filter(|filter| !filter.trim().is_empty());
+    let asked = body.filter.as_deref().filter(|filter| !filter.trim().is_empty());
+    let filter = table.filter_or_rule(asked);
     if filter.is_none() && order.is_none() {
         let addrs = table.live_rows(offset as u64..end as u64).await?;
         return Ok(Found { addrs, searched: None });
@@ -192,8 +193,13 @@ async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Found> {
             format!("is {offset}; with a filter or an order, skip at most {TAKE_ROWS_MAX} rows");
         return Err(QueryError::BadRequest { field: "offset", problem });
     }
-    let named = filter.filter(|_| order.is_none());
+    let named = asked.filter(|_| order.is_none());
     let named = named.map(|filter| RowFilter::parse(filter, TAKE_ROWS_MAX)).transpose()?;
+    if open.hides_rows() && matches!(named, Some(Some(_))) {
+        let problem = "lists rows by ids or positions, which is not available under a grant that shows only some rows; \
+                       compare columns with values instead";
+        return Err(QueryError::BadRequest { field: "filter", problem: problem.into() });
+    }
     let mut searched = None;
     let found: Vec<RowAddr> = match named.flatten() {
         Some(RowFilter::Ids(ids)) => {

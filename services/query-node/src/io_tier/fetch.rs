@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
-use address::RowAddr;
-use arrow_array::{RecordBatch, RecordBatchOptions};
-use arrow_schema::Schema;
+use address::{RowAddr, without};
+use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_schema::{Schema, SchemaRef};
+use arrow_select::take::take;
 use futures::FutureExt;
 
 use super::cost::Cost;
 use super::join::{SliceRows, join};
+use super::predicate_filter::PredicateFilter;
 use super::slice_fetch::StageFetch;
 use crate::error::Result;
+use crate::held_rows::HeldRows;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::{OpenTable, Projection};
@@ -36,7 +39,8 @@ impl Fetched {
     }
 }
 
-/// Fetches the rows at `addrs`.
+/// Fetches the rows at `addrs`. A row that is hidden from the callers of `open` is missing, like one that does not exist.
+/// All rows of answers are fetched here.
 pub async fn fetch_rows(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -44,7 +48,65 @@ pub async fn fetch_rows(
     projection: &Projection,
     context: RequestContext,
 ) -> Result<Fetched> {
-    let Projection { columns, wire_schema, .. } = projection;
+    let columns = RowColumns { columns: &projection.columns, schema: &projection.wire_schema };
+    match open.table.row_rule() {
+        None => fetch_stored(state, open, addrs, columns, context).await,
+        Some(rule) => {
+            let rule = PredicateFilter::new(open, rule)?;
+            fetch_shown(state, open, addrs, columns, &rule, context).boxed().await
+        }
+    }
+}
+
+/// The columns of rows to fetch, and their schema with wire types.
+#[derive(Clone, Copy)]
+struct RowColumns<'a> {
+    columns: &'a [String],
+    schema: &'a SchemaRef,
+}
+
+/// Fetches rows together with the columns of `rule`, and leaves out those that do not satisfy it.
+async fn fetch_shown(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    addrs: &[RowAddr],
+    wanted: RowColumns<'_>,
+    rule: &PredicateFilter,
+    context: RequestContext,
+) -> Result<Fetched> {
+    let mut columns = wanted.columns.to_vec();
+    columns.extend(rule.columns.iter().filter(|name| !wanted.columns.contains(name)).cloned());
+    let schema = &open.wire_schema_of(&columns)?;
+    // The caller of `fetch_rows` holds memory for the wanted columns, before the fetch and after it.
+    let mut held = HeldRows::new(&state.row_memory);
+    held.hold(rule.bytes_of(addrs.len()), context.flow())?;
+    let all = RowColumns { columns: &columns, schema };
+    let Fetched { rows, missing, cost } = fetch_stored(state, open, addrs, all, context).await?;
+    held.hold(rows.get_array_memory_size(), context.flow())?;
+    let of_rule = rule.columns.iter().map(|name| Ok(rows.schema_ref().index_of(name)?));
+    let of_rule = rows.project(&of_rule.collect::<Result<Vec<usize>>>()?)?;
+    // Positions among `addrs`, as `missing` has them.
+    let shown = rule.passing(addrs.len(), &missing, &of_rule)?;
+    let fetched = (0_u32..).zip(without(0..addrs.len() as u32, &missing));
+    let found = fetched.filter(|(_, at)| shown.binary_search(at).is_ok()).map(|(row, _)| row);
+    let found: UInt32Array = found.collect();
+    let wanted_columns = &rows.columns()[..wanted.columns.len()];
+    let columns = wanted_columns.iter().map(|column| Ok(take(column, &found, None)?));
+    let options = RecordBatchOptions::new().with_row_count(Some(shown.len()));
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    let rows = RecordBatch::try_new_with_options(Arc::clone(wanted.schema), columns, &options)?;
+    let missing = without(0..addrs.len() as u32, &shown).collect();
+    Ok(Fetched { rows, missing, cost })
+}
+
+/// Fetches the rows at `addrs`, hidden or not.
+async fn fetch_stored(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    addrs: &[RowAddr],
+    RowColumns { columns, schema: wire_schema }: RowColumns<'_>,
+    context: RequestContext,
+) -> Result<Fetched> {
     let mut cost = Cost::default();
     if addrs.is_empty() {
         let rows = RecordBatch::new_empty(Arc::clone(wire_schema));

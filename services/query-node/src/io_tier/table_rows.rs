@@ -16,14 +16,14 @@ pub async fn table_rows(
     addrs: &[RowAddr],
     columns: &[String],
 ) -> Result<(RecordBatch, Vec<u32>)> {
-    let missing = open.table.missing(addrs).await?;
+    let missing = open.stored.missing(addrs).await?;
     let mut gone = missing.iter().peekable();
     let is_live = |(at, addr): (usize, &RowAddr)| match gone.next_if_eq(&&at) {
         Some(_) => None,
         None => Some(*addr),
     };
     let live: Vec<RowAddr> = addrs.iter().enumerate().filter_map(is_live).collect();
-    let rows = open.table.take(&live, columns).await?;
+    let rows = open.stored.take(&live, columns).await?;
     let rows = to_wire(rows, &open.wire_schema_of(columns)?)?;
     Ok((rows, missing.into_iter().map(|at| at as u32).collect()))
 }

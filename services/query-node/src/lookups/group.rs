@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use access::Permission;
 use address::without;
 use arrow_array::{Array, ArrayRef, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
@@ -139,7 +138,7 @@ impl Opened {
         }
         let LookupOpen { table, branch, version, .. } = asked;
         let version = AskedVersion { table, branch, version: *version };
-        let open = call.open(version, Permission::Read).boxed().await?;
+        let open = call.open_shown(version).boxed().await?;
         let columns = open.project(&asked.columns)?;
         let key_column = key_column(&open, &asked.key_column)?;
         let key_type = open.table.schema().field_with_name(&key_column)?.data_type().clone();
@@ -261,6 +260,13 @@ impl Opened {
         };
         let asked = Keys { open: &self.open, column: &self.key_column, keys: &keys };
         let version = self.open.version();
+        if self.only_presence && self.open.hides_rows() {
+            // The index also has the keys of hidden rows, so the rows are read.
+            let nothing = self.open.project(&[ROW_ADDRESS.to_owned()])?;
+            let found = find_rows(state, asked, &nothing, Stage::Fetch, call).boxed().await?;
+            let results = results(batches, &found.keys, &[], false);
+            return Ok(Some(LookupReply { handle, version, results, rows: None }));
+        }
         if self.only_presence {
             let mut lookup = Lookup::begin(state, asked, call.context).await?;
             let Presence { found, unproven } = lookup.presence(state).await?;

@@ -58,10 +58,10 @@ pub async fn choose_setting(
         return Ok(None);
     }
     let curves = &open.curves;
-    let mut found = curves.of_column(&open.table, column).await?;
+    let mut found = curves.of_column(&open.stored, column).await?;
     if found.is_none() {
-        curves.of_table().look(&open.table, LOOK_AGAIN).await;
-        found = curves.of_column(&open.table, column).await?;
+        curves.of_table().look(&open.stored, LOOK_AGAIN).await;
+        found = curves.of_column(&open.stored, column).await?;
     }
     let names = || (open.name.clone(), column.to_owned());
     let Some((curve, fit)) = found else {

@@ -22,7 +22,8 @@ use crate::state::ShardState;
 /// The rows that may have keys: the position of a key, and the address of a row. Ascending.
 type KeyRows = Vec<(u32, RowAddr)>;
 
-/// Returns all rows that may have the keys. Each may turn out to have another key.
+/// Returns all rows that may have the keys. Each may turn out to have another key. If rows are hidden, the whole table
+/// is searched for the others: an answer from the index would count hidden rows too.
 ///
 /// # Errors
 /// The errors of the admission queue, and those of the store; [`QueryError::KeyRows`] and [`QueryError::BatchRows`] if
@@ -32,7 +33,8 @@ pub async fn all_rows(
     keys: Keys<'_>,
     context: RequestContext,
 ) -> Result<KeyRows> {
-    let index = keys.open.keys.as_ref().filter(|index| index.column() == keys.column);
+    let index = keys.open.keys.as_ref().filter(|_| !keys.open.hides_rows());
+    let index = index.filter(|index| index.column() == keys.column);
     if let Some(index) = index {
         index.want();
     }

@@ -8,7 +8,8 @@
 //! Catalog (catalog.rs)           the tables by name, and the open branches (branches.rs)
 //!  └─► Entry (entry.rs)          a table or branch: its state, which is replaced as a whole
 //!       └─► OpenTable (open.rs)  a version, with everything that requests need; projection.rs: its columns;
-//!                                packed_row.rs: the size of its rows
+//!                                packed_row.rs: the size of its rows; open/part.rs: parts, for grants that show
+//!                                only some columns or rows
 //! ```
 //!
 //! A request keeps the version that it opened, whatever becomes the current version meanwhile.

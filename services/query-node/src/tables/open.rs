@@ -1,5 +1,7 @@
 //! One version of a table, with everything that requests need from it.
 
+mod part;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -11,6 +13,7 @@ use pack::{PackLayout, plan_packs, wire_schema};
 use placement::{TableHash, chunk_rows};
 use wire::Fault;
 
+use self::part::Parts;
 use super::named::named;
 use super::packed_row::packed_row_bytes;
 use super::projection::{DISTANCE, Projection, RELEVANCE, ROW_ADDRESS, SCORE};
@@ -25,14 +28,17 @@ const PROJECTIONS_MAX: usize = 64;
 /// A projection, with the column names that a request gave.
 type CachedProjection = (Arc<[String]>, Arc<Projection>);
 
-/// One version of a table. Immutable, except for the runs of its key index, the caches of projections and of recall
-/// curves, and a flag.
+/// One version of a table, or a part of it that a grant shows ([`as_shown`](Self::as_shown)). Immutable, except for the
+/// runs of its key index, the caches of projections, parts and recall curves, and a flag.
 #[derive(Debug)]
 pub struct OpenTable {
     /// The name that requests use.
     pub name: String,
-    /// The table itself.
+    /// The table as callers see it.
     pub table: Table,
+    /// All of the table. I/O nodes know no parts, so what they read or evaluate is resolved here. It never resolves a
+    /// name that a caller gives.
+    pub stored: Table,
     /// The table's hash for placement.
     pub hash: TableHash,
     /// Identifies the version's data, so that I/O nodes do not serve rows of another table at the same URI.
@@ -42,20 +48,22 @@ pub struct OpenTable {
     /// The index of the key column; `None` without a key column, or if it is not indexed.
     pub keys: Option<Arc<VersionKeys>>,
     /// The recall curves of its vector indexes.
-    pub curves: FittedCurves,
+    pub curves: Arc<FittedCurves>,
     /// Whether I/O nodes were asked to open the version before rows of it were fetched.
     pub is_opened_ahead: AtomicBool,
     /// The columns of each pack, as positions in the schema.
-    packs: Vec<Vec<usize>>,
+    packs: Arc<[Vec<usize>]>,
     /// A row's share of the table's data files, in bytes; `None` if their sizes are not known, or if rows have blobs,
     /// which may be in other files.
     pub file_row_bytes: Option<u64>,
     /// The approximate size of a row in the pack that most columns share, in bytes.
     pub packed_row_bytes: usize,
     /// Fragment ids, ascending, with the number of rows in each chunk.
-    chunk_rows: Vec<(u32, ChunkRows)>,
+    chunk_rows: Arc<[(u32, ChunkRows)]>,
     /// Projections by the names that requests gave. Read by all cores with each request, and rarely changed.
     projections: ArcSwap<Vec<CachedProjection>>,
+    /// Parts of the version, for grants that do not show it whole. A part has none.
+    parts: Parts,
 }
 
 impl OpenTable {
@@ -93,15 +101,45 @@ impl OpenTable {
             identity: table.identity(),
             key_column,
             keys,
-            curves: FittedCurves::new(Arc::clone(curves)),
+            curves: Arc::new(FittedCurves::new(Arc::clone(curves))),
             is_opened_ahead: AtomicBool::new(false),
-            packs,
+            packs: packs.into(),
             file_row_bytes: file_bytes.map(|bytes| bytes / rows.max(1)),
             packed_row_bytes,
             chunk_rows: table.fragments().iter().map(rows_of).collect(),
             projections: ArcSwap::default(),
+            parts: Parts::default(),
+            stored: table.clone(),
             table,
         })
+    }
+
+    /// Returns this version, of which callers see the part that `table` shows.
+    fn showing(&self, table: Table) -> Self {
+        let is_shown = |column: &String| table.column_type(column).is_ok();
+        let key_column = self.key_column.clone().filter(is_shown);
+        Self {
+            name: self.name.clone(),
+            stored: self.stored.clone(),
+            hash: self.hash,
+            identity: self.identity.clone(),
+            keys: self.keys.clone().filter(|_| key_column.is_some()),
+            key_column,
+            curves: Arc::clone(&self.curves),
+            is_opened_ahead: AtomicBool::new(false),
+            packs: Arc::clone(&self.packs),
+            file_row_bytes: self.file_row_bytes,
+            packed_row_bytes: self.packed_row_bytes,
+            chunk_rows: Arc::clone(&self.chunk_rows),
+            projections: ArcSwap::default(),
+            parts: Parts::default(),
+            table,
+        }
+    }
+
+    /// Returns whether callers see only some of the rows.
+    pub fn hides_rows(&self) -> bool {
+        self.table.row_rule().is_some()
     }
 
     /// Returns a fault for callers, with the table's name in angle brackets in place of its URI.
@@ -145,9 +183,11 @@ impl OpenTable {
         }
     }
 
-    /// Returns the number of the pack that holds the column at `position` of the schema.
-    pub fn pack_of(&self, position: usize) -> usize {
-        self.packs.iter().position(|pack| pack.contains(&position)).unwrap_or(0)
+    /// Returns the number of the pack that holds `column`.
+    pub fn pack_of(&self, column: &str) -> usize {
+        let found = self.stored.schema().fields().find(column);
+        let holds = |pack: &Vec<usize>| found.is_some_and(|(position, _)| pack.contains(&position));
+        self.packs.iter().position(holds).unwrap_or(0)
     }
 
     /// Returns whether I/O nodes can compare a vector with the values of `column`: it is not nested, and has one vector per
@@ -196,7 +236,7 @@ impl OpenTable {
             return Ok(Arc::clone(projection));
         }
         let columns = self.columns(names)?;
-        let schema = self.schema_of(&columns)?;
+        let schema = Self::schema_of(self.table.schema(), &columns)?;
         let projection = Arc::new(Projection::new(columns, schema));
         let stay = cached.len().saturating_sub(PROJECTIONS_MAX - 1);
         let new = (names.into(), Arc::clone(&projection));
@@ -223,9 +263,8 @@ impl OpenTable {
         Ok(!is_vector(field.data_type()) && !self.table.is_blob(field.name())?)
     }
 
-    /// Returns the schema of `columns` with the table's types.
-    fn schema_of(&self, columns: &[String]) -> Result<SchemaRef> {
-        let all = self.table.schema();
+    /// Returns the schema of `columns` with the types of `all`.
+    fn schema_of(all: &Schema, columns: &[String]) -> Result<SchemaRef> {
         let fields: Vec<Field> = columns
             .iter()
             .map(|name| all.field_with_name(name).cloned())
@@ -233,14 +272,14 @@ impl OpenTable {
         Ok(Arc::new(Schema::new_with_metadata(fields, all.metadata().clone())))
     }
 
-    /// Returns the schema of `columns` with wire types.
+    /// Returns the schema of `columns`, shown or not, with wire types.
     pub fn wire_schema_of(&self, columns: &[String]) -> Result<SchemaRef> {
-        Ok(Arc::new(wire_schema(self.schema_of(columns)?.as_ref())))
+        Ok(Arc::new(wire_schema(Self::schema_of(self.stored.schema(), columns)?.as_ref())))
     }
 
     /// Returns whether I/O nodes can score a column: it must be alone in its pack and have one vector per row.
     pub fn can_score_in_place(&self, column: &str) -> bool {
-        let schema = self.table.schema();
+        let schema = self.stored.schema();
         let Some((position, field)) = schema.fields().find(column) else { return false };
         let alone = self.packs.iter().any(|pack| pack.as_slice() == [position]);
         let layout = || PackLayout::new(&[Arc::clone(field)]).ok();

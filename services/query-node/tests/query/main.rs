@@ -29,6 +29,7 @@ mod node;
 mod operate;
 mod ordered;
 mod overload;
+mod parts;
 mod priority;
 mod recall;
 mod search;

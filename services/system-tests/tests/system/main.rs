@@ -24,6 +24,7 @@ mod medium;
 mod members;
 mod membership;
 mod overload;
+mod parts;
 mod peers;
 mod predicate_faults;
 mod predicates;

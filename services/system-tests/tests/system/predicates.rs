@@ -29,7 +29,7 @@ use wire::query::{Vector, search_request::By};
 use crate::cluster::{Cluster, Io, folder, soon};
 
 /// The number of rows of the table, of which the index covers all but the last `FRESH`.
-const ROWS: i64 = 12_000;
+pub const ROWS: i64 = 12_000;
 const FRESH: i64 = 20;
 const DIMENSION: usize = 64;
 
@@ -42,11 +42,11 @@ pub fn size(id: i64) -> Option<i64> {
     (id % 11 != 3).then_some(id * 7919 % 1000)
 }
 
-fn name(id: i64) -> String {
+pub fn name(id: i64) -> String {
     format!("name-{}", id % 4)
 }
 
-fn vector(id: i64) -> Vec<f32> {
+pub fn vector(id: i64) -> Vec<f32> {
     let mut random = StdRng::seed_from_u64(id as u64);
     (0..DIMENSION).map(|_| random.random_range(-1.0..1.0)).collect()
 }
@@ -91,7 +91,7 @@ pub async fn build_scalar(uri: &str, column: &str, kind: IndexType) {
     dataset.create_index(&[column], kind, None, &params, false).await.unwrap();
 }
 
-fn address(id: i64) -> RowAddr {
+pub fn address(id: i64) -> RowAddr {
     let starts = [0, ROWS / 2, ROWS - FRESH];
     let fragment = starts.iter().rposition(|start| *start <= id).unwrap();
     RowAddr::new(fragment as u32, (id - starts[fragment]) as u32)

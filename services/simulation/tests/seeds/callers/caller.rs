@@ -418,5 +418,6 @@ fn decision(reason: &NotAuthorized) -> Decision {
         NotAuthorized::Unknown { .. } => Decision::Unknown,
         NotAuthorized::Forbidden(_) => Decision::Forbidden,
         NotAuthorized::LimitReached(reached) => unreachable!("no grant has limits: {reached}"),
+        NotAuthorized::PartChanged => unreachable!("all grants show whole tables"),
     }
 }
