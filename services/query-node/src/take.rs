@@ -1,7 +1,5 @@
 //! Take: returns rows by address, as one Arrow IPC stream in messages of bounded size.
 
-use std::sync::Arc;
-
 use address::RowAddr;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -12,7 +10,6 @@ use wire::query::{OnMissing, TakeRequest, TakeResponse};
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::io_tier::{PredicateFilter, filter_rows};
 use crate::ipc::IpcWriter;
 use crate::pieces::Pieces;
 use crate::request_context::RequestContext;
@@ -33,7 +30,8 @@ pub struct Take {
 }
 
 impl Take {
-    /// Validates a request. If missing rows are an error, they are detected before anything is sent.
+    /// Validates a request. If missing rows are an error, they are detected before anything is sent, unless the caller's
+    /// grant hides rows: then they are detected piece by piece.
     pub async fn new(request: TakeRequest, call: &mut Call) -> Result<Self> {
         call.context = call.context.with_priority(request.priority)?;
         let addrs = validate_take(&request)?;
@@ -50,8 +48,11 @@ impl Take {
         let open = call.open_shown(asked).boxed().await?;
         let context = call.context;
         let projection = open.project(&request.columns)?;
-        if !skip {
-            let missing = missing(call.shard(), &open, &addrs, context).boxed().await?;
+        // Whether a row is hidden is known only when it is fetched. If hidden rows were found later than rows that do not
+        // exist, an answer would tell the two apart.
+        if !skip && !open.hides_rows() {
+            let missing = async { Ok(open.table.missing(&addrs).await?) }.boxed();
+            let missing = context.bound("validate", missing).await?;
             refuse_missing(&open, missing.into_iter().map(|at| addrs[at]))?;
         }
         call.stage(Stage::Validate, || counted(addrs.len(), "row"));
@@ -121,28 +122,6 @@ impl Take {
             missing: std::mem::take(&mut missing),
         };
         starts.map(message).collect()
-    }
-}
-
-/// Returns the positions of the addresses without a row that the caller sees.
-async fn missing(
-    state: &ShardState,
-    open: &Arc<OpenTable>,
-    addrs: &[RowAddr],
-    context: RequestContext,
-) -> Result<Vec<usize>> {
-    match open.table.row_rule() {
-        None => {
-            let missing = async { Ok(open.table.missing(addrs).await?) }.boxed();
-            context.bound("validate", missing).await
-        }
-        // A hidden row and one that does not exist are found in the same way, so that no answer tells them apart.
-        Some(rule) => {
-            let rule = PredicateFilter::new(open, rule)?;
-            let passes = filter_rows(state, open, addrs, &rule, context).boxed();
-            let (passes, _) = context.bound("validate", passes).await?;
-            Ok((0..addrs.len()).filter(|&at| !passes[at]).collect())
-        }
     }
 }
 

@@ -45,8 +45,10 @@ impl Table {
     ///
     /// Errors: `ColumnNotFound` if the table has none of the columns; `BadFilter` for a faulty condition, or one that
     /// can't be evaluated for single rows.
+    ///
+    /// Panics if this is a part already: the condition of that part would be lost.
     pub async fn part(&self, columns: Option<&[String]>, rows: Option<&str>) -> Result<Self> {
-        debug_assert!(self.shown_part().is_none(), "a part has no parts");
+        assert!(self.shown_part().is_none(), "a part has no parts");
         // Lance panics on some damaged schemas.
         let part = caught(self.uri(), async { self.made_part(columns, rows) }).await?;
         Ok(self.showing(Arc::new(part)))

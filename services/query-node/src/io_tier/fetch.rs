@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use address::{RowAddr, without};
-use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_array::{Array, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::{Schema, SchemaRef};
 use arrow_select::take::take;
 use futures::FutureExt;
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::held_rows::HeldRows;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
-use crate::tables::{OpenTable, Projection};
+use crate::tables::{OpenTable, Projection, bytes_of_rows, row_bytes};
 
 /// Fetched rows, with wire types.
 #[derive(Debug)]
@@ -74,15 +74,18 @@ async fn fetch_shown(
     rule: &PredicateFilter,
     context: RequestContext,
 ) -> Result<Fetched> {
-    let mut columns = wanted.columns.to_vec();
-    columns.extend(rule.columns.iter().filter(|name| !wanted.columns.contains(name)).cloned());
-    let schema = &open.wire_schema_of(&columns)?;
-    // The caller of `fetch_rows` holds memory for the wanted columns, before the fetch and after it.
+    let added = rule.columns.iter().filter(|name| !wanted.columns.contains(name));
+    let added: Vec<String> = added.cloned().collect();
+    // The caller of `fetch_rows` holds memory for the wanted columns.
     let mut held = HeldRows::new(&state.row_memory);
-    held.hold(rule.bytes_of(addrs.len()), context.flow())?;
+    let bytes = bytes_of_rows(row_bytes(open.wire_schema_of(&added)?.as_ref()), addrs.len());
+    held.hold(bytes, context.flow())?;
+    let columns = [wanted.columns, &added].concat();
+    let schema = &open.wire_schema_of(&columns)?;
     let all = RowColumns { columns: &columns, schema };
     let Fetched { rows, missing, cost } = fetch_stored(state, open, addrs, all, context).await?;
-    held.hold(rows.get_array_memory_size(), context.flow())?;
+    let of_added = rows.columns()[wanted.columns.len()..].iter();
+    held.hold(of_added.map(|column| column.get_array_memory_size()).sum(), context.flow())?;
     let of_rule = rule.columns.iter().map(|name| Ok(rows.schema_ref().index_of(name)?));
     let of_rule = rows.project(&of_rule.collect::<Result<Vec<usize>>>()?)?;
     // Positions among `addrs`, as `missing` has them.

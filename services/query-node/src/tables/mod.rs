@@ -29,4 +29,6 @@ pub use asked::AskedVersion;
 pub use catalog::{Catalog, Listed};
 pub use folders::Folder;
 pub use open::OpenTable;
-pub use projection::{DISTANCE, Measure, Projection, RELEVANCE, ROW_ADDRESS, SCORE, row_bytes};
+pub use projection::{
+    DISTANCE, Measure, Projection, RELEVANCE, ROW_ADDRESS, SCORE, bytes_of_rows, row_bytes,
+};

@@ -85,7 +85,7 @@ impl Projection {
 
     /// Returns the size of `rows` rows with wire types, in bytes. For rows without a fixed size it is an estimate.
     pub fn bytes_of(&self, rows: usize) -> usize {
-        rows.saturating_mul(self.row_bytes.unwrap_or(ROW_BYTES_LIKELY))
+        bytes_of_rows(self.row_bytes, rows)
     }
 
     /// Returns the form of answers with `measure`.
@@ -97,6 +97,11 @@ impl Projection {
         let form = AnswerForm::new(&self.schema, measure)?;
         Ok(cell.get_or_init(|| form))
     }
+}
+
+/// Returns the size in bytes of `rows` rows of `row_bytes` bytes each; an estimate if rows have no fixed size.
+pub fn bytes_of_rows(row_bytes: Option<usize>, rows: usize) -> usize {
+    rows.saturating_mul(row_bytes.unwrap_or(ROW_BYTES_LIKELY))
 }
 
 /// Returns the size of a row with these wire types in bytes, if all rows have the same size.

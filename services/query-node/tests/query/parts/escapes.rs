@@ -1,17 +1,22 @@
 //! Attempts to learn of hidden columns and rows: through names, filters, orders, expressions, errors and lists.
 
-use client::query::{By, CountRequest, GetRequest, LookupOpen, SearchRequest, TakeRequest, Text};
+use client::query::{
+    By, CountRequest, GetRequest, LookupOpen, SearchRequest, TakeRequest, Text, TextKind, TextMatch,
+};
+use lake::Metric;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 use wire::Reason;
 use wire::query::OrderBy;
 
-use super::{Served, assert_same, by_filter, found, get_of, is_shown, rows_of, without_added};
+use super::{
+    Served, assert_same, by_filter, found, get_of, is_shown, rows_of, with_columns, without_added,
+};
 use crate::access::secret;
 use crate::http::post_with;
-use crate::node::{ids, near};
-use crate::table::{address_of, key, text, vector};
+use crate::node::{ids, near, text_of};
+use crate::table::{ROWS, TestTable, address_of, is_live, key, rows, text, vector};
 
 /// Every way to name a column gives a hidden one the error of one that does not exist, with the same suggestions.
 #[tokio::test(flavor = "multi_thread")]
@@ -111,6 +116,56 @@ async fn a_hidden_column_does_not_exist() {
     }
 }
 
+/// A hidden column is neither the key, nor the column of vectors or texts that is searched if none is named.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hidden_column_is_not_chosen() {
+    for columns in [["id", "text"], ["id", "key"], ["id", "vector"]] {
+        let table = TestTable::indexed(Default::default(), Metric::L2).await;
+        let ids = (0..ROWS).filter(|&id| is_live(id));
+        let oracle = TestTable::of(with_columns(&rows(ids), &columns)).await;
+        let part = format!("columns = {columns:?}");
+        let served = Served::serving(&part, table, oracle, false).await;
+        let text = |words: &str| Text { words: words.into(), ..Default::default() };
+        let automatic = TextKind::Match(TextMatch {
+            words: "oak".into(),
+            fuzziness_auto: true,
+            ..Default::default()
+        });
+        let of =
+            |by| SearchRequest { by: Some(by), columns: vec!["id".into()], ..near(vector(1), 3) };
+        let like = SearchRequest { key_column: String::new(), ..of(By::Like(key(1))) };
+        let named = SearchRequest { vector_column: "vector".into(), ..near(vector(1), 3) };
+        let mut searches = vec![like, named];
+        // The oracle has no index of texts, so a column that is shown may be searched by its index.
+        if !columns.contains(&"text") {
+            searches.push(of(By::Text(text("oak"))));
+            searches.push(of(By::Text(text_of(automatic))));
+        }
+        if !columns.contains(&"vector") {
+            searches.push(of(near(vector(1), 3).by.unwrap()));
+        }
+        for request in searches {
+            let oracle = found(&served.oracle, &request).await;
+            let is_known = columns.contains(&"vector") && !request.vector_column.is_empty();
+            assert_eq!(oracle.is_ok(), is_known, "{oracle:?}");
+            let context = format!("{columns:?}: {request:?}");
+            let part = found(&served.part, &request).await.map(|(rows, _)| rows.num_rows());
+            assert_same(part, oracle.map(|(rows, _)| rows.num_rows()), &context);
+        }
+        let described = served.part.describe("t", 0).await.unwrap().response;
+        let is_key_shown = columns.contains(&"key");
+        assert_eq!(described.key_column, if is_key_shown { "key" } else { "" });
+        let indexed: Vec<&str> =
+            described.indexes.iter().flat_map(|it| &it.columns).map(String::as_str).collect();
+        assert!(indexed.iter().all(|column| columns.contains(column)), "{indexed:?}");
+        if !is_key_shown {
+            let get = get_of("", vec![key(1)]);
+            let part = served.part.get(get.clone()).await.map(rows_of);
+            assert_same(part, served.oracle.get(get).await.map(rows_of), "no key");
+        }
+    }
+}
+
 /// Filters that try to leave the condition on rows, or to make an error tell what hidden rows contain.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_filter_finds_a_hidden_row() {
@@ -199,7 +254,8 @@ fn random_filter(random: &mut StdRng, depth: u32) -> String {
             _ => format!("({one} AND {other})"),
         };
     }
-    let (id, key_of) = (random.random_range(-5..3_005), key(random.random_range(0..3_000)));
+    let (id, key_of): (i64, String) =
+        (random.random_range(-5..3_005), key(random.random_range(0..3_000)));
     match random.random_range(0..9) {
         0 => format!("id = {id}"),
         1 => format!("id < {id}"),
