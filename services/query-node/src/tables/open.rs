@@ -21,9 +21,12 @@ use crate::error::{QueryError, Result};
 use crate::key_index::{KeyIndexes, VersionKeys};
 use crate::recall_curves::{FittedCurves, TableCurves};
 
-/// Maximum number of cached projections per open version of a table. The oldest one is evicted. All grants share them.
-/// They are compared one after the other, and their list is copied when one is added.
+/// Maximum number of cached projections per open version of a table. The oldest one is evicted. All grants for the whole
+/// table share them. They are compared one after the other, and their list is copied when one is added.
 const PROJECTIONS_MAX: usize = 64;
+
+/// As [`PROJECTIONS_MAX`], for a part of a version. There may be as many parts as grants.
+const PROJECTIONS_OF_PART_MAX: usize = 16;
 
 /// A projection, with the column names that a request gave.
 type CachedProjection = (Arc<[String]>, Arc<Projection>);
@@ -62,6 +65,8 @@ pub struct OpenTable {
     chunk_rows: Arc<[(u32, ChunkRows)]>,
     /// Projections by the names that requests gave. Read by all cores with each request, and rarely changed.
     projections: ArcSwap<Vec<CachedProjection>>,
+    /// The maximum number of `projections`.
+    projections_max: usize,
     /// Parts of the version, for grants that do not show it whole. A part has none.
     parts: Parts,
 }
@@ -108,6 +113,7 @@ impl OpenTable {
             packed_row_bytes,
             chunk_rows: table.fragments().iter().map(rows_of).collect(),
             projections: ArcSwap::default(),
+            projections_max: PROJECTIONS_MAX,
             parts: Parts::default(),
             stored: table.clone(),
             table,
@@ -132,6 +138,7 @@ impl OpenTable {
             packed_row_bytes: self.packed_row_bytes,
             chunk_rows: Arc::clone(&self.chunk_rows),
             projections: ArcSwap::default(),
+            projections_max: PROJECTIONS_OF_PART_MAX,
             parts: Parts::default(),
             table,
         }
@@ -238,7 +245,7 @@ impl OpenTable {
         let columns = self.columns(names)?;
         let schema = Self::schema_of(self.table.schema(), &columns)?;
         let projection = Arc::new(Projection::new(columns, schema));
-        let stay = cached.len().saturating_sub(PROJECTIONS_MAX - 1);
+        let stay = cached.len().saturating_sub(self.projections_max - 1);
         let new = (names.into(), Arc::clone(&projection));
         // A projection that another core stores concurrently may be lost; it is then made again.
         self.projections.store(Arc::new(cached[stay..].iter().cloned().chain([new]).collect()));

@@ -4,6 +4,7 @@
 //! made from a grant's [`Part`] when a request first needs it, and kept with the version.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use access::{Grant, Part};
 use moka::sync::Cache;
@@ -16,6 +17,9 @@ use crate::error::{QueryError, Result};
 /// kilobytes, and its projections take more.
 const PARTS_MAX: u64 = 1000;
 
+/// A part that no request has used for this long is dropped.
+const IDLE: Duration = Duration::from_secs(600);
+
 /// The parts of a version that requests have used; `None` for a part that the version can't show.
 #[derive(Debug, Default)]
 pub struct Parts(OnceLock<Cache<Arc<Part>, Option<Arc<OpenTable>>>>);
@@ -25,10 +29,13 @@ impl OpenTable {
     ///
     /// # Errors
     /// [`QueryError::PartUnfit`] if the version has none of the grant's columns, or if the condition on rows does not
-    /// fit it. The log has the cause, once for each version; the caller may not see it.
+    /// fit it. The log has the cause, which the caller may not see.
     pub async fn as_shown(self: &Arc<Self>, grant: &Grant) -> Result<Arc<Self>> {
         let Some(part) = grant.part() else { return Ok(Arc::clone(self)) };
-        let parts = self.parts.0.get_or_init(|| Cache::new(PARTS_MAX));
+        let parts = self
+            .parts
+            .0
+            .get_or_init(|| Cache::builder().max_capacity(PARTS_MAX).time_to_idle(IDLE).build());
         let known = match parts.get(part) {
             Some(known) => known,
             None => {
