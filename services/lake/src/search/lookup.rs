@@ -108,8 +108,8 @@ impl Table {
     }
 
     /// Returns a future that looks up `keys` directly in the column's BTREE, without a plan. Returns `None` if the
-    /// BTREE alone does not answer the look-up, if this table shows only some rows, if there are too many keys, or if the index is not open yet (`lookup`
-    /// opens it).
+    /// BTREE alone does not answer the look-up, if this table shows only some rows, if there are too many keys, or if the
+    /// index is not open yet (`lookup` opens it).
     ///
     /// The future waits for no I/O if Lance's cache has the index's pages and the deletions of the fragments concerned
     /// are loaded; it only yields now and then. If it has to read, the tasks and connections of those reads belong to
