@@ -21,7 +21,7 @@ use wire::query::{OnMissing, OrderBy};
 
 use crate::access::{policy, secret};
 use crate::keys::covered;
-use crate::lookups::text_keys;
+use crate::lookups::{of_rows, text_keys};
 use crate::node::{config, ids, near, serve, serve_with};
 use crate::table::{
     FIRST, ROWS, TestTable, address_of, is_live, key, live, rows, tag, text, vector,
@@ -339,6 +339,40 @@ async fn keys_find_the_rows_of_the_part() {
                 assert_same(answer(&served.part).await, answer(&served.oracle).await, &context);
             }
         }
+    }
+}
+
+/// The key index has the keys of all rows. A hidden row is like one with another key: the next candidate is tried.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_finds_its_first_shown_row_through_the_key_index() {
+    let table = TestTable::plain().await;
+    let rule = "rows = \"tag = 'tag-1' AND text != 'oak trees by the river'\"";
+    let (_folder, mut config) = guarded(&table, rule);
+    config.tables.get_mut("t").unwrap().key = Some("text".into());
+    let (node, anonymous) = serve_with(config).await;
+    node.ready().await;
+    let with_key = |name: &str| anonymous.clone().with_token(&secret(name)).unwrap();
+    let (part, whole) = (with_key("one"), with_key("two"));
+    let keys: Vec<String> = (0..5).map(text).chain(["no text".into()]).collect();
+    let gotten = rows_of(whole.get(get_of("", keys.clone())).await.unwrap());
+    assert_eq!((ids(&gotten.0), gotten.1), (vec![0, 1, 2, 3, 4], vec![5]));
+    let of_key = |at: i64| (0..ROWS).filter(move |&id| is_shown(id) && id % 5 == at && at != 0);
+    let first: Vec<i64> = (0..5).filter_map(|at| of_key(at).next()).collect();
+    for is_covered in [false, true] {
+        if is_covered {
+            covered(&whole).await;
+        }
+        let gotten = rows_of(part.get(get_of("", keys.clone())).await.unwrap());
+        assert_eq!((ids(&gotten.0), gotten.1), (first.clone(), vec![0, 5]), "{is_covered}");
+        let open = LookupOpen { table: "t".into(), only_presence: true, ..Default::default() };
+        let present = lookup_of(&part, open).await.get(text_keys(&keys)).await.unwrap();
+        assert_eq!((present.not_found, present.unproven), (vec![0, 5], vec![]), "{is_covered}");
+        let columns = vec!["id".into()];
+        let open = LookupOpen { table: "t".into(), all_rows: true, columns, ..Default::default() };
+        let all = lookup_of(&part, open).await.get(text_keys(&keys)).await.unwrap();
+        let wanted: Vec<i64> = (0..5).flat_map(of_key).collect();
+        assert_eq!(ids(&of_rows(all.rows)), wanted, "{is_covered}");
+        assert_eq!(all.not_found, [0, 5], "{is_covered}");
     }
 }
 
