@@ -65,7 +65,7 @@ async fn a_hidden_column_does_not_exist() {
                 format!("NOT ({name} > 'tag-0')"),
                 format!("length({name}) > 1"),
                 format!("CAST({name} AS STRING) = 'x'"),
-                format!("{name}"),
+                name.to_owned(),
             ];
             searches.extend(filters.iter().map(|filter| by_filter(filter)));
             for request in searches {

@@ -185,7 +185,7 @@ async fn new_versions_are_shown_in_part_too() {
     served.node.refresh().await;
     assert_eq!(count(&served.part).await.unwrap(), before + 100);
     let gotten = served.part.get(get_of("", vec![key(ROWS), key(ROWS + 1)])).await.unwrap();
-    assert_eq!(gotten.not_found, [u32::from((ROWS) % 3 == 1)]);
+    assert_eq!(gotten.not_found, [u32::from(ROWS % 3 == 1)]);
     let old = SearchRequest { version: 1, k: 9_000, ..by_filter("id >= 0") };
     let found = served.part.search(old).await.unwrap();
     let of_first = (0..crate::table::FIRST).filter(|id| id % 3 == 1).collect::<Vec<_>>();
