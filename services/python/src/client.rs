@@ -191,7 +191,6 @@ impl Client {
     }
 
     /// Returns the rows that have `keys`, in the order of the keys: one for each key, or, with `all_rows`, all of them.
-    #[expect(clippy::too_many_arguments, reason = "the arguments of the Python method")]
     fn get(
         &self,
         py: Python<'_>,

@@ -67,7 +67,7 @@ impl Table {
         let stored = self.dataset().schema();
         let shown = stored.fields.iter().filter(|field| is_shown(&field.name)).cloned();
         let shown = LanceSchema { fields: shown.collect(), metadata: Default::default() };
-        let filterable = self.filterable(&is_shown).map_err(|error| self.blame(error))?;
+        let filterable = self.filterable(is_shown).map_err(|error| self.blame(error))?;
         Ok(Part {
             id: self.next_id(),
             schema: Arc::new(ArrowSchema::new(fields)),
