@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use futures::{FutureExt, StreamExt, TryStreamExt, future, stream};
 use lance::dataset::Version;
 use lance::dataset::refs::{BranchContents, TagContents};
+use lance_table::io::commit::ManifestNamingScheme;
 use lance_table::io::manifest::read_manifest;
 use object_store::Error as StoreError;
 use object_store::path::Path;
@@ -24,7 +25,7 @@ pub struct VersionInfo {
     pub version: u64,
     /// When it was committed.
     pub time: SystemTime,
-    /// The metadata that its writer recorded.
+    /// Numbers that its manifest has, such as `total_rows`, by their names.
     pub metadata: BTreeMap<String, String>,
     /// The path of its manifest within the table.
     pub manifest_path: String,
@@ -56,7 +57,8 @@ pub struct BranchInfo {
 
 impl Table {
     /// Describes versions of the branch, in this order. Reads the manifest of each. Versions that have been removed are
-    /// left out. Errors: those of the store.
+    /// left out. A table's manifests may be named by two schemes: a writer may have renamed only some of them. Errors:
+    /// those of the store.
     pub async fn version_infos(&self, versions: Vec<u64>) -> Result<Vec<VersionInfo>> {
         let info = self.info_of()?;
         let dataset = self.dataset();
@@ -65,35 +67,40 @@ impl Table {
         let read = async {
             let store = dataset.object_store(None).await?;
             let manifest = |version| {
-                let (store, path) = (Arc::clone(&store), naming.manifest_path(&base, version));
+                let schemes = [naming, other_scheme(naming)];
+                let paths = schemes.map(|it| (it, it.manifest_path(&base, version)));
+                let store = Arc::clone(&store);
                 async move {
-                    match read_manifest(&store, &path, None).await {
-                        Ok(manifest) => Ok(Some(Version::from(&manifest))),
-                        Err(lance::Error::NotFound { .. }) => Ok(None),
-                        Err(error) => Err(error),
+                    for (naming, path) in paths {
+                        match read_manifest(&store, &path, None).await {
+                            Ok(manifest) => return Ok(Some((Version::from(&manifest), naming))),
+                            Err(lance::Error::NotFound { .. }) => {}
+                            Err(error) => return Err(error),
+                        }
                     }
+                    Ok(None)
                 }
             };
             let manifests = stream::iter(versions).map(manifest).buffered(MANIFESTS_AT_ONCE);
             manifests.try_filter_map(|it| future::ready(Ok(it))).try_collect::<Vec<_>>().await
         };
-        Ok(self.caught(read.boxed()).await?.into_iter().map(info).collect())
+        let read = self.caught(read.boxed()).await?;
+        Ok(read.into_iter().map(|(version, naming)| info(version, naming)).collect())
     }
 
     /// Returns the version that is open. Errors: `Corrupt` if the branch's folder is not a path.
     pub fn version_info(&self) -> Result<VersionInfo> {
         let info = self.info_of()?;
-        Ok(info(self.dataset().version()))
+        Ok(info(self.dataset().version(), self.dataset().manifest_location().naming_scheme))
     }
 
-    /// Returns a function that converts Lance's description of a version.
-    fn info_of(&self) -> Result<impl Fn(Version) -> VersionInfo> {
-        let naming = self.dataset().manifest_location().naming_scheme;
+    /// Returns a function that converts Lance's description of a version whose manifest is named by this scheme.
+    fn info_of(&self) -> Result<impl Fn(Version, ManifestNamingScheme) -> VersionInfo> {
         // `Path::from` would encode letters outside ASCII.
         let folder = self.branch().map(|branch| Path::parse(branch.folder())).transpose();
         let folder = folder.map_err(|error| self.blame(StoreError::from(error).into()))?;
         let folder = folder.unwrap_or_default();
-        Ok(move |it: Version| VersionInfo {
+        Ok(move |it: Version, naming: ManifestNamingScheme| VersionInfo {
             manifest_path: naming.manifest_path(&folder, it.version).to_string(),
             version: it.version,
             time: time_of(it.timestamp.timestamp_micros()),
@@ -122,6 +129,13 @@ impl Table {
             manifest_bytes: it.manifest_size,
         };
         Ok(branches.into_iter().map(|(name, contents)| (name, info(contents))).collect())
+    }
+}
+
+fn other_scheme(naming: ManifestNamingScheme) -> ManifestNamingScheme {
+    match naming {
+        ManifestNamingScheme::V1 => ManifestNamingScheme::V2,
+        ManifestNamingScheme::V2 => ManifestNamingScheme::V1,
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatchIterator;
 use arrow::datatypes::{DataType, Field, Schema};
-use lake::{BranchName, LakeError, Table};
+use lake::{BranchName, LakeError, Table, VersionInfo};
 use lance::Dataset;
 use lance::dataset::{NewColumnTransform, WriteMode, WriteParams};
 use tables::Table as _;
@@ -142,6 +142,25 @@ async fn versions_are_described_as_lance_does_except_for_removed_ones() {
     std::fs::remove_file(format!("{}/{}", place.uri(), infos[0].manifest_path)).unwrap();
     let backwards = table.version_infos(versions.into_iter().rev().collect()).await.unwrap();
     assert_eq!(backwards, infos[1..].iter().rev().cloned().collect::<Vec<_>>());
+}
+
+/// The manifests of a table may be named by two schemes while a writer renames them.
+#[tokio::test]
+async fn versions_are_described_if_some_manifests_are_named_by_the_other_scheme() {
+    let place = TablePlace::new();
+    write(&place.uri(), &[rows(0, 10), rows(10, 20), rows(20, 30)], PLAIN).await;
+    let table = lake().open(&place.uri()).await.unwrap();
+    let infos = table.version_infos(vec![3, 2, 1]).await.unwrap();
+    let latest = table.version_info().unwrap();
+    assert_eq!(latest, infos[0]);
+    let path = |info: &VersionInfo| format!("{}/{}", place.uri(), info.manifest_path);
+    let renamed = VersionInfo { manifest_path: "_versions/2.manifest".into(), ..infos[1].clone() };
+    assert_ne!(renamed, infos[1]);
+    std::fs::rename(path(&infos[1]), path(&renamed)).unwrap();
+    let table = lake().open(&place.uri()).await.unwrap();
+    let versions = table.versions().await.unwrap();
+    let found = table.version_infos(versions.into_iter().rev().collect()).await.unwrap();
+    assert_eq!(found, [infos[0].clone(), renamed, infos[2].clone()]);
 }
 
 #[tokio::test]
