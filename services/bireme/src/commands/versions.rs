@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueHint};
 use client::query::{ListTagsRequest, ListVersionsRequest, QueryClient, Tag, VersionSummary};
+use futures::future::try_join;
 use humantime::format_rfc3339_millis;
 use serde_json::{Value, json};
 
@@ -21,7 +22,7 @@ Examples:
 The latest version comes first. Other commands read one with --table-version. A
 tag names a version of a branch; --tags lists all tags of the table.";
 
-/// The number of rows that a version's writer recorded.
+/// The name of a version's number of rows.
 const ROWS: &str = "total_rows";
 
 /// Arguments of `bireme versions`.
@@ -48,11 +49,11 @@ pub struct VersionsArgs {
 /// Prints the list.
 pub async fn run(args: VersionsArgs, out: &mut Output) -> Result<()> {
     let client = args.connection.open().await?;
-    let tags = tags(&client, &args.table).await?;
+    let tags = tags(&client, &args.table);
     if args.tags {
-        return show_tags(&tags, out);
+        return show_tags(&tags.await?, out);
     }
-    let versions = versions(&client, &args).await?;
+    let (tags, versions) = try_join(tags, versions(&client, &args)).await?;
     let branch = if args.table_branch == "main" { "" } else { &args.table_branch };
     let mut names: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for tag in tags.iter().filter(|tag| tag.branch == branch) {
