@@ -125,7 +125,7 @@ pub async fn find_shaped(
     call: &mut Call,
 ) -> Result<(RecordBatch, bool)> {
     let SearchedRows { rows, measure, exhaustive, .. } = find(state, open, request, call).await?;
-    let shaped = shape.apply(state, open, rows, measure, query_index, call.context);
+    let shaped = shape.apply(state, open, rows, measure, query_index, call);
     let rows = shaped.boxed().await?;
     call.hold_rows(rows.get_array_memory_size())?;
     Ok((rows, exhaustive))

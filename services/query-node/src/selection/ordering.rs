@@ -7,7 +7,7 @@ use arrow_ord::sort::{SortColumn, SortOptions, lexsort_to_indices};
 use arrow_select::take::take_record_batch;
 use lake::OrderBy;
 
-use super::select::{Beside, BlobForm, Selection};
+use super::select::{Beside, BlobForm, Hold, Selection};
 use crate::error::{QueryError, Result};
 use crate::tables::{Measure, OpenTable};
 
@@ -63,9 +63,15 @@ impl Ordering {
     }
 
     /// Puts `rows`, whose last columns are row addresses and the `measure`, in this order. Rows that tie stay best
-    /// first. Leaves out the first `offset` rows.
-    pub async fn apply(&self, rows: &RecordBatch, measure: Measure) -> Result<RecordBatch> {
-        let keys = self.keys.select(rows, measure, Beside::default(), None).await?;
+    /// first. Leaves out the first `offset` rows. Memory for nested columns by which they are ordered is passed to
+    /// `hold`.
+    pub async fn apply(
+        &self,
+        rows: &RecordBatch,
+        measure: Measure,
+        hold: &mut Hold<'_>,
+    ) -> Result<RecordBatch> {
+        let keys = self.keys.select(rows, measure, Beside::default(), None, hold).await?;
         let mut columns = Vec::with_capacity(self.by.len() + 1);
         for OrderBy { column, is_descending, nulls_first } in &self.by {
             let options = SortOptions { descending: *is_descending, nulls_first: *nulls_first };

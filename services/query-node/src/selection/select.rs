@@ -9,8 +9,10 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_select::concat::concat;
 use lake::Expression;
+use wire::MESSAGE_BYTES_MAX;
 use wire::query::NamedExpression;
 
+use super::slice_bytes::slice_bytes;
 use crate::error::{QueryError, Result};
 use crate::tables::{DISTANCE, Measure, OpenTable, RELEVANCE, ROW_ADDRESS, SCORE};
 
@@ -32,8 +34,16 @@ const ALIASES_MAX: usize = 100;
 /// Maximum number of bytes of all expressions of a query. While they are parsed, the thread serves nothing else.
 const EXPRESSIONS_BYTES_MAX: usize = 16 << 10;
 
-/// Number of rows for which an expression is computed before other tasks of the thread may run.
+/// Maximum number of rows for which an expression is computed before its memory is held and other tasks of the thread
+/// may run.
 const ROWS_AT_ONCE: usize = 1024;
+
+/// Maximum number of bytes that an expression reads at once, if they are those of more than one row. A filter's limit on
+/// joined strings, which holds for expressions too, makes at most 17 times as many of them.
+const READ_BYTES_AT_ONCE: usize = 1 << 20;
+
+/// Holds memory for the computed columns of an answer, of which there are so many bytes by now.
+pub type Hold<'a> = dyn FnMut(usize) -> Result<()> + Send + 'a;
 
 /// The form of blobs in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -297,12 +307,18 @@ impl Selection {
 
     /// Selects from `rows`, whose last columns are row addresses and the `measure`. `beside` has the rows' positions
     /// and descriptors, if they are selected; `query_index` is the position of the query vector, if there are several.
+    /// Each part of a computed column is passed to `hold` before the next part is computed.
+    ///
+    /// # Errors
+    /// `BadExpression`, such as for a division by zero; `TooLarge` if the computed columns do not fit a message; and
+    /// those of `hold`.
     pub async fn select(
         &self,
         rows: &RecordBatch,
         measure: Measure,
         beside: Beside,
         query_index: Option<i32>,
+        hold: &mut Hold<'_>,
     ) -> Result<RecordBatch> {
         let schema = self.schema(rows.schema_ref(), query_index.is_some())?;
         let last = rows.num_columns() - 1;
@@ -315,6 +331,14 @@ impl Selection {
                 ROW_OFFSET => Arc::clone(&positions),
                 name => Arc::clone(rows.column(rows.schema_ref().index_of(name)?)),
             })
+        };
+        let mut computed = 0;
+        let mut count = |part: &ArrayRef| {
+            computed += slice_bytes(&part.to_data());
+            match computed > MESSAGE_BYTES_MAX {
+                true => Err(QueryError::TooLarge { bytes: computed }),
+                false => hold(computed),
+            }
         };
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.fields().len());
         if let Some(index) = query_index {
@@ -330,7 +354,7 @@ impl Selection {
                 },
                 Source::Expression(expression) => {
                     let read = source.reads().into_iter().map(named).collect::<Result<Vec<_>>>()?;
-                    compute(expression, &read, rows.num_rows()).await?
+                    compute(expression, &read, rows.num_rows(), &mut count).await?
                 }
             });
         }
@@ -351,17 +375,32 @@ fn unquoted(sql: &str) -> &str {
     sql
 }
 
-/// Computes an expression for `rows` rows, whose columns are `read`.
-async fn compute(expression: &Expression, read: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
-    let mut parts = Vec::with_capacity(rows.div_ceil(ROWS_AT_ONCE));
-    for from in (0..rows.max(1)).step_by(ROWS_AT_ONCE) {
-        let count = ROWS_AT_ONCE.min(rows - from);
-        let part = read.iter().map(|column| column.slice(from, count)).collect();
-        parts.push(expression.evaluate(part, count)?);
-        if from + count < rows {
+/// Computes an expression for `rows` rows, whose columns are `read`. Calls `count` for each part of the column.
+async fn compute(
+    expression: &Expression,
+    read: &[ArrayRef],
+    rows: usize,
+    count: &mut (impl FnMut(&ArrayRef) -> Result<()> + Send),
+) -> Result<ArrayRef> {
+    let at_once = rows_at_once(read, rows);
+    let mut parts = Vec::with_capacity(rows.div_ceil(at_once));
+    for from in (0..rows.max(1)).step_by(at_once) {
+        let len = at_once.min(rows - from);
+        let part = read.iter().map(|column| column.slice(from, len)).collect();
+        let part = expression.evaluate(part, len)?;
+        count(&part)?;
+        parts.push(part);
+        if from + len < rows {
             tokio::task::yield_now().await;
         }
     }
     let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
     Ok(concat(&parts)?)
+}
+
+/// Returns the number of rows for which an expression that reads these columns of `rows` rows is computed at once.
+fn rows_at_once(read: &[ArrayRef], rows: usize) -> usize {
+    let bytes: usize = read.iter().map(|column| slice_bytes(&column.to_data())).sum();
+    let row_bytes = (bytes / rows.max(1)).max(1);
+    (READ_BYTES_AT_ONCE / row_bytes).clamp(1, ROWS_AT_ONCE)
 }

@@ -9,8 +9,8 @@ use wire::query::search_request::By;
 use super::beside::beside;
 use super::ordering::{Ordering, rows_to_find};
 use super::select::{BlobForm, Selection};
+use crate::call::Call;
 use crate::error::{QueryError, Result};
-use crate::request_context::RequestContext;
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, ROW_ADDRESS};
 
@@ -89,7 +89,8 @@ impl Shape {
     }
 
     /// Returns `rows`, whose last columns are row addresses and the `measure`, in this form. `query_index` is the
-    /// position of the query vector, if there are several.
+    /// position of the query vector, if there are several. `call` holds the memory of computed columns while they are
+    /// computed.
     pub async fn apply(
         &self,
         state: &ShardState,
@@ -97,14 +98,16 @@ impl Shape {
         rows: RecordBatch,
         measure: Measure,
         query_index: Option<i32>,
-        context: RequestContext,
+        call: &mut Call,
     ) -> Result<RecordBatch> {
+        let (context, found) = (call.context, rows.get_array_memory_size());
+        let mut hold = |computed: usize| call.hold_rows(found + computed);
         let rows = match &self.ordering {
-            Some(ordering) => ordering.apply(&rows, measure).await?,
+            Some(ordering) => ordering.apply(&rows, measure, &mut hold).await?,
             None => rows,
         };
         let beside = beside(state, &self.selection, open, &rows, measure, context).boxed().await?;
-        self.selection.select(&rows, measure, beside, query_index).await
+        self.selection.select(&rows, measure, beside, query_index, &mut hold).await
     }
 }
 

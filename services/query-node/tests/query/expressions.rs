@@ -1,16 +1,18 @@
 //! Tests columns that are computed by SQL expressions, by gRPC. The oracles are plain computations over the same rows,
 //! and the answers of plain HTTP.
 
-use arrow_array::RecordBatch;
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use client::query::{NamedExpression, OrderBy, SearchRequest};
 use serde_json::{Map, Value, json};
-use wire::Reason;
+use wire::{MESSAGE_BYTES_MAX, Reason};
 
 use crate::http::post;
-use crate::node::{addresses, ids, names, near, numbers, served, words};
-use crate::table::{live, vector};
+use crate::node::{addresses, ids, names, near, numbers, serve, served, words};
+use crate::table::{TestTable, live, vector};
 
 fn expressions(all: &[(&str, &str)]) -> Vec<NamedExpression> {
     let expression = |(name, sql): &(&str, &str)| NamedExpression {
@@ -100,6 +102,43 @@ async fn rows_of_a_filter_have_computed_columns_addresses_and_positions() {
     assert_eq!(&found["place"], &found["_rowaddr"]);
     let body = json!({"k": 50, "filter": "id > 40", "columns": aliases(&asked)});
     same_columns(&post(&node, "/v1/table/t/query/", body).await.rows(), &found);
+}
+
+/// The columns have 1.7 GB. The node must not compute them all to find that out.
+#[tokio::test(flavor = "multi_thread")]
+async fn computing_ends_once_the_columns_do_not_fit_a_message() {
+    let columns: [(&str, ArrayRef); 2] = [
+        ("id", Arc::new(Int64Array::from_iter_values(0..1000))),
+        (
+            "text",
+            Arc::new(StringArray::from_iter_values((0..1000).map(|id| format!("{id:04000}")))),
+        ),
+    ];
+    let table = TestTable::of(RecordBatch::try_from_iter(columns).unwrap()).await;
+    let (node, client) = serve(&[("t", &table)]).await;
+    let long = ["text"; 17].join(" || ");
+    let asked: Vec<String> = (0..25).map(|at| format!("c{at}")).collect();
+    let asked: Vec<(&str, &str)> = asked.iter().map(|name| (name.as_str(), &*long)).collect();
+    let search = |expressions| SearchRequest {
+        table: "t".into(),
+        filter: "id >= 0".into(),
+        k: 1000,
+        expressions,
+        ..Default::default()
+    };
+    let fault = client.search(search(expressions(&asked))).await.unwrap_err();
+    assert_eq!(fault.reason, Reason::TooLarge, "{fault}");
+    let bytes: usize = fault.message.split(' ').find_map(|word| word.parse().ok()).unwrap();
+    let one_part = 32 << 20;
+    assert!((MESSAGE_BYTES_MAX..MESSAGE_BYTES_MAX + one_part).contains(&bytes), "{fault}");
+    // A piece of a longer answer has 256 of these rows.
+    let body = json!({"k": 1000, "columns": aliases(&asked)});
+    assert_eq!(post(&node, "/v1/table/t/query/", body).await.status, 413);
+
+    // Rows of 4 KB are computed a few hundred at once.
+    let rows = client.search(search(expressions(&asked[..1]))).await.unwrap().rows;
+    let computed = rows["c0"].as_string::<i32>();
+    assert!((0..1000).all(|id| computed.value(id) == format!("{id:04000}").repeat(17)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
