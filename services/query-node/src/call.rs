@@ -118,8 +118,8 @@ impl Call {
         })
     }
 
-    /// Returns a part of this call, for one of several searches that run at the same time. Its stages and its memory are
-    /// its own until [`join`](Self::join). It has no authorization, so this call charges its rows.
+    /// Returns a part of this call, for one of several searches that run at the same time. Its stages are its own until
+    /// [`join`](Self::join). Its memory is memory of this call. It has no authorization, so this call charges its rows.
     pub fn part(&self) -> Self {
         let began = Instant::now();
         Self {
@@ -140,7 +140,7 @@ impl Call {
             recording: None,
             stage_records: StageRecords::default(),
             attributes: Vec::new(),
-            held: HeldRows::new(&self.state.row_memory),
+            held: self.held.part(),
             is_answered: false,
             part: Some(Part { is_recorded: self.is_recorded(), is_sampled: self.is_sampled() }),
         }

@@ -1,6 +1,7 @@
 //! The memory that rows hold while they are assembled into an answer, and its division among grants.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use scheduler::Flow;
@@ -23,12 +24,14 @@ pub struct RowMemory {
     flows: Mutex<HashMap<u64, u64>>,
 }
 
-/// The memory that the rows of one call, or of several that share a look-up, hold.
+/// The memory that the rows of one call, of a part of it, or of several calls that share a look-up, hold.
 pub struct HeldRows {
     memory: Arc<RowMemory>,
     /// The flow whose memory this is. `None` before the first [`hold`](Self::hold).
     flow: Option<Flow>,
     held: HeldBytes,
+    /// The bytes that the call holds with all its parts.
+    of_call: Arc<AtomicU64>,
 }
 
 impl RowMemory {
@@ -44,7 +47,17 @@ impl RowMemory {
 impl HeldRows {
     /// Creates an account that holds no memory yet.
     pub fn new(memory: &Arc<RowMemory>) -> Self {
-        Self { memory: Arc::clone(memory), flow: None, held: HeldBytes::default() }
+        Self::in_call(memory, Arc::default())
+    }
+
+    fn in_call(memory: &Arc<RowMemory>, of_call: Arc<AtomicU64>) -> Self {
+        Self { memory: Arc::clone(memory), flow: None, held: HeldBytes::default(), of_call }
+    }
+
+    /// Creates an account for a part of the call, which runs under the same grant. It holds no memory yet. The flow need
+    /// not leave memory to others because of what other parts hold, but all parts together must fit the core's memory.
+    pub fn part(&self) -> Self {
+        Self::in_call(&self.memory, Arc::clone(&self.of_call))
     }
 
     /// Raises the memory that is held to what rows of `bytes` bytes in total need: [`ROW_COPIES`] times their size. All
@@ -55,19 +68,22 @@ impl HeldRows {
     /// if rows of other calls of the flow hold so much that too little would be left to other flows.
     pub fn hold(&mut self, bytes: usize, flow: Flow) -> Result<()> {
         let wanted = (bytes as u64).saturating_mul(ROW_COPIES);
-        let own = self.held.bytes();
-        let Some(more) = wanted.checked_sub(own).filter(|&more| more > 0) else { return Ok(()) };
+        let Some(more) = wanted.checked_sub(self.held.bytes()).filter(|&more| more > 0) else {
+            return Ok(());
+        };
         let flow = *self.flow.get_or_insert(flow);
         let mut flows = self.memory.flows();
         let of_flow = flows.get(&flow.id()).copied().unwrap_or_default();
-        let of_others = of_flow - own;
-        let held = self.memory.traffic.hold_for_flow(more, own, of_others);
+        let of_call = self.of_call.load(Ordering::Relaxed);
+        let of_others = of_flow.checked_sub(of_call).expect("a call and its parts have one flow");
+        let held = self.memory.traffic.hold_for_flow(more, self.held.bytes(), of_others);
         let held = held.map_err(|lacks| match lacks {
             NoRoom::OfFlow => QueryError::GrantOutOfMemory { bytes: of_others },
             NoRoom::OfAll => QueryError::OutOfMemory,
         })?;
         flows.insert(flow.id(), of_flow + more);
         drop(flows);
+        self.of_call.fetch_add(more, Ordering::Relaxed);
         self.held = std::mem::take(&mut self.held).and(held);
         Ok(())
     }
@@ -76,6 +92,8 @@ impl HeldRows {
 impl Drop for HeldRows {
     fn drop(&mut self) {
         let (Some(flow), bytes @ 1..) = (self.flow, self.held.bytes()) else { return };
+        let of_call = self.of_call.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(of_call >= bytes, "the call holds these bytes");
         let mut flows = self.memory.flows();
         let of_flow = flows.get_mut(&flow.id()).expect("the flow holds these bytes");
         *of_flow -= bytes;
@@ -121,5 +139,26 @@ mod tests {
         drop(small);
         all.hold(80 * MIB, one).unwrap();
         assert_eq!(traffic.used(), 160 << 20);
+    }
+
+    #[test]
+    fn parts_of_a_call_are_no_other_calls_of_their_flow() {
+        let traffic = TrafficMemory::new(160 * MIB as u64);
+        let memory = RowMemory::new(&traffic);
+        let one = Flow::new(1, 1);
+        let call = rows(&memory, one, 20).unwrap();
+        // Other calls would have to leave one of eight parts to other flows.
+        let mut parts = [call.part(), call.part()];
+        for part in &mut parts {
+            part.hold(70 * MIB / 2, one).unwrap();
+        }
+        assert_eq!(traffic.used(), 160 << 20);
+        assert!(matches!(parts[0].hold(36 * MIB, one), Err(QueryError::OutOfMemory)));
+        assert!(matches!(rows(&memory, one, 1).err(), Some(QueryError::GrantOutOfMemory { .. })));
+        let [first, second] = parts;
+        drop((call, first));
+        assert_eq!((traffic.used(), second.of_call.load(Ordering::Relaxed)), (70 << 20, 70 << 20));
+        drop(second);
+        assert_eq!((traffic.used(), memory.flows().len()), (0, 0));
     }
 }
