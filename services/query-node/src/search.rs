@@ -23,7 +23,6 @@ use crate::find::find_rows;
 use crate::io_tier::{
     Fetched, SCORED_AT_ONCE, Scoring, Vectors, fetch_rows, open_ahead, present, score_rows,
 };
-use crate::ipc::IpcHead;
 use crate::recall_curves::{Chosen, choose_setting};
 use crate::request_context::RequestContext;
 use crate::selection::Shape;
@@ -78,7 +77,7 @@ pub async fn search(
             let vectors = vectors.vectors;
             let write = |part: &RecordBatch, call: &mut Call| {
                 call.hold_rows(rows.bytes() + part.get_array_memory_size())?;
-                rows.write(&IpcHead::of(part.schema_ref())?, part)
+                rows.append(part)
             };
             search_each(state, &open, request, vectors, &shape, call, write).boxed().await?
         }
@@ -86,13 +85,14 @@ pub async fn search(
             let request = SearchRequest { by, ..request };
             let found = find_shaped(state, &open, request, &shape, None, call).boxed();
             let (found, exhaustive) = found.await?;
-            rows.write(&IpcHead::of(found.schema_ref())?, &found)?;
+            rows.append(&found)?;
             exhaustive
         }
         (None, by) => {
             let found = find(state, &open, SearchRequest { by, ..request }, call).await?;
             let SearchedRows { rows: found, projection, measure, exhaustive } = found;
-            rows.write(&projection.answer(measure)?.head, &found)?;
+            rows = StreamReply::of(&projection.answer(measure)?.head);
+            rows.append(&found)?;
             exhaustive
         }
     };

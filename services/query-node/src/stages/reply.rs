@@ -19,8 +19,8 @@ const MARGIN_BYTES: usize = 1 << 20;
 /// # Errors
 /// [`QueryError::TooLarge`].
 pub fn ipc_stream(head: &IpcHead, batch: &RecordBatch) -> Result<Bytes> {
-    let mut reply = StreamReply::default();
-    reply.write(head, batch)?;
+    let mut reply = StreamReply::of(head);
+    reply.append(batch)?;
     Ok(reply.finish()?.0)
 }
 
@@ -32,12 +32,20 @@ pub struct StreamReply {
 }
 
 impl StreamReply {
-    /// Adds a batch. `head` must be made from its schema, which all batches have.
+    /// Begins a stream whose batches have the schema that `head` is made from.
+    pub fn of(head: &IpcHead) -> Self {
+        Self { writer: Some(head.writer()), rows: 0 }
+    }
+
+    /// Adds a batch. All batches have one schema. Unless the stream began with a head, the first batch makes it.
     ///
     /// # Errors
     /// [`QueryError::TooLarge`].
-    pub fn write(&mut self, head: &IpcHead, batch: &RecordBatch) -> Result<()> {
-        let writer = self.writer.get_or_insert_with(|| head.writer());
+    pub fn append(&mut self, batch: &RecordBatch) -> Result<()> {
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            none => none.insert(IpcHead::of(batch.schema_ref())?.writer()),
+        };
         writer.write(batch)?;
         self.rows += batch.num_rows();
         check_size(writer.bytes())
