@@ -47,13 +47,17 @@ pub async fn query(
 async fn searched(
     state: &ShardState,
     open: &Arc<OpenTable>,
-    body: QueryBody,
+    mut body: QueryBody,
     call: &mut Call,
 ) -> Result<Answer> {
-    match (&body.vector, body.has_words()) {
-        (Vectors::None, _) => by_words(state, open, body, call).await,
-        (_, false) => by_vectors(state, open, body, call).await,
-        (_, true) => Err(QueryError::BadRequest {
+    let (vectors, are_several) = match std::mem::take(&mut body.vector) {
+        Vectors::None => return by_words(state, open, body, call).await,
+        Vectors::One(vector) => (vec![vector], false),
+        Vectors::Several(vectors) => (vectors, true),
+    };
+    match body.has_words() {
+        false => by_vectors(state, open, body, (vectors, are_several), call).await,
+        true => Err(QueryError::BadRequest {
             field: "full_text_query",
             problem: "is given beside `vector`; send two queries, and fuse their rows".into(),
         }),
@@ -64,23 +68,15 @@ async fn by_vectors(
     state: &ShardState,
     open: &Arc<OpenTable>,
     mut body: QueryBody,
+    (mut vectors, mut are_several): (Vec<Vec<f32>>, bool),
     call: &mut Call,
 ) -> Result<Answer> {
-    let numbers = match &body.vector {
-        Vectors::None => None,
-        Vectors::One(vector) => Some(vector.len()),
-        Vectors::Several(vectors) => vectors.first().map(Vec::len),
-    };
+    let numbers = vectors.first().map(Vec::len);
     let of_vectors = column_of_vectors(open, body.vector_column.as_deref(), numbers).boxed();
     let vector_column = call.context.bound("validate", of_vectors).await?;
-    let (vectors, are_several) = match std::mem::take(&mut body.vector) {
-        Vectors::None => (Vec::new(), true),
-        Vectors::One(vector) => (vec![vector], false),
-        Vectors::Several(vectors) if open.table.has_vector_lists(&vector_column)? => {
-            (vec![joined(vectors, &vector_column, open)?], false)
-        }
-        Vectors::Several(vectors) => (vectors, true),
-    };
+    if are_several && open.table.has_vector_lists(&vector_column)? {
+        (vectors, are_several) = (vec![joined(vectors, &vector_column, open)?], false);
+    }
     let shape = form(&mut body, Measure::Distance, open)?;
     let request = SearchRequest {
         vector_column,
