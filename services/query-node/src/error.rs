@@ -180,9 +180,9 @@ pub enum QueryError {
         /// The problem.
         problem: String,
     },
-    /// A search by `vector` or `like` on a table without vectors.
+    /// A search by `vector`, `vectors` or `like` on a table without vectors.
     #[error(
-        "table `{table}` has no vector column: a search by `vector` or `like` needs one (a fixed-size \
+        "table `{table}` has no vector column: a search by `vector`, `vectors` or `like` needs one (a fixed-size \
          list of floats), and an index on it to be fast"
     )]
     NoVectors {

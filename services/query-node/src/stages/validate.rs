@@ -277,15 +277,21 @@ fn check_fields(request: &SearchRequest) -> Result<()> {
     let is_near = matches!(request.by, Some(WireBy::Vector(_) | WireBy::Like(_)));
     let is_like = matches!(request.by, Some(WireBy::Like(_)));
     let is_ranked = is_near || matches!(request.by, Some(WireBy::Text(_)));
-    let of_near = "applies only to searches by `vector` or `like`; leave it out";
-    let of_ranked = "applies only to searches by `vector`, `like` or `text`; leave it out";
+    let of_near = "applies only to searches by `vector`, `vectors` or `like`; leave it out";
+    let of_ranked =
+        "applies only to searches by `vector`, `vectors`, `like` or `text`; leave it out";
     for (field, is_set, fits, problem) in [
         ("vector_column", !request.vector_column.is_empty(), is_near, of_near),
         ("nprobes", request.nprobes > 0, is_near, of_near),
         ("nprobes_max", request.nprobes_max > 0, is_near, of_near),
         ("refine_factor", request.refine_factor.is_some(), is_near, of_near),
         ("recall", request.recall.is_some(), is_near, of_near),
-        ("fused_with", request.fused_with.is_some(), is_near, of_near),
+        (
+            "fused_with",
+            request.fused_with.is_some(),
+            is_near,
+            "applies only to searches by `vector` or `like`; leave it out",
+        ),
         ("lower_bound", request.lower_bound.is_some(), is_near, of_near),
         ("upper_bound", request.upper_bound.is_some(), is_near, of_near),
         ("ef", request.ef > 0, is_near, of_near),

@@ -99,7 +99,7 @@ async fn a_bad_search_gets_one_error_that_names_what_is_at_fault() {
         (
             SearchRequest { nprobes: 4, ..words("oak", 5) },
             Reason::BadArgument,
-            &["`nprobes` applies only to searches by `vector` or `like`"],
+            &["`nprobes` applies only to searches by `vector`, `vectors` or `like`"],
         ),
         (
             SearchRequest { refine_factor: Some(0), ..words("oak", 5) },
