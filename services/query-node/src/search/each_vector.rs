@@ -12,8 +12,8 @@ use wire::query::{SearchRequest, Vector};
 use super::find_shaped;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
-use crate::selection::{Shape, rows_to_find};
-use crate::stages::{VECTORS_MAX, check_vector, column_of_vectors};
+use crate::selection::Shape;
+use crate::stages::{VECTORS_MAX, check_vector, column_of_vectors, validate_search};
 use crate::state::ShardState;
 use crate::tables::OpenTable;
 
@@ -23,11 +23,11 @@ const SEARCHES_AT_ONCE: usize = 4;
 
 /// Searches `open`, which `call` has opened, for each of `vectors`, with the other fields of `request`. Passes the rows
 /// of each search to `write`, in the order of the vectors, whose positions are their column `query_index`. Returns
-/// whether the vectors were compared with every row that passes the filter.
+/// whether each vector was compared with every row that passes the filter.
 ///
 /// # Errors
-/// `BadVector` if there are no vectors, too many, or one that does not fit the column; and the errors of
-/// [`find`](super::find) and `write`.
+/// `BadRequest` if there are no vectors, too many, or the answer has another column of the name `query_index`;
+/// `BadVector` for a vector that does not fit the column; and the errors of [`find`](super::find) and `write`.
 pub async fn search_each(
     state: &ShardState,
     open: &Arc<OpenTable>,
@@ -37,12 +37,12 @@ pub async fn search_each(
     call: &mut Call,
     mut write: impl FnMut(&RecordBatch, &mut Call) -> Result<()>,
 ) -> Result<bool> {
-    let rows = rows_to_find(request.k, request.offset)? as usize;
-    let checked = checked_column(open, &request, &vectors).boxed();
-    let (vector_column, count) = call.context.bound("validate", checked).await?;
-    call.take_rows(rows * count)?;
+    shape.check_query_index()?;
+    let checked = checked(open, &request, &vectors).boxed();
+    let (vector_column, charged_rows) = call.context.bound("validate", checked).await?;
+    call.take_rows(charged_rows)?;
     let request = SearchRequest { vector_column, ..request };
-    let (mut indexes, mut exhaustive) = (0.., false);
+    let (mut indexes, mut exhaustive) = (0.., true);
     let mut vectors = vectors.into_iter().peekable();
     while vectors.peek().is_some() {
         let searches = vectors.by_ref().take(SEARCHES_AT_ONCE).zip(&mut indexes);
@@ -57,7 +57,7 @@ pub async fn search_each(
         });
         let searches: Vec<_> = searches.collect();
         for ((rows, is_exhaustive), part) in try_join_all(searches).await? {
-            exhaustive |= is_exhaustive;
+            exhaustive &= is_exhaustive;
             write(&rows, call)?;
             call.join(part);
         }
@@ -65,8 +65,10 @@ pub async fn search_each(
     Ok(exhaustive)
 }
 
-/// Checks the vectors. Returns their column, and their number; a vector for a column of lists of vectors may be several.
-async fn checked_column(
+/// Checks the vectors, and the request with the first of them; the other searches differ only in their vectors. Returns
+/// the vectors' column, and the number of rows for which the request is charged. A vector for a column of lists of
+/// vectors may be several.
+async fn checked(
     open: &OpenTable,
     request: &SearchRequest,
     vectors: &[Vector],
@@ -89,8 +91,13 @@ async fn checked_column(
             other => other,
         })?;
     }
-    match count > VECTORS_MAX {
-        true => bad(format!("has {count} vectors in all; give at most {VECTORS_MAX}")),
-        false => Ok((column, count)),
+    if count > VECTORS_MAX {
+        return bad(format!("has {count} vectors in all; give at most {VECTORS_MAX}"));
     }
+    let by = Some(By::Vector(first.clone()));
+    let question = validate_search(
+        SearchRequest { by, vector_column: column.clone(), ..request.clone() },
+        open,
+    );
+    Ok((column, question.await?.k * count))
 }

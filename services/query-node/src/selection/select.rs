@@ -242,6 +242,23 @@ impl Selection {
         Ok(())
     }
 
+    /// Refuses a column that is called like the one with the positions of query vectors.
+    ///
+    /// # Errors
+    /// `BadRequest`.
+    pub fn check_query_index(&self) -> Result<()> {
+        match self.has(QUERY_INDEX) {
+            true => Err(QueryError::BadRequest {
+                field: "vectors",
+                problem: format!(
+                    "add a column `{QUERY_INDEX}` to the answer, which another column is called too; leave that one \
+                     out, or rename it with an expression"
+                ),
+            }),
+            false => Ok(()),
+        }
+    }
+
     fn has(&self, name: &str) -> bool {
         self.columns.iter().any(|column| column.name == name)
     }

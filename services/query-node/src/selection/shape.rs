@@ -26,6 +26,15 @@ impl Shape {
         Self { selection, ordering }
     }
 
+    /// Refuses the form for the answer to several vectors if it has a column that is called like the one with their
+    /// positions.
+    ///
+    /// # Errors
+    /// `BadRequest`.
+    pub fn check_query_index(&self) -> Result<()> {
+        self.selection.check_query_index()
+    }
+
     /// Returns the columns that a search has to find, as a request names them.
     pub fn requested(&self, open: &OpenTable) -> Vec<String> {
         let mut columns = self.selection.requested(open);

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::query::{
-    CountRequest, GetRequest, ListTagsRequest, ListVersionsRequest, PlacementRequest, QueryClient,
-    TakeRequest, WarmRequest,
+    By, CountRequest, GetRequest, ListTagsRequest, ListVersionsRequest, PlacementRequest,
+    QueryClient, SearchRequest, TakeRequest, Vector, Vectors, WarmRequest,
 };
 use futures::StreamExt;
 use query_node::{AccessConfig, QueryConfig, QueryNode};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use wire::query::{DescribeTableRequest, RowFormat};
 use wire::{Fault, Reason};
 
-use crate::node::{config, metrics, near, serve_with};
+use crate::node::{by, config, metrics, near, serve_with};
 use crate::table::{TestTable, address_of, key, vector};
 
 /// The keys of the callers. With [`GRANTS`], `one` may read tables whose names begin with `a`; `two` may do everything
@@ -244,6 +244,24 @@ async fn limits_refuse_with_the_time_to_wait() {
     assert!(fault.message.contains(&format!("try again in {} ms", after.as_millis())), "{fault}");
     // Another grant has limits of its own.
     served.with_key("two").get(get("b")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_vectors_are_charged_together_once_the_request_is_valid() {
+    let limited = GRANTS.replace("may = [\"read\"]", "may = [\"read\"]\nrows_per_second = 1");
+    let served = Served::new(&limited).await;
+    let one = served.with_key("one");
+    let vectors = [1, 2].map(|id| Vector { values: vector(id) }).into();
+    let search = SearchRequest { table: "a".into(), ..by(By::Vectors(Vectors { vectors }), 3) };
+    let wrong = SearchRequest { ef: u32::MAX, ..search.clone() };
+    let fault = one.search(wrong).await.unwrap_err();
+    assert_eq!(fault.reason, Reason::BadArgument, "{fault}");
+    assert_eq!(one.search(search).await.unwrap().rows.num_rows(), 6);
+    let fault = one.get(get("a")).await.unwrap_err();
+    assert_eq!(fault.reason, Reason::LimitReached);
+    // Six rows take 6 s, of which the search took a part. The rows of one vector would take at most 3 s.
+    let after = fault.retry_after().unwrap();
+    assert!((3001..=6000).contains(&after.as_millis()), "{after:?}");
 }
 
 /// A request that the policy refuses is `denied` in the audit log and counted by cause, also within a stream.

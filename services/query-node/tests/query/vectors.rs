@@ -93,6 +93,25 @@ async fn an_unindexed_metric_is_exhaustive_and_stages_are_those_of_all_searches(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_column_of_positions_is_the_only_one_of_its_name() {
+    let (_table, node, client) = served().await;
+    let named = |by| {
+        let expressions = vec![NamedExpression { name: "query_index".into(), sql: "id".into() }];
+        SearchRequest { table: "t".into(), k: 2, by: Some(by), expressions, ..Default::default() }
+    };
+    let one = named(By::Vector(Vector { values: vector(1) }));
+    assert_eq!(names(&client.search(one).await.unwrap().rows)[0], "query_index");
+    let said = "`vectors` add a column `query_index` to the answer, which another column is called";
+    let fault = client.search(named(vectors([vector(1), vector(2)]))).await.unwrap_err();
+    assert_eq!(fault.reason, Reason::BadArgument, "{fault}");
+    assert!(fault.message.contains(said), "{fault}");
+    let columns = json!({"query_index": "id"});
+    let body = json!({"vector": [vector(1), vector(2)], "k": 2, "columns": columns});
+    let (status, _, by_http) = post(&node, "/v1/table/t/query/", body).await.error();
+    assert!(status == 400 && by_http.contains(said), "{status}: {by_http}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_vectors_are_refused_with_a_sentence() {
     let (_table, _node, client) = served().await;
     let words = Text { words: "oak".into(), ..Default::default() };
@@ -116,6 +135,11 @@ async fn wrong_vectors_are_refused_with_a_sentence() {
             "`fused_with` is set beside `vectors`",
         ),
         (SearchRequest { key_column: "id".into(), ..two() }, Reason::BadArgument, "`key_column`"),
+        (
+            SearchRequest { text_weight: Some(1.0), ..two() },
+            Reason::BadArgument,
+            "`text_weight` applies only",
+        ),
         (SearchRequest { k: 0, ..two() }, Reason::BadArgument, "`k` is 0"),
         (SearchRequest { k: u32::MAX, ..two() }, Reason::BadArgument, "`k` is 4294967295"),
     ] {
