@@ -146,8 +146,8 @@ impl Call {
         }
     }
 
-    /// Ends a part: its stages become stages of this call.
-    pub fn join(&mut self, mut part: Self) {
+    /// Ends a part: its stages become stages of this call. The part keeps the memory that it holds.
+    pub fn join(&mut self, part: &mut Self) {
         self.explained.append(&mut part.explained);
         self.stage_records.append(std::mem::take(&mut part.stage_records));
         self.stage_began = Instant::now();

@@ -128,6 +128,9 @@ pub async fn find_shaped(
     let shaped = shape.apply(state, open, rows, measure, query_index, call);
     let rows = shaped.boxed().await?;
     call.hold_rows(rows.get_array_memory_size())?;
+    call.stage(Stage::Assemble, || {
+        format!("{} of the answer", counted(rows.num_columns(), "column"))
+    });
     Ok((rows, exhaustive))
 }
 

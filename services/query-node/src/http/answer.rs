@@ -7,11 +7,13 @@ use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_RANGE, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response, StatusCode};
 use futures::{StreamExt, stream};
+use spelling::counted;
 use tokio::sync::mpsc::Receiver;
 use tokio_stream::wrappers::ReceiverStream;
 use wire::Fault;
 
 use crate::call::Call;
+use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 
 /// The reply to a plain HTTP call whose [`Call`] has begun.
@@ -177,6 +179,7 @@ impl ArrowWriter {
         self.finish()?;
         let bytes = self.take();
         call.count_rows(self.rows, bytes.len());
+        call.stage(Stage::Reply, || counted(bytes.len(), "byte"));
         Ok(Answer::Arrow(bytes, self.format()))
     }
 }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use futures::FutureExt;
 use futures::future::try_join_all;
+use spelling::counted;
 use wire::query::search_request::By;
 use wire::query::{SearchRequest, Vector};
 
 use super::find_shaped;
 use crate::call::Call;
+use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::selection::Shape;
 use crate::stages::{VECTORS_MAX, check_vector, column_of_vectors, validate_search};
@@ -56,10 +58,11 @@ pub async fn search_each(
             search.boxed()
         });
         let searches: Vec<_> = searches.collect();
-        for ((rows, is_exhaustive), part) in try_join_all(searches).await? {
+        for ((rows, is_exhaustive), mut part) in try_join_all(searches).await? {
             exhaustive &= is_exhaustive;
+            call.join(&mut part);
             write(&rows, call)?;
-            call.join(part);
+            call.stage(Stage::Reply, || counted(rows.num_rows(), "row"));
         }
     }
     Ok(exhaustive)
