@@ -140,8 +140,9 @@ fn query_vectors(given: &Bound<'_, PyAny>) -> PyResult<By> {
         return Ok(By::Vectors(Vectors { vectors }));
     }
     let vector = |it: &Bound<'_, PyAny>| Ok(Vector { values: vector_values(it)? });
-    // Numbers have no length.
-    let is_several = given.get_item(0).is_ok_and(|first| first.len().is_ok());
+    // The element at index 0 may not be the first one: pandas looks its labels up. Numbers have no length.
+    let first = given.try_iter().ok().and_then(|mut elements| elements.next());
+    let is_several = first.is_some_and(|first| first.is_ok_and(|first| first.len().is_ok()));
     match is_several {
         false => Ok(By::Vector(vector(given)?)),
         true => {

@@ -71,6 +71,7 @@ def test_several_vectors_are_a_search_each(words: bireme.Table, rows: pa.Table) 
         [array.array("f", vector) for vector in vectors],
         rows["vector"].take(ats),
         rows["vector"].take(ats).combine_chunks(),
+        pd.Series(list(vectors), index=[7, 8, 9]),
     ]:
         found = words.search(same).select("synset").limit(3).to_arrow()
         assert found["query_index"].to_pylist() == [0, 0, 0, 1, 1, 1, 2, 2, 2], type(same)
