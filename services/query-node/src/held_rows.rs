@@ -54,8 +54,9 @@ impl HeldRows {
         Self { memory: Arc::clone(memory), flow: None, held: HeldBytes::default(), of_call }
     }
 
-    /// Creates an account for a part of the call, which runs under the same grant. It holds no memory yet. The flow need
-    /// not leave memory to others because of what other parts hold, but all parts together must fit the core's memory.
+    /// Creates an account for a part of the call, which runs under the same grant. It holds no memory yet. The flow
+    /// need not leave memory to others because of what other parts hold, but all parts together must fit the core's
+    /// memory.
     pub fn part(&self) -> Self {
         Self::in_call(&self.memory, Arc::clone(&self.of_call))
     }

@@ -38,8 +38,8 @@ const EXPRESSIONS_BYTES_MAX: usize = 16 << 10;
 /// may run.
 const ROWS_AT_ONCE: usize = 1024;
 
-/// Maximum number of bytes that an expression reads at once, if they are those of more than one row. A filter's limit on
-/// joined strings, which holds for expressions too, makes at most 17 times as many of them.
+/// Maximum number of bytes that an expression reads at once, if they are those of more than one row. A filter's limit
+/// on joined strings, which holds for expressions too, makes at most 17 times as many of them.
 const READ_BYTES_AT_ONCE: usize = 1 << 20;
 
 /// Holds memory for the computed columns of an answer, of which there are so many bytes by now.
