@@ -98,6 +98,23 @@ async fn an_unindexed_metric_is_exhaustive_and_stages_are_those_of_all_searches(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn plain_http_explains_the_form_of_an_answer_and_its_encoding() {
+    let (_table, node, _client) = served().await;
+    let one = ["assemble", "assemble", "reply"];
+    let several = ["assemble", "assemble", "reply", "reply"];
+    for (vectors, ends) in
+        [(json!(vector(1)), &one[..]), (json!([vector(1), vector(2)]), &several[..])]
+    {
+        let query = json!({"vector": vectors, "k": 2, "columns": {"twice": "id * 2"}});
+        let body = json!({ "query": query });
+        let explained = post(&node, "/v1/table/t/explain_plan/", body).await.json();
+        let lines = explained.as_str().unwrap().lines();
+        let names: Vec<_> = lines.filter_map(|line| line.split(' ').next()).collect();
+        assert!(names.ends_with(ends), "{names:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_column_of_positions_is_the_only_one_of_its_name() {
     let (_table, node, client) = served().await;
     let named = |by| {
