@@ -154,8 +154,8 @@ async fn forbidden_tables_answer_like_tables_that_do_not_exist() {
     assert_eq!(one.get(get("a")).await.unwrap().version, 3);
     let named: Vec<_> = one.tables().await.unwrap().into_iter().map(|it| it.name).collect();
     assert_eq!(named, ["a"]);
-    let forbidden = refusals(&one, "b").await;
-    let absent = refusals(&one, "c").await;
+    let forbidden = Box::pin(refusals(&one, "b")).await;
+    let absent = Box::pin(refusals(&one, "c")).await;
     for (forbidden, mut absent) in forbidden.into_iter().zip(absent) {
         absent.message = absent.message.replace("`c`", "`b`");
         absent.metadata.insert("table".into(), "b".into());

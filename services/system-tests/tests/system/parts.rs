@@ -122,12 +122,12 @@ async fn both_tiers_answer_with_the_shown_rows_alone() {
         let cluster = cluster.await;
         let client = cluster.client.clone().with_token(KEY).unwrap();
         let context = format!("stable row ids: {stable_row_ids}, indexed: {}", scalar.is_some());
-        check(&client, &format!("{context}, cold")).await;
+        Box::pin(check(&client, &format!("{context}, cold"))).await;
         let version = client.describe("t", 0).await.unwrap().response.version;
         for io in &cluster.io {
             io.warm(uri.to_str().unwrap(), version).await;
         }
-        check(&client, &format!("{context}, warm")).await;
+        Box::pin(check(&client, &format!("{context}, warm"))).await;
         cluster.stop().await;
     }
 }
