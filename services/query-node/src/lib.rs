@@ -5,11 +5,12 @@
 //!  │           config, memory, lake_options; shard: a core's runtime and server; state: what requests share;
 //!  │           counters, metrics
 //!  ▼
-//! service      the edge for gRPC; http/ for plain HTTP, lookups/ for Lookup streams; stranger: refused callers
+//! service      the edge for gRPC; http/ for plain HTTP, lookups/ and get_stream for streams; stranger: refused
+//!  │           callers
 //!  │           call: a request in progress; stream_calls, authorization, request_context, call_rules, trace
 //!  ▼
 //! search       ─► filtered ─► stages/ ─► io_tier/; selection/ if an answer is not just columns, best row first
-//! get          ─► gather, waiting_requests ─► find ─► stages/, io_tier/
+//! get, lookups/ ─► gather, waiting_requests ─► find ─► stages/, io_tier/
 //! take         ─► row_reader ─► io_tier/, in pieces
 //! tune, warm, placement, describe, status
 //!  │
@@ -52,6 +53,7 @@ mod filtered;
 mod find;
 mod gather;
 mod get;
+mod get_stream;
 mod held_rows;
 mod history;
 mod http;

@@ -11,9 +11,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use traffic::Arriving;
+use wire::Fault;
 use wire::query::query_service_server::QueryService;
 use wire::query::*;
-use wire::{Fault, Reason, query};
 
 use crate::authorization::{IdentifiedCaller, address_of, identify};
 use crate::call::Call;
@@ -21,6 +21,7 @@ use crate::count::count;
 use crate::counters::Rpc;
 use crate::describe::{describe_table, list_tables};
 use crate::get::get;
+use crate::get_stream::get_stream;
 use crate::history::{list_tags, list_versions};
 use crate::lookups::LookupStream;
 use crate::pieces::{PIECES_AHEAD_MAX, in_pieces};
@@ -101,29 +102,8 @@ impl QueryService for Service {
     ) -> Result<Response<Self::GetStreamStream>, Status> {
         let calls = self.stream_calls(Rpc::GetStream, &request).await?;
         let arriving = request.extensions().get::<Arriving>().cloned().unwrap_or_default();
-        let answers = request.into_inner().map(move |request| {
-            let (calls, message) = (calls.clone(), arriving.take());
-            async move {
-                let request = request?;
-                let answer = match calls.begin().await {
-                    // The caller's credentials are no longer accepted, so the stream ends.
-                    Err(fault) if fault.reason == Reason::Unauthenticated => {
-                        return Err(fault.into());
-                    }
-                    Err(fault) => Err(fault),
-                    Ok(mut call) => {
-                        let rows = get(request, &mut call).await;
-                        call.end(rows)
-                    }
-                };
-                drop(message);
-                Ok(answer.unwrap_or_else(|fault| GetResponse {
-                    error: Some(query::Error::from(fault)),
-                    ..Default::default()
-                }))
-            }
-        });
-        Ok(Response::new(answers.buffered(self.0.shared.config.gets_in_flight).boxed()))
+        let answers = get_stream(&self.0, calls, arriving, request.into_inner());
+        Ok(Response::new(answers.boxed()))
     }
 
     async fn lookup(

@@ -6,15 +6,19 @@ use std::time::Duration;
 
 use client::query::{GetRequest, GottenRows, Lookup, LookupOpen, QueryClient};
 use futures::future::join_all;
+use futures::{StreamExt, stream};
 use lance::Dataset;
 use query_node::{QueryConfig, QueryNode};
+use tonic::transport::Endpoint;
 use wire::Reason;
-use wire::query::RowFormat;
+use wire::query::query_service_client::QueryServiceClient;
+use wire::query::{GetResponse, RowFormat};
 
 use crate::keys::{covered, with_metrics};
 use crate::lookups::{of_rows, text_keys};
 use crate::node::{addresses, config, ids, serve_with};
 use crate::operate::metric;
+use crate::overload::PATIENCE;
 use crate::table::{FIRST, ROWS, TestTable, address_of, is_live, key};
 
 /// The counter of requests that shared work.
@@ -148,4 +152,50 @@ async fn rows_that_cannot_be_read_fail_only_the_batches_that_ask_for_them() {
             assert!(metric(&node, GATHERED).await > shared, "no batches shared work");
         }
     }
+}
+
+/// Opens a GetStream whose answers nobody reads: its window has room for one byte. Sends a Get whose answer fills the
+/// window, and then `gets` at once.
+async fn unread(node: &QueryNode, gets: Vec<GetRequest>) -> tonic::Streaming<GetResponse> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", node.local_addr())).unwrap();
+    let channel = endpoint.initial_stream_window_size(1).connect().await.unwrap();
+    let pause = stream::once(tokio::time::sleep(Duration::from_millis(100)));
+    let first = stream::iter([get(10)]).chain(pause.filter_map(|()| async { None }));
+    let gets = first.chain(stream::iter(gets)).chain(stream::pending());
+    QueryServiceClient::new(channel).get_stream(gets).await.unwrap().into_inner()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_get_stream_that_nobody_reads_holds_up_no_other_request() {
+    let table = TestTable::plain().await;
+    let (node, client) = serve(&table).await;
+    let lookup = streams(&client, [open(&["id"])]).await.remove(0);
+    let before = metric(&node, GATHERED).await;
+    let mut unread_streams = Vec::new();
+    for _ in 0..5 {
+        // The first of these Gets is refused at once. Its answer waits for the window from then on, and the connection
+        // does not poll the stream again. The others have just arrived.
+        let refused = GetRequest { keys: Vec::new(), ..get(0) };
+        let gets = [refused].into_iter().chain((0..14).map(|at| get(10 * at))).collect();
+        unread_streams.push(unread(&node, gets).await);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let others = async {
+            let GottenRows::Arrow(rows) = client.get(get(20)).await.unwrap().rows else {
+                panic!("not Arrow")
+            };
+            assert_eq!(ids(&rows), [20]);
+            let looked_up = lookup.get(text_keys(&[key(30)])).await.unwrap();
+            assert_eq!(ids(&of_rows(looked_up.rows)), [30]);
+        };
+        tokio::time::timeout(PATIENCE / 4, others).await.expect("others are answered");
+    }
+    // The Gets that nobody waits for are answered too, so they hold no rows of others.
+    let is_answered = async {
+        let answered = "bireme_query_requests_under_way";
+        while metric(&node, answered).await > 0.0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE / 4, is_answered).await.expect("all Gets end");
+    assert!(metric(&node, GATHERED).await >= before + 2.0, "no Gets shared work");
 }

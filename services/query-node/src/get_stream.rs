@@ -1,0 +1,86 @@
+//! GetStream: many Gets on one stream, answered in their order.
+//!
+//! Each Get is a task of its own. The connection polls the stream only when it can send, but a Get may hold permits,
+//! and other requests may wait for it (`gather.rs`), whether its client reads or not. The memory of its answer is held
+//! until the answer is handed to the connection.
+
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt};
+use tokio::task::JoinHandle;
+use tonic::{Status, Streaming};
+use traffic::{Arriving, MessageBytes};
+use wire::query::{GetRequest, GetResponse};
+use wire::{Fault, Reason, query};
+
+use crate::get::get;
+use crate::held_rows::HeldRows;
+use crate::state::ShardState;
+use crate::stream_calls::StreamCalls;
+
+/// An answer, and the memory of its rows; `None` if it has none.
+type HeldAnswer = (GetResponse, Option<HeldRows>);
+
+/// Returns the answers to a client's `requests`, whose bytes are counted in `arriving`.
+pub fn get_stream(
+    state: &Arc<ShardState>,
+    calls: StreamCalls,
+    arriving: Arriving,
+    requests: Streaming<GetRequest>,
+) -> impl Stream<Item = Result<GetResponse, Status>> + Send + use<> {
+    let (state, in_flight) = (Arc::clone(state), state.shared.config.gets_in_flight);
+    let answers = requests.map(move |request| {
+        let begun = request.map(|request| {
+            AbortOnDrop(state.runtime.spawn(answer(calls.clone(), request, arriving.take())))
+        });
+        async move {
+            match (&mut begun?.0).await {
+                Ok(answer) => answer,
+                // The task panicked.
+                Err(error) => Err(Fault::new(Reason::Internal, error.to_string()).into()),
+            }
+        }
+    });
+    answers.buffered(in_flight).map(|answer| answer.map(|(answer, _held)| answer))
+}
+
+/// Answers a Get, which arrived in `message`.
+///
+/// # Errors
+/// The reason why the stream ends.
+async fn answer(
+    calls: StreamCalls,
+    request: GetRequest,
+    message: MessageBytes,
+) -> Result<HeldAnswer, Status> {
+    let answer = match calls.begin().await {
+        // The caller's credentials are no longer accepted, so the stream ends.
+        Err(fault) if fault.reason == Reason::Unauthenticated => return Err(fault.into()),
+        Err(fault) => Err(fault),
+        Ok(mut call) => {
+            let mut answer = get(request, &mut call).await;
+            // The call does not hold rows that were found for several requests.
+            if let Ok(GetResponse { rows, .. }) = &answer
+                && let Err(error) = call.hold_rows(rows.len())
+            {
+                answer = Err(error);
+            }
+            let held = call.take_held();
+            call.end(answer).map(|answer| (answer, Some(held)))
+        }
+    };
+    drop(message);
+    Ok(answer.unwrap_or_else(|fault| {
+        let error = Some(query::Error::from(fault));
+        (GetResponse { error, ..Default::default() }, None)
+    }))
+}
+
+/// Aborts a task when it is dropped, as when the client has gone away.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
