@@ -4,9 +4,10 @@
 
 use address::{RowAddr, without};
 use arrow_array::{Array, RecordBatch, UInt32Array};
-use arrow_data::ArrayData;
-use arrow_schema::{ArrowError, DataType};
+use arrow_schema::ArrowError;
 use arrow_select::take::take_record_batch;
+
+use crate::value_bytes::bytes_of;
 
 /// The addresses of the rows to fetch for some tries, without repeats.
 #[derive(Debug)]
@@ -40,45 +41,14 @@ impl DistinctRows {
         &self.addrs
     }
 
-    /// Returns the size in bytes of the batch that [`per_try`](Self::per_try) makes; 0 if it returns the fetched rows
-    /// as they are. Parameters are those of `per_try`.
-    pub fn per_try_bytes(&self, rows: &RecordBatch, missing: &[u32]) -> usize {
-        let Some((present, _)) = self.sources(missing) else { return 0 };
-        let mut tries = vec![0_usize; rows.num_rows()];
-        present.iter().for_each(|&row| tries[row as usize] += 1);
-        let of_column = |column: &dyn Array| {
-            let data = column.to_data();
-            let rows = tries.iter().enumerate();
-            rows.map(|(row, &tries)| bytes_of(&data, row, 1).saturating_mul(tries)).fold(0, sum)
+    /// Returns which of the fetched rows each try has. `missing` has the positions, ascending, of the
+    /// [addresses](Self::addrs) at which there is no row.
+    pub fn rows_of_tries(&self, missing: Vec<u32>) -> RowsOfTries {
+        let Some(row_of_try) = &self.row_of_try else {
+            return RowsOfTries { sources: None, missing };
         };
-        rows.columns().iter().map(|column| of_column(column)).fold(0, sum)
-    }
-
-    /// Repeats fetched rows, so that each try has its own. `rows` are the rows at [`addrs`](Self::addrs) that exist, and
-    /// `missing` has the positions, ascending, of those that do not. Returns the same for the tries: the rows of tries
-    /// whose row exists, and the positions of the other tries.
-    ///
-    /// # Errors
-    /// If a column's repeated values are too large for its type.
-    pub fn per_try(
-        &self,
-        rows: RecordBatch,
-        missing: Vec<u32>,
-    ) -> Result<(RecordBatch, Vec<u32>), ArrowError> {
-        match self.sources(&missing) {
-            None => Ok((rows, missing)),
-            Some((present, missing)) => {
-                Ok((take_record_batch(&rows, &UInt32Array::from(present))?, missing))
-            }
-        }
-    }
-
-    /// Returns the positions, in the fetched rows, of the rows of those tries whose row exists, and the positions of the
-    /// other tries. Returns `None` if no address is repeated.
-    fn sources(&self, missing: &[u32]) -> Option<(Vec<u32>, Vec<u32>)> {
-        let row_of_try = self.row_of_try.as_ref()?;
         let mut fetched = vec![None; self.addrs.len()];
-        let present = without(0..self.addrs.len() as u32, missing);
+        let present = without(0..self.addrs.len() as u32, &missing);
         (0..).zip(present).for_each(|(row, at)| fetched[at as usize] = Some(row));
         let (mut sources, mut gone) = (Vec::with_capacity(row_of_try.len()), Vec::new());
         for (at, &row) in (0..).zip(row_of_try) {
@@ -87,7 +57,47 @@ impl DistinctRows {
                 None => gone.push(at),
             }
         }
-        Some((sources, gone))
+        RowsOfTries { sources: Some(sources), missing: gone }
+    }
+}
+
+/// Which of the fetched rows each try has.
+#[derive(Debug)]
+pub struct RowsOfTries {
+    /// For each try whose row exists, the position of its row in the fetched rows. `None` if no address is repeated:
+    /// then the fetched rows are those of the tries.
+    sources: Option<Vec<u32>>,
+    /// The positions of the other tries, ascending.
+    missing: Vec<u32>,
+}
+
+impl RowsOfTries {
+    /// Returns the size in bytes of the batch that [`repeat`](Self::repeat) makes of `rows`; 0 if it returns them as
+    /// they are.
+    pub fn bytes(&self, rows: &RecordBatch) -> usize {
+        let Some(sources) = &self.sources else { return 0 };
+        let mut tries = vec![0_usize; rows.num_rows()];
+        sources.iter().for_each(|&row| tries[row as usize] += 1);
+        let of_column = |column: &dyn Array| {
+            let data = column.to_data();
+            let rows = tries.iter().enumerate();
+            rows.map(|(row, &tries)| bytes_of(&data, row, 1).saturating_mul(tries))
+                .fold(0, usize::saturating_add)
+        };
+        rows.columns().iter().map(|column| of_column(column)).fold(0, usize::saturating_add)
+    }
+
+    /// Repeats the fetched rows, so that each try has its own. Returns the rows of tries whose row exists, and the
+    /// positions of the other tries.
+    ///
+    /// # Errors
+    /// If a column's repeated values are too large for its type.
+    pub fn repeat(self, rows: RecordBatch) -> Result<(RecordBatch, Vec<u32>), ArrowError> {
+        let rows = match self.sources {
+            None => rows,
+            Some(sources) => take_record_batch(&rows, &UInt32Array::from(sources))?,
+        };
+        Ok((rows, self.missing))
     }
 }
 
@@ -118,57 +128,13 @@ fn may_repeat(addrs: &[RowAddr]) -> bool {
     })
 }
 
-fn sum(one: usize, other: usize) -> usize {
-    one.saturating_add(other)
-}
-
-/// Returns the size in bytes of `len` values from `start` on, without validity bits. Values of a type whose layout is
-/// not known here count as much as the whole array.
-fn bytes_of(data: &ArrayData, start: usize, len: usize) -> usize {
-    let at = data.offset() + start;
-    let small = || {
-        let offsets = data.buffer::<i32>(0);
-        (offsets[at] as usize, (offsets[at + len] - offsets[at]) as usize, len * size_of::<i32>())
-    };
-    let large = || {
-        let offsets = data.buffer::<i64>(0);
-        (offsets[at] as usize, (offsets[at + len] - offsets[at]) as usize, len * size_of::<i64>())
-    };
-    let text = |(_, bytes, offsets): (usize, usize, usize)| bytes + offsets;
-    let items = |(start, len, offsets): (usize, usize, usize)| {
-        bytes_of(&data.child_data()[0], start, len) + offsets
-    };
-    match data.data_type() {
-        DataType::Null => 0,
-        DataType::Boolean => len.div_ceil(8),
-        DataType::Utf8 | DataType::Binary => text(small()),
-        DataType::LargeUtf8 | DataType::LargeBinary => text(large()),
-        DataType::List(_) | DataType::Map(..) => items(small()),
-        DataType::LargeList(_) => items(large()),
-        DataType::FixedSizeBinary(width) => len * *width as usize,
-        DataType::FixedSizeList(_, width) => {
-            items((at * *width as usize, len * *width as usize, 0))
-        }
-        DataType::Struct(_) => data.child_data().iter().map(|child| bytes_of(child, at, len)).sum(),
-        other => match other.primitive_width() {
-            Some(width) => len * width,
-            None => data.get_array_memory_size(),
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
+    use arrow_array::ArrayRef;
     use arrow_array::cast::AsArray;
-    use arrow_array::types::{Int32Type, UInt32Type};
-    use arrow_array::{
-        ArrayRef, BooleanArray, FixedSizeListArray, Int64Array, LargeListArray, LargeStringArray,
-        ListArray, StringArray, StructArray,
-    };
-    use arrow_schema::Field;
-    use arrow_select::take::take;
+    use arrow_array::types::UInt32Type;
     use proptest::prelude::*;
 
     use super::*;
@@ -204,8 +170,9 @@ mod tests {
             prop_assert_eq!(&sorted, &expected);
 
             let (batch, missing) = fetched(distinct.addrs(), is_gone);
-            let bytes = distinct.per_try_bytes(&batch, &missing);
-            let (batch, missing) = distinct.per_try(batch, missing).unwrap();
+            let of_tries = distinct.rows_of_tries(missing);
+            let bytes = of_tries.bytes(&batch);
+            let (batch, missing) = of_tries.repeat(batch).unwrap();
             let present: Vec<u32> = rows.iter().copied().filter(|&row| !is_gone(row)).collect();
             prop_assert_eq!(batch.column(0).as_primitive::<UInt32Type>().values(), &present[..]);
             let absent = (0..).zip(&rows).filter(|(_, row)| is_gone(**row));
@@ -240,49 +207,11 @@ mod tests {
             assert_eq!(distinct.addrs(), expected);
             let (batch, missing) = fetched(distinct.addrs(), |row| row == 4);
             let value = batch.column(0).to_data().buffers()[0].as_ptr();
-            let (batch, missing) = distinct.per_try(batch, missing).unwrap();
+            let (batch, missing) = distinct.rows_of_tries(missing).repeat(batch).unwrap();
             assert_eq!(batch.column(0).to_data().buffers()[0].as_ptr(), value, "not copied");
             let gone: Vec<u32> =
                 rows.iter().position(|&row| row == 4).map(|at| at as u32).into_iter().collect();
             assert_eq!(missing, gone);
-        }
-    }
-
-    #[test]
-    fn the_size_of_repeated_values_is_known_before_they_are_copied() {
-        let lists = [Some(vec![Some(1), None]), None, Some(vec![Some(2); 100])];
-        let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(lists);
-        let pairs = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>(
-            [Some(vec![Some(1), Some(2)]), None, Some(vec![Some(5), Some(6)])],
-            2,
-        );
-        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
-        let field = Arc::new(Field::new("n", DataType::Int64, false));
-        let structs = StructArray::from(vec![(field, Arc::clone(&numbers))]);
-        let large = LargeListArray::from_iter_primitive::<Int32Type, _, _>([
-            Some(vec![]),
-            Some(vec![Some(1)]),
-            Some(vec![Some(4); 3]),
-        ]);
-        let columns: [(ArrayRef, [usize; 3]); 8] = [
-            (numbers, [8; 3]),
-            (Arc::new(StringArray::from(vec![Some("ab"), None, Some("abcde")])), [6, 4, 9]),
-            (Arc::new(LargeStringArray::from(vec!["", "a", "abc"])), [8, 9, 11]),
-            (Arc::new(BooleanArray::from(vec![true, false, true])), [1; 3]),
-            (Arc::new(lists), [12, 4, 404]),
-            (Arc::new(large), [8, 12, 20]),
-            (Arc::new(pairs), [8; 3]),
-            (Arc::new(structs), [8; 3]),
-        ];
-        for (column, expected) in columns {
-            // A slice has the same sizes.
-            let order = UInt32Array::from(vec![2, 0, 1, 2]);
-            let sliced = take(&column, &order, None).unwrap().slice(1, 3);
-            for array in [column, sliced] {
-                let data = array.to_data();
-                let sizes: [usize; 3] = std::array::from_fn(|row| bytes_of(&data, row, 1));
-                assert_eq!(sizes, expected, "{:?}", array.data_type());
-            }
         }
     }
 }

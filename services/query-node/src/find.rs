@@ -156,11 +156,12 @@ async fn fetch_tries(
     callers.hold_rows(*held + columns.bytes_of(count))?;
     let Fetched { rows, missing, cost } =
         fetch_rows(state, keys.open, distinct.addrs(), columns, context).await?;
-    let repeated = distinct.per_try_bytes(&rows, &missing);
+    let of_tries = distinct.rows_of_tries(missing);
+    let repeated = of_tries.bytes(&rows);
     *held = held.saturating_add(rows.get_array_memory_size()).saturating_add(repeated);
     callers.hold_rows(*held)?;
     callers.fetched(count, cost);
-    Ok(distinct.per_try(rows, missing)?)
+    Ok(of_tries.repeat(rows)?)
 }
 
 /// Returns the projection on the columns of `wanted` and the key column, and the position of the key column in it.
