@@ -16,7 +16,7 @@ use arrow_array::{Array, RecordBatch, UInt32Array};
 use arrow_select::concat::concat;
 use arrow_select::take::take_record_batch;
 use futures::FutureExt;
-use key_proof::FoundRows;
+use key_proof::{FoundRows, bytes_of_values};
 use scheduler::Flow;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -44,16 +44,31 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Returns the rows, whose memory `call` holds. Rows that were found for several requests are copied: otherwise an
+    /// Makes `call` hold the memory of its own rows, if they were found for several requests.
+    ///
+    /// # Errors
+    /// The errors of [`Call::hold_rows`]. The rows are then dropped.
+    pub fn held_by(self, call: &mut Call) -> Result<Self> {
+        if self.held.is_some() {
+            call.hold_rows(bytes_of_values(&self.found.rows))?;
+        }
+        Ok(self)
+    }
+
+    /// Returns rows whose memory `call` holds. Rows that were found for several requests are copied: otherwise an
     /// answer whose caller is slow to read it would keep the rows of the others in memory.
     ///
     /// # Errors
-    /// The errors of [`Call::hold_rows`].
-    pub fn into_own(self, call: &mut Call) -> Result<FoundRows> {
-        let Self { found, held: Some(_shared) } = self else { return Ok(self.found) };
+    /// The errors of [`held_by`](Self::held_by).
+    pub fn into_own(self, call: &mut Call) -> Result<Self> {
+        let this = self.held_by(call)?;
+        if this.held.is_none() {
+            return Ok(this);
+        }
+        let Self { found, held: _shared } = this;
         let rows = copied(&found.rows)?;
         call.hold_rows(rows.get_array_memory_size())?;
-        Ok(FoundRows { rows, ..found })
+        Ok(FoundRows { rows, ..found }.into())
     }
 }
 

@@ -10,6 +10,7 @@ use arrow_select::concat::concat;
 use futures::FutureExt;
 use key_proof::FoundRows;
 use spelling::counted;
+use tokio::task::yield_now;
 use wire::query::lookup_reply::Rows;
 use wire::query::{LookupBatch, LookupOpen, LookupReply, LookupResult, LookupSchema, RowFormat};
 use wire::{Fault, query, schema_to_bytes};
@@ -20,7 +21,7 @@ use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::extra_rows::ExtraRows;
 use crate::find::{find_all_rows, find_rows};
-use crate::gather::find_gathered;
+use crate::gather::{Gathered, find_gathered};
 use crate::held_rows::HeldRows;
 use crate::stages::{
     Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column, row_format,
@@ -276,20 +277,45 @@ impl Opened {
             return Ok(Some(LookupReply { handle, version, results, rows: None }));
         }
         let (columns, fetch) = (&self.columns, Stage::Fetch);
-        let found = match (self.all_rows, sharing) {
-            (true, _) => find_all_rows(state, asked, columns, fetch, extra, call).boxed().await?,
+        let Gathered { found, .. } = &match (self.all_rows, sharing) {
+            (true, _) => {
+                find_all_rows(state, asked, columns, fetch, extra, call).boxed().await?.into()
+            }
             (false, Sharing::Alone) => {
-                find_rows(state, asked, columns, fetch, call).boxed().await?
+                find_rows(state, asked, columns, fetch, call).boxed().await?.into()
             }
-            (false, Sharing::Gathered) => {
-                find_gathered(asked, columns, call).boxed().await?.into_own(call)?
-            }
+            (false, Sharing::Gathered) => self.found_together(state, asked, call).await?,
         };
         let results = results(batches, &found.keys, &[], self.all_rows);
-        let (rows, bytes) = self.encode(&found)?;
+        let (rows, bytes) = self.encode(found)?;
         call.count_rows(found.keys.len(), bytes);
         call.stage(Stage::Reply, || counted(bytes, "byte"));
         Ok(Some(LookupReply { handle, version, results, rows: Some(rows) }))
+    }
+
+    /// Finds rows together with other requests. If there is no memory for these rows beside those of the other requests,
+    /// finds them alone.
+    async fn found_together(
+        &self,
+        state: &ShardState,
+        asked: Keys<'_>,
+        call: &mut Call,
+    ) -> Result<Gathered> {
+        let gathered = find_gathered(asked, &self.columns, call).boxed().await?;
+        let own = match self.format {
+            RowFormat::Arrow => gathered.into_own(call),
+            // The encoded rows are a copy.
+            RowFormat::Json => gathered.held_by(call),
+        };
+        match own {
+            Err(QueryError::OutOfMemory | QueryError::GrantOutOfMemory { .. }) => {
+                // The other requests are ready, and drop the rows that were found together.
+                yield_now().await;
+                let found = find_rows(state, asked, &self.columns, Stage::Fetch, call);
+                Ok(found.boxed().await?.into())
+            }
+            own => own,
+        }
     }
 
     /// Encodes rows. Also returns their size in bytes.

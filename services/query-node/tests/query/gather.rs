@@ -2,8 +2,11 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use bytesize::ByteSize;
 use client::query::{GetRequest, GottenRows, Lookup, LookupOpen, QueryClient};
 use futures::future::join_all;
 use futures::{StreamExt, stream};
@@ -26,7 +29,12 @@ const GATHERED: &str = "bireme_query_gathered_total";
 
 /// Serves a table `t` on one core, with a key index that covers it.
 async fn serve(table: &TestTable) -> (QueryNode, QueryClient) {
-    let mut config = with_metrics(QueryConfig { cores: 1, ..config(&[("t", table)]) });
+    serve_within(table, ByteSize::b(0)).await
+}
+
+/// Like [`serve`], with `memory` for the node.
+async fn serve_within(table: &TestTable, memory: ByteSize) -> (QueryNode, QueryClient) {
+    let mut config = with_metrics(QueryConfig { cores: 1, memory, ..config(&[("t", table)]) });
     config.tables.get_mut("t").unwrap().key = Some("key".into());
     let (node, client) = serve_with(config).await;
     client.get(get(0)).await.unwrap();
@@ -198,4 +206,38 @@ async fn a_get_stream_that_nobody_reads_holds_up_no_other_request() {
     };
     tokio::time::timeout(PATIENCE / 4, is_answered).await.expect("all Gets end");
     assert!(metric(&node, GATHERED).await >= before + 2.0, "no Gets shared work");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_that_have_memory_alone_have_it_together() {
+    const TEXT_BYTES: usize = 200_000;
+    const KEYS: i64 = 20;
+    let all = 0..3 * KEYS;
+    let texts = all.clone().map(|id| format!("{id}{}", " ".repeat(TEXT_BYTES)));
+    let columns: [(&str, ArrayRef); 3] = [
+        ("id", Arc::new(Int64Array::from_iter_values(all.clone()))),
+        ("key", Arc::new(StringArray::from_iter_values(all.map(key)))),
+        ("text", Arc::new(StringArray::from_iter_values(texts))),
+    ];
+    let table = TestTable::of(RecordBatch::try_from_iter(columns).unwrap()).await;
+    // This leaves 32 MiB for callers, and 28 of them for one flow. Rows hold twice their size: 8 MB for each batch.
+    let (node, client) = serve_within(&table, ByteSize::mib(1757)).await;
+    for format in [RowFormat::Arrow, RowFormat::Json] {
+        let open = LookupOpen { format: format.into(), ..open(&["id", "text"]) };
+        let streams = streams(&client, [open.clone(), open.clone(), open]).await;
+        let before = metric(&node, GATHERED).await;
+        // Whether batches arrive at the same time depends on the scheduler.
+        for _ in 0..20 {
+            let batches = (0..).zip(&streams).map(|(number, stream): (i64, _)| async move {
+                let wanted: Vec<i64> = (number * KEYS..(number + 1) * KEYS).collect();
+                let keys: Vec<String> = wanted.iter().map(|&id| key(id)).collect();
+                match stream.get(text_keys(&keys)).await.unwrap().rows.unwrap() {
+                    GottenRows::Arrow(rows) => assert_eq!(ids(&rows), wanted),
+                    GottenRows::Json(lines) => assert_eq!(lines.lines().count(), wanted.len()),
+                }
+            });
+            join_all(batches).await;
+        }
+        assert!(metric(&node, GATHERED).await >= before + 6.0, "{format:?}: no work was shared");
+    }
 }
