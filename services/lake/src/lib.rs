@@ -80,9 +80,9 @@ pub use options::{AlsoReads, LakeOptions};
 pub use schema_json::{TypeNames, schema_json};
 pub use search::{
     Allowed, BadText, COMPARED_PER_SCORED, CandidateSearch, Candidates, CheckedFilter,
-    DirectSearch, DistanceHit, Expression, FilterHits, Fuzziness, KnownRows, MeasurableIndex,
-    OrderBy, PlanReason, Rung, ScoreHit, TextBoolean, TextBoost, TextCombined, TextExpr, TextHits,
-    TextMatch, TextPhrase, TextQuery, VectorQuery, VectorRoute, Widened,
+    DIRECT_KEYS_MAX, DirectSearch, DistanceHit, Expression, FilterHits, Fuzziness, KnownRows,
+    MeasurableIndex, OrderBy, PlanReason, Rung, ScoreHit, TextBoolean, TextBoost, TextCombined,
+    TextExpr, TextHits, TextMatch, TextPhrase, TextQuery, VectorQuery, VectorRoute, Widened,
 };
 pub use secret_options::SecretOptions;
 pub use side_files::{SideFile, SideFileReader, SideFiles};

@@ -112,6 +112,12 @@ impl RequestContext {
         if grant.batch_only() { context.as_batch() } else { context }
     }
 
+    /// Returns this context in another flow.
+    #[cfg(test)]
+    pub fn with_flow(self, flow: Flow) -> Self {
+        Self { flow, ..self }
+    }
+
     /// Returns the flow to which the fair queues charge the request.
     pub fn flow(self) -> Flow {
         self.flow

@@ -19,7 +19,7 @@ use crate::table::Table;
 /// Maximum number of keys of one direct look-up. Each key's search reads its pages by itself if they are not in memory,
 /// whereas a plan for all keys reads adjacent pages together. In memory, both cost the same at about 40 keys with an
 /// index of one page, and at 150 keys with one of 25 pages.
-pub(crate) const KEYS_MAX: usize = 64;
+pub const DIRECT_KEYS_MAX: usize = 64;
 
 /// Number of keys that are searched concurrently, and after which the task yields. In memory, a key takes less than the
 /// 86 µs of a whole Get (`docs/performance.md`), so the task yields after a millisecond or so.

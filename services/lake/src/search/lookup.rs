@@ -17,7 +17,7 @@ use super::beside::beside;
 use super::hit::addresses;
 use super::key::parse_key;
 use super::key_btree::KeyBtree;
-use super::key_rows::KEYS_MAX;
+use super::key_rows::DIRECT_KEYS_MAX;
 use crate::caught::caught;
 use crate::error::{LakeError, Result};
 use crate::table::Table;
@@ -35,7 +35,7 @@ impl Table {
     ///
     /// Errors: `ColumnNotFound`, and those of the store.
     pub async fn lookup(&self, column: &str, keys: &ArrayRef) -> Result<FirstRows> {
-        if keys.len() <= KEYS_MAX {
+        if keys.len() <= DIRECT_KEYS_MAX {
             self.open_key_btree(self.column_position(column)?).await;
         }
         match self.direct_lookup(column, keys)? {
@@ -63,7 +63,7 @@ impl Table {
         fragments: &[u32],
     ) -> Result<FirstRows> {
         let position = self.column_position(column)?;
-        if keys.len() <= KEYS_MAX {
+        if keys.len() <= DIRECT_KEYS_MAX {
             self.open_key_btree(position).await;
         }
         match self.direct_lookup(column, keys)? {
@@ -126,7 +126,8 @@ impl Table {
             // The BTREE returns the first row of a key, which may be hidden while another one is shown.
             return Ok(None);
         }
-        let index = self.direct_of(position).key_btree.get().filter(|_| keys.len() <= KEYS_MAX);
+        let index =
+            self.direct_of(position).key_btree.get().filter(|_| keys.len() <= DIRECT_KEYS_MAX);
         let Some(index) = index.cloned().flatten() else { return Ok(None) };
         let values = self.scalars(keys)?;
         let table = self.clone();

@@ -60,6 +60,7 @@ pub use expressions::Expression;
 pub use filter::{FilterHits, KnownRows, OrderBy};
 pub use hit::{DistanceHit, ScoreHit};
 pub(crate) use key::{can_be_key, check_key_type};
+pub use key_rows::DIRECT_KEYS_MAX;
 pub use ladder::MeasurableIndex;
 pub use partitions::{COMPARED_PER_SCORED, Rung};
 pub use plan_reason::PlanReason;
