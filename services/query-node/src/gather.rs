@@ -6,8 +6,11 @@
 //! once, and nothing waits for a timer.
 //!
 //! A request is gathered only with requests of the same grant and priority, because the order in the queues and the
-//! limits depend on these. If the shared work fails, its error is not passed on; each request is done alone instead. A
-//! caller that gives up does not affect the others.
+//! limits depend on these. The members of a group wait for each other. If the shared work fails, its error is not passed
+//! on; each request is done alone instead. A caller that gives up does not affect the others.
+//!
+//! Only tasks wait here, which the core polls whether their clients read or not: a first request that is not polled
+//! would hold up all others of its core.
 
 use std::sync::Arc;
 
@@ -32,8 +35,9 @@ use crate::state::ShardState;
 use crate::tables::Projection;
 use crate::waiting_requests::{GroupPart, WaitingRequest, groups};
 
-/// Maximum number of keys of a request that is gathered with others. With more keys, what a look-up and a fetch cost
-/// however few their rows are is little beside the cost of the rows.
+/// Maximum number of keys of a request that is gathered with others. Sharing saves the fixed cost of a look-up and a
+/// fetch, which weighs less the more keys a request has. It was measured with Gets of one key
+/// (`docs/performance.md`), but not which number of keys is too large.
 const REQUEST_KEYS_MAX: usize = 128;
 
 /// The rows of a request. Rows that were found for several requests hold their memory until none of these requests

@@ -27,7 +27,7 @@ telemetry::metrics! {
     GRANT_ROWS = Counter "bireme.query.grant.rows" "{row}" ["grant"] "Rows returned under a grant";
     GRANT_BYTES = Counter "bireme.query.grant.bytes" "By" ["grant"] "Bytes of rows returned under a grant";
     GRANT_WAITING = Gauge "bireme.query.grant.waiting" "{request}" ["grant"] "Requests of a grant that wait for a permit: searches, look-ups, table reads, Placement and Warm. Grants are served in proportion to their weights";
-    STAGE_DURATION = Histogram "bireme.query.stage.duration" "s" ["stage"] "Duration of requests' stages";
+    STAGE_DURATION = Histogram "bireme.query.stage.duration" "s" ["stage"] "Duration of requests' stages. For requests that share work, `fetch` includes the look-up";
     SEARCHES = Counter "bireme.query.searches" "{search}" ["by", "via", "index"] "Searches: by `vector`, `text` or a `filter` alone (a hybrid search counts once for each of the former two, and a search that is repeated for its lower bound counts twice); via an `index`, via Lance's `scanner`, `scored` if so few rows pass the filter that all of them are scored, or `exhaustive` if a vector is compared with every row, because there is no index or the request wants none; and by the kind of the index that is read: Lance's name, `none` if rows are compared one by one, `planned` for filters, whose indexes Lance's plan chooses";
     CANDIDATES = Histogram "bireme.query.search.candidates" "{row}" ["index"] "Rows that the index returned for a search";
     NPROBES = Histogram "bireme.query.search.nprobes" "{partition}" ["index"] "Index partitions that a vector search was asked to search";

@@ -97,7 +97,8 @@ impl QueryClient {
     /// Sends many Gets on one stream, all with the same `format`. The answers are in the order of the requests. A
     /// request that fails is answered by a fault of its own, and the stream goes on. A fault of the stream itself ends
     /// the stream. Unlike the other calls in this file, this one is not sent again if the connection ends before the
-    /// request was sent.
+    /// request was sent. Nor does it check, as [`get`](Self::get) does, that the node returns all rows of each key: a
+    /// node that is too old for this leaves [`Gotten::row_keys`] empty.
     pub async fn get_stream(
         &self,
         requests: impl Stream<Item = GetRequest> + Send + 'static,

@@ -10,9 +10,10 @@
 //!
 //! Invariants:
 //! - Batches of one projection that arrive while the core is busy are looked up and fetched together. A batch that
-//!   arrives alone is not delayed: nothing waits for a timer, or for another batch.
-//! - Small groups of several streams of a core share a look-up and a fetch (`gather.rs`). Credits, memory, deadlines,
-//!   limits and audit lines are each stream's own.
+//!   arrives alone is not delayed: nothing waits for a timer.
+//! - Small groups of several streams of a core share a look-up and a fetch (`gather.rs`), and wait for each other
+//!   meanwhile. The rows that are found together hold memory until each stream has copied its own. Credits, deadlines,
+//!   limits, audit lines and the memory of answers are each stream's own.
 //! - Each batch gets one result. The error of a batch, or of a row, fails no other batch.
 //! - The keys that a stream has outstanding are bounded by its credits. While answers wait for the connection, no further
 //!   batches are read.
