@@ -1,8 +1,8 @@
 //! Key clients: each looks batches of keys up in a key index, fetches the rows that may have them, and compares every
 //! answer with a plain map, while versions are published.
 //!
-//! They find rows as query nodes do: the key index names candidates, the rows are fetched with their key column, and
-//! [`Rounds`], the query nodes' own code, drops rows with another key and says which keys to try again.
+//! They find rows as query nodes do, with the query nodes' own code: the key index names candidates, [`DistinctRows`]
+//! are fetched with their key column, and [`Rounds`] drops rows with another key and says which keys to try again.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use client::fetch::{FetchClient, Instant, TableVersion};
 use key_index::{Found, Pages, RunSet};
-use key_proof::{FoundRows, Rounds};
+use key_proof::{DistinctRows, FoundRows, Rounds};
 use wire::{Fault, Reason};
 
 use crate::clients::{Around, check_idle, count, dial, options};
@@ -182,10 +182,12 @@ impl KeyClient {
             if !rounds.goes_on(&tries) {
                 break;
             }
-            let addrs = tries.iter().map(|&(_, addr)| addr).collect();
+            let distinct = DistinctRows::of(&tries);
             let node = &self.nodes[(ask.node + round) % self.nodes.len()];
-            let rows = self.fetch(node, ask, addrs).await?;
-            let goes_on = rounds.add(&tries, &rows, &[]).map_err(internal)?;
+            let rows = self.fetch(node, ask, distinct.addrs().to_vec()).await?;
+            let (rows, missing) =
+                distinct.rows_of_tries(Vec::new()).repeat(rows).map_err(internal)?;
+            let goes_on = rounds.add(&tries, &rows, &missing).map_err(internal)?;
             let wrong = rounds.open_keys().len();
             count(&self.around.seen.rows_with_another_key, wrong as u64);
             if wrong > 0 && self.index.borrow().has_full_hashes() {
