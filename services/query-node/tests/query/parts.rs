@@ -3,6 +3,7 @@
 
 mod escapes;
 mod refused;
+mod shared_lookups;
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -10,8 +11,8 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use client::query::{
-    By, CountRequest, GetRequest, Gotten, GottenRows, LookupOpen, QueryClient, SearchRequest,
-    TakeRequest, Text,
+    By, CountRequest, GetRequest, Gotten, GottenRows, LookupOpen, NamedExpression, QueryClient,
+    SearchRequest, TakeRequest, Text, Vector, Vectors,
 };
 use lake::{IndexRequest, VectorIndex};
 use query_node::{AccessConfig, QueryConfig, QueryNode};
@@ -167,6 +168,20 @@ fn searches() -> Vec<(&'static str, SearchRequest)> {
         vec![OrderBy { column: column.into(), descending, nulls_first: false }]
     };
     let text = |words: &str| Text { words: words.into(), ..Default::default() };
+    let several = |like: &[i64]| {
+        let vectors = like.iter().map(|&id| Vector { values: vector(id) }).collect();
+        Some(By::Vectors(Vectors { vectors }))
+    };
+    let expression = |name: &str, sql: &str| NamedExpression { name: name.into(), sql: sql.into() };
+    // The last one has no value for the hidden row 80.
+    let computed = |request: SearchRequest| SearchRequest {
+        expressions: vec![
+            expression("twice", "id * 2"),
+            expression("length", "length(text)"),
+            expression("part", "1000 / (id - 80)"),
+        ],
+        ..request
+    };
     // Hidden rows would be among the nearest: the vectors of 80 and 131 are in the cluster of 31.
     vec![
         ("vector", wide(base.clone())),
@@ -209,7 +224,7 @@ fn searches() -> Vec<(&'static str, SearchRequest)> {
         ),
         (
             "filter alone, text",
-            SearchRequest { filter: format!("key = '{}'", key(80)), ..by_filter },
+            SearchRequest { filter: format!("key = '{}'", key(80)), ..by_filter.clone() },
         ),
         ("words, all", SearchRequest { by: Some(By::Text(text("oak"))), k: 9_000, ..base.clone() }),
         ("no words", SearchRequest { by: Some(By::Text(text("zebra"))), ..base.clone() }),
@@ -221,6 +236,37 @@ fn searches() -> Vec<(&'static str, SearchRequest)> {
                 k: 9_000,
                 ..base.clone()
             },
+        ),
+        (
+            "several vectors",
+            SearchRequest {
+                by: several(&[31, 80, 1, 37, 31, 500]),
+                order_by: ordered("id", false),
+                filter: "id < 2500".into(),
+                ..wide(base.clone())
+            },
+        ),
+        (
+            "several vectors, exact",
+            SearchRequest { by: several(&[31, 80]), exact: true, ..computed(base.clone()) },
+        ),
+        (
+            "several vectors and a hidden column",
+            SearchRequest { by: several(&[31, 80]), columns: vec!["tag".into()], ..base.clone() },
+        ),
+        ("expressions", computed(wide(base.clone()))),
+        ("expressions and a filter", computed(by_filter.clone())),
+        (
+            "expressions of words",
+            SearchRequest { by: Some(By::Text(text("oak"))), k: 9_000, ..computed(base.clone()) },
+        ),
+        (
+            "an expression of a hidden column",
+            SearchRequest { expressions: vec![expression("x", "upper(tag)")], ..base.clone() },
+        ),
+        (
+            "a hidden column with another name",
+            SearchRequest { expressions: vec![expression("x", "tag")], ..by_filter },
         ),
         (
             "hybrid",
@@ -317,6 +363,13 @@ async fn keys_find_the_rows_of_the_part() {
             let oracle = served.oracle.get(request).await.map(rows_of);
             assert!(oracle.as_ref().is_ok_and(|(rows, _)| rows.num_rows() > 4), "{context}");
             assert_same(part, oracle, &context);
+            let all = GetRequest { all_rows: true, ..get_of(column, keys.clone()) };
+            let gotten = async |client: &QueryClient| {
+                let gotten = client.get(all.clone()).await?;
+                Ok((gotten.row_keys.clone(), rows_of(gotten)))
+            };
+            let context = format!("{context}, all");
+            assert_same(gotten(&served.part).await, gotten(&served.oracle).await, &context);
             for (only_presence, all_rows) in [(false, false), (true, false), (false, true)] {
                 let columns = if only_presence { vec![] } else { vec!["id".into(), "key".into()] };
                 let open = LookupOpen {
@@ -373,6 +426,9 @@ async fn a_key_finds_its_first_shown_row_through_the_key_index() {
         let wanted: Vec<i64> = (0..5).flat_map(of_key).collect();
         assert_eq!(ids(&of_rows(all.rows)), wanted, "{is_covered}");
         assert_eq!(all.not_found, [0, 5], "{is_covered}");
+        let all = GetRequest { all_rows: true, ..get_of("", keys.clone()) };
+        let all = rows_of(part.get(all).await.unwrap());
+        assert_eq!((ids(&all.0), all.1), (wanted, vec![0, 5]), "{is_covered}");
     }
 }
 

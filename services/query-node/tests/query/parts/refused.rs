@@ -1,7 +1,8 @@
 //! Calls that a grant that shows a part refuses, grants that do not fit their table, and policies that change.
 
 use client::query::{
-    PlacementRequest, QueryClient, RowFormat, SearchRequest, TakeRequest, WarmRequest,
+    By, ListTagsRequest, ListVersionsRequest, NamedExpression, OrderBy, PlacementRequest,
+    QueryClient, RowFormat, SearchRequest, TakeRequest, Vector, Vectors, WarmRequest,
 };
 use futures::StreamExt;
 use lake::IndexRequest;
@@ -13,8 +14,42 @@ use super::{PART, Served, by_filter, get_of, guarded, is_shown, lookup_of, shown
 use crate::access::secret;
 use crate::http::{get_with, post_with};
 use crate::lookups::{of_rows, text_keys};
-use crate::node::{ids, near, serve_with};
+use crate::node::{ids, near, serve_with, words};
 use crate::table::{ROWS, TestTable, address_of, key, live, vector};
+
+/// The error of a call that is not available.
+const THIS_CALL: &str =
+    "grant `some` shows a part of table `t`, and this call is not available under such a grant";
+
+/// Positions count hidden rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn positions_of_rows_are_refused() {
+    let served = Served::new(true).await;
+    let several = [31, 80].map(|id| Vector { values: vector(id) }).into();
+    let computed = |sql: &str| vec![NamedExpression { name: "at".into(), sql: sql.into() }];
+    let position = || vec!["_rowoffset".to_owned()];
+    for by in [
+        None,
+        near(vector(31), 1).by,
+        Some(By::Vectors(Vectors { vectors: several })),
+        words("oak", 1).by,
+    ] {
+        let base = SearchRequest { by, ..by_filter("id < 900") };
+        for request in [
+            SearchRequest { columns: position(), ..base.clone() },
+            SearchRequest { expressions: computed("_rowoffset"), ..base.clone() },
+            SearchRequest { expressions: computed("_rowoffset + 1"), ..base.clone() },
+        ] {
+            let fault = served.part.search(request.clone()).await.unwrap_err();
+            let refusal = "positions of rows are not available for a part of a table's rows";
+            assert!(fault.message.contains(refusal), "{request:?}: {fault}");
+            served.whole.search(request).await.unwrap();
+        }
+        let ordered = vec![OrderBy { column: "_rowoffset".into(), ..Default::default() }];
+        let request = SearchRequest { order_by: ordered, ..base };
+        served.part.search(request).await.unwrap_err();
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn other_calls_are_refused() {
@@ -38,6 +73,17 @@ async fn other_calls_are_refused() {
         fault.message,
         "grant `some` shows a part of table `t`, and `explain` is not available under such a grant"
     );
+    let versions = ListVersionsRequest { table: "t".into(), ..Default::default() };
+    let tags = ListTagsRequest { table: "t".into(), ..Default::default() };
+    for fault in [
+        served.part.list_versions(versions.clone()).await.unwrap_err(),
+        served.part.list_tags(tags.clone()).await.unwrap_err(),
+    ] {
+        assert_eq!(fault.reason, Reason::Forbidden);
+        assert_eq!(fault.message, THIS_CALL);
+    }
+    assert!(served.whole.list_versions(versions).await.unwrap().versions.len() > 1);
+    served.whole.list_tags(tags).await.unwrap();
     let headers = [("x-api-key", secret("one"))];
     let query = json!({ "vector": [], "k": 1 });
     for (call, body) in [
@@ -55,8 +101,7 @@ async fn other_calls_are_refused() {
         let answer = post_with(&served.node, &path, body, &headers).await;
         let text = String::from_utf8_lossy(&answer.body).into_owned();
         assert_eq!(answer.status, 403, "{call}: {text}");
-        let problem = "grant `some` shows a part of table `t`, and this call is not available under such a grant";
-        assert!(text.contains(problem), "{call}: {text}");
+        assert!(text.contains(THIS_CALL), "{call}: {text}");
     }
     let bytes = get_with(&served.node, "/v1/table/t/blob/id/0/bytes", &headers).await;
     assert!(!bytes.status.is_success());
