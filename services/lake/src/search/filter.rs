@@ -5,6 +5,7 @@ mod example;
 mod functions;
 mod group;
 mod limits;
+mod no_value;
 mod predicate;
 #[cfg(test)]
 mod tests;
@@ -116,7 +117,7 @@ impl Table {
         let mut scanner = self.dataset().scan();
         self.set_filter(&mut scanner, Some(filter))?;
         let count = async { scanner.count_rows().await };
-        self.caught(polled_on_deep_stack(count.boxed())).await
+        self.caught_filter(Some(filter), polled_on_deep_stack(count.boxed())).await
     }
 
     /// Returns for each of `rows`, which are live, whether the SQL expression `filter` is true.
@@ -175,7 +176,7 @@ impl Table {
             found.sort_unstable();
             Ok(found)
         };
-        self.caught(polled_on_deep_stack(scan.boxed())).await
+        self.caught_filter(Some(filter), polled_on_deep_stack(scan.boxed())).await
     }
 
     /// Returns the first `limit` rows, in the order `by`, of the rows that pass `filter`, or of all rows without a
@@ -213,7 +214,7 @@ impl Table {
             let batch = scanner.try_into_batch().await?;
             Ok(addresses(&batch)?.collect())
         };
-        self.caught(polled_on_deep_stack(scan.boxed())).await
+        self.caught_filter(filter, polled_on_deep_stack(scan.boxed())).await
     }
 
     /// Sets `filter` on `scanner`, and the condition on rows if this is a part of a table.

@@ -135,7 +135,7 @@ impl Table {
                 None => None,
             })
         };
-        let make = self.caught(polled_on_deep_stack(make.boxed())).boxed();
+        let make = self.caught_filter(Some(filter), polled_on_deep_stack(make.boxed())).boxed();
         self.on_own_runtime(make).await
     }
 

@@ -81,7 +81,7 @@ impl Table {
         };
         let list = list.as_deref();
         let indexed = self.search_text_indexes(&search, query.k, list);
-        let fresh = self.caught_text(search.run_fresh(list).boxed());
+        let fresh = self.caught_text(None, search.run_fresh(list).boxed());
         let (mut hits, (fresh_hits, fresh)) = try_join(indexed, fresh).await?;
         if !fresh_hits.is_empty() {
             hits = best_of([hits, fresh_hits], query.k);
@@ -124,14 +124,20 @@ impl Table {
             let hits = addresses(&batch)?.zip(scores);
             Ok(hits.map(|(addr, &score)| ScoreHit { addr, score }).collect())
         };
-        self.caught_text(polled_on_deep_stack(search.boxed())).await
+        let filter = query.filter.as_deref();
+        self.caught_text(filter, polled_on_deep_stack(search.boxed())).await
     }
 
-    /// Awaits Lance's search. If Lance reports bad input, the query is at fault, because the table could be opened.
+    /// Awaits Lance's search, which evaluates `filter` if there is one. If Lance reports bad input, the query is at
+    /// fault, because the table could be opened.
     ///
-    /// Errors: `BadQuery`, and those of the store.
-    async fn caught_text<T>(&self, search: impl Future<Output = lance::Result<T>>) -> Result<T> {
-        let searched = self.caught(async {
+    /// Errors: `BadQuery`, `BadFilter` if the filter has no value for a row, and those of the store.
+    async fn caught_text<T>(
+        &self,
+        filter: Option<&str>,
+        search: impl Future<Output = lance::Result<T>>,
+    ) -> Result<T> {
+        let searched = self.caught_filter(filter, async {
             match search.await {
                 Err(error) if is_bad_input(&error) => Ok(Err(error)),
                 other => other.map(Ok),
@@ -223,7 +229,7 @@ impl Table {
         k: usize,
         list: Option<&AllowList>,
     ) -> Result<Vec<ScoreHit>> {
-        let run = |k, mask| self.caught_text(search.run(k, mask));
+        let run = |k, mask| self.caught_text(None, search.run(k, mask));
         let Some(list) = list else { return run(k, None).await.map(|(_, hits)| hits) };
         let share = list.summary().rows as f64 / self.row_count().max(1) as f64;
         let wide = widened(k, share.min(1.0));

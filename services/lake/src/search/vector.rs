@@ -112,7 +112,7 @@ impl Table {
             }
             nearest_hits(&[scanner.try_into_batch().await?], query.k)
         };
-        self.caught(polled_on_deep_stack(search.boxed())).await
+        self.caught_filter(filter, polled_on_deep_stack(search.boxed())).await
     }
 
     /// Like [`route_if_open`](Self::route_if_open), but opens the index, and makes the allow-list of the filter, if

@@ -25,6 +25,7 @@ mod key_pages;
 mod key_runs;
 mod keys;
 mod lookups;
+mod no_value;
 mod node;
 mod operate;
 mod ordered;
