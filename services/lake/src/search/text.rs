@@ -144,8 +144,8 @@ impl Table {
             }
         });
         searched.await?.map_err(|error| match self.blame(error) {
-            // Lance's text may repeat the condition on rows.
-            LakeError::Internal { .. } if self.rule().is_some() => {
+            // Lance's text may repeat the condition on rows, or list the table's fields.
+            LakeError::Internal { .. } if self.shown_part().is_some() => {
                 LakeError::BadQuery { why: "the index can't answer this text query".into() }
             }
             LakeError::Internal { why, .. } => LakeError::BadQuery { why },

@@ -46,10 +46,16 @@ impl Table {
             leaves: 0,
             expansions: 0,
         };
-        let mut automatic = Vec::new();
-        with_automatic_edits(expr, &mut automatic);
-        for wanted in automatic {
-            for column in resolver.columns_of(wanted)? {
+        let mut matches = Vec::new();
+        collect_matches(expr, &mut matches);
+        if self.rule().is_some() && matches.iter().any(|query| is_fuzzy(query)) {
+            // Hidden rows' words are among those that a fuzzy word stands for, and use up `max_expansions`.
+            let why = "fuzzy words are not available under a grant that shows only some rows, because they are compared \
+                       with the words of all rows; set the fuzziness to 0";
+            return Err(LakeError::BadQuery { why: why.into() });
+        }
+        for wanted in matches.into_iter().filter(|query| is_automatic(query)) {
+            for column in resolver.columns_of(wanted.column.as_deref())? {
                 let tokenizer = self.caught(tokenizer(self.dataset(), &column)).await?;
                 resolver.tokenizers.insert(column, tokenizer);
             }
@@ -291,24 +297,23 @@ fn is_automatic(query: &TextMatch) -> bool {
     query.fuzziness == Fuzziness::Auto
 }
 
-/// Collects the column of each match in `expr` that has automatic edits; `None` for a match that names no column.
-fn with_automatic_edits<'a>(expr: &'a TextExpr, columns: &mut Vec<Option<&'a str>>) {
-    let mut add = |query: &'a TextMatch| {
-        if is_automatic(query) {
-            columns.push(query.column.as_deref());
-        }
-    };
+fn is_fuzzy(query: &TextMatch) -> bool {
+    query.fuzziness != Fuzziness::Edits(0)
+}
+
+/// Collects the matches in `expr`.
+fn collect_matches<'a>(expr: &'a TextExpr, all: &mut Vec<&'a TextMatch>) {
     match expr {
-        TextExpr::Match(query) => add(query),
-        TextExpr::MultiMatch(matches) => matches.iter().for_each(add),
+        TextExpr::Match(query) => all.push(query),
+        TextExpr::MultiMatch(matches) => all.extend(matches),
         TextExpr::Phrase(_) | TextExpr::CombinedFields(_) => {}
         TextExpr::Boost(query) => {
-            with_automatic_edits(&query.positive, columns);
-            with_automatic_edits(&query.negative, columns);
+            collect_matches(&query.positive, all);
+            collect_matches(&query.negative, all);
         }
         TextExpr::Boolean(query) => {
             for query in query.must.iter().chain(&query.should).chain(&query.must_not) {
-                with_automatic_edits(query, columns);
+                collect_matches(query, all);
             }
         }
     }
