@@ -98,10 +98,23 @@ pub fn may_be_shown(reason: Reason, is_unaware: bool) -> bool {
     };
     match reason {
         // None of these messages says what the files of a table contain.
-        Cancelled | DeadlineExceeded | Forbidden | LimitReached | NoIndex | Overloaded
-        | TableNotFound | Unauthenticated | VersionNotFound => true,
-        BadArgument | BadFilter | BadProtocol | BadVector | ColumnNotFound | KeyNotFound
-        | RecallUnknown | RowNotFound | TooLarge | Unimplemented | UnsupportedType => !is_unaware,
+        Forbidden | LimitReached | NoIndex | TableNotFound | Unauthenticated | VersionNotFound => {
+            true
+        }
+        // A message of an I/O node that is busy may have the size of hidden rows.
+        BadArgument | BadFilter | BadProtocol | BadVector | Cancelled | ColumnNotFound
+        | DeadlineExceeded | KeyNotFound | Overloaded | RecallUnknown | RowNotFound | TooLarge
+        | Unimplemented | UnsupportedType => !is_unaware,
         _ => false,
+    }
+}
+
+/// Returns the error for a caller who sees only a part of `table`, in place of one whose message may not be shown.
+pub fn hidden(reason: Reason, table: &str) -> QueryError {
+    match reason {
+        Reason::Overloaded | Reason::Cancelled | Reason::DeadlineExceeded => {
+            QueryError::PartBusy { reason }
+        }
+        _ => QueryError::PartUnreadable { table: table.to_owned(), reason },
     }
 }

@@ -13,7 +13,7 @@ use telemetry::{Attribute, Recording};
 use wire::fetch::StageTimes;
 use wire::{Fault, Reason, code_name, query};
 
-use crate::authorization::{IdentifiedCaller, may_be_shown, refusal};
+use crate::authorization::{IdentifiedCaller, hidden, may_be_shown, refusal};
 use crate::counters::{Rpc, Stage};
 use crate::error::{QueryError, Result};
 use crate::held_rows::HeldRows;
@@ -64,11 +64,11 @@ pub struct Call {
     part: Option<Part>,
 }
 
-/// The way in which the stages of a part of a call are recorded.
-#[derive(Clone, Copy)]
+/// What a part of a call has from the call: the way in which its stages are recorded, and the grant.
 struct Part {
     is_recorded: bool,
     is_sampled: bool,
+    grant: Option<Arc<Grant>>,
 }
 
 impl Call {
@@ -127,11 +127,11 @@ impl Call {
             rpc: self.rpc,
             context: self.context,
             caller: self.caller.clone(),
-            table: String::new(),
+            table: self.table.clone(),
             branch: String::new(),
             authorization: None,
             line: None,
-            open: None,
+            open: self.open.clone(),
             answered: (0, 0),
             began,
             stage_began: began,
@@ -142,7 +142,11 @@ impl Call {
             attributes: Vec::new(),
             held: self.held.part(),
             is_answered: false,
-            part: Some(Part { is_recorded: self.is_recorded(), is_sampled: self.is_sampled() }),
+            part: Some(Part {
+                is_recorded: self.is_recorded(),
+                is_sampled: self.is_sampled(),
+                grant: self.grant().cloned(),
+            }),
         }
     }
 
@@ -154,12 +158,12 @@ impl Call {
     }
 
     fn is_recorded(&self) -> bool {
-        self.recording.is_some() || self.part.is_some_and(|part| part.is_recorded)
+        self.recording.is_some() || self.part.as_ref().is_some_and(|part| part.is_recorded)
     }
 
     fn is_sampled(&self) -> bool {
         self.recording.as_ref().is_some_and(Recording::is_sampled)
-            || self.part.is_some_and(|part| part.is_sampled)
+            || self.part.as_ref().is_some_and(|part| part.is_sampled)
     }
 
     /// Returns the caller.
@@ -215,8 +219,12 @@ impl Call {
 
     /// Returns the call's grant, if it shows only a part of the table.
     fn grant_of_part(&self) -> Option<&Grant> {
-        let grant = self.authorization.as_ref()?.grant();
-        grant.part().is_some().then_some(grant)
+        self.grant().map(Arc::as_ref).filter(|grant| grant.part().is_some())
+    }
+
+    fn grant(&self) -> Option<&Arc<Grant>> {
+        let of_part = || self.part.as_ref()?.grant.as_ref();
+        self.authorization.as_ref().map(Authorization::grant).or_else(of_part)
     }
 
     /// Authorizes the call to use a table.
@@ -439,17 +447,18 @@ impl Call {
     /// Converts an error to a fault that names the table as the caller does. An internal error is logged first, with
     /// the table's URI.
     fn fault_of(&self, error: QueryError) -> Fault {
-        let is_from_below = matches!(error, QueryError::Fault(_));
+        // The rows for which a grant holds memory may be hidden ones.
+        let is_from_below =
+            matches!(error, QueryError::Fault(_) | QueryError::GrantOutOfMemory { .. });
         let mut fault = Fault::from(error);
         let is_hidden = self.grant_of_part().is_some()
             && !may_be_shown(fault.reason, is_from_below || self.open.is_none());
-        if fault.reason == Reason::Internal || is_hidden {
+        let shown = is_hidden.then(|| hidden(fault.reason, &self.table));
+        let is_unreadable = matches!(shown, Some(QueryError::PartUnreadable { .. }));
+        if is_unreadable || fault.reason == Reason::Internal {
             tracing::error!(trace_id = self.context.trace_id(), rpc = self.rpc.path(), "{fault}");
         }
-        if is_hidden {
-            let (table, reason) = (self.table.clone(), fault.reason);
-            fault = QueryError::PartUnreadable { table, reason }.into();
-        }
+        fault = shown.map_or(fault, Fault::from);
         match &self.open {
             Some(open) => open.named(fault),
             None => fault,

@@ -137,6 +137,12 @@ pub enum QueryError {
         /// The reason of the cause.
         reason: Reason,
     },
+    /// A node is busy, in a way that the caller, to whom a part of the table is shown, may not see.
+    #[error("the node was too busy to answer; try again later")]
+    PartBusy {
+        /// The reason of the cause.
+        reason: Reason,
+    },
     /// The caller has reached a limit of its grant.
     #[error(transparent)]
     LimitReached(#[from] LimitReached),
@@ -204,7 +210,13 @@ pub enum QueryError {
         is_stale: bool,
     },
     /// A search by `recall` for which the curve has no setting.
-    #[error("recall {recall} in column `{column}` of table `{table}`: {reason}")]
+    #[error(
+        "recall {recall} in column `{column}` of table `{table}`: {}",
+        match reason {
+            Some(reason) => reason.to_string(),
+            None => "no measured setting reaches it; ask for less, or for an exact search".into(),
+        }
+    )]
     RecallUnreached {
         /// The table.
         table: String,
@@ -212,8 +224,8 @@ pub enum QueryError {
         column: String,
         /// The wanted recall.
         recall: f64,
-        /// The reason.
-        reason: NoSetting,
+        /// The reason; `None` if the caller may not see what was measured.
+        reason: Option<NoSetting>,
     },
     /// A Tune of a column whose recall can't be measured.
     #[error(
@@ -402,7 +414,9 @@ impl From<QueryError> for Fault {
             | QueryError::PartRefused { .. }
             | QueryError::PartUnfit { .. }
             | QueryError::PartChanged { .. } => fault(Reason::Forbidden),
-            QueryError::PartUnreadable { reason, .. } => fault(*reason),
+            QueryError::PartUnreadable { reason, .. } | QueryError::PartBusy { reason } => {
+                fault(*reason)
+            }
             QueryError::LimitReached(limit) => fault(Reason::LimitReached)
                 .with("grant", &limit.grant)
                 .with("limit", limit.limit)

@@ -90,10 +90,14 @@ impl Table {
         Ok(RowRule { expr, predicate: Arc::new(predicate) })
     }
 
-    /// Returns the schema that a filter of the part is resolved in: that of Lance's scanner, without hidden columns.
+    /// Returns the schema that a filter of the part is resolved in: that of Lance's scanner, without hidden columns. If
+    /// columns are hidden, it also lacks the versions in which a row was created and changed.
     fn filterable(&self, is_shown: impl Fn(&str) -> bool) -> lance_core::Result<LanceSchema> {
-        let all = self.dataset().full_projection().with_row_id().with_row_addr();
-        let all = all.with_row_last_updated_at_version().with_row_created_at_version();
+        let mut all = self.dataset().full_projection().with_row_id().with_row_addr();
+        // The versions of a row also tell when its hidden columns changed.
+        if self.schema().fields().iter().all(|field| is_shown(field.name())) {
+            all = all.with_row_last_updated_at_version().with_row_created_at_version();
+        }
         let mut schema = all.to_schema();
         let stored: HashSet<&str> =
             self.stored_schema().fields().iter().map(|field| field.name().as_str()).collect();

@@ -7,12 +7,15 @@ use arrow_array::{Array, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::{Schema, SchemaRef};
 use arrow_select::take::take;
 use futures::FutureExt;
+use lake::LakeError;
+use wire::{Fault, Reason};
 
 use super::cost::Cost;
-use super::join::{SliceRows, join};
+use super::filter::filter_rows;
+use super::join::{SliceRows, join, present};
 use super::predicate_filter::PredicateFilter;
 use super::slice_fetch::StageFetch;
-use crate::error::Result;
+use crate::error::{QueryError, Result};
 use crate::held_rows::HeldRows;
 use crate::request_context::RequestContext;
 use crate::state::ShardState;
@@ -83,7 +86,13 @@ async fn fetch_shown(
     let columns = [wanted.columns, &added].concat();
     let schema = &open.wire_schema_of(&columns)?;
     let all = RowColumns { columns: &columns, schema };
-    let Fetched { rows, missing, cost } = fetch_stored(state, open, addrs, all, context).await?;
+    let Fetched { rows, missing, cost } = match fetch_stored(state, open, addrs, all, context).await
+    {
+        Err(error) if may_be_of_one_row(&error) => {
+            return fetch_passing(state, open, addrs, wanted, rule, context).boxed().await;
+        }
+        fetched => fetched?,
+    };
     let of_added = rows.columns()[wanted.columns.len()..].iter();
     held.hold(of_added.map(|column| column.get_array_memory_size()).sum(), context.flow())?;
     let of_rule = rule.columns.iter().map(|name| Ok(rows.schema_ref().index_of(name)?));
@@ -99,6 +108,38 @@ async fn fetch_shown(
     let columns = columns.collect::<Result<Vec<_>>>()?;
     let rows = RecordBatch::try_new_with_options(Arc::clone(wanted.schema), columns, &options)?;
     let missing = without(0..addrs.len() as u32, &shown).collect();
+    Ok(Fetched { rows, missing, cost })
+}
+
+/// Returns whether a fetch may have failed with `error` because one of its rows is large or damaged.
+fn may_be_of_one_row(error: &QueryError) -> bool {
+    let is_damaged =
+        |fault: &Fault| matches!(fault.reason, Reason::TableDamaged | Reason::Internal);
+    error.asked_too_much()
+        || match error {
+            QueryError::Fault(fault) => is_damaged(fault),
+            QueryError::Lake(LakeError::Corrupt { .. } | LakeError::Internal { .. }) => true,
+            _ => false,
+        }
+}
+
+/// Like [`fetch_shown`], but reads of hidden rows only the columns of `rule`, so that the other columns of a hidden row
+/// don't fail the fetch. It waits for I/O nodes twice. The cost is that of the second time.
+async fn fetch_passing(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    addrs: &[RowAddr],
+    wanted: RowColumns<'_>,
+    rule: &PredicateFilter,
+    context: RequestContext,
+) -> Result<Fetched> {
+    let (passes, _) = filter_rows(state, open, addrs, rule, context).await?;
+    let shown: Vec<u32> = (0..).zip(passes).filter(|(_, passes)| *passes).map(|it| it.0).collect();
+    let passing: Vec<RowAddr> = shown.iter().map(|&at| addrs[at as usize]).collect();
+    let Fetched { rows, missing, cost } =
+        fetch_stored(state, open, &passing, wanted, context).await?;
+    let found: Vec<u32> = present(shown.len(), &missing).map(|at| shown[at]).collect();
+    let missing = without(0..addrs.len() as u32, &found).collect();
     Ok(Fetched { rows, missing, cost })
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use recall::{Fit, Setting};
+use recall::{Fit, NoSetting, Setting};
 
 use crate::error::{QueryError, Result};
 use crate::tables::OpenTable;
@@ -72,6 +72,9 @@ pub async fn choose_setting(
     let chosen = curve.choose(u32::try_from(k).unwrap_or(u32::MAX), recall);
     let setting = chosen.map_err(|reason| {
         let (table, column) = names();
+        // The best recall was measured on all rows.
+        let is_hidden = open.hides_rows() && matches!(reason, NoSetting::Unreached { .. });
+        let reason = Some(reason).filter(|_| !is_hidden);
         QueryError::RecallUnreached { table, column, recall, reason }
     })?;
     let is_earlier = fit == Fit::Earlier;

@@ -183,6 +183,14 @@ impl Selection {
         let source = if self.measure.name() == Some(from) {
             Source::Measure
         } else if self.blobs == BlobForm::Described && has_blobs() {
+            // A descriptor has the position of its blob in the file, behind those of other rows.
+            if open.hides_rows() {
+                let problem = format!(
+                    "names `{from}`, whose blobs can't be described under a grant that shows only some rows; name the \
+                     other columns"
+                );
+                return Err(QueryError::BadRequest { field: "columns", problem });
+            }
             let schema = open.table.descriptor_schema(&[from.to_owned()])?;
             Source::Blobs(from.to_owned(), Arc::clone(&schema.fields()[0]))
         } else {

@@ -2,6 +2,7 @@
 //! columns and rows: a caller under the grant must get the answers and the errors that the oracle's callers get.
 
 mod escapes;
+mod hidden_rows;
 mod refused;
 mod shared_lookups;
 
@@ -521,6 +522,10 @@ async fn a_grant_may_show_all_rows_of_some_columns_or_some_rows_of_all_columns()
         let part = found(&columns.part, &request).await;
         assert_same(part, found(&columns.oracle, &request).await, filter);
     }
+    let changed = by_filter("_row_last_updated_at_version > 0");
+    columns.whole.search(changed.clone()).await.unwrap();
+    let fault = columns.part.search(changed).await.unwrap_err();
+    assert!(fault.message.contains("column"), "hidden columns may have changed: {fault}");
     let request = near(vector(1), 1);
     assert_same(
         found(&columns.part, &request).await,

@@ -23,16 +23,16 @@ async fn steps(client: &QueryClient, request: TuneRequest) -> Result<Vec<TunePro
     steps.into_iter().collect()
 }
 
-fn request() -> TuneRequest {
+pub fn request() -> TuneRequest {
     TuneRequest { table: "t".into(), rows: QUESTIONS, ..Default::default() }
 }
 
-async fn tuned(client: &QueryClient, request: TuneRequest) -> Curve {
+pub async fn tuned(client: &QueryClient, request: TuneRequest) -> Curve {
     let steps = steps(client, request).await.unwrap();
     decode(&steps.last().unwrap().curve).unwrap()
 }
 
-async fn keep(table: &TestTable, curve: &Curve) -> PathBuf {
+pub async fn keep(table: &TestTable, curve: &Curve) -> PathBuf {
     let files = CurveFiles::of(&lake().open(&table.uri).await.unwrap()).await.unwrap();
     let name = files.write(&encode(curve).unwrap()).await.unwrap();
     Path::new(&table.uri).join("_bireme/recall").join(name)
