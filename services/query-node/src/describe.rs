@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use access::{Caller, Permission};
+use access::{Caller, Part, Permission};
 use arrow_schema::FieldRef;
 use futures::FutureExt;
 use lake::{IndexInfo, Table};
@@ -32,12 +32,16 @@ pub fn list_tables(state: &ShardState, caller: &Caller) -> ListTablesResponse {
 pub fn summaries(state: &ShardState, caller: &Caller) -> Vec<TableSummary> {
     let summary = |listed: Listed| {
         let part = caller.grant(&listed.name, Permission::Read).and_then(|grant| grant.part());
-        let is_counted = part.is_none_or(|part| part.rows.is_none());
         let current = listed.current.as_ref();
+        let shows = |open: &OpenTable, part: &Part| {
+            let has = |name: &String| open.table.schema().field_with_name(name).is_ok();
+            part.rows.is_none() && part.columns.as_ref().is_none_or(|all| all.iter().any(has))
+        };
+        let is_counted = |open: &&Arc<OpenTable>| part.is_none_or(|part| shows(open, part));
         TableSummary {
             version: current.map_or(0, |open| open.version()),
             // To count the rows that the caller sees, all rows may have to be read.
-            rows: current.filter(|_| is_counted).map_or(0, |open| open.table.row_count()),
+            rows: current.filter(is_counted).map_or(0, |open| open.table.row_count()),
             error: match (&listed.current, &listed.fault) {
                 // The cause may name what the caller may not see.
                 (_, Some(_)) if part.is_some() => "it can't be read".to_owned(),

@@ -309,6 +309,7 @@ async fn plain_http_shows_the_part() {
         json!({ "k": 9_000, "vector": [], "columns": ["id", "key"] }),
         json!({ "k": 7, "offset": 30, "vector": [], "columns": ["id"] }),
         json!({ "k": 9_000, "vector": [], "filter": "id < 900" }),
+        json!({ "k": 9_000, "vector": [], "filter": "false", "columns": ["id"] }),
         json!({ "k": 9_000, "vector": [], "columns": { "twice": "id * 2", "id": "id" } }),
         json!({ "k": 10, "vector": vector(31), "bypass_vector_index": true, "columns": ["id"] }),
         json!({ "k": 10, "vector": vector(31), "bypass_vector_index": true, "filter": "id < 900", "prefilter": false }),

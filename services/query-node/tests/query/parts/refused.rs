@@ -122,8 +122,11 @@ async fn a_grant_that_does_not_fit_the_table_shows_nothing() {
         "columns = [\"nothing\"]\nrows = \"id < 5\"",
     ] {
         let (_folder, config) = guarded(&table, part);
-        let (_node, client) = serve_with(config).await;
+        let (node, client) = serve_with(config).await;
+        node.ready().await;
         let client = client.with_token(&secret("one")).unwrap();
+        let listed = client.tables().await.unwrap();
+        assert_eq!((listed.len(), listed[0].rows), (1, 0), "{part}");
         for fault in [
             client.search(near(vector(1), 1)).await.unwrap_err(),
             client.search(by_filter("id < 5")).await.unwrap_err(),
