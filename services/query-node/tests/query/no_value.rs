@@ -9,13 +9,16 @@ use crate::http::post;
 use crate::node::{near, serve, words};
 use crate::table::{TestTable, vector};
 
-const FILTERS: [&str; 7] = [
+const FILTERS: [&str; 10] = [
     "id / 0 = 1",
     "id % 0 = 1",
     "100 / (id - 31) > 1",
     "cast(key as int) = 1",
     "make_date(cast(id as int), 99, 99) IS NULL",
     "to_date(key) IS NULL",
+    "100 / _rowid > 1",
+    "key = 'row-5' OR 100 / _rowid > 1",
+    "key = 'row-31' AND 100 / (id - 31) > 1",
     "date_part('foo', to_timestamp(id)) = 1",
 ];
 

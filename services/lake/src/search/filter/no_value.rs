@@ -1,15 +1,11 @@
 //! Recognises that a filter has no value for a row: its evaluation failed, as a division by zero does.
 //!
-//! Lance keeps only the text of such a failure, unless DataFusion evaluates the filter outside of Lance's reads.
+//! Lance evaluates a filter for each batch of rows that it reads, and keeps only the text of a failure.
 
 use std::future::Future;
 
-use arrow::error::ArrowError;
-use datafusion::error::DataFusionError;
-
 use crate::diagnose::one_line;
 use crate::error::{LakeError, Result};
-use crate::store::causes;
 use crate::table::Table;
 use crate::words::shortened;
 
@@ -45,25 +41,7 @@ impl Table {
 /// Returns why a filter failed; `None` if `error` has another cause.
 fn failure(error: &lance::Error) -> Option<String> {
     let text = error.to_string();
-    let said = match text.split_once(FILTER_FAILED) {
-        Some((_, said)) => said.to_owned(),
-        None => causes(error).find_map(|cause| {
-            let arrow = match cause.downcast_ref() {
-                Some(DataFusionError::ArrowError(error, _)) => Some(error.as_ref()),
-                _ => cause.downcast_ref::<ArrowError>(),
-            };
-            arrow.filter(|error| is_of_a_value(error)).map(ToString::to_string)
-        })?,
-    };
-    let said = one_line(&said);
+    let said = one_line(text.split_once(FILTER_FAILED)?.1);
     let wrapped = ["Arrow error: ", "Execution error: ", "External error: "];
     Some(wrapped.iter().fold(said, |said, wrapping| said.replace(wrapping, "")))
-}
-
-/// Returns whether Arrow fails so only for the values of columns, and not because a file is damaged.
-fn is_of_a_value(error: &ArrowError) -> bool {
-    matches!(
-        error,
-        ArrowError::DivideByZero | ArrowError::CastError(_) | ArrowError::ArithmeticOverflow(_)
-    )
 }
