@@ -16,14 +16,14 @@ use crate::output::{Output, RowLayout, counted, micros, stages_json, stages_text
 const EXAMPLES: &str = "\
 Examples:
   bireme search words --text 'strong wind'
-  bireme search words --text 'whalle' --fuzzy auto
+  bireme search words --text mamal --fuzzy auto
   bireme search words --phrase 'of the sea' --must-not fish
   bireme search words --like n02503517 -k 5 --columns synset,gloss
   bireme search words --like 17 --key-column id
   bireme search words --like n02503517 --text elephant --text-weight 0.5
   bireme search words --like n02503517 --recall 0.95 --explain
   bireme search words --vector query.json --filter \"pos = 'noun'\" --explain
-  bireme search words --like n02503517 --columns synset --expression 'near=1 - _distance'
+  bireme search words --like n02503517 --expression 'near=1 - _distance'
   bireme search words --filter \"domain = 13\" --order-by synset:desc --json
   bireme search words --vectors queries.parquet -k 3
   model \"a boat\" | bireme search words --vector -
