@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -491,20 +493,20 @@ fn silent_tls_connections_keep_no_handshake_waiting() {
     let port = cluster.io.endpoint.rsplit(':').next().unwrap().parse().unwrap();
     let to = SocketAddr::from(([127, 0, 0, 1], port));
     process::raise_descriptors();
-    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let stopped = std::sync::Arc::clone(&stop);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let count = Arc::new(AtomicUsize::new(0));
+    let opened = Arc::clone(&count);
     // Open up to 700 connections per second, and at most 20,000 in all, while the test makes handshakes.
     let silent = std::thread::spawn(move || {
         let mut all = std::collections::VecDeque::new();
-        let mut count = 0;
-        while !stopped.load(std::sync::atomic::Ordering::Relaxed) && count < 20_000 {
+        while !stopped.load(Ordering::Relaxed) && opened.load(Ordering::Relaxed) < 20_000 {
             all.extend((0..70).filter_map(|_| TcpStream::connect_timeout(&to, PATIENCE).ok()));
-            count += 70;
+            opened.fetch_add(70, Ordering::Relaxed);
             // The node closes older connections, so this side need not keep more.
             all.drain(..all.len().saturating_sub(4000));
             std::thread::sleep(Duration::from_millis(100));
         }
-        count
     });
     let config = connections::tls::ClientTlsConfig {
         ca: Some(cert.into()),
@@ -512,7 +514,11 @@ fn silent_tls_connections_keep_no_handshake_waiting() {
         ..Default::default()
     };
     let client = connections::tls::ClientTls::load(&config).unwrap();
-    std::thread::sleep(Duration::from_secs(3));
+    let until = Instant::now() + PATIENCE;
+    while count.load(Ordering::Relaxed) < 2000 {
+        assert!(Instant::now() < until, "too few connections: {count:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     runtime().block_on(async {
         for number in 0..20 {
             let shaken = async {
@@ -523,9 +529,8 @@ fn silent_tls_connections_keep_no_handshake_waiting() {
             assert!(matches!(shaken, Ok(Ok(_))), "handshake {number}: {shaken:?}");
         }
     });
-    stop.store(true, std::sync::atomic::Ordering::Relaxed);
-    let count = silent.join().unwrap();
-    assert!(count >= 2000, "{count}");
+    stop.store(true, Ordering::Relaxed);
+    silent.join().unwrap();
     let seen = caller.stop();
     assert!(seen.answered > 0, "{seen:?}");
     assert_newcomer_is_answered(&cluster);
