@@ -31,9 +31,9 @@ Examples:
 A vector's file holds a JSON array, numbers with spaces or commas between them,
 NumPy (.npy, float32, one dimension) or raw little-endian float32 (.f32). The
 file of --vectors has up to 100 of them as a column, in a format that `bireme
-ingest` reads; its rows are those of the first vector, then of the second. The
-best rows come first, with `_distance` (smaller is nearer) or `_score` (larger
-is better). --text beside --like or --vector is a hybrid search: the ranks of
+ingest` reads; the answer has -k rows for the first vector, then for the next.
+The best rows come first, with `_distance` (smaller is nearer) or `_score`
+(larger is better). --text beside --like or --vector is a hybrid search: the ranks of
 both are fused into a `_relevance_score` (larger is better). With --json each
 row is a line; --explain adds a last line {\"_explain\": {\"version\",
 \"exhaustive\", \"stages\"}}, in which exhaustive says whether rows were
@@ -95,8 +95,8 @@ pub struct SearchArgs {
     /// Columns to show [default: all but vectors and blobs]
     #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
-    /// A column to compute and show behind --columns; without these, only computed columns are shown. May be
-    /// repeated
+    /// A column to compute, shown after those of --columns; without --columns, only computed columns are
+    /// shown. May be repeated
     #[arg(long = "expression", value_name = "NAME=SQL", value_hint = ValueHint::Other, value_parser = parse_expression)]
     expressions: Vec<NamedExpression>,
     /// Index partitions to search [default: 20]
