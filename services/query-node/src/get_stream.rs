@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tonic::{Status, Streaming};
 use traffic::{Arriving, MessageBytes};
 use wire::query::{GetRequest, GetResponse};
 use wire::{Fault, Reason, query};
 
+use crate::error::QueryError;
 use crate::get::get;
 use crate::held_rows::HeldRows;
 use crate::state::ShardState;
@@ -60,10 +61,17 @@ async fn answer(
         Ok(mut call) => {
             let mut answer = get(request, &mut call).await;
             // The call does not hold rows that were found for several requests.
-            if let Ok(GetResponse { rows, .. }) = &answer
-                && let Err(error) = call.hold_rows(rows.len())
-            {
-                answer = Err(error);
+            if let Ok(GetResponse { rows, .. }) = &answer {
+                let bytes = rows.len();
+                let mut holds = call.hold_rows(bytes);
+                if let Err(QueryError::OutOfMemory | QueryError::GrantOutOfMemory { .. }) = holds {
+                    // The other requests are ready, and drop the rows that were found together.
+                    yield_now().await;
+                    holds = call.hold_rows(bytes);
+                }
+                if let Err(error) = holds {
+                    answer = Err(error);
+                }
             }
             let held = call.take_held();
             call.end(answer).map(|answer| (answer, Some(held)))

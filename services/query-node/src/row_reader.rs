@@ -106,8 +106,10 @@ impl RowReader {
         there.extend(present(addrs.len(), &fetched.missing).map(|at| addrs[at].to_u64()));
         let measure = Measure::Nothing;
         let rows = finish(&fetched.rows, &self.projection, measure, there, Vec::new())?;
-        if self.projection.row_bytes.is_none() {
-            self.rows_next = rows_of_piece(bytes / addrs.len().max(1));
+        // Rows that were not found don't count: they may be hidden from the caller, and were read nevertheless.
+        let found = fetched.rows.num_rows();
+        if self.projection.row_bytes.is_none() && found > 0 {
+            self.rows_next = rows_of_piece(bytes / found);
         }
         self.from = end;
         Ok(Piece { rows, from, missing: fetched.missing })

@@ -82,7 +82,9 @@ async fn fetch_shown(
     // The caller of `fetch_rows` holds memory for the wanted columns.
     let mut held = HeldRows::new(&state.row_memory);
     let bytes = bytes_of_rows(row_bytes(open.wire_schema_of(&added)?.as_ref()), addrs.len());
-    held.hold(bytes, context.flow())?;
+    if held.hold(bytes, context.flow()).is_err() {
+        return fetch_passing(state, open, addrs, wanted, rule, context).boxed().await;
+    }
     let columns = [wanted.columns, &added].concat();
     let schema = &open.wire_schema_of(&columns)?;
     let all = RowColumns { columns: &columns, schema };
@@ -94,7 +96,11 @@ async fn fetch_shown(
         fetched => fetched?,
     };
     let of_added = rows.columns()[wanted.columns.len()..].iter();
-    held.hold(of_added.map(|column| column.get_array_memory_size()).sum(), context.flow())?;
+    let bytes = of_added.map(|column| column.get_array_memory_size()).sum();
+    if held.hold(bytes, context.flow()).is_err() {
+        drop((rows, held));
+        return fetch_passing(state, open, addrs, wanted, rule, context).boxed().await;
+    }
     let of_rule = rule.columns.iter().map(|name| Ok(rows.schema_ref().index_of(name)?));
     let of_rule = rows.project(&of_rule.collect::<Result<Vec<usize>>>()?)?;
     // Positions among `addrs`, as `missing` has them.
@@ -123,8 +129,8 @@ fn may_be_of_one_row(error: &QueryError) -> bool {
         }
 }
 
-/// Like [`fetch_shown`], but reads of hidden rows only the columns of `rule`, so that the other columns of a hidden row
-/// don't fail the fetch. It waits for I/O nodes twice. The cost is that of the second time.
+/// Like [`fetch_shown`], but reads of hidden rows only the columns of `rule`, and these piece by piece, so that hidden
+/// rows don't fail the fetch, whatever their size. It waits for I/O nodes twice. The cost is that of the second time.
 async fn fetch_passing(
     state: &ShardState,
     open: &Arc<OpenTable>,
