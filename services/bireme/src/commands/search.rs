@@ -33,11 +33,11 @@ NumPy (.npy, float32, one dimension) or raw little-endian float32 (.f32). The
 file of --vectors has up to 100 of them as a column, in a format that `bireme
 ingest` reads; the answer has -k rows for the first vector, then for the next.
 The best rows come first, with `_distance` (smaller is nearer) or `_score`
-(larger is better). --text beside --like or --vector is a hybrid search: the ranks of
-both are fused into a `_relevance_score` (larger is better). With --json each
-row is a line; --explain adds a last line {\"_explain\": {\"version\",
-\"exhaustive\", \"stages\"}}, in which exhaustive says whether rows were
-compared one by one, without an index.
+(larger is better). --text beside --like or --vector is a hybrid search: the
+ranks of both are fused into a `_relevance_score` (larger is better). With
+--json each row is a line; --explain adds a last line {\"_explain\": {\"version\",
+\"exhaustive\", \"stages\"}}, in which exhaustive says whether rows were compared
+one by one, without an index.
 
 Beside --must or --phrase, --text finds no further rows, but rows that match it
 are ranked higher. --fuzzy auto allows no edit in words of up to 2 letters, one
