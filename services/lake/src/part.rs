@@ -1,4 +1,4 @@
-//! What a part of a table shows (`search/part_of_table.rs` makes it).
+//! The columns and rows that a part of a table shows (`search/part_of_table.rs` makes it).
 
 use std::sync::Arc;
 

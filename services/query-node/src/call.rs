@@ -64,7 +64,7 @@ pub struct Call {
     part: Option<Part>,
 }
 
-/// What a part of a call has from the call: the way in which its stages are recorded, and the grant.
+/// The recording settings and the grant that a part of a call takes from the call.
 struct Part {
     is_recorded: bool,
     is_sampled: bool,

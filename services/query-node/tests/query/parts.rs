@@ -495,7 +495,7 @@ async fn counts_and_descriptions_are_of_the_part() {
             indexes.map(|it| (it.name.clone(), it.unindexed_rows)).collect::<Vec<_>>()
         };
         assert_eq!(names(&part), names(&oracle));
-        // What counts hidden rows is left out.
+        // Numbers that count hidden rows are left out.
         let response = &part.response;
         assert_eq!((response.fragments, response.fragment_sizes.len()), (0, 0));
         assert!(response.key_index.is_none());

@@ -177,8 +177,8 @@ async fn accept<S: Source>(
         });
         let connection = Connection { peer: peer.ip(), state, task: task.abort_handle() };
         connections.borrow_mut().0.push(connection);
-        // More connections may wait than may be open. Each needs its turn to read its request, or a probe among them
-        // would be closed for the next ones before it could be told from a scrape.
+        // More connections may wait than may be open. Each gets a turn to read its request. Otherwise a probe among
+        // them would be closed for the next ones before the endpoint knows that it is a probe.
         tokio::task::yield_now().await;
     }
 }

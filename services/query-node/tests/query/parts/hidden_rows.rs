@@ -1,5 +1,5 @@
-//! What hidden rows contain must neither fail an answer nor be told by its error: large or damaged rows, words, blobs,
-//! floating-point values, and what was measured on all rows.
+//! Tests that the contents of hidden rows neither fail an answer nor appear in an error: large or damaged rows, words,
+//! blobs, floating-point values, and what was measured on all rows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ async fn a_hidden_row_that_is_damaged_fails_nothing() {
     assert!(fault.message.contains("Not found") && fault.message.contains("data/"), "{fault}");
 }
 
-/// What an I/O node says about its memory depends on the size of the rows that it reads.
+/// An I/O node's errors about its memory depend on the size of the rows that it reads.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_node_does_not_tell_how_large_hidden_rows_are() {
     let io = crate::fake_io::serve(move |asked| match asked {

@@ -1,4 +1,4 @@
-//! Calls that a grant that shows a part refuses, grants that do not fit their table, and policies that change.
+//! Tests calls that are refused under a grant for a part of a table, grants that do not fit their table, and policies that change.
 
 use client::query::{
     By, ListTagsRequest, ListVersionsRequest, NamedExpression, OrderBy, PlacementRequest,
@@ -145,7 +145,7 @@ async fn a_grant_that_does_not_fit_the_table_shows_nothing() {
     }
 }
 
-/// What is wrong with a table's files is for the operator: the cause may name files, columns or values.
+/// Faults of a table's files are for the operator: the cause may name files, columns or values.
 #[tokio::test(flavor = "multi_thread")]
 async fn causes_below_the_table_are_not_shown() {
     let served = Served::new(false).await;
