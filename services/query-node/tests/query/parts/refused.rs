@@ -1,4 +1,5 @@
-//! Tests calls that are refused under a grant for a part of a table, grants that do not fit their table, and policies that change.
+//! Tests calls that are refused under a grant for a part of a table, grants that do not fit their table, and policies
+//! that change.
 
 use client::query::{
     By, ListTagsRequest, ListVersionsRequest, NamedExpression, OrderBy, PlacementRequest,
