@@ -154,7 +154,7 @@ impl QueryClient {
         request
     }
 
-    /// Sends a request with `send`, and awaits the answer. If the connection ended before the request was sent, for
+    /// Sends a request with `send`, and awaits the answer. If the connection ended before the node took the request, for
     /// example because the node has just asked the client to reconnect, sends it once more over a new connection.
     pub(super) async fn call<M: Clone, T, F>(
         &self,
@@ -168,7 +168,7 @@ impl QueryClient {
         let once = |message| send(self.service(), self.request(message));
         let twice = async {
             match once(message).await {
-                Err(status) if was_not_sent(&status) => once(again).await,
+                Err(status) if was_not_taken(&status) => once(again).await,
                 answer => answer,
             }
         };
@@ -236,11 +236,17 @@ impl QueryClient {
     }
 }
 
-/// Returns whether the connection ended before the request was sent. hyper cancels a request that is still in its queue
-/// when the connection ends.
-fn was_not_sent(status: &Status) -> bool {
+/// Returns whether the connection ended before the node took the request. hyper cancels a request that is still in its
+/// queue when the connection ends. A request that is already sent, but that the node's GOAWAY does not count among the
+/// last ones that it takes, was not processed either (RFC 9113, section 6.8): only such requests end with the GOAWAY.
+fn was_not_taken(status: &Status) -> bool {
     let is_unsent = |error: &hyper::Error| error.is_canceled();
-    causes(status).any(|cause| cause.downcast_ref().is_some_and(is_unsent))
+    let is_left_out = |error: &h2::Error| {
+        error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
+    };
+    causes(status).any(|cause| {
+        cause.downcast_ref().is_some_and(is_unsent) || cause.downcast_ref().is_some_and(is_left_out)
+    })
 }
 
 /// Returns whether tonic cancelled a call because of its timeout.
@@ -274,11 +280,14 @@ fn a_tls_node(endpoint: &Endpoint) -> Fault {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::atomic::AtomicUsize;
 
     use connections::Carrier;
     use futures::FutureExt;
     use futures::future::BoxFuture;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use tonic::transport::Uri;
+    use wire::query::ListTablesRequest;
 
     use super::*;
     use crate::network::Dial;
@@ -325,5 +334,65 @@ mod tests {
         client.clone().answered(answer).await.unwrap();
         gone(&client.with_timeout(soon)).await;
         assert_eq!(dialled(), 0, "what has answered speaks no TLS");
+    }
+
+    /// A node that ends each connection by a GOAWAY when it has received a request, and then closes it.
+    struct Retiring {
+        /// The last stream that the GOAWAY says was taken.
+        last_stream: u8,
+        /// The number of connections on which a request arrived.
+        asked: Arc<AtomicUsize>,
+    }
+
+    impl Dial for Retiring {
+        fn dial(&self, _: &Uri) -> BoxFuture<'static, std::io::Result<Box<dyn Carrier>>> {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let (last_stream, asked) = (self.last_stream, Arc::clone(&self.asked));
+            tokio::spawn(async move {
+                retire(theirs, last_stream, &asked).await.unwrap();
+            });
+            async { Ok(Box::new(ours) as Box<dyn Carrier>) }.boxed()
+        }
+    }
+
+    /// Speaks as much HTTP/2 (RFC 9113) as it takes to end a connection.
+    async fn retire(
+        mut carrier: DuplexStream,
+        last_stream: u8,
+        asked: &AtomicUsize,
+    ) -> std::io::Result<()> {
+        const HEADERS: u8 = 1;
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let go_away = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, last_stream, 0, 0, 0, 0];
+        carrier.write_all(&settings).await?;
+        let mut preface = [0; 24];
+        carrier.read_exact(&mut preface).await?;
+        loop {
+            let mut head = [0; 9];
+            carrier.read_exact(&mut head).await?;
+            let mut body = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+            carrier.read_exact(&mut body).await?;
+            if head[3] == HEADERS {
+                asked.fetch_add(1, Ordering::Relaxed);
+                return carrier.write_all(&go_away).await;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_is_sent_again_only_if_the_node_did_not_take_it() {
+        let endpoint = "localhost:1".parse::<Endpoint>().unwrap();
+        // A client's first stream is stream 1.
+        for (last_stream, sent) in [(0, 2), (1, 1)] {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let node =
+                Network::Simulated(Arc::new(Retiring { last_stream, asked: Arc::clone(&asked) }));
+            let client = QueryClient::connect_over(&endpoint, &node).await.unwrap();
+            let send =
+                |mut service: Service, request| async move { service.list_tables(request).await };
+            let fault = client.call(ListTablesRequest {}, send).await.unwrap_err();
+            assert_eq!(fault.reason, Reason::NodeUnavailable);
+            assert_eq!(asked.load(Ordering::Relaxed), sent, "last stream {last_stream}: {fault}");
+        }
     }
 }
