@@ -5,12 +5,11 @@
 //! again, so that the admitted batches are answered. Both the estimated wait and the room in the queue are those of the
 //! batch's own flow, so a long queue of another flow neither delays a batch much nor keeps it out of the queue.
 
-use scheduler::{Flow, has_room};
+use scheduler::{Flow, Priority, has_room};
 use tokio::time::Instant;
 use wire::{Fault, Reason};
 
 use super::Core;
-use super::reader::Priority;
 
 /// The share of the time until its deadline that a batch may spend in the queue, in tenths. The rest is for its reads,
 /// its reply, and a drive that becomes slower. A batch that misses its deadline has delayed other batches for nothing.

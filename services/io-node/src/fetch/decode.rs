@@ -7,14 +7,13 @@ use std::time::Duration;
 use address::{RowAddr, without};
 use distance::{Metric, Query};
 use predicate::{Evaluator, PredicateError, STEPS_MAX, Step};
-use scheduler::Flow;
+use scheduler::{Flow, Priority};
 use tokio::time::Instant;
 use wire::fetch::{Batch, Predicate, PredicateOp, PredicateStep, Rerank};
 use wire::{DEADLINE_MAX, Fault, ParentSpan, Reason};
 
 use super::Core;
 use super::admit::admit;
-use super::reader::Priority;
 use super::requests::{Request, RequestTimes};
 use super::rerank::{QueryVector, RerankBy};
 use crate::shard::{HeldBytes, SessionNo};

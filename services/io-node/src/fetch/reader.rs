@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use address::{DriveNo, SECTOR_BYTES, SectorNo};
 use ring::{ReadError, ReadSink, Ring};
-use scheduler::{Cost, Flow};
+use scheduler::{Cost, Flow, Priority};
 use telemetry::InBucket;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -34,7 +34,6 @@ use tokio::time::Instant;
 use self::deliver::{deliver, mark_piece_undelivered, mark_undelivered};
 pub use self::depth::Depth;
 use self::join::Started;
-pub use self::queue::Priority;
 use self::queue::Queue;
 use super::coalesce::{PlannedRead, Want, plan_reads};
 use super::ram_tier::{RamTier, SectorName};

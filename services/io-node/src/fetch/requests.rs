@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use pack::Assembler;
 use predicate::Evaluator;
-use scheduler::Flow;
+use scheduler::{Flow, Priority};
 use tokio::time::Instant;
 use wire::ParentSpan;
 
-use super::reader::Priority;
 use super::rerank::{RerankBy, Scorer};
 use crate::extent::ExtentNo;
 use crate::shard::{HeldBytes, RequestNo, SessionNo};

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-pub use scheduler::Priority;
-use scheduler::{BATCH_TURN, Cost, FairQueue, Flow};
+use scheduler::{BATCH_TURN, Cost, FairQueue, Flow, Priority};
 use tokio::time::Instant;
 
 /// The minimum time over which the speed is measured: long enough for a drive to process its queue a few times.
