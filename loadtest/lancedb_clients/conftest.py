@@ -70,6 +70,11 @@ def make(folder: Path) -> None:
     plain.create_index(metric="l2", num_partitions=2, vector_column_name="`my-vector`", index_type="IVF_FLAT")
     pages = db.create_table("pages", lists_of_vectors(600))
     pages.create_index(metric="cosine", num_partitions=2, num_sub_vectors=DIMENSION, vector_column_name="vectors")
+    db.create_namespace(["eu"], properties={"owner": "sales"})
+    db.create_namespace(["eu", "old"])
+    for namespace, first in ((["eu"], 100), (["eu", "old"], 200)):
+        orders = db.create_table("orders", rows(first, 50), namespace_path=namespace)
+        orders.create_fts_index("text", use_tantivy=False)
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +86,8 @@ def served() -> Iterator[SimpleNamespace]:
         make(folder)
         ready = folder / "ready.json"
         tables = [f"--table={table}={folder / table}.lance" for table in ("items", "pages", "plain")]
+        # The folder has tables in namespaces too.
+        tables.append(f"--tables={folder}")
         cache = ["--cache-dir", str(folder / "cache"), "--cache-size", "256MiB", "--allow-buffered"]
         command = [os.environ["BIREME"], "up", "--listen", "127.0.0.1:0", "--ready-file", str(ready), *cache, *tables]
         with open(folder / "log", "w", encoding="utf-8") as log:

@@ -9,6 +9,7 @@ use crate::canonical::resolved;
 use crate::caught::caught;
 use crate::error::{LakeError, Result};
 use crate::folder::{self, FolderListing};
+use crate::namespaces::Namespaces;
 use crate::opener::{FoundBranch, Opener};
 use crate::options::LakeOptions;
 use crate::stop::Stop;
@@ -114,12 +115,19 @@ impl Lake {
         }
     }
 
-    /// Lists the tables of a folder. In an object store, this takes a request for each 1,000 entries of the folder.
+    /// Lists the tables of a folder. In an object store, this takes a request for each 1,000 entries of the folder. If
+    /// the folder has a manifest of namespaces, its version is looked up too, and it is read unless `before`, which was
+    /// read earlier, has that version.
     ///
-    /// Errors: `FolderNotFound` for a folder or bucket that does not exist, `BadUri` for the path of a file, and errors
-    /// of the store. A prefix of a bucket that has no objects is an empty folder.
-    pub async fn list_folder(&self, folder: &TableFolder) -> Result<FolderListing> {
-        folder::list(&self.opener, folder).await
+    /// Errors: `FolderNotFound` for a folder or bucket that does not exist, `BadUri` for the path of a file,
+    /// `Unsupported` for a manifest of namespaces that cannot be read, and errors of the store. A prefix of a bucket that
+    /// has no objects is an empty folder.
+    pub async fn list_folder(
+        &self,
+        folder: &TableFolder,
+        before: Option<&Arc<Namespaces>>,
+    ) -> Result<FolderListing> {
+        folder::list(&self.opener, folder, before).await
     }
 
     /// Returns the number of the latest version of the table at `uri`. For a table that is open already,

@@ -40,6 +40,7 @@ mod ingest;
 mod key_record;
 mod lake;
 mod live_rows;
+mod namespaces;
 mod on_runtime;
 mod opener;
 mod option_names;
@@ -74,6 +75,7 @@ pub use ingest::{
     FileRows, IngestMode, IngestOptions, IngestProgress, IngestSummary, ingest, read_file,
 };
 pub use lake::Lake;
+pub use namespaces::{NamespaceProperties, Namespaces};
 pub use on_runtime::on_runtime;
 pub use option_names::check_storage;
 pub use options::{AlsoReads, LakeOptions};
@@ -92,7 +94,7 @@ pub use stores::StoreLimits;
 pub use table::Table;
 pub use table_files::TableFile;
 pub use tables::{
-    BadBranch, BranchName, DeletedRows, FilePath, FragmentInfo, TableFolder, TableUri, UriPrefix,
-    is_table_name, shown,
+    BadBranch, BranchName, DeletedRows, FilePath, FragmentInfo, ID_DELIMITER, TableFolder,
+    TableUri, UriPrefix, is_namespace_id, is_table_name, shown,
 };
 pub use words::quoted;

@@ -66,9 +66,10 @@ pub struct QueryConfig {
     /// The tables to serve, by the name that requests use.
     pub tables: BTreeMap<String, TableConfig>,
     /// Folders of tables to serve, such as `s3://bucket/tables/`: local paths, or `s3://`, `gs://` or `az://`. A folder
-    /// `NAME.lance` in one of them is the table `NAME`, as LanceDB and Lance's directory namespace lay tables out. The
-    /// folders are listed about every 5 s: tables that appear are served, and tables that have gone are not. If several
-    /// tables have the same name, it stands for the one in `tables`, or else for the one in the first folder.
+    /// `NAME.lance` in one of them is the table `NAME`, as LanceDB and Lance's directory namespace lay tables out. A table
+    /// in a namespace has its id as its name, such as `eu$orders`. The folders are listed about every 5 s: tables that
+    /// appear are served, and tables that have gone are not. If several tables have the same name, it stands for the one
+    /// in `tables`, or else for the one in the first folder.
     #[schemars(with = "Vec<String>")]
     pub folders: Vec<TableFolder>,
     /// The I/O nodes, as a fixed list; at least one, unless `io_nodes_from` is set.

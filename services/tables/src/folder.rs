@@ -4,6 +4,8 @@
 //! s3://bucket/tables/             the folder; its URI may be written without the slash
 //!     orders.lance/               the table `orders`
 //!     words.lance/                the table `words`
+//!     __manifest/                 a table of all namespaces, and of the tables in them with their folders
+//!     7c1aa33c_eu$orders/         the table `orders` of the namespace `eu`, whose id is `eu$orders`
 //! ```
 
 use std::fmt;
@@ -18,6 +20,15 @@ const SUFFIX: &str = ".lance";
 
 /// The maximum length of a table's name, in bytes.
 const NAME_BYTES_MAX: usize = 128;
+
+/// The maximum length of a part of a namespace's id, in bytes.
+const PART_BYTES_MAX: usize = 64;
+
+/// The maximum number of parts of a namespace's id.
+const PARTS_MAX: usize = 10;
+
+/// The character between the parts of a namespace's or a table's id.
+pub const ID_DELIMITER: char = '$';
 
 /// A folder, a bucket, or a part of a bucket, that holds tables directly. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -60,10 +71,10 @@ impl TableFolder {
         TableUri::parse(&self.prefix).ok()
     }
 
-    /// Returns the URI of the folder's table `name`; `None` if that is not allowed as a name.
-    pub fn table(&self, name: &str) -> Option<TableUri> {
-        let uri = || TableUri::of_wire(&format!("{}{name}{SUFFIX}", self.prefix));
-        is_table_name(name).then(uri).flatten()
+    /// Returns the URI of a folder directly in this one; `None` if there can be none of that name.
+    pub fn below(&self, name: &str) -> Option<TableUri> {
+        let uri = || TableUri::of_wire(&format!("{}{name}", self.prefix));
+        (!name.contains('/')).then(uri).flatten()
     }
 }
 
@@ -75,8 +86,26 @@ pub fn table_of_folder(folder: &str) -> Option<&str> {
 
 /// Returns whether LanceDB's clients and those of the Lance Namespace specification accept a table's name.
 pub fn is_table_name(name: &str) -> bool {
+    is_name(name, NAME_BYTES_MAX)
+}
+
+/// Returns whether these clients accept a table's id: its name, after the parts of its namespace if it is in one.
+pub fn is_table_id(id: &str) -> bool {
+    match id.rsplit_once(ID_DELIMITER) {
+        None => is_table_name(id),
+        Some((namespace, name)) => is_namespace_id(namespace) && is_table_name(name),
+    }
+}
+
+/// Returns whether these clients accept a namespace's id.
+pub fn is_namespace_id(id: &str) -> bool {
+    let parts = || id.split(ID_DELIMITER);
+    parts().count() <= PARTS_MAX && parts().all(|part| is_name(part, PART_BYTES_MAX))
+}
+
+fn is_name(name: &str, bytes_max: usize) -> bool {
     let is_allowed = |c: u8| c.is_ascii_alphanumeric() || b"._-".contains(&c);
-    let is_short = (1..=NAME_BYTES_MAX).contains(&name.len());
+    let is_short = (1..=bytes_max).contains(&name.len());
     is_short && name.bytes().all(is_allowed) && name != "." && name != ".."
 }
 
@@ -144,15 +173,15 @@ mod tests {
     #[test]
     fn tables_are_below_their_folder() {
         let folder = TableFolder::of_config("s3://bucket/tables").unwrap();
-        let table = folder.table("orders").unwrap();
+        let table = folder.below("orders.lance").unwrap();
         assert_eq!(table.as_str(), "s3://bucket/tables/orders.lance");
         assert!(folder.prefix().covers(&table));
         let bucket = TableFolder::of_config("s3://bucket").unwrap();
-        assert_eq!(bucket.table("t").unwrap().as_str(), "s3://bucket/t.lance");
+        assert_eq!(bucket.below("a$t").unwrap().as_str(), "s3://bucket/a$t");
         assert_eq!((bucket.uri(), folder.uri().unwrap().as_str()), (None, "s3://bucket/tables"));
         assert_eq!(TableFolder::at(&folder.uri().unwrap()), folder);
-        for name in ["", "a/b", "..", "a b", "50%", &"n".repeat(129)] {
-            assert_eq!(folder.table(name), None, "{name}");
+        for name in ["", "a/b", "/", ".", "..", "50%"] {
+            assert_eq!(folder.below(name), None, "{name}");
         }
     }
 
@@ -164,6 +193,14 @@ mod tests {
         for name in ["", ".", "..", "a$b", "a b", "ä", "a/b", "a\n"] {
             assert!(!is_table_name(name), "{name:?}");
         }
+        for id in ["t", "a$t", "a$b.c$t-1", &format!("{}$t", ["n"; 10].join("$"))] {
+            assert!(is_table_id(id), "{id}");
+        }
+        let long = "n".repeat(65);
+        for id in ["", "a$", "$t", "a$$t", "a$b c", &format!("{long}$t"), &["n"; 12].join("$")] {
+            assert!(!is_table_id(id), "{id:?}");
+        }
+        assert!(is_namespace_id("a") && is_namespace_id("a$b") && !is_namespace_id(""));
         assert_eq!(table_of_folder("orders.lance"), Some("orders"));
         assert_eq!(table_of_folder(".lance"), Some(""));
         assert_eq!(table_of_folder("orders"), None);

@@ -160,7 +160,7 @@ impl Served {
             served.tables.push((name.clone(), lake.open(uri).await?));
         }
         for folder in folders {
-            served.folders.push(lake.list_folder(folder).await?);
+            served.folders.push(lake.list_folder(folder, None).await?);
         }
         Ok(served)
     }
@@ -186,11 +186,9 @@ impl Served {
         if let Some((name, table)) = self.tables.first() {
             return table_facts(name, table).await;
         }
-        let mut in_folders = self.folders.iter().flat_map(|it| {
-            it.tables.iter().filter_map(|name| Some((name, it.folder.table(name)?)))
-        });
+        let mut in_folders = self.folders.iter().flat_map(|it| &it.tables);
         let Some((name, uri)) = in_folders.next() else { return TableFacts::default() };
-        match lake.open_canonical(&uri).await {
+        match lake.open_canonical(uri).await {
             Ok(table) => table_facts(name, &table).await,
             Err(_) => TableFacts::default(),
         }

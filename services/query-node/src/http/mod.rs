@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! path ─► route ─► caller, deadline ─► body ─► query: Search (by vectors, by words), or scan ─► Arrow IPC
-//!                                         ├──► tables: lists, descriptions ─────────────────► JSON
+//!                                         ├──► namespaces, tables: lists, descriptions ─────► JSON
 //!                                         ├──► blobs: whole ones, or a range of one ─────────► Arrow IPC, bytes
 //!                                         └──► prewarm: loads an index, fills drives
 //! ```
@@ -19,6 +19,7 @@ mod columns;
 mod error;
 mod freshness;
 mod json_body;
+mod namespaces;
 mod page;
 mod prewarm;
 mod query;
@@ -46,16 +47,17 @@ use serde::Deserialize;
 use tonic::metadata::MetadataMap;
 use wire::{DEADLINE_MAX, Fault, Reason};
 
-use self::answer::{Answer, Reply, json, response};
+use self::answer::{Answer, Reply, response};
 use self::blobs::{BlobBytes, BlobsBody, Wanted};
 use self::browser::PageRules;
 use self::error::{HttpError, refuse};
 use self::freshness::Freshness;
 use self::json_body::parse;
+use self::namespaces::Namespace;
 use self::page::Page;
 use self::query::query;
 use self::query_body::QueryBody;
-use self::route::{Dialect, Route, TableCall, parameter, route};
+use self::route::{Dialect, NamespaceCall, Route, TableCall, parameter, route};
 use crate::call::Call;
 use crate::counters::Rpc;
 use crate::error::{QueryError, Result};
@@ -191,21 +193,15 @@ async fn answer(
                     TableRequest { name: &name, query: text, asked, dialect, freshness, range };
                 table.answer(state, &body, of_stream, call, version).await
             }
-            Route::Tables { namespace } => {
-                let listed = check_root(&namespace)
-                    .and_then(|()| tables::list(state, &call.caller().caller, text));
-                Reply::Whole(Box::new(call), listed)
-            }
-            Route::Namespaces { namespace } => {
-                let none = serde_json::json!({ "namespaces": [], "page_token": null });
-                Reply::Whole(Box::new(call), check_root(&namespace).and_then(|()| json(none)))
-            }
-            Route::Namespace { namespace } => {
-                let described = serde_json::json!({ "properties": {} });
-                Reply::Whole(Box::new(call), check_root(&namespace).and_then(|()| json(described)))
-            }
-            Route::NamespaceExists { namespace } => {
-                Reply::Whole(Box::new(call), check_root(&namespace).map(|()| Answer::Nothing))
+            Route::Namespace { namespace, call: asked } => {
+                let found = Namespace::find(state, &call.caller().caller, &namespace);
+                let answer = found.and_then(|found| match asked {
+                    NamespaceCall::Tables => found.tables(text),
+                    NamespaceCall::Children => found.children(text),
+                    NamespaceCall::Describe => found.describe(),
+                    NamespaceCall::Exists => Ok(Answer::Nothing),
+                });
+                Reply::Whole(Box::new(call), answer)
             }
         },
     };
@@ -466,12 +462,4 @@ fn number_of(text: String) -> Result<u64> {
         field: "path",
         problem: format!("has {}; give a number there", lake::quoted(&text)),
     })
-}
-
-/// Refuses all namespaces but the root: all tables are in it, and it has no namespaces.
-fn check_root(namespace: &[String]) -> Result<()> {
-    match namespace {
-        [] => Ok(()),
-        parts => Err(QueryError::NamespaceUnknown { namespace: parts.join("$") }),
-    }
 }

@@ -1,7 +1,7 @@
 //! The paths of plain HTTP calls. Pure.
 //!
 //! A table's id is its namespace's parts and its name, joined by `$` or by the delimiter that the query string names.
-//! The tables of a node are all in the root namespace, whose id is the delimiter alone.
+//! The id of the root namespace is the delimiter alone.
 
 use std::borrow::Cow;
 
@@ -25,25 +25,12 @@ pub enum Dialect {
 /// The call that a path stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// Lists the tables of a namespace.
-    Tables {
+    /// A call of one namespace.
+    Namespace {
         /// The namespace's parts; none for the root.
         namespace: Vec<String>,
-    },
-    /// Lists the namespaces in a namespace.
-    Namespaces {
-        /// The namespace's parts.
-        namespace: Vec<String>,
-    },
-    /// Describes a namespace.
-    Namespace {
-        /// The namespace's parts.
-        namespace: Vec<String>,
-    },
-    /// Succeeds if a namespace exists.
-    NamespaceExists {
-        /// The namespace's parts.
-        namespace: Vec<String>,
+        /// The call.
+        call: NamespaceCall,
     },
     /// A call of one table.
     Table {
@@ -54,6 +41,18 @@ pub enum Route {
         /// The kind of client.
         dialect: Dialect,
     },
+}
+
+/// A call of one namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceCall {
+    /// Lists the tables directly in it.
+    Tables,
+    /// Lists the namespaces directly in it.
+    Children,
+    Describe,
+    /// Succeeds if it exists.
+    Exists,
 }
 
 /// A call of one table.
@@ -123,27 +122,27 @@ static SERVED: [Served; 23] = [
     Served {
         method: Method::GET,
         path: "/v1/table",
-        route: |_| Route::Tables { namespace: Vec::new() },
+        route: |_| Route::Namespace { namespace: Vec::new(), call: NamespaceCall::Tables },
     },
     Served {
         method: Method::GET,
         path: "/v1/namespace/{id}/table/list",
-        route: |parts| Route::Tables { namespace: parts.id },
+        route: |parts| Route::Namespace { namespace: parts.id, call: NamespaceCall::Tables },
     },
     Served {
         method: Method::GET,
         path: "/v1/namespace/{id}/list",
-        route: |parts| Route::Namespaces { namespace: parts.id },
+        route: |parts| Route::Namespace { namespace: parts.id, call: NamespaceCall::Children },
     },
     Served {
         method: Method::POST,
         path: "/v1/namespace/{id}/describe",
-        route: |parts| Route::Namespace { namespace: parts.id },
+        route: |parts| Route::Namespace { namespace: parts.id, call: NamespaceCall::Describe },
     },
     Served {
         method: Method::POST,
         path: "/v1/namespace/{id}/exists",
-        route: |parts| Route::NamespaceExists { namespace: parts.id },
+        route: |parts| Route::Namespace { namespace: parts.id, call: NamespaceCall::Exists },
     },
     of_table("/v1/table/{id}/describe", |parts| parts.call(TableCall::Describe)),
     of_table("/v1/table/{id}/exists", |parts| parts.call(TableCall::Exists)),
@@ -261,6 +260,11 @@ mod tests {
         Some(Route::Table { name: name.into(), call, dialect })
     }
 
+    fn namespace(parts: &[&str], call: NamespaceCall) -> Option<Route> {
+        let namespace = parts.iter().map(|&part| part.to_owned()).collect();
+        Some(Route::Namespace { namespace, call })
+    }
+
     #[test]
     fn both_kinds_of_clients_name_tables() {
         for (path, expected) in [
@@ -287,10 +291,9 @@ mod tests {
                 table("t", TableCall::PrewarmRows, Dialect::LanceDb),
             ),
             ("/v1/table/t/fetch_blobs/", table("t", TableCall::Blobs, Dialect::LanceDb)),
-            ("/v1/namespace/$/describe", Some(Route::Namespace { namespace: vec![] })),
-            ("/v1/namespace/a$b/describe", {
-                Some(Route::Namespace { namespace: vec!["a".into(), "b".into()] })
-            }),
+            ("/v1/namespace/$/describe", namespace(&[], NamespaceCall::Describe)),
+            ("/v1/namespace/a$b/describe", namespace(&["a", "b"], NamespaceCall::Describe)),
+            ("/v1/namespace/a/exists", namespace(&["a"], NamespaceCall::Exists)),
         ] {
             assert_eq!(post(path).ok(), expected, "{path}");
         }
@@ -300,10 +303,14 @@ mod tests {
             get("/v1/table/t/blob/s%2Eimage/7/bytes"),
             table("t", bytes, Dialect::Namespace)
         );
-        assert_eq!(get("/v1/table/"), Some(Route::Tables { namespace: vec![] }));
-        assert_eq!(get("//v1/table"), Some(Route::Tables { namespace: vec![] }));
-        let list = get("/v1/namespace/a/table/list");
-        assert_eq!(list, Some(Route::Tables { namespace: vec!["a".into()] }));
+        for (path, expected) in [
+            ("/v1/table/", namespace(&[], NamespaceCall::Tables)),
+            ("//v1/table", namespace(&[], NamespaceCall::Tables)),
+            ("/v1/namespace/a/table/list", namespace(&["a"], NamespaceCall::Tables)),
+            ("/v1/namespace/a/list", namespace(&["a"], NamespaceCall::Children)),
+        ] {
+            assert_eq!(get(path), expected, "{path}");
+        }
     }
 
     #[test]

@@ -1,11 +1,10 @@
-//! Calls that list or describe tables, their versions, tags, branches and indexes, and that count rows.
+//! Calls that describe a table, list its versions, tags, branches and indexes, and count its rows.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use access::Caller;
 use humantime::format_rfc3339_micros;
-use lake::{IndexInfo, LakeError, Table, TypeNames, VersionInfo, is_table_name, schema_json};
+use lake::{ID_DELIMITER, IndexInfo, LakeError, Table, TypeNames, VersionInfo, schema_json};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, json as answer};
@@ -19,25 +18,8 @@ use crate::error::{QueryError, Result};
 use crate::state::ShardState;
 use crate::tables::OpenTable;
 
-/// Maximum number of names in one page of a list. Names of folders' tables have up to 128 bytes, so a page has at most
-/// some 130 KB.
-const PAGE_MAX: usize = 1000;
-
 /// The number of rows below which LanceDB counts a fragment as small.
 const SMALL_FRAGMENT_ROWS: u64 = 100_000;
-
-/// Lists the tables that `caller` may see, in the order of their names, from the one after the query's `page_token` on.
-pub fn list(state: &ShardState, caller: &Caller, query: &str) -> Result<Answer> {
-    let page = Page::default().or_by(query)?;
-    let limit = page.limit().unwrap_or(PAGE_MAX).min(PAGE_MAX);
-    // Clients refuse a whole list if it contains a name that is not valid for them.
-    let is_shown = |name: &str| is_table_name(name) && caller.sees(name);
-    let mut names = state.shared.catalog.names(is_shown, page.after(), limit + 1);
-    let has_more = names.len() > limit;
-    names.truncate(limit);
-    let next = names.last().filter(|_| has_more);
-    answer(json!({ "tables": names, "page_token": next }))
-}
 
 /// Describes a table.
 pub fn describe(open: &OpenTable, name: &str, dialect: Dialect) -> Result<Answer> {
@@ -50,7 +32,10 @@ pub fn describe(open: &OpenTable, name: &str, dialect: Dialect) -> Result<Answer
         QueryError::NotBuilt { problem }
     })?;
     // The location is left out: callers need not know where the operator keeps tables.
-    answer(json!({ "table": name, "namespace": [], "version": open.version(), "schema": schema }))
+    let mut namespace: Vec<&str> = name.split(ID_DELIMITER).collect();
+    let table = namespace.pop();
+    let version = open.version();
+    answer(json!({ "table": table, "namespace": namespace, "version": version, "schema": schema }))
 }
 
 /// Returns the size of a table in bytes, and the numbers of its rows, fragments and indexes.

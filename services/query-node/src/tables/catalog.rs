@@ -263,7 +263,8 @@ impl Catalog {
         if before.is_empty() {
             return;
         }
-        let listings = before.iter().map(|it| self.lake.list_folder(&it.folder).boxed());
+        let listings =
+            before.iter().map(|it| self.lake.list_folder(&it.folder, it.manifest()).boxed());
         let listings = on_runtime(&self.background, join_all(listings).boxed()).await;
         let mut folders = Vec::clone(&before);
         for (folder, listed) in folders.iter_mut().zip(listings) {

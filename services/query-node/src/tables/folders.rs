@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lake::{FolderListing, TableFolder, TableUri};
+use lake::{FolderListing, NamespaceProperties, Namespaces, TableFolder, TableUri};
 use spelling::counted;
 
 use crate::config::TableConfig;
@@ -84,14 +84,24 @@ impl Folder {
             ));
         }
         if self.is_cut() && !before.is_cut() {
-            let all = counted(self.tables().len(), "table");
+            let all = counted(self.tables(), "table");
             problems.push(format!("the folder has more entries than are read: {all} found"));
         }
         problems
     }
 
-    fn tables(&self) -> &[String] {
-        self.listing.as_deref().map_or(&[], |listing| &listing.tables)
+    /// Returns the folder's manifest of namespaces, if it has one.
+    pub fn manifest(&self) -> Option<&Arc<Namespaces>> {
+        self.listing.as_deref()?.namespaces.as_ref()
+    }
+
+    /// Returns the folder's namespaces, by their ids, and their properties.
+    pub fn namespaces(&self) -> impl Iterator<Item = (&String, &NamespaceProperties)> {
+        self.manifest().into_iter().flat_map(|manifest| &manifest.properties)
+    }
+
+    fn tables(&self) -> usize {
+        self.listing.as_deref().map_or(0, |listing| listing.tables.len())
     }
 }
 
@@ -129,16 +139,15 @@ pub fn assign(
         if ahead.is_some() {
             continue;
         }
-        for name in &listing.tables {
-            let Some(uri) = listing.folder.table(name) else { continue };
-            let is_of = |other: &TableUri| *other == uri;
+        for (name, uri) in &listing.tables {
+            let is_of = |other: &TableUri| other == uri;
             let other = match named.get(name) {
                 // The operator may configure a table of the folder by name, to give it its own settings.
                 Some(config) => Some(TableUri::of_config(&config.uri).is_ok_and(|it| is_of(&it))),
                 None => assigned.get(name).map(is_of),
             };
             match other {
-                None => drop(assigned.insert(name.clone(), uri)),
+                None => drop(assigned.insert(name.clone(), uri.clone())),
                 Some(true) => {}
                 Some(false) => {
                     folder.hidden.push(name.clone());
@@ -162,11 +171,12 @@ mod tests {
     }
 
     fn find(folder: &mut Folder, tables: &[&str], refused: &[&str]) {
-        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let uri = |name: &str| folder.folder.below(&format!("{name}.lance")).unwrap();
         folder.listed(Ok(FolderListing {
             folder: folder.folder.clone(),
-            tables: owned(tables),
-            refused: owned(refused),
+            tables: tables.iter().map(|&name| (name.to_owned(), uri(name))).collect(),
+            namespaces: None,
+            refused: refused.iter().map(|&name| name.to_owned()).collect(),
             is_cut: false,
         }));
     }

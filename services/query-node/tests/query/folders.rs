@@ -18,13 +18,13 @@ use crate::node::{config, ids, metrics, serve_with};
 use crate::table::{rows, write};
 
 /// A folder of tables.
-struct Folder {
+pub struct Folder {
     _root: TempDir,
-    path: PathBuf,
+    pub path: PathBuf,
 }
 
 impl Folder {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().canonicalize().unwrap().join("lake");
         std::fs::create_dir(&path).unwrap();
@@ -46,7 +46,7 @@ impl Folder {
 }
 
 /// Returns a configuration with folders, which the tests list explicitly.
-fn with_folders(folders: &[&Folder]) -> QueryConfig {
+pub fn with_folders(folders: &[&Folder]) -> QueryConfig {
     let folder = |it: &&Folder| TableFolder::of_config(it.path.to_str().unwrap()).unwrap();
     QueryConfig {
         folders: folders.iter().map(folder).collect(),
@@ -55,7 +55,7 @@ fn with_folders(folders: &[&Folder]) -> QueryConfig {
     }
 }
 
-async fn names(client: &QueryClient) -> Vec<String> {
+pub async fn names(client: &QueryClient) -> Vec<String> {
     client.tables().await.unwrap().into_iter().map(|it| it.name).collect()
 }
 

@@ -25,6 +25,7 @@ mod key_pages;
 mod key_runs;
 mod keys;
 mod lookups;
+mod namespaces;
 mod no_value;
 mod node;
 mod operate;

@@ -2,10 +2,13 @@
 //! tables that have gone are not, and an outage of the store changes nothing.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use arrow_array::{RecordBatch, RecordBatchIterator, StringArray};
 use client::query::QueryClient;
 use lake::{IngestOptions, Lake, LakeError, LakeOptions, TableFolder, UriPrefix, ingest};
+use lance::Dataset;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use wire::Reason;
@@ -137,9 +140,9 @@ async fn a_folder_in_s3_is_followed_and_an_outage_changes_nothing() {
     s3.put_folder(&stray, "/lake/tables");
     s3.put_folder(&stray, "/lake/tables/below/inner.lance");
     let lake = Lake::new(LakeOptions { storage: s3.options(), ..Default::default() });
-    let absent = lake.list_folder(&table_folder("s3://absent/tables")).await.unwrap_err();
+    let absent = lake.list_folder(&table_folder("s3://absent/tables"), None).await.unwrap_err();
     assert!(matches!(absent, LakeError::FolderNotFound { .. }), "{absent}");
-    let bucket = lake.list_folder(&table_folder("s3://lake")).await.unwrap();
+    let bucket = lake.list_folder(&table_folder("s3://lake"), None).await.unwrap();
     assert_eq!((bucket.tables.len(), bucket.is_cut), (0, false));
 
     let cluster = Cluster::start_with(1, &[], |io, query| {
@@ -180,5 +183,51 @@ async fn a_folder_in_s3_is_followed_and_an_outage_changes_nothing() {
     let _s3 = s3.emptied().await;
     assert_eq!(says(false).await.tables, 0);
     until(&cluster, &[]).await;
+    cluster.stop().await;
+}
+
+/// Writes a manifest with the table `eu$words` at `location`.
+async fn record(manifest: &Path, location: &str) {
+    let columns = ["eu$words", "table", location, "{}"].map(|text| StringArray::from(vec![text]));
+    let names = ["object_id", "object_type", "location", "metadata"];
+    let columns = names.into_iter().zip(columns.map(|column| Arc::new(column) as _));
+    let entry = RecordBatch::try_from_iter(columns).unwrap();
+    let entries = RecordBatchIterator::new([Ok(entry.clone())], entry.schema());
+    Dataset::write(entries, manifest.to_str().unwrap(), None).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_in_a_namespace_in_s3_is_served_by_both_tiers() {
+    let Some(s3) = S3::start(false).await else { return };
+    let root = folder();
+    let (words, manifest) = (root.path().join("words"), root.path().join("__manifest"));
+    write(&Lake::new(LakeOptions::default()), words.to_str().unwrap()).await;
+    record(&manifest, "1_eu$words").await;
+    s3.put_folder(&words, "/lake/tables/1_eu$words");
+    s3.put_folder(&manifest, "/lake/tables/__manifest");
+
+    // A manifest that has not changed costs a folder's listing two requests more than a folder without one.
+    let lake = Lake::new(LakeOptions { storage: s3.options(), ..Default::default() });
+    let tables = table_folder("s3://lake/tables");
+    let first = lake.list_folder(&tables, None).await.unwrap();
+    let uri = first.tables["eu$words"].as_str();
+    assert_eq!(uri, "s3://lake/tables/1_eu$words");
+    let requests = || lake.store_use().reads + lake.store_use().writes;
+    let before = requests();
+    let second = lake.list_folder(&tables, first.namespaces.as_ref()).await.unwrap();
+    assert_eq!(second, first);
+    assert_eq!(requests() - before, 3);
+
+    let cluster = Cluster::start_with(1, &[], |io, query| {
+        query.folders = vec![table_folder("s3://lake/tables")];
+        (io.storage, query.storage) = (s3.options(), s3.options());
+    })
+    .await;
+    cluster.query.ready().await;
+    warm(&cluster.client, "eu$words").await;
+    assert_eq!(get(&cluster.client, "eu$words").await.unwrap(), 1);
+    assert_eq!((from_table(&cluster.io[0]).await, cluster.query.fallback_rows()), (0, 0));
+    let described = http(&cluster, "POST", "/v1/table/eu$words/describe/").await;
+    assert!(described.contains(r#""namespace":["eu"]"#), "{described}");
     cluster.stop().await;
 }

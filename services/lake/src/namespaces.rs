@@ -1,0 +1,232 @@
+//! Reads the namespaces of a folder, and the tables in them, from the folder's manifest: the table `__manifest`, which
+//! Lance's directory namespace writes (its version 2).
+//!
+//! ```text
+//! object_id   object_type   location         metadata
+//! a           namespace     null             {"owner":"x"}   the namespace `a` and its properties
+//! a$t         table         7c1aa33c_a$t     null            the table `t` of `a`, and its folder
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, RecordBatch, StringArray};
+use futures::TryStreamExt;
+use lance::Dataset;
+use lance_core::{Error, Result as LanceResult};
+use tables::{TableFolder, TableUri};
+
+use crate::error::{LakeError, Result};
+use crate::opener::Opener;
+
+/// The name of the manifest's folder.
+pub(crate) const FOLDER: &str = "__manifest";
+
+/// The maximum size of a manifest's data files, in bytes. An entry has some hundred bytes.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// The key of the manifest's metadata that names, as bits of a number, the features that a reader has to know.
+const READER_FLAGS: &str = "lance.namespace.manifest.reader_feature_flags";
+
+/// The properties of a namespace.
+pub type NamespaceProperties = BTreeMap<String, String>;
+
+/// The entries of a folder's manifest.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Namespaces {
+    /// The version of the manifest, and the time of its commit, by which a folder that was made anew is told apart.
+    version: (u64, u128),
+    /// The folder of each table, by the table's id: the parts of its namespace and its name, joined by `$`.
+    pub(crate) tables: BTreeMap<String, String>,
+    /// The properties of each namespace, by its id: its parts, joined by `$`.
+    pub properties: BTreeMap<String, NamespaceProperties>,
+    /// Whether the manifest has more entries.
+    pub(crate) is_cut: bool,
+}
+
+/// Reads the manifest of `folder`, unless `before` is its current state. Keeps at most `entries_max` tables, and as many
+/// namespaces, in the order of their ids.
+///
+/// Errors: `Unsupported` for a manifest that a newer Lance has written, or a very large one, and those of opening a
+/// table.
+pub(crate) async fn read(
+    opener: &Opener,
+    folder: &TableFolder,
+    before: Option<&Arc<Namespaces>>,
+    entries_max: usize,
+) -> Result<Arc<Namespaces>> {
+    let unsupported = |why: String| LakeError::Unsupported {
+        uri: format!("{folder}{FOLDER}"),
+        why: format!("the manifest of namespaces {why}"),
+    };
+    let uri: TableUri =
+        folder.below(FOLDER).ok_or_else(|| unsupported("has no valid path".into()))?;
+    let (dataset, _) = opener.dataset(&uri, None).await?;
+    let manifest = dataset.manifest();
+    let version = (manifest.version, manifest.timestamp_nanos);
+    if let Some(before) = before.filter(|before| before.version == version) {
+        return Ok(Arc::clone(before));
+    }
+    if let Some(flags) = manifest.table_metadata.get(READER_FLAGS).filter(|flags| *flags != "0") {
+        let why = format!("needs a newer Bireme (reader features {})", crate::words::quoted(flags));
+        return Err(unsupported(why));
+    }
+    let files = manifest.fragments.iter().flat_map(|fragment| &fragment.files);
+    let bytes: u64 = files.filter_map(|file| file.file_size_bytes.get()).map(u64::from).sum();
+    if bytes > BYTES_MAX {
+        let why = format!("has {bytes} bytes, and at most {BYTES_MAX} are read");
+        return Err(unsupported(why));
+    }
+    let mut found = Namespaces { version, ..Namespaces::default() };
+    opener.with_open_timeout(uri.as_str(), found.read(&dataset, entries_max)).await?;
+    Ok(Arc::new(found))
+}
+
+impl Namespaces {
+    async fn read(&mut self, dataset: &Dataset, entries_max: usize) -> LanceResult<()> {
+        let mut scanner = dataset.scan();
+        scanner.project(&["object_id", "object_type", "location", "metadata"])?;
+        let mut batches = scanner.try_into_stream().await?;
+        while let Some(batch) = batches.try_next().await? {
+            self.add(&batch)?;
+            self.is_cut |= keep_first(&mut self.tables, entries_max);
+            self.is_cut |= keep_first(&mut self.properties, entries_max);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, entries: &RecordBatch) -> LanceResult<()> {
+        let [ids, kinds, locations, metadata] =
+            [text(entries, 0)?, text(entries, 1)?, text(entries, 2)?, text(entries, 3)?];
+        for row in 0..entries.num_rows() {
+            let at =
+                |column: &StringArray| column.is_valid(row).then(|| column.value(row).to_owned());
+            match (at(ids), kinds.value(row), at(locations)) {
+                (Some(id), "table", Some(location)) => drop(self.tables.insert(id, location)),
+                (Some(id), "namespace", _) => {
+                    let properties = at(metadata).map(|text| properties(&text)).unwrap_or_default();
+                    self.properties.insert(id, properties);
+                }
+                // Later versions of Lance may have entries of other kinds.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes all but the first `max` entries. Returns whether there were more.
+fn keep_first<T>(entries: &mut BTreeMap<String, T>, max: usize) -> bool {
+    let is_over = entries.len() > max;
+    while entries.len() > max {
+        entries.pop_last();
+    }
+    is_over
+}
+
+fn text(entries: &RecordBatch, column: usize) -> LanceResult<&StringArray> {
+    let texts = entries.column(column).as_string_opt::<i32>();
+    texts.ok_or_else(|| {
+        let schema = entries.schema();
+        let field = schema.field(column);
+        let (name, kind) = (field.name(), field.data_type());
+        Error::not_supported(format!("the column {name:?} of {FOLDER} is {kind}, not Utf8"))
+    })
+}
+
+/// Returns the properties that a JSON object has. Values that are no texts are left out.
+fn properties(json: &str) -> NamespaceProperties {
+    let values: HashMap<String, serde_json::Value> = serde_json::from_str(json).unwrap_or_default();
+    let texts = values.into_iter().filter_map(|(key, value)| match value {
+        serde_json::Value::String(text) => Some((key, text)),
+        _ => None,
+    });
+    texts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::record_batch::RecordBatchIterator;
+    use lance::dataset::{WriteMode, WriteParams};
+
+    use super::*;
+    use crate::{Lake, LakeOptions};
+
+    /// Entries of a manifest: id, type, location and metadata.
+    type Entry = (&'static str, &'static str, Option<&'static str>, Option<&'static str>);
+
+    const ENTRIES: [Entry; 6] = [
+        ("a", "namespace", None, Some(r#"{"owner":"x","n":1}"#)),
+        ("a$b", "namespace", None, Some("no JSON")),
+        ("a$b$t", "table", Some("42059180_a$b$t"), None),
+        ("a$t", "table", Some("7c1aa33c_a$t"), None),
+        ("a$v", "view", Some("v"), None),
+        ("t", "table", Some("t.lance"), None),
+    ];
+
+    async fn write(folder: &Path, entries: &[Entry]) -> Dataset {
+        let fields = ["object_id", "object_type", "location", "metadata"];
+        let fields = fields.map(|name| Field::new(name, DataType::Utf8, true));
+        let schema = Arc::new(Schema::new(fields.to_vec()));
+        let ids: StringArray = entries.iter().map(|it| Some(it.0)).collect();
+        let kinds: StringArray = entries.iter().map(|it| Some(it.1)).collect();
+        let locations: StringArray = entries.iter().map(|it| it.2).collect();
+        let metadata: StringArray = entries.iter().map(|it| it.3).collect();
+        let columns: Vec<Arc<dyn Array>> =
+            vec![Arc::new(ids), Arc::new(kinds), Arc::new(locations), Arc::new(metadata)];
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
+        let uri = folder.join(FOLDER);
+        let params = WriteParams { mode: WriteMode::Overwrite, ..Default::default() };
+        let batches = RecordBatchIterator::new([Ok(batch)], schema);
+        Dataset::write(batches, uri.to_str().unwrap(), Some(params)).await.unwrap()
+    }
+
+    fn texts(entries: &BTreeMap<String, String>) -> Vec<(&str, &str)> {
+        entries.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect()
+    }
+
+    #[tokio::test]
+    async fn a_manifest_is_read_when_it_has_changed() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().canonicalize().unwrap();
+        let folder = TableFolder::of_config(path.to_str().unwrap()).unwrap();
+        let lake = Lake::new(LakeOptions::default());
+        let of = async |before: Option<&Arc<Namespaces>>, max: usize| {
+            read(lake.opener(), &folder, before, max).await
+        };
+        let error = of(None, 9).await.unwrap_err();
+        assert!(matches!(error, LakeError::TableNotFound { .. }), "{error}");
+
+        let mut written = write(&path, &ENTRIES).await;
+        let first = of(None, 9).await.unwrap();
+        let tables = [("a$b$t", "42059180_a$b$t"), ("a$t", "7c1aa33c_a$t"), ("t", "t.lance")];
+        assert_eq!(texts(&first.tables), tables);
+        let ids: Vec<_> = first.properties.keys().map(String::as_str).collect();
+        assert_eq!((ids, first.is_cut), (vec!["a", "a$b"], false));
+        assert_eq!(texts(&first.properties["a"]), [("owner", "x")]);
+        assert!(first.properties["a$b"].is_empty());
+        assert!(Arc::ptr_eq(&of(Some(&first), 9).await.unwrap(), &first));
+
+        let cut = of(None, 2).await.unwrap();
+        assert_eq!((texts(&cut.tables), cut.is_cut), (tables[..2].to_vec(), true));
+
+        write(&path, &ENTRIES[5..]).await;
+        let second = of(Some(&first), 9).await.unwrap();
+        assert_eq!((texts(&second.tables), second.properties.len()), (vec![tables[2]], 0));
+        // A folder that was made anew may have a manifest of the same version.
+        std::fs::remove_dir_all(path.join(FOLDER)).unwrap();
+        written = {
+            drop(written);
+            write(&path, &ENTRIES[..1]).await
+        };
+        let anew = of(Some(&first), 9).await.unwrap();
+        assert_eq!((anew.tables.len(), anew.properties.len()), (0, 1));
+
+        written.update_metadata([(READER_FLAGS, Some("2"))]).await.unwrap();
+        let error = of(Some(&anew), 9).await.unwrap_err().to_string();
+        assert!(error.contains("needs a newer Bireme (reader features `2`)"), "{error}");
+    }
+}
