@@ -6,8 +6,7 @@ use address::{RowAddr, without};
 use arrow_array::{Array, RecordBatch, UInt32Array};
 use arrow_schema::ArrowError;
 use arrow_select::take::take_record_batch;
-
-use crate::value_bytes::bytes_of;
+use wire::bytes_of_values;
 
 /// The addresses of the rows to fetch for some tries, without repeats.
 #[derive(Debug)]
@@ -81,7 +80,7 @@ impl RowsOfTries {
         let of_column = |column: &dyn Array| {
             let data = column.to_data();
             let rows = tries.iter().enumerate();
-            rows.map(|(row, &tries)| bytes_of(&data, row, 1).saturating_mul(tries))
+            rows.map(|(row, &tries)| bytes_of_values(&data, row, 1).saturating_mul(tries))
                 .fold(0, usize::saturating_add)
         };
         rows.columns().iter().map(|column| of_column(column)).fold(0, usize::saturating_add)

@@ -23,9 +23,7 @@
 mod distinct_rows;
 mod found_rows;
 mod rounds;
-mod value_bytes;
 
 pub use distinct_rows::{DistinctRows, RowsOfTries};
 pub use found_rows::FoundRows;
 pub use rounds::Rounds;
-pub use value_bytes::bytes_of_values;

@@ -19,10 +19,11 @@ use arrow_array::{Array, RecordBatch, UInt32Array};
 use arrow_select::concat::concat;
 use arrow_select::take::take_record_batch;
 use futures::FutureExt;
-use key_proof::{FoundRows, bytes_of_values};
+use key_proof::FoundRows;
 use scheduler::Flow;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
+use wire::bytes_of_arrays;
 
 use crate::call::Call;
 use crate::counters::Stage;
@@ -54,7 +55,7 @@ impl Gathered {
     /// The errors of [`Call::hold_rows`]. The rows are then dropped.
     pub fn held_by(self, call: &mut Call) -> Result<Self> {
         if self.held.is_some() {
-            call.hold_rows(bytes_of_values(&self.found.rows))?;
+            call.hold_rows(bytes_of_arrays(self.found.rows.columns()))?;
         }
         Ok(self)
     }

@@ -16,6 +16,7 @@ mod pieces;
 mod response_decoder;
 mod row_stream;
 mod schema;
+mod value_bytes;
 
 pub use arrow_batch::{ArrowBatch, BatchError};
 pub use buffer_pool::BufferPool;
@@ -29,6 +30,7 @@ pub use pieces::grpc_pieces;
 pub use response_decoder::{ResponseDecodeError, ResponseDecoder};
 pub use row_stream::RowStream;
 pub use schema::{schema_from_bytes, schema_to_bytes};
+pub use value_bytes::{bytes_of_arrays, bytes_of_values};
 
 pub use bireme::fetch::v1 as fetch;
 pub use bireme::query::v1 as query;

@@ -6,7 +6,6 @@ mod beside;
 mod ordering;
 mod select;
 mod shape;
-mod slice_bytes;
 
 pub use beside::beside;
 pub use ordering::{Ordering, check_order, rows_to_find};

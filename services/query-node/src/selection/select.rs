@@ -9,10 +9,9 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_select::concat::concat;
 use lake::Expression;
-use wire::MESSAGE_BYTES_MAX;
 use wire::query::NamedExpression;
+use wire::{MESSAGE_BYTES_MAX, bytes_of_arrays};
 
-use super::slice_bytes::slice_bytes;
 use crate::error::{QueryError, Result};
 use crate::tables::{DISTANCE, Measure, OpenTable, RELEVANCE, ROW_ADDRESS, SCORE};
 
@@ -359,7 +358,7 @@ impl Selection {
         };
         let mut computed = 0;
         let mut count = |part: &ArrayRef| {
-            computed += slice_bytes(&part.to_data());
+            computed += bytes_of_arrays(std::slice::from_ref(part));
             match computed > MESSAGE_BYTES_MAX {
                 true => Err(QueryError::TooLarge { bytes: computed }),
                 false => hold(computed),
@@ -425,7 +424,6 @@ async fn compute(
 
 /// Returns the number of rows for which an expression that reads these columns of `rows` rows is computed at once.
 fn rows_at_once(read: &[ArrayRef], rows: usize) -> usize {
-    let bytes: usize = read.iter().map(|column| slice_bytes(&column.to_data())).sum();
-    let row_bytes = (bytes / rows.max(1)).max(1);
+    let row_bytes = (bytes_of_arrays(read) / rows.max(1)).max(1);
     (READ_BYTES_AT_ONCE / row_bytes).clamp(1, ROWS_AT_ONCE)
 }
