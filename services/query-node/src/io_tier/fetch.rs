@@ -68,8 +68,25 @@ struct RowColumns<'a> {
     schema: &'a SchemaRef,
 }
 
-/// Fetches rows together with the columns of `rule`, and leaves out those that do not satisfy it.
+/// Fetches rows, and leaves out those that `rule` hides. Hidden rows never fail the fetch.
 async fn fetch_shown(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    addrs: &[RowAddr],
+    wanted: RowColumns<'_>,
+    rule: &PredicateFilter,
+    context: RequestContext,
+) -> Result<Fetched> {
+    match fetch_with_hidden(state, open, addrs, wanted, rule, context).boxed().await {
+        Err(error) if may_be_of_one_row(&error) => {
+            fetch_passing(state, open, addrs, wanted, rule, context).boxed().await
+        }
+        fetched => fetched,
+    }
+}
+
+/// Fetches rows, hidden ones too, together with the columns of `rule`, and then leaves out those that `rule` hides.
+async fn fetch_with_hidden(
     state: &ShardState,
     open: &Arc<OpenTable>,
     addrs: &[RowAddr],
@@ -82,25 +99,14 @@ async fn fetch_shown(
     // The caller of `fetch_rows` holds memory for the wanted columns.
     let mut held = HeldRows::new(&state.row_memory);
     let bytes = bytes_of_rows(row_bytes(open.wire_schema_of(&added)?.as_ref()), addrs.len());
-    if held.hold(bytes, context.flow()).is_err() {
-        return fetch_passing(state, open, addrs, wanted, rule, context).boxed().await;
-    }
+    held.hold(bytes, context.flow())?;
     let columns = [wanted.columns, &added].concat();
     let schema = &open.wire_schema_of(&columns)?;
     let all = RowColumns { columns: &columns, schema };
-    let Fetched { rows, missing, cost } = match fetch_stored(state, open, addrs, all, context).await
-    {
-        Err(error) if may_be_of_one_row(&error) => {
-            return fetch_passing(state, open, addrs, wanted, rule, context).boxed().await;
-        }
-        fetched => fetched?,
-    };
+    let Fetched { rows, missing, cost } = fetch_stored(state, open, addrs, all, context).await?;
     let of_added = rows.columns()[wanted.columns.len()..].iter();
     let bytes = of_added.map(|column| column.get_array_memory_size()).sum();
-    if held.hold(bytes, context.flow()).is_err() {
-        drop((rows, held));
-        return fetch_passing(state, open, addrs, wanted, rule, context).boxed().await;
-    }
+    held.hold(bytes, context.flow())?;
     let of_rule = rule.columns.iter().map(|name| Ok(rows.schema_ref().index_of(name)?));
     let of_rule = rows.project(&of_rule.collect::<Result<Vec<usize>>>()?)?;
     // Positions among `addrs`, as `missing` has them.
@@ -117,7 +123,8 @@ async fn fetch_shown(
     Ok(Fetched { rows, missing, cost })
 }
 
-/// Returns whether a fetch may have failed with `error` because one of its rows is large or damaged.
+/// Returns whether a fetch may have failed with `error` because one of its rows is large or damaged, or because all
+/// rows together need more memory than those that are shown.
 fn may_be_of_one_row(error: &QueryError) -> bool {
     let is_damaged =
         |fault: &Fault| matches!(fault.reason, Reason::TableDamaged | Reason::Internal);
@@ -129,7 +136,7 @@ fn may_be_of_one_row(error: &QueryError) -> bool {
         }
 }
 
-/// Like [`fetch_shown`], but reads of hidden rows only the columns of `rule`, and these piece by piece, so that hidden
+/// Like [`fetch_with_hidden`], but reads of hidden rows only the columns of `rule`, and these piece by piece, so that hidden
 /// rows don't fail the fetch, whatever their size. It waits for I/O nodes twice. The cost is that of the second time.
 async fn fetch_passing(
     state: &ShardState,
