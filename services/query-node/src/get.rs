@@ -17,8 +17,23 @@ use crate::gather::{Gathered, find_gathered};
 use crate::stages::{Keys, finish, ipc_stream, json_lines, key_column, row_format, validate_keys};
 use crate::tables::{AskedVersion, Measure};
 
+/// An answer to a Get that has not been sent.
+pub struct GetAnswer {
+    pub response: GetResponse,
+    /// The number of rows.
+    rows: usize,
+}
+
+impl GetAnswer {
+    /// Counts the answer's rows for the audit log and the grant's use, and returns the answer for the caller.
+    pub fn sent(self, call: &mut Call) -> GetResponse {
+        call.count_rows(self.rows, self.response.rows.len());
+        self.response
+    }
+}
+
 /// Answers a Get request.
-pub async fn get(request: GetRequest, call: &mut Call) -> Result<GetResponse> {
+pub async fn get(request: GetRequest, call: &mut Call) -> Result<GetAnswer> {
     call.context = call.context.with_priority(request.priority)?;
     validate_keys(&request)?;
     let format = row_format(request.format)?;
@@ -50,8 +65,10 @@ pub async fn get(request: GetRequest, call: &mut Call) -> Result<GetResponse> {
         RowFormat::Arrow => ipc_stream(&asked.answer(Measure::Nothing)?.head, &rows)?,
         RowFormat::Json => json_lines(&rows)?,
     };
-    call.count_rows(row_keys.len(), rows.len());
     call.stage(Stage::Reply, || counted(rows.len(), "byte"));
+    let count = row_keys.len();
     let row_keys = if request.all_rows { row_keys.clone() } else { Vec::new() };
-    Ok(GetResponse { rows, version: open.version(), not_found, error: None, row_keys })
+    let version = open.version();
+    let response = GetResponse { rows, version, not_found, error: None, row_keys };
+    Ok(GetAnswer { response, rows: count })
 }

@@ -14,7 +14,7 @@ use wire::query::{GetRequest, GetResponse};
 use wire::{Fault, Reason, query};
 
 use crate::error::QueryError;
-use crate::get::get;
+use crate::get::{GetAnswer, get};
 use crate::held_rows::HeldRows;
 use crate::state::ShardState;
 use crate::stream_calls::StreamCalls;
@@ -61,8 +61,8 @@ async fn answer(
         Ok(mut call) => {
             let mut answer = get(request, &mut call).await;
             // The call does not hold rows that were found for several requests.
-            if let Ok(GetResponse { rows, .. }) = &answer {
-                let bytes = rows.len();
+            if let Ok(GetAnswer { response, .. }) = &answer {
+                let bytes = response.rows.len();
                 let mut holds = call.hold_rows(bytes);
                 if let Err(QueryError::OutOfMemory | QueryError::GrantOutOfMemory { .. }) = holds {
                     // The other requests are ready, and drop the rows that were found together.
@@ -73,6 +73,7 @@ async fn answer(
                     answer = Err(error);
                 }
             }
+            let answer = answer.map(|answer| answer.sent(&mut call));
             let held = call.take_held();
             call.end(answer).map(|answer| (answer, Some(held)))
         }

@@ -93,6 +93,7 @@ impl QueryService for Service {
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
         let mut call = self.begin(Rpc::Get, &request).await?;
         let rows = get(request.into_inner(), &mut call).await;
+        let rows = rows.map(|rows| rows.sent(&mut call));
         answer(call, rows)
     }
 

@@ -2,12 +2,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::types::Float32Type;
-use arrow_array::{ArrayRef, FixedSizeListArray, Int64Array, RecordBatch};
+use arrow_array::{ArrayRef, FixedSizeListArray, Int64Array, RecordBatch, StringArray};
+use bytesize::ByteSize;
 use client::query::{GetRequest, GottenRows, RowFormat};
 use futures::future::join_all;
 use futures::{StreamExt, stream};
 use lake::Metric;
 use query_node::QueryConfig;
+use serde_json::Value;
 use telemetry::TelemetryConfig;
 use wire::Reason;
 use wire::query::query_service_client::QueryServiceClient;
@@ -207,4 +209,41 @@ async fn an_answer_has_no_bytes_of_gets_that_it_shared_work_with() {
         async move { service.get(request(id)).await.unwrap().into_inner().rows }
     });
     assert_eq!(join_all(together).await, alone);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_get_of_a_stream_that_is_refused_at_its_end_counts_no_rows() {
+    // JSON writes the character as six bytes, so the answer is six times as large as the rows.
+    let text = "\u{1}".repeat(4_000_000);
+    let columns: [(&str, ArrayRef); 2] = [
+        ("id", Arc::new(Int64Array::from(vec![1, 2]))),
+        ("text", Arc::new(StringArray::from(vec![text.as_str(), "short"]))),
+    ];
+    let table = TestTable::of(RecordBatch::try_from_iter(columns).unwrap()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let audit = folder.path().join("audit.jsonl");
+    // This leaves 32 MiB for callers. Rows hold twice their size: 8 MB while they are read, and 48 MB as an answer.
+    let memory = ByteSize::mib(1757);
+    let mut config =
+        QueryConfig { cores: 1, memory, audit: Some(audit.clone()), ..config(&[("t", &table)]) };
+    config.tables.get_mut("t").unwrap().key = Some("id".into());
+    let (_node, client) = serve_with(config).await;
+    let requests = stream::iter([get(&["1"]), get(&["2"])]);
+    let answers = client.get_stream(requests, RowFormat::Json).await.unwrap();
+    let answers: Vec<_> = answers.collect().await;
+    assert_eq!(answers[0].as_ref().unwrap_err().reason, Reason::Overloaded);
+    assert!(answers[1].is_ok());
+    let mut lines = Vec::new();
+    for _ in 0..500 {
+        let text = std::fs::read_to_string(&audit).unwrap();
+        lines = text.lines().map(|it| serde_json::from_str::<Value>(it).unwrap()).collect();
+        if lines.len() == 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut counted: Vec<_> =
+        lines.iter().map(|it| (it["rows"].as_u64(), it["bytes"].as_u64() > Some(0))).collect();
+    counted.sort_unstable();
+    assert_eq!(counted, [(Some(0), false), (Some(1), true)], "{lines:?}");
 }
