@@ -4,6 +4,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
+use tokio::sync::mpsc;
 use wire::query::{
     CountRequest, CountResponse, DescribeTableRequest, DescribeTableResponse, GetRequest,
     GetResponse, ListTablesRequest, ListTagsRequest, ListTagsResponse, ListVersionsRequest,
@@ -42,6 +43,27 @@ pub struct Gotten {
     pub not_found: Vec<u32>,
     /// If all rows of each key were asked for, the position of each row's key, ascending. Empty otherwise.
     pub row_keys: Vec<u32>,
+}
+
+/// The request that an answer on a stream belongs to.
+struct Asked {
+    keys: usize,
+    all_rows: bool,
+}
+
+impl Asked {
+    fn of(request: &GetRequest) -> Self {
+        Self { keys: request.keys.len(), all_rows: request.all_rows }
+    }
+
+    /// Decodes the answer to the request.
+    fn gotten(&self, answer: GetResponse, format: RowFormat) -> Result<Gotten, Fault> {
+        let gotten = gotten(answer, format)?;
+        match self.all_rows && gotten.lacks_row_keys(self.keys) {
+            true => Err(one_row_of_each_key()),
+            false => Ok(gotten),
+        }
+    }
 }
 
 impl Gotten {
@@ -85,33 +107,35 @@ impl QueryClient {
     /// # Errors
     /// The node's fault. `UNIMPLEMENTED` if `request` wants all rows of each key, and the node returns only one.
     pub async fn get(&self, request: GetRequest) -> Result<Gotten, Fault> {
-        let (format, keys, all_rows) = (request.format(), request.keys.len(), request.all_rows);
+        let (format, asked) = (request.format(), Asked::of(&request));
         let send = |mut service: Service, request| async move { service.get(request).await };
-        let gotten = gotten(self.call(request, send).await?, format)?;
-        match all_rows && gotten.lacks_row_keys(keys) {
-            true => Err(one_row_of_each_key()),
-            false => Ok(gotten),
-        }
+        asked.gotten(self.call(request, send).await?, format)
     }
 
     /// Sends many Gets on one stream, all with the same `format`. The answers are in the order of the requests. A
     /// request that fails is answered by a fault of its own, and the stream goes on. A fault of the stream itself ends
     /// the stream. Unlike the other calls in this file, this one is not sent again if the connection ends before the
-    /// request was sent. Nor does it check, as [`get`](Self::get) does, that the node returns all rows of each key: a
-    /// node that is too old for this leaves [`Gotten::row_keys`] empty.
+    /// request was sent.
     pub async fn get_stream(
         &self,
         requests: impl Stream<Item = GetRequest> + Send + 'static,
         format: RowFormat,
     ) -> Result<BoxStream<'static, Result<Gotten, Fault>>, Fault> {
+        // The answers come in the order of the requests.
+        let (asked, mut unanswered) = mpsc::unbounded_channel();
         let requests = requests.map(move |mut request| {
             request.set_format(format);
+            // Nobody needs it if the answers are no longer read.
+            let _ = asked.send(Asked::of(&request));
             request
         });
         let answers = self.answered(self.service().get_stream(self.request(requests))).await?;
         let this = self.clone();
         let decode = move |answer: Result<GetResponse, tonic::Status>| {
-            gotten(answer.map_err(|status| this.fault_of(&status))?, format)
+            let answer = answer.map_err(|status| this.fault_of(&status))?;
+            let of_no_request = || Fault::new(Reason::Internal, "the node answers no request");
+            let asked: Asked = unanswered.try_recv().map_err(|_| of_no_request())?;
+            asked.gotten(answer, format)
         };
         Ok(answers.map(decode).boxed())
     }
@@ -228,10 +252,15 @@ mod tests {
 
     #[test]
     fn answers_of_nodes_that_return_one_row_of_each_key_are_recognised() {
-        let lacks = |not_found: &[u32], row_keys: &[u32]| {
+        let gotten = |all_rows, not_found: &[u32], row_keys: &[u32]| {
             let (not_found, row_keys) = (not_found.to_vec(), row_keys.to_vec());
-            let rows = GottenRows::Json(String::new());
-            Gotten { rows, version: 1, not_found, row_keys }.lacks_row_keys(3)
+            let answer = GetResponse { not_found, row_keys, ..Default::default() };
+            Asked { keys: 3, all_rows }.gotten(answer, RowFormat::Json)
+        };
+        assert!(gotten(false, &[], &[]).is_ok());
+        let lacks = |not_found: &[u32], row_keys: &[u32]| match gotten(true, not_found, row_keys) {
+            Ok(_) => false,
+            Err(fault) => fault.reason == Reason::Unimplemented,
         };
         assert!(lacks(&[], &[]) && lacks(&[0, 2], &[]));
         assert!(!lacks(&[0, 1, 2], &[]) && !lacks(&[0, 2], &[1, 1]) && !lacks(&[], &[0, 1, 2]));

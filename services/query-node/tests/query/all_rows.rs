@@ -295,8 +295,17 @@ async fn null_is_no_key_and_rows_may_be_json() {
         format: RowFormat::Json.into(),
         ..every_row()
     };
+    // On a stream, each answer is compared with its own request.
+    let some = GetRequest { keys: vec!["m1".into()], all_rows: false, ..request.clone() };
+    let none = GetRequest { keys: vec!["x".into(); 2], ..request.clone() };
+    let requests = futures::stream::iter([request.clone(), some, none, request.clone()]);
+    let answers = client.get_stream(requests, RowFormat::Json).await.unwrap();
+    let answers: Vec<_> = answers.try_collect().await.unwrap();
+    let answers = answers.into_iter().map(|it| (it.row_keys, it.not_found)).collect::<Vec<_>>();
+    let all = || (vec![0, 2, 2], vec![1]);
+    assert_eq!(answers, [all(), (vec![], vec![]), (vec![], vec![0, 1]), all()]);
     let answer = client.get(request).await.unwrap();
-    assert_eq!((answer.row_keys, answer.not_found), (vec![0, 2, 2], vec![1]));
+    assert_eq!((answer.row_keys, answer.not_found), all());
     let GottenRows::Json(lines) = answer.rows else { panic!() };
     let without_addrs = lines.lines().map(|line| line.split(",\"_rowaddr\"").next().unwrap());
     assert_eq!(without_addrs.map(|line| format!("{line}}}\n")).collect::<String>(), expected);
