@@ -57,6 +57,11 @@ impl<'a> Rounds<'a> {
         Ok(!self.open.is_empty())
     }
 
+    /// Closes `keys` (positions, ascending), so that no further candidate of theirs is tried.
+    pub fn close(&mut self, keys: &[u32]) {
+        self.open.retain(|key| keys.binary_search(key).is_err());
+    }
+
     /// Adds a part of the candidates of all keys, for callers that want all rows of each key. Parameters are those of
     /// [`add`](Self::add), but a key may have several candidates, in ascending order of their addresses. The parts must
     /// come in the order of the keys.
@@ -153,6 +158,17 @@ mod tests {
         let found = rounds.finish().unwrap();
         assert_eq!(texts_of(&found.rows), ["a"]);
         assert_eq!((found.keys, found.addrs), (vec![0], vec![RowAddr::new(7, 0)]));
+    }
+
+    #[test]
+    fn closed_keys_are_not_tried_again() {
+        let keys = keys(&[Some("a"), Some("b"), Some("c")]);
+        let mut rounds = Rounds::new(&keys, 0);
+        assert!(rounds.add(&tries(&[0, 1, 2]), &rows(&[Some("x")]), &[0, 1]).unwrap());
+        rounds.close(&[0, 2]);
+        assert_eq!(rounds.open_keys(), [1]);
+        rounds.close(&[0, 1, 2]);
+        assert!(rounds.open_keys().is_empty());
     }
 
     #[test]

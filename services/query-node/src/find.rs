@@ -16,9 +16,9 @@ use spelling::counted;
 use crate::call::Call;
 use crate::call_rules::KEYS_MAX;
 use crate::counters::Stage;
-use crate::error::Result;
+use crate::error::{QueryError, Result};
 use crate::extra_rows::{ExtraRows, extra_rows};
-use crate::io_tier::{Cost, Fetched, fetch_rows, open_ahead};
+use crate::io_tier::{Cost, Fetched, Unread, fetch_readable, fetch_rows, open_ahead};
 use crate::request_context::RequestContext;
 use crate::stages::{Keys, Lookup, all_rows};
 use crate::state::ShardState;
@@ -36,7 +36,31 @@ pub async fn find_rows(
     fetch: Stage,
     call: &mut Call,
 ) -> Result<FoundRows> {
-    find_for(state, keys, wanted, call.context, &mut OneCall { call, fetch }).await
+    let (context, mut caller) = (call.context, OneCall { call, fetch, unread: None });
+    find_for(state, keys, wanted, context, &mut caller).await
+}
+
+/// Like [`find_rows`], but returns the rows that can be read, and the keys of the others, whose rows are not known to
+/// exist.
+///
+/// # Errors
+/// As [`find_rows`], and the error of a row if no key remains.
+pub async fn find_readable(
+    state: &ShardState,
+    keys: Keys<'_>,
+    wanted: &Projection,
+    fetch: Stage,
+    call: &mut Call,
+) -> Result<(FoundRows, UnreadKeys)> {
+    let context = call.context;
+    let mut caller = OneCall { call, fetch, unread: Some(UnreadKeys::default()) };
+    let found = find_for(state, keys, wanted, context, &mut caller).await?;
+    match caller.unread.unwrap_or_default() {
+        UnreadKeys { keys: unread, error: Some(error) } if unread.len() == keys.keys.len() => {
+            Err(error)
+        }
+        unread => Ok((found, unread)),
+    }
 }
 
 /// One call, or several calls, that need the rows of keys.
@@ -49,11 +73,34 @@ pub trait Callers {
 
     /// Holds the memory of rows of `bytes` bytes in total.
     fn hold_rows(&mut self, bytes: usize) -> Result<()>;
+
+    /// Returns where to note keys whose rows can't be read; `None` if one such row fails all.
+    fn unread(&mut self) -> Option<&mut UnreadKeys>;
+}
+
+/// Keys whose rows could not be read.
+#[derive(Default)]
+pub struct UnreadKeys {
+    /// The positions of the keys, ascending.
+    pub keys: Vec<u32>,
+    /// The error of one of them. `None` without keys.
+    pub error: Option<QueryError>,
+}
+
+impl UnreadKeys {
+    /// Adds the keys of `tries` whose rows are unread.
+    fn add(&mut self, tries: &[(u32, RowAddr)], Unread { addrs, error }: Unread) {
+        let unread = tries.iter().filter(|(_, addr)| addrs.binary_search(addr).is_ok());
+        self.keys.extend(unread.map(|&(key, _)| key));
+        self.keys.sort_unstable();
+        self.error.get_or_insert(error);
+    }
 }
 
 struct OneCall<'a> {
     call: &'a mut Call,
     fetch: Stage,
+    unread: Option<UnreadKeys>,
 }
 
 impl Callers for OneCall<'_> {
@@ -67,6 +114,10 @@ impl Callers for OneCall<'_> {
 
     fn hold_rows(&mut self, bytes: usize) -> Result<()> {
         self.call.hold_rows(bytes)
+    }
+
+    fn unread(&mut self) -> Option<&mut UnreadKeys> {
+        self.unread.as_mut()
     }
 }
 
@@ -100,7 +151,12 @@ pub async fn find_for(
         }
         let (rows, missing) =
             fetch_tries(state, keys, &tries, &columns, context, callers, &mut held).await?;
-        if !rounds.add(&tries, &rows, &missing)? {
+        rounds.add(&tries, &rows, &missing)?;
+        if let Some(unread) = callers.unread() {
+            // A further candidate may have the key too, but would not be the key's first row.
+            rounds.close(&unread.keys);
+        }
+        if rounds.open_keys().is_empty() {
             break;
         }
     }
@@ -131,7 +187,8 @@ pub async fn find_all_rows(
     // Without candidates, an empty part has the right columns.
     for start in (0..candidates.len().max(1)).step_by(KEYS_MAX) {
         let part = &candidates[start..candidates.len().min(start + KEYS_MAX)];
-        let (context, mut caller) = (call.context, OneCall { call: &mut *call, fetch });
+        let (context, mut caller) =
+            (call.context, OneCall { call: &mut *call, fetch, unread: None });
         let fetched = fetch_tries(state, keys, part, &columns, context, &mut caller, &mut held);
         let (rows, missing) = fetched.boxed().await?;
         rounds.add_all(part, &rows, &missing)?;
@@ -139,9 +196,9 @@ pub async fn find_all_rows(
     finished(rounds, wanted)
 }
 
-/// Returns the row of each of `tries`, and the positions of the tries whose row does not exist. A row that is tried for
-/// several keys is fetched once. `held` is the size in bytes of the rows of earlier rounds, to which that of these rows
-/// is added.
+/// Returns the row of each of `tries`, and the positions of the tries whose row does not exist or can't be read. A row
+/// that is tried for several keys is fetched once. `held` is the size in bytes of the rows of earlier rounds, to which
+/// that of these rows is added.
 async fn fetch_tries(
     state: &ShardState,
     keys: Keys<'_>,
@@ -154,8 +211,15 @@ async fn fetch_tries(
     let distinct = DistinctRows::of(tries);
     let count = distinct.addrs().len();
     callers.hold_rows(*held + columns.bytes_of(count))?;
-    let Fetched { rows, missing, cost } =
-        fetch_rows(state, keys.open, distinct.addrs(), columns, context).await?;
+    let Fetched { rows, missing, cost } = match callers.unread() {
+        None => fetch_rows(state, keys.open, distinct.addrs(), columns, context).await?,
+        Some(keys_unread) => {
+            let fetched = fetch_readable(state, keys.open, distinct.addrs(), columns, context);
+            let (fetched, unread) = fetched.boxed().await?;
+            unread.into_iter().for_each(|unread| keys_unread.add(tries, unread));
+            fetched
+        }
+    };
     let of_tries = distinct.rows_of_tries(missing);
     let repeated = of_tries.bytes(&rows);
     *held = held.saturating_add(rows.get_array_memory_size()).saturating_add(repeated);

@@ -28,7 +28,7 @@ use wire::bytes_of_arrays;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::Result;
-use crate::find::{Callers, find_for, find_rows};
+use crate::find::{Callers, UnreadKeys, find_for, find_readable, find_rows};
 use crate::held_rows::HeldRows;
 use crate::io_tier::Cost;
 use crate::stages::Keys;
@@ -45,6 +45,8 @@ const REQUEST_KEYS_MAX: usize = 128;
 /// needs them.
 pub struct Gathered {
     pub found: FoundRows,
+    /// The keys whose rows could not be read, if the request wants the other rows nevertheless.
+    pub unread: UnreadKeys,
     held: Option<Arc<HeldRows>>,
 }
 
@@ -70,10 +72,10 @@ impl Gathered {
         if this.held.is_none() {
             return Ok(this);
         }
-        let Self { found, held: _shared } = this;
+        let Self { found, unread, held: _shared } = this;
         let rows = copied(&found.rows)?;
         call.hold_rows(rows.get_array_memory_size())?;
-        Ok(FoundRows { rows, ..found }.into())
+        Ok(Self { found: FoundRows { rows, ..found }, unread, held: None })
     }
 }
 
@@ -86,20 +88,29 @@ fn copied(rows: &RecordBatch) -> Result<RecordBatch> {
     Ok(take_record_batch(rows, &all)?)
 }
 
-impl From<FoundRows> for Gathered {
-    /// Returns the rows of a request that shared no work. Its call holds their memory.
-    fn from(found: FoundRows) -> Self {
-        Self { found, held: None }
+impl From<(FoundRows, UnreadKeys)> for Gathered {
+    /// Returns the rows of a request that shared no work, and its unread keys. Its call holds the memory of the rows.
+    fn from((found, unread): (FoundRows, UnreadKeys)) -> Self {
+        Self { found, unread, held: None }
     }
 }
 
-/// Finds the rows of keys like [`find_rows`], together with other requests that wait on the core.
+impl From<FoundRows> for Gathered {
+    /// Returns the rows of a request that shared no work. Its call holds their memory.
+    fn from(found: FoundRows) -> Self {
+        (found, UnreadKeys::default()).into()
+    }
+}
+
+/// Finds the rows of keys like [`find_rows`], or with `partial` like [`find_readable`], together with other requests
+/// that wait on the core.
 ///
 /// # Errors
-/// The errors of [`find_rows`].
+/// The errors of [`find_rows`], or of [`find_readable`].
 pub async fn find_gathered(
     keys: Keys<'_>,
     wanted: &Arc<Projection>,
+    partial: bool,
     call: &mut Call,
 ) -> Result<Gathered> {
     let state = Arc::clone(call.shard());
@@ -121,8 +132,12 @@ pub async fn find_gathered(
         let answered = async { Ok(answered.await.ok().flatten()) }.boxed();
         if let Some(GroupPart(found, held)) = call.context.bound("fetch", answered).await? {
             call.stage(Stage::Fetch, || "together with other requests".into());
-            return Ok(Gathered { found, held: Some(held) });
+            return Ok(Gathered { found, unread: UnreadKeys::default(), held: Some(held) });
         }
+    }
+    if partial {
+        let found = find_readable(&state, keys, wanted, Stage::Fetch, call);
+        return Ok(found.boxed().await?.into());
     }
     Ok(find_rows(&state, keys, wanted, Stage::Fetch, call).await?.into())
 }
@@ -192,6 +207,11 @@ impl Callers for SeveralRequests {
 
     fn hold_rows(&mut self, bytes: usize) -> Result<()> {
         self.held.hold(bytes, self.flow)
+    }
+
+    /// If a row can't be read, each request is done alone.
+    fn unread(&mut self) -> Option<&mut UnreadKeys> {
+        None
     }
 }
 

@@ -46,18 +46,19 @@ pub async fn get(request: GetRequest, call: &mut Call) -> Result<GetAnswer> {
     let keys = open.table.key_values(&column, &request.keys)?;
     call.stage(Stage::Validate, || counted(request.keys.len(), "key"));
     let keys = Keys { open: &open, column: &column, keys: &keys };
-    let Gathered { found, .. } = &match request.all_rows {
+    let Gathered { found, unread, .. } = match request.all_rows {
         true => {
             let (state, extra) = (Arc::clone(call.shard()), &mut ExtraRows::default());
             let rows = find_all_rows(&state, keys, &asked, Stage::Fetch, extra, call);
             rows.boxed().await?.into()
         }
-        false => find_gathered(keys, &asked, call).await?,
+        false => find_gathered(keys, &asked, request.partial, call).await?,
     };
-    let FoundRows { rows, keys: row_keys, addrs } = found;
+    let FoundRows { rows, keys: row_keys, addrs } = &found;
     let mut with_row = row_keys.clone();
     with_row.dedup();
-    let not_found = without(0..request.keys.len() as u32, &with_row).collect();
+    let without_row = without(0..request.keys.len() as u32, &with_row);
+    let not_found = without(without_row, &unread.keys).collect();
     let addrs = addrs.iter().map(|addr| addr.to_u64()).collect();
     let rows = finish(rows, &asked, Measure::Nothing, addrs, Vec::new())?;
     call.stage(Stage::Assemble, || counted(rows.num_rows(), "row"));
@@ -69,6 +70,7 @@ pub async fn get(request: GetRequest, call: &mut Call) -> Result<GetAnswer> {
     let count = row_keys.len();
     let row_keys = if request.all_rows { row_keys.clone() } else { Vec::new() };
     let version = open.version();
-    let response = GetResponse { rows, version, not_found, error: None, row_keys };
+    let error = unread.error.map(|error| call.part_failed(error).into());
+    let response = GetResponse { rows, version, not_found, error, row_keys, failed: unread.keys };
     Ok(GetAnswer { response, rows: count })
 }

@@ -19,7 +19,8 @@ Examples:
 
 Rows are printed in the order of the keys: one for each key, or with --all-rows
 all that have it. Keys without a row are named on stderr, and the exit code is
-3; the rows of the other keys are still printed.";
+3. Keys whose rows can't be read are named with the error, and the exit code is
+the error's. The rows of the other keys are still printed.";
 
 /// Arguments of `bireme get`.
 #[derive(Debug, Args)]
@@ -61,6 +62,7 @@ pub async fn run(args: GetArgs, out: &mut Output) -> Result<()> {
         format: RowFormat::Arrow.into(),
         priority: args.priority.number(),
         all_rows: args.all_rows,
+        partial: !args.all_rows,
     };
     let gotten = client.get(request).await?;
     if let GottenRows::Arrow(rows) = &gotten.rows
@@ -69,21 +71,48 @@ pub async fn run(args: GetArgs, out: &mut Output) -> Result<()> {
         out.rows(rows, layout)?;
     }
     out.flush()?;
-    let keys = gotten.not_found.iter().filter_map(|&at| args.keys.get(at as usize));
-    let keys: Vec<&String> = keys.collect();
-    if keys.is_empty() { Ok(()) } else { Err(absent(&table, &keys).into()) }
+    let keys_at = |positions: &[u32]| -> Vec<&String> {
+        positions.iter().filter_map(|&at| args.keys.get(at as usize)).collect()
+    };
+    let absent_keys = keys_at(&gotten.not_found);
+    let absent = (!absent_keys.is_empty()).then(|| absent(&table, &absent_keys));
+    let fault = match gotten.failed {
+        Some(failed) => Some(unread(&keys_at(&failed.positions), failed.fault, absent)),
+        None => absent,
+    };
+    fault.map_or(Ok(()), |fault| Err(fault.into()))
 }
 
+/// Returns the fault for keys that have no row.
 fn absent(table: &str, keys: &[&String]) -> Fault {
+    let message = format!("no row of table `{table}` has the {}", named(keys));
+    Fault::new(Reason::KeyNotFound, message).with("table", table).with("keys", listed(keys))
+}
+
+/// Returns the fault for keys whose rows can't be read, because of `fault`. `absent` is the fault for other keys that
+/// have no row.
+fn unread(keys: &[&String], mut fault: Fault, absent: Option<Fault>) -> Fault {
+    let rows = if keys.len() == 1 { "row" } else { "rows" };
+    let absent = absent.map_or(String::new(), |absent| format!("; {}", absent.message));
+    fault.message =
+        format!("can't read the {rows} of the {}: {}{absent}", named(keys), fault.message);
+    fault.with("keys", listed(keys))
+}
+
+/// Names the first keys.
+fn named(keys: &[&String]) -> String {
     let named: Vec<String> = keys.iter().take(KEYS_NAMED).map(|key| format!("`{key}`")).collect();
     let more = match keys.len().saturating_sub(KEYS_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
     let noun = if keys.len() == 1 { "key" } else { "keys" };
-    let message = format!("no row of table `{table}` has the {noun} {}{more}", named.join(", "));
-    let all = keys.iter().map(|key| key.as_str()).collect::<Vec<_>>().join(",");
-    Fault::new(Reason::KeyNotFound, message).with("table", table).with("keys", all)
+    format!("{noun} {}{more}", named.join(", "))
+}
+
+/// Lists all keys.
+fn listed(keys: &[&String]) -> String {
+    keys.iter().map(|key| key.as_str()).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -98,5 +127,19 @@ mod tests {
         let all = absent("t", &keys.iter().collect::<Vec<_>>());
         assert!(all.message.ends_with("`6`, `7` and 2 more"), "{}", all.message);
         assert_eq!(all.metadata["keys"], "0,1,2,3,4,5,6,7,8,9");
+    }
+
+    #[test]
+    fn keys_whose_rows_cannot_be_read_are_named_with_the_error() {
+        let keys: Vec<String> = (0..3).map(|key| key.to_string()).collect();
+        let damaged = || Fault::new(Reason::TableDamaged, "the file is short");
+        let fault = unread(&[&keys[1]], damaged(), None);
+        assert_eq!(fault.message, "can't read the row of the key `1`: the file is short");
+        let absent = absent("t", &[&keys[2]]);
+        let fault = unread(&[&keys[0], &keys[1]], damaged(), Some(absent));
+        let expected = "can't read the rows of the keys `0`, `1`: the file is short; \
+                        no row of table `t` has the key `2`";
+        assert_eq!((fault.reason, fault.message.as_str()), (Reason::TableDamaged, expected));
+        assert_eq!(fault.metadata["keys"], "0,1");
     }
 }

@@ -220,7 +220,11 @@ async fn found(rows: &RecordBatch, append: &Append) -> Result<Found, Fault> {
     let (found, row_keys) = match asked.is_empty() {
         true => (RecordBatch::new_empty(lookup.schema().ok_or_else(not_arrow)?), Vec::new()),
         false => {
-            let LookedUp { rows, row_keys, not_found, .. } = lookup.get(keys_of(&asked)?).await?;
+            let answer = lookup.get(keys_of(&asked)?).await?;
+            let LookedUp { rows, row_keys, not_found, failed, .. } = answer;
+            if let Some(failed) = failed {
+                return Err(failed.fault);
+            }
             let rows = arrow(rows)?;
             let row_keys = match lookup.returns_all_rows() {
                 true => row_keys,

@@ -6,7 +6,7 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 use wire::query::{
-    CountRequest, CountResponse, DescribeTableRequest, DescribeTableResponse, GetRequest,
+    CountRequest, CountResponse, DescribeTableRequest, DescribeTableResponse, Error, GetRequest,
     GetResponse, ListTablesRequest, ListTagsRequest, ListTagsResponse, ListVersionsRequest,
     ListVersionsResponse, PlacementRequest, PlacementResponse, RowFormat, SearchRequest,
     SearchResponse, Stage, StatusRequest, StatusResponse, TableSummary, TuneProgress, TuneRequest,
@@ -43,6 +43,34 @@ pub struct Gotten {
     pub not_found: Vec<u32>,
     /// If all rows of each key were asked for, the position of each row's key, ascending. Empty otherwise.
     pub row_keys: Vec<u32>,
+    /// The keys whose rows could not be read, if the request was `partial`.
+    pub failed: Option<FailedKeys>,
+}
+
+/// Keys whose rows could not be read, while those of other keys could. It is not known whether these keys have a row.
+#[derive(Clone, Debug)]
+pub struct FailedKeys {
+    /// The positions of the keys, ascending.
+    pub positions: Vec<u32>,
+    /// The fault of one of the rows.
+    pub fault: Fault,
+}
+
+impl FailedKeys {
+    /// Reads the keys from an answer.
+    ///
+    /// # Errors
+    /// `error`, if it is the error of the whole request.
+    pub(super) fn of(error: Option<Error>, positions: Vec<u32>) -> Result<Option<Self>, Fault> {
+        match (error, positions.is_empty()) {
+            (None, true) => Ok(None),
+            (Some(error), true) => Err(error.into()),
+            (Some(error), false) => Ok(Some(Self { positions, fault: error.into() })),
+            (None, false) => {
+                Err(Fault::new(Reason::Internal, "the answer names keys that failed, but no error"))
+            }
+        }
+    }
 }
 
 /// The request that an answer on a stream belongs to.
@@ -232,9 +260,7 @@ pub(super) fn one_row_of_each_key() -> Fault {
 }
 
 fn gotten(answer: GetResponse, format: RowFormat) -> Result<Gotten, Fault> {
-    if let Some(error) = answer.error {
-        return Err(error.into());
-    }
+    let failed = FailedKeys::of(answer.error, answer.failed)?;
     let rows = match format {
         RowFormat::Arrow => GottenRows::Arrow(read_rows(&answer.rows)?),
         RowFormat::Json => GottenRows::Json(
@@ -243,7 +269,7 @@ fn gotten(answer: GetResponse, format: RowFormat) -> Result<Gotten, Fault> {
         ),
     };
     let GetResponse { version, not_found, row_keys, .. } = answer;
-    Ok(Gotten { rows, version, not_found, row_keys })
+    Ok(Gotten { rows, version, not_found, row_keys, failed })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use arrow_schema::{Schema, SchemaRef};
 use arrow_select::take::take;
 use futures::FutureExt;
 use lake::LakeError;
-use wire::{Fault, Reason};
+use wire::Reason;
 
 use super::cost::Cost;
 use super::filter::filter_rows;
@@ -126,14 +126,18 @@ async fn fetch_with_hidden(
 /// Returns whether a fetch may have failed with `error` because one of its rows is large or damaged, or because all
 /// rows together need more memory than those that are shown.
 fn may_be_of_one_row(error: &QueryError) -> bool {
-    let is_damaged =
-        |fault: &Fault| matches!(fault.reason, Reason::TableDamaged | Reason::Internal);
-    error.asked_too_much()
-        || match error {
-            QueryError::Fault(fault) => is_damaged(fault),
-            QueryError::Lake(LakeError::Corrupt { .. } | LakeError::Internal { .. }) => true,
-            _ => false,
+    error.asked_too_much() || is_damaged(error)
+}
+
+/// Returns whether a fetch may have failed with `error` because of damage in what is stored.
+pub fn is_damaged(error: &QueryError) -> bool {
+    match error {
+        QueryError::Fault(fault) => {
+            matches!(fault.reason, Reason::TableDamaged | Reason::Internal)
         }
+        QueryError::Lake(LakeError::Corrupt { .. } | LakeError::Internal { .. }) => true,
+        _ => false,
+    }
 }
 
 /// Like [`fetch_with_hidden`], but reads of hidden rows only the columns of `rule`, and these piece by piece, so that hidden

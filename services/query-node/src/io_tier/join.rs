@@ -19,14 +19,16 @@ pub struct SliceRows {
     pub missing: Vec<u32>,
 }
 
-/// Joins `slices`, whose places cover `0..rows`, into one batch. Also returns the places of missing rows.
+/// Joins `slices` into one batch of the rows at the places `0..rows`. Also returns the places of missing rows, which
+/// are also those that no slice has.
 pub fn join(
     slices: &[SliceRows],
     rows: usize,
     wire_schema: &SchemaRef,
 ) -> Result<(RecordBatch, Vec<u32>)> {
-    if let [SliceRows { missing, rows: batch, .. }] = slices
+    if let [SliceRows { places, missing, rows: batch }] = slices
         && missing.is_empty()
+        && places.len() == rows
     {
         return Ok((with_schema(batch, wire_schema)?, Vec::new()));
     }
@@ -115,6 +117,14 @@ mod tests {
     #[test]
     fn if_all_rows_are_missing_the_batch_is_empty() {
         let (batch, missing) = join(&[slice(&[0, 1], &[], &[0, 1])], 2, &schema()).unwrap();
+        assert_eq!((batch.num_rows(), missing), (0, vec![0, 1]));
+    }
+
+    #[test]
+    fn rows_that_no_slice_has_are_missing() {
+        let (batch, missing) = join(&[slice(&[3, 1], &[13, 11], &[])], 4, &schema()).unwrap();
+        assert_eq!((values(&batch), missing), (vec![11, 13], vec![0, 2]));
+        let (batch, missing) = join(&[], 2, &schema()).unwrap();
         assert_eq!((batch.num_rows(), missing), (0, vec![0, 1]));
     }
 }

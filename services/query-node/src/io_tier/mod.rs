@@ -9,6 +9,7 @@
 //!        │                               └─► score.rs, predicate_filter.rs: distances, rows that pass
 //!        └─► join.rs: rows in the request's order; cost.rs: what the fetch cost
 //!
+//! readable.rs  a fetch like fetch.rs, of which the rows that can be read are returned if others can't
 //! open_ahead.rs   the I/O nodes open a version while its rows are searched for
 //! files.rs   index and deletion files, which Lance reads through the nodes
 //! file_blocks.rs  the owners of the blocks of such a file
@@ -41,6 +42,7 @@ mod open_ahead;
 mod owners;
 mod plan;
 mod predicate_filter;
+mod readable;
 mod rerank;
 mod routes;
 mod score;
@@ -59,6 +61,7 @@ pub use nodes::IoNodes;
 pub use open_ahead::open_ahead;
 pub use owners::{add_chunk, all_runs, each_chunk, ranges_by_owner};
 pub use predicate_filter::PredicateFilter;
+pub use readable::{Unread, fetch_readable};
 pub use rerank::{SCORED_AT_ONCE, Scoring, score_rows};
 pub use routes::{IoTier, Routes};
 pub use score::Vectors;

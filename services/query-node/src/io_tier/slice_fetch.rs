@@ -61,6 +61,18 @@ impl<'a> StageFetch<'a> {
         cost: &mut Cost,
         ask: impl Fn(SliceFetch<'a>) -> BoxFuture<'a, Result<SliceAnswer<T>>>,
     ) -> Result<Vec<(NodeSlice, T)>> {
+        let asked = self.plan(addrs, cost).into_iter().map(|slice| ask(self.fetch(slice)));
+        let answers = try_join_all(asked).await?.into_iter();
+        Ok(answers
+            .map(|SliceAnswer { slice, source, answer }| {
+                cost.account(self.routes, &slice, source);
+                (slice, answer)
+            })
+            .collect())
+    }
+
+    /// Divides the rows at `addrs` into slices.
+    pub fn plan(self, addrs: &[RowAddr], cost: &mut Cost) -> Vec<NodeSlice> {
         let Self { state, routes, open, context, .. } = self;
         let began = std::time::Instant::now();
         let slices = match self.columns {
@@ -69,17 +81,12 @@ impl<'a> StageFetch<'a> {
             _ => slices(state, routes, open, addrs, context),
         };
         cost.planned(state, began, slices.len());
-        let source = SliceSource::default;
-        let asked = slices
-            .into_iter()
-            .map(|slice| ask(SliceFetch { stage: self, slice, source: source() }));
-        let answers = try_join_all(asked).await?.into_iter();
-        Ok(answers
-            .map(|SliceAnswer { slice, source, answer }| {
-                cost.account(routes, &slice, source);
-                (slice, answer)
-            })
-            .collect())
+        slices
+    }
+
+    /// Returns the fetch of a slice.
+    pub fn fetch(self, slice: NodeSlice) -> SliceFetch<'a> {
+        SliceFetch { stage: self, slice, source: SliceSource::default() }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::extra_rows::ExtraRows;
-use crate::find::{find_all_rows, find_rows};
+use crate::find::{find_all_rows, find_readable, find_rows};
 use crate::gather::{Gathered, find_gathered};
 use crate::held_rows::HeldRows;
 use crate::stages::{
@@ -88,6 +88,7 @@ struct Opened {
     with_addrs: bool,
     only_presence: bool,
     all_rows: bool,
+    partial: bool,
 }
 
 impl Group {
@@ -137,6 +138,10 @@ impl Opened {
             let problem = "is set, but `only_presence` returns no rows; set one of the two".into();
             return Err(QueryError::BadRequest { field: "all_rows", problem });
         }
+        if asked.partial && (asked.only_presence || asked.all_rows) {
+            let problem = "is set, but `only_presence` or `all_rows` is too; set one of them";
+            return Err(QueryError::BadRequest { field: "partial", problem: problem.into() });
+        }
         let LookupOpen { table, branch, version, .. } = asked;
         let version = AskedVersion { table, branch, version: *version };
         let open = call.open_shown(version).boxed().await?;
@@ -144,7 +149,7 @@ impl Opened {
         let key_column = key_column(&open, &asked.key_column)?;
         let key_type = open.table.schema().field_with_name(&key_column)?.data_type().clone();
         let with_addrs = asked.columns.iter().any(|column| column == ROW_ADDRESS);
-        let (only_presence, all_rows) = (asked.only_presence, asked.all_rows);
+        let LookupOpen { only_presence, all_rows, partial, .. } = *asked;
         Ok(Self {
             open,
             columns,
@@ -154,6 +159,7 @@ impl Opened {
             with_addrs,
             only_presence,
             all_rows,
+            partial,
         })
     }
 
@@ -265,7 +271,7 @@ impl Opened {
             // The index also has the keys of hidden rows, so the rows are read.
             let nothing = self.open.project(&[ROW_ADDRESS.to_owned()])?;
             let found = find_rows(state, asked, &nothing, Stage::Fetch, call).boxed().await?;
-            let results = results(batches, &found.keys, &[], false);
+            let results = results(batches, &found.keys, &[], &[], None, false);
             return Ok(Some(LookupReply { handle, version, results, rows: None }));
         }
         if self.only_presence {
@@ -273,21 +279,21 @@ impl Opened {
             let Presence { found, unproven } = lookup.presence(state).await?;
             lookup.count(state);
             call.stage(Stage::Lookup, || counted(keys.len(), "key"));
-            let results = results(batches, &found, &unproven, false);
+            let results = results(batches, &found, &unproven, &[], None, false);
             return Ok(Some(LookupReply { handle, version, results, rows: None }));
         }
         let (columns, fetch) = (&self.columns, Stage::Fetch);
-        let Gathered { found, .. } = &match (self.all_rows, sharing) {
+        let Gathered { found, unread, .. } = match (self.all_rows, sharing) {
             (true, _) => {
                 find_all_rows(state, asked, columns, fetch, extra, call).boxed().await?.into()
             }
-            (false, Sharing::Alone) => {
-                find_rows(state, asked, columns, fetch, call).boxed().await?.into()
-            }
+            (false, Sharing::Alone) => self.found_alone(state, asked, call).await?,
             (false, Sharing::Gathered) => self.found_together(state, asked, call).await?,
         };
-        let results = results(batches, &found.keys, &[], self.all_rows);
-        let (rows, bytes) = self.encode(found)?;
+        let (rows, bytes) = self.encode(&found)?;
+        let fault = unread.error.map(|error| call.part_failed(error));
+        let (found_keys, unread) = (&found.keys, &unread.keys);
+        let results = results(batches, found_keys, &[], unread, fault.as_ref(), self.all_rows);
         call.count_rows(found.keys.len(), bytes);
         call.stage(Stage::Reply, || counted(bytes, "byte"));
         Ok(Some(LookupReply { handle, version, results, rows: Some(rows) }))
@@ -301,7 +307,7 @@ impl Opened {
         asked: Keys<'_>,
         call: &mut Call,
     ) -> Result<Gathered> {
-        let gathered = find_gathered(asked, &self.columns, call).boxed().await?;
+        let gathered = find_gathered(asked, &self.columns, self.partial, call).boxed().await?;
         let own = match self.format {
             RowFormat::Arrow => gathered.into_own(call),
             // The encoded rows are a copy.
@@ -311,11 +317,24 @@ impl Opened {
             Err(QueryError::OutOfMemory | QueryError::GrantOutOfMemory { .. }) => {
                 // The other requests are ready, and drop the rows that were found together.
                 yield_now().await;
-                let found = find_rows(state, asked, &self.columns, Stage::Fetch, call);
-                Ok(found.boxed().await?.into())
+                self.found_alone(state, asked, call).await
             }
             own => own,
         }
+    }
+
+    /// Finds rows without sharing work.
+    async fn found_alone(
+        &self,
+        state: &ShardState,
+        asked: Keys<'_>,
+        call: &mut Call,
+    ) -> Result<Gathered> {
+        let (columns, fetch) = (&self.columns, Stage::Fetch);
+        Ok(match self.partial {
+            true => find_readable(state, asked, columns, fetch, call).boxed().await?.into(),
+            false => find_rows(state, asked, columns, fetch, call).boxed().await?.into(),
+        })
     }
 
     /// Encodes rows. Also returns their size in bytes.
@@ -343,12 +362,15 @@ impl Opened {
     }
 }
 
-/// Returns the result of each batch. `found` and `unproven` are positions among the keys of all batches, ascending.
-/// With `all_rows`, `found` has the position of a key as often as it has rows.
+/// Returns the result of each batch. `found`, `unproven` and `unread` are positions among the keys of all batches,
+/// ascending. `fault` is the reason why keys are unread. With `all_rows`, `found` has the position of a key as often as
+/// it has rows.
 fn results(
     batches: &[(u64, ArrayRef)],
     mut found: &[u32],
     mut unproven: &[u32],
+    mut unread: &[u32],
+    fault: Option<&Fault>,
     all_rows: bool,
 ) -> Vec<LookupResult> {
     let mut end = 0;
@@ -360,8 +382,15 @@ fn results(
         let unproven = taken(&mut unproven, &range);
         let row_keys = if all_rows { keys_found.clone() } else { Vec::new() };
         keys_found.dedup();
-        let not_found = without(0..keys.len() as u32, &keys_found).collect();
-        LookupResult { id: *id, rows, not_found, error: None, unproven, row_keys }
+        let failed = taken(&mut unread, &range);
+        let error = fault.filter(|_| !failed.is_empty()).map(|it| query::Error::from(it.clone()));
+        if failed.len() == keys.len() {
+            // Nothing is known of the batch.
+            return LookupResult { id: *id, error, ..Default::default() };
+        }
+        let without_row = without(0..keys.len() as u32, &keys_found);
+        let not_found = without(without_row, &failed).collect();
+        LookupResult { id: *id, rows, not_found, error, unproven, row_keys, failed }
     };
     batches.iter().map(result).collect()
 }
@@ -417,15 +446,36 @@ mod tests {
         };
         let expected =
             [result(7, 1, &[0], &[1]), result(8, 1, &[], &[]), result(9, 1, &[0, 2], &[1])];
-        assert_eq!(results(&batches, &[1, 2, 4], &[1, 4], false), expected);
+        assert_eq!(results(&batches, &[1, 2, 4], &[1, 4], &[], None, false), expected);
         let row_keys = [vec![1, 1], vec![], vec![0, 2, 2, 2]];
         let not_found = [vec![0], vec![0], vec![1]];
-        for (result, (row_keys, not_found)) in results(&batches, &[1, 1, 3, 5, 5, 5], &[], true)
-            .iter()
-            .zip(row_keys.iter().zip(not_found))
+        for (result, (row_keys, not_found)) in
+            results(&batches, &[1, 1, 3, 5, 5, 5], &[], &[], None, true)
+                .iter()
+                .zip(row_keys.iter().zip(not_found))
         {
             assert_eq!((&result.row_keys, &result.not_found), (row_keys, &not_found));
             assert_eq!(result.rows as usize, row_keys.len());
         }
+    }
+
+    #[test]
+    fn each_batch_gets_its_unread_keys_and_fails_if_it_has_no_others() {
+        let keys = |len| -> ArrayRef { Arc::new(UInt64Array::from(vec![0; len])) };
+        let batches = [(7, keys(2)), (8, keys(2)), (9, keys(3))];
+        let fault = Fault::new(wire::Reason::TableDamaged, "damaged");
+        let error = || Some(query::Error::from(fault.clone()));
+        let found = LookupResult { id: 7, rows: 2, ..Default::default() };
+        let whole = LookupResult { id: 8, error: error(), ..Default::default() };
+        let some = LookupResult {
+            id: 9,
+            rows: 1,
+            not_found: vec![1],
+            error: error(),
+            failed: vec![2],
+            ..Default::default()
+        };
+        let all = results(&batches, &[0, 1, 4], &[], &[2, 3, 6], Some(&fault), false);
+        assert_eq!(all, [found, whole, some]);
     }
 }

@@ -467,6 +467,10 @@ pub fn validate_keys(request: &GetRequest) -> Result<()> {
     match request.keys.len() {
         0 => bad("keys", "is empty; give at least one key".into()),
         keys if keys > KEYS_MAX => bad("keys", format!("has {keys} keys; give at most {KEYS_MAX}")),
+        _ if request.partial && request.all_rows => {
+            let problem = "is set, but `all_rows` is too; set one of the two";
+            bad("partial", problem.into())
+        }
         _ => request.keys.iter().try_for_each(|key| check_key("keys", key)),
     }
 }
