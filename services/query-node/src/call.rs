@@ -1,5 +1,5 @@
-//! A request in progress: its context, its caller's rights, and the time of its stages for `explain`, metrics and
-//! traces.
+//! A request in progress: its context, its caller's rights, its memory, and its line in the audit log. `call_stages.rs`
+//! has the times of its stages.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -8,12 +8,11 @@ use access::{Authorization, Grant, Permission};
 use audit::{Record, Reserved, Verdict};
 use futures::{FutureExt, future};
 use lake::BranchName;
-use spelling::counted;
 use telemetry::{Attribute, Recording};
-use wire::fetch::StageTimes;
 use wire::{Fault, Reason, code_name, query};
 
 use crate::authorization::{IdentifiedCaller, hidden, may_be_shown, refusal};
+use crate::call_stages::CallStages;
 use crate::counters::{Rpc, Stage};
 use crate::error::{QueryError, Result};
 use crate::held_rows::HeldRows;
@@ -21,7 +20,6 @@ use crate::io_tier::Cost;
 use crate::request_context::RequestContext;
 use crate::state::{NodeState, ShardState};
 use crate::tables::{AskedVersion, OpenTable};
-use crate::trace::{StageRecords, StageWork};
 
 /// Maximum number of attributes of a request's span.
 const ATTRIBUTES: usize = 6;
@@ -29,7 +27,7 @@ const ATTRIBUTES: usize = 6;
 /// The audit log has at most this many bytes of the branch that a request names. No branch's name is longer.
 const BRANCH_BYTES_MAX: usize = 256;
 
-/// An rpc, a plain HTTP call, or a part of a stream: a request of a GetStream, or an opening of a projection or a group
+/// An rpc, a plain HTTP call, or a request of a stream: a Get of a GetStream, or an opening of a projection or a group
 /// of batches of a Lookup.
 pub struct Call {
     state: Arc<ShardState>,
@@ -50,24 +48,18 @@ pub struct Call {
     /// The number of rows of the answer, and their size in bytes.
     answered: (u64, u64),
     began: Instant,
-    /// The time at which the current stage began.
-    stage_began: Instant,
-    explains: bool,
-    explained: Vec<query::Stage>,
+    stages: CallStages,
     recording: Option<Recording>,
-    /// The stages that have ended, if there is a recording.
-    stage_records: StageRecords,
     attributes: Vec<Attribute>,
     held: HeldRows,
     is_answered: bool,
-    /// Set if this is a part of another call.
-    part: Option<Part>,
+    /// Set if this is a subcall.
+    subcall: Option<Subcall>,
 }
 
-/// The recording settings and the grant that a part of a call takes from the call.
-struct Part {
-    is_recorded: bool,
-    is_sampled: bool,
+/// A subcall's own state.
+struct Subcall {
+    /// The grant of the call that it belongs to.
     grant: Option<Arc<Grant>>,
 }
 
@@ -106,22 +98,19 @@ impl Call {
             open: None,
             answered: (0, 0),
             began,
-            stage_began: began,
-            explains: false,
-            explained: Vec::new(),
+            stages: CallStages::begin(began, recording.as_ref()),
             recording,
-            stage_records: StageRecords::default(),
             attributes: Vec::new(),
             held: HeldRows::new(&state.row_memory),
             is_answered: false,
-            part: None,
+            subcall: None,
         })
     }
 
-    /// Returns a part of this call, for one of several searches that run at the same time. Its stages are its own until
-    /// [`join`](Self::join). Its memory is memory of this call. It has no authorization, so this call charges its rows.
-    pub fn part(&self) -> Self {
-        let began = Instant::now();
+    /// Returns a subcall of this call, for one of several searches that run at the same time. Its stages are its own
+    /// until [`join`](Self::join). Its memory is memory of this call. It has no authorization, so this call charges its
+    /// rows.
+    pub fn subcall(&self) -> Self {
         Self {
             state: Arc::clone(&self.state),
             rpc: self.rpc,
@@ -133,37 +122,19 @@ impl Call {
             line: None,
             open: self.open.clone(),
             answered: (0, 0),
-            began,
-            stage_began: began,
-            explains: self.explains,
-            explained: Vec::new(),
+            began: Instant::now(),
+            stages: self.stages.of_subcall(),
             recording: None,
-            stage_records: StageRecords::default(),
             attributes: Vec::new(),
-            held: self.held.part(),
+            held: self.held.of_subcall(),
             is_answered: false,
-            part: Some(Part {
-                is_recorded: self.is_recorded(),
-                is_sampled: self.is_sampled(),
-                grant: self.grant().cloned(),
-            }),
+            subcall: Some(Subcall { grant: self.grant().cloned() }),
         }
     }
 
-    /// Ends a part: its stages become stages of this call. The part keeps the memory that it holds.
-    pub fn join(&mut self, part: &mut Self) {
-        self.explained.append(&mut part.explained);
-        self.stage_records.append(std::mem::take(&mut part.stage_records));
-        self.stage_began = Instant::now();
-    }
-
-    fn is_recorded(&self) -> bool {
-        self.recording.is_some() || self.part.as_ref().is_some_and(|part| part.is_recorded)
-    }
-
-    fn is_sampled(&self) -> bool {
-        self.recording.as_ref().is_some_and(Recording::is_sampled)
-            || self.part.as_ref().is_some_and(|part| part.is_sampled)
+    /// Ends a subcall: its stages become stages of this call. The subcall keeps the memory that it holds.
+    pub fn join(&mut self, subcall: &mut Self) {
+        self.stages.join(&mut subcall.stages);
     }
 
     /// Returns the caller.
@@ -223,8 +194,8 @@ impl Call {
     }
 
     fn grant(&self) -> Option<&Arc<Grant>> {
-        let of_part = || self.part.as_ref()?.grant.as_ref();
-        self.authorization.as_ref().map(Authorization::grant).or_else(of_part)
+        let of_call = || self.subcall.as_ref()?.grant.as_ref();
+        self.authorization.as_ref().map(Authorization::grant).or_else(of_call)
     }
 
     /// Authorizes the call to use a table.
@@ -332,8 +303,9 @@ impl Call {
         std::mem::replace(&mut self.held, HeldRows::new(&self.state.row_memory))
     }
 
-    /// Counts the failure of one part of the call, while the call continues. Returns the fault for the caller.
-    pub fn part_failed(&self, error: QueryError) -> Fault {
+    /// Counts a failure that does not end the call, such as that of one batch of several. Returns the fault for the
+    /// caller.
+    pub fn count_failure(&self, error: QueryError) -> Fault {
         if let Some(cause) = error.refusal() {
             self.state.metrics.refused(cause);
         }
@@ -350,12 +322,12 @@ impl Call {
     /// Returns whether somebody will see the call's stages, because its trace is sampled or its caller has asked for
     /// `explain`.
     pub fn is_observed(&self) -> bool {
-        self.explains || self.is_sampled()
+        self.stages.is_observed()
     }
 
     /// Makes the call collect its stages for the caller.
     pub fn explain(&mut self) {
-        self.explains = true;
+        self.stages.explain();
     }
 
     /// Adds the table, its branch (unless it is the main one) and its version to the span's attributes.
@@ -374,42 +346,19 @@ impl Call {
 
     /// Ends a stage and begins the next one. `detail` describes what the stage did.
     pub fn stage(&mut self, stage: Stage, detail: impl FnOnce() -> String) {
-        self.end_stage(stage, detail, StageWork::default());
-    }
-
-    /// Ends a stage that fetches or scores rows. If I/O nodes answered, `explain` shows the times of the slowest one,
-    /// and the rest of the stage as `stream`.
-    pub fn io_stage(&mut self, stage: Stage, rows: usize, mut cost: Cost) {
-        let work = std::mem::take(&mut cost.work);
-        let stage_us = self.end_stage(stage, || cost.detail(rows), work);
-        if let Some((node, times)) = cost.slowest.as_ref().filter(|_| self.explains) {
-            self.explained.extend(io_stages(stage_us, node, times));
-        }
-    }
-
-    /// Ends a stage. Returns its duration in microseconds.
-    fn end_stage(&mut self, stage: Stage, detail: impl FnOnce() -> String, work: StageWork) -> u64 {
-        let ended = Instant::now();
-        let began = std::mem::replace(&mut self.stage_began, ended);
-        let took = ended - began;
+        let took = self.stages.end(stage, detail);
         self.state.metrics.stage(stage, took);
-        let is_sampled = self.is_sampled();
-        let detail = if self.explains || is_sampled { detail() } else { String::new() };
-        if self.is_recorded() {
-            let detail = if is_sampled { detail.clone() } else { String::new() };
-            self.stage_records.push(stage, (began, ended), detail, work);
-        }
-        let time_us = took.as_micros() as u64;
-        if self.explains {
-            let name = stage.name().into();
-            self.explained.push(query::Stage { name, time_us, detail, depth: 0 });
-        }
-        time_us
+    }
+
+    /// Ends a stage that fetches or scores rows, at `cost`.
+    pub fn io_stage(&mut self, stage: Stage, rows: usize, cost: Cost) {
+        let took = self.stages.end_io(stage, rows, cost);
+        self.state.metrics.stage(stage, took);
     }
 
     /// Takes the stages collected for the caller.
     pub fn explained(&mut self) -> Vec<query::Stage> {
-        std::mem::take(&mut self.explained)
+        self.stages.explained()
     }
 
     /// Ends the call: counts the answer, writes the call's line into the audit log, ends the recording, and maps the
@@ -426,7 +375,7 @@ impl Call {
         self.record_end(fault.map_or(tonic::Code::Ok, |it| it.reason.code()), fault, refusal);
         if let Some(recording) = self.recording.take() {
             let (stage_records, mut attributes) =
-                (std::mem::take(&mut self.stage_records), std::mem::take(&mut self.attributes));
+                (self.stages.take_records(), std::mem::take(&mut self.attributes));
             let failure = fault.filter(|fault| is_service_failure(fault.reason));
             let failure = failure.map(|fault| fault.message.as_str());
             self.state.shared.tracer.end(recording, failure, |recording| {
@@ -498,7 +447,7 @@ impl Call {
 impl Drop for Call {
     /// Counts the call as finished. A call that is dropped before [`end`](Call::end) counts as cancelled by its caller.
     fn drop(&mut self) {
-        if self.part.is_some() {
+        if self.subcall.is_some() {
             return;
         }
         self.state.metrics.finished(self.rpc);
@@ -546,54 +495,4 @@ fn is_service_failure(reason: Reason) -> bool {
             | Code::Cancelled
             | Code::Unauthenticated
     ) && !matches!(reason, Reason::Forbidden | Reason::LimitReached)
-}
-
-/// Returns the parts of a stage of `stage_us` microseconds whose slowest I/O node is `node`.
-fn io_stages(stage_us: u64, node: &str, times: &StageTimes) -> [query::Stage; 4] {
-    let stage = |name: &str, time_us: u64, detail: String| query::Stage {
-        name: name.into(),
-        time_us,
-        detail,
-        depth: 1,
-    };
-    let [locate_us, read_us, assemble_us] =
-        [times.locate_us, times.read_us, times.assemble_us].map(u64::from);
-    let read = format!(
-        "{}, {}, {} in RAM, {} from the table",
-        counted(times.drive_reads, "drive read"),
-        counted(times.drive_bytes, "byte"),
-        counted(times.ram_hits, "sector"),
-        counted(times.table_rows, "row")
-    );
-    let stream_us = stage_us.saturating_sub(locate_us + read_us + assemble_us);
-    [
-        stage("stream", stream_us, "plan, batch, and both ways to the I/O node".into()),
-        stage("locate", locate_us, format!("at {node}, the slowest")),
-        stage("read", read_us, read),
-        stage("assemble", assemble_us, String::new()),
-    ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_parts_of_a_stage_add_up_to_it() {
-        let times = StageTimes {
-            locate_us: 10,
-            read_us: 60,
-            assemble_us: 5,
-            drive_reads: 1,
-            drive_bytes: 4096,
-            ..Default::default()
-        };
-        let inner = io_stages(100, "io-0", &times);
-        let spent: Vec<_> = inner.iter().map(|it| (it.name.as_str(), it.time_us)).collect();
-        assert_eq!(spent, [("stream", 25), ("locate", 10), ("read", 60), ("assemble", 5)]);
-        let read = "1 drive read, 4096 bytes, 0 sectors in RAM, 0 rows from the table";
-        assert_eq!(inner[2].detail, read);
-        // Clocks of two machines may run at slightly different speeds.
-        assert_eq!(io_stages(70, "io-0", &times)[0].time_us, 0);
-    }
 }

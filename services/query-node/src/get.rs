@@ -70,7 +70,7 @@ pub async fn get(request: GetRequest, call: &mut Call) -> Result<GetAnswer> {
     let count = row_keys.len();
     let row_keys = if request.all_rows { row_keys.clone() } else { Vec::new() };
     let version = open.version();
-    let error = unread.error.map(|error| call.part_failed(error).into());
+    let error = unread.error.map(|error| call.count_failure(error).into());
     let response = GetResponse { rows, version, not_found, error, row_keys, failed: unread.keys };
     Ok(GetAnswer { response, rows: count })
 }

@@ -24,13 +24,13 @@ pub struct RowMemory {
     flows: Mutex<HashMap<u64, u64>>,
 }
 
-/// The memory that the rows of one call, of a part of it, or of several calls that share a look-up, hold.
+/// The memory that the rows of one call, of a subcall, or of several calls that share a look-up, hold.
 pub struct HeldRows {
     memory: Arc<RowMemory>,
     /// The flow whose memory this is. `None` before the first [`hold`](Self::hold).
     flow: Option<Flow>,
     held: HeldBytes,
-    /// The bytes that the call holds with all its parts.
+    /// The bytes that the call holds with all its subcalls.
     of_call: Arc<AtomicU64>,
 }
 
@@ -54,10 +54,10 @@ impl HeldRows {
         Self { memory: Arc::clone(memory), flow: None, held: HeldBytes::default(), of_call }
     }
 
-    /// Creates an account for a part of the call, which runs under the same grant. It holds no memory yet. The flow
-    /// need not leave memory to others because of what other parts hold, but all parts together must fit the core's
-    /// memory.
-    pub fn part(&self) -> Self {
+    /// Creates an account for a subcall, which runs under the same grant. It holds no memory yet. The flow need not
+    /// leave memory to others because of what the call and its other subcalls hold, but all together must fit the
+    /// core's memory.
+    pub fn of_subcall(&self) -> Self {
         Self::in_call(&self.memory, Arc::clone(&self.of_call))
     }
 
@@ -76,7 +76,8 @@ impl HeldRows {
         let mut flows = self.memory.flows();
         let of_flow = flows.get(&flow.id()).copied().unwrap_or_default();
         let of_call = self.of_call.load(Ordering::Relaxed);
-        let of_others = of_flow.checked_sub(of_call).expect("a call and its parts have one flow");
+        let of_others =
+            of_flow.checked_sub(of_call).expect("a call and its subcalls have one flow");
         let held = self.memory.traffic.hold_for_flow(more, self.held.bytes(), of_others);
         let held = held.map_err(|lacks| match lacks {
             NoRoom::OfFlow => QueryError::GrantOutOfMemory { bytes: of_others },
@@ -143,20 +144,20 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_call_are_no_other_calls_of_their_flow() {
+    fn subcalls_are_no_other_calls_of_their_flow() {
         let traffic = TrafficMemory::new(160 * MIB as u64);
         let memory = RowMemory::new(&traffic);
         let one = Flow::new(1, 1);
         let call = rows(&memory, one, 20).unwrap();
         // Other calls would have to leave one of eight parts to other flows.
-        let mut parts = [call.part(), call.part()];
-        for part in &mut parts {
-            part.hold(70 * MIB / 2, one).unwrap();
+        let mut subcalls = [call.of_subcall(), call.of_subcall()];
+        for subcall in &mut subcalls {
+            subcall.hold(70 * MIB / 2, one).unwrap();
         }
         assert_eq!(traffic.used(), 160 << 20);
-        assert!(matches!(parts[0].hold(36 * MIB, one), Err(QueryError::OutOfMemory)));
+        assert!(matches!(subcalls[0].hold(36 * MIB, one), Err(QueryError::OutOfMemory)));
         assert!(matches!(rows(&memory, one, 1).err(), Some(QueryError::GrantOutOfMemory { .. })));
-        let [first, second] = parts;
+        let [first, second] = subcalls;
         drop((call, first));
         assert_eq!((traffic.used(), second.of_call.load(Ordering::Relaxed)), (70 << 20, 70 << 20));
         drop(second);

@@ -7,7 +7,8 @@
 //!  ▼
 //! service      the edge for gRPC; http/ for plain HTTP, lookups/ and get_stream for streams; stranger: refused
 //!  │           callers
-//!  │           call: a request in progress; stream_calls, authorization, request_context, call_rules, trace
+//!  │           call: a request in progress; call_stages: its stages; stream_calls, authorization, request_context,
+//!  │           call_rules, trace
 //!  ▼
 //! search       ─► filtered ─► stages/ ─► io_tier/; selection/ if an answer is not just columns, best row first
 //! get, lookups/ ─► gather, waiting_requests ─► find ─► stages/, io_tier/
@@ -43,6 +44,7 @@ mod admission;
 mod authorization;
 mod call;
 mod call_rules;
+mod call_stages;
 mod config;
 mod count;
 mod counters;

@@ -95,12 +95,12 @@ impl StageRecords {
         self.stages.push(StageRecord { stage, began, ended, detail, work });
     }
 
-    /// Adds the stages of a part of the call.
-    pub fn append(&mut self, part: Self) {
-        for StageRecord { stage, began, ended, detail, work } in part.stages {
+    /// Adds the stages of a subcall.
+    pub fn append(&mut self, subcall: Self) {
+        for StageRecord { stage, began, ended, detail, work } in subcall.stages {
             self.push(stage, (began, ended), detail, work);
         }
-        self.left_out += part.left_out;
+        self.left_out += subcall.left_out;
     }
 
     /// Adds the stages' spans to `recording`.

@@ -227,7 +227,7 @@ impl Opened {
         if replies.is_empty() && failures.len() == 1 {
             return Err(failures.remove(0).1);
         }
-        let failed = |(ids, error): (Vec<u64>, _)| failed(handle, &ids, &call.part_failed(error));
+        let failed = |(ids, error): (Vec<u64>, _)| failed(handle, &ids, &call.count_failure(error));
         replies.extend(failures.into_iter().map(failed));
         Ok(replies)
     }
@@ -291,7 +291,7 @@ impl Opened {
             (false, Sharing::Gathered) => self.found_together(state, asked, call).await?,
         };
         let (rows, bytes) = self.encode(&found)?;
-        let fault = unread.error.map(|error| call.part_failed(error));
+        let fault = unread.error.map(|error| call.count_failure(error));
         let (found_keys, unread) = (&found.keys, &unread.keys);
         let results = results(batches, found_keys, &[], unread, fault.as_ref(), self.all_rows);
         call.count_rows(found.keys.len(), bytes);

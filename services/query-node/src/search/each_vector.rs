@@ -50,17 +50,17 @@ pub async fn search_each(
         let searches = vectors.by_ref().take(SEARCHES_AT_ONCE).zip(&mut indexes);
         let searches = searches.map(|(vector, index)| {
             let request = SearchRequest { by: Some(By::Vector(vector)), ..request.clone() };
-            let mut part = call.part();
+            let mut subcall = call.subcall();
             let search = async move {
-                let found = find_shaped(state, open, request, shape, Some(index), &mut part);
-                Ok::<_, QueryError>((found.await?, part))
+                let found = find_shaped(state, open, request, shape, Some(index), &mut subcall);
+                Ok::<_, QueryError>((found.await?, subcall))
             };
             search.boxed()
         });
         let searches: Vec<_> = searches.collect();
-        for ((rows, is_exhaustive), mut part) in try_join_all(searches).await? {
+        for ((rows, is_exhaustive), mut subcall) in try_join_all(searches).await? {
             exhaustive &= is_exhaustive;
-            call.join(&mut part);
+            call.join(&mut subcall);
             write(&rows, call)?;
             call.stage(Stage::Reply, || counted(rows.num_rows(), "row"));
         }
