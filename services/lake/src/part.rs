@@ -19,11 +19,11 @@ pub(crate) struct Part {
     /// The shown columns, and the columns that Lance adds, which filters may name too.
     pub filterable: LanceSchema,
     /// The condition that the shown rows satisfy; `None` if all rows are shown.
-    pub rule: Option<RowRule>,
+    pub condition: Option<RowCondition>,
 }
 
 /// A condition on rows.
-pub(crate) struct RowRule {
+pub(crate) struct RowCondition {
     /// The condition, which may use hidden columns.
     pub expr: Expr,
     /// The form in which it is evaluated for single rows.

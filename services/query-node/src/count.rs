@@ -35,7 +35,7 @@ pub async fn count_rows(
     call: &Call,
 ) -> Result<u64> {
     let filter = Some(filter).filter(|filter| !filter.trim().is_empty());
-    let Some(filter) = open.table.filter_or_rule(filter) else {
+    let Some(filter) = open.table.filter_or_condition(filter) else {
         return Ok(open.table.row_count());
     };
     let ask = Ask { during: "count", rows: 1, context: call.context };

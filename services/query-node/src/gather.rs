@@ -34,7 +34,7 @@ use crate::io_tier::Cost;
 use crate::stages::Keys;
 use crate::state::ShardState;
 use crate::tables::Projection;
-use crate::waiting_requests::{GroupPart, WaitingRequest, groups};
+use crate::waiting_requests::{MemberRows, WaitingRequest, groups};
 
 /// Maximum number of keys of a request that is gathered with others. Sharing saves the fixed cost of a look-up and a
 /// fetch, which weighs less the more keys a request has. It was measured with Gets of one key
@@ -130,7 +130,7 @@ pub async fn find_gathered(
             drop(first);
         }
         let answered = async { Ok(answered.await.ok().flatten()) }.boxed();
-        if let Some(GroupPart(found, held)) = call.context.bound("fetch", answered).await? {
+        if let Some(MemberRows(found, held)) = call.context.bound("fetch", answered).await? {
             call.stage(Stage::Fetch, || "together with other requests".into());
             return Ok(Gathered { found, unread: UnreadKeys::default(), held: Some(held) });
         }
@@ -159,16 +159,16 @@ impl Drop for First<'_> {
 
 /// Answers the requests of a group. If that fails, each request is done alone.
 async fn answer(state: Arc<ShardState>, group: Vec<WaitingRequest>) {
-    let parts = found(&state, &group).await.unwrap_or_default();
-    state.metrics.gathered(parts.len());
-    let mut parts = parts.into_iter();
+    let found = found(&state, &group).await.unwrap_or_default();
+    state.metrics.gathered(found.len());
+    let mut found = found.into_iter();
     for request in group {
         // A caller that has gone away does not take its rows.
-        let _ = request.answer.send(parts.next());
+        let _ = request.answer.send(found.next());
     }
 }
 
-async fn found(state: &ShardState, group: &[WaitingRequest]) -> Result<Vec<GroupPart>> {
+async fn found(state: &ShardState, group: &[WaitingRequest]) -> Result<Vec<MemberRows>> {
     let keys = concat(&group.iter().map(|it| it.keys.as_ref()).collect::<Vec<_>>())?;
     // The group has the context of the request with the least time left. If an I/O node hangs, the group ends at that
     // request's deadline, and the others are then done alone.
@@ -181,16 +181,16 @@ async fn found(state: &ShardState, group: &[WaitingRequest]) -> Result<Vec<Group
     let found = find_for(state, asked, &hasty.wanted, hasty.context, &mut several).await?;
     let held = Arc::new(several.held);
     let (mut start, mut row) = (0, 0);
-    let part = |request: &WaitingRequest| {
+    let member = |request: &WaitingRequest| {
         let end = start + request.keys.len() as u32;
         let rows = found.keys[row..].partition_point(|&key| key < end);
         let addrs: Vec<RowAddr> = found.addrs[row..row + rows].to_vec();
         let keys = found.keys[row..row + rows].iter().map(|key| key - start).collect();
-        let part = FoundRows { rows: found.rows.slice(row, rows), keys, addrs };
+        let own = FoundRows { rows: found.rows.slice(row, rows), keys, addrs };
         (start, row) = (end, row + rows);
-        GroupPart(part, Arc::clone(&held))
+        MemberRows(own, Arc::clone(&held))
     };
-    Ok(group.iter().map(part).collect())
+    Ok(group.iter().map(member).collect())
 }
 
 /// Several requests that need rows. Their stages are not recorded, because requests whose stages are observed are not

@@ -33,11 +33,11 @@ pub struct WaitingRequest {
     pub keys: ArrayRef,
     pub context: RequestContext,
     /// Receives the rows; `None` if the request has to be done alone.
-    pub answer: oneshot::Sender<Option<GroupPart>>,
+    pub answer: oneshot::Sender<Option<MemberRows>>,
 }
 
-/// One request's part of the rows that were found for a group, and the memory that all rows of the group hold.
-pub struct GroupPart(pub FoundRows, pub Arc<HeldRows>);
+/// The rows of one request of a group, and the memory that all rows of the group hold.
+pub struct MemberRows(pub FoundRows, pub Arc<HeldRows>);
 
 impl WaitingRequests {
     /// Adds a request. Returns whether it is the first one that waits.
@@ -151,7 +151,7 @@ mod tests {
         RequestContext::after(Duration::from_secs(60))
     }
 
-    type Answer = Receiver<Option<GroupPart>>;
+    type Answer = Receiver<Option<MemberRows>>;
 
     /// A request for the column `id` of the rows of some keys, which has a minute left.
     fn request(table: &Arc<OpenTable>, keys: ArrayRef) -> (WaitingRequest, Answer) {

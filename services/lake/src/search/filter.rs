@@ -221,7 +221,7 @@ impl Table {
     ///
     /// Errors: `BadFilter`.
     pub(crate) fn set_filter(&self, scanner: &mut Scanner, filter: Option<&str>) -> Result<()> {
-        if let Some(filter) = self.filter_or_rule(filter) {
+        if let Some(filter) = self.filter_or_condition(filter) {
             scanner.filter_expr(self.parsed_filter(filter)?);
         }
         Ok(())
@@ -233,10 +233,10 @@ impl Table {
     ///
     /// Errors: `BadFilter`.
     pub(crate) fn parsed_filter(&self, filter: &str) -> Result<Expr> {
-        if let Some(rule) = self.rule().filter(|_| self.is_rule_alone(filter)) {
-            return Ok(rule.expr.clone());
+        if let Some(condition) = self.condition().filter(|_| self.is_condition_alone(filter)) {
+            return Ok(condition.expr.clone());
         }
-        self.with_rule(filter, self.parsed_alone(filter)?)
+        self.with_condition(filter, self.parsed_alone(filter)?)
     }
 
     /// Parses `filter`, without the condition on rows.

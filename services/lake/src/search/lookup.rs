@@ -122,7 +122,7 @@ impl Table {
         keys: &ArrayRef,
     ) -> Result<Option<BoxFuture<'static, Result<FirstRows>>>> {
         let position = self.column_position(column)?;
-        if self.rule().is_some() {
+        if self.condition().is_some() {
             // The BTREE returns the first row of a key, which may be hidden while another one is shown.
             return Ok(None);
         }
@@ -219,8 +219,8 @@ impl Table {
             [one] => key.eq(one.clone()),
             _ => key.in_list(literals, false),
         };
-        scanner.filter_expr(match self.rule() {
-            Some(rule) => rule.expr.clone().and(has_key),
+        scanner.filter_expr(match self.condition() {
+            Some(condition) => condition.expr.clone().and(has_key),
             None => has_key,
         });
         let stored =

@@ -4,10 +4,11 @@
 //! in [`Table::schema`] and `Table::shown_fields`, which have the shown columns only. So a hidden column gets the same
 //! errors as one that does not exist: in filters, orders, expressions and defaults. The condition on rows is part of
 //! every filter (`Table::parsed_filter`), and is the filter of a search that has none
-//! ([`Table::filter_or_rule`]). It may use hidden columns, and a caller's filter may not.
+//! ([`Table::filter_or_condition`]). It may use hidden columns, and a caller's filter may not.
 //!
-//! A search by a part thus finds shown rows only. Reads by address do not know the condition: whoever reads rows for the
-//! user of a part evaluates [`Table::row_rule`] for them. Positions of rows count hidden rows, so they are refused.
+//! A search by a part thus finds shown rows only. Reads by address do not know the condition: whoever reads rows for
+//! the user of a part evaluates [`Table::row_condition`] for them. Positions of rows count hidden rows, so they are
+//! refused.
 //!
 //! Two things are refused, so that no answer depends on the values of hidden rows:
 //! - A condition on rows that can't be evaluated for single rows (`predicate_of`).
@@ -29,11 +30,11 @@ use super::filter::{may_read_clock, predicate_of};
 use crate::caught::caught;
 use crate::deep_stack::on_deep_stack;
 use crate::error::{LakeError, Result};
-use crate::part::{Part, RowRule};
+use crate::part::{Part, RowCondition};
 use crate::table::Table;
 
 /// The filter that stands for the condition on rows alone. No caller's filter is empty.
-const RULE_ALONE: &str = "";
+const CONDITION_ALONE: &str = "";
 
 /// The column of positions that filters may name in addition to the columns of the table and those of Lance.
 const ROW_OFFSET: &str = "_rowoffset";
@@ -55,7 +56,7 @@ impl Table {
     }
 
     fn made_part(&self, columns: Option<&[String]>, rows: Option<&str>) -> Result<Part> {
-        let rule = rows.map(|rows| self.made_rule(rows)).transpose()?;
+        let condition = rows.map(|rows| self.made_condition(rows)).transpose()?;
         let wanted: Option<HashSet<&str>> =
             columns.map(|names| names.iter().map(String::as_str).collect());
         let is_shown = |name: &str| wanted.as_ref().is_none_or(|wanted| wanted.contains(name));
@@ -73,11 +74,11 @@ impl Table {
             schema: Arc::new(ArrowSchema::new(fields)),
             fields: shown,
             filterable,
-            rule,
+            condition,
         })
     }
 
-    fn made_rule(&self, rows: &str) -> Result<RowRule> {
+    fn made_condition(&self, rows: &str) -> Result<RowCondition> {
         let expr = self.parsed_filter(rows)?;
         let predicate = match may_read_clock(rows) {
             true => None,
@@ -87,7 +88,7 @@ impl Table {
             filter: rows.to_owned(),
             why: format!("it can't be evaluated for single rows; {SINGLE_ROWS}"),
         })?;
-        Ok(RowRule { expr, predicate: Arc::new(predicate) })
+        Ok(RowCondition { expr, predicate: Arc::new(predicate) })
     }
 
     /// Returns the schema that a filter of the part is resolved in: that of Lance's scanner, without hidden columns. If
@@ -109,29 +110,29 @@ impl Table {
 
     /// Returns the condition on the rows that this table shows, in the form in which it is evaluated for single rows;
     /// `None` if it shows all rows. The condition may use columns that the table does not show.
-    pub fn row_rule(&self) -> Option<&Arc<Predicate>> {
-        self.rule().map(|rule| &rule.predicate)
+    pub fn row_condition(&self) -> Option<&Arc<Predicate>> {
+        self.condition().map(|condition| &condition.predicate)
     }
 
     /// Returns the filter of a search whose caller gives `filter`: the one that stands for the condition on rows alone
     /// if the caller gives none and there is such a condition.
-    pub fn filter_or_rule<'a>(&self, filter: Option<&'a str>) -> Option<&'a str> {
-        filter.or_else(|| self.rule().map(|_| RULE_ALONE))
+    pub fn filter_or_condition<'a>(&self, filter: Option<&'a str>) -> Option<&'a str> {
+        filter.or_else(|| self.condition().map(|_| CONDITION_ALONE))
     }
 
     /// Returns the condition on the rows that this table shows; `None` if it shows all rows.
-    pub(super) fn rule(&self) -> Option<&RowRule> {
-        self.shown_part()?.rule.as_ref()
+    pub(super) fn condition(&self) -> Option<&RowCondition> {
+        self.shown_part()?.condition.as_ref()
     }
 
     /// Returns whether `filter` stands for the condition on rows alone.
-    pub(super) fn is_rule_alone(&self, filter: &str) -> bool {
-        filter == RULE_ALONE && self.rule().is_some()
+    pub(super) fn is_condition_alone(&self, filter: &str) -> bool {
+        filter == CONDITION_ALONE && self.condition().is_some()
     }
 
     /// Refuses what counts hidden rows. Errors: `BadQuery`.
     pub(crate) fn check_all_rows_shown(&self) -> Result<()> {
-        match self.rule() {
+        match self.condition() {
             None => Ok(()),
             Some(_) => Err(LakeError::BadQuery {
                 why: "positions of rows are not available for a part of a table's rows".into(),
@@ -148,7 +149,7 @@ impl Table {
     /// Joins `expr`, the parsed `filter` of the user of a part, with the condition on rows.
     ///
     /// Errors: `BadFilter` if `expr` names a hidden column, or can't be evaluated for single rows beside a condition.
-    pub(super) fn with_rule(&self, filter: &str, expr: Expr) -> Result<Expr> {
+    pub(super) fn with_condition(&self, filter: &str, expr: Expr) -> Result<Expr> {
         let Some(part) = self.shown_part() else { return Ok(expr) };
         let bad = |why: String| LakeError::BadFilter { filter: filter.to_owned(), why };
         // The planner knew only the columns of `filterable`. This is checked again, because all depends on it.
@@ -156,7 +157,7 @@ impl Table {
         if let Some(hidden) = expr.column_refs().iter().find(|column| !is_known(&column.name)) {
             return Err(bad(LakeError::column_not_found(&hidden.name, self.schema()).to_string()));
         }
-        let Some(rule) = &part.rule else { return Ok(expr) };
+        let Some(condition) = &part.condition else { return Ok(expr) };
         // The planner makes a literal of a filter that is true or false of all rows.
         let can_fail = match &expr {
             Expr::Literal(..) => false,
@@ -168,7 +169,7 @@ impl Table {
                  rows; {SINGLE_ROWS}"
             )));
         }
-        Ok(rule.expr.clone().and(expr))
+        Ok(condition.expr.clone().and(expr))
     }
 }
 

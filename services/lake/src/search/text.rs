@@ -75,7 +75,7 @@ impl Table {
                 return Ok(TextHits { hits, allowed: None, fresh: 0, planned: Some(reason) });
             }
         };
-        let list = match self.filter_or_rule(query.filter.as_deref()) {
+        let list = match self.filter_or_condition(query.filter.as_deref()) {
             Some(filter) => Some(self.allow_list(filter).await?),
             None => None,
         };

@@ -48,7 +48,7 @@ impl Table {
         };
         let mut matches = Vec::new();
         collect_matches(expr, &mut matches);
-        if self.rule().is_some() && matches.iter().any(|query| is_fuzzy(query)) {
+        if self.condition().is_some() && matches.iter().any(|query| is_fuzzy(query)) {
             // Hidden rows' words are among those that a fuzzy word stands for, and use up `max_expansions`.
             let why = "fuzzy words are not available under a grant that shows only some rows, because they are compared \
                        with the words of all rows; set the fuzziness to 0";

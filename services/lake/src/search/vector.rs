@@ -82,7 +82,7 @@ impl Table {
         let (column, vector) = self.check_vector_query(query).await?;
         let mut scanner = self.dataset().scan();
         self.caught(async { only_addresses(self.dataset(), &mut scanner, &[DISTANCE]) }).await?;
-        let filter = self.filter_or_rule(query.filter.as_deref());
+        let filter = self.filter_or_condition(query.filter.as_deref());
         self.set_filter(&mut scanner, filter)?;
         let search = async {
             scanner.prefilter(true).nearest(&column, &vector, query.k)?;
@@ -128,7 +128,7 @@ impl Table {
             Ok(partitions) => partitions,
             Err(reason) => return Ok(VectorRoute::Planned(*reason)),
         };
-        let list = match self.filter_or_rule(query.filter.as_deref()) {
+        let list = match self.filter_or_condition(query.filter.as_deref()) {
             Some(filter) => {
                 let planned = OnceCell::new();
                 if query.checks_candidates {
@@ -162,7 +162,7 @@ impl Table {
             Some(Err(reason)) => return Ok(VectorRoute::Planned(*reason)),
             None => return Ok(VectorRoute::Planned(PlanReason::Unopened)),
         };
-        let filter = self.filter_or_rule(query.filter.as_deref());
+        let filter = self.filter_or_condition(query.filter.as_deref());
         let list = filter.map(|filter| self.known_allow_list(filter));
         match list {
             Some(None) => Ok(VectorRoute::Planned(PlanReason::Unopened)),

@@ -185,7 +185,7 @@ async fn find(open: Arc<OpenTable>, mut body: QueryBody) -> Result<Found> {
     let end = offset.saturating_add(k);
     let order = Some(body.take_order()).filter(|by| !by.is_empty());
     let asked = body.filter.as_deref().filter(|filter| !filter.trim().is_empty());
-    let filter = table.filter_or_rule(asked);
+    let filter = table.filter_or_condition(asked);
     if filter.is_none() && order.is_none() {
         let addrs = table.live_rows(offset as u64..end as u64).await?;
         return Ok(Found { addrs, searched: None });

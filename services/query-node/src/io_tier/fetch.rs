@@ -52,11 +52,11 @@ pub async fn fetch_rows(
     context: RequestContext,
 ) -> Result<Fetched> {
     let columns = RowColumns { columns: &projection.columns, schema: &projection.wire_schema };
-    match open.table.row_rule() {
+    match open.table.row_condition() {
         None => fetch_stored(state, open, addrs, columns, context).await,
-        Some(rule) => {
-            let rule = PredicateFilter::new(open, rule)?;
-            fetch_shown(state, open, addrs, columns, &rule, context).boxed().await
+        Some(condition) => {
+            let condition = PredicateFilter::new(open, condition)?;
+            fetch_shown(state, open, addrs, columns, &condition, context).boxed().await
         }
     }
 }
@@ -68,33 +68,33 @@ struct RowColumns<'a> {
     schema: &'a SchemaRef,
 }
 
-/// Fetches rows, and leaves out those that `rule` hides. Hidden rows never fail the fetch.
+/// Fetches rows, and leaves out those that `condition` hides. Hidden rows never fail the fetch.
 async fn fetch_shown(
     state: &ShardState,
     open: &Arc<OpenTable>,
     addrs: &[RowAddr],
     wanted: RowColumns<'_>,
-    rule: &PredicateFilter,
+    condition: &PredicateFilter,
     context: RequestContext,
 ) -> Result<Fetched> {
-    match fetch_with_hidden(state, open, addrs, wanted, rule, context).boxed().await {
+    match fetch_with_hidden(state, open, addrs, wanted, condition, context).boxed().await {
         Err(error) if may_be_of_one_row(&error) => {
-            fetch_passing(state, open, addrs, wanted, rule, context).boxed().await
+            fetch_passing(state, open, addrs, wanted, condition, context).boxed().await
         }
         fetched => fetched,
     }
 }
 
-/// Fetches rows, hidden ones too, together with the columns of `rule`, and then leaves out those that `rule` hides.
+/// Fetches rows, hidden ones too, together with the columns of `condition`, and then leaves out those that it hides.
 async fn fetch_with_hidden(
     state: &ShardState,
     open: &Arc<OpenTable>,
     addrs: &[RowAddr],
     wanted: RowColumns<'_>,
-    rule: &PredicateFilter,
+    condition: &PredicateFilter,
     context: RequestContext,
 ) -> Result<Fetched> {
-    let added = rule.columns.iter().filter(|name| !wanted.columns.contains(name));
+    let added = condition.columns.iter().filter(|name| !wanted.columns.contains(name));
     let added: Vec<String> = added.cloned().collect();
     // The caller of `fetch_rows` holds memory for the wanted columns.
     let mut held = HeldRows::new(&state.row_memory);
@@ -107,10 +107,10 @@ async fn fetch_with_hidden(
     let of_added = rows.columns()[wanted.columns.len()..].iter();
     let bytes = of_added.map(|column| column.get_array_memory_size()).sum();
     held.hold(bytes, context.flow())?;
-    let of_rule = rule.columns.iter().map(|name| Ok(rows.schema_ref().index_of(name)?));
-    let of_rule = rows.project(&of_rule.collect::<Result<Vec<usize>>>()?)?;
+    let of_condition = condition.columns.iter().map(|name| Ok(rows.schema_ref().index_of(name)?));
+    let of_condition = rows.project(&of_condition.collect::<Result<Vec<usize>>>()?)?;
     // Positions among `addrs`, as `missing` has them.
-    let shown = rule.passing(addrs.len(), &missing, &of_rule)?;
+    let shown = condition.passing(addrs.len(), &missing, &of_condition)?;
     let fetched = (0_u32..).zip(without(0..addrs.len() as u32, &missing));
     let found = fetched.filter(|(_, at)| shown.binary_search(at).is_ok()).map(|(row, _)| row);
     let found: UInt32Array = found.collect();
@@ -140,17 +140,18 @@ pub fn is_damaged(error: &QueryError) -> bool {
     }
 }
 
-/// Like [`fetch_with_hidden`], but reads of hidden rows only the columns of `rule`, and these piece by piece, so that hidden
-/// rows don't fail the fetch, whatever their size. It waits for I/O nodes twice. The cost is that of the second time.
+/// Like [`fetch_with_hidden`], but reads of hidden rows only the columns of `condition`, and these piece by piece, so
+/// that hidden rows don't fail the fetch, whatever their size. It waits for I/O nodes twice. The cost is that of the
+/// second time.
 async fn fetch_passing(
     state: &ShardState,
     open: &Arc<OpenTable>,
     addrs: &[RowAddr],
     wanted: RowColumns<'_>,
-    rule: &PredicateFilter,
+    condition: &PredicateFilter,
     context: RequestContext,
 ) -> Result<Fetched> {
-    let (passes, _) = filter_rows(state, open, addrs, rule, context).await?;
+    let (passes, _) = filter_rows(state, open, addrs, condition, context).await?;
     let shown: Vec<u32> = (0..).zip(passes).filter(|(_, passes)| *passes).map(|it| it.0).collect();
     let passing: Vec<RowAddr> = shown.iter().map(|&at| addrs[at as usize]).collect();
     let Fetched { rows, missing, cost } =

@@ -212,7 +212,7 @@ pub async fn validate_search(request: SearchRequest, open: &OpenTable) -> Result
     let is_after = is_after && !matches!(by, By::Filter { .. });
     let (filter, filter_after) = if is_after { (None, filter) } else { (filter, None) };
     // Hidden rows are left out before the search, also if the caller's filter is applied after it.
-    let filter = open.table.filter_or_rule(filter.as_deref()).map(str::to_owned);
+    let filter = open.table.filter_or_condition(filter.as_deref()).map(str::to_owned);
     let recall = request.recall.map(recall).transpose()?;
     // The full-text search needs the list of the rows that pass anyway.
     let filters_candidates = filter.is_some() && fused_with.is_none();

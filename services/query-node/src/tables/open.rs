@@ -146,7 +146,7 @@ impl OpenTable {
 
     /// Returns whether callers see only some of the rows.
     pub fn hides_rows(&self) -> bool {
-        self.table.row_rule().is_some()
+        self.table.row_condition().is_some()
     }
 
     /// Returns a fault for callers, with the table's name in angle brackets in place of its URI.

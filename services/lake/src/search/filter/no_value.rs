@@ -22,7 +22,7 @@ impl Table {
         filter: Option<&str>,
         work: impl Future<Output = lance::Result<T>>,
     ) -> Result<T> {
-        let Some(filter) = filter.filter(|_| self.rule().is_none()) else {
+        let Some(filter) = filter.filter(|_| self.condition().is_none()) else {
             return self.caught(work).await;
         };
         let done = self.caught(async {
