@@ -5,6 +5,7 @@ mod example;
 mod functions;
 mod group;
 mod limits;
+mod literal;
 mod no_value;
 mod predicate;
 #[cfg(test)]
@@ -296,9 +297,7 @@ impl Table {
         }
         let literal = between("Received literal ", " and could not convert to literal of type ");
         if let (Some(literal), Some(data_type)) = (literal, between("literal of type '", "'")) {
-            let plain = literal.strip_prefix("Utf8(\"").and_then(|it| it.strip_suffix("\")"));
-            let literal = plain.map_or_else(|| literal.to_owned(), |text| format!("'{text}'"));
-            return format!("{literal} can't be compared with a column of type {data_type}");
+            return literal::mismatch(literal, data_type);
         }
         without_wrapping(filter, text)
     }

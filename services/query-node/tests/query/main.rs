@@ -24,6 +24,7 @@ mod http_lists;
 mod key_pages;
 mod key_runs;
 mod keys;
+mod literals;
 mod lookups;
 mod namespaces;
 mod no_value;
