@@ -8,6 +8,7 @@ mod limits;
 mod literal;
 mod no_value;
 mod predicate;
+mod row_columns;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -264,7 +265,8 @@ impl Table {
             Err(error) => return Err(parsed(filter).err().unwrap_or(error)),
             Ok(expr) => expr,
         };
-        expr.ok_or_else(|| bad("it has no expression".into()))
+        let expr = expr.ok_or_else(|| bad("it has no expression".into()))?;
+        self.with_row_columns(filter, expr)
     }
 
     /// Returns what is wrong with `filter`, without the text that DataFusion wraps around it.

@@ -111,6 +111,7 @@ impl Table {
     async fn plan_one_text(&self, query: &TextQuery, searched: FtsQuery) -> Result<Vec<ScoreHit>> {
         let mut scanner = self.dataset().scan();
         self.caught(async { only_addresses(self.dataset(), &mut scanner, &[SCORE]) }).await?;
+        self.check_addresses_unnamed(query.filter.as_deref())?;
         self.set_filter(&mut scanner, query.filter.as_deref())?;
         let k = i64::try_from(query.k).unwrap_or(i64::MAX);
         let search = async {

@@ -83,6 +83,7 @@ impl Table {
         let mut scanner = self.dataset().scan();
         self.caught(async { only_addresses(self.dataset(), &mut scanner, &[DISTANCE]) }).await?;
         let filter = self.filter_or_condition(query.filter.as_deref());
+        self.check_addresses_unnamed(filter)?;
         self.set_filter(&mut scanner, filter)?;
         let search = async {
             scanner.prefilter(true).nearest(&column, &vector, query.k)?;

@@ -35,6 +35,7 @@ mod overload;
 mod parts;
 mod priority;
 mod recall;
+mod row_columns;
 mod search;
 mod table;
 mod take;
