@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use client::query::{By, QueryClient, SearchRequest, TuneProgress, TuneRequest, Vector};
 use futures::StreamExt;
 use lake::{IndexRequest, Metric, VectorIndex, VectorIndexKind, build_index};
+use lance::index::DatasetIndexExt;
+use lance_index::optimize::OptimizeOptions;
 use query_node::QueryNode;
 use recall::{Curve, CurveFiles, decode, encode};
 use wire::query::IndexRecall;
@@ -181,6 +183,28 @@ async fn a_curve_outlives_appended_rows_and_builds_by_the_same_parameters_but_no
         &fault,
         "was measured on another index than it has now; measure it with `bireme tune t`",
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_curve_outlives_a_merge_of_segments_and_partitions() {
+    let table = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
+    let (node, client) = restarted(&table).await;
+    let curve = tuned(&client, request()).await;
+    keep(&table, &curve).await;
+    drop((node, client));
+    table.append(ROWS..ROWS + 50).await;
+    let mut dataset = lance::Dataset::open(&table.uri).await.unwrap();
+    dataset.optimize_indices(&OptimizeOptions::default()).await.unwrap();
+    let opened = lake().open(&table.uri).await.unwrap();
+    let measurable = opened.measurable_index("vector").await.unwrap().unwrap();
+    assert!(
+        measurable.partitions < curve.index.partitions as usize,
+        "{measurable:?}, {}",
+        curve.index.partitions
+    );
+    let (_node, client) = restarted(&table).await;
+    let explained = detail(&client, wants(0.9)).await.unwrap();
+    assert!(explained.ends_with(", of an earlier state of the index"), "{explained}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
