@@ -3,7 +3,7 @@
 use wire::Fault;
 
 /// Returns `fault` with each occurrence of the table's URI replaced by its name in angle brackets. The `table` entry of
-/// the metadata gets the name alone.
+/// the metadata gets the name alone. If the message has a command for the table, it says that the URI is to be filled in.
 pub fn named(mut fault: Fault, uri: &str, name: &str) -> Fault {
     let shown = format!("<{name}>");
     let hide = |text: &mut String| {
@@ -12,6 +12,11 @@ pub fn named(mut fault: Fault, uri: &str, name: &str) -> Fault {
         }
     };
     hide(&mut fault.message);
+    if fault.message.contains(&format!("--table {shown}")) {
+        fault
+            .message
+            .push_str(&format!("; in the command, write the URI of table `{name}` for {shown}"));
+    }
     for (key, value) in &mut fault.metadata {
         match key == "table" && value == uri {
             true => name.clone_into(value),
@@ -38,5 +43,10 @@ mod tests {
             .with("file", "<words>/data/1.lance")
             .with("version", 7);
         assert_eq!(named(fault, "s3://b/t", "words"), expected);
+        let command = Fault::new(Reason::NoIndex, "run `bireme index --table s3://b/t --text a`");
+        assert_eq!(
+            named(command, "s3://b/t", "words").message,
+            "run `bireme index --table <words> --text a`; in the command, write the URI of table `words` for <words>"
+        );
     }
 }
