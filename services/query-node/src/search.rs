@@ -11,9 +11,9 @@ use futures::future::try_join;
 use lake::IndexInfo;
 use spelling::counted;
 use wire::query::search_request::By as WireBy;
-use wire::query::{SearchRequest, SearchResponse};
+use wire::query::{SearchRequest, SearchResponse, Vector};
 
-pub use self::each_vector::search_each;
+pub use self::each_vector::{as_one_query, search_each};
 use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
@@ -27,7 +27,8 @@ use crate::recall_curves::{Chosen, choose_setting};
 use crate::request_context::RequestContext;
 use crate::selection::Shape;
 use crate::stages::{
-    By, Hits, Keys, Question, StreamReply, finish, fuse, rank, search_text, validate_search,
+    By, Hits, Keys, Question, StreamReply, column_of_vectors, finish, fuse, rank, search_text,
+    validate_search,
 };
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, Measure, OpenTable, Projection};
@@ -71,9 +72,17 @@ pub async fn search(
     }
     let shape = Shape::of(&mut request, &open)?;
     let mut rows = StreamReply::default();
-    let exhaustive = match (shape, request.by.take()) {
-        (Some(shape), Some(WireBy::Vectors(vectors))) => {
+    let by = match request.by.take() {
+        Some(WireBy::Vectors(several)) => {
             check_alone(&request)?;
+            let one = one_query(&open, &request, &several.vectors).boxed();
+            let one = call.context.bound("validate", one).await?;
+            Some(one.map_or(WireBy::Vectors(several), WireBy::Vector))
+        }
+        by => by,
+    };
+    let exhaustive = match (shape, by) {
+        (Some(shape), Some(WireBy::Vectors(vectors))) => {
             let vectors = vectors.vectors;
             let write = |part: &RecordBatch, call: &mut Call| {
                 call.hold_rows(rows.bytes() + part.get_array_memory_size())?;
@@ -100,6 +109,18 @@ pub async fn search(
     call.count_rows(count, rows.len());
     call.stage(Stage::Reply, || counted(rows.len(), "byte"));
     Ok(SearchResponse { rows, version: open.version(), stages: call.explained(), exhaustive })
+}
+
+/// Returns the query that `vectors` are together, if they are one ([`as_one_query`]).
+async fn one_query(
+    open: &OpenTable,
+    request: &SearchRequest,
+    vectors: &[Vector],
+) -> Result<Option<Vector>> {
+    let Some(first) = vectors.first() else { return Ok(None) };
+    let named = Some(request.vector_column.as_str()).filter(|column| !column.is_empty());
+    let column = column_of_vectors(open, named, Some(first.values.len())).await?;
+    as_one_query(open, &column, vectors)
 }
 
 /// Refuses a request with several vectors that searches for words too: the words would be searched for once for each

@@ -69,7 +69,8 @@ pub struct SearchArgs {
     /// The rows nearest to the vector in a file; `-` is stdin
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     vector: Option<PathBuf>,
-    /// The rows nearest to each vector in a file that has a column of vectors; `query_index` says whose they are
+    /// The rows nearest to each vector in a file that has a column of vectors; `query_index` says whose they are. In a
+    /// column of lists of vectors, all are one query
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "words")]
     vectors: Option<PathBuf>,
     #[command(flatten)]

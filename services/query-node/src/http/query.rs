@@ -17,7 +17,7 @@ use super::scan::{explain_scan, scan};
 use super::text_body::text_of;
 use crate::call::Call;
 use crate::error::{QueryError, Result};
-use crate::search::{find_shaped, search_each};
+use crate::search::{as_one_query, find_shaped, search_each};
 use crate::selection::{Ordering, Shape};
 use crate::stages::column_of_vectors;
 use crate::state::ShardState;
@@ -68,14 +68,16 @@ async fn by_vectors(
     state: &ShardState,
     open: &Arc<OpenTable>,
     mut body: QueryBody,
-    (mut vectors, mut are_several): (Vec<Vec<f32>>, bool),
+    (vectors, mut are_several): (Vec<Vec<f32>>, bool),
     call: &mut Call,
 ) -> Result<Answer> {
     let numbers = vectors.first().map(Vec::len);
     let of_vectors = column_of_vectors(open, body.vector_column.as_deref(), numbers).boxed();
     let vector_column = call.context.bound("validate", of_vectors).await?;
-    if are_several && open.table.has_vector_lists(&vector_column)? {
-        (vectors, are_several) = (vec![joined(vectors, &vector_column, open)?], false);
+    let vectors = vectors.into_iter().map(|values| Vector { values });
+    let mut vectors: Vec<Vector> = vectors.collect();
+    if are_several && let Some(one) = as_one_query(open, &vector_column, &vectors)? {
+        (vectors, are_several) = (vec![one], false);
     }
     let shape = form(&mut body, Measure::Distance, open)?;
     let request = SearchRequest {
@@ -90,16 +92,15 @@ async fn by_vectors(
         exact: body.bypass_vector_index.unwrap_or(false),
         ..search_request(&mut body, open, &shape)?
     };
-    let mut vectors = vectors.into_iter().map(|values| Vector { values });
     if !are_several {
-        let request = SearchRequest { by: vectors.next().map(By::Vector), ..request };
+        let request = SearchRequest { by: vectors.pop().map(By::Vector), ..request };
         let found = find_shaped(state, open, request, &shape, None, call).boxed();
         let (rows, _) = found.await?;
         return whole(&rows, call);
     }
     let mut answer = None;
     let write = |rows: &RecordBatch, call: &mut Call| write(&mut answer, rows, call);
-    let searches = search_each(state, open, request, vectors.collect(), &shape, call, write);
+    let searches = search_each(state, open, request, vectors, &shape, call, write);
     searches.boxed().await?;
     finish(answer, call)
 }
@@ -110,19 +111,6 @@ fn form(body: &mut QueryBody, measure: Measure, open: &OpenTable) -> Result<Shap
     let selection = selection(body.columns.take(), with_row_id, measure, open)?;
     let offset = small("offset", body.offset)?;
     Ok(Shape::new(selection, Ordering::new(body.take_order(), offset, measure, open)?))
-}
-
-/// Joins the vectors of one search in a column whose values are lists of vectors.
-fn joined(vectors: Vec<Vec<f32>>, column: &str, open: &OpenTable) -> Result<Vec<f32>> {
-    let dimension = open.table.vector_dimension(column)?;
-    match vectors.iter().find(|vector| vector.len() != dimension) {
-        None => Ok(vectors.concat()),
-        Some(other) => {
-            let problem =
-                format!("has one of {} dimensions; column `{column}` has {dimension}", other.len());
-            Err(QueryError::BadVector { problem })
-        }
-    }
 }
 
 async fn by_words(

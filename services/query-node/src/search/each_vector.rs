@@ -23,6 +23,18 @@ use crate::tables::OpenTable;
 /// while rows for another are fetched; more would take places in the admission queue from other requests.
 const SEARCHES_AT_ONCE: usize = 4;
 
+/// Joins `vectors` if they are one query: for a `column` of lists of vectors, if each of them is one vector. This is what
+/// a list of vectors means to LanceDB. Returns `None` if each is a search of its own.
+pub fn as_one_query(open: &OpenTable, column: &str, vectors: &[Vector]) -> Result<Option<Vector>> {
+    if vectors.is_empty() || !open.table.has_vector_lists(column)? {
+        return Ok(None);
+    }
+    let dimension = open.table.vector_dimension(column)?;
+    let are_single = vectors.iter().all(|vector| vector.values.len() == dimension);
+    let joined = || vectors.iter().flat_map(|vector| vector.values.iter().copied()).collect();
+    Ok(are_single.then(|| Vector { values: joined() }))
+}
+
 /// Searches `open`, which `call` has opened, for each of `vectors`, with the other fields of `request`. Passes the rows
 /// of each search to `write`, in the order of the vectors, whose positions are their column `query_index`. Returns
 /// whether each vector was compared with every row that passes the filter.

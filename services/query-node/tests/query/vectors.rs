@@ -13,7 +13,7 @@ use serde_json::json;
 use wire::Reason;
 
 use crate::http::post;
-use crate::node::{by, ids, names, near, serve, served};
+use crate::node::{by, ids, names, near, numbers, serve, served};
 use crate::table::{TestTable, vector};
 
 fn vectors(vectors: impl IntoIterator<Item = Vec<f32>>) -> By {
@@ -187,13 +187,25 @@ async fn a_vector_for_lists_of_vectors_may_be_several() {
         ("vectors", Arc::new(lists.finish())),
     ];
     let table = TestTable::of(RecordBatch::try_from_iter(columns).unwrap()).await;
-    let (_node, client) = serve(&[("t", &table)]).await;
+    let (node, client) = serve(&[("t", &table)]).await;
     let asked = [vec![7.0, 0.0, 0.0, 7.0], vec![21.0, 0.0], vec![0.0, 30.0, 30.0, 0.0]];
     let found = client.search(by(vectors(asked.clone()), 1)).await.unwrap().rows;
     assert_eq!((positions(&found), ids(&found)), (vec![0, 1, 2], vec![7, 21, 30]));
-    for (values, id) in asked.into_iter().zip([7, 21, 30]) {
+    for (values, id) in asked.clone().into_iter().zip([7, 21, 30]) {
         assert_eq!(ids(&client.search(near(values, 1)).await.unwrap().rows), [id]);
     }
+    // A list of single vectors is one query, as for LanceDB, by gRPC and by plain HTTP.
+    let pair = [vec![7.0, 0.0], vec![0.0, 7.0]];
+    let one = client.search(near(pair.concat(), 3)).await.unwrap().rows;
+    let found = client.search(by(vectors(pair.clone()), 3)).await.unwrap().rows;
+    assert_eq!((ids(&found), names(&found)), (ids(&one), names(&one)));
+    assert_eq!(numbers(&found, "_distance"), numbers(&one, "_distance"));
+    let body = json!({ "vector": pair, "k": 3, "columns": ["id"] });
+    let answer = post(&node, "/v1/table/t/query/", body).await;
+    assert_eq!(ids(&answer.rows()), ids(&one));
+    let body = json!({ "vector": asked, "k": 1, "columns": ["id"] });
+    let answer = post(&node, "/v1/table/t/query/", body).await;
+    assert_eq!(ids(&answer.rows()), [7, 21, 30]);
     // Three vectors of fifty pairs each are 150 vectors.
     let many = vec![vec![1.0; 100]; 3];
     let fault = client.search(by(vectors(many), 1)).await.unwrap_err();
