@@ -206,6 +206,9 @@ impl QueryNode {
                 Ok(())
             }
         };
+        // Tables keep the files' streams to the I/O nodes, and may outlast the node. These streams would report an I/O
+        // node that stops later as lost.
+        self.shared.files.disconnect();
         let (tracer, audit) = (self.shared.tracer.clone(), self.shared.audit.clone());
         // The flushes block until the file is written and the spans' receiver has answered.
         let flush = move || {

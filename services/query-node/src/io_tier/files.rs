@@ -82,6 +82,12 @@ impl TierFiles {
         self.tier.follow(nodes, self.views.clone()).await;
     }
 
+    /// Ends the connections to the I/O nodes. Tables that were opened by this node may still be in use: the store
+    /// answers their reads.
+    pub fn disconnect(&self) {
+        self.tier.disconnect();
+    }
+
     async fn size_of(
         &self,
         table: &TableUri,

@@ -69,6 +69,11 @@ impl IoTier {
         self.routes.load_full()
     }
 
+    /// Drops the clients of all members. Requests in progress finish; further ones find no I/O node.
+    pub fn disconnect(&self) {
+        self.routes.store(Arc::default());
+    }
+
     /// Makes new routes for each new list of members, until the sender of the lists is dropped.
     pub async fn follow(&self, nodes: &IoNodes, mut views: watch::Receiver<View>) {
         while views.changed().await.is_ok() {
