@@ -24,7 +24,7 @@ use crate::look_up::{exist, join};
 use crate::request::{Search, Target};
 use crate::row::first_row;
 use crate::rows::{
-    Rows, addresses_from_python, array_from_python, array_to_python, rows_from_python,
+    Rows, array_from_python, array_to_python, row_numbers_from_python, rows_from_python,
 };
 use crate::time_limit::{time_limit, within};
 use crate::warm::Warm;
@@ -219,22 +219,28 @@ impl Client {
         self.get_as(py, timeout, request, |py, rows| first_row(py, &rows))
     }
 
-    /// Returns the rows at `addresses`, in their order. Addresses without a row are an error unless `skip` is set.
+    /// Returns the rows at `rows`, in their order: these are offsets if `are_offsets` is set, or else addresses. Those
+    /// without a row are an error unless `skip` is set.
     fn take(
         &self,
         py: Python<'_>,
         target: Target,
-        addresses: &Bound<'_, PyAny>,
+        rows: &Bound<'_, PyAny>,
+        are_offsets: bool,
         columns: Vec<String>,
         skip: bool,
     ) -> PyResult<Call> {
+        let rows = row_numbers_from_python(rows)?;
+        let (row_addrs, row_offsets) =
+            if are_offsets { (Vec::new(), rows) } else { (rows, Vec::new()) };
         let on_missing = if skip { OnMissing::Skip } else { OnMissing::Error };
         let request = TakeRequest {
             priority: target.priority(),
             table: target.name,
             version: target.version,
             branch: target.branch,
-            row_addrs: addresses_from_python(addresses)?,
+            row_addrs,
+            row_offsets,
             columns,
             on_missing: on_missing.into(),
         };

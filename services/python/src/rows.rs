@@ -96,13 +96,13 @@ pub fn rows_from_python(stream: &Bound<'_, PyAny>) -> PyResult<Rows> {
     Ok(Rows { schema, batches })
 }
 
-/// Returns the row addresses in an array of integers.
-pub fn addresses_from_python(array: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
+/// Returns the addresses or offsets of rows in an array of integers.
+pub fn row_numbers_from_python(array: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
     let py = array.py();
     let array = array_from_python(array)?;
     if !array.data_type().is_integer() {
         let message = format!(
-            "row addresses of type {} can't be taken; give integers, such as the column `_rowaddr`",
+            "rows can't be taken by numbers of type {}; give integers, such as the column `_rowaddr`",
             array.data_type()
         );
         return Err(bad_argument(py, message));
@@ -112,7 +112,8 @@ pub fn addresses_from_python(array: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
     // A negative number becomes null in the cast.
     if addresses.null_count() > 0 {
         let count = addresses.null_count();
-        let message = format!("{count} of the row addresses are null or negative; leave them out");
+        let message =
+            format!("{count} of the numbers of rows are null or negative; leave them out");
         return Err(bad_argument(py, message));
     }
     Ok(addresses.as_primitive::<UInt64Type>().values().to_vec())

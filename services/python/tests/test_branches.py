@@ -66,6 +66,25 @@ def test_a_branch_has_its_own_rows(branched: tuple[bireme.Server, lance.LanceDat
         server.table("notes", branch="expp").describe()
 
 
+def test_rows_are_taken_by_offsets(branched: tuple[bireme.Server, lance.LanceDataset]) -> None:
+    server, expected = branched
+    branch = server.table("notes", branch="exp")
+    offsets = [0, 95, 3, 3]
+    assert branch.take(offsets=offsets, columns="id")["id"].to_pylist() == expected.take(offsets)["id"].to_pylist()
+    with pytest.raises(bireme.NotFoundError, match="no row at the offset 140"):
+        branch.take(offsets=[0, 140])
+    assert branch.take(offsets=[140, 0], columns="id", skip_missing=True)["id"].to_pylist() == [10]
+    for rows in [{}, {"addresses": [0], "offsets": [0]}]:
+        with pytest.raises(bireme.BadRequestError, match="either `addresses` or `offsets`"):
+            branch.take(**rows)
+
+    async def taken() -> pa.Table:
+        db = await bireme.connect_async(server.endpoint)
+        return await db.table("notes", branch="exp").take(offsets=offsets)
+
+    assert asyncio.run(taken()) == branch.take(offsets=offsets)
+
+
 def test_a_branch_is_read_with_asyncio(branched: tuple[bireme.Server, lance.LanceDataset]) -> None:
     server, expected = branched
 

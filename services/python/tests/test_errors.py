@@ -74,6 +74,7 @@ def test_the_servers_sentence_is_unchanged(words: bireme.Table, ask, kind, reaso
         (lambda t: t.take([-1]), "array of integers"),
         (lambda t: t.take(pa.array([-1])), "null or negative"),
         (lambda t: t.take(pa.array([1.5])), "Float64"),
+        (lambda t: t.take(offsets=[-1]), "array of integers"),
         (lambda t: t.warm(rows=[range(5, 5)]), r"range\(5, 5\)"),
     ],
 )

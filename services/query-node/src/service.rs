@@ -123,7 +123,7 @@ impl QueryService for Service {
         let of_stream = StreamContext::of(&request, self.0.shared.config.timeout);
         let mut call = self.begin(Rpc::Take, &request).await?;
         let state = Arc::clone(&self.0);
-        let mut take = match Take::new(request.into_inner(), &mut call).await {
+        let mut take = match Take::new(&state, request.into_inner(), &mut call).await {
             Ok(take) => take,
             Err(error) => return answer(call, Err(error)),
         };

@@ -1,4 +1,6 @@
-//! Take: returns rows by address, as one Arrow IPC stream in messages of bounded size.
+//! Take: returns rows by address or by position, as one Arrow IPC stream in messages of bounded size.
+
+use std::sync::Arc;
 
 use address::RowAddr;
 use bytes::Bytes;
@@ -6,7 +8,9 @@ use futures::FutureExt;
 use lake::LakeError;
 use spelling::counted;
 use wire::query::{OnMissing, TakeRequest, TakeResponse};
+use wire::{Fault, Reason};
 
+use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
@@ -14,13 +18,16 @@ use crate::ipc::IpcWriter;
 use crate::pieces::Pieces;
 use crate::request_context::RequestContext;
 use crate::row_reader::{Piece, RowReader};
-use crate::stages::validate_take;
+use crate::stages::{TakenRows, validate_take};
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, Measure, OpenTable};
 
 /// Maximum size of a message's rows, in bytes. A piece of rows (`row_reader.rs`) usually takes one or two messages. It
 /// takes more if its rows are larger than the earlier rows, from which its number of rows was computed.
 const MESSAGE_ROWS_BYTES: usize = 4 << 20;
+
+/// An address that no row has: no table has this many fragments.
+const NOWHERE: RowAddr = RowAddr::new(u32::MAX, 0);
 
 /// A validated Take request, and its progress.
 pub struct Take {
@@ -32,9 +39,13 @@ pub struct Take {
 impl Take {
     /// Validates a request. If missing rows are an error, they are detected before anything is sent, unless the caller's
     /// grant hides rows: then they are detected piece by piece.
-    pub async fn new(request: TakeRequest, call: &mut Call) -> Result<Self> {
+    pub async fn new(
+        state: &ShardState,
+        mut request: TakeRequest,
+        call: &mut Call,
+    ) -> Result<Self> {
         call.context = call.context.with_priority(request.priority)?;
-        let addrs = validate_take(&request)?;
+        let wanted = validate_take(&mut request)?;
         let skip = match OnMissing::try_from(request.on_missing) {
             Ok(OnMissing::Error) => false,
             Ok(OnMissing::Skip) => true,
@@ -48,6 +59,10 @@ impl Take {
         let open = call.open_shown(asked).boxed().await?;
         let context = call.context;
         let projection = open.project(&request.columns)?;
+        let addrs = match wanted {
+            TakenRows::Addresses(addrs) => addrs,
+            TakenRows::Offsets(offsets) => located(state, &open, offsets, skip, context).await?,
+        };
         // Whether a row is hidden is known only when it is fetched. If hidden rows were found later than rows that do not
         // exist, an answer would tell the two apart.
         if !skip && !open.hides_rows() {
@@ -123,6 +138,37 @@ impl Take {
         };
         starts.map(message).collect()
     }
+}
+
+/// Returns the address of the row at each of `offsets`. An offset after the last row gets [`NOWHERE`] if `skip` is set.
+///
+/// # Errors
+/// `RowNotFound` for offsets after the last row, unless `skip` is set; and those of the store.
+async fn located(
+    state: &ShardState,
+    open: &Arc<OpenTable>,
+    offsets: Vec<u64>,
+    skip: bool,
+    context: RequestContext,
+) -> Result<Vec<RowAddr>> {
+    let ask = Ask { during: "validate", rows: offsets.len(), context };
+    let table = Arc::clone(open);
+    let locate = async move {
+        let found = table.table.live_rows_at(&offsets).await?;
+        let absent = found.iter().position(Option::is_none).filter(|_| !skip);
+        if let Some(at) = absent {
+            let (offset, version) = (offsets[at], table.version());
+            let rows = counted(table.table.row_count() as usize, "row");
+            let message = format!(
+                "version {version} of table `{}` has no row at the offset {offset}: it has {rows}",
+                table.name
+            );
+            let fault = Fault::new(Reason::RowNotFound, message).with("row_offset", offset);
+            return Err(QueryError::Fault(fault));
+        }
+        Ok(found.into_iter().map(|addr| addr.unwrap_or(NOWHERE)).collect())
+    };
+    state.shared.admission.run_in_background(ask, locate.boxed()).await
 }
 
 fn refuse_missing(open: &OpenTable, missing: impl Iterator<Item = RowAddr>) -> Result<()> {

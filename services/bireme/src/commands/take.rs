@@ -1,4 +1,4 @@
-//! `bireme take`: gets rows by address.
+//! `bireme take`: gets rows by address or by position.
 
 use address::RowAddr;
 use clap::{Args, ValueHint};
@@ -14,14 +14,16 @@ Examples:
   bireme take words 0 1 4294967296
   bireme take words 1:0 --columns synset,vector --json
   bireme take words 0:0 0:1 --skip-missing
+  bireme take words --offsets 0,1,2
 
 A row address is the number that search, get and take show as `_rowaddr`, or
-FRAGMENT:OFFSET. Rows are printed in the order of the addresses. Addresses
-without a row are named on stderr, and the exit code is 3; the other rows are
-still printed.";
+FRAGMENT:OFFSET. --offsets names rows by their positions in the table, counted
+without deleted rows. Rows are printed in the order of the addresses or offsets.
+Those without a row are named on stderr, and the exit code is 3; the other rows
+are still printed.";
 
-/// The maximum number of addresses that an error names.
-const ADDRESSES_NAMED: usize = 8;
+/// The maximum number of addresses or offsets that an error names.
+const NAMED_MAX: usize = 8;
 
 /// Arguments of `bireme take`.
 #[derive(Debug, Args)]
@@ -31,17 +33,20 @@ pub struct TakeArgs {
     table: TableArgs,
     /// The rows' addresses
     #[arg(
-        required = true,
+        required_unless_present = "offsets",
         value_name = "ROWADDR",
         value_hint = ValueHint::Other,
         value_parser = parse_row_address,
         allow_negative_numbers = true
     )]
     addresses: Vec<RowAddr>,
+    /// The rows' positions in the table, instead of addresses
+    #[arg(long, value_name = "N,N", value_hint = ValueHint::Other, value_delimiter = ',', conflicts_with = "addresses")]
+    offsets: Vec<u64>,
     /// Columns to show [default: all but vectors and blobs]
     #[arg(long, value_name = "A,B", value_hint = ValueHint::Other, value_delimiter = ',', value_parser = parse_column)]
     columns: Vec<String>,
-    /// Exit with code 0 even if addresses have no row; they are still named on stderr
+    /// Exit with code 0 even if addresses or offsets have no row; they are still named on stderr
     #[arg(long)]
     skip_missing: bool,
     #[command(flatten)]
@@ -53,7 +58,11 @@ pub struct TakeArgs {
 /// Takes the rows and prints them as they arrive.
 pub async fn run(args: TakeArgs, out: &mut Output) -> Result<()> {
     let client = args.connection.open().await?;
-    let layout = if args.addresses.len() == 1 { RowLayout::Records } else { RowLayout::Table };
+    let layout = if args.addresses.len() + args.offsets.len() == 1 {
+        RowLayout::Records
+    } else {
+        RowLayout::Table
+    };
     let table = args.table.table.clone();
     let request = TakeRequest {
         table: args.table.table,
@@ -63,6 +72,7 @@ pub async fn run(args: TakeArgs, out: &mut Output) -> Result<()> {
         columns: args.columns,
         on_missing: OnMissing::Skip.into(),
         priority: args.priority.number(),
+        row_offsets: args.offsets.clone(),
     };
     let mut parts = client.take(request).await?;
     let mut missing = Vec::new();
@@ -73,30 +83,50 @@ pub async fn run(args: TakeArgs, out: &mut Output) -> Result<()> {
         missing.extend(part.missing);
     }
     out.flush()?;
-    let missing = missing.iter().filter_map(|&at| args.addresses.get(at as usize));
-    let missing: Vec<RowAddr> = missing.copied().collect();
-    match (missing.is_empty(), args.skip_missing) {
-        (true, _) => Ok(()),
-        (false, true) => {
-            eprintln!("bireme: {}", absent(&table, &missing).message);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let fault = match args.offsets.is_empty() {
+        true => absent(&table, &picked(&args.addresses, &missing)),
+        false => absent_offsets(&table, &picked(&args.offsets, &missing)),
+    };
+    match args.skip_missing {
+        true => {
+            eprintln!("bireme: {}", fault.message);
             Ok(())
         }
-        (false, false) => Err(absent(&table, &missing).into()),
+        false => Err(fault.into()),
     }
+}
+
+/// Returns the items at `positions`.
+fn picked<T: Copy>(items: &[T], positions: &[u32]) -> Vec<T> {
+    positions.iter().filter_map(|&at| items.get(at as usize)).copied().collect()
+}
+
+fn absent_offsets(table: &str, offsets: &[u64]) -> Fault {
+    let named = listed(offsets.iter().map(u64::to_string));
+    let noun = if offsets.len() == 1 { "offset" } else { "offsets" };
+    let message = format!("table `{table}` has no row at the {noun} {named} (after its last row)");
+    let all = offsets.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    Fault::new(Reason::RowNotFound, message).with("table", table).with("row_offsets", all)
+}
+
+/// Lists the first [`NAMED_MAX`] of `names`, and the number of the others.
+fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = match names.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    names.take(NAMED_MAX).collect::<Vec<_>>().join(", ") + &more
 }
 
 fn absent(table: &str, addresses: &[RowAddr]) -> Fault {
     let said = |addr: &RowAddr| format!("{addr} ({addr:?})");
-    let named: Vec<String> = addresses.iter().take(ADDRESSES_NAMED).map(said).collect();
-    let more = match addresses.len().saturating_sub(ADDRESSES_NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let named = listed(addresses.iter().map(said));
     let noun = if addresses.len() == 1 { "address" } else { "addresses" };
-    let message = format!(
-        "table `{table}` has no row at the {noun} {}{more} (never there, or deleted)",
-        named.join(", ")
-    );
+    let message =
+        format!("table `{table}` has no row at the {noun} {named} (never there, or deleted)");
     let all = addresses.iter().map(RowAddr::to_string).collect::<Vec<_>>().join(",");
     Fault::new(Reason::RowNotFound, message).with("table", table).with("row_addrs", all)
 }

@@ -121,6 +121,15 @@ fn a_file_becomes_a_table_that_is_searched_and_read() {
     assert_eq!(taken.len(), 3);
     assert_eq!(taken[0]["gloss"], got[0]["gloss"]);
     assert_eq!(taken[0]["_rowaddr"], got[0]["_rowaddr"]);
+    let taken = up.json(&["take", "words", "--offsets", "5,0", "--columns", "synset"]);
+    let addresses: Vec<_> = taken.iter().map(|row| row["_rowaddr"].as_u64().unwrap()).collect();
+    assert_eq!(addresses, [5, 0], "no row is deleted");
+    up.names(
+        &["take", "words", "--offsets", "0,99999,99998"],
+        3,
+        "at the offsets 99999, 99998 (after its last",
+    );
+    up.names(&["take", "words"], 2, "<ROWADDR>");
     assert_eq!(up.json(&["tables"]).len(), 1);
     let described = &up.json(&["describe", "words"])[0];
     assert_eq!(described["rows"], 6927);

@@ -76,16 +76,19 @@ def row_stream(rows: Any) -> Any:
     raise _bad(f"a {type(rows).__name__} has no columns; give a table of pyarrow, or a data frame of polars or pandas")
 
 
-def address_array(addresses: Any) -> pa.Array:
-    """Returns row addresses as one array."""
-    if isinstance(addresses, pa.ChunkedArray):
-        addresses = addresses.combine_chunks()
-    if hasattr(addresses, "__arrow_c_array__"):
-        return addresses
-    try:
-        return pa.array(addresses, pa.uint64())
-    except (TypeError, OverflowError, pa.ArrowException) as error:
-        raise _bad(f"the row addresses are no array of integers: {error}") from error
+def taken_rows(addresses: Any, offsets: Any) -> tuple[pa.Array, bool]:
+    """Returns the addresses or offsets of rows, whichever are given, as one array, and whether they are offsets."""
+    if (addresses is None) == (offsets is None):
+        raise _bad("give either `addresses` or `offsets`")
+    rows, name = (addresses, "addresses") if offsets is None else (offsets, "offsets")
+    if isinstance(rows, pa.ChunkedArray):
+        rows = rows.combine_chunks()
+    if not hasattr(rows, "__arrow_c_array__"):
+        try:
+            rows = pa.array(rows, pa.uint64())
+        except (TypeError, OverflowError, pa.ArrowException) as error:
+            raise _bad(f"the row {name} are no array of integers: {error}") from error
+    return rows, offsets is not None
 
 
 def column_list(columns: str | Iterable[str] | None) -> list[str]:

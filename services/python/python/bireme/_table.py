@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from ._arguments import (
     Key,
-    address_array,
     column_list,
     index_names,
     is_key,
@@ -16,6 +15,7 @@ from ._arguments import (
     key_text,
     row_ranges,
     row_stream,
+    taken_rows,
 )
 from ._bireme import Call, Client, Warm
 from ._descriptions import TableDescription, WarmProgress, description_of
@@ -66,8 +66,11 @@ class _Target:
     def _exists(self, keys: Any, key_column: str | None, exact: bool) -> Call[pa.BooleanArray]:
         return self._client.exists(self, key_array(keys), key_column, exact)
 
-    def _take(self, addresses: Any, columns: str | Iterable[str] | None, skip_missing: bool) -> Call[pa.Table]:
-        return self._client.take(self, address_array(addresses), column_list(columns), skip_missing)
+    def _take(
+        self, addresses: Any, offsets: Any, columns: str | Iterable[str] | None, skip_missing: bool
+    ) -> Call[pa.Table]:
+        rows, are_offsets = taken_rows(addresses, offsets)
+        return self._client.take(self, rows, are_offsets, column_list(columns), skip_missing)
 
     def _lookup(
         self, keys: Any, on: str | None, columns: str | Iterable[str] | None, key_column: str | None, all_rows: bool
@@ -102,8 +105,8 @@ class Table(_Target):
 
         A vector is a sequence or an array of numbers. A sequence of vectors, or an array of two dimensions, is a search
         for each of them, up to 100: the rows of the first vector come first, then those of the second, and the column
-        `query_index` has the position of each row's vector. If `query` is not given, `like`, `text` or `where` says
-        what to find.
+        `query_index` has the position of each row's vector. For a column of lists of vectors, they are one query. If
+        `query` is not given, `like`, `text` or `where` says what to find.
 
         >>> import bireme
         >>> words = bireme.connect().table("words")
@@ -194,20 +197,28 @@ class Table(_Target):
         return self._exists(key, key_column, exact).wait()
 
     def take(
-        self, addresses: Any, *, columns: str | Iterable[str] | None = None, skip_missing: bool = False
+        self,
+        addresses: Any = None,
+        *,
+        offsets: Any = None,
+        columns: str | Iterable[str] | None = None,
+        skip_missing: bool = False,
     ) -> pa.Table:
         """Returns the rows at addresses (`_rowaddr`), in their order; 1,000,000 at most.
 
-        `addresses` is an array or a sequence of integers. An address without a row raises `NotFoundError`, unless
-        `skip_missing` is set.
+        `addresses` is an array or a sequence of integers. With `offsets` in their place, the rows are named by their
+        positions in the table, counted without deleted rows. An address or offset without a row raises
+        `NotFoundError`, unless `skip_missing` is set.
 
         >>> import bireme
         >>> words = bireme.connect().table("words")
         >>> found = words.search("elephant").limit(3).to_arrow()
         >>> words.take(found["_rowaddr"], columns=["words"]).num_rows
         3
+        >>> words.take(offsets=[0, 0, 1], columns=["words"]).num_rows
+        3
         """
-        return self._take(addresses, columns, skip_missing).wait()
+        return self._take(addresses, offsets, columns, skip_missing).wait()
 
     def lookup(
         self,
@@ -351,10 +362,15 @@ class AsyncTable(_Target):
         return await answer(self._exists(key, key_column, exact))
 
     async def take(
-        self, addresses: Any, *, columns: str | Iterable[str] | None = None, skip_missing: bool = False
+        self,
+        addresses: Any = None,
+        *,
+        offsets: Any = None,
+        columns: str | Iterable[str] | None = None,
+        skip_missing: bool = False,
     ) -> pa.Table:
-        """Returns the rows at addresses (`_rowaddr`), in their order; 1,000,000 at most."""
-        return await answer(self._take(addresses, columns, skip_missing))
+        """Returns the rows at addresses (`_rowaddr`) or offsets, in their order; 1,000,000 at most."""
+        return await answer(self._take(addresses, offsets, columns, skip_missing))
 
     async def lookup(
         self,

@@ -23,6 +23,6 @@ pub use rank::{fuse, rank};
 pub use reply::{StreamReply, arrow_batch, ipc_stream, json_lines};
 pub use search::{Hits, Path, Unfiltered, find_hits, index_of, search_further, search_text};
 pub use validate::{
-    By, KEY_BYTES_MAX, NPROBES, Question, REFINE_FACTOR, VECTORS_MAX, check_vector,
+    By, KEY_BYTES_MAX, NPROBES, Question, REFINE_FACTOR, TakenRows, VECTORS_MAX, check_vector,
     column_of_vectors, key_column, row_format, validate_keys, validate_search, validate_take,
 };

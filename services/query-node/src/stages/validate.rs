@@ -484,17 +484,36 @@ fn check_key(field: &'static str, key: &str) -> Result<()> {
     }
 }
 
-/// Validates the addresses of a Take.
+/// The rows that a Take asks for.
+pub enum TakenRows {
+    /// The rows at these addresses.
+    Addresses(Vec<RowAddr>),
+    /// The rows at these positions of the table, counted without deleted rows.
+    Offsets(Vec<u64>),
+}
+
+/// Validates the addresses or offsets of a Take.
 ///
 /// # Errors
-/// If there are no addresses, or too many.
-pub fn validate_take(request: &TakeRequest) -> Result<Vec<RowAddr>> {
-    match request.row_addrs.len() {
-        0 => bad("row_addrs", "is empty; give at least one row address".into()),
-        rows if rows > TAKE_ROWS_MAX => {
-            bad("row_addrs", format!("has {rows} addresses; give at most {TAKE_ROWS_MAX}"))
+/// If there are none, too many, or both.
+pub fn validate_take(request: &mut TakeRequest) -> Result<TakenRows> {
+    let (addrs, offsets) = (request.row_addrs.len(), request.row_offsets.len());
+    match (addrs, offsets) {
+        (0, 0) => {
+            bad("row_addrs", "is empty; give at least one row address, or `row_offsets`".into())
         }
-        _ => Ok(request.row_addrs.iter().copied().map(RowAddr::from_u64).collect()),
+        (1.., 1..) => bad("row_offsets", "is set beside `row_addrs`; leave one of them out".into()),
+        (addrs, _) if addrs > TAKE_ROWS_MAX => {
+            bad("row_addrs", format!("has {addrs} addresses; give at most {TAKE_ROWS_MAX}"))
+        }
+        (_, offsets) if offsets > TAKE_ROWS_MAX => {
+            bad("row_offsets", format!("has {offsets} offsets; give at most {TAKE_ROWS_MAX}"))
+        }
+        (_, 0) => {
+            let addrs = std::mem::take(&mut request.row_addrs);
+            Ok(TakenRows::Addresses(addrs.into_iter().map(RowAddr::from_u64).collect()))
+        }
+        _ => Ok(TakenRows::Offsets(std::mem::take(&mut request.row_offsets))),
     }
 }
 

@@ -460,6 +460,10 @@ async fn a_take_treats_hidden_rows_like_those_that_do_not_exist() {
     let request = TakeRequest { columns: vec!["_rowaddr".into()], ..take(asked, OnMissing::Skip) };
     let taken = served.part.take(request).await.unwrap().collect().await.unwrap();
     assert_eq!(taken.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), shown().count());
+    // Positions would tell how many rows are hidden.
+    let by_offsets = TakeRequest { row_offsets: vec![0], ..take(Vec::new(), OnMissing::Skip) };
+    let fault = served.part.take(by_offsets).await.err().unwrap();
+    assert!(fault.message.contains("positions of rows are not available"), "{fault}");
     // The error names hidden, deleted and absent addresses alike.
     let hidden = address_of(0).to_u64();
     let deleted = address_of(7).to_u64();

@@ -1,5 +1,6 @@
 use arrow_select::concat::concat_batches;
 use client::query::{OnMissing, TakeRequest};
+use lance::Dataset;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -75,5 +76,46 @@ async fn repeats_and_any_order_are_fine_for_random_requests() {
         let truth = rows(ids.iter().copied());
         assert_eq!(got["key"].as_ref(), truth["key"].as_ref());
         assert_eq!(got["id"].as_ref(), truth["id"].as_ref());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_taken_by_their_positions_as_lance_takes_them() {
+    let (table, _node, client) = served().await;
+    let dataset = Dataset::open(&table.uri).await.unwrap();
+    let count = live().count() as u64;
+    let mut random = StdRng::seed_from_u64(7);
+    let random = (0..500).map(|_| random.random_range(0..count));
+    // The first and the last row, of both fragments, and one row twice.
+    let offsets: Vec<u64> = [0, count - 1, 1799, 1800, 5, 5].into_iter().chain(random).collect();
+    let projection = dataset.schema().project(&["id"]).unwrap();
+    let expected = dataset.take(&offsets, projection).await.unwrap();
+    let by = |row_offsets: &[u64]| TakeRequest {
+        row_addrs: Vec::new(),
+        row_offsets: row_offsets.to_vec(),
+        ..take(&[], &["id"])
+    };
+    let taken = client.take(by(&offsets)).await.unwrap().collect().await.unwrap();
+    let got = concat_batches(&taken.batches[0].schema(), &taken.batches).unwrap();
+    assert_eq!(got["id"].as_ref(), expected["id"].as_ref());
+    assert_true(&got);
+
+    let fault = client.take(by(&[0, count, 9])).await.err().unwrap();
+    assert_eq!(fault.reason, Reason::RowNotFound);
+    let says = format!("has no row at the offset {count}: it has {count} rows");
+    assert!(fault.message.contains(&says), "{fault}");
+    let mut some = by(&[u64::MAX, 0, count, 1]);
+    some.set_on_missing(OnMissing::Skip);
+    let taken = client.take(some).await.unwrap().collect().await.unwrap();
+    assert_eq!(taken.missing, [0, 2]);
+    let got = concat_batches(&taken.batches[0].schema(), &taken.batches).unwrap();
+    assert_eq!(got["id"].as_ref(), rows([0, 1].into_iter())["id"].as_ref());
+
+    let both = TakeRequest { row_addrs: vec![0], ..by(&[0]) };
+    let too_many = by(&vec![0; 1_000_001]);
+    for (request, says) in [(both, "set beside `row_addrs`"), (too_many, "1000001 offsets")] {
+        let fault = client.take(request).await.err().unwrap();
+        assert_eq!(fault.reason, Reason::BadArgument, "{fault}");
+        assert!(fault.message.contains(says), "{fault}");
     }
 }
