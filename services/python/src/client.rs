@@ -14,11 +14,13 @@ use pyo3::types::PyList;
 use tokio::sync::Semaphore;
 use wire::Fault;
 use wire::fetch::RowRange;
-use wire::query::{CountRequest, DescribeTableRequest, IndexFiles};
+use wire::query::{
+    CountRequest, DescribeTableRequest, IndexFiles, ListTagsRequest, ListVersionsRequest,
+};
 
 use crate::background::{Background, background};
 use crate::call::Call;
-use crate::description::{described, listed, status};
+use crate::description::{described, listed, status, tag_tuples, version_tuples};
 use crate::errors::{bad_argument, damaged, exception};
 use crate::look_up::{exist, join};
 use crate::request::{Search, Target};
@@ -347,6 +349,42 @@ impl Client {
         let request = DescribeTableRequest { table, version, branch };
         let work = |query: QueryClient| async move { query.describe_version(request).await };
         self.call(py, timeout, work, described)
+    }
+
+    /// Lists all versions of the target's branch, the latest first, as tuples.
+    fn versions(&self, py: Python<'_>, target: Target) -> PyResult<Call> {
+        let Target { name: table, branch, timeout, .. } = target;
+        let work = |query: QueryClient| async move {
+            let mut request = ListVersionsRequest { table, branch, ..Default::default() };
+            let mut versions = Vec::new();
+            loop {
+                let page = query.list_versions(request.clone()).await?;
+                versions.extend(page.versions);
+                request.before = page.next_before;
+                if request.before == 0 {
+                    return Ok(versions);
+                }
+            }
+        };
+        self.call(py, timeout, work, version_tuples)
+    }
+
+    /// Lists all tags of the target's table, by their names, as tuples.
+    fn tags(&self, py: Python<'_>, target: Target) -> PyResult<Call> {
+        let Target { name: table, timeout, .. } = target;
+        let work = |query: QueryClient| async move {
+            let mut request = ListTagsRequest { table, ..Default::default() };
+            let mut tags = Vec::new();
+            loop {
+                let page = query.list_tags(request.clone()).await?;
+                tags.extend(page.tags);
+                request.after = page.next_after;
+                if request.after.is_empty() {
+                    return Ok(tags);
+                }
+            }
+        };
+        self.call(py, timeout, work, tag_tuples)
     }
 
     /// Describes the query node and its I/O nodes.

@@ -3,7 +3,7 @@
 use client::query::{StatusResponse, TableDescription, TableSummary};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use wire::query::{IoNode, MemberState};
+use wire::query::{IoNode, MemberState, Tag, VersionSummary};
 
 use crate::rows::python_schema;
 
@@ -44,6 +44,18 @@ pub fn described(py: Python<'_>, description: TableDescription) -> PyResult<Py<P
     }
     table.set_item("indexes", indexes)?;
     Ok(table.into_any().unbind())
+}
+
+/// Converts a list of versions.
+pub fn version_tuples(py: Python<'_>, versions: Vec<VersionSummary>) -> PyResult<Py<PyAny>> {
+    let tuple = |it: VersionSummary| (it.version, it.created_at_ms, it.metadata);
+    Ok(PyList::new(py, versions.into_iter().map(tuple))?.into_any().unbind())
+}
+
+/// Converts a list of tags.
+pub fn tag_tuples(py: Python<'_>, tags: Vec<Tag>) -> PyResult<Py<PyAny>> {
+    let tuple = |it: Tag| (it.name, it.version, it.branch);
+    Ok(PyList::new(py, tags.into_iter().map(tuple))?.into_any().unbind())
 }
 
 /// Converts the state of the nodes.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import lance
@@ -64,6 +65,24 @@ def test_a_branch_has_its_own_rows(branched: tuple[bireme.Server, lance.LanceDat
     assert old.describe().rows == 90
     with pytest.raises(bireme.NotFoundError, match="expp"):
         server.table("notes", branch="expp").describe()
+
+
+def test_versions_and_tags_are_those_of_pylance(branched: tuple[bireme.Server, lance.LanceDataset]) -> None:
+    server, branch = branched
+    main = lance.dataset("notes.lance")
+    main.tags.create("first", 1)
+    for name, expected in [("", main), ("exp", branch)]:
+        versions = server.table("notes", branch=name).versions()
+        assert [it.version for it in versions] == sorted((it["version"] for it in expected.versions()), reverse=True)
+        assert versions[0].metadata["total_rows"] == str(expected.count_rows())
+        assert all(older.created_at <= newer.created_at for newer, older in pairwise(versions))
+    assert server.table("notes").tags() == [bireme.Tag("first", 1, "")]
+
+    async def listed() -> tuple[list[bireme.TableVersion], list[bireme.Tag]]:
+        table = (await bireme.connect_async(server.endpoint)).table("notes")
+        return await table.versions(), await table.tags()
+
+    assert asyncio.run(listed()) == (server.table("notes").versions(), server.table("notes").tags())
 
 
 def test_rows_are_taken_by_offsets(branched: tuple[bireme.Server, lance.LanceDataset]) -> None:

@@ -13,7 +13,18 @@ buffers are those that arrived from the network.
 """
 
 from ._connection import AsyncConnection, Connection, connect, connect_async
-from ._descriptions import Explanation, Index, IoNode, Stage, Status, TableDescription, TableSummary, WarmProgress
+from ._descriptions import (
+    Explanation,
+    Index,
+    IoNode,
+    Stage,
+    Status,
+    TableDescription,
+    TableSummary,
+    TableVersion,
+    Tag,
+    WarmProgress,
+)
 from ._errors import (
     BadRequestError,
     DeadlineError,
@@ -48,6 +59,8 @@ __all__ = [
     "Table",
     "TableDescription",
     "TableSummary",
+    "TableVersion",
+    "Tag",
     "UnavailableError",
     "WarmProgress",
     "connect",

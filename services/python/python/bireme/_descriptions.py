@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,6 +54,27 @@ class TableDescription:
     indexes: list[Index]
     #: Why the table is unavailable now; empty if it is available.
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """A version of a table, in a list."""
+
+    version: int
+    #: The time when it was committed, in UTC.
+    created_at: datetime
+    #: Numbers that the version records as text, such as `total_rows`.
+    metadata: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A name for a version of a table."""
+
+    name: str
+    version: int
+    #: The branch that the version belongs to; empty for the main one.
+    branch: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +194,17 @@ def summary_of(table: dict[str, Any]) -> TableSummary:
 def description_of(table: dict[str, Any]) -> TableDescription:
     """Returns the description that the native module gives as a dictionary."""
     return TableDescription(**{**table, "indexes": [Index(**index) for index in table["indexes"]]})
+
+
+def versions_of(versions: list[tuple[int, int, dict[str, str]]]) -> list[TableVersion]:
+    """Returns the versions that the native module gives as tuples."""
+    begin = datetime(1970, 1, 1, tzinfo=UTC)
+    return [TableVersion(version, begin + timedelta(milliseconds=ms), of) for version, ms, of in versions]
+
+
+def tags_of(tags: list[tuple[str, int, str]]) -> list[Tag]:
+    """Returns the tags that the native module gives as tuples."""
+    return [Tag(*tag) for tag in tags]
 
 
 def status_of(status: dict[str, Any]) -> Status:

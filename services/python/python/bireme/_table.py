@@ -18,7 +18,15 @@ from ._arguments import (
     taken_rows,
 )
 from ._bireme import Call, Client, Warm
-from ._descriptions import TableDescription, WarmProgress, description_of
+from ._descriptions import (
+    TableDescription,
+    TableVersion,
+    Tag,
+    WarmProgress,
+    description_of,
+    tags_of,
+    versions_of,
+)
 from ._errors import Error
 from ._event_loop import answer
 from ._search import AsyncSearch, Search
@@ -301,6 +309,26 @@ class Table(_Target):
         """
         return description_of(self._client.describe(self).wait())
 
+    def versions(self) -> list[TableVersion]:
+        """Returns the versions that the table's branch has now, the latest first.
+
+        >>> import bireme
+        >>> words = bireme.connect().table("words")
+        >>> latest = words.versions()[0]
+        >>> latest.version == words.describe().version, latest.metadata["total_rows"]
+        (True, '6927')
+        """
+        return versions_of(self._client.versions(self).wait())
+
+    def tags(self) -> list[Tag]:
+        """Returns the table's tags, in the order of their names.
+
+        >>> import bireme
+        >>> bireme.connect().table("words").tags()
+        []
+        """
+        return tags_of(self._client.tags(self).wait())
+
 
 class AsyncTable(_Target):
     """A table of a query node for asyncio. Its methods are those of `Table`, awaited."""
@@ -412,6 +440,14 @@ class AsyncTable(_Target):
     async def describe(self) -> TableDescription:
         """Returns the table's version, schema, size and indexes."""
         return description_of(await answer(self._client.describe(self)))
+
+    async def versions(self) -> list[TableVersion]:
+        """Returns the versions that the table's branch has now, the latest first."""
+        return versions_of(await answer(self._client.versions(self)))
+
+    async def tags(self) -> list[Tag]:
+        """Returns the table's tags, in the order of their names."""
+        return tags_of(await answer(self._client.tags(self)))
 
 
 class _Progress:
