@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use spelling::nearest;
 use toml::{Table, Value};
 
+use super::mistyped::{in_words, is_mistyped, setting_at};
 use super::removed::{Removed, removed};
 use super::scalar::{Scalar, scalars};
 use crate::arguments::{ADDRESS_EXPECTED, DURATION_EXPECTED, SIZE_EXPECTED};
@@ -86,8 +87,8 @@ fn typed<T: DeserializeOwned>(settings: Table) -> std::result::Result<T, toml::d
     Value::Table(settings).try_into()
 }
 
-/// Returns the error's message. Adds an example where the library gives none, and replaces the list of all keys by the
-/// key that was probably meant.
+/// Returns the error's message. Adds an example where the library gives none, replaces the list of all keys by the key
+/// that was probably meant, and says in words which type is expected.
 fn message_of<T: Removed>(error: &toml::de::Error) -> String {
     let examples = [
         ("expected parsable string", SIZE_EXPECTED),
@@ -103,7 +104,9 @@ fn message_of<T: Removed>(error: &toml::de::Error) -> String {
             return format!("unknown field `{unknown}`; did you mean `{meant}`?");
         }
     }
-    examples.iter().fold(message, |message, (vague, clear)| message.replace(vague, clear))
+    let message =
+        examples.iter().fold(message, |message, (vague, clear)| message.replace(vague, clear));
+    in_words(&message)
 }
 
 /// Returns the unknown key and the known keys in a message about an unknown field.
@@ -120,7 +123,11 @@ fn read<T: DeserializeOwned + Removed>(file: &Path) -> Result<(Table, Option<Mis
     })?;
     let misfit = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-        Misfit { at: format!("{shown}:{line}"), why: message_of::<T>(&error) }
+        // The library names other faulty settings itself.
+        let start = error.span().map(|span| span.start).filter(|_| is_mistyped(error.message()));
+        let setting = start.and_then(|start| setting_at(&text, start));
+        let setting = setting.map_or_else(String::new, |name| format!(": `{name}`"));
+        Misfit { at: format!("{shown}:{line}{setting}"), why: message_of::<T>(&error) }
     };
     let settings = text.parse().map_err(|error| {
         let Misfit { at, why } = misfit(error);
@@ -270,6 +277,49 @@ mod tests {
         assert!(said.contains("io.toml:1: ") && said.contains("500ms"), "{said}");
         let said = io(None, &[("SLOTS", "-1")]).unwrap_err();
         assert!(said.starts_with("BIREME_IO_SLOTS: "), "{said}");
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_told_what_is_expected() {
+        fn said<T: DeserializeOwned + JsonSchema + Removed + std::fmt::Debug>(
+            text: &str,
+        ) -> String {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            layered::<T>(Some(file.path()), "X_", &[]).unwrap_err().message().to_owned()
+        }
+        let table = said::<QueryConfig>("[tables]\nwords = \"./words.lance\"\n");
+        assert!(
+            table.ends_with(
+                ":2: `tables.words`: invalid type: string \"./words.lance\", expected a section, such as { uri = \
+                 \"./words.lance\" }"
+            ),
+            "{table}"
+        );
+        // Whatever the setting is, the message has no name of a type of Rust.
+        fn each<T: DeserializeOwned + JsonSchema + Removed + std::fmt::Debug>() {
+            for (name, _) in
+                crate::settings::schema::settings(&crate::settings::schema::schema::<T>())
+            {
+                for value in ["1.5", "[[2]]", "\"x\""] {
+                    let file = tempfile::NamedTempFile::new().unwrap();
+                    std::fs::write(file.path(), format!("{name} = {value}\n")).unwrap();
+                    let Err(error) = layered::<T>(Some(file.path()), "X_", &[]) else { continue };
+                    let said = error.message();
+                    let is_rust = ["struct ", "usize", "u64", "u32", "f64", "Config", "enum "];
+                    assert!(
+                        !is_rust.iter().any(|it| said.contains(it)),
+                        "{name} = {value}: {said}"
+                    );
+                    assert!(
+                        said.contains(&format!("`{name}`")) || !said.contains("invalid type"),
+                        "{said}"
+                    );
+                }
+            }
+        }
+        each::<IoConfig>();
+        each::<QueryConfig>();
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod documented;
 mod layers;
+mod mistyped;
 mod removed;
 mod scalar;
 mod schema;
