@@ -178,9 +178,6 @@ impl From<LakeError> for CliError {
                 let (exit, reason) = exit_and_reason(kind);
                 Self { exit, reason, ..base }
             }
-            // The user named the column, so the error is one of usage: another column, or another use of this one, may
-            // work.
-            LakeError::UnsupportedType { .. } => Self { exit: Exit::Usage, ..base },
             _ => base,
         }
     }

@@ -59,6 +59,8 @@ impl Exit {
             // The user can give another argument, or build the index: the message names the command for that.
             | Reason::NoIndex
             | Reason::RecallUnknown
+            // The user named the column: another column, or another use of this one, may work.
+            | Reason::UnsupportedType
             | Reason::TooLarge
             | Reason::Unimplemented => Self::Usage,
             Reason::TableNotFound
@@ -74,8 +76,7 @@ impl Exit {
             | Reason::Unauthenticated
             | Reason::Forbidden => Self::Refused,
             Reason::Conflict => Self::Conflict,
-            Reason::UnsupportedType
-            | Reason::TableDamaged
+            Reason::TableDamaged
             | Reason::BadProtocol
             | Reason::Cancelled
             | Reason::Internal => Self::Other,
@@ -103,6 +104,7 @@ mod tests {
             (Reason::Forbidden, 6),
             (Reason::Conflict, 7),
             (Reason::NoIndex, 2),
+            (Reason::UnsupportedType, 2),
             (Reason::Internal, 1),
         ] {
             assert_eq!(Exit::for_reason(reason).number(), number, "{reason:?}");

@@ -8,15 +8,16 @@ use arrow_array::{Array, ArrayRef};
 use arrow_cast::cast;
 use arrow_schema::{DataType, Schema};
 use client::query::Vector;
-use lake::{fault_of, read_file};
+use lake::fault_of;
 
+use super::source_file::read_source;
 use crate::error::{CliError, Result};
 
 /// Reads vectors from a file in one of the formats that `bireme ingest` reads. The vectors are in `column`, or, if the
 /// file has no such column or none is named, in its only column of vectors. Nulls are left out. A file with more than
 /// `vectors_max` vectors is refused.
 pub fn read_vectors(path: &Path, column: Option<&str>, vectors_max: usize) -> Result<Vec<Vector>> {
-    let file = read_file(path).map_err(|error| fault_of(&error))?;
+    let file = read_source(path)?;
     let shown = path.display();
     let at =
         position(&file.schema, column).map_err(|why| CliError::usage(format!("{shown}: {why}")))?;

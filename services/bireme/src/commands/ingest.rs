@@ -7,8 +7,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lake::{IndexInfo, IngestMode, IngestOptions, IngestSummary, Lake, LakeOptions, Stop};
 use serde_json::json;
 
-use crate::arguments::{StorageArgs, VectorColumn};
-use crate::error::{CliError, Result};
+use crate::arguments::{StorageArgs, VectorColumn, check_source};
+use crate::error::Result;
 use crate::output::{self, Output, index_commands};
 use crate::progress::{Unit, bar};
 use crate::runtime;
@@ -71,19 +71,10 @@ fn modes() -> impl TypedValueParser<Value = IngestMode> {
         .try_map(|mode| mode.parse::<IngestMode>())
 }
 
-/// Checks that the files exist, before anything else is done.
-fn check_files(files: &[PathBuf]) -> Result<()> {
-    for file in files {
-        std::fs::metadata(file).map_err(|error| {
-            CliError::os(&format!("{} can't be read", file.display()), &error, "")
-        })?;
-    }
-    Ok(())
-}
-
 /// Writes the rows.
 pub async fn run(args: IngestArgs, out: &mut Output) -> Result<()> {
-    check_files(&args.files)?;
+    // Checked before anything else is done.
+    args.files.iter().try_for_each(|file| check_source(file))?;
     let stop = Stop::default();
     let lake = Lake::new(LakeOptions {
         storage: args.storage.to_map()?,

@@ -8,9 +8,10 @@ use clap::{Args, ValueHint};
 use client::query::{Append, LookupOpen, append_columns};
 use futures::{Stream, TryStreamExt};
 use indicatif::ProgressBar;
-use lake::{FileRows, fault_of, read_file};
+use lake::{FileRows, fault_of};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
+use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -18,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use wire::Fault;
 use wire::query::DescribeTableRequest;
 
-use crate::arguments::{Connection, PriorityArgs, TableArgs, parse_column};
+use crate::arguments::{Connection, PriorityArgs, TableArgs, parse_column, read_source};
 use crate::error::{CliError, Result};
 use crate::output::{self, Output};
 use crate::part_file::part_file;
@@ -71,13 +72,8 @@ pub struct LookupArgs {
 
 /// Looks the rows up and writes them.
 pub async fn run(args: LookupArgs, out: &mut Output) -> Result<()> {
-    let rows = read_file(&args.keys).map_err(|error| fault_of(&error))?;
-    if args.output.exists() {
-        let path = args.output.display();
-        return Err(CliError::usage(format!(
-            "{path} exists; remove it, or choose another --output"
-        )));
-    }
+    check_output(&args.output)?;
+    let rows = read_source(&args.keys)?;
     let client = args.connection.open().await?;
     let TableArgs { table, table_version: version, table_branch: branch } = args.table;
     let request = DescribeTableRequest { table: table.clone(), version, branch: branch.clone() };
@@ -107,10 +103,32 @@ pub async fn run(args: LookupArgs, out: &mut Output) -> Result<()> {
     bar.set_length(rows.bytes);
     let began = std::time::Instant::now();
     let appended = append_columns(batches(rows, bar.clone()), Arc::from([append]));
-    let written = write(appended, &args.output).await;
+    let rows = write(appended, &args.output).await;
     bar.finish_and_clear();
-    let rows = written?;
+    let rows = rows?;
     report(&table, &args.output, rows, began.elapsed().as_secs_f64(), out)
+}
+
+/// Checks the name of the file to write, before the first row is looked up.
+fn check_output(path: &Path) -> Result<()> {
+    let shown = path.display();
+    let extension = path.extension().and_then(|it| it.to_str()).unwrap_or_default();
+    if !extension.eq_ignore_ascii_case("parquet") {
+        return Err(CliError::usage(format!(
+            "--output {shown}: the rows are written as Parquet; give a name that ends in .parquet"
+        )));
+    }
+    match path.exists() {
+        false => part_file(path).map(drop).map_err(|error| unwritable(path, &error)),
+        true => {
+            Err(CliError::usage(format!("{shown} exists; remove it, or choose another --output")))
+        }
+    }
+}
+
+/// Returns the error for an output file that the operating system refuses.
+fn unwritable(path: &Path, error: &std::io::Error) -> CliError {
+    CliError::os(&format!("{} can't be written", path.display()), error, "choose another --output")
 }
 
 fn report(table: &str, path: &Path, rows: u64, seconds: f64, out: &mut Output) -> Result<()> {
@@ -151,7 +169,7 @@ async fn write(
     batches: impl Stream<Item = std::result::Result<RecordBatch, Fault>>,
     path: &Path,
 ) -> Result<u64> {
-    let unwritable = |error: &dyn std::fmt::Display| {
+    let unencodable = |error: &ParquetError| {
         CliError::folder(format!("{} can't be written: {error}", path.display()))
     };
     let mut batches = std::pin::pin!(batches);
@@ -159,20 +177,20 @@ async fn write(
     let Some(first) = batches.try_next().await? else {
         return Err(CliError::usage("the file of keys has no rows"));
     };
-    let file = part_file(path).map_err(|error| unwritable(&error))?;
+    let file = part_file(path).map_err(|error| unwritable(path, &error))?;
     let compression = Compression::ZSTD(Default::default());
     let properties = WriterProperties::builder().set_compression(compression).build();
     let mut writer = ArrowWriter::try_new(file.as_file(), first.schema(), Some(properties))
-        .map_err(|error| unwritable(&error))?;
+        .map_err(|error| unencodable(&error))?;
     let mut rows = 0;
     let mut next = Some(first);
     while let Some(batch) = next {
         rows += batch.num_rows() as u64;
-        writer.write(&batch).map_err(|error| unwritable(&error))?;
+        writer.write(&batch).map_err(|error| unencodable(&error))?;
         next = batches.try_next().await?;
     }
-    writer.close().map_err(|error| unwritable(&error))?;
-    file.as_file().sync_all().map_err(|error| unwritable(&error))?;
-    file.persist_noclobber(path).map_err(|error| unwritable(&error.error))?;
+    writer.close().map_err(|error| unencodable(&error))?;
+    file.as_file().sync_all().map_err(|error| unwritable(path, &error))?;
+    file.persist_noclobber(path).map_err(|error| unwritable(path, &error.error))?;
     Ok(rows)
 }

@@ -87,7 +87,10 @@ pub async fn run(args: TuneArgs, out: &mut Output) -> Result<()> {
         Some(file) => read_vectors(file, args.column.as_deref(), QUESTIONS_MAX)?,
         None => Vec::new(),
     };
-    // Open the table before measuring, so that a wrong URI is reported at once.
+    // Create a file and open the table before measuring, so that a wrong path or URI is reported at once.
+    if let Some(file) = &args.output {
+        part_file(file).map_err(|error| unwritable(file, &error))?;
+    }
     let beside = match &args.uri {
         Some(uri) => {
             let options = LakeOptions { storage: args.storage.to_map()?, ..Default::default() };
@@ -151,13 +154,11 @@ fn write(file: &Path, bytes: &[u8]) -> Result<()> {
         new.as_file().set_permissions(permissions)?;
         new.persist(file).map(drop).map_err(|error| error.error)
     };
-    write().map_err(|error| {
-        CliError::os(
-            &format!("{} can't be written", file.display()),
-            &error,
-            "choose another --output",
-        )
-    })
+    write().map_err(|error| unwritable(file, &error))
+}
+
+fn unwritable(file: &Path, error: &std::io::Error) -> CliError {
+    CliError::os(&format!("{} can't be written", file.display()), error, "choose another --output")
 }
 
 /// Writes the curve beside the table. Returns the path of its file.

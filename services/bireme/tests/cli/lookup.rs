@@ -55,6 +55,12 @@ fn columns_are_appended_in_the_order_of_the_files_rows() {
     let done: Value = up.json(&on_who).remove(0);
     assert_eq!(done["rows"], rows);
     up.names(&on_who, 2, "joined.parquet exists");
+    let csv = ["lookup", "words", "--keys", text(&keys), "--output", "joined.csv", "--on", "who"];
+    up.names(
+        &csv,
+        2,
+        "joined.csv: the rows are written as Parquet; give a name that ends in .parquet",
+    );
 
     let joined = parquet(&output);
     let schema = joined.schema();

@@ -17,6 +17,8 @@ fn every_command_reports_a_missing_file_alike() {
         &["ingest", rows, "--table", text(&cache)][..],
         &["index", "--table", missing, "--text", "a"],
         &["search", "t", "--vector", missing],
+        &["search", "t", "--vectors", rows],
+        &["lookup", "t", "--keys", rows, "--output", text(&folder.path().join("x.parquet"))],
         &["tables", "--endpoint", endpoint, "--tls-ca", missing],
         &["tables", "--endpoint", endpoint, "--tls-cert", missing, "--tls-key", missing],
         &["inspect", missing],
@@ -40,5 +42,26 @@ fn every_command_reports_a_missing_file_alike() {
         let secrets = format!("storage_secrets = {missing:?}\n{serve}{more}");
         std::fs::write(&config, format!("listen = \"127.0.0.1:0\"\n{secrets}")).unwrap();
         names(&[command, "--config", text(&config)], NOT_FOUND, "`storage_secrets`: ");
+    }
+}
+
+#[test]
+fn an_output_whose_folder_is_missing_is_named_with_the_folder() {
+    let folder = folder();
+    let keys = folder.path().join("keys.csv");
+    std::fs::write(&keys, "id\n1\n").unwrap();
+    let absent = folder.path().join("absent");
+    let (curve, joined) = (absent.join("curve"), absent.join("joined.parquet"));
+    for (command, output) in [
+        (&["tune", "t"][..], text(&curve)),
+        (&["lookup", "t", "--keys", text(&keys)], text(&joined)),
+    ] {
+        // The output is checked before the node, which does not exist, is called.
+        let command = [command, &["--output", output, "--endpoint", "http://127.0.0.1:9"]].concat();
+        let says = format!(
+            "{output} can't be written: there is no folder {}; choose another --output",
+            absent.display()
+        );
+        names(&command, NOT_FOUND, &says);
     }
 }

@@ -10,6 +10,19 @@ use crate::up::Up;
 const KEYS: [&str; 2] = ["n02503517", "n07583197"];
 
 #[test]
+fn a_search_of_words_in_a_column_that_has_none_is_an_error_of_usage() {
+    let up = Up::start();
+    for (column, says) in [
+        ("pos", "has no full-text index in version"),
+        ("pos", "; in the command, write the URI of table `words` for <words>"),
+        ("domain", "full-text search needs strings"),
+        ("nope", "no column \"nope\""),
+    ] {
+        up.names(&["search", "words", "--text", "soup", "--text-column", column], 2, says);
+    }
+}
+
+#[test]
 fn columns_are_computed_and_each_vector_of_a_file_is_searched_for() {
     let up = Up::start();
     let like = ["search", "words", "--like", KEYS[0], "-k", "3"];
