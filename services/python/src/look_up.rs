@@ -70,7 +70,8 @@ pub async fn join(
         return Err(Fault::new(Reason::ColumnNotFound, message).with("column", on));
     }
     let input = stream::iter(rows.batches.into_iter().map(Ok));
-    let appended = append_columns(input, Arc::from([Append { lookup, on }]));
+    let appended =
+        append_columns(input, Arc::from([Append { lookup, on, counts: Arc::default() }]));
     let batches: Vec<RecordBatch> = appended.try_collect().await?;
     let schema = Arc::new(kept_schema(&schema, &kept, keys_named.as_deref()).map_err(internal)?);
     let batches = batches.iter().map(|batch| {

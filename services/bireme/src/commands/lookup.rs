@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use clap::{Args, ValueHint};
-use client::query::{Append, LookupOpen, append_columns};
+use client::query::{Append, KeyCounts, LookupOpen, append_columns};
 use futures::{Stream, TryStreamExt};
 use indicatif::ProgressBar;
 use lake::{FileRows, fault_of};
@@ -98,7 +98,9 @@ pub async fn run(args: LookupArgs, out: &mut Output) -> Result<()> {
         ..Default::default()
     };
     let on = args.on.unwrap_or(key_column);
-    let append = Append { lookup: client.lookups().await?.open(open).await?, on };
+    let counts = Arc::new(KeyCounts::default());
+    let lookup = client.lookups().await?.open(open).await?;
+    let append = Append { lookup, on, counts: Arc::clone(&counts) };
     let bar = bar(out.json(), Unit::Bytes, "lookup");
     bar.set_length(rows.bytes);
     let began = std::time::Instant::now();
@@ -106,7 +108,8 @@ pub async fn run(args: LookupArgs, out: &mut Output) -> Result<()> {
     let rows = write(appended, &args.output).await;
     bar.finish_and_clear();
     let rows = rows?;
-    report(&table, &args.output, rows, began.elapsed().as_secs_f64(), out)
+    let written = Written { rows, counts: &counts, seconds: began.elapsed().as_secs_f64() };
+    report(&table, &args.output, &written, out)
 }
 
 /// Checks the name of the file to write, before the first row is looked up.
@@ -131,20 +134,32 @@ fn unwritable(path: &Path, error: &std::io::Error) -> CliError {
     CliError::os(&format!("{} can't be written", path.display()), error, "choose another --output")
 }
 
-fn report(table: &str, path: &Path, rows: u64, seconds: f64, out: &mut Output) -> Result<()> {
+/// What a look-up wrote.
+struct Written<'a> {
+    rows: u64,
+    counts: &'a KeyCounts,
+    seconds: f64,
+}
+
+fn report(table: &str, path: &Path, written: &Written<'_>, out: &mut Output) -> Result<()> {
+    let Written { rows, counts, seconds } = *written;
     let rows_per_s = rows as f64 / seconds.max(1e-6);
     if out.json() {
         return out.document(&json!({
             "table": table,
             "output": path,
             "rows": rows,
+            "keys": counts.keys(),
+            "keys_found": counts.found(),
             "seconds": seconds,
             "rows_per_s": rows_per_s,
         }));
     }
     let counted = output::counted(rows, "row", "rows");
     let (took, rate) = (output::micros(seconds * 1e6), output::rate(rows_per_s));
-    out.line(format_args!("{counted} in {took}, {rate} rows/s: {}", path.display()))
+    out.line(format_args!("{counted} in {took}, {rate} rows/s: {}", path.display()))?;
+    let keys = output::counted(counts.keys(), "key", "keys");
+    out.line(format_args!("{} of {keys} found", output::count(counts.found())))
 }
 
 /// Reads the file on a thread of its own, because reading blocks.

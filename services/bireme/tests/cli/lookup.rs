@@ -53,7 +53,10 @@ fn columns_are_appended_in_the_order_of_the_files_rows() {
     assert!(!output.exists(), "nothing is left of a look-up that failed");
     let on_who = lookup(&["--on", "who", "--columns", "gloss,domain"]);
     let done: Value = up.json(&on_who).remove(0);
+    let has_key = |row: &usize| row % 7 != 0;
     assert_eq!(done["rows"], rows);
+    assert_eq!(done["keys"], (0..rows).filter(has_key).count());
+    assert_eq!(done["keys_found"], (0..rows).filter(has_key).filter(|row| row % 5 != 0).count());
     up.names(&on_who, 2, "joined.parquet exists");
     let csv = ["lookup", "words", "--keys", text(&keys), "--output", "joined.csv", "--on", "who"];
     up.names(
@@ -104,6 +107,7 @@ fn a_row_is_repeated_for_each_match_if_all_are_wanted() {
     assert!(expected.len() > 10);
     assert_eq!(got.collect::<Vec<_>>(), expected);
     assert_eq!(done["rows"], expected.len());
+    assert_eq!((&done["keys"], &done["keys_found"]), (&3.into(), &2.into()));
 }
 
 #[test]

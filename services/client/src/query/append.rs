@@ -1,5 +1,6 @@
 //! Appends columns of looked-up rows to a stream of record batches.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use address::without;
@@ -32,6 +33,39 @@ pub struct Append {
     pub lookup: Lookup,
     /// The column of the input that has the keys.
     pub on: String,
+    /// Counts the keys of the rows that the stream has returned.
+    pub counts: Arc<KeyCounts>,
+}
+
+/// The number of keys of an input, as far as it was looked up.
+#[derive(Debug, Default)]
+pub struct KeyCounts {
+    keys: AtomicU64,
+    found: AtomicU64,
+}
+
+impl KeyCounts {
+    /// Returns the number of rows of the input that have a key.
+    pub fn keys(&self) -> u64 {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of rows of the input whose key is in a row of the table.
+    pub fn found(&self) -> u64 {
+        self.found.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, matched: Matched) {
+        self.keys.fetch_add(matched.keys, Ordering::Relaxed);
+        self.found.fetch_add(matched.found, Ordering::Relaxed);
+    }
+}
+
+/// The number of some rows that have a key, and of those whose key was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Matched {
+    keys: u64,
+    found: u64,
 }
 
 /// Looks up the keys of each row of `input` in the tables of `appends`, and appends the columns of the rows that are
@@ -52,7 +86,7 @@ pub fn append_columns(
     let asked = Arc::new(Asked { appends, size });
     let sized = Arc::clone(&asked);
     let parts = move |batch| stream::iter(parts(batch, Arc::clone(&sized)).map(Ok));
-    let looking_up = Arc::clone(&asked);
+    let (looking_up, counted) = (Arc::clone(&asked), Arc::clone(&asked));
     let looked_up = move |rows| {
         let asked = Arc::clone(&looking_up);
         async move { Part::looked_up(rows, &asked).await }
@@ -64,7 +98,13 @@ pub fn append_columns(
         let asked = Arc::clone(&asked);
         stream::try_unfold(vec![part], move |waiting| next_found(waiting, Arc::clone(&asked)))
     };
-    let joined = |(rows, found): (RecordBatch, Found)| stream::iter(found.beside(rows));
+    let joined = move |(rows, found): (RecordBatch, Found)| {
+        // A batch that is halved is looked up again, so only what is returned counts.
+        for (append, matched) in counted.appends.iter().zip(&found.matched) {
+            append.counts.add(*matched);
+        }
+        stream::iter(found.beside(rows))
+    };
     looked_up.map_ok(found).try_flatten().map_ok(joined).try_flatten()
 }
 
@@ -148,7 +188,9 @@ async fn found_for(rows: &RecordBatch, appends: &[Append]) -> Result<Found, Faul
     }
     let found = try_join_all(appends.iter().map(|append| found(rows, append))).await?;
     let together = |one: Found, other: Found| {
-        Ok(Found { repeated: one.repeated, columns: beside(&one.columns, &other.columns)? })
+        let columns = beside(&one.columns, &other.columns)?;
+        let matched = [one.matched, other.matched].concat();
+        Ok(Found { repeated: one.repeated, columns, matched })
     };
     let all = found.into_iter().map(Ok).reduce(|one, other| together(one?, other?));
     all.unwrap_or_else(|| Ok(Found::nothing(rows.num_rows())))
@@ -177,6 +219,8 @@ struct Found {
     /// row of `columns`.
     repeated: Option<UInt32Array>,
     columns: RecordBatch,
+    /// The keys of each table that columns are appended from.
+    matched: Vec<Matched>,
 }
 
 impl Found {
@@ -185,7 +229,8 @@ impl Found {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let columns =
             RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options);
-        Self { repeated: None, columns: columns.expect("a batch without columns has any length") }
+        let columns = columns.expect("a batch without columns has any length");
+        Self { repeated: None, columns, matched: Vec::new() }
     }
 
     /// Returns `rows` with the columns, in batches of at most [`BATCH_ROWS`] rows.
@@ -207,7 +252,7 @@ impl Found {
 
 /// Returns, for each of `rows`, the columns of the table's row that has the same key, or of all such rows, or nulls.
 async fn found(rows: &RecordBatch, append: &Append) -> Result<Found, Fault> {
-    let Append { lookup, on } = append;
+    let Append { lookup, on, .. } = append;
     let keys = rows.column_by_name(on).ok_or_else(|| {
         let schema = rows.schema();
         let columns: Vec<_> =
@@ -245,7 +290,8 @@ async fn found(rows: &RecordBatch, append: &Append) -> Result<Found, Fault> {
     let options = RecordBatchOptions::new().with_row_count(Some(matches.found.len()));
     let columns = RecordBatch::try_new_with_options(Arc::new(schema), columns, &options);
     let repeated = lookup.returns_all_rows().then_some(matches.rows);
-    Ok(Found { repeated, columns: columns.map_err(internal)? })
+    let matched = Matched { keys: asked.len() as u64, found: matches.keys_found };
+    Ok(Found { repeated, columns: columns.map_err(internal)?, matched: vec![matched] })
 }
 
 /// The matches of rows with the rows that were found for their keys.
@@ -254,6 +300,8 @@ struct Matches {
     rows: UInt32Array,
     /// The position of the found row of each match, or null.
     found: UInt32Array,
+    /// The number of rows that have a match.
+    keys_found: u64,
 }
 
 impl Matches {
@@ -265,7 +313,7 @@ impl Matches {
         let (mut rows, mut found) =
             (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
         let mut row_keys = (0..).zip(row_keys).peekable();
-        let mut key = 0;
+        let (mut key, mut keys_found) = (0, 0);
         for at in 0..keys.len() {
             let matched = found.len();
             if keys.is_valid(at) {
@@ -278,10 +326,12 @@ impl Matches {
             if found.len() == matched {
                 rows.push(at as u32);
                 found.push(None);
+            } else {
+                keys_found += 1;
             }
         }
         match row_keys.next() {
-            None => Ok(Self { rows: rows.into(), found: found.into() }),
+            None => Ok(Self { rows: rows.into(), found: found.into(), keys_found }),
             Some(_) => Err(damaged("its rows are not in the order of their keys")),
         }
     }
@@ -327,6 +377,7 @@ mod tests {
         assert_eq!(matches.rows, UInt32Array::from(vec![0, 1, 1, 2, 3, 4, 5, 5, 5]));
         let found = [None, Some(0), Some(1), None, None, Some(2), Some(3), Some(4), Some(5)];
         assert_eq!(matches.found, UInt32Array::from(found.to_vec()));
+        assert_eq!(matches.keys_found, 3);
         assert_eq!(Matches::of(&keys, &[]).unwrap().found.null_count(), keys.len());
     }
 

@@ -8,7 +8,7 @@ mod lookup;
 mod rows;
 mod take;
 
-pub use append::{Append, append_columns, without_nulls};
+pub use append::{Append, KeyCounts, append_columns, without_nulls};
 pub use call::{FailedKeys, Found, Gotten, GottenRows, TableDescription};
 pub use connect::QueryClient;
 pub use lookup::{LookedUp, Lookup, LookupClient, keys_of};

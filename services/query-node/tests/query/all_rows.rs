@@ -234,7 +234,8 @@ async fn a_join_has_a_row_for_each_match() {
     let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..asked.len() as i64));
     let columns = [("number", numbers, false), ("who", texts, true)];
     let input = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
-    let appends: Arc<[Append]> = [Append { lookup: lookup.clone(), on: "who".into() }].into();
+    let appends: Arc<[Append]> =
+        [Append { lookup: lookup.clone(), on: "who".into(), counts: Arc::default() }].into();
     let joined: Vec<RecordBatch> =
         append_columns(stream::iter([Ok(input.clone())]), appends).try_collect().await.unwrap();
     assert!(joined.iter().all(|batch| batch.num_rows() <= 1024));
@@ -257,7 +258,7 @@ async fn a_join_has_a_row_for_each_match() {
     });
     assert_eq!(got.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 
-    let both = || Append { lookup: lookup.clone(), on: "who".into() };
+    let both = || Append { lookup: lookup.clone(), on: "who".into(), counts: Arc::default() };
     let appends: Arc<[Append]> = [both(), both()].into();
     let refused: Result<Vec<_>, Fault> =
         append_columns(stream::iter([Ok(input)]), appends).try_collect().await;
