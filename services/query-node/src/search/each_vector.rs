@@ -23,8 +23,8 @@ use crate::tables::OpenTable;
 /// while rows for another are fetched; more would take places in the admission queue from other requests.
 const SEARCHES_AT_ONCE: usize = 4;
 
-/// Joins `vectors` if they are one query: for a `column` of lists of vectors, if each of them is one vector. This is what
-/// a list of vectors means to LanceDB. Returns `None` if each is a search of its own.
+/// Joins `vectors` if they are one query: for a `column` of lists of vectors, if each of them is one vector. This is
+/// what a list of vectors means to LanceDB. Returns `None` if each is a search of its own.
 pub fn as_one_query(open: &OpenTable, column: &str, vectors: &[Vector]) -> Result<Option<Vector>> {
     if vectors.is_empty() || !open.table.has_vector_lists(column)? {
         return Ok(None);

@@ -3,7 +3,8 @@
 use wire::Fault;
 
 /// Returns `fault` with each occurrence of the table's URI replaced by its name in angle brackets. The `table` entry of
-/// the metadata gets the name alone. If the message has a command for the table, it says that the URI is to be filled in.
+/// the metadata gets the name alone. If the message has a command for the table, it says that the URI is to be filled
+/// in.
 pub fn named(mut fault: Fault, uri: &str, name: &str) -> Fault {
     let shown = format!("<{name}>");
     let hide = |text: &mut String| {

@@ -49,7 +49,8 @@ impl Table {
         Err(LakeError::BadFilter {
             filter: filter.to_owned(),
             why: format!(
-                "the table has stable row ids, so the filter of this search can't compare `{ROW_ADDR}`; compare a column"
+                "the table has stable row ids, so the filter of this search can't compare `{ROW_ADDR}`; compare \
+                 a column"
             ),
         })
     }
