@@ -1,7 +1,8 @@
 //! Reads index and deletion files through the I/O nodes, which cache them on their drives.
 //!
-//! Only files that never change go this way (`tables::FilePath`), and only plain reads of them: manifests, listings,
-//! HEAD and conditional requests always go to the store. If the cache cannot answer, the store does.
+//! Only files that never change go this way (`tables::FilePath`), and only plain reads of them: listings, HEAD and
+//! conditional requests always go to the store, and so do manifests (`manifest_reads.rs`). If the cache cannot answer,
+//! the store does.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,13 +16,15 @@ use futures::future::{BoxFuture, Either, select};
 use futures::stream::{self, BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error as StoreError, GetOptions, GetRange, GetResult, GetResultPayload,
-    ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    CopyOptions, Error as StoreError, GetOptions, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, RenameOptions, Result,
 };
 use tables::{BLOCK_BYTES, FilePath, TOGETHER_MAX, TableUri};
 
 use super::checked::damaged;
+use super::manifest_reads::{ManifestReads, is_manifest};
+use super::plain_read::{is_plain, range_within};
 use super::usage::{StoreUsage, count};
 
 /// The bytes that are read at once: the blocks that an I/O node reads together. A longer read is answered piece by
@@ -97,13 +100,14 @@ struct Source {
     cache: FileCacheSlot,
     usage: Arc<StoreUsage>,
     table: TableUri,
+    manifests: ManifestReads,
     /// The table's folder in its bucket, with a slash at its end.
     folder: String,
 }
 
 impl CachedStore {
     /// Makes a store that reads files of `table` from `cache`, and everything else from `store`, which has the URI
-    /// `root`. Counts what the cache answers in `usage`.
+    /// `root`. Counts what the cache answers in `usage`. Manifests are read through `manifests`.
     pub fn new(
         store: Arc<dyn ObjectStore>,
         root: &str,
@@ -115,10 +119,11 @@ impl CachedStore {
         let folder = table.as_str().strip_prefix(root).and_then(|path| path.strip_prefix('/'));
         let folder = format!("{}/", folder.unwrap_or(table.as_str()));
         let source = Source { store, cache, usage, table: table.clone(), folder };
-        Self { source: Arc::new(source) }
+        Self { source: Arc::new(source), manifests }
     }
 
     /// Returns the answer of the cache, or `None` if the store must be asked.
+        manifests: ManifestReads,
     async fn cached(&self, location: &Path, options: &GetOptions) -> Result<Option<GetResult>> {
         let Some(path) = self.source.cached_path(location, options) else { return Ok(None) };
         let Some(size) = self.source.size(&path).await? else { return Ok(None) };
@@ -213,14 +218,6 @@ fn damaged_file(path: &FilePath, FileDamaged(why): FileDamaged) -> StoreError {
     damaged(&Path::from(path.as_str()), why)
 }
 
-/// Returns whether a read asks for bytes only, without conditions.
-pub(super) fn is_plain(options: &GetOptions) -> bool {
-    let GetOptions { if_match, if_none_match, version, head, .. } = options;
-    let has_no_tag = if_match.is_none() && if_none_match.is_none() && version.is_none();
-    let has_no_date = options.if_modified_since.is_none() && options.if_unmodified_since.is_none();
-    !head && has_no_tag && has_no_date
-}
-
 /// Divides a range into the pieces in which it is read. The pieces of a long range end at multiples of [`PIECE_BYTES`],
 /// because the blocks between two multiples have one owner, which reads them from the store with one request.
 fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> + Send {
@@ -232,17 +229,6 @@ fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> + Send {
         start = piece.end;
         (!piece.is_empty()).then_some(piece)
     })
-}
-
-/// Returns the requested bytes of a file of `size` bytes. `None` if there are none: the store then says what is wrong.
-pub(super) fn range_within(range: Option<&GetRange>, size: u64) -> Option<Range<u64>> {
-    let range = match range {
-        None => 0..size,
-        Some(GetRange::Bounded(range)) => range.start..range.end.min(size),
-        Some(&GetRange::Offset(start)) => start..size,
-        Some(&GetRange::Suffix(bytes)) => size.saturating_sub(bytes)..size,
-    };
-    (range.start < range.end).then_some(range)
 }
 
 impl fmt::Display for CachedStore {
@@ -273,13 +259,17 @@ impl ObjectStore for CachedStore {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         match self.cached(location, &options).await? {
             Some(answer) => Ok(answer),
-            None => self.source.store.get_opts(location, options).await,
+            None => store.get_opts(location, options).await,
         }
     }
 
     fn delete_stream(
         &self,
         locations: BoxStream<'static, Result<Path>>,
+        let Source { store, table, .. } = &*self.source;
+        if is_manifest(location) {
+            return self.manifests.get(store.as_ref(), table, location, options).await;
+        }
     ) -> BoxStream<'static, Result<Path>> {
         self.source.store.delete_stream(locations)
     }
@@ -294,6 +284,7 @@ impl ObjectStore for CachedStore {
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         self.source.store.list_with_offset(prefix, offset)
+        self.manifests.forget(&self.source.table);
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -302,10 +293,12 @@ impl ObjectStore for CachedStore {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.source.store.copy_opts(from, to, options).await
+        self.manifests.forget(&self.source.table);
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
         self.source.store.rename_opts(from, to, options).await
+        self.manifests.forget(&self.source.table);
     }
 }
 
@@ -321,6 +314,7 @@ mod tests {
     struct OneFile {
         bytes: Bytes,
         trouble: Trouble,
+    use object_store::GetRange;
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -380,7 +374,8 @@ mod tests {
         let table = TableUri::parse("s3://b/a/t").unwrap();
         let (slot, usage) = (FileCacheSlot::default(), Arc::new(StoreUsage::default()));
         slot.set(Arc::new(OneFile { bytes: vec![2; SIZE].into(), trouble })).unwrap();
-        (CachedStore::new(Arc::new(inner), "s3://b", &table, slot, Arc::clone(&usage)), usage)
+        let (inner, manifests) = (Arc::new(inner), ManifestReads::new());
+        (CachedStore::new(inner, "s3://b", &table, slot, Arc::clone(&usage), manifests), usage)
     }
 
     async fn read(store: &CachedStore, path: &str, options: GetOptions) -> (Range<u64>, Bytes) {

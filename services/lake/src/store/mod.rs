@@ -27,7 +27,7 @@
 //! The breaker ends this: while it is open, reads fail at once.
 //!
 //! HEAD of a manifest is answered by a read of it, which also answers the read that Lance sends next
-//! (`manifest_head.rs`).
+//! (`manifest_reads.rs`).
 //!
 //! A query node reads index and deletion files in a table's own folder from the I/O nodes instead, if it can
 //! (`cached.rs`). These reads go through the checks of files, but neither through the limiter nor through the fence.
@@ -51,8 +51,9 @@ mod guarded;
 mod hedge;
 mod limiter;
 mod listing;
-mod manifest_head;
+mod manifest_reads;
 mod mark;
+mod plain_read;
 mod providers;
 #[cfg(test)]
 mod scripted;

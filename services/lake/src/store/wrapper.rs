@@ -16,7 +16,7 @@ use super::folder::FolderStore;
 use super::guarded::GuardedStore;
 use super::limiter::StoreLimiter;
 use super::listing::CountedListing;
-use super::manifest_head::ManifestStore;
+use super::manifest_reads::ManifestReads;
 use super::usage::StoreUsage;
 use stores::StoreLimits;
 use tables::TableUri;
@@ -31,13 +31,15 @@ pub struct Guard {
     limiters: Mutex<HashMap<String, Arc<StoreLimiter>>>,
     /// The cache of index and deletion files, once there is one.
     cache: FileCacheSlot,
+    /// Manifests of tables in buckets that were just read.
+    manifests: ManifestReads,
 }
 
 impl Guard {
     /// A guard that counts requests in `usage`.
     pub fn new(limits: StoreLimits, usage: Arc<StoreUsage>) -> Self {
         let (limiters, cache) = Default::default();
-        Self { limits, usage, limiters, cache }
+        Self { limits, usage, limiters, cache, manifests: ManifestReads::new() }
     }
 
     /// Reads index and deletion files of tables in buckets through `cache` from now on. Only the first call has an
@@ -99,10 +101,10 @@ impl WrappingObjectStore for TableGuard {
                 match &self.table {
                     None => guarded,
                     Some(table) => {
-                        let Guard { cache, usage, .. } = &*self.guard;
+                        let Guard { cache, usage, manifests, .. } = &*self.guard;
                         let (cache, usage) = (Arc::clone(cache), Arc::clone(usage));
-                        let cached = CachedStore::new(guarded, &root, table, cache, usage);
-                        Arc::new(ManifestStore::new(Arc::new(cached)))
+                        let manifests = manifests.clone();
+                        Arc::new(CachedStore::new(guarded, &root, table, cache, usage, manifests))
                     }
                 }
             }
