@@ -92,7 +92,7 @@ pub use stop::Stop;
 pub use store::{CachedBytes, FileCache, FileDamaged};
 pub use stores::StoreLimits;
 pub use table::Table;
-pub use table_files::TableFile;
+pub use table_files::{DroppedSegment, TableFile};
 pub use tables::{
     BadBranch, BranchName, DeletedRows, FilePath, FragmentInfo, ID_DELIMITER, TableFolder,
     TableUri, UriPrefix, is_namespace_id, is_table_name, shown,

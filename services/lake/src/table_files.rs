@@ -9,9 +9,10 @@ use lance_table::format::IndexMetadata;
 use lance_table::io::deletion::deletion_file_path;
 use object_store::Error as StoreError;
 use object_store::path::Path;
-use tables::FilePath;
+use tables::{FilePath, TableUri};
 
 use crate::error::Result;
+use crate::lake::Lake;
 use crate::search::DirectIndexes;
 use crate::store::LATE;
 use crate::table::Table;
@@ -31,7 +32,64 @@ pub struct TableFile {
     pub bytes: Option<u64>,
 }
 
+/// A segment of an index that a version of a table has, and the next one has not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DroppedSegment {
+    table: TableUri,
+    /// The segment's id, which no other segment of any version has.
+    id: String,
+    /// The segment's files, with their sizes.
+    files: Vec<(FilePath, u64)>,
+}
+
+impl Lake {
+    /// Has the cache of files evict the files of a segment. Returns when that is done or has failed.
+    pub async fn release(&self, segment: &DroppedSegment) {
+        let Some(cache) = self.opener().file_cache() else { return };
+        for (path, bytes) in &segment.files {
+            cache.release(&segment.table, path, *bytes).await;
+        }
+    }
+}
+
 impl Table {
+    /// Returns the index segments that the earlier version `before` has, and this version has not, if there is a cache
+    /// of files. Leaves out segments outside the table's folder, and files whose sizes the manifest does not record.
+    ///
+    /// Errors: those of the store.
+    pub async fn segments_dropped_since(&self, before: &Self) -> Result<Vec<DroppedSegment>> {
+        if self.file_cache().is_none() {
+            return Ok(Vec::new());
+        }
+        let dropped = async {
+            let kept = self.dataset().load_indices().await?;
+            let indexes = before.dataset().load_indices().await?;
+            let dropped = indexes.iter().filter(|it| kept.iter().all(|kept| kept.uuid != it.uuid));
+            Ok(dropped.filter_map(|index| before.dropped_segment(index)).collect())
+        };
+        self.caught(dropped).await
+    }
+
+    fn dropped_segment(&self, index: &IndexMetadata) -> Option<DroppedSegment> {
+        let in_table = self.folder_in_table(index.base_id)?;
+        let files = index.files.iter().flatten().filter(|file| file.size_bytes > 0);
+        let files =
+            files.filter_map(|it| Some((index_file(&in_table, index, &it.path)?, it.size_bytes)));
+        let table = self.canonical_uri().clone();
+        Some(DroppedSegment { table, id: index.uuid.to_string(), files: files.collect() })
+    }
+
+    /// Returns whether this is a version of the segment's table that has the segment.
+    ///
+    /// Errors: those of the store.
+    pub async fn has_segment(&self, segment: &DroppedSegment) -> Result<bool> {
+        if *self.canonical_uri() != segment.table {
+            return Ok(false);
+        }
+        let indexes = self.caught(self.dataset().load_indices()).await?;
+        Ok(indexes.iter().any(|index| index.uuid.to_string() == segment.id))
+    }
+
     /// Returns the files of all segments of the indexes named `names`; without names, those of all indexes, and the
     /// deletion files. Files outside the table's folder are left out.
     ///

@@ -105,7 +105,8 @@ impl QueryNode {
                 let policy = follow_policy(&shared);
                 let secret = shared.io_nodes.follow_secret();
                 let files = shared.files.follow(&shared.io_nodes);
-                tokio::join!(serve, follow_folders(&shared), policy, secret, files);
+                let releases = shared.catalog.release_dropped_files();
+                tokio::join!(serve, follow_folders(&shared), policy, secret, files, releases);
             }
         });
         let run_writer = tokio::spawn({
@@ -170,6 +171,11 @@ impl QueryNode {
     pub async fn refresh(&self) {
         self.shared.catalog.list_folders().await;
         self.shared.catalog.refresh().await;
+    }
+
+    /// Has the I/O nodes evict the files of indexes that were dropped, without waiting until no request can use them.
+    pub async fn release_dropped_files(&self) {
+        self.shared.catalog.release_files_dropped(Duration::ZERO).await;
     }
 
     /// Reads the access policy and the issuers' keys again if they have changed, without waiting for the interval.

@@ -64,6 +64,9 @@ pub const FETCH_PATH: &str = "/bireme.fetch.v1.FetchService/Fetch";
 /// The HTTP path of the Warm method.
 pub const WARM_PATH: &str = "/bireme.fetch.v1.FetchService/Warm";
 
+/// The HTTP path of the Release method.
+pub const RELEASE_PATH: &str = "/bireme.fetch.v1.FetchService/Release";
+
 /// The HTTP path of the Describe method.
 pub const DESCRIBE_PATH: &str = "/bireme.fetch.v1.FetchService/Describe";
 

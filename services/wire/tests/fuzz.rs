@@ -75,7 +75,7 @@ macro_rules! messages {
 fn all() -> Vec<(&'static str, Try)> {
     let generated = messages![
         fetch: FetchRequest Open Batches Batch Rerank Predicate PredicateStep Close Cancel FetchResponse Welcome Opened Reply Retire Neighbors
-            Passing StageTimes Error WarmRequest RowRange ChunkRange WarmProgress DescribeRequest DescribeResponse Histogram
+            Passing StageTimes Error WarmRequest ReleaseRequest ReleaseResponse RowRange ChunkRange WarmProgress DescribeRequest DescribeResponse Histogram
             StartWarm TableUse StoreUse Drive Core;
         query: SearchRequest OrderBy NamedExpression Vector Vectors Text TextQuery TextMatch TextPhrase TextBoost TextMultiMatch TextCombinedFields TextColumn
             TextBoolean TuneRequest TuneProgress IndexRecall RecallSetting SearchResponse Stage GetRequest GetResponse Error LookupRequest LookupOpen

@@ -173,6 +173,15 @@ impl FetchService for Impostor {
         Ok(Response::new(stream::empty().boxed()))
     }
 
+    async fn release(
+        &self,
+        request: Request<ReleaseRequest>,
+    ) -> Result<Response<ReleaseResponse>, Status> {
+        let mut response = Response::new(ReleaseResponse::default());
+        self.pretend(request.metadata().get(PROOF_HEADER), &mut response).await;
+        Ok(response)
+    }
+
     async fn describe(
         &self,
         request: Request<DescribeRequest>,

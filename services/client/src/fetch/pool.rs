@@ -13,7 +13,7 @@ use futures::future::{BoxFuture, FutureExt, try_join_all};
 use moka::future::Cache;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
-use wire::fetch::{DescribeResponse, Predicate, WarmRequest};
+use wire::fetch::{DescribeResponse, Predicate, ReleaseRequest, WarmRequest};
 use wire::{Fault, Reason};
 
 use super::backoff::Backoff;
@@ -394,6 +394,11 @@ impl FetchClient {
     /// Fills chunks ahead of their use. Idempotent.
     pub async fn warm(&self, request: WarmRequest) -> Result<WarmStream, Fault> {
         self.inner.unary.warm(request).await
+    }
+
+    /// Evicts the blocks of a file that is not used any more. Returns how many there were. Idempotent.
+    pub async fn release(&self, request: ReleaseRequest, timeout: Duration) -> Result<u64, Fault> {
+        self.inner.unary.release(request, timeout).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! The calls that do not use a Fetch stream: Describe and Warm.
+//! The calls that do not use a Fetch stream: Describe, Warm and Release.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 use wire::fetch::fetch_service_client::FetchServiceClient;
-use wire::fetch::{DescribeRequest, DescribeResponse, WarmProgress, WarmRequest};
-use wire::{DESCRIBE_PATH, Fault, MESSAGE_BYTES_MAX, WARM_PATH};
+use wire::fetch::{DescribeRequest, DescribeResponse, ReleaseRequest, WarmProgress, WarmRequest};
+use wire::{DESCRIBE_PATH, Fault, MESSAGE_BYTES_MAX, RELEASE_PATH, WARM_PATH};
 
 use super::link::{no_io_node, unreachable};
 use crate::transport::why;
@@ -19,7 +19,7 @@ use crate::transport::why;
 /// A Warm's progress, until it is done. Dropping it cancels the Warm.
 pub type WarmStream = std::pin::Pin<Box<dyn Stream<Item = Result<WarmProgress, Fault>> + Send>>;
 
-/// A connection for Describe and Warm. Cheap to clone.
+/// A connection for Describe, Warm and Release. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Unary {
     endpoint: Endpoint,
@@ -43,7 +43,18 @@ impl Unary {
         let mut service = self.service.clone();
         match tokio::time::timeout(timeout, service.describe(request)).await {
             Ok(answer) => self.answered(answer, proof).await,
-            Err(_) => Err(self.unreachable(&format!("no answer within {timeout:?}"))),
+            Err(_) => Err(self.late(timeout)),
+        }
+    }
+
+    /// Evicts the blocks of a file. Returns how many there were. Idempotent.
+    pub async fn release(&self, request: ReleaseRequest, timeout: Duration) -> Result<u64, Fault> {
+        let (mut request, proof) = self.request(request, RELEASE_PATH);
+        request.set_timeout(timeout);
+        let mut service = self.service.clone();
+        match tokio::time::timeout(timeout, service.release(request)).await {
+            Ok(answer) => Ok(self.answered(answer, proof).await?.evicted),
+            Err(_) => Err(self.late(timeout)),
         }
     }
 
@@ -86,6 +97,10 @@ impl Unary {
             }
             Err(status) => Err(self.fault_of(&status)),
         }
+    }
+
+    fn late(&self, timeout: Duration) -> Fault {
+        self.unreachable(&format!("no answer within {timeout:?}"))
     }
 
     fn unreachable(&self, why: &str) -> Fault {

@@ -163,6 +163,13 @@ impl FetchService for Service {
         Err(Status::unimplemented("not here"))
     }
 
+    async fn release(
+        &self,
+        _: Request<ReleaseRequest>,
+    ) -> Result<Response<ReleaseResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
     async fn describe(
         &self,
         _: Request<DescribeRequest>,

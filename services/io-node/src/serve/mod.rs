@@ -4,6 +4,7 @@ mod describe;
 mod other_calls;
 mod peer_gate;
 mod readiness;
+mod release;
 mod reply_body;
 mod server;
 mod service_state;

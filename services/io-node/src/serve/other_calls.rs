@@ -8,11 +8,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use wire::fetch::fetch_service_server::FetchService;
 use wire::fetch::{
-    DescribeRequest, DescribeResponse, FetchRequest, FetchResponse, WarmProgress, WarmRequest,
+    DescribeRequest, DescribeResponse, FetchRequest, FetchResponse, ReleaseRequest,
+    ReleaseResponse, WarmProgress, WarmRequest,
 };
 
 use super::service_state::ServiceState;
-use super::{describe, warm};
+use super::{describe, release, warm};
 use crate::audit_line::{AuditLine, AuditedCall};
 
 /// The service without Fetch.
@@ -43,6 +44,15 @@ impl FetchService for OtherCalls {
         let stopping = self.stopping.clone();
         let warmed = warm::begin(&self.shared.node, request.into_inner(), line, stopping).await;
         Ok(Response::new(warmed?))
+    }
+
+    async fn release(
+        &self,
+        request: Request<ReleaseRequest>,
+    ) -> Result<Response<ReleaseResponse>, Status> {
+        let line = line(&request).await;
+        let released = release::release(&self.shared.node, request.into_inner(), line).await;
+        Ok(Response::new(released?))
     }
 
     async fn describe(

@@ -22,7 +22,9 @@ use tonic::{Status, Streaming};
 use traffic::IsCounted;
 use wire::fetch::fetch_service_server::FetchServiceServer;
 use wire::fetch::{FetchRequest, FetchResponse};
-use wire::{Codec, DESCRIBE_PATH, FETCH_PATH, MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX, WARM_PATH};
+use wire::{
+    Codec, DESCRIBE_PATH, FETCH_PATH, MESSAGE_BYTES_MAX, RELEASE_PATH, REQUEST_BYTES_MAX, WARM_PATH,
+};
 
 use super::other_calls::OtherCalls;
 use super::peer_gate::{Admitted, Refusal};
@@ -153,6 +155,7 @@ impl FetchServer {
         let rpc = match request.uri().path() {
             FETCH_PATH => "bireme.fetch.v1.FetchService/Fetch",
             WARM_PATH => "bireme.fetch.v1.FetchService/Warm",
+            RELEASE_PATH => "bireme.fetch.v1.FetchService/Release",
             DESCRIBE_PATH => "bireme.fetch.v1.FetchService/Describe",
             _ => "bireme.fetch.v1.FetchService",
         };

@@ -69,6 +69,15 @@ pub trait FileCache: fmt::Debug + Send + Sync {
     /// failed, since it only prepares later reads.
     fn fill<'a>(&'a self, table: &'a TableUri, path: &'a FilePath, bytes: u64)
     -> BoxFuture<'a, ()>;
+
+    /// Has the cache evict a file of `bytes` bytes, because it will hardly be read again. Returns when that is done or
+    /// has failed.
+    fn release<'a>(
+        &'a self,
+        table: &'a TableUri,
+        path: &'a FilePath,
+        bytes: u64,
+    ) -> BoxFuture<'a, ()>;
 }
 
 /// Bytes from the cache.
@@ -91,6 +100,7 @@ pub type FileCacheSlot = Arc<OnceLock<Arc<dyn FileCache>>>;
 #[derive(Debug)]
 pub struct CachedStore {
     source: Arc<Source>,
+    manifests: ManifestReads,
 }
 
 /// The cache and the store from which the files of one table are read.
@@ -100,7 +110,6 @@ struct Source {
     cache: FileCacheSlot,
     usage: Arc<StoreUsage>,
     table: TableUri,
-    manifests: ManifestReads,
     /// The table's folder in its bucket, with a slash at its end.
     folder: String,
 }
@@ -114,6 +123,7 @@ impl CachedStore {
         table: &TableUri,
         cache: FileCacheSlot,
         usage: Arc<StoreUsage>,
+        manifests: ManifestReads,
     ) -> Self {
         // If the table is in another bucket, `folder` is the table's whole URI, with which no path begins.
         let folder = table.as_str().strip_prefix(root).and_then(|path| path.strip_prefix('/'));
@@ -123,7 +133,6 @@ impl CachedStore {
     }
 
     /// Returns the answer of the cache, or `None` if the store must be asked.
-        manifests: ManifestReads,
     async fn cached(&self, location: &Path, options: &GetOptions) -> Result<Option<GetResult>> {
         let Some(path) = self.source.cached_path(location, options) else { return Ok(None) };
         let Some(size) = self.source.size(&path).await? else { return Ok(None) };
@@ -257,6 +266,10 @@ impl ObjectStore for CachedStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let Source { store, table, .. } = &*self.source;
+        if is_manifest(location) {
+            return self.manifests.get(store.as_ref(), table, location, options).await;
+        }
         match self.cached(location, &options).await? {
             Some(answer) => Ok(answer),
             None => store.get_opts(location, options).await,
@@ -266,15 +279,12 @@ impl ObjectStore for CachedStore {
     fn delete_stream(
         &self,
         locations: BoxStream<'static, Result<Path>>,
-        let Source { store, table, .. } = &*self.source;
-        if is_manifest(location) {
-            return self.manifests.get(store.as_ref(), table, location, options).await;
-        }
     ) -> BoxStream<'static, Result<Path>> {
         self.source.store.delete_stream(locations)
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.manifests.forget(&self.source.table);
         self.source.store.list(prefix)
     }
 
@@ -283,28 +293,28 @@ impl ObjectStore for CachedStore {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.source.store.list_with_offset(prefix, offset)
         self.manifests.forget(&self.source.table);
+        self.source.store.list_with_offset(prefix, offset)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.manifests.forget(&self.source.table);
         self.source.store.list_with_delimiter(prefix).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.source.store.copy_opts(from, to, options).await
-        self.manifests.forget(&self.source.table);
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
         self.source.store.rename_opts(from, to, options).await
-        self.manifests.forget(&self.source.table);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
+    use object_store::GetRange;
     use object_store::memory::InMemory;
 
     use super::*;
@@ -314,7 +324,6 @@ mod tests {
     struct OneFile {
         bytes: Bytes,
         trouble: Trouble,
-    use object_store::GetRange;
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -357,6 +366,10 @@ mod tests {
         }
 
         fn fill<'a>(&'a self, _: &'a TableUri, _: &'a FilePath, _: u64) -> BoxFuture<'a, ()> {
+            std::future::ready(()).boxed()
+        }
+
+        fn release<'a>(&'a self, _: &'a TableUri, _: &'a FilePath, _: u64) -> BoxFuture<'a, ()> {
             std::future::ready(()).boxed()
         }
     }

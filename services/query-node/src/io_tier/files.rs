@@ -24,7 +24,7 @@ use tables::{BLOCK_SECTORS, FILE_BYTES_KEY};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::debug;
-use wire::fetch::WarmRequest;
+use wire::fetch::{ReleaseRequest, WarmRequest};
 use wire::{Fault, Reason};
 
 use super::file_blocks::{fill_requests, hash_of_file, placed};
@@ -292,6 +292,32 @@ impl FileCache for TierFiles {
                 }
             });
             join_all(fills).await;
+        }
+        .boxed()
+    }
+
+    fn release<'a>(
+        &'a self,
+        table: &'a TableUri,
+        path: &'a FilePath,
+        bytes: u64,
+    ) -> BoxFuture<'a, ()> {
+        async move {
+            let routes = self.tier.routes();
+            // A node may have blocks that it owned earlier.
+            let releases = routes.nodes().iter().filter(|node| node.is_available()).map(|node| {
+                let (table_uri, file) = (table.to_string(), path.as_str().to_owned());
+                let request = ReleaseRequest { table_uri, file, file_bytes: bytes };
+                async move {
+                    let released = node.client.release(request, ANSWER_MAX).await;
+                    let (node, path) = (node.client.endpoint(), path.as_str());
+                    match released {
+                        Ok(evicted) => debug!(%node, path, evicted, "the file is released"),
+                        Err(fault) => debug!(%node, path, "the file is not released: {fault}"),
+                    }
+                }
+            });
+            join_all(releases).await;
         }
         .boxed()
     }

@@ -30,6 +30,7 @@ use wire::Fault;
 
 use super::asked::AskedVersion;
 use super::branches::{self, BranchKey, Branches};
+use super::dropped::{DroppedSegments, RELEASE_AFTER};
 use super::entry::{Entry, TableState};
 use super::folders::{Folder, assign};
 use super::idle::{OpenedInFolder, to_close};
@@ -52,6 +53,9 @@ const NEW_VERSION_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The time between two checks whether runs of key indexes are due to be written. It takes no request.
 const WRITES_DUE_EVERY: Duration = Duration::from_millis(500);
+
+/// The time between two checks whether files are due to be released.
+const RELEASES_DUE_EVERY: Duration = Duration::from_secs(10);
 
 /// The tables by their names.
 type Entries = BTreeMap<String, Arc<Entry>>;
@@ -76,6 +80,8 @@ pub struct Catalog {
     round: AtomicU64,
     /// Versions other than the current ones, by the number of the entry, its generation and the version.
     versions: Cache<(u64, u64, u64), Arc<OpenTable>>,
+    /// Index segments whose files I/O nodes may evict.
+    dropped: DroppedSegments,
     /// The runtime that opens tables. Tasks that a table spawns must outlive the core whose request opened it.
     background: Handle,
 }
@@ -112,6 +118,7 @@ impl Catalog {
             round: AtomicU64::new(0),
             key_indexes: KeyIndexes::new(config.key_index.as_u64(), background.clone()),
             versions: Cache::new(config.versions_max),
+            dropped: DroppedSegments::default(),
             lake,
             curve_counts,
             background,
@@ -375,6 +382,27 @@ impl Catalog {
         }
     }
 
+    /// Has the I/O nodes evict the files of indexes that were dropped, [`RELEASE_AFTER`] later. Never ends.
+    pub async fn release_dropped_files(&self) {
+        loop {
+            tokio::time::sleep(RELEASES_DUE_EVERY).await;
+            self.release_files_dropped(RELEASE_AFTER).await;
+        }
+    }
+
+    /// As [`release_dropped_files`](Self::release_dropped_files), once, for indexes that were dropped `after` ago.
+    pub async fn release_files_dropped(&self, after: Duration) {
+        self.dropped.release(&self.lake, after, || self.open_versions()).await;
+    }
+
+    /// Returns all versions that are open: those of tables and branches, and those that requests have named.
+    fn open_versions(&self) -> Vec<Arc<OpenTable>> {
+        let (entries, branches) = (self.entries.load_full(), self.branches.all());
+        let entries = entries.values().chain(branches.iter().map(|(_, entry)| entry));
+        let current = entries.filter_map(|entry| entry.state().current.clone());
+        current.chain(self.versions.iter().map(|(_, version)| version)).collect()
+    }
+
     /// Returns when the latest version of an open table, or of its branch, was last looked for with success; 1970 if it
     /// never was, or the table is unknown.
     pub async fn looked_at(&self, open: &OpenTable) -> SystemTime {
@@ -467,7 +495,15 @@ impl Catalog {
                             // If the table's data is gone, there is nothing to prepare from.
                             entry.prepare(&current, &open, NEW_VERSION_PATIENCE).await;
                         }
+                        let new = open.table.clone();
                         entry.replace_version(&current, open);
+                        match new.segments_dropped_since(&current.table).await {
+                            Ok(dropped) => self.dropped.note(dropped, Instant::now()),
+                            Err(error) => {
+                                let table = &entry.name;
+                                warn!(table, "files of dropped indexes are not known: {error}");
+                            }
+                        }
                         Ok(())
                     }
                     Err(error) => Err(entry.set_fault(entry.name_in(error.into()))),

@@ -12,11 +12,14 @@
 //!                                only some columns or rows
 //! ```
 //!
+//! dropped.rs: the index files that I/O nodes no longer need, because no version in use names them.
+//!
 //! A request keeps the version that it opened, whatever becomes the current version meanwhile.
 
 mod asked;
 mod branches;
 mod catalog;
+mod dropped;
 mod entry;
 mod folders;
 mod idle;

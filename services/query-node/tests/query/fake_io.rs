@@ -54,6 +54,13 @@ impl FetchService for FakeIo {
         Err(Status::unimplemented(""))
     }
 
+    async fn release(
+        &self,
+        _: Request<ReleaseRequest>,
+    ) -> Result<Response<ReleaseResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn describe(
         &self,
         _: Request<DescribeRequest>,

@@ -11,6 +11,7 @@ use lake::{
     ingest,
 };
 use query_node::{IoNodeConfig, QueryConfig, QueryNode, TableConfig};
+use wire::fetch::ReleaseRequest;
 use wire::query::search_request::By;
 use wire::query::{IndexFiles, SearchRequest, TakeRequest, Text, WarmProgress, WarmRequest};
 use wire::{Fault, Reason};
@@ -297,5 +298,119 @@ async fn the_files_of_a_rebuilt_index_are_on_the_drives_before_its_version_is_se
     assert!(after.version > before.version, "the new version is served");
     assert_eq!(synsets(&after.rows)[0], synsets(&before.rows)[0]);
     assert_eq!(store_reads(&cluster.io).await, opened, "the drives have the new index");
+    cluster.stop().await;
+}
+
+/// Returns the names of the index files of a version, and the number of their blocks.
+async fn index_files(lake: &Lake, version: u64) -> (Vec<(String, u64)>, u64) {
+    let table = lake.open_version(URI, version).await.unwrap();
+    let files = table.files(&[]).await.unwrap();
+    let files: Vec<_> =
+        files.iter().map(|it| (it.path.as_str().to_owned(), it.bytes.unwrap())).collect();
+    let blocks = files.iter().map(|(_, bytes)| bytes.div_ceil(512 << 10)).sum();
+    (files, blocks)
+}
+
+/// Returns the number of blocks of files on the drives of all I/O nodes.
+async fn blocks(io: &[Io]) -> u64 {
+    let mut blocks = 0;
+    for io in io {
+        let tables = io.describe().await.tables;
+        blocks += tables
+            .iter()
+            .filter(|it| it.table.contains("/files"))
+            .map(|it| it.extents)
+            .sum::<u64>();
+    }
+    blocks
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_of_an_index_that_no_version_in_use_names_are_evicted() {
+    let Some(s3) = S3::start(false).await else { return };
+    let lake = Lake::new(LakeOptions { storage: s3.options(), ..Default::default() });
+    ingest(&lake, &[sample()], URI, &IngestOptions::default(), |_| {}).await.unwrap();
+    let vector =
+        VectorIndex { column: "vector".into(), metric: Metric::Cosine, ..Default::default() };
+    let vector = IndexRequest::Vector(vector);
+    build_index(&lake, URI, &vector, |_| {}).await.unwrap();
+    let first = lake.open(URI).await.unwrap().version();
+    let cluster = Cluster::start_with(2, &[("words", URI.as_ref())], |io, query| {
+        io.storage = s3.options();
+        query.storage = s3.options();
+        query.refresh_interval = Duration::from_secs(3600);
+        query.versions_max = 1;
+    })
+    .await;
+    warm_rows(&cluster).await;
+    assert_eq!(warm(&cluster, &[]).await.unwrap().extents_failed, 0);
+    let asked = search(by_vector((0..384).map(|at| at as f32 - 100.0).collect()));
+    let expected = cluster.client.search(asked.clone()).await.unwrap();
+    let (old_files, old_blocks) = index_files(&lake, first).await;
+    assert_eq!(blocks(&cluster.io).await, old_blocks);
+
+    // Rows are appended, and the index is built again, which replaces its files.
+    let append = IngestOptions { mode: IngestMode::Append, ..Default::default() };
+    ingest(&lake, &[sample()], URI, &append, |_| {}).await.unwrap();
+    build_index(&lake, URI, &vector, |_| {}).await.unwrap();
+    cluster.query.refresh().await;
+    cluster.client.search(asked.clone()).await.unwrap();
+    assert_eq!(warm(&cluster, &[]).await.unwrap().extents_failed, 0);
+    let second = lake.open(URI).await.unwrap().version();
+    let (_, new_blocks) = index_files(&lake, second).await;
+    assert_eq!(blocks(&cluster.io).await, old_blocks + new_blocks);
+
+    // While a request's version names the old index, it stays.
+    let old_version = SearchRequest { version: first, ..asked.clone() };
+    let again = cluster.client.search(old_version.clone()).await.unwrap();
+    assert_eq!((again.version, synsets(&again.rows)), (first, synsets(&expected.rows)));
+    cluster.query.release_dropped_files().await;
+    assert_eq!(blocks(&cluster.io).await, old_blocks + new_blocks);
+
+    // A version without an index takes its place among the versions that are kept open.
+    let other = SearchRequest { version: first - 1, ..asked.clone() };
+    let until = soon();
+    while blocks(&cluster.io).await > new_blocks {
+        assert!(tokio::time::Instant::now() < until, "the blocks are still there");
+        cluster.client.search(other.clone()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        cluster.query.release_dropped_files().await;
+    }
+    assert_eq!(blocks(&cluster.io).await, new_blocks, "the new index stays");
+    let read = store_reads(&cluster.io).await;
+    let after = cluster.client.search(asked).await.unwrap();
+    assert_eq!(after.version, second);
+    assert_eq!(store_reads(&cluster.io).await, read, "the drives have the new index");
+
+    // A reader of the old version gets the bytes that a new I/O node reads from the store.
+    let witness = Io::start(|config| config.storage = s3.options()).await;
+    for (path, size) in &old_files {
+        let all: Vec<u32> = (0..size.div_ceil(4096) as u32).collect();
+        let stored = bytes(sectors(&witness, path, 0, &all).await.unwrap());
+        for io in &cluster.io {
+            assert!(bytes(sectors(io, path, *size, &all).await.unwrap()) == stored, "{path}");
+        }
+    }
+    witness.stop().await;
+    let again = cluster.client.search(old_version).await.unwrap();
+    assert_eq!((again.version, synsets(&again.rows)), (first, synsets(&expected.rows)));
+
+    // Bad input gets an error that names it.
+    let release = |table: &str, file: &str, bytes| ReleaseRequest {
+        table_uri: table.into(),
+        file: file.into(),
+        file_bytes: bytes,
+    };
+    for (request, reason, said) in [
+        (release(URI, &old_files[0].0, 0), Reason::BadArgument, "file_bytes"),
+        (release(URI, "data/x.lance", 7), Reason::BadArgument, "_indices"),
+        (release("s3://elsewhere/words", "_indices/u/a.idx", 7), Reason::TableNotServed, "serve"),
+        (release(URI, "_indices/u/a.idx", u64::MAX), Reason::TooLarge, "16 TiB"),
+    ] {
+        let refused =
+            cluster.io[0].client.release(request, Duration::from_secs(5)).await.unwrap_err();
+        assert_eq!(refused.reason, reason, "{refused}");
+        assert!(refused.message.contains(said), "{refused}");
+    }
     cluster.stop().await;
 }

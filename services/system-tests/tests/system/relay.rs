@@ -17,8 +17,8 @@ use wire::fetch::fetch_service_client::FetchServiceClient;
 use wire::fetch::fetch_service_server::{FetchService, FetchServiceServer};
 use wire::fetch::reply::Outcome;
 use wire::fetch::{
-    Batch, Batches, DescribeRequest, DescribeResponse, FetchRequest, FetchResponse, Reply,
-    WarmProgress, WarmRequest,
+    Batch, Batches, DescribeRequest, DescribeResponse, FetchRequest, FetchResponse, ReleaseRequest,
+    ReleaseResponse, Reply, WarmProgress, WarmRequest,
 };
 
 use crate::cluster::Io;
@@ -128,6 +128,13 @@ impl FetchService for Relay {
     ) -> Result<Response<Self::WarmStream>, Status> {
         let progress = self.node.clone().warm(request).await?.into_inner();
         Ok(Response::new(Box::pin(progress)))
+    }
+
+    async fn release(
+        &self,
+        request: Request<ReleaseRequest>,
+    ) -> Result<Response<ReleaseResponse>, Status> {
+        self.node.clone().release(request).await
     }
 
     async fn describe(

@@ -394,3 +394,22 @@ fn a_write_that_ends_twice_is_a_defect() {
     cache.apply(written);
     cache.apply(again);
 }
+
+#[test]
+fn extents_that_are_not_used_any_more_are_evicted_and_can_be_filled_anew() {
+    let mut cache = cache(1);
+    (0..3).for_each(|chunk| drop(cache.fill(chunk)));
+    let (_, written) = cache.scanned(3);
+    // An extent that is being filled is not evicted, and neither is one that is not there.
+    assert_eq!(cache.books.evict_unused([0, 2, 3, 9].map(key).into()), 2);
+    assert_eq!(lines(&cache.apply(Event::Woken)), ["forget [0, 2]"]);
+    assert_eq!(cache.books.evict_unused([0, 2].map(key).into()), 0);
+    assert!(cache.apply(Event::Woken).is_empty());
+    assert_eq!(cache.books.counts().evicted, 2);
+    let actions = cache.apply(written);
+    cache.succeed(actions);
+    let placed = |cache: &Cache| [0, 1, 2, 3].map(|chunk| cache.books.contains(key(chunk)));
+    assert_eq!(placed(&cache), [false, true, false, true]);
+    cache.fill(0);
+    assert_eq!(placed(&cache), [true, true, false, true]);
+}

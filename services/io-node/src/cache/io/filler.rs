@@ -149,6 +149,11 @@ impl Filler {
                         let _ = to.send(self.books.holdings().collect());
                         continue;
                     }
+                    FillerMessage::Evict(extents, to) => {
+                        // The caller may be gone.
+                        let _ = to.send(self.books.evict_unused(extents));
+                        Event::Woken
+                    }
                     FillerMessage::Stop(stopped) => {
                         self.stopping = Some(stopped);
                         Event::Stopped

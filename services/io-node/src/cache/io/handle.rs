@@ -104,6 +104,8 @@ pub enum FillerMessage {
     Event(Event),
     /// Asks for each table's extents on the drives.
     Tables(oneshot::Sender<Vec<(TableTag, Holding)>>),
+    /// Asks to evict extents. The answer is the number of those that were on the drives.
+    Evict(Vec<ExtentKey>, oneshot::Sender<u64>),
     /// Asks to record the extents that are written, and to start nothing more. The sender is dropped when they are
     /// recorded.
     Stop(oneshot::Sender<()>),
@@ -180,6 +182,14 @@ impl FillHandle {
     /// Reports that a drive did not answer reads in time.
     pub fn late(&self, drive: DriveNo) {
         let _ = self.messages.try_send(FillerMessage::Event(Event::Late(drive)));
+    }
+
+    /// Evicts extents that are not used any more, and returns how many were on the drives; `None` if the node stops.
+    /// Waits for the filler.
+    pub async fn evict(&self, extents: Vec<ExtentKey>) -> Option<u64> {
+        let (to, evicted) = oneshot::channel();
+        self.messages.send(FillerMessage::Evict(extents, to)).await.ok()?;
+        evicted.await.ok()
     }
 
     /// Asks the filler to record the extents that are written already, and to start nothing more. The receiver

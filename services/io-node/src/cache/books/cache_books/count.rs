@@ -90,6 +90,14 @@ impl CacheBooks {
         self.forget(evicted);
     }
 
+    /// Evicts extents that are not used any more. Returns how many of them were placed. The next
+    /// [`apply`](Self::apply) returns the action that makes the cores forget them.
+    pub fn evict_unused(&mut self, keys: Vec<ExtentKey>) -> u64 {
+        let before = self.counts.evicted;
+        self.evict(keys);
+        self.counts.evicted - before
+    }
+
     /// Removes evicted extents from the books and counts them. Returns those that the books had.
     pub(super) fn unplace_evicted(&mut self, mut keys: Vec<ExtentKey>) -> Vec<ExtentKey> {
         keys.retain(|&key| self.unplace(key));
