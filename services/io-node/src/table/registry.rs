@@ -25,8 +25,9 @@ pub struct Registry {
     labels: Cache<TableTag, Arc<str>>,
 }
 
-/// A file's table and path.
-type FileKey = (TableUri, FilePath);
+/// A file's table, path and size (`None` if its opener does not know it). With the size, a caller that gives a wrong one
+/// does not disturb others.
+type FileKey = (TableUri, FilePath, Option<u64>);
 
 /// The maximum number of files that are kept open. An open file takes about 1 KiB. All of them take some 16 MB.
 const FILES_MAX: u64 = 16_384;
@@ -100,7 +101,8 @@ impl Registry {
     /// anew.
     ///
     /// # Errors
-    /// [`NodeError::NotServed`]; a path that [`FilePath::parse`] refuses; a file of another size; errors of the store.
+    /// [`NodeError::NotServed`]; a path that [`FilePath::parse`] refuses; if the size is unknown, errors of the store. A
+    /// wrong size is found out by the first read of the store.
     pub async fn open_file(
         &self,
         uri: &str,
@@ -110,28 +112,27 @@ impl Registry {
         let uri = self.served.admit(uri, self.source.as_ref()).await.map_err(Arc::new)?;
         let path = FilePath::parse(path).ok_or_else(|| Arc::new(NodeError::NoFile))?;
         let bytes = (bytes > 0).then_some(bytes);
-        let key = (uri.clone(), path.clone());
-        if let Some(open) = self.files.get(&key).await
-            && open.file().is_some_and(|file| file.damage().is_some())
-        {
-            self.files.invalidate(&key).await;
-        }
-        let open = self.files.try_get_with(key, async {
+        let key = (uri.clone(), path.clone(), bytes);
+        self.forget_damaged(&key).await;
+        let opened = self.files.try_get_with(key, async {
             let file = self.source.open_file(&uri, &path, bytes).await?;
             let files = uri.files();
             self.labels.insert(table_tag(&files), label(&files).into()).await;
             OpenTable::of_file(file).await.map(Arc::new)
         });
-        let open = open.await?;
-        let is = open.file().map_or(0, FileTable::bytes);
-        match bytes.filter(|&bytes| bytes != is) {
-            None => Ok(open),
-            Some(asked) => {
-                let path = path.as_str();
-                let what = format!("file {path} of {uri} has {is} bytes, and not {asked}");
-                let fault = Fault::new(Reason::TableDamaged, what).with("table", &uri);
-                Err(Arc::new(fault.into()))
-            }
+        opened.await
+    }
+
+    /// Forgets an open file if a read through it, or by others who gave the same size, has found that it was replaced.
+    async fn forget_damaged(&self, key: &FileKey) {
+        let is_damaged =
+            |open: &Arc<OpenTable>| open.file().is_some_and(|file| file.damage().is_some());
+        let Some(open) = self.files.get(key).await else { return };
+        let (uri, path, _) = key.clone();
+        let sized = (uri, path, open.file().map(FileTable::bytes));
+        if is_damaged(&open) || self.files.get(&sized).await.is_some_and(|it| is_damaged(&it)) {
+            self.files.invalidate(key).await;
+            self.files.invalidate(&sized).await;
         }
     }
 }

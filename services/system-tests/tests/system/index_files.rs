@@ -193,7 +193,7 @@ async fn a_file_that_is_gone_changed_or_outside_the_table_is_refused() {
         ("data/x.lance", 0, Reason::BadArgument, "_indices"),
         ("_indices/u/gone.idx", 0, Reason::TableDamaged, "is gone"),
         ("_indices/u/gone.idx", 7, Reason::TableDamaged, "is gone"),
-        ("_indices/u/a.idx", size + 1, Reason::TableDamaged, "bytes, and not"),
+        ("_indices/u/a.idx", size + 1, Reason::TableDamaged, "bytes, and should have"),
     ] {
         let refused = sectors(&io, path, bytes, &[0]).await.unwrap_err();
         assert_eq!(refused.reason, reason, "{path}: {refused}");
