@@ -107,7 +107,8 @@ async fn open_segment(
         None => None,
     };
     let share = share_of(live_rows, index.as_ref());
-    let (files, cache) = (segment.total_size_bytes(), table.index_cache_bytes());
-    let read_ahead = ReadAhead::new(index.as_ref(), files, cache);
+    let (uri, cache, bytes) =
+        (table.canonical_uri(), table.index_cache(), table.index_cache_bytes());
+    let read_ahead = ReadAhead::new(uri, segment, index.as_ref(), cache, bytes).await?;
     Ok(Segment { index, live: Selection { mask, share }, is_flat, read_ahead })
 }

@@ -3,17 +3,22 @@
 //! Lance reads as many partitions at the same time as there are cores, and a partition takes two reads, one after the
 //! other. With two cores and a store that takes 30 ms to answer, a first search of 20 partitions waits for 20 reads in
 //! turn. Here they are read into Lance's cache together, before the search. Whether the cache has a partition is not
-//! known, so the partitions that were read before are remembered. If the cache has dropped one of them since, the search
-//! reads it itself.
+//! known, so the partitions that were read before are remembered, for all versions of the table that have the segment.
+//! If the cache has dropped one of them since, the search reads it itself.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use lance_core::Result;
+use lance_core::cache::{CacheKey, LanceCache};
+use lance_core::deepsize::{Context, DeepSizeOf};
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::prefilter::NoFilter;
 use lance_index::vector::{Query, VectorIndex};
+use lance_table::format::IndexMetadata;
+use tables::TableUri;
 
 /// The maximum number of partitions that one search reads at the same time.
 const PARTITIONS_MAX: u64 = 32;
@@ -24,8 +29,7 @@ const BYTES_MAX: u64 = 16 << 20;
 
 /// The partitions of a segment that searches have read.
 pub(crate) struct ReadAhead {
-    /// For each partition, whether a search has read it, or was left to read it.
-    were_read: Vec<AtomicBool>,
+    were_read: Arc<WereRead>,
     /// The bytes of a row in the index's files; `None` if they are not known. Then nothing is read ahead.
     row_bytes: Option<u64>,
     /// The bytes that one search reads at most: a part of the cache, so that the partitions that are read first are
@@ -33,15 +37,53 @@ pub(crate) struct ReadAhead {
     total_max: u64,
 }
 
+/// For each partition of a segment, whether a search has read it, or was left to read it. Lance's cache has partitions
+/// by their segment, so versions of a table that have a segment in common share this too.
+struct WereRead(Vec<AtomicBool>);
+
+impl DeepSizeOf for WereRead {
+    fn deep_size_of_children(&self, _: &mut Context) -> usize {
+        self.0.len()
+    }
+}
+
+/// The key of [`WereRead`] in the cache of indexes: the table's URI, and the segment's id.
+struct Key(String);
+
+impl CacheKey for Key {
+    type ValueType = WereRead;
+
+    fn key(&self) -> Cow<'_, str> {
+        (&self.0).into()
+    }
+
+    fn type_name() -> &'static str {
+        "BiremePartitionsRead"
+    }
+}
+
 impl ReadAhead {
-    /// Reads ahead in `index`, whose files have `index_bytes`. Lance's cache of partitions has `cache_bytes`.
-    pub fn new(index: &dyn VectorIndex, index_bytes: Option<u64>, cache_bytes: u64) -> Self {
-        let partitions = 0..index.total_partitions();
-        let row_bytes = index_bytes
-            .filter(|&bytes| bytes > 0)
-            .map(|bytes| bytes.div_ceil(index.num_rows().max(1)));
-        let were_read = partitions.map(|_| AtomicBool::new(false)).collect();
-        Self { were_read, row_bytes, total_max: cache_bytes / 4 }
+    /// Reads ahead in `index`, the segment `segment` of the table at `uri`. Its partitions are kept in `cache`, which
+    /// may have `cache_bytes`.
+    ///
+    /// # Errors
+    /// Never: the list of partitions that were read is made without a request.
+    pub async fn new(
+        uri: &TableUri,
+        segment: &IndexMetadata,
+        index: &dyn VectorIndex,
+        cache: &LanceCache,
+        cache_bytes: u64,
+    ) -> Result<Self> {
+        let partitions = index.total_partitions();
+        let none_read = || async move {
+            Ok(WereRead((0..partitions).map(|_| AtomicBool::new(false)).collect()))
+        };
+        let key = Key(format!("{uri}/{}", segment.uuid));
+        let were_read = cache.get_or_insert_with_key(key, none_read).await?;
+        let bytes = segment.total_size_bytes().filter(|&bytes| bytes > 0);
+        let row_bytes = bytes.map(|bytes| bytes.div_ceil(index.num_rows().max(1)));
+        Ok(Self { were_read, row_bytes, total_max: cache_bytes / 4 })
     }
 
     /// Reads those of `partitions` that no search has read yet.
@@ -55,7 +97,7 @@ impl ReadAhead {
         partitions: &[u32],
     ) -> Result<()> {
         let is_new =
-            |id: &u32| self.were_read.get(*id as usize).is_some_and(|it| !it.load(Relaxed));
+            |id: &u32| self.were_read.0.get(*id as usize).is_some_and(|it| !it.load(Relaxed));
         if !partitions.iter().any(&is_new) {
             return Ok(());
         }
@@ -90,7 +132,7 @@ impl ReadAhead {
 
     fn mark(&self, partitions: &[u32]) {
         for id in partitions {
-            if let Some(was_read) = self.were_read.get(*id as usize) {
+            if let Some(was_read) = self.were_read.0.get(*id as usize) {
                 was_read.store(true, Relaxed);
             }
         }
