@@ -52,11 +52,20 @@ impl TransferLimits {
         limits
     }
 
-    /// Lowers the limits so that they add up to at most `total`, but no limit to less than 1.
+    /// Lowers the highest limits so that all add up to at most `total`, but no limit to less than 1.
     pub fn cap_total(&mut self, total: u32) {
-        let share = total / self.in_flight_max.len().max(1) as u32;
-        for max in &mut self.in_flight_max {
-            *max = (*max).min(share.max(1));
+        let mut ascending = self.in_flight_max.clone();
+        ascending.sort_unstable();
+        let (mut left, mut queues) = (total, ascending.len() as u32);
+        // Lower limits stay as they are, and leave what they don't use to the higher ones.
+        for limit in ascending {
+            let share = left / queues;
+            if limit > share {
+                let cap = share.max(1);
+                self.in_flight_max.iter_mut().for_each(|max| *max = (*max).min(cap));
+                return;
+            }
+            (left, queues) = (left - limit, queues - 1);
         }
     }
 
@@ -149,6 +158,23 @@ mod tests {
         // A drive that has a disk in common with two others joins their groups.
         let joined = [&["a"][..], &["b"], &["c"], &["a", "b"]].map(|disks| drive(64, disks));
         assert_eq!(limits(1, &joined).queues, [0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn only_limits_that_do_not_fit_are_lowered() {
+        for (limits, total, expected) in [
+            (vec![1, 4096], 4097, vec![1, 4096]),
+            (vec![4096, 1], 4096, vec![4095, 1]),
+            (vec![2, 9, 5], 16, vec![2, 9, 5]),
+            (vec![2, 9, 5], 15, vec![2, 8, 5]),
+            (vec![2, 9, 5], 11, vec![2, 4, 4]),
+            (vec![7, 7], 1, vec![1, 1]),
+            (vec![], 5, vec![]),
+        ] {
+            let mut capped = TransferLimits { queues: vec![], in_flight_max: limits.clone() };
+            capped.cap_total(total);
+            assert_eq!(capped.in_flight_max, expected, "{limits:?}, {total}");
+        }
     }
 
     #[test]
