@@ -12,12 +12,11 @@
 //! are kept only up to a share of the bytes filled, the hottest first. Extents that a table's guarantee needs are kept
 //! in any case. Pure; `simulate.rs` compares the policy with others.
 
-use std::collections::{HashSet, VecDeque};
-use std::hash::BuildHasherDefault;
+use std::collections::VecDeque;
 
 use address::ExtentKey;
 
-use crate::extent::KeyHasher;
+use crate::extent::ByKey;
 
 /// One of a drive's three logs. Each extent is in one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,7 +96,7 @@ impl Eviction {
 
     /// The log into which a chunk is to be filled.
     pub fn log_for(&self, key: ExtentKey) -> Log {
-        if self.ghosts.names.contains(&key) { Log::Main } else { Log::Small }
+        if self.ghosts.names.contains_key(&key) { Log::Main } else { Log::Small }
     }
 
     /// Records that an extent was filled: adds to the allowance, and removes the extent's name from the ghosts.
@@ -136,20 +135,32 @@ impl Eviction {
 /// Names of extents that were recently evicted from the small log.
 #[derive(Debug, Default)]
 struct Ghosts {
-    names: HashSet<ExtentKey, BuildHasherDefault<KeyHasher>>,
-    /// Oldest first; some may have been filled again since.
-    order: VecDeque<ExtentKey>,
+    /// For each name, the number under which it was added last.
+    names: ByKey<u64>,
+    /// The numbers and names, oldest first. Those that are not in `names` are stale: their extents were filled again.
+    order: VecDeque<(u64, ExtentKey)>,
+    added: u64,
 }
 
 impl Ghosts {
     fn add(&mut self, key: ExtentKey, extents: usize) {
-        if self.names.insert(key) {
-            self.order.push_back(key);
+        if self.names.contains_key(&key) {
+            return;
         }
-        while self.order.len() > extents.max(GHOSTS_MIN) {
-            if let Some(oldest) = self.order.pop_front() {
+        self.added += 1;
+        self.names.insert(key, self.added);
+        self.order.push_back((self.added, key));
+        while self.names.len() > extents.max(GHOSTS_MIN)
+            && let Some((number, oldest)) = self.order.pop_front()
+        {
+            if self.names.get(&oldest) == Some(&number) {
                 self.names.remove(&oldest);
             }
+        }
+        // Compact the list once stale names outnumber live ones by this many.
+        if self.order.len() > 2 * self.names.len() + GHOSTS_MIN {
+            let names = &self.names;
+            self.order.retain(|(number, key)| names.get(key) == Some(number));
         }
     }
 }
@@ -207,5 +218,24 @@ mod tests {
         let is_ghost = |at: &usize| eviction.log_for(cold[*at].key) == Log::Main;
         let ghosts: Vec<_> = (0..count).filter(is_ghost).collect();
         assert_eq!(ghosts, (GHOSTS_MIN..count).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn extents_that_were_filled_again_take_no_place_of_ghosts() {
+        let mut eviction = Eviction::new(0);
+        let cold = candidates(&vec![0; 2 * GHOSTS_MIN]);
+        eviction.keep(Log::Small, &cold[..GHOSTS_MIN], 0);
+        // The first one is filled and evicted again and again, and is the youngest ghost in the end.
+        for _ in 0..10 * GHOSTS_MIN {
+            eviction.filled(cold[0].key, 10);
+            eviction.keep(Log::Small, &cold[..1], 0);
+            assert!(eviction.ghosts.order.len() <= 3 * GHOSTS_MIN);
+        }
+        assert_eq!(eviction.ghosts.names.len(), GHOSTS_MIN);
+        eviction.keep(Log::Small, &cold[GHOSTS_MIN..2 * GHOSTS_MIN - 1], 0);
+        let ghosts = cold.iter().filter(|it| eviction.log_for(it.key) == Log::Main);
+        let ghosts: Vec<_> = ghosts.map(|it| it.key.chunk as usize).collect();
+        let expected: Vec<_> = [0].into_iter().chain(GHOSTS_MIN..2 * GHOSTS_MIN - 1).collect();
+        assert_eq!(ghosts, expected);
     }
 }
