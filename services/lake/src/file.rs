@@ -181,4 +181,39 @@ mod tests {
         let gone = StoredFile { path: Path::from("t/_indices/u/b"), ..file };
         assert!(refused(&gone, 0..2).await.contains("is gone"));
     }
+
+    #[tokio::test]
+    async fn no_byte_from_a_store_that_lies_and_is_overwritten_is_wrong() {
+        const ACTS: [Act; 7] =
+            [Act::Answer, Act::Shorten, Act::Answer, Act::Shift, Act::Grow, Act::Break, Act::Fail];
+        let contents: [&[u8]; 3] = [BYTES, b"9876543210", b"abcdefghijk"];
+        // The script has no state, so it scatters the acts by the number of the request.
+        let script = |n: usize| ACTS[(n.wrapping_mul(0x9e37_79b9) >> 7) % ACTS.len()];
+        let (file, store) = file(script, None).await;
+        let (mut answers, mut refusals) = (0, 0);
+        for round in 0..2000 {
+            let size =
+                [None, Some(10), Some(11)][round % 3].map_or_else(OnceLock::new, OnceLock::from);
+            let (table, path, inner) =
+                (file.table.clone(), file.path.clone(), Arc::clone(&file.store));
+            let opened = StoredFile { table, store: inner, path, size, e_tag: OnceLock::new() };
+            let mut may_be = contents.to_vec();
+            for step in 0..6 {
+                let start = (round + 3 * step) % 8;
+                match opened.read(start as u64..start as u64 + 2).await {
+                    Err(_) => refusals += 1,
+                    Ok(bytes) => {
+                        answers += 1;
+                        may_be.retain(|it| it[start..start + 2] == bytes);
+                        assert!(!may_be.is_empty(), "round {round}, step {step}: {bytes:?}");
+                    }
+                }
+                if step == round % 5 {
+                    let now = contents[round / 7 % 3].to_vec();
+                    store.put_opts(&file.path, now.into(), Default::default()).await.unwrap();
+                }
+            }
+        }
+        assert!(answers > 1000 && refusals > 1000, "{answers}, {refusals}");
+    }
 }

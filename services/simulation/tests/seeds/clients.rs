@@ -14,12 +14,13 @@ use client::fetch::{
     Projection, Reply, Rerank, TableFile, TableVersion,
 };
 use client::{Endpoint, Network};
-use wire::fetch::WarmRequest;
+use wire::fetch::{ReleaseRequest, WarmRequest};
 use wire::{Fault, Reason};
 
 use crate::dice::Dice;
 use crate::files::{FILES, File};
 use crate::network::Net;
+use crate::store::OVERWRITTEN;
 use crate::trace::Trace;
 use crate::truth::{DIMENSION, TABLES, Version, nowhere};
 
@@ -46,6 +47,12 @@ pub struct Seen {
     pub table_rows: Cell<u64>,
     /// Sectors of files that answers contained.
     pub sectors: Cell<u64>,
+    /// Answers with sectors of a file that was overwritten for a while.
+    pub overwritten: Cell<u64>,
+    /// Reads that were refused because the file was overwritten since it was opened.
+    pub overwritten_refused: Cell<u64>,
+    /// Blocks of files that were released.
+    pub released: Cell<u64>,
     /// Refusals, by reason.
     pub refusals: RefCell<BTreeMap<&'static str, u64>>,
     /// Requests that failed because a node was unavailable, while no faults were injected.
@@ -151,6 +158,14 @@ struct SectorsAsk {
     /// The file's size, or 0 if the client does not know it.
     bytes: u64,
     sectors: std::ops::Range<u32>,
+    /// Whether to release the file's blocks first.
+    is_released: bool,
+}
+
+/// Returns the size of an opened file, or 0 if the node does not say it.
+fn size_in(file: &Projection) -> u64 {
+    let size = file.schema().metadata().get("file_bytes");
+    size.and_then(|size| size.parse().ok()).unwrap_or_default()
 }
 
 /// Adds `more` to a counter.
@@ -309,24 +324,42 @@ impl Client {
     fn ask_for_sectors(&mut self) -> SectorsAsk {
         let dice = &mut self.dice;
         let file = dice.pick(&FILES);
-        let bytes = if dice.per_mille(500) { file.bytes } else { 0 };
+        let bytes = match dice.below(10) {
+            0..=3 => 0,
+            // The file may be overwritten by other bytes just now.
+            4..=6 if self.around.wishes.is_rough.get() => file.content(true).bytes(),
+            _ => file.bytes,
+        };
         // A range of up to 150 sectors, which may extend beyond the file's end.
-        let sectors = file.sectors() as usize;
+        let sectors = file.content(false).sectors() as usize;
         let first = dice.below(sectors) as u32;
         let count = [1, 2, 150][dice.below(3)];
         let sectors = first..first + 1 + dice.below(count) as u32;
-        SectorsAsk { file, bytes, sectors }
+        SectorsAsk { file, bytes, sectors, is_released: dice.per_mille(150) }
     }
 
     async fn fetch_sectors(&self, client: &FetchClient, node: usize, ask: SectorsAsk) {
-        let SectorsAsk { file, bytes, sectors } = ask;
+        let SectorsAsk { file, bytes, sectors, is_released } = ask;
+        if is_released {
+            let (table_uri, path) = (file.table.to_owned(), file.path.to_owned());
+            let release = ReleaseRequest { table_uri, file: path, file_bytes: file.bytes };
+            match client.release(release, Duration::from_secs(60)).await {
+                Ok(evicted) => count(&self.around.seen.released, evicted),
+                Err(fault) => {
+                    self.around.refused(format_args!("client {}, a release", self.number), &fault);
+                }
+            }
+        }
         let deadline = Instant::now() + Duration::from_secs(60);
         let reply = async {
             let (uri, path) = (file.table, file.path);
-            let file = client.open_file(TableFile { uri, path, bytes }, deadline).await?;
+            let opened = client.open_file(TableFile { uri, path, bytes }, deadline).await?;
+            // Query nodes fetch sectors only of files whose size they know.
+            let bytes = size_in(&opened);
+            let opened = client.open_file(TableFile { uri, path, bytes }, deadline).await?;
             let addrs = sectors.clone().map(|sector| RowAddr::new(0, sector)).collect();
-            let reply = client.fetch(&file, addrs, None, deadline).await?;
-            Ok::<_, Fault>((file, reply))
+            let reply = client.fetch(&opened, addrs, None, deadline).await?;
+            Ok::<_, Fault>((opened, reply))
         };
         let reply = reply.await;
         let said = reply.as_ref().map_or_else(ToString::to_string, |_| "answered".to_owned());
@@ -336,23 +369,32 @@ impl Client {
         ));
         let (projection, reply) = match reply {
             Ok(reply) => reply,
+            // A file that was overwritten since it was opened is refused for as long as a stream has it open.
+            Err(fault) if fault.metadata.contains_key(OVERWRITTEN) => {
+                return count(&self.around.seen.overwritten_refused, 1);
+            }
             Err(fault) => {
                 return self.around.refused(format_args!("client {}", self.number), &fault);
             }
         };
         count(&self.around.seen.answers, 1);
         count(&self.around.seen.sectors, (sectors.len() - reply.missing.len()) as u64);
-        let size = projection.schema().metadata().get("file_bytes");
-        let is_size = size.is_some_and(|size| *size == file.bytes.to_string());
+        let size = size_in(&projection);
+        let Some(content) = file.content_of(size).filter(|_| bytes == 0 || bytes == size) else {
+            return self.wrong(format_args!("{} never had {size} bytes", file.path));
+        };
+        count(&self.around.seen.overwritten, u64::from(content.is_other));
+        let is_missing = |it: &(u32, u32)| it.1 >= content.sectors();
         let missing: Vec<u32> =
-            (0..).zip(sectors.clone()).filter(|it| it.1 >= file.sectors()).map(|it| it.0).collect();
-        let truth: Vec<u8> = sectors.clone().filter_map(|it| file.sector(it)).flatten().collect();
+            (0..).zip(sectors.clone()).filter(is_missing).map(|it| it.0).collect();
+        let truth: Vec<u8> =
+            sectors.clone().filter_map(|it| content.sector(it)).flatten().collect();
         let is_missing = reply.missing == missing;
         let bytes = reply.into_rows().map(|rows| {
             let column = rows.column(0).as_any().downcast_ref::<FixedSizeBinaryArray>();
             column.is_some_and(|column| column.values().as_slice() == truth)
         });
-        if !is_size || !is_missing || bytes != Ok(true) {
+        if !is_missing || bytes != Ok(true) {
             self.wrong(format_args!("sectors {sectors:?} of {} are not the truth", file.path));
         }
     }

@@ -13,7 +13,7 @@ use crate::node::Node;
 pub struct Happened(BTreeMap<String, u64>);
 
 /// Events that must happen at least once in a run of 200 seeds or more.
-pub const MUST: [&str; 36] = [
+pub const MUST: [&str; 39] = [
     "Crash",
     "DriveErrors",
     "DriveFull",
@@ -29,6 +29,7 @@ pub const MUST: [&str; 36] = [
     "bad sectors",
     "batches dropped",
     "batches shed",
+    "blocks released",
     "bytes kept",
     "drained",
     "drives read-only",
@@ -45,6 +46,8 @@ pub const MUST: [&str; 36] = [
     "looks at what is pinned",
     "merges of key runs",
     "not drained in time",
+    "reads of files that are overwritten",
+    "reads refused of files that were overwritten",
     "rows with another key",
     "sectors of files",
     "shared pieces",
@@ -96,6 +99,9 @@ impl Happened {
         }
         self.count("fetches dropped", seen.dropped.get());
         self.count("sectors of files", seen.sectors.get());
+        self.count("reads of files that are overwritten", seen.overwritten.get());
+        self.count("reads refused of files that were overwritten", seen.overwritten_refused.get());
+        self.count("blocks released", seen.released.get());
         self.count("strangers' messages", seen.strange.get());
         self.count("keys found", seen.keys_found.get());
         self.count("keys that no row has", seen.keys_absent.get());

@@ -1,8 +1,8 @@
 //! The simulated object store: returns the true rows after a delay, or a fault.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use address::RowAddr;
 use arrow_array::RecordBatch;
@@ -17,8 +17,11 @@ use tables::{
 use wire::{Fault, Reason};
 
 use crate::dice::Dice;
-use crate::files::File;
+use crate::files::{Content, File};
 use crate::truth::Version;
+
+/// The key in the metadata of the fault for a file that was overwritten since it was opened.
+pub const OVERWRITTEN: &str = "overwritten";
 
 /// The store that all nodes share.
 #[derive(Clone)]
@@ -27,6 +30,8 @@ pub struct Store(Arc<Mutex<StoreState>>);
 struct StoreState {
     dice: Dice,
     troubles: StoreTroubles,
+    /// For each file that was ever overwritten, by its path, how often. Each second time, its own bytes are written.
+    overwritten: BTreeMap<&'static str, u64>,
 }
 
 /// The faults of the store.
@@ -38,8 +43,10 @@ pub struct StoreTroubles {
     pub failing_per_mille: u64,
     /// The number of requests in 1,000 that take ten seconds longer.
     pub hanging_per_mille: u64,
-    /// The number of reads of a file in 1,000 whose answers are cut short.
+    /// The number of reads of a file in 1,000 whose answers are cut short, or longer than what was asked for.
     pub truncated_per_mille: u64,
+    /// The paths of the files that are overwritten in place, by more bytes.
+    pub overwritten: BTreeSet<&'static str>,
     /// The ids of the fragments, in any table, whose files are missing.
     pub vanished: BTreeSet<u32>,
 }
@@ -51,6 +58,7 @@ impl Default for StoreTroubles {
             failing_per_mille: 0,
             hanging_per_mille: 0,
             truncated_per_mille: 0,
+            overwritten: BTreeSet::new(),
             vanished: BTreeSet::new(),
         }
     }
@@ -60,12 +68,24 @@ impl Store {
     /// Creates a store without faults.
     pub fn new(seed: u64) -> Self {
         let (dice, troubles) = (Dice::new(seed, "store"), StoreTroubles::default());
-        Self(Arc::new(Mutex::new(StoreState { dice, troubles })))
+        let overwritten = BTreeMap::new();
+        Self(Arc::new(Mutex::new(StoreState { dice, troubles, overwritten })))
     }
 
     /// Sets the faults.
     pub fn set_troubles(&self, troubles: StoreTroubles) {
-        self.lock().troubles = troubles;
+        let mut state = self.lock();
+        let changed = state.troubles.overwritten.symmetric_difference(&troubles.overwritten);
+        for path in changed.copied().collect::<Vec<_>>() {
+            *state.overwritten.entry(path).or_default() += 1;
+        }
+        state.troubles = troubles;
+    }
+
+    /// Returns what a file contains, and its entity tag.
+    fn content(&self, file: &'static File) -> (Content, u64) {
+        let tag = self.lock().overwritten.get(file.path).copied().unwrap_or_default();
+        (file.content(tag % 2 == 1), tag)
     }
 
     fn lock(&self) -> MutexGuard<'_, StoreState> {
@@ -75,7 +95,7 @@ impl Store {
     /// Simulates one request. With `fragment`, it reads the file of that fragment.
     async fn request(&self, fragment: Option<u32>) -> Result<(), Fault> {
         let (wait, fails) = {
-            let StoreState { dice, troubles } = &mut *self.lock();
+            let StoreState { dice, troubles, .. } = &mut *self.lock();
             let mut wait = dice.ms(troubles.latency_ms.clone());
             if dice.per_mille(troubles.hanging_per_mille) {
                 wait += std::time::Duration::from_secs(10);
@@ -129,9 +149,12 @@ impl Tables for Store {
                 self.request(None).await?;
             }
             let file = File::find(table.as_str(), path.as_str()).ok_or_else(missing)?;
-            let source = Arc::new(StoredFile { file, store: self.clone() });
-            let bytes = bytes.unwrap_or(file.bytes);
-            FileTable::new(table, path, bytes, source, BlockReads::new(1 << 20))
+            let (content, tag) = self.content(file);
+            let tag = if bytes.is_none() { OnceLock::from(tag) } else { OnceLock::new() };
+            let bytes = bytes.unwrap_or(content.bytes());
+            let source = Arc::new(StoredFile { file, bytes, tag, store: self.clone() });
+            // No block is kept once it was read: when a cache evicts one depends on real time.
+            FileTable::new(table, path, bytes, source, BlockReads::new(0))
         }
         .boxed()
     }
@@ -153,6 +176,10 @@ impl Tables for Store {
 /// A file that was opened through the store.
 struct StoredFile {
     file: &'static File,
+    /// The size of the file that was opened.
+    bytes: u64,
+    /// The tag in the first answer.
+    tag: OnceLock<u64>,
     store: Store,
 }
 
@@ -160,10 +187,17 @@ impl FileSource for StoredFile {
     fn read(&self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, Fault>> {
         async move {
             self.store.request(None).await?;
-            let mut bytes = self.file.read(range);
-            let StoreState { dice, troubles } = &mut *self.store.lock();
+            let (content, tag) = self.store.content(self.file);
+            if content.bytes() != self.bytes || *self.tag.get_or_init(|| tag) != tag {
+                let what = format!("{} was overwritten while it was read", self.file.path);
+                return Err(
+                    Fault::new(Reason::TableDamaged, what).with(OVERWRITTEN, self.file.path)
+                );
+            }
+            let mut bytes = content.read(range);
+            let StoreState { dice, troubles, .. } = &mut *self.store.lock();
             if dice.per_mille(troubles.truncated_per_mille) {
-                bytes.truncate(dice.below(bytes.len()));
+                bytes.resize(dice.below(2 * bytes.len()), 0);
             }
             Ok(bytes.into())
         }

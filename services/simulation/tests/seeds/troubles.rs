@@ -6,6 +6,7 @@ use address::{ByteOffset, DriveNo, SECTOR_BYTES, SectorNo};
 use ring::sim::SimFaults;
 
 use crate::dice::Dice;
+use crate::files::FILES;
 use crate::happened::Happened;
 use crate::network::{Net, NetTroubles};
 use crate::node::Node;
@@ -208,6 +209,7 @@ fn begin(
             failing_per_mille: [0, 50, 500, 1000][dice.below(4)],
             hanging_per_mille: [0, 0, 20][dice.below(3)],
             truncated_per_mille: [0, 200][dice.below(2)],
+            overwritten: FILES.iter().map(|it| it.path).filter(|_| dice.per_mille(700)).collect(),
             ..StoreTroubles::default()
         }),
         FaultKind::StoreLoss => store.set_troubles(StoreTroubles {
