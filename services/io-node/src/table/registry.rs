@@ -25,8 +25,8 @@ pub struct Registry {
     labels: Cache<TableTag, Arc<str>>,
 }
 
-/// A file's table, path and size (`None` if its opener does not know it). With the size, a caller that gives a wrong one
-/// does not disturb others.
+/// A file's table, path and size (`None` if its opener does not know it). With the size, a caller that gives a wrong
+/// one does not disturb others.
 type FileKey = (TableUri, FilePath, Option<u64>);
 
 /// The maximum number of files that are kept open. An open file takes about 1 KiB. All of them take some 16 MB.
@@ -101,8 +101,8 @@ impl Registry {
     /// anew.
     ///
     /// # Errors
-    /// [`NodeError::NotServed`]; a path that [`FilePath::parse`] refuses; if the size is unknown, errors of the store. A
-    /// wrong size is found out by the first read of the store.
+    /// [`NodeError::NotServed`]; a path that [`FilePath::parse`] refuses; if the size is unknown, errors of the store.
+    /// A wrong size is found out by the first read of the store.
     pub async fn open_file(
         &self,
         uri: &str,
