@@ -60,7 +60,8 @@ impl Content {
     pub fn read(&self, range: Range<u64>) -> Vec<u8> {
         let seed = |at: u64| at / 8 + (u64::from(self.is_other) << 60);
         let word = |at: u64| xxh3_64_with_seed(self.file.path.as_bytes(), seed(at)).to_le_bytes();
-        range.map(|at| word(at)[(at % 8) as usize]).collect()
+        let words = (range.start / 8..range.end.div_ceil(8)).flat_map(|number| word(8 * number));
+        words.skip((range.start % 8) as usize).take((range.end - range.start) as usize).collect()
     }
 
     /// Returns a sector, padded with zeros. Returns `None` if the sector is beyond the end.

@@ -153,8 +153,8 @@ impl Tables for Store {
             let tag = if bytes.is_none() { OnceLock::from(tag) } else { OnceLock::new() };
             let bytes = bytes.unwrap_or(content.bytes());
             let source = Arc::new(StoredFile { file, bytes, tag, store: self.clone() });
-            // No block is kept once it was read: when a cache evicts one depends on real time.
-            FileTable::new(table, path, bytes, source, BlockReads::new(0))
+            // All blocks of a file have room: when this cache evicts one depends on real time.
+            FileTable::new(table, path, bytes, source, BlockReads::new(8 << 20))
         }
         .boxed()
     }
