@@ -30,6 +30,9 @@ const TABLES_MAX: usize = 10_000;
 /// 1,000 entries. In all they have ten times [`TABLES_MAX`] entries, because not every entry of a folder is a table.
 const PAGES_MAX: usize = 100;
 
+/// The maximum length of a refused name in messages. A manifest may have ids of any length.
+const REFUSED_CHARS_MAX: usize = 200;
+
 /// The tables of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FolderListing {
@@ -64,20 +67,20 @@ impl FolderListing {
         let (mut tables, mut refused) = (BTreeMap::new(), Vec::new());
         let mut add = |name: &str, is_allowed: bool, location: &str| match folder.below(location) {
             Some(uri) if is_allowed => drop(tables.insert(name.to_owned(), uri)),
-            _ => refused.push(name.to_owned()),
+            _ => refused.push(name.chars().take(REFUSED_CHARS_MAX).collect()),
         };
+        let none = Namespaces::NONE;
+        let recorded = namespaces.as_deref().unwrap_or(&none);
+        for (id, location) in recorded.tables.iter().filter(|(_, it)| names.contains(*it)) {
+            add(id, is_table_id(id), location);
+        }
         for location in &names {
-            if let Some(name) = table_of_folder(location) {
+            // A name that the manifest has stands for the manifest's table, also while its folder is not there.
+            if let Some(name) = table_of_folder(location).filter(|name| !recorded.may_have(name)) {
                 add(name, is_table_name(name), location);
             }
         }
-        // These come last: where both have a table of a name, Lance takes the manifest's.
-        let recorded = namespaces.iter().flat_map(|it| &it.tables);
-        for (id, location) in recorded.filter(|(_, location)| names.contains(*location)) {
-            add(id, is_table_id(id), location);
-        }
-        let is_cut =
-            is_cut || tables.len() > tables_max || namespaces.as_ref().is_some_and(|it| it.is_cut);
+        let is_cut = is_cut || recorded.is_cut || tables.len() > tables_max;
         while tables.len() > tables_max {
             tables.pop_last();
         }
@@ -101,7 +104,7 @@ pub(crate) async fn list(
         None => list_store(opener, folder).await?,
     };
     let namespaces = match found.names.contains(namespaces::FOLDER) {
-        true => Some(namespaces::read(opener, &found.folder, before, TABLES_MAX).await?),
+        true => namespaces::read(opener, &found.folder, before, TABLES_MAX).await?,
         false => None,
     };
     Ok(FolderListing::new(found, namespaces, TABLES_MAX))
@@ -175,7 +178,7 @@ mod tests {
         let folder = TableFolder::of_config("s3://bucket/f").unwrap();
         let names = names.iter().map(|&it| it.into()).collect();
         let tables = recorded.iter().map(|&(id, location)| (id.into(), location.into()));
-        let mut namespaces = Namespaces::default();
+        let mut namespaces = Namespaces::NONE;
         namespaces.tables.extend(tables);
         FolderListing::new(Subfolders { folder, names, is_cut }, Some(namespaces.into()), 3)
     }
@@ -199,17 +202,21 @@ mod tests {
 
     #[test]
     fn tables_of_a_manifest_are_those_whose_folders_exist() {
-        let folders = ["t.lance", "1_a$t", "2_t"];
+        let folders = ["t.lance", "1_a$t", "2_t", "gone.lance"];
         let recorded = [
             ("a$t", "1_a$t"),
             ("t", "2_t"),
-            ("a$gone", "3_a$gone"),
+            ("gone", "3_gone"),
             ("a$out", "../elsewhere"),
             ("a$b c", "t.lance"),
         ];
         let tables = ["a$t=s3://bucket/f/1_a$t", "t=s3://bucket/f/2_t"];
         let found = listing(&folders, &recorded, false);
         assert_eq!(shown(&found), (tables.map(Into::into).to_vec(), vec!["a$b c"]));
+        // The manifest of which not all was read may have more names.
+        let mut cut = Namespaces { is_cut: true, ..Namespaces::NONE };
+        cut.tables.insert("b".into(), "1_b".into());
+        assert_eq!(["a", "b", "c"].map(|name| cut.may_have(name)), [false, true, true]);
     }
 
     #[tokio::test]

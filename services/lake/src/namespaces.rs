@@ -22,8 +22,12 @@ use crate::opener::Opener;
 /// The name of the manifest's folder.
 pub(crate) const FOLDER: &str = "__manifest";
 
-/// The maximum size of a manifest's data files, in bytes. An entry has some hundred bytes.
+/// The maximum size of a manifest, in bytes: of its data files, and of its entries once they are read. An entry has some
+/// hundred bytes.
 const BYTES_MAX: u64 = 64 << 20;
+
+/// The maximum number of entries in a batch of the manifest's scan.
+const BATCH_ROWS: usize = 1024;
 
 /// The key of the manifest's metadata that names, as bits of a number, the features that a reader has to know.
 const READER_FLAGS: &str = "lance.namespace.manifest.reader_feature_flags";
@@ -32,11 +36,13 @@ const READER_FLAGS: &str = "lance.namespace.manifest.reader_feature_flags";
 pub type NamespaceProperties = BTreeMap<String, String>;
 
 /// The entries of a folder's manifest.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Namespaces {
-    /// The version of the manifest, and the time of its commit, by which a folder that was made anew is told apart.
-    version: (u64, u128),
-    /// The folder of each table, by the table's id: the parts of its namespace and its name, joined by `$`.
+    /// The version of the manifest, and the time of its commit, which distinguishes a folder that was deleted and created
+    /// again.
+    pub(crate) version: (u64, u128),
+    /// The folder of each table, by the table's id: the parts of its namespace and its name, joined by `$`. Kept for the
+    /// next listing, which may find other folders while the manifest is unchanged.
     pub(crate) tables: BTreeMap<String, String>,
     /// The properties of each namespace, by its id: its parts, joined by `$`.
     pub properties: BTreeMap<String, NamespaceProperties>,
@@ -45,7 +51,8 @@ pub struct Namespaces {
 }
 
 /// Reads the manifest of `folder`, unless `before` is its current state. Keeps at most `entries_max` tables, and as many
-/// namespaces, in the order of their ids.
+/// namespaces, in the order of their ids. Returns `None` if the manifest has no version yet: Lance is about to make it, or
+/// was interrupted.
 ///
 /// Errors: `Unsupported` for a manifest that a newer Lance has written, or a very large one, and those of opening a
 /// table.
@@ -54,45 +61,73 @@ pub(crate) async fn read(
     folder: &TableFolder,
     before: Option<&Arc<Namespaces>>,
     entries_max: usize,
-) -> Result<Arc<Namespaces>> {
+) -> Result<Option<Arc<Namespaces>>> {
     let unsupported = |why: String| LakeError::Unsupported {
         uri: format!("{folder}{FOLDER}"),
         why: format!("the manifest of namespaces {why}"),
     };
     let uri: TableUri =
         folder.below(FOLDER).ok_or_else(|| unsupported("has no valid path".into()))?;
-    let (dataset, _) = opener.dataset(&uri, None).await?;
+    let dataset = match opener.dataset(&uri, None).await {
+        Ok((dataset, _)) => dataset,
+        Err(LakeError::TableNotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
     let manifest = dataset.manifest();
     let version = (manifest.version, manifest.timestamp_nanos);
     if let Some(before) = before.filter(|before| before.version == version) {
-        return Ok(Arc::clone(before));
+        return Ok(Some(Arc::clone(before)));
     }
     if let Some(flags) = manifest.table_metadata.get(READER_FLAGS).filter(|flags| *flags != "0") {
         let why = format!("needs a newer Bireme (reader features {})", crate::words::quoted(flags));
         return Err(unsupported(why));
     }
+    let too_large = || unsupported(format!("is larger than the {BYTES_MAX} bytes that are read"));
     let files = manifest.fragments.iter().flat_map(|fragment| &fragment.files);
     let bytes: u64 = files.filter_map(|file| file.file_size_bytes.get()).map(u64::from).sum();
     if bytes > BYTES_MAX {
-        let why = format!("has {bytes} bytes, and at most {BYTES_MAX} are read");
-        return Err(unsupported(why));
+        return Err(too_large());
     }
-    let mut found = Namespaces { version, ..Namespaces::default() };
-    opener.with_open_timeout(uri.as_str(), found.read(&dataset, entries_max)).await?;
-    Ok(Arc::new(found))
+    let mut found = Namespaces { version, ..Namespaces::NONE };
+    match opener.with_open_timeout(uri.as_str(), found.read(&dataset, entries_max)).await? {
+        true => Ok(Some(Arc::new(found))),
+        false => Err(too_large()),
+    }
 }
 
 impl Namespaces {
-    async fn read(&mut self, dataset: &Dataset, entries_max: usize) -> LanceResult<()> {
+    /// A manifest without entries.
+    pub(crate) const NONE: Self = Self {
+        version: (0, 0),
+        tables: BTreeMap::new(),
+        properties: BTreeMap::new(),
+        is_cut: false,
+    };
+
+    /// Returns whether the manifest has, or may have, a table of that name.
+    pub(crate) fn may_have(&self, name: &str) -> bool {
+        let is_behind = |(last, _): (&String, &String)| self.is_cut && name > last.as_str();
+        self.tables.contains_key(name) || self.tables.last_key_value().is_some_and(is_behind)
+    }
+
+    /// Returns whether all entries together have at most [`BYTES_MAX`]. A manifest's own sizes may be wrong, and its files
+    /// are compressed.
+    async fn read(&mut self, dataset: &Dataset, entries_max: usize) -> LanceResult<bool> {
         let mut scanner = dataset.scan();
+        scanner.batch_size(BATCH_ROWS).batch_size_bytes(BYTES_MAX);
         scanner.project(&["object_id", "object_type", "location", "metadata"])?;
         let mut batches = scanner.try_into_stream().await?;
+        let mut bytes = 0;
         while let Some(batch) = batches.try_next().await? {
+            bytes += batch.get_array_memory_size() as u64;
+            if bytes > BYTES_MAX {
+                return Ok(false);
+            }
             self.add(&batch)?;
             self.is_cut |= keep_first(&mut self.tables, entries_max);
             self.is_cut |= keep_first(&mut self.properties, entries_max);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn add(&mut self, entries: &RecordBatch) -> LanceResult<()> {
@@ -197,24 +232,25 @@ mod tests {
         let of = async |before: Option<&Arc<Namespaces>>, max: usize| {
             read(lake.opener(), &folder, before, max).await
         };
-        let error = of(None, 9).await.unwrap_err();
-        assert!(matches!(error, LakeError::TableNotFound { .. }), "{error}");
+        let found = async |before, max| of(before, max).await.unwrap().unwrap();
+        std::fs::create_dir(path.join(FOLDER)).unwrap();
+        assert_eq!(of(None, 9).await.unwrap(), None);
 
         let mut written = write(&path, &ENTRIES).await;
-        let first = of(None, 9).await.unwrap();
+        let first = found(None, 9).await;
         let tables = [("a$b$t", "42059180_a$b$t"), ("a$t", "7c1aa33c_a$t"), ("t", "t.lance")];
         assert_eq!(texts(&first.tables), tables);
         let ids: Vec<_> = first.properties.keys().map(String::as_str).collect();
         assert_eq!((ids, first.is_cut), (vec!["a", "a$b"], false));
         assert_eq!(texts(&first.properties["a"]), [("owner", "x")]);
         assert!(first.properties["a$b"].is_empty());
-        assert!(Arc::ptr_eq(&of(Some(&first), 9).await.unwrap(), &first));
+        assert!(Arc::ptr_eq(&found(Some(&first), 9).await, &first));
 
-        let cut = of(None, 2).await.unwrap();
+        let cut = found(None, 2).await;
         assert_eq!((texts(&cut.tables), cut.is_cut), (tables[..2].to_vec(), true));
 
         write(&path, &ENTRIES[5..]).await;
-        let second = of(Some(&first), 9).await.unwrap();
+        let second = found(Some(&first), 9).await;
         assert_eq!((texts(&second.tables), second.properties.len()), (vec![tables[2]], 0));
         // A folder that was made anew may have a manifest of the same version.
         std::fs::remove_dir_all(path.join(FOLDER)).unwrap();
@@ -222,9 +258,16 @@ mod tests {
             drop(written);
             write(&path, &ENTRIES[..1]).await
         };
-        let anew = of(Some(&first), 9).await.unwrap();
+        let anew = found(Some(&first), 9).await;
         assert_eq!((anew.tables.len(), anew.properties.len()), (0, 1));
 
+        // Equal texts take little space in a file.
+        let long: &'static str = "x".repeat(1 << 20).leak();
+        write(&path, &[("a", "namespace", None, Some(long)); 65]).await;
+        let error = of(Some(&anew), 9).await.unwrap_err().to_string();
+        assert!(error.contains("is larger than the 67108864 bytes"), "{error}");
+
+        written = write(&path, &ENTRIES[..1]).await;
         written.update_metadata([(READER_FLAGS, Some("2"))]).await.unwrap();
         let error = of(Some(&anew), 9).await.unwrap_err().to_string();
         assert!(error.contains("needs a newer Bireme (reader features `2`)"), "{error}");

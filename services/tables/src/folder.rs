@@ -28,7 +28,7 @@ const PART_BYTES_MAX: usize = 64;
 const PARTS_MAX: usize = 10;
 
 /// The character between the parts of a namespace's or a table's id.
-pub const ID_DELIMITER: char = '$';
+const ID_DELIMITER: char = '$';
 
 /// A folder, a bucket, or a part of a bucket, that holds tables directly. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]

@@ -2,16 +2,17 @@
 //!
 //! A table in a namespace has an id, which is its name for grants and everywhere else in this crate: the namespace's
 //! parts and the table's name, joined by `$`. A caller sees a namespace if it sees a table in it, however deep. A caller
-//! that would see any table in it also sees it while it is empty, and its properties.
+//! whose grants cover every id in a namespace (`eu$*`) also sees it while it is empty, and its properties.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use access::Caller;
-use lake::{ID_DELIMITER, NamespaceProperties, is_namespace_id, is_table_name};
+use lake::{NamespaceProperties, is_namespace_id, is_table_name};
 use serde_json::json;
 
 use super::answer::{Answer, json as answer};
 use super::page::Page;
+use super::route::DELIMITER;
 use crate::error::{QueryError, Result};
 use crate::state::ShardState;
 
@@ -34,23 +35,26 @@ impl<'a> Namespace<'a> {
     /// # Errors
     /// [`QueryError::NamespaceUnknown`] if there is none that the caller sees.
     pub fn find(state: &'a ShardState, caller: &'a Caller, parts: &[String]) -> Result<Self> {
-        let id = parts.join("$");
-        let mut found = Self { state, caller, prefix: String::new(), properties: BTreeMap::new() };
-        if parts.is_empty() {
+        let prefix: String = parts.iter().flat_map(|part| [part, DELIMITER]).collect();
+        let mut found = Self { state, caller, prefix, properties: BTreeMap::new() };
+        let Some(id) = found.prefix.strip_suffix(DELIMITER).map(str::to_owned) else {
             return Ok(found);
-        }
-        found.prefix = format!("{id}{ID_DELIMITER}");
+        };
         let folders = state.shared.catalog.folders();
-        let mut recorded = folders.iter().flat_map(|folder| folder.namespaces());
-        let recorded = recorded.find(|(other, _)| **other == id);
-        let is_shown = recorded.is_some() && caller.sees(&found.prefix);
-        if !is_shown && found.names("", 1).is_empty() {
-            return Err(QueryError::NamespaceUnknown { namespace: id });
+        let recorded = || folders.iter().flat_map(|folder| folder.namespaces(&id));
+        let is_below = |other: &str| other == id || other.starts_with(&found.prefix);
+        let is_recorded = recorded().any(|(other, _)| is_below(other) && found.covers(other));
+        if !is_recorded && found.names("", 1).is_empty() {
+            return Err(QueryError::NamespaceUnknown { namespace: id.clone() });
         }
-        if let Some((_, properties)) = recorded.filter(|_| is_shown) {
-            found.properties.clone_from(properties);
-        }
+        let own = recorded().find(|(other, _)| *other == id && found.covers(other));
+        found.properties = own.map(|(_, properties)| properties.clone()).unwrap_or_default();
         Ok(found)
+    }
+
+    /// Returns whether the caller's grants cover every id in a namespace.
+    fn covers(&self, id: &str) -> bool {
+        self.caller.sees(&format!("{id}{DELIMITER}"))
     }
 
     /// Describes the namespace.
@@ -71,21 +75,29 @@ impl<'a> Namespace<'a> {
         answer(json!({ "tables": names, "page_token": next }))
     }
 
-    /// Lists the namespaces directly in the namespace, by the last parts of their ids.
+    /// Lists the namespaces directly in the namespace, by the last parts of their ids, from the one after the query's
+    /// `page_token` on.
     pub fn children(&self, query: &str) -> Result<Answer> {
         let mut page = Page::default().or_by(query)?;
-        page.limit = Some(page.limit().unwrap_or(PAGE_MAX).min(PAGE_MAX));
+        let limit = page.limit().unwrap_or(PAGE_MAX).min(PAGE_MAX);
+        page.limit = Some(limit);
         let mut children = BTreeSet::new();
-        for name in self.names("", usize::MAX) {
-            if let Some((child, _)) = name.split_once(ID_DELIMITER) {
-                children.insert(child.to_owned());
-            }
+        let mut after = match page.after() {
+            "" => String::new(),
+            token => behind(token),
+        };
+        while children.len() <= limit {
+            // The first table behind all those of the last child.
+            let next = self.names_if(|name| name.contains(DELIMITER), &after, 1);
+            let Some(child) = next.first().and_then(|name| first_part(name)) else { break };
+            after = behind(child);
+            children.insert(child.to_owned());
         }
         for folder in self.state.shared.catalog.folders().iter() {
-            let below = folder.namespaces().filter_map(|(id, _)| id.strip_prefix(&*self.prefix));
-            for id in below {
-                let child = id.split(ID_DELIMITER).next().unwrap_or(id);
-                if self.caller.sees(&format!("{}{child}{ID_DELIMITER}", self.prefix)) {
+            for (id, _) in folder.namespaces(&self.prefix) {
+                let below = &id[self.prefix.len()..];
+                let child = first_part(below).unwrap_or(below);
+                if !children.contains(child) && self.covers(id) {
                     children.insert(child.to_owned());
                 }
             }
@@ -109,5 +121,33 @@ impl<'a> Namespace<'a> {
         let catalog = &self.state.shared.catalog;
         let ids = catalog.names(is_shown, &format!("{prefix}{after}"), count);
         ids.into_iter().map(|mut id| id.split_off(prefix.len())).collect()
+    }
+}
+
+/// Returns the part of an id before the first delimiter, if it has one.
+fn first_part(id: &str) -> Option<&str> {
+    id.split_once(DELIMITER).map(|(first, _)| first)
+}
+
+/// Returns a text that is behind each id that begins with the part `part`, and before all others that are behind those.
+fn behind(part: &str) -> String {
+    // The character after the delimiter.
+    format!("{part}%")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_text_separates_the_ids_of_a_part_from_those_behind_them() {
+        assert_eq!(u32::from('%'), u32::from('$') + 1);
+        for before in ["a", "a$", "a$t", "a$z$t"] {
+            assert!(before < behind("a").as_str(), "{before}");
+        }
+        for after in ["a-b$t", "a.b$t", "a0", "ab$t", "b"] {
+            assert!(after > behind("a").as_str(), "{after}");
+        }
+        assert_eq!((first_part("a$b$t"), first_part("t")), (Some("a"), None));
     }
 }

@@ -10,8 +10,8 @@ use percent_encoding::percent_decode_str;
 
 use super::error::HttpError;
 
-/// The delimiter of ids, unless the request names another.
-const DELIMITER: &str = "$";
+/// The delimiter of ids, unless the request names another; and in this node's own ids.
+pub const DELIMITER: &str = "$";
 
 /// The kind of client. Both kinds send the same calls, but with different names in some bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use wire::Reason;
 
 use crate::access::{policy, secret};
 use crate::folders::{Folder, names, with_folders};
-use crate::http::{get, get_with, post};
+use crate::http::{get, get_with, post, post_with};
 use crate::node::serve_with;
 use crate::table::{rows, write};
 
@@ -114,6 +114,8 @@ async fn tables_of_namespaces_are_served_by_their_ids() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_sees_the_namespaces_of_tables_that_it_sees() {
     let folder = folder_with_namespaces().await;
+    put(&folder, "4_c$t", rows(4..5)).await;
+    record(&folder, &[("c", "namespace", None), ("c$t", "table", Some("4_c$t"))]).await;
     let access = folder.path.join("policy.toml");
     let grants = r#"
         [[grants]]
@@ -146,12 +148,21 @@ async fn a_caller_sees_the_namespaces_of_tables_that_it_sees() {
         assert_eq!(listed(path).await.json(), expected, "{path}");
     }
     // An empty namespace, or one whose tables the caller does not see, does not exist for it.
-    for path in ["/v1/namespace/empty/list", "/v1/namespace/absent/list"] {
+    let hidden = ["empty", "c", "absent"].map(|id| format!("/v1/namespace/{id}/list"));
+    for path in &hidden {
         let (status, code, _) = listed(path).await.error();
         assert_eq!((status, code), (404, 1), "{path}");
     }
+    assert_eq!(get_as("all", &hidden[1]).await.json(), namespaces(&[]));
+    // Whoever sees one table of a namespace does not see the namespace's properties.
+    let described = async |name: &str| {
+        let key = [("x-api-key", secret(name))];
+        post_with(&node, "/v1/namespace/a/describe", json!({}), &key).await.json()
+    };
+    assert_eq!(described("one").await, json!({ "properties": {} }));
+    assert_eq!(described("all").await, json!({ "properties": { "owner": "x" } }));
     let unknown = one.describe("a$t", 0).await.unwrap_err();
     assert_eq!(unknown.reason, Reason::TableNotFound);
     let all = get_as("all", "/v1/namespace/$/list").await;
-    assert_eq!(all.json(), namespaces(&["a", "empty"]));
+    assert_eq!(all.json(), namespaces(&["a", "c", "empty"]));
 }
