@@ -7,6 +7,8 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
+use crate::error::CliError;
+
 /// Creates a file beside `path`, with the permissions of any new file. It is removed on drop unless it was renamed to
 /// `path`.
 ///
@@ -24,6 +26,11 @@ pub fn part_file(path: &Path) -> io::Result<NamedTempFile> {
         // The error's text has the name of the temporary file.
         kind => kind.into(),
     })
+}
+
+/// Returns the error for an output file that the operating system refuses.
+pub fn unwritable(path: &Path, error: &io::Error) -> CliError {
+    CliError::os(&format!("{} can't be written", path.display()), error, "choose another --output")
 }
 
 #[cfg(test)]

@@ -60,16 +60,17 @@ impl Take {
         let context = call.context;
         let projection = open.project(&request.columns)?;
         let addrs = match wanted {
-            TakenRows::Addresses(addrs) => addrs,
             TakenRows::Offsets(offsets) => located(state, &open, offsets, skip, context).await?,
+            // Whether a row is hidden is known only when it is fetched. If hidden rows were found later than rows that do
+            // not exist, an answer would tell the two apart.
+            TakenRows::Addresses(addrs) if skip || open.hides_rows() => addrs,
+            TakenRows::Addresses(addrs) => {
+                let missing = async { Ok(open.table.missing(&addrs).await?) }.boxed();
+                let missing = context.bound("validate", missing).await?;
+                refuse_missing(&open, missing.into_iter().map(|at| addrs[at]))?;
+                addrs
+            }
         };
-        // Whether a row is hidden is known only when it is fetched. If hidden rows were found later than rows that do not
-        // exist, an answer would tell the two apart.
-        if !skip && !open.hides_rows() {
-            let missing = async { Ok(open.table.missing(&addrs).await?) }.boxed();
-            let missing = context.bound("validate", missing).await?;
-            refuse_missing(&open, missing.into_iter().map(|at| addrs[at]))?;
-        }
         call.stage(Stage::Validate, || counted(addrs.len(), "row"));
         let writer = projection.answer(Measure::Nothing)?.head.writer();
         Ok(Self { reader: RowReader::new(open, addrs, projection), skip, writer })

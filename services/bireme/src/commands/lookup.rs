@@ -22,7 +22,7 @@ use wire::query::DescribeTableRequest;
 use crate::arguments::{Connection, PriorityArgs, TableArgs, parse_column, read_source};
 use crate::error::{CliError, Result};
 use crate::output::{self, Output};
-use crate::part_file::part_file;
+use crate::part_file::{part_file, unwritable};
 use crate::progress::{Unit, bar};
 
 /// The number of batches of the file that are read ahead, while earlier ones are looked up. More would only take
@@ -127,11 +127,6 @@ fn check_output(path: &Path) -> Result<()> {
             Err(CliError::usage(format!("{shown} exists; remove it, or choose another --output")))
         }
     }
-}
-
-/// Returns the error for an output file that the operating system refuses.
-fn unwritable(path: &Path, error: &std::io::Error) -> CliError {
-    CliError::os(&format!("{} can't be written", path.display()), error, "choose another --output")
 }
 
 /// What a look-up wrote.

@@ -16,7 +16,7 @@ use crate::arguments::{Connection, StorageArgs, read_vectors};
 use crate::error::{CliError, Result};
 use crate::escape;
 use crate::output::{Output, count, counted, micros, recall_json, recall_text};
-use crate::part_file::part_file;
+use crate::part_file::{part_file, unwritable};
 use crate::progress::{Unit, bar};
 
 /// A number of rows and a recall. If the curve has no setting that finds this many rows with this recall, a warning
@@ -155,10 +155,6 @@ fn write(file: &Path, bytes: &[u8]) -> Result<()> {
         new.persist(file).map(drop).map_err(|error| error.error)
     };
     write().map_err(|error| unwritable(file, &error))
-}
-
-fn unwritable(file: &Path, error: &std::io::Error) -> CliError {
-    CliError::os(&format!("{} can't be written", file.display()), error, "choose another --output")
 }
 
 /// Writes the curve beside the table. Returns the path of its file.

@@ -8,7 +8,7 @@ const SECTIONS: [(&str, &str); 10] = [
     ("ServerTlsConfig", "{ cert = \"/tls/tls.crt\", key = \"/tls/tls.key\" }"),
     ("ClientTlsConfig", "{ ca = \"/tls/ca.crt\" }"),
     ("ShareConfig", "{ uri = \"s3://bucket/words.lance\", minimum = \"10GiB\" }"),
-    ("AlsoReadsConfig", "{ uri = \"s3://bucket/\", by = [\"s3://other/\"] }"),
+    ("AlsoReadsConfig", "{ uri = \"s3://bucket/clone.lance\", prefixes = [\"s3://other/\"] }"),
     ("StartWarmConfig", "{ uri = \"s3://bucket/words.lance\" }"),
     ("StoreLimits", "{ requests_max = 64 }"),
     ("TelemetryConfig", "{ metrics_listen = \"127.0.0.1:9464\" }"),
@@ -74,6 +74,38 @@ mod tests {
         assert_eq!(at("3"), Some("tables.words".into()));
         assert_eq!(at("2"), Some("drives.path".into()));
         assert_eq!(at("words"), None);
+    }
+
+    #[test]
+    fn the_examples_of_sections_can_be_read() {
+        let example =
+            |name: &str| section(&format!("struct {name}")).split_off("a section, such as ".len());
+        let text = |settings: &[(&str, &str)]| -> String {
+            let line = |&(setting, name): &(&str, &str)| match setting.strip_suffix("[]") {
+                Some(list) => format!("{list} = [{}]\n", example(name)),
+                None => format!("{setting} = {}\n", example(name)),
+            };
+            settings.iter().map(line).collect()
+        };
+        let both = [
+            ("tls", "ServerTlsConfig"),
+            ("store", "StoreLimits"),
+            ("telemetry", "TelemetryConfig"),
+        ];
+        let of_query = [
+            ("tables.words", "TableConfig"),
+            ("io_nodes[]", "IoNodeConfig"),
+            ("io_tls", "ClientTlsConfig"),
+        ];
+        let of_io = [
+            ("drives[]", "DriveConfig"),
+            ("shares[]", "ShareConfig"),
+            ("also_reads[]", "AlsoReadsConfig"),
+            ("warm_at_start[]", "StartWarmConfig"),
+        ];
+        toml::from_str::<query_node::QueryConfig>(&text(&[&both[..], &of_query].concat())).unwrap();
+        toml::from_str::<io_node::IoConfig>(&text(&[&both[..], &of_io].concat())).unwrap();
+        assert_eq!(SECTIONS.len(), both.len() + of_query.len() + of_io.len());
     }
 
     #[test]

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema};
 use datafusion::logical_expr::Expr;
 use lance::dataset::scanner::ExprFilter;
+use lance_core::ROW_OFFSET;
 use lance_core::datatypes::Schema as LanceSchema;
 use predicate::Predicate;
 
@@ -35,9 +36,6 @@ use crate::table::Table;
 
 /// The filter that stands for the condition on rows alone. No caller's filter is empty.
 const CONDITION_ALONE: &str = "";
-
-/// The column of positions that filters may name in addition to the columns of the table and those of Lance.
-const ROW_OFFSET: &str = "_rowoffset";
 
 impl Table {
     /// Returns the part of this table that has only the top-level `columns` (all of them for `None`) and only the rows
@@ -105,6 +103,7 @@ impl Table {
         let is_hidden = |name: &str| stored.contains(name) && !is_shown(name);
         schema.fields.retain(|field| !is_hidden(&field.name));
         schema.metadata.clear();
+        // A filter that names it is refused as by the whole table, and not as one that names no column.
         schema.merge(&ArrowSchema::new(vec![Field::new(ROW_OFFSET, DataType::UInt64, true)]))
     }
 

@@ -3,8 +3,7 @@
 use wire::Fault;
 
 /// Returns `fault` with each occurrence of the table's URI replaced by its name in angle brackets. The `table` entry of
-/// the metadata gets the name alone. If the message has a command for the table, it says that the URI is to be filled
-/// in.
+/// the metadata gets the name alone. If the URI was in a command, the message says that it is to be filled in.
 pub fn named(mut fault: Fault, uri: &str, name: &str) -> Fault {
     let shown = format!("<{name}>");
     let hide = |text: &mut String| {
@@ -12,8 +11,10 @@ pub fn named(mut fault: Fault, uri: &str, name: &str) -> Fault {
             *text = text.replace(uri, &shown);
         }
     };
+    // A fault may be named twice.
+    let had_uri = fault.message.contains(uri);
     hide(&mut fault.message);
-    if fault.message.contains(&format!("--table {shown}")) {
+    if had_uri && fault.message.contains(&format!("--table {shown}")) {
         fault
             .message
             .push_str(&format!("; in the command, write the URI of table `{name}` for {shown}"));
@@ -45,9 +46,11 @@ mod tests {
             .with("version", 7);
         assert_eq!(named(fault, "s3://b/t", "words"), expected);
         let command = Fault::new(Reason::NoIndex, "run `bireme index --table s3://b/t --text a`");
+        let once = named(command, "s3://b/t", "words");
         assert_eq!(
-            named(command, "s3://b/t", "words").message,
+            once.message,
             "run `bireme index --table <words> --text a`; in the command, write the URI of table `words` for <words>"
         );
+        assert_eq!(named(once.clone(), "s3://b/t", "words"), once);
     }
 }

@@ -19,9 +19,7 @@ impl Table {
         if names(&expr, ROW_OFFSET) {
             return Err(LakeError::BadFilter {
                 filter: filter.to_owned(),
-                why: format!(
-                    "a filter can't compare `{ROW_OFFSET}`; take rows by their offsets, or compare `{ROW_ADDR}`"
-                ),
+                why: format!("a filter can't compare `{ROW_OFFSET}`; compare `{ROW_ADDR}`"),
             });
         }
         if self.has_stable_row_ids() || !names(&expr, ROW_ADDR) {
