@@ -18,7 +18,7 @@ use crate::call_rules::KEYS_MAX;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::extra_rows::{ExtraRows, extra_rows};
-use crate::io_tier::{Cost, Fetched, Unread, fetch_readable, fetch_rows, open_ahead};
+use crate::io_tier::{Cost, Fetched, UnreadRows, fetch_readable, fetch_rows, open_ahead};
 use crate::request_context::RequestContext;
 use crate::stages::{Keys, Lookup, all_rows};
 use crate::state::ShardState;
@@ -36,7 +36,7 @@ pub async fn find_rows(
     fetch: Stage,
     call: &mut Call,
 ) -> Result<FoundRows> {
-    let (context, mut caller) = (call.context, OneCall { call, fetch, unread: None });
+    let (context, mut caller) = (call.context, OneCall { call, fetch, unread_keys: None });
     find_for(state, keys, wanted, context, &mut caller).await
 }
 
@@ -53,9 +53,9 @@ pub async fn find_readable(
     call: &mut Call,
 ) -> Result<(FoundRows, UnreadKeys)> {
     let context = call.context;
-    let mut caller = OneCall { call, fetch, unread: Some(UnreadKeys::default()) };
+    let mut caller = OneCall { call, fetch, unread_keys: Some(UnreadKeys::default()) };
     let found = find_for(state, keys, wanted, context, &mut caller).await?;
-    match caller.unread.unwrap_or_default() {
+    match caller.unread_keys.unwrap_or_default() {
         UnreadKeys { keys: unread, error: Some(error) } if unread.len() == keys.keys.len() => {
             Err(error)
         }
@@ -75,7 +75,7 @@ pub trait Callers {
     fn hold_rows(&mut self, bytes: usize) -> Result<()>;
 
     /// Returns where to note keys whose rows can't be read; `None` if one such row fails all.
-    fn unread(&mut self) -> Option<&mut UnreadKeys>;
+    fn unread_keys(&mut self) -> Option<&mut UnreadKeys>;
 }
 
 /// Keys whose rows could not be read.
@@ -89,7 +89,7 @@ pub struct UnreadKeys {
 
 impl UnreadKeys {
     /// Adds the keys of `tries` whose rows are unread.
-    fn add(&mut self, tries: &[(u32, RowAddr)], Unread { addrs, error }: Unread) {
+    fn add(&mut self, tries: &[(u32, RowAddr)], UnreadRows { addrs, error }: UnreadRows) {
         let unread = tries.iter().filter(|(_, addr)| addrs.binary_search(addr).is_ok());
         self.keys.extend(unread.map(|&(key, _)| key));
         self.keys.sort_unstable();
@@ -100,7 +100,7 @@ impl UnreadKeys {
 struct OneCall<'a> {
     call: &'a mut Call,
     fetch: Stage,
-    unread: Option<UnreadKeys>,
+    unread_keys: Option<UnreadKeys>,
 }
 
 impl Callers for OneCall<'_> {
@@ -116,8 +116,8 @@ impl Callers for OneCall<'_> {
         self.call.hold_rows(bytes)
     }
 
-    fn unread(&mut self) -> Option<&mut UnreadKeys> {
-        self.unread.as_mut()
+    fn unread_keys(&mut self) -> Option<&mut UnreadKeys> {
+        self.unread_keys.as_mut()
     }
 }
 
@@ -152,7 +152,7 @@ pub async fn find_for(
         let (rows, missing) =
             fetch_tries(state, keys, &tries, &columns, context, callers, &mut held).await?;
         rounds.add(&tries, &rows, &missing)?;
-        if let Some(unread) = callers.unread() {
+        if let Some(unread) = callers.unread_keys() {
             // A further candidate may have the key too, but would not be the key's first row.
             rounds.close(&unread.keys);
         }
@@ -188,7 +188,7 @@ pub async fn find_all_rows(
     for start in (0..candidates.len().max(1)).step_by(KEYS_MAX) {
         let part = &candidates[start..candidates.len().min(start + KEYS_MAX)];
         let (context, mut caller) =
-            (call.context, OneCall { call: &mut *call, fetch, unread: None });
+            (call.context, OneCall { call: &mut *call, fetch, unread_keys: None });
         let fetched = fetch_tries(state, keys, part, &columns, context, &mut caller, &mut held);
         let (rows, missing) = fetched.boxed().await?;
         rounds.add_all(part, &rows, &missing)?;
@@ -211,12 +211,16 @@ async fn fetch_tries(
     let distinct = DistinctRows::of(tries);
     let count = distinct.addrs().len();
     callers.hold_rows(*held + columns.bytes_of(count))?;
-    let Fetched { rows, missing, cost } = match callers.unread() {
+    let mut rows_read = count;
+    let Fetched { rows, missing, cost } = match callers.unread_keys() {
         None => fetch_rows(state, keys.open, distinct.addrs(), columns, context).await?,
-        Some(keys_unread) => {
+        Some(unread_keys) => {
             let fetched = fetch_readable(state, keys.open, distinct.addrs(), columns, context);
             let (fetched, unread) = fetched.boxed().await?;
-            unread.into_iter().for_each(|unread| keys_unread.add(tries, unread));
+            if let Some(unread) = unread {
+                rows_read -= unread.addrs.len();
+                unread_keys.add(tries, unread);
+            }
             fetched
         }
     };
@@ -224,7 +228,7 @@ async fn fetch_tries(
     let repeated = of_tries.bytes(&rows);
     *held = held.saturating_add(rows.get_array_memory_size()).saturating_add(repeated);
     callers.hold_rows(*held)?;
-    callers.fetched(count, cost);
+    callers.fetched(rows_read, cost);
     Ok(of_tries.repeat(rows)?)
 }
 

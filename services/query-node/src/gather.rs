@@ -210,7 +210,7 @@ impl Callers for SeveralRequests {
     }
 
     /// If a row can't be read, each request is done alone.
-    fn unread(&mut self) -> Option<&mut UnreadKeys> {
+    fn unread_keys(&mut self) -> Option<&mut UnreadKeys> {
         None
     }
 }

@@ -76,8 +76,8 @@ pub async fn run(args: GetArgs, out: &mut Output) -> Result<()> {
     };
     let absent_keys = keys_at(&gotten.not_found);
     let absent = (!absent_keys.is_empty()).then(|| absent(&table, &absent_keys));
-    let fault = match gotten.failed {
-        Some(failed) => Some(unread(&keys_at(&failed.positions), failed.fault, absent)),
+    let fault = match gotten.unread {
+        Some(keys) => Some(unread(&keys_at(&keys.positions), keys.fault, absent)),
         None => absent,
     };
     fault.map_or(Ok(()), |fault| Err(fault.into()))

@@ -266,9 +266,9 @@ async fn found(rows: &RecordBatch, append: &Append) -> Result<Found, Fault> {
         true => (RecordBatch::new_empty(lookup.schema().ok_or_else(not_arrow)?), Vec::new()),
         false => {
             let answer = lookup.get(keys_of(&asked)?).await?;
-            let LookedUp { rows, row_keys, not_found, failed, .. } = answer;
-            if let Some(failed) = failed {
-                return Err(failed.fault);
+            let LookedUp { rows, row_keys, not_found, unread, .. } = answer;
+            if let Some(unread) = unread {
+                return Err(unread.fault);
             }
             let rows = arrow(rows)?;
             let row_keys = match lookup.returns_all_rows() {

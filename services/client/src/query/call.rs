@@ -44,19 +44,20 @@ pub struct Gotten {
     /// If all rows of each key were asked for, the position of each row's key, ascending. Empty otherwise.
     pub row_keys: Vec<u32>,
     /// The keys whose rows could not be read, if the request was `partial`.
-    pub failed: Option<FailedKeys>,
+    pub unread: Option<UnreadKeys>,
 }
 
-/// Keys whose rows could not be read, while those of other keys could. It is not known whether these keys have a row.
+/// Keys whose rows could not be read, while those of other keys could, or are known not to exist. It is not known
+/// whether these keys have a row.
 #[derive(Clone, Debug)]
-pub struct FailedKeys {
+pub struct UnreadKeys {
     /// The positions of the keys, ascending.
     pub positions: Vec<u32>,
     /// The fault of one of the rows.
     pub fault: Fault,
 }
 
-impl FailedKeys {
+impl UnreadKeys {
     /// Reads the keys from an answer.
     ///
     /// # Errors
@@ -260,7 +261,7 @@ pub(super) fn one_row_of_each_key() -> Fault {
 }
 
 fn gotten(answer: GetResponse, format: RowFormat) -> Result<Gotten, Fault> {
-    let failed = FailedKeys::of(answer.error, answer.failed)?;
+    let unread = UnreadKeys::of(answer.error, answer.failed)?;
     let rows = match format {
         RowFormat::Arrow => GottenRows::Arrow(read_rows(&answer.rows)?),
         RowFormat::Json => GottenRows::Json(
@@ -269,7 +270,7 @@ fn gotten(answer: GetResponse, format: RowFormat) -> Result<Gotten, Fault> {
         ),
     };
     let GetResponse { version, not_found, row_keys, .. } = answer;
-    Ok(Gotten { rows, version, not_found, row_keys, failed })
+    Ok(Gotten { rows, version, not_found, row_keys, unread })
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use wire::query::{
 };
 use wire::{Fault, LOOKUP_BYTES_MAX, Reason, schema_from_bytes};
 
-use super::call::{FailedKeys, GottenRows, one_row_of_each_key};
+use super::call::{GottenRows, UnreadKeys, one_row_of_each_key};
 use super::connect::QueryClient;
 
 /// Maximum number of waiting commands that share one message.
@@ -75,7 +75,7 @@ pub struct LookedUp {
     /// names may have another key.
     pub unproven: Vec<u32>,
     /// The keys whose rows could not be read, if the projection is `partial`.
-    pub failed: Option<FailedKeys>,
+    pub unread: Option<UnreadKeys>,
     /// The version that was read.
     pub version: u64,
 }
@@ -272,12 +272,12 @@ impl Shared {
         let mut dealt = Vec::with_capacity(results.len());
         for result in results {
             let id = result.id;
-            let outcome = match FailedKeys::of(result.error, result.failed) {
+            let outcome = match UnreadKeys::of(result.error, result.failed) {
                 Err(fault) => Err(fault),
-                Ok(failed) => {
+                Ok(unread) => {
                     let rows = rows.next(result.rows as usize)?;
                     let LookupResult { not_found, unproven, row_keys, .. } = result;
-                    Ok(LookedUp { rows, row_keys, not_found, unproven, failed, version })
+                    Ok(LookedUp { rows, row_keys, not_found, unproven, unread, version })
                 }
             };
             dealt.push((id, outcome));

@@ -9,7 +9,7 @@ mod rows;
 mod take;
 
 pub use append::{Append, KeyCounts, append_columns, without_nulls};
-pub use call::{FailedKeys, Found, Gotten, GottenRows, TableDescription};
+pub use call::{Found, Gotten, GottenRows, TableDescription, UnreadKeys};
 pub use connect::QueryClient;
 pub use lookup::{LookedUp, Lookup, LookupClient, keys_of};
 pub use rows::read_rows;

@@ -70,14 +70,20 @@ impl Cost {
 
     /// Adds the cost of one slice: an I/O node's times and counts, or rows from the table.
     pub fn account(&mut self, routes: &Routes, slice: &NodeSlice, source: SliceSource) {
-        self.work.calls.extend(source.call);
-        self.work.reads.extend(source.table);
-        match (slice.owner, source.node) {
+        let node = source.node;
+        self.add_work(source);
+        match (slice.owner, node) {
             (Some(owner), Some((took, times))) => {
                 self.add(&routes.nodes()[owner].address, took, &times);
             }
             _ => self.fallback_rows += slice.addrs.len(),
         }
+    }
+
+    /// Adds the calls and reads of a slice to the trace, also if its fetch failed.
+    pub fn add_work(&mut self, source: SliceSource) {
+        self.work.calls.extend(source.call);
+        self.work.reads.extend(source.table);
     }
 
     fn add(&mut self, node: &Arc<str>, took: Duration, times: &StageTimes) {

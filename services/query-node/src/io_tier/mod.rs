@@ -61,7 +61,7 @@ pub use nodes::IoNodes;
 pub use open_ahead::open_ahead;
 pub use owners::{add_chunk, all_runs, each_chunk, ranges_by_owner};
 pub use predicate_filter::PredicateFilter;
-pub use readable::{Unread, fetch_readable};
+pub use readable::{UnreadRows, fetch_readable};
 pub use rerank::{SCORED_AT_ONCE, Scoring, score_rows};
 pub use routes::{IoTier, Routes};
 pub use score::Vectors;

@@ -3,7 +3,9 @@
 //!
 //! Rows fail together: those of an I/O node that refuses work, those of a file that is damaged. Each slice of the rows
 //! therefore fails by itself. A slice that may have failed because of a few of its rows is divided and fetched again,
-//! first at the bounds of its data files. After [`DIVISIONS_MAX`] divisions, all rows of a slice count as unreadable.
+//! first at the bounds of its data files. After [`DIVISIONS_MAX`] divisions, all rows of a slice count as unreadable. If
+//! the table was read in place of an I/O node that reported an error, the parts of the slice are read from the table too:
+//! the node would report the error again.
 
 use std::sync::Arc;
 
@@ -27,7 +29,7 @@ use crate::tables::{OpenTable, Projection};
 const DIVISIONS_MAX: usize = 32;
 
 /// Rows that could not be read.
-pub struct Unread {
+pub struct UnreadRows {
     /// Their addresses, ascending.
     pub addrs: Vec<RowAddr>,
     /// The error of one of them.
@@ -46,7 +48,7 @@ pub async fn fetch_readable(
     addrs: &[RowAddr],
     projection: &Projection,
     context: RequestContext,
-) -> Result<(Fetched, Option<Unread>)> {
+) -> Result<(Fetched, Option<UnreadRows>)> {
     if addrs.is_empty() || open.hides_rows() {
         let fetched = fetch_rows(state, open, addrs, projection, context).boxed().await?;
         return Ok((fetched, None));
@@ -55,35 +57,35 @@ pub async fn fetch_readable(
     let stage = StageFetch { state, routes, open, columns, rerank: None, context };
     let mut cost = Cost::default();
     let mut waiting = stage.plan(addrs, &mut cost);
-    let (mut read, mut failed, mut first_error) = (Vec::new(), Vec::new(), None);
+    let (mut read, mut unread, mut first_error) = (Vec::new(), Vec::new(), None);
     let mut divisions = 0;
     while !waiting.is_empty() {
-        let asked = waiting.iter().map(|slice| stage.fetch(slice.clone()).rows());
-        let answers = join_all(asked).await;
-        for (slice, answer) in std::mem::take(&mut waiting).into_iter().zip(answers) {
+        let asked = waiting.drain(..).map(|slice| stage.fetch(slice).try_rows());
+        for SliceAnswer { slice, source, answer } in join_all(asked).await {
             match answer {
-                Ok(SliceAnswer { slice, source, answer: (rows, missing) }) => {
+                Ok((rows, missing)) => {
                     cost.account(routes, &slice, source);
                     read.push(SliceRows { places: slice.places, rows, missing });
                 }
-                Err(error)
+                Err(error) => {
+                    cost.add_work(source);
                     if slice.addrs.len() > 1
                         && divisions < DIVISIONS_MAX
-                        && may_be_of_few_rows(&error) =>
-                {
-                    divisions += 1;
-                    waiting.extend(halves(slice));
-                }
-                Err(error) => {
-                    failed.extend(slice.addrs);
-                    first_error.get_or_insert(error);
+                        && may_be_of_few_rows(&error)
+                    {
+                        divisions += 1;
+                        waiting.extend(halves(slice));
+                    } else {
+                        unread.extend(slice.addrs);
+                        first_error.get_or_insert(error);
+                    }
                 }
             }
         }
     }
     let (rows, missing) = join(&read, addrs.len(), &projection.wire_schema)?;
-    failed.sort_unstable();
-    let unread = first_error.map(|error| Unread { addrs: failed, error });
+    unread.sort_unstable();
+    let unread = first_error.map(|error| UnreadRows { addrs: unread, error });
     Ok((Fetched { rows, missing, cost }, unread))
 }
 

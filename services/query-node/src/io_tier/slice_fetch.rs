@@ -36,6 +36,7 @@ use crate::trace::{NodeCall, TableRead};
 
 /// The answer for one slice, and its source.
 pub struct SliceAnswer<T> {
+    /// The slice. Its owner is `None` if the table was read in place of the I/O node.
     pub slice: NodeSlice,
     pub source: SliceSource,
     pub answer: T,
@@ -100,11 +101,21 @@ pub struct SliceFetch<'a> {
 impl SliceFetch<'_> {
     /// Fetches the slice's rows. Returns those that exist, and the positions of the others in the slice.
     pub async fn rows(mut self) -> Result<SliceAnswer<(RecordBatch, Vec<u32>)>> {
-        let rows = match self.ask_node(None).await? {
-            Some(reply) => rows_and_missing(reply)?,
-            None => self.read_table(self.slice.addrs.clone()).await?,
-        };
+        let rows = self.fetch_rows().await?;
         Ok(self.answered(rows))
+    }
+
+    /// Like [`rows`](Self::rows), but also returns the slice and its source if the fetch fails.
+    pub async fn try_rows(mut self) -> SliceAnswer<Result<(RecordBatch, Vec<u32>)>> {
+        let rows = self.fetch_rows().await;
+        self.answered(rows)
+    }
+
+    async fn fetch_rows(&mut self) -> Result<(RecordBatch, Vec<u32>)> {
+        match self.ask_node(None).await? {
+            Some(reply) => rows_and_missing(reply),
+            None => self.read_table(self.slice.addrs.clone()).await,
+        }
     }
 
     /// Returns distances: of the `k` nearest rows if the I/O node scores them, else of all rows.
@@ -163,7 +174,7 @@ impl SliceFetch<'_> {
         Ok(held)
     }
 
-    /// Returns the I/O node's reply, or `None` if the table should answer instead.
+    /// Returns the I/O node's reply, or `None` if the table should answer instead: the slice then belongs to the table.
     async fn ask_node(&mut self, predicate: Option<&Predicate>) -> Result<Option<Reply>> {
         self.stage.context.check("fetch")?;
         let Some(owner) = self.slice.owner else { return Ok(None) };
@@ -210,6 +221,7 @@ impl SliceFetch<'_> {
                     _ => warn!(node = %endpoint, trace_id = trace, "the table answers: {fault}"),
                 }
                 self.stage.state.shared.count_fallback(self.slice.addrs.len());
+                self.slice.owner = None;
                 Ok(None)
             }
         }

@@ -7,26 +7,22 @@ use std::time::Duration;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use bytesize::ByteSize;
-use client::query::{FailedKeys, GetRequest, GottenRows, Lookup, LookupOpen, QueryClient};
+use client::query::{GetRequest, GottenRows, Lookup, LookupOpen, QueryClient};
 use futures::future::join_all;
 use futures::{StreamExt, stream};
 use lance::Dataset;
 use prost::Message;
-use query_node::{AccessConfig, IoNodeConfig, QueryConfig, QueryNode};
+use query_node::{AccessConfig, QueryConfig, QueryNode};
 use tonic::transport::Endpoint;
-use wire::fetch::Opened;
-use wire::fetch::fetch_request::Kind as RequestKind;
-use wire::fetch::fetch_response::Kind as ResponseKind;
+use wire::Reason;
 use wire::query::lookup_response::Kind;
 use wire::query::query_service_client::QueryServiceClient;
 use wire::query::{GetResponse, LookupBatch, LookupRequest, LookupResponse, RowFormat};
-use wire::{Fault, Reason};
 
 use crate::access::{policy, secret};
-use crate::fake_io;
 use crate::keys::{covered, with_metrics};
 use crate::lookups::{of_rows, text_keys};
-use crate::node::{NOBODY, addresses, config, ids, serve_with};
+use crate::node::{addresses, config, ids, serve_with};
 use crate::operate::metric;
 use crate::overload::PATIENCE;
 use crate::table::{FIRST, ROWS, TestTable, address_of, is_live, key};
@@ -35,7 +31,7 @@ use crate::table::{FIRST, ROWS, TestTable, address_of, is_live, key};
 const GATHERED: &str = "bireme_query_gathered_total";
 
 /// Serves a table `t` on one core, with a key index that covers it.
-async fn serve(table: &TestTable) -> (QueryNode, QueryClient) {
+pub async fn serve(table: &TestTable) -> (QueryNode, QueryClient) {
     serve_within(table, ByteSize::b(0)).await
 }
 
@@ -49,18 +45,21 @@ async fn serve_within(table: &TestTable, memory: ByteSize) -> (QueryNode, QueryC
     (node, client)
 }
 
-fn get(id: i64) -> GetRequest {
+pub fn get(id: i64) -> GetRequest {
     let (keys, columns) = (vec![key(id)], vec!["id".to_owned()]);
     GetRequest { table: "t".into(), keys, columns, ..Default::default() }
 }
 
 /// Opens a stream of its own for each of `opens`.
-async fn streams(client: &QueryClient, opens: impl IntoIterator<Item = LookupOpen>) -> Vec<Lookup> {
+pub async fn streams(
+    client: &QueryClient,
+    opens: impl IntoIterator<Item = LookupOpen>,
+) -> Vec<Lookup> {
     let open = async |open| client.lookups().await.unwrap().open(open).await.unwrap();
     join_all(opens.into_iter().map(open)).await
 }
 
-fn open(columns: &[&str]) -> LookupOpen {
+pub fn open(columns: &[&str]) -> LookupOpen {
     let columns = columns.iter().map(|&column| column.to_owned()).collect();
     LookupOpen { table: "t".into(), columns, ..Default::default() }
 }
@@ -132,7 +131,7 @@ async fn streams_that_share_work_get_their_own_rows_and_nobody_elses() {
 }
 
 /// Cuts the second data file of a table short, so that its rows can't be read.
-async fn damage_second_file(table: &TestTable) {
+pub async fn damage_second_file(table: &TestTable) {
     let dataset = Dataset::open(&table.uri).await.unwrap();
     let file = dataset.get_fragments()[1].metadata().files[0].path.clone();
     let path = PathBuf::from(&table.uri).join("data").join(file);
@@ -188,120 +187,6 @@ async fn rows_that_cannot_be_read_fail_only_the_requests_that_ask_for_them() {
             assert!(shared > before, "no batches shared work");
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_partial_request_gets_the_rows_that_can_be_read() {
-    let table = TestTable::plain().await;
-    let (_node, client) = serve(&table).await;
-    let lookup = streams(&client, [LookupOpen { partial: true, ..open(&["id"]) }]).await.remove(0);
-    damage_second_file(&table).await;
-    // Rows of both files, a deleted one, an absent one, a repeat of each kind.
-    let wanted = [0, FIRST, 17, 3, FIRST + 5, ROWS + 1, FIRST, 3];
-    let keys: Vec<String> = wanted.iter().map(|&id| key(id)).collect();
-    let request = |partial| GetRequest { keys: keys.clone(), partial, ..get(0) };
-    let whole = client.get(request(false)).await.unwrap_err();
-    let check = |failed: Option<FailedKeys>, not_found: Vec<u32>, rows: &RecordBatch| {
-        assert_eq!((ids(rows), not_found), (vec![0, 3, 3], vec![2, 5]));
-        let failed = failed.unwrap();
-        assert_eq!((failed.positions, failed.fault.reason), (vec![1, 4, 6], whole.reason));
-    };
-    let arrow = |rows: GottenRows| match rows {
-        GottenRows::Arrow(rows) => rows,
-        GottenRows::Json(text) => panic!("{text}"),
-    };
-    let gotten = client.get(request(true)).await.unwrap();
-    check(gotten.failed, gotten.not_found, &arrow(gotten.rows));
-    let looked_up = lookup.get(text_keys(&keys)).await.unwrap();
-    check(looked_up.failed, looked_up.not_found, &of_rows(looked_up.rows));
-
-    // Without a row that can be read, the request fails.
-    let none = [key(FIRST), key(FIRST + 1)];
-    let bad = GetRequest { keys: none.to_vec(), ..request(true) };
-    assert_eq!(client.get(bad.clone()).await.unwrap_err().reason, whole.reason);
-    assert_eq!(lookup.get(text_keys(&none)).await.unwrap_err().reason, whole.reason);
-
-    // Requests that arrive together have failed keys of their own.
-    let gets = stream::iter([request(true), bad, GetRequest { partial: true, ..get(10) }]);
-    let (gotten, batches) = tokio::join!(
-        async {
-            let answers = client.get_stream(gets, RowFormat::Arrow).await.unwrap();
-            answers.collect::<Vec<_>>().await
-        },
-        join_all([&keys[..], &none, &keys[..1], &keys[3..]].map(|it| lookup.get(text_keys(it)))),
-    );
-    let [some, no, all] = <[_; 3]>::try_from(gotten).unwrap();
-    let some = some.unwrap();
-    check(some.failed, some.not_found, &arrow(some.rows));
-    assert_eq!(no.unwrap_err().reason, whole.reason);
-    let all = all.unwrap();
-    assert!(all.failed.is_none() && ids(&arrow(all.rows)) == [10]);
-    let [some, no, all, rest] = <[_; 4]>::try_from(batches).unwrap();
-    let some = some.unwrap();
-    check(some.failed, some.not_found, &of_rows(some.rows));
-    assert_eq!(no.unwrap_err().reason, whole.reason);
-    let all = all.unwrap();
-    assert!(all.failed.is_none() && ids(&of_rows(all.rows)) == [0]);
-    let rest = rest.unwrap();
-    assert_eq!((ids(&of_rows(rest.rows)), rest.not_found), (vec![3, 3], vec![2]));
-    assert_eq!(rest.failed.unwrap().positions, [1, 3]);
-
-    // A request of 300 keys with rows of both files, in any order.
-    let wanted: Vec<i64> = (0..300).map(|at| at * 7 % 300 * (ROWS / 300)).collect();
-    let many = wanted.iter().map(|&id| key(id)).collect();
-    let many = client.get(GetRequest { keys: many, ..request(true) }).await.unwrap();
-    let is_read = |id: &i64| *id < FIRST && is_live(*id);
-    assert_eq!(ids(&arrow(many.rows)), wanted.iter().copied().filter(is_read).collect::<Vec<_>>());
-    let failed = (0..).zip(&wanted).filter(|(_, id)| **id >= FIRST && is_live(**id));
-    assert_eq!(many.failed.unwrap().positions, failed.map(|it| it.0).collect::<Vec<u32>>());
-
-    for (all_rows, only_presence) in [(true, false), (false, true)] {
-        let columns: &[&str] = if only_presence { &[] } else { &["id"] };
-        let open = LookupOpen { all_rows, only_presence, partial: true, ..open(columns) };
-        let fault = client.lookups().await.unwrap().open(open).await.err().unwrap();
-        assert_eq!(
-            (fault.reason, fault.metadata["field"].as_str()),
-            (Reason::BadArgument, "partial")
-        );
-    }
-    let fault = client.get(GetRequest { all_rows: true, ..request(true) }).await.unwrap_err();
-    assert_eq!((fault.reason, fault.metadata["field"].as_str()), (Reason::BadArgument, "partial"));
-}
-
-/// Rows of an I/O node that refuses work are not read from the table. Those of other nodes are still returned.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_overloaded_io_node_fails_only_its_own_rows_of_a_partial_request() {
-    const PER_FRAGMENT: i64 = 5;
-    // Each fragment has chunks of its own, so neither node owns all rows, but for one chance in two million.
-    let table = TestTable::nowhere();
-    for fragment in 0..22 {
-        table.append(fragment * PER_FRAGMENT..(fragment + 1) * PER_FRAGMENT).await;
-    }
-    let overloaded = fake_io::serve(|asked| match asked {
-        RequestKind::Open(open) => {
-            let error = Some(Fault::new(Reason::Overloaded, "full").into());
-            vec![ResponseKind::Opened(Opened { handle: open.handle, error, ..Default::default() })]
-        }
-        _ => Vec::new(),
-    });
-    let io_nodes = vec![overloaded.await, IoNodeConfig::at(NOBODY[0])];
-    let mut config = QueryConfig { io_nodes, ..config(&[("t", &table)]) };
-    config.tables.get_mut("t").unwrap().key = Some("key".into());
-    let (_node, client) = serve_with(config).await;
-    let wanted: Vec<i64> = (0..22 * PER_FRAGMENT).map(|at| at * 7 % (22 * PER_FRAGMENT)).collect();
-    let keys: Vec<String> = wanted.iter().map(|&id| key(id)).collect();
-    let request = GetRequest { keys, partial: true, ..get(0) };
-    let gotten = client.get(request.clone()).await.unwrap();
-    let failed = gotten.failed.unwrap();
-    assert_eq!(failed.fault.reason, Reason::Overloaded, "{}", failed.fault);
-    let GottenRows::Arrow(rows) = gotten.rows else { panic!("not Arrow") };
-    let is_read = |at: &u32| failed.positions.binary_search(at).is_err();
-    let read = (0..).zip(&wanted).filter(|(at, _)| is_read(at)).map(|(_, id)| *id);
-    assert_eq!((ids(&rows), gotten.not_found), (read.collect(), vec![]));
-    assert!(rows.num_rows() > 0 && !failed.positions.is_empty());
-    assert_eq!(failed.positions.len() as i64 % PER_FRAGMENT, 0, "whole chunks");
-    let whole = client.get(GetRequest { partial: false, ..request }).await.unwrap_err();
-    assert_eq!(whole.reason, Reason::Overloaded);
 }
 
 /// Opens a GetStream whose answers nobody reads: its window has room for one byte. Sends a Get whose answer fills the

@@ -32,6 +32,7 @@ mod node;
 mod operate;
 mod ordered;
 mod overload;
+mod partial;
 mod parts;
 mod priority;
 mod recall;
