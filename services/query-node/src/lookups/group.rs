@@ -1,9 +1,7 @@
 //! Answers a group: batches of one projection that are looked up together.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use address::without;
 use arrow_array::{Array, ArrayRef, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::concat::concat;
@@ -16,11 +14,12 @@ use wire::query::{LookupBatch, LookupOpen, LookupReply, LookupResult, LookupSche
 use wire::{Fault, query, schema_to_bytes};
 
 use super::keys::key_array;
+use super::results::{results, without_unread};
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::extra_rows::ExtraRows;
-use crate::find::{find_all_rows, find_readable, find_rows};
+use crate::find::{UnreadKeys, find_all_rows, find_readable, find_rows};
 use crate::gather::{Gathered, find_gathered};
 use crate::held_rows::HeldRows;
 use crate::stages::{
@@ -68,6 +67,20 @@ impl RowsSchema {
         let encode = |schema| schema_to_bytes(schema).map_err(QueryError::from);
         let schema = self.is_needed.then(|| encode(&self.schema)).transpose()?.unwrap_or_default();
         Ok(LookupSchema { handle, version: self.version, schema, error: None })
+    }
+}
+
+/// The outcome of an attempt to answer batches together.
+struct Attempt<T> {
+    /// The reply to the batches that are answered; `None` without any.
+    reply: Option<T>,
+    /// The positions of the other batches: some of their rows could not be read.
+    to_repeat: Vec<usize>,
+}
+
+impl From<LookupReply> for Attempt<LookupReply> {
+    fn from(reply: LookupReply) -> Self {
+        Self { reply: Some(reply), to_repeat: Vec::new() }
     }
 }
 
@@ -179,7 +192,7 @@ impl Opened {
     }
 
     /// Answers the batches together. If that fails, and the cause may lie in one batch or in how many there are,
-    /// answers each batch alone.
+    /// answers each batch alone; and likewise each batch of which only some rows could be read.
     ///
     /// # Errors
     /// The error of a failure that all batches share. Failures of single batches are in the replies.
@@ -210,19 +223,24 @@ impl Opened {
         call.stage(Stage::Validate, || counted(valid.len(), "batch"));
         let mut replies = Vec::with_capacity(1);
         let mut extra = ExtraRows::default();
-        match self.held_reply(state, handle, &valid, Sharing::Gathered, &mut extra, call).await {
-            Ok(reply) => replies.extend(reply),
-            Err(error) if valid.len() > 1 && may_be_of_one(&error) => {
-                for one in &valid {
-                    let (one_alone, sharing) = (std::slice::from_ref(one), Sharing::Alone);
-                    match self.held_reply(state, handle, one_alone, sharing, &mut extra, call).await
-                    {
-                        Ok(reply) => replies.extend(reply),
-                        Err(error) => failures.push((vec![one.0], error)),
-                    }
-                }
+        let together = Sharing::Gathered;
+        let alone = match self.held_reply(state, handle, &valid, together, &mut extra, call).await {
+            Ok(Attempt { reply, to_repeat }) => {
+                replies.extend(reply);
+                to_repeat
             }
-            Err(error) => failures.push((valid.iter().map(|(id, _)| *id).collect(), error)),
+            Err(error) if valid.len() > 1 && may_be_of_one(&error) => (0..valid.len()).collect(),
+            Err(error) => {
+                failures.push((valid.iter().map(|(id, _)| *id).collect(), error));
+                Vec::new()
+            }
+        };
+        for at in alone {
+            let (one, sharing) = (&valid[at..=at], Sharing::Alone);
+            match self.held_reply(state, handle, one, sharing, &mut extra, call).await {
+                Ok(attempt) => replies.extend(attempt.reply),
+                Err(error) => failures.push((vec![valid[at].0], error)),
+            }
         }
         if replies.is_empty() && failures.len() == 1 {
             return Err(failures.remove(0).1);
@@ -232,8 +250,8 @@ impl Opened {
         Ok(replies)
     }
 
-    /// Looks up the keys of batches together; `None` without batches. The memory of the rows is that of the reply: the
-    /// call holds none afterwards, so that the replies of a group are counted one beside the other.
+    /// Looks up the keys of batches together. The memory of the rows is that of the reply: the call holds none
+    /// afterwards, so that the replies of a group are counted one beside the other.
     async fn held_reply(
         &self,
         state: &ShardState,
@@ -242,15 +260,17 @@ impl Opened {
         sharing: Sharing,
         extra: &mut ExtraRows,
         call: &mut Call,
-    ) -> Result<Option<HeldReply>> {
+    ) -> Result<Attempt<HeldReply>> {
         let found = self.found(state, handle, batches, sharing, extra, call).await;
         let held = Some(call.take_held());
-        let Some(reply) = found? else { return Ok(None) };
-        extra.answered();
-        Ok(Some(HeldReply { reply, held }))
+        let Attempt { reply, to_repeat } = found?;
+        if reply.is_some() {
+            extra.answered();
+        }
+        Ok(Attempt { reply: reply.map(|reply| HeldReply { reply, held }), to_repeat })
     }
 
-    /// Looks up the keys of batches together; `None` without batches. The call holds the memory of the rows.
+    /// Looks up the keys of batches together. The call holds the memory of the rows.
     async fn found(
         &self,
         state: &ShardState,
@@ -259,9 +279,9 @@ impl Opened {
         sharing: Sharing,
         extra: &mut ExtraRows,
         call: &mut Call,
-    ) -> Result<Option<LookupReply>> {
+    ) -> Result<Attempt<LookupReply>> {
         let keys = match batches {
-            [] => return Ok(None),
+            [] => return Ok(Attempt { reply: None, to_repeat: Vec::new() }),
             [(_, keys)] => Arc::clone(keys),
             _ => concat(&batches.iter().map(|(_, keys)| keys.as_ref()).collect::<Vec<_>>())?,
         };
@@ -272,7 +292,7 @@ impl Opened {
             let nothing = self.open.project(&[ROW_ADDRESS.to_owned()])?;
             let found = find_rows(state, asked, &nothing, Stage::Fetch, call).boxed().await?;
             let results = results(batches, &found.keys, &[], &[], None, false);
-            return Ok(Some(LookupReply { handle, version, results, rows: None }));
+            return Ok(LookupReply { handle, version, results, rows: None }.into());
         }
         if self.only_presence {
             let mut lookup = Lookup::begin(state, asked, call.context).await?;
@@ -280,7 +300,7 @@ impl Opened {
             lookup.count(state);
             call.stage(Stage::Lookup, || counted(keys.len(), "key"));
             let results = results(batches, &found, &unproven, &[], None, false);
-            return Ok(Some(LookupReply { handle, version, results, rows: None }));
+            return Ok(LookupReply { handle, version, results, rows: None }.into());
         }
         let (columns, fetch) = (&self.columns, Stage::Fetch);
         let Gathered { found, unread, .. } = match (self.all_rows, sharing) {
@@ -290,13 +310,36 @@ impl Opened {
             (false, Sharing::Alone) => self.found_alone(state, asked, call).await?,
             (false, Sharing::Gathered) => self.found_together(state, asked, call).await?,
         };
-        let (rows, bytes) = self.encode(&found)?;
+        if batches.len() == 1 || unread.keys.is_empty() {
+            return Ok(self.reply(handle, batches, &found, unread, call)?.into());
+        }
+        // Rows of one batch that can't be read may have used up the divisions that would have found those of another,
+        // and there is one error for all.
+        let (batches, found, to_repeat) = without_unread(batches, found, &unread.keys)?;
+        let reply = match batches.as_slice() {
+            [] => None,
+            batches => Some(self.reply(handle, batches, &found, UnreadKeys::default(), call)?),
+        };
+        Ok(Attempt { reply, to_repeat })
+    }
+
+    /// Returns the reply to batches whose rows are `found`.
+    fn reply(
+        &self,
+        handle: u32,
+        batches: &[(u64, ArrayRef)],
+        found: &FoundRows,
+        unread: UnreadKeys,
+        call: &mut Call,
+    ) -> Result<LookupReply> {
+        let (rows, bytes) = self.encode(found)?;
         let fault = unread.error.map(|error| call.count_failure(error));
-        let (found_keys, unread) = (&found.keys, &unread.keys);
-        let results = results(batches, found_keys, &[], unread, fault.as_ref(), self.all_rows);
+        let results =
+            results(batches, &found.keys, &[], &unread.keys, fault.as_ref(), self.all_rows);
         call.count_rows(found.keys.len(), bytes);
         call.stage(Stage::Reply, || counted(bytes, "byte"));
-        Ok(Some(LookupReply { handle, version, results, rows: Some(rows) }))
+        let version = self.open.version();
+        Ok(LookupReply { handle, version, results, rows: Some(rows) })
     }
 
     /// Finds rows together with other requests. If there is no memory for these rows beside those of the other requests,
@@ -362,48 +405,6 @@ impl Opened {
     }
 }
 
-/// Returns the result of each batch. `found`, `unproven` and `unread` are positions among the keys of all batches,
-/// ascending. `fault` is the reason why keys are unread. With `all_rows`, `found` has the position of a key as often as
-/// it has rows.
-fn results(
-    batches: &[(u64, ArrayRef)],
-    mut found: &[u32],
-    mut unproven: &[u32],
-    mut unread: &[u32],
-    fault: Option<&Fault>,
-    all_rows: bool,
-) -> Vec<LookupResult> {
-    let mut end = 0;
-    let result = |(id, keys): &(u64, ArrayRef)| {
-        let range = end..end + keys.len() as u32;
-        end = range.end;
-        let mut keys_found = taken(&mut found, &range);
-        let rows = keys_found.len() as u32;
-        let unproven = taken(&mut unproven, &range);
-        let row_keys = if all_rows { keys_found.clone() } else { Vec::new() };
-        keys_found.dedup();
-        let failed = taken(&mut unread, &range);
-        let error = fault.filter(|_| !failed.is_empty()).map(|it| query::Error::from(it.clone()));
-        if failed.len() == keys.len() {
-            // Nothing is known of the batch.
-            return LookupResult { id: *id, error, ..Default::default() };
-        }
-        let without_row = without(0..keys.len() as u32, &keys_found);
-        let not_found = without(without_row, &failed).collect();
-        LookupResult { id: *id, rows, not_found, error, unproven, row_keys, failed }
-    };
-    batches.iter().map(result).collect()
-}
-
-/// Takes the positions that are in `range` from the front of `positions`. Returns them relative to the start of
-/// `range`.
-fn taken(positions: &mut &[u32], range: &Range<u32>) -> Vec<u32> {
-    let count = positions.partition_point(|position| *position < range.end);
-    let (taken, rest) = positions.split_at(count);
-    *positions = rest;
-    taken.iter().map(|position| position - range.start).collect()
-}
-
 fn failed(handle: u32, ids: &[u64], fault: &Fault) -> HeldReply {
     let error = || Some(query::Error::from(fault.clone()));
     let result = |&id| LookupResult { id, error: error(), ..Default::default() };
@@ -414,7 +415,8 @@ fn failed(handle: u32, ids: &[u64], fault: &Fault) -> HeldReply {
 /// Returns whether a group may fail with `error` because of one of its batches, or because of their number.
 fn may_be_of_one(error: &QueryError) -> bool {
     use QueryError::{
-        BatchRows, Fault, GrantOutOfMemory, KeyRows, Lake, LimitReached, OutOfMemory, TooLarge,
+        BatchRows, Fault, GrantOutOfMemory, KeyRows, Lake, LimitReached, OutOfMemory, Pack,
+        TooLarge,
     };
     matches!(
         error,
@@ -423,59 +425,9 @@ fn may_be_of_one(error: &QueryError) -> bool {
             | LimitReached(_)
             | GrantOutOfMemory { .. }
             | OutOfMemory
+            | Pack(_)
             | TooLarge { .. }
             | KeyRows { .. }
             | BatchRows { .. }
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_batch_gets_its_part_of_the_keys() {
-        let keys = |len| -> ArrayRef { Arc::new(UInt64Array::from(vec![0; len])) };
-        let batches = [(7, keys(2)), (8, keys(1)), (9, keys(3))];
-        let result = |id, rows, not_found: &[u32], unproven: &[u32]| LookupResult {
-            id,
-            rows,
-            not_found: not_found.to_vec(),
-            unproven: unproven.to_vec(),
-            ..Default::default()
-        };
-        let expected =
-            [result(7, 1, &[0], &[1]), result(8, 1, &[], &[]), result(9, 1, &[0, 2], &[1])];
-        assert_eq!(results(&batches, &[1, 2, 4], &[1, 4], &[], None, false), expected);
-        let row_keys = [vec![1, 1], vec![], vec![0, 2, 2, 2]];
-        let not_found = [vec![0], vec![0], vec![1]];
-        for (result, (row_keys, not_found)) in
-            results(&batches, &[1, 1, 3, 5, 5, 5], &[], &[], None, true)
-                .iter()
-                .zip(row_keys.iter().zip(not_found))
-        {
-            assert_eq!((&result.row_keys, &result.not_found), (row_keys, &not_found));
-            assert_eq!(result.rows as usize, row_keys.len());
-        }
-    }
-
-    #[test]
-    fn each_batch_gets_its_unread_keys_and_fails_if_it_has_no_others() {
-        let keys = |len| -> ArrayRef { Arc::new(UInt64Array::from(vec![0; len])) };
-        let batches = [(7, keys(2)), (8, keys(2)), (9, keys(3))];
-        let fault = Fault::new(wire::Reason::TableDamaged, "damaged");
-        let error = || Some(query::Error::from(fault.clone()));
-        let found = LookupResult { id: 7, rows: 2, ..Default::default() };
-        let whole = LookupResult { id: 8, error: error(), ..Default::default() };
-        let some = LookupResult {
-            id: 9,
-            rows: 1,
-            not_found: vec![1],
-            error: error(),
-            failed: vec![2],
-            ..Default::default()
-        };
-        let all = results(&batches, &[0, 1, 4], &[], &[2, 3, 6], Some(&fault), false);
-        assert_eq!(all, [found, whole, some]);
-    }
 }

@@ -1,6 +1,6 @@
 //! Partial requests: rows that can't be read do not fail those that can, and each key and each batch gets its own error.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use arrow_array::{Array, RecordBatch};
@@ -8,11 +8,15 @@ use client::query::{GetRequest, GottenRows, LookupOpen, QueryClient, UnreadKeys}
 use futures::future::join_all;
 use futures::{StreamExt, stream};
 use query_node::{IoNodeConfig, QueryConfig, QueryNode};
+use serde_json::Value;
 use wire::fetch::fetch_request::Kind as RequestKind;
 use wire::fetch::fetch_response::Kind as ResponseKind;
 use wire::fetch::reply::Outcome;
 use wire::fetch::{Batch, Opened, Reply};
-use wire::query::RowFormat;
+use wire::query::lookup_reply::Rows;
+use wire::query::lookup_response::Kind;
+use wire::query::query_service_client::QueryServiceClient;
+use wire::query::{LookupBatch, LookupRequest, LookupResponse, LookupResult, RowFormat};
 use wire::{ArrowBatch, Fault, Reason, schema_to_bytes};
 
 use crate::fake_io;
@@ -249,4 +253,81 @@ async fn a_node_that_reports_damage_is_asked_once() {
     assert_eq!((unread.positions, unread.fault.reason), (vec![1, 4], Reason::TableDamaged));
     assert_eq!(node.batches().len(), 1);
     assert_eq!(query_node.fallback_rows() - before, wanted.len() as u64);
+}
+
+/// Looks up batches that arrive in one message, and thus form a group. Returns the result of each, and the ids of its
+/// rows.
+async fn look_up(node: &QueryNode, batches: &[Vec<i64>]) -> Vec<(LookupResult, Vec<i64>)> {
+    let uri = format!("http://{}", node.local_addr());
+    let mut service = QueryServiceClient::connect(uri).await.unwrap();
+    let format = RowFormat::Json.into();
+    let open = LookupOpen { handle: 1, format, partial: true, ..open(&["id"]) };
+    let batch = |(id, wanted): (u64, &Vec<i64>)| {
+        let keys: Vec<String> = wanted.iter().copied().map(key).collect();
+        LookupBatch { id, handle: 1, keys: Some(text_keys(&keys)) }
+    };
+    let batches = (0..).zip(batches).map(batch).collect();
+    let message = LookupRequest { open: vec![open], batches, close: Vec::new() };
+    let responses = service.lookup(stream::iter([message])).await.unwrap().into_inner();
+    let responses: Vec<Result<LookupResponse, _>> = responses.collect().await;
+    let mut answers = BTreeMap::new();
+    for response in responses {
+        let Kind::Reply(reply) = response.unwrap().kind.unwrap() else { continue };
+        let lines = match reply.rows {
+            Some(Rows::Json(lines)) => String::from_utf8(lines.to_vec()).unwrap(),
+            None => String::new(),
+            other => panic!("{other:?}"),
+        };
+        let mut found = lines.lines().map(|line| {
+            let row: Value = serde_json::from_str(line).unwrap();
+            row["id"].as_i64().unwrap()
+        });
+        for result in reply.results {
+            let own: Vec<i64> = found.by_ref().take(result.rows as usize).collect();
+            assert_eq!(own.len(), result.rows as usize);
+            assert!(answers.insert(result.id, (result, own)).is_none(), "answered twice");
+        }
+        assert_eq!(found.next(), None, "a row belongs to no batch");
+    }
+    answers.into_values().collect()
+}
+
+fn reason_of(result: &LookupResult) -> Reason {
+    Fault::from(result.error.clone().unwrap()).reason
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_cannot_be_read_fail_no_row_of_another_batch() {
+    let table = TestTable::of(rows(0..200)).await;
+    // To read every second row, the slice of the first batch would have to be divided 63 times.
+    let every_second = (0..64).step_by(2).chain([100]);
+    let node = FakeNode::new(every_second.map(|id| (id, Reason::TooLarge)).collect());
+    let (query_node, _client) = serve_from(&node, &table).await;
+    let wanted = [(0..64).collect(), (64..128).collect::<Vec<i64>>(), (128..160).collect()];
+    let answers = look_up(&query_node, &wanted).await;
+    let batches = node.batches();
+    assert_eq!(batches[0].len(), 160, "the batches form a group");
+    let [(many, odd), (one, others), (none, all)] = <[_; 3]>::try_from(answers).unwrap();
+    assert!((0..64).step_by(2).all(|at| many.failed.contains(&at)), "{many:?}");
+    assert!(!odd.is_empty() && odd.len() + many.failed.len() == 64, "{many:?}");
+    assert_eq!(reason_of(&many), Reason::TooLarge);
+    assert_eq!((one.failed.as_slice(), reason_of(&one)), (&[36][..], Reason::TooLarge));
+    assert_eq!(others, (64..128).filter(|&id| id != 100).collect::<Vec<_>>());
+    assert_eq!((none.error, none.failed.len(), all), (None, 0, (128..160).collect()));
+    // The rows of the last batch were in the group's slices, and are not fetched again.
+    let alone = batches.iter().position(|batch| batch.len() == 64 && batch[0] == 0).unwrap();
+    assert!(batches[alone..].iter().flatten().all(|&id| id < 128), "{batches:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_batch_gets_the_error_of_its_own_rows() {
+    let table = TestTable::of(rows(0..20)).await;
+    let node = FakeNode::new(vec![(0, Reason::TooLarge), (7, Reason::Overloaded)]);
+    let (query_node, _client) = serve_from(&node, &table).await;
+    let answers = look_up(&query_node, &[vec![0, 1, 2, 3], vec![4, 5, 6, 7]]).await;
+    assert_eq!(node.batches()[0].len(), 8, "the batches form a group");
+    let [(large, rest), (overloaded, nothing)] = <[_; 2]>::try_from(answers).unwrap();
+    assert_eq!((reason_of(&large), large.failed, rest), (Reason::TooLarge, vec![0], vec![1, 2, 3]));
+    assert_eq!(reason_of(&overloaded), Reason::Overloaded);
+    assert_eq!((overloaded.failed.len(), nothing), (0, vec![]));
 }
