@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use client::query::{
-    By, CountRequest, QueryClient, SearchRequest, TakeRequest, Text, TextKind, TextMatch,
+    By, CountRequest, LookupOpen, QueryClient, SearchRequest, TakeRequest, Text, TextKind,
+    TextMatch,
 };
 use lake::{IndexRequest, Metric};
 use lance::Dataset;
@@ -21,9 +22,10 @@ use wire::fetch::fetch_response::Kind as ResponseKind;
 use wire::query::{OnMissing, TextBoolean};
 use wire::{Fault, Reason};
 
-use super::{PART, Served, by_filter, get_of, guarded, is_shown, rows_of, take};
+use super::{PART, Served, by_filter, get_of, guarded, is_shown, lookup_of, rows_of, take};
 use crate::access::secret;
 use crate::http::post_with;
+use crate::lookups::{of_rows, text_keys};
 use crate::node::{ids, near, of, serve_with, text_of};
 use crate::table::{FIRST, ROWS, TestTable, address_of, key, vector};
 
@@ -93,8 +95,30 @@ async fn a_hidden_row_that_is_damaged_fails_nothing() {
     let take = TakeRequest { columns, ..take(addrs, OnMissing::Skip) };
     let taken = part.take(take.clone()).await.unwrap().collect().await.unwrap();
     assert_eq!(taken.batches.iter().flat_map(ids).collect::<Vec<_>>(), found);
-    let fault = whole.get(get).await.unwrap_err();
+    let of_whole = whole.get(get.clone()).await.unwrap_err();
+    let fault = &of_whole;
     assert!(fault.message.contains("Not found") && fault.message.contains("data/"), "{fault}");
+
+    // A partial request does not name hidden rows. A shown row that can't be read fails it as a whole.
+    let partial = client::query::GetRequest { partial: true, ..get };
+    let gotten = part.get(partial.clone()).await.unwrap();
+    assert!(gotten.unread.is_none(), "{gotten:?}");
+    let gotten = rows_of(gotten);
+    assert_eq!((ids(&gotten.0), gotten.1.len()), (found.clone(), wanted.len() - found.len()));
+    let (key_column, columns) = ("key".to_owned(), partial.columns.clone());
+    let open = LookupOpen { table: "t".into(), key_column, columns, ..Default::default() };
+    let lookup = lookup_of(&part, LookupOpen { partial: true, ..open }).await;
+    let looked_up = lookup.get(text_keys(&partial.keys)).await.unwrap();
+    assert!(looked_up.unread.is_none(), "{looked_up:?}");
+    assert_eq!(looked_up.not_found, gotten.1);
+    assert_eq!(ids(&of_rows(looked_up.rows)), found);
+    let shown = (0..FIRST).find(|&id| is_shown(id)).unwrap();
+    let keys = vec![key(shown), key(found[0])];
+    let fault = lookup.get(text_keys(&keys)).await.unwrap_err();
+    assert_eq!(fault.reason, of_whole.reason, "{fault}");
+    let damaged = client::query::GetRequest { keys, ..partial };
+    let fault = part.get(damaged).await.unwrap_err();
+    assert_eq!(fault.reason, of_whole.reason, "{fault}");
 }
 
 /// An I/O node's errors about its memory depend on the size of the rows that it reads.
