@@ -19,8 +19,9 @@ Examples:
 
 Rows are printed in the order of the keys: one for each key, or with --all-rows
 all that have it. Keys without a row are named on stderr, and the exit code is
-3. Keys whose rows can't be read are named with the error, and the exit code is
-the error's. The rows of the other keys are still printed.";
+3. If the rows of some keys can't be read, those of the others are printed, the
+error names these keys, and the exit code is the error's. With --all-rows, one
+such key fails the command.";
 
 /// Arguments of `bireme get`.
 #[derive(Debug, Args)]
