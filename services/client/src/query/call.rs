@@ -68,7 +68,7 @@ impl UnreadKeys {
             (Some(error), true) => Err(error.into()),
             (Some(error), false) => Ok(Some(Self { positions, fault: error.into() })),
             (None, false) => {
-                Err(Fault::new(Reason::Internal, "the answer names keys that failed, but no error"))
+                Err(Fault::new(Reason::Internal, "the answer names unread keys, but no error"))
             }
         }
     }

@@ -142,8 +142,12 @@ impl QueryClient {
     }
 
     pub(super) fn request<T>(&self, message: T) -> Request<T> {
+        self.request_within(message, self.timeout)
+    }
+
+    fn request_within<T>(&self, message: T, timeout: Option<Duration>) -> Request<T> {
         let mut request = Request::new(message);
-        if let Some(timeout) = self.timeout {
+        if let Some(timeout) = timeout {
             request.set_timeout(timeout);
         }
         if let Some(authorization) = &self.authorization {
@@ -155,7 +159,8 @@ impl QueryClient {
     }
 
     /// Sends a request with `send`, and awaits the answer. If the connection ended before the node took the request, for
-    /// example because the node has just asked the client to reconnect, sends it once more over a new connection.
+    /// example because the node has just asked the client to reconnect, sends it once more over a new connection, if some
+    /// of the timeout is left. Both times together take at most the timeout.
     pub(super) async fn call<M: Clone, T, F>(
         &self,
         message: M,
@@ -165,10 +170,15 @@ impl QueryClient {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let again = message.clone();
-        let once = |message| send(self.service(), self.request(message));
+        let began = Instant::now();
+        let once = |message, left| send(self.service(), self.request_within(message, left));
         let twice = async {
-            match once(message).await {
-                Err(status) if was_not_taken(&status) => once(again).await,
+            let answer = once(message, self.timeout).await;
+            let left = self.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+            match answer {
+                Err(status) if was_not_taken(&status) && left != Some(Duration::ZERO) => {
+                    once(again, left).await
+                }
                 answer => answer,
             }
         };
@@ -336,8 +346,9 @@ mod tests {
         assert_eq!(dialled(), 0, "what has answered speaks no TLS");
     }
 
-    /// A node that ends each connection by a GOAWAY when it has received a request, and then closes it.
+    /// A node that ends each connection by a GOAWAY some time after it has received a request, and then closes it.
     struct Retiring {
+        after: Duration,
         /// The last stream that the GOAWAY says was taken.
         last_stream: u8,
         /// The number of connections on which a request arrived.
@@ -348,8 +359,10 @@ mod tests {
         fn dial(&self, _: &Uri) -> BoxFuture<'static, std::io::Result<Box<dyn Carrier>>> {
             let (ours, theirs) = tokio::io::duplex(1 << 16);
             let (last_stream, asked) = (self.last_stream, Arc::clone(&self.asked));
+            let after = self.after;
             tokio::spawn(async move {
-                retire(theirs, last_stream, &asked).await.unwrap();
+                // The client may have given up.
+                let _ = retire(theirs, last_stream, &asked, after).await;
             });
             async { Ok(Box::new(ours) as Box<dyn Carrier>) }.boxed()
         }
@@ -360,6 +373,7 @@ mod tests {
         mut carrier: DuplexStream,
         last_stream: u8,
         asked: &AtomicUsize,
+        after: Duration,
     ) -> std::io::Result<()> {
         const HEADERS: u8 = 1;
         let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -374,25 +388,53 @@ mod tests {
             carrier.read_exact(&mut body).await?;
             if head[3] == HEADERS {
                 asked.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(after).await;
                 return carrier.write_all(&go_away).await;
             }
         }
     }
 
+    /// Sends a request to a node that retires `after` it has received one. Returns the fault, and the number of times
+    /// that the request arrived.
+    async fn ask_retiring(
+        last_stream: u8,
+        after: Duration,
+        timeout: Option<Duration>,
+    ) -> (Fault, usize) {
+        let endpoint = "localhost:1".parse::<Endpoint>().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let node = Retiring { after, last_stream, asked: Arc::clone(&asked) };
+        let node = Network::Simulated(Arc::new(node));
+        let mut client = QueryClient::connect_over(&endpoint, &node).await.unwrap();
+        client.timeout = timeout;
+        let send =
+            |mut service: Service, request| async move { service.list_tables(request).await };
+        let fault = client.call(ListTablesRequest {}, send).await.unwrap_err();
+        (fault, asked.load(Ordering::Relaxed))
+    }
+
     #[tokio::test]
     async fn a_request_is_sent_again_only_if_the_node_did_not_take_it() {
-        let endpoint = "localhost:1".parse::<Endpoint>().unwrap();
         // A client's first stream is stream 1.
         for (last_stream, sent) in [(0, 2), (1, 1)] {
-            let asked = Arc::new(AtomicUsize::new(0));
-            let node =
-                Network::Simulated(Arc::new(Retiring { last_stream, asked: Arc::clone(&asked) }));
-            let client = QueryClient::connect_over(&endpoint, &node).await.unwrap();
-            let send =
-                |mut service: Service, request| async move { service.list_tables(request).await };
-            let fault = client.call(ListTablesRequest {}, send).await.unwrap_err();
+            let (fault, asked) = ask_retiring(last_stream, Duration::ZERO, None).await;
             assert_eq!(fault.reason, Reason::NodeUnavailable);
-            assert_eq!(asked.load(Ordering::Relaxed), sent, "last stream {last_stream}: {fault}");
+            assert_eq!(asked, sent, "last stream {last_stream}: {fault}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_sent_again_has_the_time_that_is_left() {
+        let after = Duration::from_millis(300);
+        for (timeout_ms, took_ms, reason) in
+            [(500, 500, Reason::DeadlineExceeded), (700, 600, Reason::NodeUnavailable)]
+        {
+            let began = Instant::now();
+            let timeout = Duration::from_millis(timeout_ms);
+            let (fault, asked) = ask_retiring(0, after, Some(timeout)).await;
+            let took = began.elapsed().as_millis() as u64;
+            assert_eq!((fault.reason, asked), (reason, 2), "{fault}");
+            assert!(took.abs_diff(took_ms) < 20, "{timeout_ms} ms: it took {took} ms");
         }
     }
 }
