@@ -18,6 +18,10 @@ use crate::store::{Damaged, ForbiddenPath, Mark, causes, guard_message, unmarked
 /// that of a base path or a blob.
 const NO_SUCH_SCHEME: [&str; 2] = ["No object store provider found for scheme", "Unknown scheme:"];
 
+/// The name of a store in errors of Lance's reader of small files (lance-io's `SmallReader`), which has one error of its
+/// own: a read behind the end of the file.
+const SMALL_FILE: &str = "memory";
+
 /// Converts an error of Lance about the table at `uri`.
 pub(crate) fn diagnose(uri: &str, error: LanceError) -> LakeError {
     let uri = uri.to_owned();
@@ -102,6 +106,11 @@ fn object_store_fault(uri: &str, error: &StoreError) -> Option<LakeError> {
         StoreError::PermissionDenied { .. } => Some(LakeError::StoreRefuses { uri, why }),
         StoreError::UnknownConfigurationKey { .. } | StoreError::InvalidPath { .. } => {
             Some(LakeError::BadUri { uri, why })
+        }
+        StoreError::Generic { store: SMALL_FILE, source } => {
+            let why =
+                format!("a file is shorter than the table says: {}", one_line(&source.to_string()));
+            Some(LakeError::Corrupt { uri, why })
         }
         _ => None,
     }

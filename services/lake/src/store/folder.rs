@@ -32,6 +32,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
+use super::checked::damaged;
 use super::fence::{Fence, ForbiddenPath};
 
 /// The longest range that is copied from the page cache on the caller's thread: about 0.1 ms.
@@ -272,10 +273,10 @@ fn read(
     let (file, meta) = open_file(&location, &found, &metadata, OFlags::empty())?;
     options.check_preconditions(&meta)?;
     let range = match &options.range {
-        Some(range) => range.as_range(meta.size).map_err(|error| Error::Generic {
-            store: "folder",
-            source: format!("{}: {error}", absolute(&meta.location)).into(),
-        })?,
+        // Lance reads behind the end of a file that is shorter than the table says.
+        Some(range) => {
+            range.as_range(meta.size).map_err(|error| damaged(&meta.location, error.to_string()))?
+        }
         None => 0..meta.size,
     };
     if options.head || options.range.is_none() {

@@ -1,5 +1,6 @@
 //! Chunks and rows by address, compared with each other and with Lance's scan.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use address::RowAddr;
@@ -11,7 +12,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::fixture::{
-    KINDS, TablePlace, address_of, all, is_deleted, lake, modern_kinds, names, write_with_history,
+    KINDS, TablePlace, address_of, all, is_deleted, lake, modern_kinds, names, rows, write,
+    write_with_history,
 };
 
 fn ids(batch: &RecordBatch) -> Vec<i32> {
@@ -166,5 +168,26 @@ async fn columns_without_data_are_read_as_nulls() {
         let taken = table.take(&rows, &names(&["added"])).await.unwrap();
         let added = taken.column(0).as_primitive::<Int32Type>();
         assert_eq!(added.iter().collect::<Vec<_>>(), [None, Some(8)], "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_data_file_that_was_cut_short_is_damage() {
+    // Lance reads a file of at most 64 KiB whole, and of a longer one the last 64 KiB first.
+    for (count, is_small) in [(20, true), (3000, false)] {
+        // On a file of the legacy format, Lance panics, which counts as damage too.
+        for &kind in modern_kinds() {
+            let place = TablePlace::new();
+            let dataset = write(&place.uri(), &[rows(0, count)], kind).await;
+            let file = dataset.get_fragments()[0].metadata().files[0].path.clone();
+            let path = place.file("table").join("data").join(file);
+            let bytes = std::fs::metadata(&path).unwrap().len();
+            assert_eq!(bytes < 1 << 16, is_small);
+            File::options().write(true).open(&path).unwrap().set_len(64).unwrap();
+            let table = lake().open(&place.uri()).await.unwrap();
+            let error = table.take(&[RowAddr::new(0, 5)], &all(&table)).await.unwrap_err();
+            assert!(matches!(error, LakeError::Corrupt { .. }), "{count}, {kind:?}: {error:?}");
+            assert!(error.to_string().contains("64 bytes"), "{error}");
+        }
     }
 }
