@@ -14,7 +14,8 @@ use bytesize::ByteSize;
 use crate::config::QueryConfig;
 use crate::error::{QueryError, Result};
 
-/// Memory of the program, its threads, and free memory that the allocator keeps.
+/// Memory of the program, its threads, free memory that the allocator keeps, and at most 16 MiB of manifests that were
+/// read in place of HEAD (`lake/src/store/manifest_reads.rs`).
 const BASE_BYTES: u64 = 192 << 20;
 
 /// Maximum memory of the row buffers that a core keeps for reuse (`wire::BufferPool`): the maximum of the pool.

@@ -132,6 +132,14 @@ impl CachedStore {
         Self { source: Arc::new(source), manifests }
     }
 
+    /// Forgets what was read of the table's manifests if one of these files is a manifest. It may have changed, also if
+    /// the request failed.
+    fn forget_if_manifest<const N: usize>(&self, changed: [&Path; N]) {
+        if changed.into_iter().any(is_manifest) {
+            self.manifests.forget(&self.source.table);
+        }
+    }
+
     /// Returns the answer of the cache, or `None` if the store must be asked.
     async fn cached(&self, location: &Path, options: &GetOptions) -> Result<Option<GetResult>> {
         let Some(path) = self.source.cached_path(location, options) else { return Ok(None) };
@@ -254,7 +262,9 @@ impl ObjectStore for CachedStore {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        self.source.store.put_opts(location, payload, options).await
+        let put = self.source.store.put_opts(location, payload, options).await;
+        self.forget_if_manifest([location]);
+        put
     }
 
     async fn put_multipart_opts(
@@ -280,7 +290,14 @@ impl ObjectStore for CachedStore {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.source.store.delete_stream(locations)
+        let (manifests, table) = (self.manifests.clone(), self.source.table.clone());
+        let forget = move |deleted: &Result<Path>| {
+            // An error does not say which file it was.
+            if deleted.as_ref().map_or(true, is_manifest) {
+                manifests.forget(&table);
+            }
+        };
+        self.source.store.delete_stream(locations).inspect(forget).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -303,11 +320,15 @@ impl ObjectStore for CachedStore {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.source.store.copy_opts(from, to, options).await
+        let copied = self.source.store.copy_opts(from, to, options).await;
+        self.forget_if_manifest([to]);
+        copied
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        self.source.store.rename_opts(from, to, options).await
+        let renamed = self.source.store.rename_opts(from, to, options).await;
+        self.forget_if_manifest([from, to]);
+        renamed
     }
 }
 

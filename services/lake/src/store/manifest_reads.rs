@@ -1,18 +1,24 @@
-//! Answers HEAD of a manifest by reading it, and the reads that follow by what was read.
+//! Answers HEAD of a manifest by reading its beginning, and the reads that follow by what was read.
 //!
 //! Lance opens a version by its number with HEAD, which finds out whether the version has a manifest and how long it
 //! is, and then reads the manifest: its end, and if it is longer than 64 KiB, what is before the end, with two more
-//! reads. Most manifests are so short that one read brings all of them, and a read costs as much as HEAD. A second one
-//! brings the rest of a longer manifest. Manifests of more than [`WHOLE_MAX`] are left to Lance.
+//! reads. Most manifests are so short that the read in place of HEAD brings all of them, and it costs as much as HEAD.
+//! Of a longer manifest, the first read that follows brings all of the rest; HEAD alone never does, because many are
+//! followed by no read. Manifests of more than [`WHOLE_MAX`] are left to Lance.
 //!
-//! What was read is used within [`KEPT_FOR`], and forgotten when all of it has been used. Manifests that a listing
-//! names are read as before.
+//! What was read is used within [`KEPT_FOR`], and forgotten when all of it has been used, or when the table's manifests
+//! are listed, written, copied, renamed or deleted through this process. Manifests that a listing names are read as
+//! before.
 
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, StreamExt};
+use moka::ops::compute::Op;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use object_store::path::Path;
@@ -39,16 +45,34 @@ const KEPT_BYTES_MAX: u64 = 16 << 20;
 /// The time for which a manifest waits for the reads that follow HEAD.
 const KEPT_FOR: Duration = Duration::from_secs(5);
 
+/// The number of counters over which the tables are spread. Tables that share one forget their manifests together.
+const FORGOTTEN_COUNTERS: usize = 1024;
+
 /// For each table, the manifest that was read last in place of HEAD. Cheap to clone; clones share the manifests.
 #[derive(Clone, Debug)]
-pub struct ManifestReads(Cache<TableUri, Manifest>);
+pub struct ManifestReads {
+    kept: Cache<TableUri, Manifest>,
+    forgotten: Arc<Forgotten>,
+}
 
-/// A manifest that was read.
+/// Counts how often the manifest of a table was forgotten. A manifest is valid only under the count that was current
+/// before it was asked for, so that an answer that was under way meanwhile, or is put back, can't outlive
+/// [`ManifestReads::forget`].
+#[derive(Debug)]
+struct Forgotten {
+    counts: Vec<AtomicU64>,
+    hasher: RandomState,
+}
+
+/// A manifest that was read, or its beginning.
 #[derive(Clone, Debug)]
 struct Manifest {
     meta: ObjectMeta,
+    /// All bytes, or the first [`BYTES_READ`].
     bytes: Bytes,
     read_at: Instant,
+    /// The table's count of [`Forgotten`] before the manifest was asked for.
+    forgotten: u64,
     /// The part between the beginning and the end that have been used.
     unused: Range<u64>,
 }
@@ -56,9 +80,10 @@ struct Manifest {
 impl ManifestReads {
     /// Creates an empty cache.
     pub fn new() -> Self {
-        let weigh = |_: &TableUri, it: &Manifest| it.bytes.len() as u32;
-        let kept = Cache::builder().max_capacity(KEPT_BYTES_MAX).weigher(weigh);
-        Self(kept.eviction_policy(EvictionPolicy::lru()).build())
+        let kept = Cache::builder().max_capacity(KEPT_BYTES_MAX).weigher(weight);
+        let kept = kept.time_to_live(KEPT_FOR).eviction_policy(EvictionPolicy::lru()).build();
+        let counts = (0..FORGOTTEN_COUNTERS).map(|_| AtomicU64::new(0)).collect();
+        Self { kept, forgotten: Arc::new(Forgotten { counts, hasher: RandomState::new() }) }
     }
 
     /// Answers a read, or HEAD, of the manifest at `location` in the store of `table`.
@@ -75,15 +100,17 @@ impl ManifestReads {
         if options.head {
             return self.answer_head(store, table, location).await;
         }
-        match self.answer_from_kept(table, location, options.range.as_ref()) {
+        match self.answer_from_kept(store, table, location, options.range.as_ref()).await {
             Some(answer) => Ok(answer),
             None => store.get_opts(location, options).await,
         }
     }
 
-    /// Forgets what was read of a table: a listing may name a newer manifest of the same name.
+    /// Forgets what was read of a table, or is being read: a manifest may have been replaced by another one of the same
+    /// name.
     pub fn forget(&self, table: &TableUri) {
-        self.0.invalidate(table);
+        self.forgotten.of(table).fetch_add(1, Ordering::AcqRel);
+        self.kept.invalidate(table);
     }
 
     async fn answer_head(
@@ -92,6 +119,7 @@ impl ManifestReads {
         table: &TableUri,
         location: &Path,
     ) -> Result<GetResult> {
+        let forgotten = self.forgotten.of(table).load(Ordering::Acquire);
         let first = GetRange::Bounded(0..BYTES_READ);
         let read = GetOptions { range: Some(first), ..GetOptions::default() };
         let answer = match store.get_opts(location, read).await {
@@ -109,53 +137,90 @@ impl ManifestReads {
         };
         let (meta, range) = (answer.meta.clone(), answer.range.clone());
         // The body of a manifest that is too long is read too: the connection could not be used again otherwise.
-        let first = answer.bytes().await?;
-        if range == (0..meta.size.min(BYTES_READ))
-            && let Some(bytes) = whole(store, &meta, first).await
-        {
-            let (read_at, unused) = (Instant::now(), 0..meta.size);
-            self.0.insert(table.clone(), Manifest { meta: meta.clone(), bytes, read_at, unused });
+        let bytes = answer.bytes().await?;
+        let is_beginning =
+            range == (0..meta.size.min(BYTES_READ)) && bytes.len() as u64 == range.end;
+        // Only the entity tag shows whether the rest belongs to the same manifest.
+        let has_rest = meta.size <= WHOLE_MAX && meta.e_tag.is_some();
+        if is_beginning && (meta.size == range.end || has_rest) {
+            let (meta, read_at, unused) = (meta.clone(), Instant::now(), 0..meta.size);
+            self.kept.insert(table.clone(), Manifest { meta, bytes, read_at, forgotten, unused });
         }
         Ok(result(meta, 0..0, Bytes::new()))
     }
 
-    fn answer_from_kept(
+    async fn answer_from_kept(
         &self,
+        store: &dyn ObjectStore,
         table: &TableUri,
         location: &Path,
         range: Option<&GetRange>,
     ) -> Option<GetResult> {
-        let is_it =
-            |it: &Manifest| it.meta.location == *location && it.read_at.elapsed() < KEPT_FOR;
-        let mut manifest = self.0.get(table).filter(is_it)?;
+        let manifest = self.kept.get(table).filter(|it| it.meta.location == *location)?;
+        let is_forgotten = manifest.forgotten != self.forgotten.of(table).load(Ordering::Acquire);
+        if is_forgotten || manifest.read_at.elapsed() >= KEPT_FOR {
+            return None;
+        }
         let range = range_within(range, manifest.meta.size)?;
-        if range.start <= manifest.unused.start {
-            manifest.unused.start = manifest.unused.start.max(range.end);
-        }
-        if range.end >= manifest.unused.end {
-            manifest.unused.end = manifest.unused.end.min(range.start);
-        }
-        match manifest.unused.is_empty() {
-            true => self.0.invalidate(table),
-            false => self.0.insert(table.clone(), manifest.clone()),
-        }
-        let bytes = manifest.bytes.slice(range.start as usize..range.end as usize);
+        let bytes = match range.end <= manifest.bytes.len() as u64 {
+            true => Some(manifest.bytes.clone()),
+            false => whole(store, &manifest).await,
+        };
+        self.used(table, &manifest, bytes.as_ref().map(|bytes| (bytes, &range)));
+        let bytes = bytes?.slice(range.start as usize..range.end as usize);
         Some(result(manifest.meta, range, bytes))
+    }
+
+    /// Records which range of a manifest was used, and its bytes that are there now. Forgets the manifest if all of it
+    /// has been used, or with `None`. Does nothing if another manifest has taken its place.
+    fn used(&self, table: &TableUri, manifest: &Manifest, used: Option<(&Bytes, &Range<u64>)>) {
+        self.kept.entry_by_ref(table).and_compute_with(|kept| {
+            let Some(mut kept) = kept.map(|it| it.into_value()).filter(|it| it.is(manifest)) else {
+                return Op::Nop;
+            };
+            let Some((bytes, range)) = used else { return Op::Remove };
+            if bytes.len() > kept.bytes.len() {
+                kept.bytes = bytes.clone();
+            }
+            if range.start <= kept.unused.start {
+                kept.unused.start = kept.unused.start.max(range.end);
+            }
+            if range.end >= kept.unused.end {
+                kept.unused.end = kept.unused.end.min(range.start);
+            }
+            if kept.unused.is_empty() { Op::Remove } else { Op::Put(kept) }
+        });
     }
 }
 
-/// Returns all bytes of a manifest that begins with `first`. Reads the rest, unless the manifest is too long. `None` if
-/// the manifest is not the same any more; then Lance's own reads find out.
-async fn whole(store: &dyn ObjectStore, meta: &ObjectMeta, first: Bytes) -> Option<Bytes> {
-    let rest = first.len() as u64..meta.size;
-    if rest.start == rest.end {
-        return Some(first);
+impl Forgotten {
+    fn of(&self, table: &TableUri) -> &AtomicU64 {
+        &self.counts[self.hasher.hash_one(table) as usize % self.counts.len()]
     }
-    let has_rest = rest.start == BYTES_READ && meta.size <= WHOLE_MAX;
-    let tag = meta.e_tag.clone().filter(|_| has_rest)?;
+}
+
+impl Manifest {
+    /// Returns whether `other` was read by the same request, or by one that returned the same.
+    fn is(&self, other: &Self) -> bool {
+        (&self.meta, self.read_at, self.forgotten) == (&other.meta, other.read_at, other.forgotten)
+    }
+}
+
+/// The memory that a manifest takes, in bytes.
+fn weight(table: &TableUri, Manifest { meta, bytes, .. }: &Manifest) -> u32 {
+    let texts = [Some(table.as_str()), Some(meta.location.as_ref()), meta.e_tag.as_deref()];
+    let texts = texts.into_iter().chain([meta.version.as_deref()]).flatten().map(str::len);
+    (size_of::<Manifest>() + texts.sum::<usize>() + bytes.len()) as u32
+}
+
+/// Reads the rest of a manifest of which the beginning was read, and returns all of its bytes. `None` if the manifest is
+/// not the same any more; then Lance's own reads find out.
+async fn whole(store: &dyn ObjectStore, manifest: &Manifest) -> Option<Bytes> {
+    let Manifest { meta, bytes: first, .. } = manifest;
+    let rest = first.len() as u64..meta.size;
     let read = GetOptions {
         range: Some(GetRange::Bounded(rest.clone())),
-        if_match: Some(tag),
+        if_match: Some(meta.e_tag.clone()?),
         ..GetOptions::default()
     };
     let answer = store.get_opts(&meta.location, read).await.ok()?;
@@ -163,7 +228,7 @@ async fn whole(store: &dyn ObjectStore, meta: &ObjectMeta, first: Bytes) -> Opti
         return None;
     }
     let mut all = BytesMut::with_capacity(meta.size as usize);
-    all.extend_from_slice(&first);
+    all.extend_from_slice(first);
     all.extend_from_slice(&answer.bytes().await.ok()?);
     Some(all.freeze()).filter(|all| all.len() as u64 == meta.size)
 }
@@ -254,12 +319,64 @@ mod tests {
         let stored = inner.head(&path).await.unwrap();
         let before = inner.asked();
         assert_eq!(store.head(&path).await.unwrap(), stored);
+        // HEAD alone reads only the beginning.
+        assert_eq!(inner.asked() - before, 1);
         // Lance reads the end, then a block at the beginning, then the rest.
         for range in [size - BYTES_READ..size, 7..7 + BYTES_READ, 7 + BYTES_READ..size, 0..7] {
             let read = store.get_range(&path, range.clone()).await.unwrap();
             assert_eq!(read, long[range.start as usize..range.end as usize], "{range:?}");
         }
         assert_eq!(inner.asked() - before, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_manifest_that_is_replaced_while_it_is_read_is_not_kept() {
+        let path = Path::from(MANIFEST);
+        let [old, new] = [7, 8].map(|byte| vec![byte; BYTES_READ as usize + 10]);
+        // The answers to HEAD, or to the read of the rest, have begun when the manifest is replaced.
+        let scripts: [fn(usize) -> Act; 2] = [
+            |n| if n == 0 { Act::Dawdle(Duration::from_secs(1)) } else { Act::Answer },
+            |n| if n == 1 { Act::Dawdle(Duration::from_secs(1)) } else { Act::Answer },
+        ];
+        for (late, script) in scripts.into_iter().enumerate() {
+            let (store, inner) = store(script, &[(MANIFEST, &old)]).await;
+            let replace = async {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                inner.put(&path, new.clone().into()).await.unwrap();
+                store.list_with_delimiter(None).await.unwrap();
+            };
+            let read = async {
+                store.head(&path).await.unwrap();
+                if late == 1 {
+                    assert_eq!(store.get_range(&path, 0..BYTES_READ + 1).await.unwrap()[0], 7);
+                }
+            };
+            tokio::join!(read, replace);
+            assert_eq!(store.get_range(&path, 0..5).await.unwrap(), new[..5], "{late}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_manifest_that_was_changed_through_the_store_is_read_again() {
+        let (path, other) = (Path::from(MANIFEST), Path::from("t/_versions/x"));
+        let (store, inner) = store(|_| Act::Answer, &[(MANIFEST, BYTES)]).await;
+        let newer = &b"9876543210"[..];
+        for how in ["put", "copy", "rename", "delete"] {
+            inner.put(&path, BYTES.into()).await.unwrap();
+            inner.put(&other, newer.into()).await.unwrap();
+            store.head(&path).await.unwrap();
+            match how {
+                "put" => drop(store.put(&path, newer.into()).await.unwrap()),
+                "copy" => store.copy(&other, &path).await.unwrap(),
+                "rename" => store.rename(&other, &path).await.unwrap(),
+                _ => store.delete(&path).await.unwrap(),
+            }
+            let read = store.get_range(&path, 0..3).await;
+            match how {
+                "delete" => assert!(matches!(read, Err(StoreError::NotFound { .. })), "{read:?}"),
+                _ => assert_eq!(read.unwrap(), newer[..3], "{how}"),
+            }
+        }
     }
 
     #[tokio::test]

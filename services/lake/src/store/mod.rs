@@ -26,8 +26,8 @@
 //!
 //! The breaker ends this: while it is open, reads fail at once.
 //!
-//! HEAD of a manifest is answered by a read of it, which also answers the read that Lance sends next
-//! (`manifest_reads.rs`).
+//! HEAD of a manifest is answered by a read of its beginning, which also answers the reads that Lance sends next; that
+//! of a longer manifest takes one request more (`manifest_reads.rs`).
 //!
 //! A query node reads index and deletion files in a table's own folder from the I/O nodes instead, if it can
 //! (`cached.rs`). These reads go through the checks of files, but neither through the limiter nor through the fence.
