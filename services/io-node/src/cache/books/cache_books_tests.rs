@@ -396,6 +396,17 @@ fn a_write_that_ends_twice_is_a_defect() {
 }
 
 #[test]
+fn extents_of_a_pinned_table_stay_even_if_they_are_not_used_any_more() {
+    for is_pinned in [true, false] {
+        let share = Share { guarantee: 8, quota: 8, is_pinned };
+        let mut cache = cache_of(1, LIMITS, Shares::new([(key(0).pack.table(), share)]));
+        assert!(cache.fill(0).ends_with(&["end 0: 12288".to_owned()]));
+        assert_eq!(cache.books.evict_unused(vec![key(0)]), u64::from(!is_pinned));
+        assert_eq!(cache.books.contains(key(0)), is_pinned);
+    }
+}
+
+#[test]
 fn extents_that_are_not_used_any_more_are_evicted_and_can_be_filled_anew() {
     let mut cache = cache(1);
     (0..3).for_each(|chunk| drop(cache.fill(chunk)));

@@ -90,10 +90,11 @@ impl CacheBooks {
         self.forget(evicted);
     }
 
-    /// Evicts extents that are not used any more. Returns how many of them were placed. The next
-    /// [`apply`](Self::apply) returns the action that makes the cores forget them.
-    pub fn evict_unused(&mut self, keys: Vec<ExtentKey>) -> u64 {
+    /// Evicts extents that are not used any more, except those of pinned tables. Returns how many were evicted. The
+    /// next [`apply`](Self::apply) returns the action that makes the cores forget them.
+    pub fn evict_unused(&mut self, mut keys: Vec<ExtentKey>) -> u64 {
         let before = self.counts.evicted;
+        keys.retain(|&key| !self.shares.is_pinned(key));
         self.evict(keys);
         self.counts.evicted - before
     }
