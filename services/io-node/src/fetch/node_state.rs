@@ -6,7 +6,7 @@ use audit::Audit;
 use ring::SlabFile;
 use telemetry::Tracer;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::table_reader::TableReader;
 use crate::cache::FillHandle;
@@ -25,6 +25,8 @@ pub struct NodeState {
     pub tables: Registry,
     /// The filler.
     pub fills: FillHandle,
+    /// The permit that a Release holds while it evicts blocks: one at a time.
+    pub release_permit: Arc<Semaphore>,
     /// Reads rows from tables.
     pub table_reader: TableReader,
     /// Each core's mailbox.

@@ -14,7 +14,7 @@ use ring::{Engine, RingConfig, SlabFile};
 use tables::Tables;
 use telemetry::Tracer;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
 use super::memory::MemoryPlan;
@@ -129,6 +129,7 @@ impl NodeParts {
             ),
             background: threads.background,
             fills,
+            release_permit: Arc::new(Semaphore::new(1)),
             mailboxes,
             slabs,
             tracer,

@@ -12,10 +12,11 @@ use crate::error::fault_of;
 use crate::fetch::NodeState;
 use crate::table::{OpenTable, label};
 
-/// The maximum number of blocks that the filler looks for at once: those of 8 GiB. Fills wait for it meanwhile.
-const BLOCKS_AT_ONCE: usize = 16 << 10;
+/// The maximum number of blocks that the filler looks for at once: those of 512 MiB. Fills wait for it meanwhile.
+const BLOCKS_AT_ONCE: usize = 1 << 10;
 
-/// Evicts all blocks of the file that the request names.
+/// Evicts all blocks of the file that the request names. Waits for calls that came before, so that at most one message
+/// of all these calls is in the filler's queue.
 ///
 /// # Errors
 /// The table is not served; the path is not that of a file that is cached; the request has no size; the node stops.
@@ -28,9 +29,17 @@ pub async fn release(
         let uri = TableUri::of_wire(&request.table_uri);
         line.names_table(uri.map(|uri| label(&uri)), "", 0);
     }
+    // A call that its caller has given up leaves the queue. One that has begun is finished.
+    let permit = Arc::clone(&node.release_permit).acquire_owned().await;
+    let permit = permit.map_err(|error| Status::internal(error.to_string()))?;
+    let evicting = evict(Arc::clone(node), request);
     // Opening a file does not run on a core's thread.
-    let released = node.background.spawn(evict(Arc::clone(node), request)).await;
-    let released = released.map_err(|error| Status::internal(error.to_string()))?;
+    let released = node.background.spawn(async move {
+        let released = evicting.await;
+        drop(permit);
+        released
+    });
+    let released = released.await.map_err(|error| Status::internal(error.to_string()))?;
     if let Some(line) = &mut line {
         line.ends(released.as_ref().map(|_| ()));
     }
