@@ -43,12 +43,31 @@ pub struct DroppedSegment {
 }
 
 impl Lake {
-    /// Has the cache of files evict the files of a segment. Returns when that is done or has failed.
-    pub async fn release(&self, segment: &DroppedSegment) {
-        let Some(cache) = self.opener().file_cache() else { return };
+    /// Has the cache of files evict the files of a segment. Returns whether all parts of the cache have done so.
+    pub async fn release(&self, segment: &DroppedSegment) -> bool {
+        let Some(cache) = self.opener().file_cache() else { return true };
+        let mut is_released = true;
         for (path, bytes) in &segment.files {
-            cache.release(&segment.table, path, *bytes).await;
+            is_released &= cache.release(&segment.table, path, *bytes).await;
         }
+        is_released
+    }
+}
+
+impl DroppedSegment {
+    /// Creates a segment of `table` with the id `id` and these files, each with its size.
+    pub fn new(table: TableUri, id: String, files: Vec<(FilePath, u64)>) -> Self {
+        Self { table, id, files }
+    }
+
+    /// Returns the segment's table.
+    pub fn table(&self) -> &TableUri {
+        &self.table
+    }
+
+    /// Returns the number of the segment's files.
+    pub fn file_count(&self) -> usize {
+        self.files.len()
     }
 }
 
@@ -76,7 +95,7 @@ impl Table {
         let files =
             files.filter_map(|it| Some((index_file(&in_table, index, &it.path)?, it.size_bytes)));
         let table = self.canonical_uri().clone();
-        Some(DroppedSegment { table, id: index.uuid.to_string(), files: files.collect() })
+        Some(DroppedSegment::new(table, index.uuid.to_string(), files.collect()))
     }
 
     /// Returns whether this is a version of the segment's table that has the segment.

@@ -70,14 +70,14 @@ pub trait FileCache: fmt::Debug + Send + Sync {
     fn fill<'a>(&'a self, table: &'a TableUri, path: &'a FilePath, bytes: u64)
     -> BoxFuture<'a, ()>;
 
-    /// Has the cache evict a file of `bytes` bytes, because it will hardly be read again. Returns when that is done or
-    /// has failed.
+    /// Has the cache evict a file of `bytes` bytes, because it will hardly be read again. Returns whether all parts of
+    /// the cache have done so. If not, it may be asked again.
     fn release<'a>(
         &'a self,
         table: &'a TableUri,
         path: &'a FilePath,
         bytes: u64,
-    ) -> BoxFuture<'a, ()>;
+    ) -> BoxFuture<'a, bool>;
 }
 
 /// Bytes from the cache.
@@ -390,8 +390,8 @@ mod tests {
             std::future::ready(()).boxed()
         }
 
-        fn release<'a>(&'a self, _: &'a TableUri, _: &'a FilePath, _: u64) -> BoxFuture<'a, ()> {
-            std::future::ready(()).boxed()
+        fn release<'a>(&'a self, _: &'a TableUri, _: &'a FilePath, _: u64) -> BoxFuture<'a, bool> {
+            std::future::ready(true).boxed()
         }
     }
 

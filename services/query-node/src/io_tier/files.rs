@@ -301,23 +301,28 @@ impl FileCache for TierFiles {
         table: &'a TableUri,
         path: &'a FilePath,
         bytes: u64,
-    ) -> BoxFuture<'a, ()> {
+    ) -> BoxFuture<'a, bool> {
         async move {
             let routes = self.tier.routes();
             // A node may have blocks that it owned earlier.
-            let releases = routes.nodes().iter().filter(|node| node.is_available()).map(|node| {
+            let releases = routes.nodes().iter().map(|node| {
                 let (table_uri, file) = (table.to_string(), path.as_str().to_owned());
                 let request = ReleaseRequest { table_uri, file, file_bytes: bytes };
                 async move {
-                    let released = node.client.release(request, ANSWER_MAX).await;
-                    let (node, path) = (node.client.endpoint(), path.as_str());
-                    match released {
-                        Ok(evicted) => debug!(%node, path, evicted, "the file is released"),
-                        Err(fault) => debug!(%node, path, "the file is not released: {fault}"),
+                    let (endpoint, path) = (node.client.endpoint(), path.as_str());
+                    if !node.is_available() {
+                        debug!(node = %endpoint, path, "the file is not released: the node is away");
+                        return false;
                     }
+                    let released = node.client.release(request, ANSWER_MAX).await;
+                    match &released {
+                        Ok(evicted) => debug!(node = %endpoint, path, evicted, "the file is released"),
+                        Err(fault) => debug!(node = %endpoint, path, "the file is not released: {fault}"),
+                    }
+                    released.is_ok()
                 }
             });
-            join_all(releases).await;
+            join_all(releases).await.into_iter().all(|is_released| is_released)
         }
         .boxed()
     }

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt, stream};
-use lake::{BranchName, Lake, LakeError, TableUri, fault_of, on_runtime};
+use lake::{BranchName, Lake, LakeError, Table, TableUri, fault_of, on_runtime};
 use moka::future::Cache;
 use tables::{CacheUse, StoreUse};
 use tokio::runtime::Handle;
@@ -81,7 +81,7 @@ pub struct Catalog {
     /// Versions other than the current ones, by the number of the entry, its generation and the version.
     versions: Cache<(u64, u64, u64), Arc<OpenTable>>,
     /// Index segments whose files I/O nodes may evict.
-    dropped: DroppedSegments,
+    dropped: Arc<DroppedSegments>,
     /// The runtime that opens tables. Tasks that a table spawns must outlive the core whose request opened it.
     background: Handle,
 }
@@ -118,7 +118,7 @@ impl Catalog {
             round: AtomicU64::new(0),
             key_indexes: KeyIndexes::new(config.key_index.as_u64(), background.clone()),
             versions: Cache::new(config.versions_max),
-            dropped: DroppedSegments::default(),
+            dropped: Arc::default(),
             lake,
             curve_counts,
             background,
@@ -497,19 +497,19 @@ impl Catalog {
                         }
                         let new = open.table.clone();
                         entry.replace_version(&current, open);
-                        match new.segments_dropped_since(&current.table).await {
-                            Ok(dropped) => self.dropped.note(dropped, Instant::now()),
-                            Err(error) => {
-                                let table = &entry.name;
-                                warn!(table, "files of dropped indexes are not known: {error}");
-                            }
-                        }
+                        self.note_dropped(entry, current.table.clone(), new);
                         Ok(())
                     }
                     Err(error) => Err(entry.set_fault(entry.name_in(error.into()))),
                 }
             }
         }
+    }
+
+    /// Notes the index segments that a new version has dropped, in the background: nobody waits for it.
+    fn note_dropped(&self, entry: &Entry, before: Table, after: Table) {
+        let (dropped, name) = (Arc::clone(&self.dropped), entry.name.clone());
+        self.background.spawn(async move { dropped.compare(&name, &before, &after).await });
     }
 
     async fn open_current(&self, entry: &Entry, opened_for: OpenedFor) -> Result<Arc<OpenTable>> {

@@ -73,8 +73,8 @@ impl FileCache for SlowAndEmpty {
         std::future::ready(()).boxed()
     }
 
-    fn release<'a>(&'a self, _: &'a TableUri, _: &'a FilePath, _: u64) -> BoxFuture<'a, ()> {
-        std::future::ready(()).boxed()
+    fn release<'a>(&'a self, _: &'a TableUri, _: &'a FilePath, _: u64) -> BoxFuture<'a, bool> {
+        std::future::ready(true).boxed()
     }
 }
 
