@@ -67,7 +67,8 @@ impl ReadAhead {
     /// may have `cache_bytes`.
     ///
     /// # Errors
-    /// Never: the list of partitions that were read is made without a request.
+    /// Never: the list of partitions that were read is made without a request or a wait. Only the signature of the
+    /// cache's method makes this asynchronous and fallible.
     pub async fn new(
         uri: &TableUri,
         segment: &IndexMetadata,

@@ -157,7 +157,7 @@ impl Ghosts {
                 self.names.remove(&oldest);
             }
         }
-        // Compact the list once stale names outnumber live ones by this many.
+        // Compact the list once its stale names outnumber the live ones by `GHOSTS_MIN`.
         if self.order.len() > 2 * self.names.len() + GHOSTS_MIN {
             let names = &self.names;
             self.order.retain(|(number, key)| names.get(key) == Some(number));
