@@ -199,6 +199,17 @@ async fn a_file_that_is_gone_changed_or_outside_the_table_is_refused() {
         assert_eq!(refused.reason, reason, "{path}: {refused}");
         assert!(refused.message.contains(said), "{path}: {refused}");
     }
+    // A wrong size disturbs no caller with the right one, on a node that has opened the file by another name too.
+    let right = sectors(&io, "_indices/u/a.idx", size, &[0, 1]).await.unwrap();
+    assert_eq!(bytes(right), [vec![0; 4096], vec![1; 4096]].concat());
+    let fresh = Io::start(|config| config.storage = s3.options()).await;
+    let refused = sectors(&fresh, "_indices/u/a.idx", size + 1, &[0]).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::TableDamaged, "{refused}");
+    let right = sectors(&fresh, "_indices/u/a.idx", size, &[0, 1]).await.unwrap();
+    assert_eq!(bytes(right), [vec![0; 4096], vec![1; 4096]].concat());
+    // Both openings, with the size and without it, have read the store, and none has read block 1.
+    assert_eq!(bytes(sectors(&fresh, "_indices/u/a.idx", size, &[256]).await.unwrap()), last);
+    assert_eq!(bytes(sectors(&fresh, "_indices/u/a.idx", 0, &[256]).await.unwrap()), last);
     let open = TableFile { uri: "s3://elsewhere/words", path: "_indices/u/a.idx", bytes: 0 };
     let refused = io.client.open_file(open, soon()).await.unwrap_err();
     assert_eq!(refused.reason, Reason::TableNotServed);
@@ -213,6 +224,15 @@ async fn a_file_that_is_gone_changed_or_outside_the_table_is_refused() {
     let before = sectors(&io, "_indices/u/a.idx", 0, &[3]).await.unwrap();
     assert_eq!(bytes(before), vec![3; 4096]);
     io.stop().await;
+
+    // A read by the size that finds the file overwritten has the next caller open it anew, also one that does not know
+    // the size.
+    let refused = sectors(&fresh, "_indices/u/a.idx", size, &[130]).await.unwrap_err();
+    assert!(refused.message.contains("was overwritten"), "{refused}");
+    let fresh = Io::with(fresh.node, fresh.folder);
+    let anew = sectors(&fresh, "_indices/u/a.idx", 0, &[130]).await.unwrap();
+    assert_eq!(bytes(anew), vec![9; 4096]);
+    fresh.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
