@@ -53,6 +53,8 @@ pub struct Seen {
     pub overwritten_refused: Cell<u64>,
     /// Blocks of files that were released.
     pub released: Cell<u64>,
+    /// Sectors that a node read from the store because it had just released their blocks.
+    pub released_read: Cell<u64>,
     /// Refusals, by reason.
     pub refusals: RefCell<BTreeMap<&'static str, u64>>,
     /// Requests that failed because a node was unavailable, while no faults were injected.
@@ -99,6 +101,8 @@ pub struct Around {
     /// The names of all nodes.
     pub names: Rc<[String]>,
     pub wishes: Rc<Wishes>,
+    /// Whether nodes keep blocks of files that they have read from the store.
+    pub store_keeps_blocks: bool,
     pub seen: Rc<Seen>,
     pub trace: Trace,
 }
@@ -340,16 +344,18 @@ impl Client {
 
     async fn fetch_sectors(&self, client: &FetchClient, node: usize, ask: SectorsAsk) {
         let SectorsAsk { file, bytes, sectors, is_released } = ask;
+        let mut evicted = 0;
         if is_released {
             let (table_uri, path) = (file.table.to_owned(), file.path.to_owned());
             let release = ReleaseRequest { table_uri, file: path, file_bytes: file.bytes };
             match client.release(release, Duration::from_secs(60)).await {
-                Ok(evicted) => count(&self.around.seen.released, evicted),
+                Ok(blocks) => evicted = blocks,
                 Err(fault) => {
                     self.around.refused(format_args!("client {}, a release", self.number), &fault);
                 }
             }
         }
+        count(&self.around.seen.released, evicted);
         let deadline = Instant::now() + Duration::from_secs(60);
         let reply = async {
             let (uri, path) = (file.table, file.path);
@@ -379,6 +385,9 @@ impl Client {
         };
         count(&self.around.seen.answers, 1);
         count(&self.around.seen.sectors, (sectors.len() - reply.missing.len()) as u64);
+        if evicted > 0 && !self.around.store_keeps_blocks {
+            count(&self.around.seen.released_read, reply.times().table_rows.into());
+        }
         let size = size_in(&projection);
         let Some(content) = file.content_of(size).filter(|_| bytes == 0 || bytes == size) else {
             return self.wrong(format_args!("{} never had {size} bytes", file.path));

@@ -13,7 +13,7 @@ use crate::node::Node;
 pub struct Happened(BTreeMap<String, u64>);
 
 /// Events that must happen at least once in a run of 200 seeds or more.
-pub const MUST: [&str; 38] = [
+pub const MUST: [&str; 39] = [
     "Crash",
     "DriveErrors",
     "DriveFull",
@@ -49,6 +49,7 @@ pub const MUST: [&str; 38] = [
     "reads refused of files that were overwritten",
     "rows with another key",
     "sectors of files",
+    "sectors read from the store after a Release",
     "shared pieces",
     "strangers' messages",
     "versions published",
@@ -101,6 +102,7 @@ impl Happened {
         self.count("reads of files that are overwritten", seen.overwritten.get());
         self.count("reads refused of files that were overwritten", seen.overwritten_refused.get());
         self.count("blocks released", seen.released.get());
+        self.count("sectors read from the store after a Release", seen.released_read.get());
         self.count("strangers' messages", seen.strange.get());
         self.count("keys found", seen.keys_found.get());
         self.count("keys that no row has", seen.keys_absent.get());

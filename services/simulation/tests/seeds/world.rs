@@ -112,6 +112,7 @@ impl World {
             net: self.net.clone(),
             names: self.nodes.iter().map(|node| node.name.clone()).collect(),
             wishes: Rc::clone(wishes),
+            store_keeps_blocks: self.store.keeps_blocks(),
             seen: Rc::clone(&self.seen),
             trace: self.trace.clone(),
         }
