@@ -213,8 +213,8 @@ fn weight(table: &TableUri, Manifest { meta, bytes, .. }: &Manifest) -> u32 {
     (size_of::<Manifest>() + texts.sum::<usize>() + bytes.len()) as u32
 }
 
-/// Reads the rest of a manifest of which the beginning was read, and returns all of its bytes. `None` if the manifest is
-/// not the same any more; then Lance's own reads find out.
+/// Reads the rest of a manifest whose beginning was read, and returns all of its bytes. `None` if the manifest is not the
+/// same any more; then Lance's own reads find out.
 async fn whole(store: &dyn ObjectStore, manifest: &Manifest) -> Option<Bytes> {
     let Manifest { meta, bytes: first, .. } = manifest;
     let rest = first.len() as u64..meta.size;
