@@ -236,7 +236,7 @@ mod tests {
         std::fs::create_dir(path.join(FOLDER)).unwrap();
         assert_eq!(of(None, 9).await.unwrap(), None);
 
-        let mut written = write(&path, &ENTRIES).await;
+        write(&path, &ENTRIES).await;
         let first = found(None, 9).await;
         let tables = [("a$b$t", "42059180_a$b$t"), ("a$t", "7c1aa33c_a$t"), ("t", "t.lance")];
         assert_eq!(texts(&first.tables), tables);
@@ -254,10 +254,7 @@ mod tests {
         assert_eq!((texts(&second.tables), second.properties.len()), (vec![tables[2]], 0));
         // A folder that was made anew may have a manifest of the same version.
         std::fs::remove_dir_all(path.join(FOLDER)).unwrap();
-        written = {
-            drop(written);
-            write(&path, &ENTRIES[..1]).await
-        };
+        write(&path, &ENTRIES[..1]).await;
         let anew = found(Some(&first), 9).await;
         assert_eq!((anew.tables.len(), anew.properties.len()), (0, 1));
 
@@ -267,7 +264,7 @@ mod tests {
         let error = of(Some(&anew), 9).await.unwrap_err().to_string();
         assert!(error.contains("is larger than the 67108864 bytes"), "{error}");
 
-        written = write(&path, &ENTRIES[..1]).await;
+        let mut written = write(&path, &ENTRIES[..1]).await;
         written.update_metadata([(READER_FLAGS, Some("2"))]).await.unwrap();
         let error = of(Some(&anew), 9).await.unwrap_err().to_string();
         assert!(error.contains("needs a newer Bireme (reader features `2`)"), "{error}");
