@@ -101,11 +101,6 @@ pub enum Fit {
 /// state.
 const GROWTH_MAX: u64 = 2;
 
-/// The factor by which the number of an index's partitions may shrink. Lance's `optimize_indices` joins small partitions:
-/// as many of the joined ones as were measured have more rows, among which the nearest have to be told apart by their
-/// compressed vectors. So the recall is near the measured one, above it or below.
-const JOINED_MAX: u32 = 2;
-
 impl Curve {
     /// Returns how well the curve fits the index `build` on `column` of a table with the hash `table`. The index covers
     /// `rows` rows.
@@ -117,8 +112,10 @@ impl Curve {
         let has_doubled = rows > self.rows.saturating_mul(GROWTH_MAX);
         let is_alike = (&self.index.name, &self.index.kind, &self.index.parameters)
             == (&build.name, &build.kind, &build.parameters)
-            && build.partitions <= self.index.partitions
-            && build.partitions.saturating_mul(JOINED_MAX) >= self.index.partitions;
+            // Lance's `optimize_indices` joins small partitions, of a small table all. As many of the joined ones as
+            // were measured have more rows, among which the nearest have to be told apart by their compressed vectors.
+            // So the recall is near the measured one, above it or below.
+            && (1..=self.index.partitions).contains(&build.partitions);
         match (is_there, has_doubled) {
             (true, false) => Fit::Same,
             (true, true) => Fit::Earlier,
@@ -211,8 +208,8 @@ mod tests {
         assert_eq!(fit(|it| it.segments.push("new".into()), "moved", 2000), Fit::Same);
         assert_eq!(fit(|_| (), "t", 2001), Fit::Earlier);
         assert_eq!(fit(rebuilt, "t", 1000), Fit::Earlier);
-        // Of five partitions, some were joined, or so few are left that it is another index.
-        for (partitions, expected) in [(4, Fit::Earlier), (3, Fit::Earlier), (2, Fit::Other)] {
+        // Of five partitions, some were joined.
+        for (partitions, expected) in [(4, Fit::Earlier), (1, Fit::Earlier), (0, Fit::Other)] {
             let segments = vec!["merged".into()];
             let merged = IndexBuild { partitions, segments, ..curve.index.clone() };
             assert_eq!(curve.fit("t", "vector", &merged, 1000), expected, "{partitions}");

@@ -14,7 +14,7 @@ use wire::query::{LookupBatch, LookupOpen, LookupReply, LookupResult, LookupSche
 use wire::{Fault, query, schema_to_bytes};
 
 use super::keys::key_array;
-use super::results::{results, without_unread};
+use super::results::{Divided, results, without_unread};
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
@@ -315,8 +315,9 @@ impl Opened {
         }
         // Rows of one batch that can't be read may have used up the divisions that would have found those of another,
         // and there is one error for all.
-        let (batches, found, to_repeat) = without_unread(batches, found, &unread.keys)?;
-        let reply = match batches.as_slice() {
+        let divided = without_unread(batches, found, &unread.keys)?;
+        let Divided { read, found, others: to_repeat } = divided;
+        let reply = match read.as_slice() {
             [] => None,
             batches => Some(self.reply(handle, batches, &found, UnreadKeys::default(), call)?),
         };

@@ -11,13 +11,22 @@ use wire::{Fault, query};
 
 use crate::error::Result;
 
-/// Returns the batches without unread keys, the rows that were found for these, and the positions of the other batches.
-/// `unread` are positions among the keys of all batches, ascending.
+/// The batches of a group, divided by whether they have unread keys.
+pub struct Divided {
+    /// The batches without unread keys.
+    pub read: Vec<(u64, ArrayRef)>,
+    /// The rows that were found for these.
+    pub found: FoundRows,
+    /// The positions of the other batches.
+    pub others: Vec<usize>,
+}
+
+/// Divides batches. `unread` are positions among the keys of all batches, ascending.
 pub fn without_unread(
     batches: &[(u64, ArrayRef)],
     found: FoundRows,
     mut unread: &[u32],
-) -> Result<(Vec<(u64, ArrayRef)>, FoundRows, Vec<usize>)> {
+) -> Result<Divided> {
     let FoundRows { rows, keys: all_keys, addrs } = found;
     let mut all_keys = all_keys.as_slice();
     let (mut kept, mut others, mut keys) = (Vec::new(), Vec::new(), Vec::new());
@@ -41,7 +50,7 @@ pub fn without_unread(
     let addrs = addrs.into_iter().zip(&is_kept).filter(|(_, is_kept)| **is_kept);
     let addrs = addrs.map(|(addr, _)| addr).collect();
     let rows = filter_record_batch(&rows, &is_kept.into())?;
-    Ok((kept, FoundRows { rows, keys, addrs }, others))
+    Ok(Divided { read: kept, found: FoundRows { rows, keys, addrs }, others })
 }
 
 /// Returns the result of each batch. `found`, `unproven` and `unread` are positions among the keys of all batches,
@@ -149,8 +158,9 @@ mod tests {
             FoundRows { rows, keys: vec![0, 1, 3, 4, 6], addrs }
         };
         let left = |unread: &[u32]| {
-            let (kept, found, others) = without_unread(&batches, found(), unread).unwrap();
-            let counts: Vec<_> = kept.iter().map(|(id, keys)| (*id, keys.len())).collect();
+            let Divided { read, found, others } =
+                without_unread(&batches, found(), unread).unwrap();
+            let counts: Vec<_> = read.iter().map(|(id, keys)| (*id, keys.len())).collect();
             let ids = found.rows["id"].as_primitive::<UInt64Type>().values().to_vec();
             let addrs: Vec<u64> = found.addrs.iter().map(|addr| addr.to_u64()).collect();
             assert_eq!(ids, addrs);
