@@ -256,7 +256,7 @@ def test_late_interaction(remote, local, vector):
         assert len(found) == 5 and "query_index" not in found.column_names
         assert found["id"].to_pylist() == expected["id"].to_pylist(), factor
         assert np.allclose(found["_distance"], expected["_distance"], rtol=1e-4), factor
-    with pytest.raises(HttpError, match="one of 16 dimensions") as error:
+    with pytest.raises(HttpError, match="has 16 dimensions") as error:
         table.search([vector[:16], vector[:16]]).to_arrow()
     assert error.value.status_code == 400
 
