@@ -339,7 +339,7 @@ impl Client {
         let first = dice.below(sectors) as u32;
         let count = [1, 2, 150][dice.below(3)];
         let sectors = first..first + 1 + dice.below(count) as u32;
-        SectorsAsk { file, bytes, sectors, is_released: dice.per_mille(150) }
+        SectorsAsk { file, bytes, sectors, is_released: dice.per_mille(400) }
     }
 
     async fn fetch_sectors(&self, client: &FetchClient, node: usize, ask: SectorsAsk) {
