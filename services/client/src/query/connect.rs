@@ -158,9 +158,9 @@ impl QueryClient {
         request
     }
 
-    /// Sends a request with `send`, and awaits the answer. If the connection ended before the node took the request, for
-    /// example because the node has just asked the client to reconnect, sends it once more over a new connection, if some
-    /// of the timeout is left. Both times together take at most the timeout.
+    /// Sends a request with `send`, and awaits the answer. If the connection ended before the node took the request,
+    /// for example because the node has just asked the client to reconnect, sends it once more over a new connection,
+    /// if some of the timeout is left. Both times together take at most the timeout.
     pub(super) async fn call<M: Clone, T, F>(
         &self,
         message: M,
