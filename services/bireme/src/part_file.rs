@@ -13,7 +13,7 @@ use crate::error::CliError;
 /// `path`.
 ///
 /// # Errors
-/// Those of the operating system, without the name of the file that could not be created.
+/// The operating system's, without the name of the temporary file.
 pub fn part_file(path: &Path) -> io::Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));

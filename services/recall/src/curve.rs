@@ -112,9 +112,9 @@ impl Curve {
         let has_doubled = rows > self.rows.saturating_mul(GROWTH_MAX);
         let is_alike = (&self.index.name, &self.index.kind, &self.index.parameters)
             == (&build.name, &build.kind, &build.parameters)
-            // Lance's `optimize_indices` joins small partitions, of a small table all. As many of the joined ones as
-            // were measured have more rows, among which the nearest have to be told apart by their compressed vectors.
-            // So the recall is near the measured one, above it or below.
+            // Lance's `optimize_indices` joins small partitions; in a small table, that may be all of them. A search then
+            // reads as many partitions as before, with more rows in each. This may find more of the nearest rows, or
+            // fewer, because compressed vectors rank them, so the recall may be above or below the measured one.
             && (1..=self.index.partitions).contains(&build.partitions);
         match (is_there, has_doubled) {
             (true, false) => Fit::Same,
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(fit(|it| it.segments.push("new".into()), "moved", 2000), Fit::Same);
         assert_eq!(fit(|_| (), "t", 2001), Fit::Earlier);
         assert_eq!(fit(rebuilt, "t", 1000), Fit::Earlier);
-        // Of five partitions, some were joined.
+        // Some of the five partitions were joined.
         for (partitions, expected) in [(4, Fit::Earlier), (1, Fit::Earlier), (0, Fit::Other)] {
             let segments = vec!["merged".into()];
             let merged = IndexBuild { partitions, segments, ..curve.index.clone() };

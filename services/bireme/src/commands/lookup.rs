@@ -129,7 +129,7 @@ fn check_output(path: &Path) -> Result<()> {
     }
 }
 
-/// What a look-up wrote.
+/// The counts of a look-up that has ended, for its report.
 struct Written<'a> {
     rows: u64,
     counts: &'a KeyCounts,

@@ -296,7 +296,7 @@ mod tests {
             ),
             "{table}"
         );
-        // Whatever the setting is, the message has no name of a type of Rust.
+        // No message names a Rust type, whichever setting it is about.
         fn each<T: DeserializeOwned + JsonSchema + Removed + std::fmt::Debug>() {
             for (name, _) in
                 crate::settings::schema::settings(&crate::settings::schema::schema::<T>())

@@ -3,8 +3,8 @@
 //! Lance opens a version by its number with HEAD, which finds out whether the version has a manifest and how long it
 //! is, and then reads the manifest: its end, and if it is longer than 64 KiB, what is before the end, with two more
 //! reads. Most manifests are so short that the read in place of HEAD brings all of them, and it costs as much as HEAD.
-//! Of a longer manifest, the first read that follows brings all of the rest; HEAD alone never does, because many are
-//! followed by no read. Manifests of more than [`WHOLE_MAX`] are left to Lance.
+//! The rest of a longer manifest is read by the first read that needs it, not in place of HEAD, because often no read
+//! follows. Manifests of more than [`WHOLE_MAX`] are left to Lance.
 //!
 //! What was read is used within [`KEPT_FOR`], and forgotten when all of it has been used, or when the table's manifests
 //! are listed, written, copied, renamed or deleted through this process. Manifests that a listing names are read as

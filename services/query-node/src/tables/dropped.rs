@@ -34,7 +34,7 @@ pub struct DroppedSegments {
 struct Waiting {
     since: Instant,
     segment: DroppedSegment,
-    /// How often its files were released already, and an I/O node did not answer.
+    /// The number of earlier releases of its files that not every I/O node answered.
     tries: u32,
 }
 

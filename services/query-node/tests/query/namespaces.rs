@@ -154,7 +154,7 @@ async fn a_caller_sees_the_namespaces_of_tables_that_it_sees() {
         assert_eq!((status, code), (404, 1), "{path}");
     }
     assert_eq!(get_as("all", &hidden[1]).await.json(), namespaces(&[]));
-    // Whoever sees one table of a namespace does not see the namespace's properties.
+    // A caller that sees only one of a namespace's tables does not see the namespace's properties.
     let described = async |name: &str| {
         let key = [("x-api-key", secret(name))];
         post_with(&node, "/v1/namespace/a/describe", json!({}), &key).await.json()

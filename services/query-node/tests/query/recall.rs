@@ -47,6 +47,15 @@ async fn restarted(table: &TestTable) -> (QueryNode, QueryClient) {
     (node, client)
 }
 
+/// Makes a table with an index, and measures and keeps the index's curve. No node serves the table afterwards.
+async fn measured() -> (TestTable, Curve) {
+    let table = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
+    let (_node, client) = restarted(&table).await;
+    let curve = tuned(&client, request()).await;
+    keep(&table, &curve).await;
+    (table, curve)
+}
+
 fn wants(recall: f32) -> SearchRequest {
     SearchRequest { recall: Some(recall), explain: true, ..near(vector(5), 10) }
 }
@@ -143,12 +152,7 @@ async fn a_search_takes_the_cheapest_setting_that_the_curve_has() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_curve_outlives_appended_rows_and_builds_by_the_same_parameters_but_no_other_index() {
-    let table = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
-    let (node, client) = restarted(&table).await;
-    let curve = tuned(&client, request()).await;
-    keep(&table, &curve).await;
-    drop((node, client));
-
+    let (table, _) = measured().await;
     table.append(ROWS..ROWS + 50).await;
     let (_node, client) = restarted(&table).await;
     let explained = detail(&client, wants(0.9)).await.unwrap();
@@ -187,11 +191,7 @@ async fn a_curve_outlives_appended_rows_and_builds_by_the_same_parameters_but_no
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_curve_outlives_a_merge_of_segments_and_partitions() {
-    let table = TestTable::indexed(VectorIndexKind::IvfRq, Metric::L2).await;
-    let (node, client) = restarted(&table).await;
-    let curve = tuned(&client, request()).await;
-    keep(&table, &curve).await;
-    drop((node, client));
+    let (table, curve) = measured().await;
     table.append(ROWS..ROWS + 50).await;
     let mut dataset = lance::Dataset::open(&table.uri).await.unwrap();
     dataset.optimize_indices(&OptimizeOptions::default()).await.unwrap();

@@ -23,7 +23,7 @@ pub static FILES: [File; 3] = [
 /// The bytes by which a file is overwritten are this many more than those that it has at first.
 const OVERWRITTEN_MORE: u64 = 5000;
 
-/// What a file contains: its own bytes, or those by which it is overwritten for a while.
+/// The contents of a file: its own bytes, or others that replace them for a while.
 #[derive(Clone, Copy, Debug)]
 pub struct Content {
     file: &'static File,

@@ -290,15 +290,21 @@ async fn a_new_version_costs_requests_for_what_has_changed_and_not_for_the_whole
     assert!(costs.iter().all(|&(query, io)| query <= 6 && io <= 20), "{costs:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_files_of_a_rebuilt_index_are_on_the_drives_before_its_version_is_served() {
-    let Some(s3) = S3::start(false).await else { return };
+/// Writes the sample as a table with a vector index. Returns the request by which the index can be built again.
+async fn indexed(s3: &S3) -> (Lake, IndexRequest) {
     let lake = Lake::new(LakeOptions { storage: s3.options(), ..Default::default() });
     ingest(&lake, &[sample()], URI, &IngestOptions::default(), |_| {}).await.unwrap();
     let vector =
         VectorIndex { column: "vector".into(), metric: Metric::Cosine, ..Default::default() };
     let vector = IndexRequest::Vector(vector);
     build_index(&lake, URI, &vector, |_| {}).await.unwrap();
+    (lake, vector)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_files_of_a_rebuilt_index_are_on_the_drives_before_its_version_is_served() {
+    let Some(s3) = S3::start(false).await else { return };
+    let (lake, vector) = indexed(&s3).await;
     let cluster = Cluster::start_with(2, &[("words", URI.as_ref())], |io, query| {
         io.storage = s3.options();
         query.storage = s3.options();
@@ -348,12 +354,7 @@ async fn blocks(io: &[Io]) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn blocks_of_an_index_that_no_version_in_use_names_are_evicted() {
     let Some(s3) = S3::start(false).await else { return };
-    let lake = Lake::new(LakeOptions { storage: s3.options(), ..Default::default() });
-    ingest(&lake, &[sample()], URI, &IngestOptions::default(), |_| {}).await.unwrap();
-    let vector =
-        VectorIndex { column: "vector".into(), metric: Metric::Cosine, ..Default::default() };
-    let vector = IndexRequest::Vector(vector);
-    build_index(&lake, URI, &vector, |_| {}).await.unwrap();
+    let (lake, vector) = indexed(&s3).await;
     let first = lake.open(URI).await.unwrap().version();
     let cluster = Cluster::start_with(2, &[("words", URI.as_ref())], |io, query| {
         io.storage = s3.options();
