@@ -15,7 +15,7 @@ use crate::errors::bad_argument;
 use crate::rows::array_from_python;
 
 /// The table that a request names, with the settings that all requests for rows have. The fields are the attributes of
-/// `_Target` in `bireme._table`.
+/// `Target` in `bireme._target`.
 #[derive(FromPyObject)]
 pub struct Target {
     /// The table's name.

@@ -1,5 +1,8 @@
-//! A request in progress: its context, its caller's rights, its memory, and its line in the audit log. `call_stages.rs`
-//! has the times of its stages.
+//! A request in progress: its context, its caller's rights, its memory, and its line in the audit log.
+//! `call/stages.rs` has the times of its stages, and `call/stream_calls.rs` begins the calls of streams.
+
+mod stages;
+mod stream_calls;
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -11,8 +14,9 @@ use lake::BranchName;
 use telemetry::{Attribute, Recording};
 use wire::{Fault, Reason, code_name, query};
 
+use self::stages::CallStages;
+pub use self::stream_calls::{StreamCalls, StreamContext};
 use crate::authorization::{IdentifiedCaller, hidden, may_be_shown, refusal};
-use crate::call_stages::CallStages;
 use crate::counters::{Rpc, Stage};
 use crate::error::{QueryError, Result};
 use crate::held_rows::HeldRows;

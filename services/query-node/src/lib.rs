@@ -5,25 +5,23 @@
 //!  │           config, memory, lake_options; shard: a core's runtime and server; state: what requests share;
 //!  │           counters, metrics
 //!  ▼
-//! service      the edge for gRPC; http/ for plain HTTP, lookups/ and get_stream for streams; stranger: refused
-//!  │           callers
-//!  │           call: a request in progress; call_stages: its stages; stream_calls, authorization, request_context,
+//! service      the edge for gRPC; http/ for plain HTTP; stranger: refused callers
+//!  │           call: a request in progress, its stages, and the calls of streams; authorization, request_context,
 //!  │           call_rules, trace
 //!  ▼
-//! search       ─► filtered ─► stages/ ─► io_tier/; selection/ if an answer is not just columns, best row first
-//! get, lookups/ ─► gather, waiting_requests ─► find ─► stages/, io_tier/
-//! take         ─► row_reader ─► io_tier/, in pieces
-//! tune, warm, placement, describe, status
+//! requests/    what each request does: search, get, take, lookups/, warm, and so on
 //!  │
 //!  ▼           what all of them use:
 //! stages/      the steps of requests that need no I/O node: validate, look up, search, rank, assemble, reply; ipc
 //! io_tier/     the I/O nodes: which one owns a row, whether it is asked, fetches and scores
 //! tables/      the tables, their open versions and columns; key_index/ and recall_curves/ of each
-//! admission    the queues of work that waits; held_rows: the memory of rows
+//! selection/   answers that are not just columns, best row first
+//! admission    the queues of work that waits; waiting_requests: Gets and look-ups that wait for each other;
+//!              held_rows: the memory of rows
 //! error        errors, and their form on the wire
 //! ```
 //!
-//! [`QueryNode::start`] serves `bireme.query.v1`. `search.rs`, `get.rs` and `take.rs` show the path of a
+//! [`QueryNode::start`] serves `bireme.query.v1`. `requests/search.rs`, `get.rs` and `take.rs` show the path of a
 //! request: they call the stages (`stages/`, and `io_tier/` for all that concerns I/O nodes) in the order in which data
 //! flows.
 //!
@@ -44,49 +42,30 @@ mod admission;
 mod authorization;
 mod call;
 mod call_rules;
-mod call_stages;
 mod config;
-mod count;
 mod counters;
-mod describe;
 mod error;
-mod extra_rows;
-mod filtered;
-mod find;
-mod gather;
-mod get;
-mod get_stream;
 mod held_rows;
-mod history;
 mod http;
 mod io_tier;
 mod ipc;
 mod key_index;
 mod lake_options;
-mod lookups;
 mod memory;
 mod metrics;
 mod node;
-mod pieces;
-mod placement;
 mod recall_curves;
 mod request_context;
-mod row_reader;
-mod search;
+mod requests;
 mod selection;
 mod service;
 mod shard;
 mod stages;
 mod state;
-mod status;
 mod stranger;
-mod stream_calls;
 mod tables;
-mod take;
 mod trace;
-mod tune;
 mod waiting_requests;
-mod warm;
 
 pub use config::{AccessConfig, QueryConfig, TableConfig, WebOrigin};
 pub use error::{QueryError, Result};

@@ -16,25 +16,15 @@ use wire::query::query_service_server::QueryService;
 use wire::query::*;
 
 use crate::authorization::{IdentifiedCaller, address_of, identify};
-use crate::call::Call;
-use crate::count::count;
+use crate::call::{Call, StreamCalls, StreamContext};
 use crate::counters::Rpc;
-use crate::describe::{describe_table, list_tables};
-use crate::get::get;
-use crate::get_stream::get_stream;
-use crate::history::{list_tags, list_versions};
-use crate::lookups::LookupStream;
-use crate::pieces::{PIECES_AHEAD_MAX, in_pieces};
-use crate::placement::placement;
 use crate::request_context::RequestContext;
-use crate::search::search;
+use crate::requests::{
+    LookupStream, PIECES_AHEAD_MAX, Take, Tune, Warm, count, describe_table, get, get_stream,
+    in_pieces, list_tables, list_tags, list_versions, placement, search, status,
+};
 use crate::state::ShardState;
-use crate::status::status;
 use crate::stranger::Stranger;
-use crate::stream_calls::{StreamCalls, StreamContext};
-use crate::take::Take;
-use crate::tune::Tune;
-use crate::warm::Warm;
 
 /// Implements `bireme.query.v1.QueryService` on one core.
 pub struct Service(pub Arc<ShardState>);

@@ -14,8 +14,8 @@ use tonic::Status;
 use wire::{Fault, Reason};
 
 use crate::form::Form;
-use crate::memory::holder::Holder;
-use crate::memory::waiting::{StreamRoom, WaitingStream};
+use crate::memory::holder::{Holder, WaitingStream};
+use crate::memory::waiting::StreamRoom;
 use crate::memory::{HeldBytes, TrafficMemory};
 
 /// The length of gRPC's prefix of each message: a flag and the message's length.
@@ -215,13 +215,13 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if let Some(lost) = self.waits.as_ref().and_then(WaitingStream::lost) {
+        if let Some(lost) = self.waits.as_ref().and_then(|waits| waits.room.lost()) {
             self.waits = None;
             return Poll::Ready(Some(Err(lost)));
         }
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) else {
             if let Some(waits) = &self.waits {
-                waits.listen(cx);
+                waits.room.listen(cx);
             }
             return Poll::Pending;
         };

@@ -10,13 +10,12 @@ from ._bireme import Client
 from ._descriptions import Explanation, explanation_of
 from ._errors import BadRequestError
 from ._event_loop import answer
+from ._target import Target
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
-
-    from ._table import _Target
 
 
 class _Search:
@@ -27,7 +26,7 @@ class _Search:
 
     _client: Client
     # The native module reads the attributes below.
-    _target: _Target
+    _target: Target
     _vector: Any = None
     _like: str | None = None
     _key_column: str | None = None
@@ -46,7 +45,7 @@ class _Search:
     _offset: int = 0
     _order: list[tuple[str, bool, bool]] = []
 
-    def __init__(self, client: Client, target: _Target, query: Any) -> None:
+    def __init__(self, client: Client, target: Target, query: Any) -> None:
         self._client = client
         self._target = target
         if isinstance(query, str):

@@ -43,7 +43,7 @@ pub enum Answer {
     },
 }
 
-/// Returns the body of an answer that is sent in pieces ([`in_pieces`](crate::pieces::in_pieces)). An error ends the
+/// Returns the body of an answer that is sent in pieces ([`in_pieces`](crate::requests::in_pieces)). An error ends the
 /// connection or stream: its text can't be sent, because the answer's status has been sent before.
 pub fn body_of_pieces(first: Bytes, rest: Receiver<std::result::Result<Bytes, Fault>>) -> Body {
     let rest = ReceiverStream::new(rest)

@@ -18,14 +18,13 @@ use spelling::counted;
 
 use super::answer::{Answer, ArrowWriter, Reply, body_of_pieces, response};
 use crate::admission::Ask;
-use crate::call::Call;
+use crate::call::{Call, StreamContext};
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
 use crate::io_tier::fetch_rows;
-use crate::pieces::{Pieces, in_pieces};
 use crate::request_context::RequestContext;
+use crate::requests::{Pieces, in_pieces};
 use crate::state::ShardState;
-use crate::stream_calls::StreamContext;
 use crate::tables::OpenTable;
 
 /// The maximum number of rows of one call. LanceDB's clients divide calls for more.

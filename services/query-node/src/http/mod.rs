@@ -8,7 +8,7 @@
 //!                                         └──► prewarm: loads an index, fills drives
 //! ```
 //!
-//! A search becomes the request that gRPC would carry, and takes the same path (`search.rs`). Callers, grants,
+//! A search becomes the request that gRPC would carry, and takes the same path (`requests/search.rs`). Callers, grants,
 //! deadlines, memory, metrics and the audit log are handled as for gRPC. A row's id, which clients see as `_rowid`, is
 //! its address.
 
@@ -58,12 +58,11 @@ use self::page::Page;
 use self::query::query;
 use self::query_body::QueryBody;
 use self::route::{Dialect, NamespaceCall, Route, TableCall, parameter, route};
-use crate::call::Call;
+use crate::call::{Call, StreamContext};
 use crate::counters::Rpc;
 use crate::error::{QueryError, Result};
 use crate::service::Service;
 use crate::state::ShardState;
-use crate::stream_calls::StreamContext;
 use crate::tables::{AskedVersion, OpenTable};
 
 /// The version of LanceDB's protocol, which tells its clients what they may send: several vectors in one query,

@@ -10,11 +10,10 @@ use wire::{Fault, Reason};
 
 use super::answer::Answer;
 use crate::call::Call;
-use crate::describe::indexes_of;
 use crate::error::{QueryError, Result};
+use crate::requests::{Warm, indexes_of};
 use crate::state::ShardState;
 use crate::tables::OpenTable;
-use crate::warm::Warm;
 
 /// The number of progress messages that a Warm may be ahead of their reader, which keeps only the last one.
 const STEPS_AHEAD: usize = 16;

@@ -15,13 +15,12 @@ use super::query_body::{QueryBody, Vectors};
 use super::row_filter::check_row_ids;
 use super::scan::{explain_scan, scan};
 use super::text_body::text_of;
-use crate::call::Call;
+use crate::call::{Call, StreamContext};
 use crate::error::{QueryError, Result};
-use crate::search::{as_one_query, find_shaped, search_each};
+use crate::requests::{as_one_query, find_shaped, search_each};
 use crate::selection::{Ordering, Shape};
 use crate::stages::column_of_vectors;
 use crate::state::ShardState;
-use crate::stream_calls::StreamContext;
 use crate::tables::{Measure, OpenTable};
 
 /// LanceDB's sentence for a search by words in columns without a full-text index.

@@ -17,17 +17,15 @@ use super::columns::selection;
 use super::query_body::QueryBody;
 use super::row_filter::{RowFilter, check_row_ids};
 use crate::admission::Ask;
-use crate::call::Call;
+use crate::call::{Call, StreamContext};
 use crate::call_rules::TAKE_ROWS_MAX;
 use crate::counters::{IndexKind, SearchBy, SearchVia, Stage};
 use crate::error::{QueryError, Result};
-use crate::pieces::{Pieces, in_pieces};
 use crate::request_context::RequestContext;
-use crate::row_reader::{Piece, RowReader};
+use crate::requests::{Piece, Pieces, RowReader, in_pieces};
 use crate::selection::{Selection, beside, check_order};
 use crate::stages::Path;
 use crate::state::ShardState;
-use crate::stream_calls::StreamContext;
 use crate::tables::{Measure, OpenTable};
 
 /// Answers a query without vectors and words. `of_stream` is the context of the whole answer.

@@ -12,9 +12,8 @@ use super::page::Page;
 use super::route::{DELIMITER, Dialect};
 use super::row_filter::check_row_ids;
 use crate::call::Call;
-use crate::count;
-use crate::describe::{indexes_of, millis, of_table};
 use crate::error::{QueryError, Result};
+use crate::requests::{self, indexes_of, millis, of_table};
 use crate::state::ShardState;
 use crate::tables::OpenTable;
 
@@ -81,7 +80,7 @@ pub async fn count_rows(
 ) -> Result<Answer> {
     let predicate = predicate.unwrap_or_default();
     check_row_ids(open, &predicate)?;
-    answer(count::count_rows(state, open, &predicate, call).await?)
+    answer(requests::count_rows(state, open, &predicate, call).await?)
 }
 
 /// Lists a page of a table's versions.

@@ -1,9 +1,9 @@
 //! The stages of a request, by the names that they have in metrics, traces and `explain` (`counters.rs`). `search.rs`,
-//! `get.rs` and `take.rs`, beside this folder, call them in the order in which data flows:
+//! `get.rs` and `take.rs` in `requests/` call them in the order in which data flows:
 //!
 //! validate → lookup → vector → search → filter → rerank → rank → fetch → assemble → reply
 //!
-//! Filter, rerank and fetch are in `io_tier/`, and vector is a fetch of one row. `find.rs`, beside this folder, alternates
+//! Filter, rerank and fetch are in `io_tier/`, and vector is a fetch of one row. `find.rs` there alternates
 //! between lookup and fetch until each key has its row, or no candidates are left. `filtered.rs` alternates between search
 //! and filter until enough candidates pass.
 

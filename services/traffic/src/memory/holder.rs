@@ -1,13 +1,13 @@
 //! The memory that one connection holds, and whether the connection makes progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::waiting::WaitingStreams;
+use super::waiting::{StreamRoom, WaitingStreams};
 
 /// A connection whose requests and replies have made no progress for this long is ended when others need its memory.
 /// Progress is a message of a request that becomes complete, or a part of a reply that was sent; bytes of a message
@@ -26,6 +26,15 @@ pub struct Holder {
     moved_ms: AtomicU64,
     ended: Notify,
     waiting: Mutex<WaitingStreams>,
+}
+
+/// A stream that waits for its caller. It stops waiting when this is dropped.
+#[derive(Debug)]
+pub(crate) struct WaitingStream {
+    /// The memory of the stream.
+    pub room: Arc<StreamRoom>,
+    holder: Arc<Holder>,
+    number: u64,
 }
 
 impl Default for Holder {
@@ -81,5 +90,19 @@ impl Holder {
     fn moved(&self) {
         let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved_ms.store(ms, Ordering::Relaxed);
+    }
+}
+
+impl WaitingStream {
+    /// Adds a waiting stream. `is_talk` says whether its caller may send messages for as long as it likes.
+    pub fn new(room: &Arc<StreamRoom>, holder: &Arc<Holder>, is_talk: bool) -> Self {
+        let number = holder.waiting().add(room, is_talk);
+        Self { room: Arc::clone(room), holder: Arc::clone(holder), number }
+    }
+}
+
+impl Drop for WaitingStream {
+    fn drop(&mut self) {
+        self.holder.waiting().remove(self.number);
     }
 }

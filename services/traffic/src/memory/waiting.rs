@@ -14,7 +14,6 @@ use tonic::Status;
 use wire::{Fault, Reason};
 
 use super::HeldBytes;
-use super::holder::Holder;
 
 /// The number of waiting streams of one connection that are never ended for others. Query nodes need no more, because
 /// they open one Fetch stream on each connection. So one address, which may have half of all connections, can hold at
@@ -57,14 +56,6 @@ pub(crate) struct WaitingStreams {
     all: BTreeMap<u64, (bool, Weak<StreamRoom>)>,
 }
 
-/// A stream that waits for its caller. It stops waiting when this is dropped.
-#[derive(Debug)]
-pub(crate) struct WaitingStream {
-    room: Arc<StreamRoom>,
-    holder: Arc<Holder>,
-    number: u64,
-}
-
 impl StreamRoom {
     pub(crate) fn new(held: HeldBytes) -> Arc<Self> {
         let state = RoomState { held, lost: None, reader: None };
@@ -86,22 +77,10 @@ impl StreamRoom {
             reader.wake();
         }
     }
-}
-
-impl WaitingStream {
-    /// Adds a waiting stream. `is_talk` says whether its caller may send messages for as long as it likes.
-    pub(crate) fn new(room: &Arc<StreamRoom>, holder: &Arc<Holder>, is_talk: bool) -> Self {
-        let mut waiting = holder.waiting();
-        let number = waiting.next;
-        waiting.next += 1;
-        waiting.all.insert(number, (is_talk, Arc::downgrade(room)));
-        drop(waiting);
-        Self { room: Arc::clone(room), holder: Arc::clone(holder), number }
-    }
 
     /// Returns the status that ends the stream, if it has lost its memory.
     pub(crate) fn lost(&self) -> Option<Status> {
-        let lost = self.room.state().lost?;
+        let lost = self.state().lost?;
         let fault = match lost {
             LossReason::Others => Fault::new(
                 Reason::Overloaded,
@@ -117,7 +96,7 @@ impl WaitingStream {
 
     /// Wakes the task of `cx` when the stream loses its memory.
     pub(crate) fn listen(&self, cx: &Context<'_>) {
-        let mut state = self.room.state();
+        let mut state = self.state();
         match &mut state.reader {
             Some(reader) => reader.clone_from(cx.waker()),
             none => *none = Some(cx.waker().clone()),
@@ -125,13 +104,20 @@ impl WaitingStream {
     }
 }
 
-impl Drop for WaitingStream {
-    fn drop(&mut self) {
-        self.holder.waiting().all.remove(&self.number);
-    }
-}
-
 impl WaitingStreams {
+    /// Adds a stream, and returns its number. `is_talk` says whether its caller may send messages for as long as it
+    /// likes.
+    pub(crate) fn add(&mut self, room: &Arc<StreamRoom>, is_talk: bool) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.all.insert(number, (is_talk, Arc::downgrade(room)));
+        number
+    }
+
+    pub(crate) fn remove(&mut self, number: u64) {
+        self.all.remove(&number);
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.all.len()
     }
@@ -172,6 +158,7 @@ impl Lost {
 mod tests {
     use super::*;
     use crate::memory::TrafficMemory;
+    use crate::memory::holder::{Holder, WaitingStream};
 
     const STREAM: u64 = 16 << 10;
 
@@ -200,11 +187,11 @@ mod tests {
         assert_eq!(memory.used(), 1 << 20);
         let working: Vec<_> = (0..48).map(|_| memory.open_stream(STREAM).unwrap()).collect();
         assert_eq!(memory.used(), 1 << 20);
-        assert!(few.iter().all(|(_, waits)| waits.lost().is_none()));
-        let lost: Vec<_> = many.iter().map(|(_, waits)| waits.lost().is_some()).collect();
+        assert!(few.iter().all(|(_, waits)| waits.room.lost().is_none()));
+        let lost: Vec<_> = many.iter().map(|(_, waits)| waits.room.lost().is_some()).collect();
         assert_eq!(lost, [vec![true; 48], vec![false; WAITING_KEPT]].concat(), "the oldest ones");
         assert!(memory.open_stream(STREAM).is_none(), "no connection has more than it keeps");
-        assert!(many[0].1.lost().unwrap().message().contains("others needed its memory"));
+        assert!(many[0].1.room.lost().unwrap().message().contains("others needed its memory"));
         drop((few, many, working));
         assert_eq!(memory.used(), 0);
         assert_eq!(holders.map(|holder| holder.waiting().count()), [0, 0]);
@@ -220,10 +207,10 @@ mod tests {
         let [one, talk] = [(0, false), (1, true)].map(wait);
         tokio::time::advance(ARRIVAL_MAX - Duration::from_secs(1)).await;
         memory.end_late();
-        assert!(one.lost().is_none());
+        assert!(one.room.lost().is_none());
         tokio::time::advance(Duration::from_secs(1)).await;
         memory.end_late();
-        assert!(one.lost().unwrap().message().contains("60 s") && talk.lost().is_none());
+        assert!(one.room.lost().unwrap().message().contains("60 s") && talk.room.lost().is_none());
         assert_eq!(memory.used(), STREAM);
     }
 }

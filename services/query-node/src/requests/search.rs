@@ -18,13 +18,13 @@ use crate::admission::Ask;
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::filtered::{filter_found, search_filtered};
-use crate::find::find_rows;
 use crate::io_tier::{
     Fetched, SCORED_AT_ONCE, Scoring, Vectors, fetch_rows, open_ahead, present, score_rows,
 };
 use crate::recall_curves::{Chosen, choose_setting};
 use crate::request_context::RequestContext;
+use crate::requests::filtered::{filter_found, search_filtered};
+use crate::requests::find::find_rows;
 use crate::selection::Shape;
 use crate::stages::{
     By, Hits, Keys, Question, StreamReply, column_of_vectors, finish, fuse, rank, search_text,

@@ -14,7 +14,7 @@ use crate::stages::finish;
 use crate::state::ShardState;
 use crate::tables::{Measure, OpenTable, Projection};
 
-/// The size in bytes of a piece's rows. Up to [`PIECES_AHEAD_MAX`](crate::pieces::PIECES_AHEAD_MAX) pieces wait while
+/// The size in bytes of a piece's rows. Up to [`PIECES_AHEAD_MAX`](crate::requests::pieces::PIECES_AHEAD_MAX) pieces wait while
 /// the next one is made, so an answer has about 12 MiB in memory.
 const PIECE_BYTES: usize = 4 << 20;
 

@@ -20,9 +20,9 @@ use wire::query::{LookupOpen, LookupRequest, LookupResponse, LookupSchema, Looku
 use wire::{Fault, Reason, query};
 
 use super::group::{Group, GroupAnswer, HeldReply};
+use crate::call::StreamCalls;
 use crate::call_rules::{KEYS_MAX, LOOKUP_CREDIT_KEYS};
 use crate::held_rows::HeldRows;
-use crate::stream_calls::StreamCalls;
 
 /// The revision of the protocol. From 2 on, a projection may ask for all rows of each key.
 const REVISION: u32 = 2;

@@ -8,10 +8,10 @@ use process::Usage;
 use wire::fetch::{DescribeResponse, DriveState};
 use wire::query::{IoNode, Membership, StatusResponse, TableFolder};
 
-use crate::describe::summaries;
 use crate::error::{QueryError, Result};
 use crate::io_tier::{IoNodes, Node};
 use crate::metrics::calls;
+use crate::requests::describe::summaries;
 use crate::state::ShardState;
 use crate::tables::Folder;
 

@@ -18,10 +18,10 @@ use super::results::{Divided, results, without_unread};
 use crate::call::Call;
 use crate::counters::Stage;
 use crate::error::{QueryError, Result};
-use crate::extra_rows::ExtraRows;
-use crate::find::{UnreadKeys, find_all_rows, find_readable, find_rows};
-use crate::gather::{Gathered, find_gathered};
 use crate::held_rows::HeldRows;
+use crate::requests::extra_rows::ExtraRows;
+use crate::requests::find::{UnreadKeys, find_all_rows, find_readable, find_rows};
+use crate::requests::gather::{Gathered, find_gathered};
 use crate::stages::{
     Keys, Lookup, Presence, arrow_batch, finish, json_lines, key_column, row_format,
 };

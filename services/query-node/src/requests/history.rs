@@ -9,8 +9,8 @@ use wire::query::{
 };
 
 use crate::call::Call;
-use crate::describe::{millis, of_table};
 use crate::error::{QueryError, Result};
+use crate::requests::describe::{millis, of_table};
 use crate::state::ShardState;
 use crate::tables::AskedVersion;
 

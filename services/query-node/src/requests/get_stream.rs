@@ -13,11 +13,11 @@ use traffic::{Arriving, MessageBytes};
 use wire::query::{GetRequest, GetResponse};
 use wire::{Fault, Reason, query};
 
+use crate::call::StreamCalls;
 use crate::error::QueryError;
-use crate::get::{GetAnswer, get};
 use crate::held_rows::HeldRows;
+use crate::requests::get::{GetAnswer, get};
 use crate::state::ShardState;
-use crate::stream_calls::StreamCalls;
 
 /// An answer, and the memory of its rows; `None` if it has none.
 type HeldAnswer = (GetResponse, Option<HeldRows>);

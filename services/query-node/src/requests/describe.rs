@@ -14,12 +14,12 @@ use wire::query::{
 
 use crate::admission::Ask;
 use crate::call::Call;
-use crate::count::count_rows;
 use crate::error::Result;
 use crate::ipc::IpcHead;
 use crate::key_index::KeyIndexReport;
 use crate::recall_curves::index_recall;
 use crate::request_context::RequestContext;
+use crate::requests::count::count_rows;
 use crate::state::ShardState;
 use crate::tables::{AskedVersion, Listed, OpenTable};
 
