@@ -13,8 +13,6 @@ from .tier import Tier
 
 TABLE = "vectors"
 WARM_UP_SECONDS = 1.0
-# The share of rows that a RAM tier may read from the drive once it is full.
-DRIVE_READS_MAX = 0.005
 ALONE = ["--concurrency", "1", "--threads", "1"]
 TITLES = {
     "copies": "rows copied in memory",
@@ -42,20 +40,12 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
             ram = Tier.start(bireme, profile, [TABLE], ram_slabs, profile.ram_tier_gib)
             for tier in [drive, in_memory, ram]:
                 bireme.warm(tier.query, TABLE, ["vector"])
-            _fill_ram(ram)
+            ram.fill_ram(TABLE)
             runs = _rounds(profile, binary, drive, drive_slabs, in_memory, ram)
     finally:
         for slab in sum(slabs.values(), []):
             slab.unlink(missing_ok=True)
     return {"runs": runs, "machine": machine.describe(profile.drive_folders)}
-
-
-def _fill_ram(ram: Tier) -> None:
-    for attempt in range(20):
-        report = _fetch(ram, 5, "--rerank", "50", "--seed", f"{attempt}")
-        if report["nodes"]["drive_reads_per_row"] < DRIVE_READS_MAX:
-            return
-    raise RuntimeError("the RAM tier does not hold the table; give `ram_tier_gib` more, or the table fewer rows")
 
 
 def _rounds(profile: Profile, binary: Path, drive: Tier, slabs: list[Path], in_memory: Tier, ram: Tier) -> dict:
@@ -67,9 +57,9 @@ def _rounds(profile: Profile, binary: Path, drive: Tier, slabs: list[Path], in_m
         one = [*ALONE, "--connections", "1", *seed]
         loads: dict[str, Callable[[], dict]] = {
             "limits": lambda: tool(binary, "bench", "limits", *rows, "--seconds", str(seconds)),
-            "whole": lambda: _fetch(in_memory, seconds, *seed),
-            "whole_ram": lambda: _fetch(ram, seconds, *seed),
-            "scored_ram": lambda: _fetch(ram, seconds, "--rerank", "50", *seed),
+            "whole": lambda: in_memory.fetch(TABLE, seconds, *seed),
+            "whole_ram": lambda: ram.fetch(TABLE, seconds, *seed),
+            "scored_ram": lambda: ram.fetch(TABLE, seconds, "--rerank", "50", *seed),
             "fio": lambda: fio.random_reads(slabs, slab_bytes, 1, 1, max(2.0, seconds / 2)),
             "empty": lambda: _warm(drive, "empty", "", seconds, *one),
             "one_row": lambda: _warm(drive, "take", TABLE, seconds, "--columns", "vector", *one),
@@ -84,10 +74,6 @@ def _rounds(profile: Profile, binary: Path, drive: Tier, slabs: list[Path], in_m
         done = ", ".join(f"{name} {_rate(of[-1]):,.0f}/s" for name, of in runs.items())
         print(f"limits, round {number + 1} of {profile.rounds}: {done}", flush=True)
     return runs
-
-
-def _fetch(tier: Tier, seconds: float, *arguments: str) -> dict:
-    return tier.bench("fetch", TABLE, seconds, "--io-endpoint", tier.io.endpoint, "--columns", "vector", *arguments)
 
 
 def _warm(tier: Tier, kind: str, table: str, seconds: float, *arguments: str) -> dict:

@@ -7,6 +7,9 @@ from pathlib import Path
 from .bireme import Bireme, Node
 from .profile import Profile
 
+# The share of rows that a full RAM tier may read from the drive.
+DRIVE_READS_MAX = 0.005
+
 
 @dataclass
 class Tier:
@@ -41,6 +44,18 @@ class Tier:
         names = ["io_cpu_us", "query_cpu_us", "client_cpu_us"]
         report["cpu"] = {name: b - a for name, a, b in zip(names, before, after, strict=True)}
         return report
+
+    def fetch(self, table: str, seconds: float, *arguments: str) -> dict:
+        """Runs `bireme bench fetch` of the vectors of random rows, from the I/O node."""
+        return self.bench("fetch", table, seconds, "--io-endpoint", self.io.endpoint, "--columns", "vector", *arguments)
+
+    def fill_ram(self, table: str) -> None:
+        """Fetches the vectors of random rows until each core has all of them in its part of the RAM tier."""
+        for attempt in range(20):
+            report = self.fetch(table, 5, "--rerank", "50", "--seed", f"{attempt}")
+            if report["nodes"]["drive_reads_per_row"] < DRIVE_READS_MAX:
+                return
+        raise RuntimeError("the RAM tier does not hold the table; give `ram_tier_gib` more, or the table fewer rows")
 
     def stop(self) -> None:
         """Stops both nodes."""
