@@ -26,7 +26,7 @@ def measure(profile: Profile, binary: Path, logs: Path, python: Path) -> dict:
         tier = Tier.start(bireme, profile, [TABLE, HYBRID], [folder / "slab-0"], profile.ram_tier_gib)
         bireme.warm(tier.query, TABLE, ["vector", "id"])
         bireme.warm(tier.query, HYBRID)
-        tier.fill_ram(TABLE)
+        tier.fill_ram(TABLE, "--columns", "vector", "--rerank", "50")
         for number in range(profile.rounds):
             ways: dict[str, Callable[[], dict]] = {
                 "LanceDB's client, local table": lambda: _load(tier, profile, python, "local"),

@@ -13,6 +13,7 @@ from .tier import Tier
 
 TABLE = "vectors"
 WARM_UP_SECONDS = 1.0
+VECTORS, SCORED = ["--columns", "vector"], ["--rerank", "50"]
 ALONE = ["--concurrency", "1", "--threads", "1"]
 TITLES = {
     "copies": "rows copied in memory",
@@ -40,7 +41,7 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
             ram = Tier.start(bireme, profile, [TABLE], ram_slabs, profile.ram_tier_gib)
             for tier in [drive, in_memory, ram]:
                 bireme.warm(tier.query, TABLE, ["vector"])
-            ram.fill_ram(TABLE)
+            ram.fill_ram(TABLE, *VECTORS, *SCORED)
             runs = _rounds(profile, binary, drive, drive_slabs, in_memory, ram)
     finally:
         for slab in sum(slabs.values(), []):
@@ -57,9 +58,9 @@ def _rounds(profile: Profile, binary: Path, drive: Tier, slabs: list[Path], in_m
         one = [*ALONE, "--connections", "1", *seed]
         loads: dict[str, Callable[[], dict]] = {
             "limits": lambda: tool(binary, "bench", "limits", *rows, "--seconds", str(seconds)),
-            "whole": lambda: in_memory.fetch(TABLE, seconds, *seed),
-            "whole_ram": lambda: ram.fetch(TABLE, seconds, *seed),
-            "scored_ram": lambda: ram.fetch(TABLE, seconds, "--rerank", "50", *seed),
+            "whole": lambda: in_memory.fetch(TABLE, seconds, *VECTORS, *seed),
+            "whole_ram": lambda: ram.fetch(TABLE, seconds, *VECTORS, *seed),
+            "scored_ram": lambda: ram.fetch(TABLE, seconds, *VECTORS, *SCORED, *seed),
             "fio": lambda: fio.random_reads(slabs, slab_bytes, 1, 1, max(2.0, seconds / 2)),
             "empty": lambda: _warm(drive, "empty", "", seconds, *one),
             "one_row": lambda: _warm(drive, "take", TABLE, seconds, "--columns", "vector", *one),

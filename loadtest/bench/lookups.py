@@ -1,5 +1,5 @@
 """Measures look-ups on Lookup streams beside single Gets, the same rows fetched by address, messages that need no work,
-pylance and Redis, in memory; look-ups from the drive beside fio's reads of it; and a look-up of every key beside joins."""
+pylance and Redis, in the RAM tier; look-ups from the drive beside fio's reads of it; and a look-up of every key beside joins."""
 
 import tempfile
 from collections.abc import Callable
@@ -97,13 +97,14 @@ def measure(profile: Profile, binary: Path, logs: Path) -> dict:
     slabs = [folder / "slab-pairs" for folder in profile.drive_folders]
     try:
         with memory.folder(profile) as folder, nodes as bireme, Redis(profile.pair_rows) as redis:
-            tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"])
+            tier = Tier.start(bireme, profile, [TABLE], [folder / "slab-0"], profile.ram_tier_gib)
             print("writing the drive's slabs", flush=True)
             fio.write_once(slabs, profile.slab_gib)
             drive = Tier.start(bireme, profile, [TABLE], slabs, keep=True, BIREME_IO_OVERWRITE="true")
             for it in [tier, drive]:
                 bireme.warm(it.query, TABLE)
                 build_index(it, TABLE, KEY)
+            tier.fill_ram(TABLE, "--rows", str(FETCH_ROWS))
             with tempfile.TemporaryDirectory(dir=profile.folder) as files:
                 keys = Path(files) / "keys.parquet"
                 joins.write_keys(profile, TABLE, KEY, keys)
@@ -168,9 +169,9 @@ def _empty(tier: Tier, profile: Profile, arguments: list[str]) -> dict:
 
 
 def _fetch(tier: Tier, profile: Profile, number: int, arguments: list[str]) -> dict:
-    load = ["--io-endpoint", tier.io.endpoint, *arguments, "--seed", str(number)]
-    tier.bench("fetch", TABLE, WARM_UP_SECONDS, *load)
-    report = tier.bench("fetch", TABLE, profile.seconds, *load)
+    load = [*arguments, "--seed", str(number)]
+    tier.fetch(TABLE, WARM_UP_SECONDS, *load)
+    report = tier.fetch(TABLE, profile.seconds, *load)
     return _rates(report, report["rows"])
 
 
@@ -259,7 +260,7 @@ def section(found: dict, machine: str) -> list[str]:
         "",
         f"Measured on: {machine}.",
         "",
-        "Rows of five columns of 20 bytes by a text key of 16 bytes, in memory unless a line says from the drive. Each",
+        "Rows of five columns of 20 bytes by a text key of 16 bytes, in the RAM tier unless a line says from the drive. Each",
         "look-up from the drive reads a sector of 4 KiB. A message without work counts as one key. Redis has as many keys as the",
         "table, and values of 100 bytes. CPU includes both tiers and the client.",
         "",

@@ -46,13 +46,13 @@ class Tier:
         return report
 
     def fetch(self, table: str, seconds: float, *arguments: str) -> dict:
-        """Runs `bireme bench fetch` of the vectors of random rows, from the I/O node."""
-        return self.bench("fetch", table, seconds, "--io-endpoint", self.io.endpoint, "--columns", "vector", *arguments)
+        """Runs `bireme bench fetch` of random rows, from the I/O node."""
+        return self.bench("fetch", table, seconds, "--io-endpoint", self.io.endpoint, *arguments)
 
-    def fill_ram(self, table: str) -> None:
-        """Fetches the vectors of random rows until each core has all of them in its part of the RAM tier."""
+    def fill_ram(self, table: str, *arguments: str) -> None:
+        """Fetches random rows until each core has all of them in its part of the RAM tier."""
         for attempt in range(20):
-            report = self.fetch(table, 5, "--rerank", "50", "--seed", f"{attempt}")
+            report = self.fetch(table, 5, *arguments, "--seed", f"{attempt}")
             if report["nodes"]["drive_reads_per_row"] < DRIVE_READS_MAX:
                 return
         raise RuntimeError("the RAM tier does not hold the table; give `ram_tier_gib` more, or the table fewer rows")
