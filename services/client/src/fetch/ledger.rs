@@ -336,6 +336,8 @@ impl Ledger {
         match result {
             Err(fault) => {
                 self.handles.remove(handle);
+                // The node keeps the fault under the handle until the handle is closed.
+                self.control.push_back(Kind::Close(Close { handle }));
                 refuse(jobs, opens, &fault);
             }
             Ok(schema) => {

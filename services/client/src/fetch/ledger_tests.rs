@@ -163,10 +163,12 @@ fn the_projection_least_recently_used_is_closed_unless_in_use() {
 fn a_projection_that_cannot_be_opened_fails_what_waits_for_it() {
     let (now, mut ledger) = (Instant::now(), ledger(100, 100, 2));
     let mut a = fetch(&mut ledger, 1, "a", 1, now);
+    assert_eq!(sent(&mut ledger, now), ["open 1 a"]);
     let fault = Fault::new(Reason::TableNotFound, "no table at a");
     let error = Some(fault.clone().into());
     ledger.on_opened(Opened { handle: 1, schema: Default::default(), error }).unwrap();
     assert_eq!(a.try_recv().unwrap().err(), Some(fault));
+    assert_eq!(sent(&mut ledger, now), ["close 1"], "the node has the handle until it is closed");
     assert!(ledger.on_opened(Opened { handle: 1, ..Default::default() }).is_err());
     assert!(ledger.on_reply(Reply { id: 1, ..Default::default() }, now).is_err());
 }
